@@ -1,0 +1,1 @@
+"""hlo-dispatch: vendor kernels under XLA:CPU, without changing the program."""

@@ -1,0 +1,94 @@
+"""Every exception and every refusal the project knows.
+
+An exception means our bug or an author's mistake (a bad table, a bad module, a wrong flag). Not being
+able to dispatch a region is neither: it is a :class:`Refusal`, a value with a code, a sentence and the
+instruction at fault.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class HloDispatchError(Exception):
+    """Base of everything we raise on purpose; the command line prints it and exits with `exit_status`."""
+
+    exit_status = 2
+
+
+class TableError(HloDispatchError):
+    """A pattern table is wrong: says where (file:line:column), what, and what would be right."""
+
+    def __init__(self, file: str, line: int, column: int, problem: str, advice: str = "") -> None:
+        self.file, self.line, self.column = file, line, column
+        self.problem, self.advice = problem, advice
+        super().__init__(f"{file}:{line}:{column}: {problem}" + (f"; {advice}" if advice else ""))
+
+
+class ModuleError(HloDispatchError):
+    """HLO text or a serialized module that does not parse, or that our verifier finds broken."""
+
+
+class LibraryError(HloDispatchError):
+    """A vendor library that is present but cannot be used."""
+
+
+class PolicyError(HloDispatchError):
+    """An unknown policy or platform; the message lists the valid ones."""
+
+
+# Every refusal code, with what it means in general; a Refusal's own sentence is the particular case.
+REFUSALS: dict[str, str] = {
+    "dtype-unsupported": "no kernel computes in this element type",
+    "zero-size": "a dimension is zero: there is nothing to compute",
+    "dynamic-shape": "a dimension is only known at run time",
+    "control-dependency": "the instruction has control dependencies that a custom-call cannot carry",
+    "negative-padding": "negative padding crops the input, which the kernel cannot do",
+    "base-dilation": "the input is dilated (a transposed convolution)",
+    "window-reversal": "the window is reversed",
+    "batch-groups": "batch groups are not supported by the kernel",
+    "rank-unsupported": "the kernel has no implementation for this number of dimensions",
+    "layout-unsupported": "the memory layout cannot be described by plain strides",
+    "dot-dimensions": "the dot's dimensions cannot be read as a batched matrix product",
+    "precision-unsupported": "the requested precision algorithm is not what the kernel computes",
+    "small-call": "computations hoisted into a small call cannot hold custom-calls",
+    "kernel-unsupported": "the vendor library has no primitive for this region",
+    "reference-kernel": "the vendor library would fall back to its slow reference implementation",
+    "library-missing": "the vendor library is not available",
+    "policy": "the policy left this region to XLA",
+    "rewrite-unsupported": "the surrounding instructions cannot be rebuilt without this region",
+}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a region stays with XLA. Falsy, so that `plan or stock` reads as it works."""
+
+    code: str
+    """One of REFUSALS."""
+    sentence: str
+    """The particular case, for a person."""
+    instruction: str = ""
+    """Name of the guilty instruction."""
+
+    def __post_init__(self) -> None:
+        if self.code not in REFUSALS:
+            raise ValueError(f"unknown refusal code {self.code!r}")
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        where = f" (%{self.instruction})" if self.instruction else ""
+        return f"{self.code}: {self.sentence}{where}"
+
+
+@dataclass(frozen=True)
+class Unavailable:
+    """A vendor library that cannot be used, and the one sentence that says why and what to do. Falsy."""
+
+    name: str
+    sentence: str
+
+    def __bool__(self) -> bool:
+        return False
