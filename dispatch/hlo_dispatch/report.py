@@ -1,0 +1,110 @@
+"""What the pass saw in one module and what it did about it, as plain values.
+
+Written by the rewriter, read by everybody (the command line, the demo, tests, a notebook). Needs neither
+jax nor a terminal; `present.py` draws these values for people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from .errors import Refusal
+
+
+@dataclass(frozen=True)
+class Region:
+    """One anchor (a convolution, a dot, …) with the epilogue that was found behind it."""
+
+    name: str
+    """The anchor's instruction name in the module as XLA gave it to us."""
+    computation: str
+    """The computation that holds it (the fusion's caller if it sat inside a fusion)."""
+    opcode: str
+    """The anchor's HLO opcode."""
+    formula: str
+    """What the region computes, for a person: `relu(conv(x, w) + bias)`."""
+    kernel: str | None
+    """The kernel it was bound to; None when it was left to XLA."""
+    implementation: str | None
+    """The vendor library's own name of what will run (`brgconv:avx512_core`)."""
+    attributes: dict[str, Any]
+    """The kernel call's attributes, as they travel in the custom-call."""
+    covered: tuple[str, ...]
+    """Names of the instructions this region replaces."""
+    op_name: str
+    """Where it comes from in the user's program, as the framework named it."""
+    source: str
+    """`file:line` of the user's program, or empty."""
+    reason: str
+    """Why this choice was made, in one sentence."""
+    refusal: Refusal | None
+    """Why no kernel took it; None when one did."""
+    shape: str
+    """The region's result, for a person: `f32[1,112,112,64]`."""
+
+    @property
+    def dispatched(self) -> bool:
+        """Does a vendor kernel compute this region?"""
+        return self.kernel is not None
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything the pass can say about one module."""
+
+    module: str
+    """The module's name."""
+    regions: tuple[Region, ...] = ()
+    """Dispatched and left regions, in program order."""
+    seconds: float = 0.0
+    """What the whole pass took."""
+    stages: dict[str, float] = field(default_factory=dict)
+    """Seconds by stage of the pass, in the order in which they ran."""
+    instructions: int = 0
+    """How many instructions the module had."""
+
+    @property
+    def dispatched(self) -> tuple[Region, ...]:
+        """The regions that a vendor kernel computes."""
+        return tuple(region for region in self.regions if region.dispatched)
+
+    @property
+    def left(self) -> tuple[Region, ...]:
+        """The regions that stay as XLA made them."""
+        return tuple(region for region in self.regions if not region.dispatched)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dicts and lists, ready for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Regions that a table shows as one row, because they differ only in name."""
+
+    count: int
+    formula: str
+    shape: str
+    kernel: str | None
+    implementation: str | None
+    reason: str
+    """Empty for dispatched regions: the kernel's name says enough."""
+
+
+def grouped(regions: Iterable[Region]) -> tuple[Group, ...]:
+    """Count equal regions; first come, first listed."""
+    counts: dict[tuple[str, str, str | None, str | None, str], int] = {}
+    for region in regions:
+        why = "" if region.dispatched else explanation(region)
+        key = (region.formula, region.shape, region.kernel, region.implementation, why)
+        counts[key] = counts.get(key, 0) + 1
+    return tuple(Group(count, *key) for key, count in counts.items())
+
+
+def explanation(region: Region) -> str:
+    """Why the region is where it is, without the instruction's name (so that equal cases group)."""
+    if region.refusal is not None:
+        return f"{region.refusal.code}: {region.refusal.sentence}"
+    return region.reason
