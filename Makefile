@@ -1,0 +1,64 @@
+# Two commands: `make demo` and `make test`. Each sets up what it needs; `make help` lists the rest.
+# PYTHON chooses the interpreter; another one than the default gets an environment of its own.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+ifeq ($(origin PYTHON),undefined)
+PYTHON := python3
+VENV := .venv
+else
+VENV := .venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null || echo unknown)
+endif
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SOURCES := pyproject.toml $(shell find kernels -type f 2>/dev/null)
+TESTS ?= tests
+# Two processes at most: the compiler is hungry and so is XLA.
+export CMAKE_BUILD_PARALLEL_LEVEL ?= 2
+# Keras reads this at its first import; without it it looks for TensorFlow.
+export KERAS_BACKEND := jax
+
+.PHONY: help demo test install lint clean
+
+help:
+	@echo 'make demo      show it: small example, ResNet50 and a BERT layer, stock against dispatched'
+	@echo 'make test      run the whole test suite (TESTS=tests/unit for a part)'
+	@echo 'make install   only set up $(VENV)'
+	@echo 'make lint      ruff and pyright'
+	@echo 'make clean     remove environments and build output'
+	@echo 'PYTHON=python3.13 make test   the same with another interpreter, in .venv-3.13'
+
+demo: $(STAMP)
+	@$(BIN)/hlo-dispatch demo
+
+test: $(STAMP)
+	@$(BIN)/python -m pytest $(TESTS)
+
+install: $(STAMP)
+
+lint: $(STAMP)
+	@$(BIN)/python -m ruff check dispatch bench tests
+	@$(BIN)/python -m pyright
+
+clean:
+	rm -rf .venv .venv-* build dist .pytest_cache .ruff_cache .hypothesis .benchmarks
+	find dispatch bench tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Downloads and the build's milestones are shown, the rest of pip's talk goes to a log; errors are on stderr.
+$(STAMP): $(SOURCES)
+	@.ci/check-machine "$(PYTHON)"
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || \
+	  { echo "creating $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv --clear $(VENV); }
+	@echo "installing hlo-dispatch and what it needs into $(VENV) (the first time takes some minutes)"
+	@$(BIN)/python -m pip install --disable-pip-version-check --no-input --progress-bar off -e '.[models,dev]' \
+	  | tee $(VENV)/install.log \
+	  | awk '/^ *Downloading .*[0-9][0-9]\.[0-9] MB/ { n = split($$2, part, "/"); print "  download " part[n] " " $$3 " " $$4; fflush() } \
+	         /Installing build dependencies: started/ { print "  preparing the build of the kernels"; fflush() } \
+	         /Building editable.*: started/ { print "  building the kernels"; fflush() } \
+	         /^Installing collected packages/ { print "  installing " NF - 3 " packages"; fflush() }' \
+	  || { echo "installation failed; everything pip said is in $(VENV)/install.log" >&2; exit 1; }
+	@touch $@
