@@ -1,0 +1,5 @@
+"""The demonstration: real models, stock against dispatched, side by side in one process.
+
+`models.py` builds the workloads, `compare.py` compiles and measures one both ways, `seed.py` is the smallest
+example, `run.py` strings them together for `hlo-dispatch demo`. The benches import the same pieces.
+"""

@@ -1,0 +1,186 @@
+"""Whole models as (function, arguments), one list for the demo, the tests and the benches.
+
+Weights are random (nothing is downloaded) and are arguments, not constants: XLA would otherwise fold them
+and no model is used that way. Batch-norm statistics are random too, because zeros and ones would hide a
+wrong epilogue. Frameworks are imported by the builders, never by this module.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ..errors import HloDispatchError
+
+INSTALL_ADVICE = "pip install 'hlo-dispatch[models]'"
+
+
+class ModelUnavailable(HloDispatchError):
+    """A model whose framework is not installed; the message says how to get it."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A pure function and its arguments, ready for `jax.jit(function)(*arguments)`."""
+
+    name: str
+    title: str
+    """For a person: `Keras ResNet50, 224x224, batch 1`."""
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model that can be built; `options` are what its builder takes by keyword."""
+
+    name: str
+    title: str
+    build: Callable[..., tuple[Callable[..., Any], tuple[Any, ...]]]
+    needs: tuple[str, ...]
+    """The modules that must be importable."""
+
+    def workload(self, **options: Any) -> Workload:
+        """Import the framework, make random weights, return the workload."""
+        # Keras reads its backend once, at its first import, and would look for TensorFlow.
+        os.environ.setdefault("KERAS_BACKEND", "jax")
+        try:
+            function, arguments = self.build(**options)
+        except ImportError as error:
+            missing = error.name or str(error)
+            raise ModelUnavailable(f"{self.title}: {missing} is not installed; get it with: {INSTALL_ADVICE}") from error
+        return Workload(self.name, self.title, function, arguments)
+
+
+def _keras(application: str, *, size: int = 224, batch: int = 1) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    import keras
+    import numpy as np
+
+    keras.utils.set_random_seed(0)
+    generator = np.random.default_rng(0)
+    builder = getattr(keras.applications, application)
+    # No softmax at the end: logits show differences that probabilities squash.
+    model = builder(weights=None, input_shape=(size, size, 3), classifier_activation=None)
+    for layer in model.layers:
+        if isinstance(layer, keras.layers.BatchNormalization):
+            _randomise(layer, generator)
+
+    def predict(trainable: Any, frozen: Any, images: Any) -> Any:
+        return model.stateless_call(trainable, frozen, images, training=False)[0]
+
+    trainable = [variable.value for variable in model.trainable_variables]
+    frozen = [variable.value for variable in model.non_trainable_variables]
+    images = generator.uniform(-1, 1, (batch, size, size, 3)).astype("float32")
+    return predict, (trainable, frozen, images)
+
+
+def _randomise(layer: Any, generator: Any) -> None:
+    """Give a batch normalisation statistics near those of a trained one."""
+    shape = layer.moving_mean.shape
+    layer.gamma.assign(generator.uniform(0.8, 1.2, shape))
+    layer.beta.assign(generator.normal(0, 0.1, shape))
+    layer.moving_mean.assign(generator.normal(0, 0.1, shape))
+    layer.moving_variance.assign(generator.uniform(0.8, 1.2, shape))
+
+
+def _bert_layer(*, tokens: int = 128, batch: int = 1, dtype: str = "float32") -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    import jax
+    from transformers import BertConfig
+    from transformers.models.bert.modeling_flax_bert import FlaxBertLayer
+
+    layer = FlaxBertLayer(BertConfig(), dtype=jax.numpy.dtype(dtype))
+    hidden = jax.random.normal(jax.random.key(0), (batch, tokens, 768), dtype)
+    mask = jax.numpy.ones((batch, tokens), "int32")
+    weights = _random_weights(lambda key: layer.init(key, hidden, mask, None), dtype)
+
+    def encode(weights: Any, hidden: Any, mask: Any) -> Any:
+        return layer.apply(weights, hidden, mask, None)[0]
+
+    return encode, (weights, hidden, mask)
+
+
+def _bert(*, tokens: int = 128, batch: int = 1, dtype: str = "float32", layers: int = 12) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    import jax
+    from transformers import BertConfig
+    from transformers.models.bert.modeling_flax_bert import FlaxBertModule
+
+    module = FlaxBertModule(BertConfig(num_hidden_layers=layers), dtype=jax.numpy.dtype(dtype))
+    identifiers = jax.random.randint(jax.random.key(0), (batch, tokens), 0, 30522)
+    mask = jax.numpy.ones((batch, tokens), "int32")
+    types = jax.numpy.zeros((batch, tokens), "int32")
+    positions = jax.numpy.broadcast_to(jax.numpy.arange(tokens), (batch, tokens))
+    weights = _random_weights(lambda key: module.init(key, identifiers, mask, types, positions, None), dtype)
+
+    def encode(weights: Any, identifiers: Any, mask: Any) -> Any:
+        return module.apply(weights, identifiers, mask, types, positions, None)[0]
+
+    return encode, (weights, identifiers, mask)
+
+
+def _unet(*, size: int = 16, channels: tuple[int, ...] = (32, 64), batch: int = 1, dtype: str = "float32") -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    import jax
+    from diffusers import FlaxUNet2DConditionModel
+
+    attention = len(channels) - 1
+    unet = FlaxUNet2DConditionModel(
+        sample_size=size,
+        cross_attention_dim=768,
+        attention_head_dim=8,
+        block_out_channels=channels,
+        down_block_types=("CrossAttnDownBlock2D",) * attention + ("DownBlock2D",),
+        up_block_types=("UpBlock2D",) + ("CrossAttnUpBlock2D",) * attention,
+        dtype=jax.numpy.dtype(dtype),
+    )
+    weights = _random_weights(lambda key: {"params": unet.init_weights(key)}, dtype)
+    latents = jax.random.normal(jax.random.key(0), (batch, 4, size, size), dtype)
+    text = jax.random.normal(jax.random.key(2), (batch, 77, 768), dtype)
+
+    def denoise(weights: Any, latents: Any, text: Any) -> Any:
+        return unet.apply(weights, latents, jax.numpy.asarray([10]), text).sample
+
+    return denoise, (weights, latents, text)
+
+
+def _random_weights(initialise: Callable[[Any], Any], dtype: str) -> Any:
+    """Fill the shapes that `initialise` would make; running it would compile a generator for each of them."""
+    import jax
+    import numpy as np
+
+    generator = np.random.default_rng(7)
+
+    def fill(path: tuple[Any, ...], leaf: Any) -> Any:
+        noise = generator.standard_normal(leaf.shape, "float32")
+        if len(leaf.shape) < 2:
+            # Off their initial zeros and ones, which would hide mistakes.
+            values = 0.02 * noise + ("scale" in jax.tree_util.keystr(path))
+        else:
+            values = noise / np.sqrt(np.prod(leaf.shape[:-1]))
+        return jax.numpy.asarray(values, dtype)
+
+    return jax.tree_util.tree_map_with_path(fill, jax.eval_shape(initialise, jax.random.key(1)))
+
+
+_FULL_UNET = {"size": 64, "channels": (320, 640, 1280, 1280)}
+
+MODELS: dict[str, Model] = {
+    model.name: model
+    for model in (
+        Model("resnet50", "Keras ResNet50", partial(_keras, "ResNet50"), ("keras",)),
+        Model("mobilenetv2", "Keras MobileNetV2", partial(_keras, "MobileNetV2"), ("keras",)),
+        Model("efficientnetb0", "Keras EfficientNetB0", partial(_keras, "EfficientNetB0"), ("keras",)),
+        Model("bert-layer", "Flax BERT encoder layer", _bert_layer, ("flax", "transformers")),
+        Model("bert", "Flax BERT-base", _bert, ("flax", "transformers")),
+        Model("unet-small", "Flax Stable Diffusion UNet, narrow", _unet, ("flax", "diffusers")),
+        Model("unet", "Flax Stable Diffusion 1.4 UNet", partial(_unet, **_FULL_UNET), ("flax", "diffusers")),
+    )
+}
+
+
+def find(name: str) -> Model:
+    """The model of that name; an unknown name is answered with the list."""
+    if name not in MODELS:
+        raise HloDispatchError(f"unknown model {name!r}; known: {', '.join(MODELS)}")
+    return MODELS[name]
