@@ -1,0 +1,115 @@
+"""Which vendor kernels exist, what oneDNN would do with a particular call, and what JAX must register.
+
+A call is described by its attributes (a "spec"): a flat dict that later becomes the custom-call's typed
+``backend_config``. Planning hands that dict to the same native code which reads the ``backend_config`` when an
+executable is instantiated, so what was planned is what will run.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from . import libraries
+from .errors import LibraryError, Refusal, Unavailable
+
+ABI = 1
+"""Version of the attributes' meaning; must equal the native part's (kernels/onednn/plan.cc)."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel family that patterns can be bound to."""
+
+    name: str
+    """As tables and reports call it."""
+    target: str
+    """The custom-call's target."""
+    library: str
+    """Which vendor library computes it."""
+
+
+KERNELS: dict[str, Kernel] = {
+    kernel.name: kernel
+    for kernel in (
+        Kernel("onednn.convolution", "hlo_dispatch.onednn.convolution", "oneDNN"),
+        Kernel("onednn.matmul", "hlo_dispatch.onednn.matmul", "oneDNN"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What the vendor library answers to a spec it can take."""
+
+    implementation: str
+    """The library's own name for what it would run, such as brgconv:avx512_core."""
+    scratch_bytes: int
+    """Working memory it needs: the size of the call's second result."""
+
+
+@dataclass(frozen=True)
+class Registrations:
+    """What to register with ``jax.ffi`` once the backend exists: all the types first, then the targets."""
+
+    types: dict[str, dict[str, Any]]
+    """Name to the keyword capsules of ``jax.ffi.register_ffi_type``."""
+    targets: dict[str, dict[str, Any]]
+    """Name to the stage capsules of ``jax.ffi.register_ffi_target``."""
+
+
+# Models repeat their layers, and compiling again repeats them all: plans are kept by content.
+_plans: dict[tuple[Any, ...], Planned | Refusal] = {}
+_plans_lock = threading.Lock()
+_MOST_PLANS = 20_000
+
+
+def plan(name: str, attributes: Mapping[str, Any]) -> Planned | Refusal:
+    """Ask which implementation would run exactly this call; a :class:`Refusal` when none or only a slow one would."""
+    library = libraries.onednn()
+    if isinstance(library, Unavailable):
+        return Refusal("library-missing", library.sentence)
+    key = (name, _frozen(attributes))
+    known = _plans.get(key)
+    if known is None:
+        known = _ask(KERNELS[name], dict(attributes))
+        with _plans_lock:
+            if len(_plans) >= _MOST_PLANS:
+                _plans.clear()
+            _plans[key] = known
+    return known
+
+
+def registrations() -> Registrations:
+    """Return the handlers and their state type; they can be registered whether or not oneDNN is there."""
+    try:
+        from . import _kernels
+    except ImportError as error:
+        raise LibraryError(f"the native part of hlo-dispatch cannot be imported ({error}); install it again") from error
+    found = _kernels.registrations()
+    return Registrations(found["types"], found["targets"])
+
+
+def _ask(kernel: Kernel, attributes: dict[str, Any]) -> Planned | Refusal:
+    from . import _kernels
+
+    try:
+        implementation, scratch_bytes = _kernels.plan(kernel.target, attributes)
+    except NotImplementedError as error:
+        return Refusal("kernel-unsupported", f"{kernel.name}: {error}")
+    except ImportError as error:
+        return Refusal("library-missing", str(error))
+    if implementation.startswith("ref"):
+        return Refusal("reference-kernel", f"{kernel.name}: {kernel.library} has only its slow {implementation} for this")
+    return Planned(implementation, scratch_bytes)
+
+
+def _frozen(value: Any) -> Any:
+    """Return a hashable copy of a spec, order of keys included (a spec is written the same way every time)."""
+    if isinstance(value, Mapping):
+        return tuple((key, _frozen(entry)) for key, entry in value.items())
+    if isinstance(value, str | int | float):
+        return value
+    return tuple(value)

@@ -1,0 +1,26 @@
+#include "common/element_type.h"
+
+#include "common/failure.h"
+
+namespace hlo_dispatch {
+
+ElementType ElementTypeFromName(const std::string& name, const std::string& attribute) {
+  if (name == "f32") return ElementType::kF32;
+  if (name == "bf16") return ElementType::kBF16;
+  if (name == "f16") return ElementType::kF16;
+  throw Failure(FailureKind::kInvalid,
+                "attribute '" + attribute + "': expected an element type of f32, bf16, f16, got '" + name + "'");
+}
+
+const char* ElementTypeName(ElementType type) {
+  switch (type) {
+    case ElementType::kF32: return "f32";
+    case ElementType::kBF16: return "bf16";
+    case ElementType::kF16: return "f16";
+  }
+  return "?";
+}
+
+int64_t ElementBytes(ElementType type) { return type == ElementType::kF32 ? 4 : 2; }
+
+}  // namespace hlo_dispatch

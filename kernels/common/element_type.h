@@ -1,0 +1,19 @@
+// Element types by the names XLA and our attributes give them.
+#ifndef HLO_DISPATCH_COMMON_ELEMENT_TYPE_H_
+#define HLO_DISPATCH_COMMON_ELEMENT_TYPE_H_
+
+#include <cstdint>
+#include <string>
+
+namespace hlo_dispatch {
+
+enum class ElementType { kF32, kBF16, kF16 };
+
+// Throws Failure(kInvalid), naming `attribute`, when `name` is not one of ours.
+ElementType ElementTypeFromName(const std::string& name, const std::string& attribute);
+const char* ElementTypeName(ElementType type);
+int64_t ElementBytes(ElementType type);
+
+}  // namespace hlo_dispatch
+
+#endif  // HLO_DISPATCH_COMMON_ELEMENT_TYPE_H_

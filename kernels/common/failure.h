@@ -1,0 +1,29 @@
+// What goes wrong inside a kernel's C++. Thrown inside this module only: the two borders (the XLA FFI in
+// onednn/call.cc, Python in module.cc) turn it into their own kind of error.
+#ifndef HLO_DISPATCH_COMMON_FAILURE_H_
+#define HLO_DISPATCH_COMMON_FAILURE_H_
+
+#include <stdexcept>
+#include <string>
+
+namespace hlo_dispatch {
+
+enum class FailureKind {
+  kInvalid,      // the call is malformed: a missing attribute, a wrong operand
+  kUnsupported,  // well-formed, but the vendor library has no kernel for it
+  kUnavailable,  // the vendor library is not loaded, or not the one planned for
+  kInternal,     // the vendor library failed
+};
+
+class Failure : public std::runtime_error {
+ public:
+  Failure(FailureKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  FailureKind kind() const { return kind_; }
+
+ private:
+  FailureKind kind_;
+};
+
+}  // namespace hlo_dispatch
+
+#endif  // HLO_DISPATCH_COMMON_FAILURE_H_

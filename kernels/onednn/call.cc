@@ -1,0 +1,162 @@
+#include "onednn/call.h"
+
+#include <exception>
+#include <memory>
+#include <sstream>
+#include <string>
+
+#include "common/failure.h"
+#include "common/ffi_attributes.h"
+#include "onednn/primitive.h"
+
+namespace hlo_dispatch::onednn {
+
+namespace {
+
+namespace ffi = xla::ffi;
+
+constexpr char kConvolutionTarget[] = "hlo_dispatch.onednn.convolution";
+constexpr char kMatmulTarget[] = "hlo_dispatch.onednn.matmul";
+
+struct CallState {
+  static ffi::TypeId id;
+  const char* target;
+  Primitive primitive;
+};
+ffi::TypeId CallState::id = {};
+
+ffi::DataType ToFfi(ElementType type) {
+  switch (type) {
+    case ElementType::kF32: return ffi::F32;
+    case ElementType::kBF16: return ffi::BF16;
+    case ElementType::kF16: return ffi::F16;
+  }
+  return ffi::DataType::INVALID;
+}
+
+ffi::ErrorCode ToFfi(FailureKind kind) {
+  switch (kind) {
+    case FailureKind::kInvalid: return ffi::ErrorCode::kInvalidArgument;
+    case FailureKind::kUnsupported: return ffi::ErrorCode::kUnimplemented;
+    case FailureKind::kUnavailable: return ffi::ErrorCode::kFailedPrecondition;
+    case FailureKind::kInternal: return ffi::ErrorCode::kInternal;
+  }
+  return ffi::ErrorCode::kUnknown;
+}
+
+// Runs `body`, turning whatever it throws into an FFI error that starts with the target's name.
+template <typename Result, typename Body>
+Result Guarded(const char* target, Body body) {
+  try {
+    return body();
+  } catch (const Failure& failure) {
+    return Result(ffi::Unexpected(ffi::Error(ToFfi(failure.kind()), std::string(target) + ": " + failure.what())));
+  } catch (const std::exception& error) {
+    return Result(ffi::Unexpected(ffi::Error::Internal(std::string(target) + ": " + error.what())));
+  }
+}
+
+[[noreturn]] void Invalid(const std::string& message) { throw Failure(FailureKind::kInvalid, message); }
+
+void CheckLibrary(const Attributes& attributes) {
+  const std::string planned = attributes.Text("library");
+  const std::string& loaded = Library::Get().version();
+  if (planned != loaded) {
+    throw Failure(FailureKind::kUnavailable, "this executable was planned for oneDNN " + planned +
+                                                 ", but oneDNN " + loaded + " is loaded; compile it again");
+  }
+}
+
+std::unique_ptr<CallState> MakeState(const char* target, Planner planner, const Attributes& attributes) {
+  CallPlan plan = planner(attributes);
+  CheckLibrary(attributes);
+  const int64_t planned = attributes.Integer("scratch");
+  if (plan.ScratchBytes() > planned) {
+    Invalid("attribute 'scratch': planned " + std::to_string(planned) + " bytes, but " + plan.implementation +
+            " needs " + std::to_string(plan.ScratchBytes()) +
+            " here (was it planned on another machine or with other threads?); compile it again");
+  }
+  return std::unique_ptr<CallState>(new CallState{target, Primitive(std::move(plan))});
+}
+
+// Throws unless the buffer holds what the attributes say; the shape may differ, as bitcasts are free.
+void CheckBuffer(const Tensor& tensor, const ffi::AnyBuffer& buffer) {
+  const bool right_type = buffer.element_type() == ToFfi(tensor.type);
+  if (right_type && static_cast<int64_t>(buffer.size_bytes()) == tensor.Bytes()) return;
+  std::ostringstream message;
+  message << tensor.role << ": expected " << tensor.Bytes() << " bytes of " << ElementTypeName(tensor.type) << ", got "
+          << buffer.size_bytes() << " bytes of " << buffer.element_type();
+  Invalid(message.str());
+}
+
+void* ScratchAddress(const CallPlan& plan, const ffi::AnyBuffer& buffer) {
+  if (buffer.element_type() != ffi::U8 || static_cast<int64_t>(buffer.size_bytes()) < plan.ScratchBytes()) {
+    std::ostringstream message;
+    message << "scratch: expected at least " << plan.ScratchBytes() << " bytes of u8, got " << buffer.size_bytes()
+            << " bytes of " << buffer.element_type();
+    Invalid(message.str());
+  }
+  return buffer.untyped_data();
+}
+
+void Run(Primitive& primitive, ffi::RemainingArgs arguments, ffi::RemainingRets results) {
+  const CallPlan& plan = primitive.plan();
+  if (arguments.size() != plan.operands.size()) {
+    Invalid("expected " + std::to_string(plan.operands.size()) + " operands, got " +
+            std::to_string(arguments.size()));
+  }
+  if (results.size() != 2) Invalid("expected 2 results (dst, scratch), got " + std::to_string(results.size()));
+
+  std::vector<void*> addresses;
+  addresses.reserve(plan.operands.size());
+  for (size_t i = 0; i < plan.operands.size(); ++i) {
+    ffi::AnyBuffer buffer = *arguments.get<ffi::AnyBuffer>(i);
+    CheckBuffer(plan.operands[i].tensor, buffer);
+    addresses.push_back(buffer.untyped_data());
+  }
+  ffi::AnyBuffer destination = **results.get<ffi::AnyBuffer>(0);
+  CheckBuffer(plan.destination, destination);
+  primitive.Execute(addresses, destination.untyped_data(),
+                    ScratchAddress(plan, **results.get<ffi::AnyBuffer>(1)));
+}
+
+ffi::Error Execute(CallState* state, ffi::RemainingArgs arguments, ffi::RemainingRets results) {
+  auto outcome = Guarded<ffi::ErrorOr<bool>>(state->target, [&]() -> ffi::ErrorOr<bool> {
+    Run(state->primitive, arguments, results);
+    return true;
+  });
+  return outcome.has_value() ? ffi::Error::Success() : outcome.error();
+}
+
+template <const char* target, Planner planner>
+ffi::ErrorOr<std::unique_ptr<CallState>> Instantiate(ffi::Dictionary dictionary) {
+  using Result = ffi::ErrorOr<std::unique_ptr<CallState>>;
+  return Guarded<Result>(
+      target, [&]() -> Result { return MakeState(target, planner, FfiAttributes(dictionary)); });
+}
+
+XLA_FFI_DEFINE_HANDLER(instantiate_convolution, (Instantiate<kConvolutionTarget, PlanConvolution>),
+                       ffi::Ffi::BindInstantiate().Attrs());
+XLA_FFI_DEFINE_HANDLER(instantiate_matmul, (Instantiate<kMatmulTarget, PlanMatmul>),
+                       ffi::Ffi::BindInstantiate().Attrs());
+XLA_FFI_DEFINE_HANDLER(execute, Execute,
+                       ffi::Ffi::Bind().Ctx<ffi::State<CallState>>().RemainingArgs().RemainingRets());
+
+}  // namespace
+
+const std::vector<KernelFamily>& KernelFamilies() {
+  static const auto* families = new std::vector<KernelFamily>{
+      {kConvolutionTarget, PlanConvolution, instantiate_convolution, execute},
+      {kMatmulTarget, PlanMatmul, instantiate_matmul, execute},
+  };
+  return *families;
+}
+
+XLA_FFI_TypeId* StateTypeId() { return &CallState::id; }
+
+const XLA_FFI_TypeInfo* StateTypeInfo() {
+  static const XLA_FFI_TypeInfo info = ffi::MakeTypeInfo<CallState>();
+  return &info;
+}
+
+}  // namespace hlo_dispatch::onednn

@@ -1,0 +1,107 @@
+#include "onednn/library.h"
+
+#include <dlfcn.h>
+
+#include <atomic>
+
+#include "common/failure.h"
+
+namespace hlo_dispatch::onednn {
+
+namespace {
+
+// 3.2 is the oldest release tried; 3.0 and 3.1 differ in details of post-op memory descriptors.
+constexpr int kOldestMajor = 3;
+constexpr int kOldestMinor = 2;
+
+std::mutex load_mutex;
+std::atomic<const Library*> loaded{nullptr};
+
+std::string RuntimeName(unsigned runtime) {
+  switch (runtime) {
+    case 1: return "sequential";
+    case 2: return "openmp";
+    case 4: return "tbb";
+    case 8: return "threadpool";
+    case 512: return "sycl";
+    default: return "runtime " + std::to_string(runtime);
+  }
+}
+
+const char* StatusName(Status status) {
+  switch (status) {
+    case kSuccess: return "success";
+    case kOutOfMemory: return "out of memory";
+    case kInvalidArguments: return "invalid arguments";
+    case kUnimplemented: return "not implemented";
+    case kLastImplementationReached: return "no further implementation";
+    case kRuntimeError: return "runtime error";
+    case kNotRequired: return "not required";
+  }
+  return "unknown status";
+}
+
+[[noreturn]] void Unavailable(const std::string& message) { throw Failure(FailureKind::kUnavailable, message); }
+
+}  // namespace
+
+const Library& Library::Load(const std::string& path) {
+  std::lock_guard<std::mutex> lock(load_mutex);
+  if (const Library* library = loaded.load()) {
+    if (library->path_ == path) return *library;
+    Unavailable("this process already uses " + library->path_ + "; it cannot also load " + path);
+  }
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) Unavailable(path + " could not be loaded: " + dlerror());
+
+  std::unique_ptr<Library> library(new Library());
+  library->path_ = path;
+  auto version_function = reinterpret_cast<const Version* (*)()>(dlsym(handle, "dnnl_version"));
+  if (version_function == nullptr) Unavailable(path + " is not oneDNN: it has no function dnnl_version");
+  const Version* version = version_function();
+  library->version_ =
+      std::to_string(version->major) + "." + std::to_string(version->minor) + "." + std::to_string(version->patch);
+  if (version->major != kOldestMajor || version->minor < kOldestMinor) {
+    Unavailable(path + " is oneDNN " + library->version_ + "; a 3.x release from 3.2 on is needed");
+  }
+  library->runtime_ = RuntimeName(version->cpu_runtime);
+
+#define HLO_DISPATCH_FUNCTION_LOOKUP(result, name, parameters)                                               \
+  library->functions_.name = reinterpret_cast<result(*) parameters>(dlsym(handle, "dnnl_" #name));           \
+  if (library->functions_.name == nullptr) Unavailable(path + " is not a whole oneDNN: it lacks dnnl_" #name);
+  HLO_DISPATCH_ONEDNN_FUNCTIONS(HLO_DISPATCH_FUNCTION_LOOKUP)
+#undef HLO_DISPATCH_FUNCTION_LOOKUP
+
+  loaded.store(library.get());
+  return *library.release();  // lives as long as the process
+}
+
+const Library& Library::Get() {
+  const Library* library = loaded.load(std::memory_order_acquire);
+  if (library == nullptr) {
+    Unavailable("oneDNN is not loaded in this process; call hlo_dispatch.install() before running this executable");
+  }
+  return *library;
+}
+
+Engine* Library::engine() const {
+  std::lock_guard<std::mutex> lock(engine_mutex_);
+  if (engine_ == nullptr) {
+    Status status = functions_.engine_create(&engine_, kCpu, 0);
+    if (status != kSuccess) {
+      engine_ = nullptr;
+      Unavailable("oneDNN " + version_ + " (" + path_ + ") has no CPU engine: " + StatusName(status) +
+                  (runtime_ == "sycl" ? "; its SYCL runtime needs an OpenCL CPU driver, see OCL_ICD_FILENAMES" : ""));
+    }
+  }
+  return engine_;
+}
+
+void Library::Check(Status status, const std::string& what) const {
+  if (status == kSuccess) return;
+  FailureKind kind = status == kUnimplemented || status == kInvalidArguments ? FailureKind::kUnsupported
+                                                                             : FailureKind::kInternal;
+  throw Failure(kind, "oneDNN " + version_ + ": " + what + ": " + StatusName(status));
+}
+
+}  // namespace hlo_dispatch::onednn

@@ -1,0 +1,64 @@
+// The oneDNN of this process: opened once, by the path Python found for it, and never closed (compiled
+// executables hold primitives until the very end of the process).
+#ifndef HLO_DISPATCH_ONEDNN_LIBRARY_H_
+#define HLO_DISPATCH_ONEDNN_LIBRARY_H_
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "onednn/api.h"
+
+namespace hlo_dispatch::onednn {
+
+class Library {
+ public:
+  // Opens the file; throws Failure(kUnavailable) when it is missing, not oneDNN, older than 3.2, or another one
+  // than the process already uses. Loading the same file again is harmless.
+  static const Library& Load(const std::string& path);
+  // The loaded library; throws Failure(kUnavailable) when none is.
+  static const Library& Get();
+
+  const Functions& functions() const { return functions_; }
+  const std::string& path() const { return path_; }
+  const std::string& version() const { return version_; }
+  // How the library runs work on the CPU: "sycl", "openmp", "tbb", "threadpool", "sequential".
+  const std::string& runtime() const { return runtime_; }
+
+  // The CPU engine, created at the first use (30-200 ms) and kept.
+  Engine* engine() const;
+
+  // Throws, naming `what`, unless the status is success.
+  void Check(Status status, const std::string& what) const;
+
+ private:
+  Library() = default;
+
+  Functions functions_;
+  std::string path_;
+  std::string version_;
+  std::string runtime_;
+  mutable std::mutex engine_mutex_;
+  mutable Engine* engine_ = nullptr;
+};
+
+// Owners of oneDNN objects: unique_ptr with the library's own destroy function.
+template <auto Member>
+struct Destroy {
+  template <typename Object>
+  void operator()(Object* object) const {
+    (Library::Get().functions().*Member)(object);
+  }
+};
+
+using OwnedMemoryDescriptor = std::unique_ptr<MemoryDescriptor, Destroy<&Functions::memory_desc_destroy>>;
+using OwnedMemory = std::unique_ptr<Memory, Destroy<&Functions::memory_destroy>>;
+using OwnedPostOps = std::unique_ptr<PostOps, Destroy<&Functions::post_ops_destroy>>;
+using OwnedAttributes = std::unique_ptr<PrimitiveAttributes, Destroy<&Functions::primitive_attr_destroy>>;
+using OwnedDescriptor = std::unique_ptr<PrimitiveDescriptor, Destroy<&Functions::primitive_desc_destroy>>;
+using OwnedPrimitive = std::unique_ptr<PrimitiveHandle, Destroy<&Functions::primitive_destroy>>;
+
+}  // namespace hlo_dispatch::onednn
+
+#endif  // HLO_DISPATCH_ONEDNN_LIBRARY_H_

@@ -1,0 +1,92 @@
+#include "onednn/memory.h"
+
+#include "common/failure.h"
+
+namespace hlo_dispatch::onednn {
+
+namespace {
+
+DataType ToDataType(ElementType type) {
+  switch (type) {
+    case ElementType::kF32: return kF32;
+    case ElementType::kBF16: return kBF16;
+    case ElementType::kF16: return kF16;
+  }
+  return kF32;
+}
+
+[[noreturn]] void Invalid(const std::string& message) { throw Failure(FailureKind::kInvalid, message); }
+
+Tensor Checked(Tensor tensor) {
+  if (tensor.dims.empty() || tensor.dims.size() > static_cast<size_t>(kMaximumRank)) {
+    Invalid(tensor.role + ": expected 1 to 12 dimensions, got " + std::to_string(tensor.dims.size()));
+  }
+  if (tensor.strides.size() != tensor.dims.size()) {
+    Invalid(tensor.role + ": expected as many strides as dimensions (" + std::to_string(tensor.dims.size()) +
+            "), got " + std::to_string(tensor.strides.size()));
+  }
+  for (size_t i = 0; i < tensor.dims.size(); ++i) {
+    if (tensor.dims[i] < 1) Invalid(tensor.role + ": expected dimensions >= 1, got " + std::to_string(tensor.dims[i]));
+    if (tensor.strides[i] < 1) {
+      Invalid(tensor.role + ": expected strides >= 1, got " + std::to_string(tensor.strides[i]));
+    }
+  }
+  return tensor;
+}
+
+}  // namespace
+
+int64_t Tensor::Bytes() const {
+  int64_t last = 0;
+  for (size_t i = 0; i < dims.size(); ++i) last += (dims[i] - 1) * strides[i];
+  return (last + 1) * ElementBytes(type);
+}
+
+OwnedMemoryDescriptor Tensor::Describe() const {
+  const Library& library = Library::Get();
+  MemoryDescriptor* descriptor = nullptr;
+  library.Check(library.functions().memory_desc_create_with_strides(&descriptor, static_cast<int>(dims.size()),
+                                                                    dims.data(), ToDataType(type), strides.data()),
+                role + ": describing its memory");
+  return OwnedMemoryDescriptor(descriptor);
+}
+
+OwnedMemoryDescriptor Tensor::DescribeAnyFormat() const {
+  const Library& library = Library::Get();
+  MemoryDescriptor* descriptor = nullptr;
+  library.Check(library.functions().memory_desc_create_with_tag(&descriptor, static_cast<int>(dims.size()),
+                                                                dims.data(), ToDataType(type), kFormatAny),
+                role + ": describing its memory");
+  return OwnedMemoryDescriptor(descriptor);
+}
+
+Tensor ReadTensor(const Attributes& attributes, const std::string& role) {
+  return Checked({role, ElementTypeFromName(attributes.Text(role + "_type"), role + "_type"),
+                  attributes.Integers(role + "_dims"), attributes.Integers(role + "_strides")});
+}
+
+Tensor ReadOperand(const Attributes& attributes, const std::string& role) {
+  return Checked({role, ElementTypeFromName(attributes.Text("type"), role + ".type"), attributes.Integers("dims"),
+                  attributes.Integers("strides")});
+}
+
+Tensor BiasTensor(const Attributes& attributes, int64_t length, int rank, int axis) {
+  // Of all dimensions only `axis` has more than one element, so the strides of the others do not matter.
+  Tensor bias{"bias", ElementTypeFromName(attributes.Text("bias_type"), "bias_type"), std::vector<int64_t>(rank, 1),
+              std::vector<int64_t>(rank, length)};
+  bias.dims[axis] = length;
+  bias.strides[axis] = 1;
+  for (int i = axis + 1; i < rank; ++i) bias.strides[i] = 1;
+  return bias;
+}
+
+std::vector<int64_t> ReadIntegers(const Attributes& attributes, const std::string& name, size_t size) {
+  std::vector<int64_t> values = attributes.Integers(name);
+  if (values.size() != size) {
+    Invalid("attribute '" + name + "': expected " + std::to_string(size) + " integers, got " +
+            std::to_string(values.size()));
+  }
+  return values;
+}
+
+}  // namespace hlo_dispatch::onednn

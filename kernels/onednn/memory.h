@@ -1,0 +1,40 @@
+// An operand of a call as the attributes describe it: element type, dimensions and strides in oneDNN's order.
+#ifndef HLO_DISPATCH_ONEDNN_MEMORY_H_
+#define HLO_DISPATCH_ONEDNN_MEMORY_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/attributes.h"
+#include "common/element_type.h"
+#include "onednn/library.h"
+
+namespace hlo_dispatch::onednn {
+
+struct Tensor {
+  std::string role;  // "src", "weights", "bias", "dst", "post_op_3": how messages call it
+  ElementType type;
+  std::vector<int64_t> dims;
+  std::vector<int64_t> strides;
+
+  // Bytes from the first to the last element; equals the buffer's size, as XLA's arrays have no holes.
+  int64_t Bytes() const;
+  OwnedMemoryDescriptor Describe() const;
+  // The same tensor with the format left to oneDNN.
+  OwnedMemoryDescriptor DescribeAnyFormat() const;
+};
+
+// Reads <role>_type, <role>_dims and <role>_strides.
+Tensor ReadTensor(const Attributes& attributes, const std::string& role);
+// Reads type, dims and strides of a nested dictionary (a binary post-op's operand).
+Tensor ReadOperand(const Attributes& attributes, const std::string& role);
+// A dense bias vector of `length` along axis `axis` of a tensor of rank `rank`.
+Tensor BiasTensor(const Attributes& attributes, int64_t length, int rank, int axis);
+
+// Throws unless the attribute has exactly `size` integers.
+std::vector<int64_t> ReadIntegers(const Attributes& attributes, const std::string& name, size_t size);
+
+}  // namespace hlo_dispatch::onednn
+
+#endif  // HLO_DISPATCH_ONEDNN_MEMORY_H_

@@ -1,0 +1,107 @@
+#include "onednn/post_ops.h"
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "common/failure.h"
+
+namespace hlo_dispatch::onednn {
+
+namespace {
+
+const std::map<std::string, Algorithm>& EltwiseAlgorithms() {
+  static const auto* algorithms = new std::map<std::string, Algorithm>{
+      {"relu", kEltwiseRelu},
+      {"tanh", kEltwiseTanh},
+      {"elu", kEltwiseElu},
+      {"square", kEltwiseSquare},
+      {"abs", kEltwiseAbs},
+      {"sqrt", kEltwiseSqrt},
+      {"linear", kEltwiseLinear},
+      {"soft_relu", kEltwiseSoftRelu},
+      {"hardsigmoid", kEltwiseHardSigmoid},
+      {"logistic", kEltwiseLogistic},
+      {"exp", kEltwiseExp},
+      {"gelu_tanh", kEltwiseGeluTanh},
+      {"swish", kEltwiseSwish},
+      {"log", kEltwiseLog},
+      {"clip", kEltwiseClip},
+      {"clip_v2", kEltwiseClipV2},
+      {"pow", kEltwisePow},
+      {"gelu_erf", kEltwiseGeluErf},
+      {"round", kEltwiseRound},
+      {"mish", kEltwiseMish},
+      {"hardswish", kEltwiseHardSwish},
+  };
+  return *algorithms;
+}
+
+const std::map<std::string, Algorithm>& BinaryAlgorithms() {
+  static const auto* algorithms = new std::map<std::string, Algorithm>{
+      {"add", kBinaryAdd}, {"mul", kBinaryMul}, {"max", kBinaryMax}, {"min", kBinaryMin},
+      {"div", kBinaryDiv}, {"sub", kBinarySub}, {"ge", kBinaryGe},   {"gt", kBinaryGt},
+      {"le", kBinaryLe},   {"lt", kBinaryLt},   {"eq", kBinaryEq},   {"ne", kBinaryNe},
+  };
+  return *algorithms;
+}
+
+Algorithm FindAlgorithm(const std::map<std::string, Algorithm>& algorithms, const std::string& name,
+                        const std::string& role) {
+  auto found = algorithms.find(name);
+  if (found != algorithms.end()) return found->second;
+  std::string valid;
+  for (const auto& [known, algorithm] : algorithms) valid += (valid.empty() ? "" : ", ") + known;
+  throw Failure(FailureKind::kInvalid, role + ".algorithm: expected one of " + valid + ", got '" + name + "'");
+}
+
+}  // namespace
+
+PostOpChain ReadPostOps(const Attributes& attributes, size_t rank) {
+  const Library& library = Library::Get();
+  PostOps* post_ops = nullptr;
+  library.Check(library.functions().post_ops_create(&post_ops), "creating the post-op chain");
+  PostOpChain chain{OwnedPostOps(post_ops), {}};
+
+  for (int i = 0; attributes.Has("post_op_" + std::to_string(i)); ++i) {
+    const std::string role = "post_op_" + std::to_string(i);
+    std::unique_ptr<Attributes> post_op = attributes.Nested(role);
+    const std::string kind = post_op->Text("kind");
+    const std::string algorithm = post_op->Text("algorithm");
+    if (kind == "eltwise") {
+      library.Check(library.functions().post_ops_append_eltwise(
+                        post_ops, FindAlgorithm(EltwiseAlgorithms(), algorithm, role), post_op->Real("alpha"),
+                        post_op->Real("beta")),
+                    role + ": appending eltwise " + algorithm);
+    } else if (kind == "binary") {
+      Tensor operand = ReadOperand(*post_op, role);
+      if (operand.dims.size() != rank) {
+        throw Failure(FailureKind::kInvalid, role + ".dims: expected the result's " + std::to_string(rank) +
+                                                 " dimensions, got " + std::to_string(operand.dims.size()));
+      }
+      library.Check(library.functions().post_ops_append_binary(
+                        post_ops, FindAlgorithm(BinaryAlgorithms(), algorithm, role), operand.Describe().get()),
+                    role + ": appending binary " + algorithm);
+      chain.operands.emplace_back(kArgumentPostOp * (i + 1) | kArgumentBinaryOperand, std::move(operand));
+    } else {
+      throw Failure(FailureKind::kInvalid, role + ".kind: expected eltwise or binary, got '" + kind + "'");
+    }
+  }
+  return chain;
+}
+
+OwnedAttributes MakePrimitiveAttributes(const PostOpChain& chain) {
+  const Library& library = Library::Get();
+  const Functions& onednn = library.functions();
+  PrimitiveAttributes* attributes = nullptr;
+  library.Check(onednn.primitive_attr_create(&attributes), "creating primitive attributes");
+  OwnedAttributes owned(attributes);
+  library.Check(onednn.primitive_attr_set_scratchpad_mode(attributes, kScratchpadUser), "setting the scratchpad mode");
+  library.Check(onednn.primitive_attr_set_fpmath_mode(attributes, kFloatMathStrict), "setting strict arithmetic");
+  if (chain.post_ops != nullptr) {
+    library.Check(onednn.primitive_attr_set_post_ops(attributes, chain.post_ops.get()), "attaching the post-ops");
+  }
+  return owned;
+}
+
+}  // namespace hlo_dispatch::onednn

@@ -1,0 +1,29 @@
+// The chain post_op_0, post_op_1, ... of a call: what oneDNN applies to the result before storing it.
+#ifndef HLO_DISPATCH_ONEDNN_POST_OPS_H_
+#define HLO_DISPATCH_ONEDNN_POST_OPS_H_
+
+#include <utility>
+#include <vector>
+
+#include "common/attributes.h"
+#include "onednn/library.h"
+#include "onednn/memory.h"
+
+namespace hlo_dispatch::onednn {
+
+struct PostOpChain {
+  OwnedPostOps post_ops;
+  // The binary post-ops' second operands, with the index under which execution expects each.
+  std::vector<std::pair<int, Tensor>> operands;
+};
+
+// Reads and builds the chain; `rank` is the result's, which every binary operand must have.
+PostOpChain ReadPostOps(const Attributes& attributes, size_t rank);
+
+// Primitive attributes every kernel uses: this chain, a scratchpad given by the caller, and strict arithmetic
+// (an environment variable of oneDNN could otherwise make f32 run as bf16 behind the user's back).
+OwnedAttributes MakePrimitiveAttributes(const PostOpChain& chain);
+
+}  // namespace hlo_dispatch::onednn
+
+#endif  // HLO_DISPATCH_ONEDNN_POST_OPS_H_
