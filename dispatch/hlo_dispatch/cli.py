@@ -1,0 +1,147 @@
+"""The command `hlo-dispatch`: reads arguments, calls the library, prints. Nothing is decided here.
+
+Every error of ours ends as one line on standard error and exit status 2, without a traceback.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from . import module_files
+from .errors import HloDispatchError
+
+app = typer.Typer(
+    help="Vendor kernels under XLA:CPU, without changing the program.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+patterns = typer.Typer(help="The table of what is known.", no_args_is_help=True)
+app.add_typer(patterns, name="patterns")
+
+Module = Annotated[str, typer.Argument(metavar="FILE", help="HLO text or a serialized module; - is standard input.")]
+Tables = Annotated[list[Path], typer.Option("--tables", metavar="FILE", help="A table of yours; may be repeated.")]
+Policy = Annotated[str, typer.Option("--policy", help="always, heuristic or never.")]
+
+
+def main() -> None:
+    """Run the command; the entry point of `hlo-dispatch`."""
+    try:
+        app(prog_name="hlo-dispatch")
+    except HloDispatchError as error:
+        _fail(str(error), error.exit_status)
+    except BrokenPipeError:
+        # The reader went away (`| head`); Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}{error.strerror or error}", 2)
+
+
+def _fail(message: str, status: int) -> None:
+    print("hlo-dispatch:", " ".join(message.split()), file=sys.stderr)
+    sys.exit(status)
+
+
+@app.command()
+def demo(
+    models: Annotated[list[str], typer.Argument(metavar="[MODEL]...", help="Instead of ResNet50 and a BERT layer.")] = [],  # noqa: B006
+    seconds: Annotated[float, typer.Option(min=0.1, help="Time spent measuring each model.")] = 6.0,
+    policy: Policy = "heuristic",
+) -> None:
+    """Show it: a small example, ResNet50 and a BERT layer, stock XLA against dispatched."""
+    from .demo.run import run
+
+    raise typer.Exit(run(tuple(models), seconds=seconds, policy=policy))
+
+
+@app.command()
+def doctor() -> None:
+    """Say what this machine has and what is missing; exit 1 if something is."""
+    from .doctor import examine, print_findings
+
+    findings = examine()
+    print_findings(findings)
+    raise typer.Exit(0 if all(finding.good for finding in findings) else 1)
+
+
+@app.command()
+def rewrite(
+    module: Module,
+    output: Annotated[str, typer.Option("--output", "-o", metavar="OUT", help="A .hlo or .txt (text) or .pb (binary) file; - is text on standard output.")] = "-",
+    policy: Policy = "heuristic",
+    tables: Tables = [],  # noqa: B006
+    table: Annotated[bool, typer.Option("--table/--no-table", help="Print what was done, on standard error.")] = True,
+) -> None:
+    """Rewrite a module: what a vendor kernel can take becomes a custom-call."""
+    as_text = module_files.writes_text(output)
+    source = module_files.read_module(module)
+    import hlo_dispatch
+
+    result = hlo_dispatch.rewrite(source, tables=tuple(tables), policy=policy)
+    content = result.text.encode() if as_text else module_files.serialized(source, result.proto)
+    module_files.write_atomically(output, content)
+    if table:
+        from .present import console, print_report
+
+        print_report(console(errors=True), result.report)
+
+
+@app.command()
+def explain(
+    module: Module,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    policy: Policy = "heuristic",
+    tables: Tables = [],  # noqa: B006
+) -> None:
+    """Say what would be dispatched in a module, to which kernel, and what is left and why."""
+    source = module_files.read_module(module)
+    import hlo_dispatch
+
+    report = hlo_dispatch.rewrite(source, tables=tuple(tables), policy=policy).report
+    if as_json:
+        print(json.dumps(report.to_dict(), indent=2))
+        return
+    from .present import console, print_report
+
+    print_report(console(), report)
+
+
+@patterns.command("list")
+def list_patterns(tables: Tables = []) -> None:  # noqa: B006
+    """List the anchors, epilogues and kernels that are known."""
+    from .patterns_view import print_table
+
+    print_table(_load(tables))
+
+
+@patterns.command("show")
+def show_pattern(name: str, tables: Tables = []) -> None:  # noqa: B006
+    """Show one entry of the table, and where it is written."""
+    from .patterns_view import print_entry
+
+    print_entry(_load(tables), name)
+
+
+@patterns.command("check")
+def check_patterns(files: Annotated[list[Path], typer.Argument(metavar="FILE...")]) -> None:
+    """Check tables of yours together with the shipped ones."""
+    from .patterns_view import entries
+
+    table = _load(files)
+    own = {str(file.resolve()) for file in files}
+    count = sum(str(Path(entry.place.file).resolve()) in own for entry in entries(table))
+    print(f"OK: {count} {'entry' if count == 1 else 'entries'} in {', '.join(map(str, files))}")
+
+
+def _load(tables: list[Path]):  # noqa: ANN202
+    import hlo_dispatch
+
+    return hlo_dispatch.load_tables(tuple(tables))

@@ -1,0 +1,134 @@
+"""`hlo-dispatch doctor`: what this machine has, what is missing and how to get it.
+
+Nothing is assumed to work: jax, the vendor libraries and the native module are each asked on their own, so
+that one missing piece does not hide the others.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+
+from rich.text import Text
+
+from . import machine_facts
+from .present import console, make_table
+
+OLDEST_JAX = (0, 10, 2)
+_ENVIRONMENT = ("HLO_DISPATCH_TABLES", "HLO_DISPATCH_POLICY", "HLO_DISPATCH_ONEDNN_LIBRARY", "HLO_DISPATCH_MKL_LIBRARY")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    good: bool
+    subject: str
+    sentence: str
+    """What there is, or what is missing and how to get it."""
+
+
+def examine() -> list[Finding]:
+    """Look at everything; never raises."""
+    findings = [*_machine(), *_jax(), *_libraries()]
+    # A kernel's own absence is only news when its library is there.
+    if all(finding.good for finding in findings if finding.subject == "oneDNN"):
+        findings += _kernels()
+    return [*findings, *_door()]
+
+
+def print_findings(findings: list[Finding]) -> None:
+    """A table of all findings and a closing line."""
+    out = console()
+    table = make_table("", "what", "finding")
+    for finding in findings:
+        mark = Text("ok", style="green") if finding.good else Text("missing", style="bold red")
+        table.add_row(mark, Text(finding.subject), Text(finding.sentence))
+    out.print(table)
+    missing = [finding.subject for finding in findings if not finding.good]
+    out.print(Text(f"missing: {', '.join(missing)}" if missing else "everything is there"))
+
+
+def _machine() -> Iterator[Finding]:
+    system = f"{platform.system()} {platform.machine()}"
+    supported = (platform.system(), platform.machine()) == ("Linux", "x86_64")
+    advice = "" if supported else ": the vendor libraries are published for Linux x86_64 only"
+    yield Finding(supported, "processor", f"{machine_facts.processor()} ({system}){advice}")
+    present = machine_facts.flags()
+    relevant = [flag for flag in machine_facts.RELEVANT_FLAGS if flag in present]
+    sentence = " ".join(relevant) or "none of those that matter; oneDNN needs at least avx2 to be of use"
+    yield Finding("avx2" in present, "instructions", sentence)
+    cores = machine_facts.physical_cores()
+    usable = machine_facts.usable_processors()
+    yield Finding(True, "threads", f"{usable} usable, {os.cpu_count()} logical processors on {cores or 'unknown'} cores")
+
+
+def _jax() -> Iterator[Finding]:
+    yield Finding(True, "python", platform.python_version())
+    for name in ("jax", "jaxlib"):
+        try:
+            version = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            yield Finding(False, name, "not installed; get it with: pip install 'jax>=0.10.2'")
+            continue
+        numbers = tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
+        if numbers < OLDEST_JAX:
+            yield Finding(False, name, f"{version} has no hook for us; get 0.10.2 or newer: pip install -U jax")
+        else:
+            yield Finding(True, name, version)
+
+
+def _libraries() -> Iterator[Finding]:
+    from .libraries import survey
+
+    for name, answer in survey().items():
+        if answer:
+            runtime = f" over {answer.runtime}" if answer.runtime else ""
+            yield Finding(True, name, f"{answer.version}{runtime} ({answer.path})")
+        else:
+            yield Finding(False, name, answer.sentence)
+
+
+def _kernels() -> Iterator[Finding]:
+    from .kernels import KERNELS, plan
+
+    for name in KERNELS:
+        parts, good = [], False
+        for dtype in ("f32", "bf16", "f16"):
+            planned = plan(name, _sample(name, dtype))
+            parts.append(f"{dtype} {planned.implementation}" if planned else f"{dtype} no ({planned.sentence})")
+            good = good or bool(planned)
+        yield Finding(good, name, "; ".join(parts))
+
+
+def _sample(name: str, dtype: str) -> dict[str, object]:
+    """A middling call, to ask what the library would run for it here."""
+    from .libraries import onednn
+
+    library = onednn()
+    common = {"abi": 1, "library": library.version, "scratch": 0, "src_type": dtype, "weights_type": dtype, "dst_type": dtype}
+    if name == "onednn.matmul":
+        square = {"dims": [256, 256], "strides": [256, 1]}
+        return common | {f"{role}_{key}": value for role in ("src", "weights", "dst") for key, value in square.items()}
+    return common | {
+        "src_dims": [1, 64, 56, 56], "src_strides": [200704, 1, 3584, 64],
+        "weights_dims": [64, 64, 3, 3], "weights_strides": [1, 64, 12288, 4096],
+        "dst_dims": [1, 64, 56, 56], "dst_strides": [200704, 1, 3584, 64],
+        "strides": [1, 1], "dilations": [0, 0], "padding_low": [1, 1], "padding_high": [1, 1],
+    }  # fmt: skip
+
+
+def _door() -> Iterator[Finding]:
+    names = {entry.name for entry in metadata.entry_points(group="jax_plugins")}
+    if "hlo_dispatch" not in names:
+        yield Finding(False, "HLO_DISPATCH=1", "JAX does not know us; reinstall the package: pip install --force-reinstall hlo-dispatch")
+    else:
+        value = os.environ.get("HLO_DISPATCH", "")
+        state = "open: every JAX program is dispatched" if value == "1" else "closed: programs call hlo_dispatch.install()"
+        yield Finding(True, "HLO_DISPATCH=1", state + (f" (HLO_DISPATCH is {value!r})" if value not in ("", "1") else ""))
+    for name in _ENVIRONMENT:
+        if name in os.environ:
+            yield Finding(True, name, os.environ[name])
