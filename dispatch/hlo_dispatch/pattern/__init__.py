@@ -1,0 +1,23 @@
+"""The table's language: what activations, binary epilogues, anchors and kernels there are.
+
+`load_tables()` reads and checks YAML; `Recogniser` says which activation a function of one variable is.
+"""
+
+from __future__ import annotations
+
+from .load import load_tables, shipped_tables
+from .recognise import Nearest, Recognised, Recogniser
+from .table import Activation, Anchor, Binary, KernelBinding, Table
+
+__all__ = [
+    "Activation",
+    "Anchor",
+    "Binary",
+    "KernelBinding",
+    "Nearest",
+    "Recognised",
+    "Recogniser",
+    "Table",
+    "load_tables",
+    "shipped_tables",
+]

@@ -1,0 +1,166 @@
+"""From checked shapes to values: names resolved, formulas compiled, solutions proved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from ..errors import TableError
+from .algorithms import ANCHOR_OPCODES, BINARY, DTYPES, ELTWISE, LIBRARIES, OPCODES
+from .formula import Formula, FormulaError, parse
+from .messages import suggest
+from .recognise import solve
+from .schema import ActivationEntry, AnchorEntry, BinaryEntry, Eltwise, KernelEntry
+from .source import Keys, Source
+from .table import Activation, Anchor, Binary, EltwiseBinding, KernelBinding, Numerics, Parameter, Reversed
+
+_RESERVED = ("x", "f", "pi", "inf")
+
+
+class Builder:
+    """Builds the entries of one file; every failure is a TableError at the guilty character."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    def activation(self, name: str, entry: ActivationEntry) -> Activation:
+        path: Keys = ("activations", name)
+        self._parameter_names(path, entry)
+        formula = self._formula((*path, "formula"), entry.formula, ("x", *entry.parameters))
+        unused = [p for p in entry.parameters if p not in formula.names]
+        if unused:
+            place = self.source.key_place((*path, "parameters", unused[0]))
+            raise self.source.error(place, f"the formula does not use {unused[0]!r}", "use it or remove it")
+        if "x" not in formula.names:
+            raise self._error((*path, "formula"), "the formula does not use x", "a constant is not an activation")
+        parameters: list[Parameter] = []
+        for key, parameter in entry.parameters.items():
+            known = [earlier.name for earlier in parameters]
+            where = (*path, "parameters", key, "solve")
+            solved = self._formula(where, parameter.solve, known, samples=True)
+            parameters.append(Parameter(key, solved, parameter.example))
+        require = None
+        if entry.require is not None:
+            require = self._formula((*path, "require"), entry.require, entry.parameters, condition=True)
+        binding = self._eltwise((*path, "onednn"), entry.onednn, entry.parameters)
+        place = self.source.key_place(path)
+        activation = Activation(
+            name, formula, tuple(parameters), require, binding, entry.origin, place
+        )
+        self._prove(path, activation)
+        return activation
+
+    def binary(self, name: str, entry: BinaryEntry) -> Binary:
+        path: Keys = ("binaries", name)
+        self._one_of((*path, "opcode"), entry.opcode, OPCODES, "opcode")
+        self._one_of((*path, "onednn", "algorithm"), entry.onednn.algorithm, BINARY, "binary algorithm")
+        formula = self._formula((*path, "formula"), entry.formula, ("y", "other"))
+        if formula.names != {"y", "other"}:
+            raise self._error((*path, "formula"), "the formula does not use both y and other", "it has two operands")
+        backwards = None
+        if entry.reversed is not None:
+            where = (*path, "reversed")
+            self._one_of((*where, "then"), entry.reversed.then, BINARY, "binary algorithm")
+            first = self._eltwise((*where, "first"), entry.reversed.first, ())
+            backwards = Reversed(first, entry.reversed.then)
+        return Binary(
+            name, entry.opcode, entry.onednn.algorithm, entry.commutative, backwards, formula.text,
+            entry.roles, entry.origin, self.source.key_place(path),
+        )  # fmt: skip
+
+    def anchor(
+        self, name: str, entry: AnchorEntry, kernels: Iterable[str], activations: Iterable[str], binaries: Iterable[str]
+    ) -> Anchor:
+        """The names are those of all files: an anchor may allow what another file defines."""
+        path: Keys = ("anchors", name)
+        self._one_of((*path, "opcode"), entry.opcode, ANCHOR_OPCODES, "anchor opcode")
+        self._one_of((*path, "kernel"), entry.kernel, kernels, "kernel")
+        for index, dtype in enumerate(entry.dtypes):
+            self._one_of((*path, "dtypes", index), dtype, DTYPES, "element type")
+        for dtype in entry.dtypes:
+            if dtype not in entry.numerics:
+                advice = f"add {dtype}: {{tolerance: ..., why: ...}}"
+                raise self._error((*path, "numerics"), f"no numerics for {dtype}", advice)
+        for dtype in entry.numerics:
+            if dtype not in entry.dtypes:
+                place = self.source.key_place((*path, "numerics", dtype))
+                raise self.source.error(place, f"numerics for {dtype!r}, which is not in dtypes", suggest(dtype, entry.dtypes))
+        epilogues = entry.epilogues
+        chosen = [
+            self._chosen((*path, "epilogues", kind), getattr(epilogues, kind), known, kind)
+            for kind, known in (("activations", list(activations)), ("binaries", list(binaries)))
+        ]
+        numerics = {dtype: Numerics(n.tolerance, n.why) for dtype, n in entry.numerics.items()}
+        return Anchor(
+            name, entry.opcode, entry.kernel, tuple(entry.dtypes), *chosen, epilogues.longest_chain,
+            numerics, entry.formula, entry.origin, self.source.key_place(path),
+        )  # fmt: skip
+
+    def kernel(self, name: str, entry: KernelEntry) -> KernelBinding:
+        path: Keys = ("kernels", name)
+        self._one_of((*path, "library"), entry.library, LIBRARIES, "library")
+        return KernelBinding(
+            name, entry.target, entry.library, entry.formula, entry.operands, entry.attributes,
+            self.source.key_place(path),
+        )  # fmt: skip
+
+    def _parameter_names(self, path: Keys, entry: ActivationEntry) -> None:
+        for name in entry.parameters:
+            if name in _RESERVED:
+                place = self.source.key_place((*path, "parameters", name))
+                raise self.source.error(place, f"{name!r} cannot be a parameter", "the language uses that name itself")
+
+    def _eltwise(self, path: Keys, entry: Eltwise, names: Iterable[str]) -> EltwiseBinding:
+        self._one_of((*path, "algorithm"), entry.algorithm, ELTWISE, "eltwise algorithm")
+        reads = ELTWISE[entry.algorithm]
+        numbers: dict[str, Formula | None] = {}
+        for key in ("alpha", "beta"):
+            value = getattr(entry, key)
+            if value is None and key in reads:
+                raise self._error((*path, "algorithm"), f"{entry.algorithm} needs {key}", f"add {key}: ...")
+            if value is not None and key not in reads:
+                place = self.source.key_place((*path, key))
+                raise self.source.error(place, f"{entry.algorithm} reads no {key}", "remove it")
+            numbers[key] = None if value is None else self._formula((*path, key), value, names)
+        return EltwiseBinding(entry.algorithm, numbers["alpha"], numbers["beta"])
+
+    def _formula(self, path: Keys, text: Any, names: Iterable[str], **options: bool) -> Formula:
+        try:
+            return parse(str(text), names, **options)
+        except FormulaError as error:
+            place = self.source.place_within(path, error.offset)
+            raise self.source.error(place, f"bad formula: {error.problem}", error.advice) from None
+
+    def _prove(self, path: Keys, activation: Activation) -> None:
+        """Solving the formula's own samples must give the example back: a wrong `solve` is found here."""
+        examples = {parameter.name: parameter.example for parameter in activation.parameters}
+        points = {point for parameter in activation.parameters for point in parameter.solve.samples}
+        samples = {point: activation.formula.evaluate({"x": np.float64(point), **examples}) for point in points}
+        with np.errstate(all="ignore"):
+            solved = solve(activation, samples)
+            if solved is None and activation.require is not None and not activation.require.closure(examples):
+                raise self._error((*path, "require"), "the examples themselves are refused", "choose others")
+        for name, example in examples.items():
+            if solved is None or not math.isclose(solved[name], example, rel_tol=1e-6, abs_tol=1e-9):
+                got = "no finite number" if solved is None else f"{solved[name]:.8g}"
+                problem = f"with {name} = {example:g} this finds {got}"
+                raise self._error((*path, "parameters", name, "solve"), problem, "it should invert the formula")
+
+    def _one_of(self, path: Keys, word: str, known: Iterable[str], what: str) -> None:
+        known = list(known)
+        if word not in known:
+            raise self._error(path, f"unknown {what} {word!r}", suggest(word, known))
+
+    def _chosen(self, path: Keys, names: str | list[str], known: list[str], what: str) -> tuple[str, ...]:
+        if names == "all":
+            return tuple(known)
+        for index, name in enumerate(names):
+            self._one_of((*path, index), name, known, what)
+        return tuple(names)
+
+    def _error(self, path: Keys, problem: str, advice: str = "") -> TableError:
+        place = self.source.place(path)
+        return self.source.error(place, problem, advice)

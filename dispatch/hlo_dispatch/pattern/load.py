@@ -1,0 +1,129 @@
+"""Reads tables: the shipped ones, then the user's. Every mistake is a TableError with file:line:column."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import TableError
+from .table import Activation, Anchor, Binary, KernelBinding, Table
+
+if TYPE_CHECKING:
+    from .build import Builder
+    from .schema import TableFile
+
+TablePath = str | os.PathLike[str]
+
+
+def shipped_tables() -> tuple[Path, ...]:
+    """The tables that come with the package: inside it when installed, beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "patterns", package.parents[1] / "patterns"):
+        found = tuple(sorted(folder.glob("*.yaml")))
+        if found:
+            return found
+    raise TableError(str(package / "patterns"), 1, 1, "the shipped tables are missing", "install the package again")
+
+
+def load_tables(paths: Iterable[TablePath] = (), *, shipped: bool = True) -> Table:
+    """The shipped tables and the files or folders in `paths`, as one table; cached until a file changes."""
+    if isinstance(paths, str | os.PathLike):
+        paths = (paths,)
+    files = list(shipped_tables()) if shipped else []
+    for path in paths:
+        files += _files(Path(path))
+    return _load(tuple((file, _stamp(file)) for file in dict.fromkeys(files)))
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    found = sorted(path.glob("*.yaml"))
+    if not found:
+        raise TableError(str(path), 1, 1, "no tables in this folder", "tables are files named *.yaml")
+    return found
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    try:
+        status = file.stat()
+    except OSError:
+        return (0, 0)  # reading it gives the message
+    return (status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=16)
+def _load(stamped: tuple[tuple[Path, tuple[int, int]], ...]) -> Table:
+    from .build import Builder  # pydantic and yaml cost 100 ms: only when a table is read
+    from .source import Source
+
+    digest = hashlib.sha256()
+    files: list[tuple[Builder, TableFile]] = []
+    for path, _ in stamped:
+        source = Source(path)
+        digest.update(source.bytes + b"\0")
+        files.append((Builder(source), _validated(source)))
+    _refuse_duplicates(files)
+    kernels: dict[str, KernelBinding] = _build(files, "kernels", lambda b: b.kernel)
+    activations: dict[str, Activation] = _build(files, "activations", lambda b: b.activation)
+    binaries: dict[str, Binary] = _build(files, "binaries", lambda b: b.binary)
+    anchors: dict[str, Anchor] = {}
+    for builder, file in files:
+        for name, entry in file.anchors.items():
+            anchors[name] = builder.anchor(name, entry, kernels, activations, binaries)
+    return Table(
+        tuple(activations.values()),
+        _by_opcode(binaries),
+        anchors,
+        kernels,
+        tuple(path for path, _ in stamped),
+        digest.hexdigest(),
+    )
+
+
+def _validated(source: Any) -> TableFile:
+    from pydantic import ValidationError
+
+    from .messages import schema_error
+    from .schema import TableFile
+
+    try:
+        return TableFile.model_validate(source.values)
+    except ValidationError as error:
+        raise schema_error(source, error) from None
+
+
+def _refuse_duplicates(files: list[tuple[Builder, TableFile]]) -> None:
+    """Within one file a duplicate key is already an error; this is across files, shipped ones included."""
+    seen: dict[tuple[str, str], Any] = {}
+    for builder, file in files:
+        for section in ("activations", "binaries", "anchors", "kernels"):
+            for name in getattr(file, section):
+                place = builder.source.key_place((section, name))
+                first = seen.setdefault((section, name), place)
+                if first is not place:
+                    advice = f"the first is at {first}; choose another name"
+                    raise builder.source.error(place, f"{name!r} is already in {section}", advice)
+
+
+def _build(
+    files: list[tuple[Builder, TableFile]], section: str, method: Callable[[Builder], Callable[..., Any]]
+) -> dict[str, Any]:
+    return {
+        name: method(builder)(name, entry) for builder, file in files for name, entry in getattr(file, section).items()
+    }
+
+
+def _by_opcode(binaries: Mapping[str, Binary]) -> dict[str, Binary]:
+    found: dict[str, Binary] = {}
+    for binary in binaries.values():
+        first = found.setdefault(binary.opcode, binary)
+        if first is not binary:
+            place = binary.place
+            problem = f"{binary.name!r} is a second binary for the opcode {binary.opcode}"
+            raise TableError(place.file, place.line, place.column, problem, f"the first is at {first.place}")
+    return found

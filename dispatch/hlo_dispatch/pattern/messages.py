@@ -1,0 +1,132 @@
+"""Turns what the schema refuses into one TableError: where, what is wrong, what would be right."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from ..errors import TableError
+from .schema import TableFile
+from .source import Source
+
+_KINDS = {dict: "a mapping", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
+_WANTED = {
+    "string_type": "text",
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "bool_type": "true or false",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "list_type": "a list",
+}
+
+
+def schema_error(source: Source, error: ValidationError) -> TableError:
+    """The first thing the schema found wrong, in the order of the file."""
+    details = [_located(source, detail) for detail in error.errors(include_url=False)]
+    return min(details, key=lambda found: (found.line, found.column))
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """`did you mean ...?`, or the list of what is known."""
+    known = list(known)
+    near = difflib.get_close_matches(word, known, 1, 0.6)
+    return f"did you mean {near[0]!r}?" if near else f"known are: {', '.join(known)}"
+
+
+def _located(source: Source, detail: Any) -> TableError:
+    path, kind, value = _written(source, detail["loc"]), detail["type"], detail["input"]
+    name = path[-1] if path else "the table"
+    label = f"item {name + 1}" if isinstance(name, int) else str(name)
+    if "[key]" in detail["loc"]:
+        problem = f"{label!r} is not a name"
+        if kind == "literal_error":
+            return source.error(source.key_place(path), f"unknown key {label!r}", _expected(detail))
+        advice = "names are lower case letters, digits and _" + (
+            ", in two parts or more, such as onednn.matmul" if path[0] == "kernels" else ""
+        )
+        return source.error(source.key_place(path), problem, advice)
+    if kind == "extra_forbidden":
+        return source.error(source.key_place(path), f"unknown key {label!r}", suggest(label, _fields(path[:-1])))
+    if kind == "missing":
+        field = detail["loc"][-1]
+        whole = source.key_place(path) if path else source.place(())
+        inside = f"{label} has no {field!r}" if path else f"the table has no {field!r}"
+        return source.error(whole, inside, _meaning(path, str(field)))
+    place = source.place(path)
+    if path == ("version",):
+        return source.error(place, f"version {value!r} is not known", "this release reads version: 1")
+    if value is None:
+        return source.error(source.key_place(path), f"{label} is empty", "give it a value or remove it")
+    wanted = _WANTED.get(kind)
+    if wanted:
+        return source.error(place, f"{label} is {_kind(value)}", f"it should be {wanted}{_quoted(value, wanted)}")
+    if kind == "literal_error":
+        return source.error(place, f"{label} is {value!r}", _expected(detail))
+    return source.error(place, f"{label} is {value!r}", _sentence(detail["msg"]))
+
+
+def _written(source: Source, location: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Pydantic's location without the names of union branches and its marks for keys."""
+    path: tuple[Any, ...] = ()
+    value: Any = source.values
+    for step in location:
+        if isinstance(value, dict) and step in value or isinstance(value, list) and isinstance(step, int):
+            path, value = (*path, step), value[step]
+    return path
+
+
+def _model_at(path: tuple[Any, ...]) -> type[BaseModel] | None:
+    """The schema's model of the mapping at `path`."""
+    model: Any = TableFile
+    for step in path:
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            model = _model_in(model)
+            continue
+        field = model.model_fields.get(step)
+        if field is None:
+            return None
+        model = field.annotation
+    return model if isinstance(model, type) and issubclass(model, BaseModel) else _model_in(model)
+
+
+def _model_in(annotation: Any) -> Any:
+    """The model in `dict[Name, Model]` or `Model | None`."""
+    arguments = getattr(annotation, "__args__", ())
+    for argument in arguments:
+        if isinstance(argument, type) and issubclass(argument, BaseModel):
+            return argument
+    return None
+
+
+def _fields(path: tuple[Any, ...]) -> list[str]:
+    model = _model_at(path)
+    return list(model.model_fields) if model else []
+
+
+def _meaning(path: tuple[Any, ...], field: str) -> str:
+    model = _model_at(path)
+    description = model.model_fields[field].description if model and field in model.model_fields else None
+    return f"add {field}: {description}" if description else f"add {field}"
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "empty"
+    return _KINDS.get(type(value), type(value).__name__)
+
+
+def _quoted(value: Any, wanted: str) -> str:
+    return ": put it in quotes" if wanted == "text" and isinstance(value, int | float) else ""
+
+
+def _expected(detail: Any) -> str:
+    return f"it should be {detail['ctx']['expected']}"
+
+
+def _sentence(message: str) -> str:
+    return message.replace("Input should", "it should").replace("should have at least 1 item", "cannot be empty")

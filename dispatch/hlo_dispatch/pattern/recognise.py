@@ -1,0 +1,219 @@
+"""Which activation is this function? Recognition by value, so that spelling does not matter.
+
+The engine evaluates a region of one variable in float64 at `probes(constants)`; the recogniser solves each
+activation's parameters from the samples among them, rounds those to single precision as the kernel will,
+and compares the activation with the region at every probe (see agreement.py). The best fit wins; among
+equally good fits the one with the fewest parameters, then the one written first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .agreement import Measure
+from .formula import Formula
+from .probes import fixed_probes, probes_around
+from .table import Activation, describe, short
+
+# A few points that between them refuse nearly every wrong activation, evaluated before the full set.
+_EARLY = (-1e4, -50.0, -7.5, -2.5, -1.5, -0.25, 0.25, 1.5, 2.5, 7.5, 50.0, 1e4)
+_EQUAL_FACTOR = 4.0
+_EQUAL_FLOOR = 1e-4  # of the tolerance: differences below are rounding, not evidence
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """The activation a region computes, bound to the kernel's numbers."""
+
+    name: str
+    formula: str
+    algorithm: str
+    """The oneDNN algorithm; empty for the identity, which needs no post-op at all."""
+    alpha: float
+    beta: float
+    error: float
+    """The largest disagreement over all probes."""
+    parameters: Mapping[str, float]
+    propagates_nan: bool
+    """Whether the region turns NaN into NaN (a select-spelled relu does not)."""
+
+    @property
+    def is_identity(self) -> bool:
+        return not self.algorithm
+
+    def describe(self) -> str:
+        """`gelu_tanh`, `clip(0, 6)`."""
+        return describe(self.name, list(self.parameters.values()))
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """The activation that came closest and still failed, for messages."""
+
+    name: str
+    description: str
+    error: float
+    x: float
+    got: float
+    expected: float
+
+    def sentence(self) -> str:
+        return (
+            f"closest is {self.description}, but at x = {short(self.x)} the region gives {self.got:.6g} "
+            f"where it gives {self.expected:.6g}"
+        )
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """An activation with its parameters solved for one region."""
+
+    activation: Activation | None
+    """None is the identity."""
+    parameters: Mapping[str, float]
+
+    def evaluate(self, x: np.ndarray) -> np.ndarray:
+        if self.activation is None:
+            return x
+        return self.activation.formula.closure({"x": x, **self.parameters})
+
+    @property
+    def description(self) -> str:
+        return "identity" if self.activation is None else self.activation.describe(self.parameters)
+
+
+class Recogniser:
+    """Made once per table; thread safe, as nothing changes afterwards."""
+
+    def __init__(self, activations: Sequence[Activation]) -> None:
+        self._order: dict[str, int] = {activation.name: i for i, activation in enumerate(activations, 1)}
+        self._plain = [_Candidate(None, {})]
+        self._plain += [_Candidate(activation, {}) for activation in activations if not activation.parameters]
+        self._solvable = [activation for activation in activations if activation.parameters]
+        asked = (point for a in self._solvable for p in a.parameters for point in p.solve.samples)
+        self._samples: tuple[float, ...] = tuple(dict.fromkeys(asked))
+        self._fixed = fixed_probes(self._samples)
+        self._fixed.flags.writeable = False
+        self._fixed_bytes = self._fixed.tobytes()
+        self._early = np.array([int(np.flatnonzero(self._fixed == point)[0]) for point in _EARLY])
+        self._early_points = self._fixed[self._early]
+        self._early_measure = Measure.at(self._early_points)
+        self._fixed_measure = Measure.at(self._fixed)
+        with np.errstate(all="ignore"):
+            self._plain_early = np.stack([c.evaluate(self._early_points) for c in self._plain])
+        self._nan = int(np.flatnonzero(np.isnan(self._fixed))[0])
+
+    def probes(self, constants: Sequence[float] = ()) -> np.ndarray:
+        """Where to evaluate a region that contains these constants."""
+        around = probes_around(constants)
+        return np.concatenate([self._fixed, around]) if around.size else self._fixed
+
+    def recognise(self, probes: np.ndarray, values: np.ndarray, tolerance: float) -> Recognised | None:
+        """The activation whose values at `probes` are `values`, or None."""
+        self._check(probes, values)
+        with np.errstate(all="ignore"):
+            candidates = self._early_survivors(values, tolerance)
+            if not candidates:
+                return None
+            measure = self._fixed_measure if probes is self._fixed else Measure.at(probes)
+            fits = []
+            for candidate in candidates:
+                error = float(measure.errors(values, candidate.evaluate(probes)).max())
+                if error <= tolerance:
+                    fits.append((error, candidate))
+            return self._recognised(fits, tolerance, bool(np.isnan(values[self._nan]))) if fits else None
+
+    def nearest(self, probes: np.ndarray, values: np.ndarray, tolerance: float) -> Nearest | None:
+        """The activation that agrees at the most probes and its clearest disagreement; slow, for messages."""
+        self._check(probes, values)
+        measure = Measure.at(probes)
+        best: tuple[int, Nearest] | None = None
+        with np.errstate(all="ignore"):
+            for candidate in [*self._plain, *self._solved(values)]:
+                expected = candidate.evaluate(probes)
+                errors = measure.errors(values, expected)
+                wrong = errors > tolerance
+                if best is not None and wrong.sum() >= best[0]:
+                    continue
+                # Speak of an ordinary x if there is one: disagreement at 1e30 convinces nobody.
+                ordinary = wrong & (np.abs(probes) <= 8)
+                worst = int(np.argmax(np.where(ordinary if ordinary.any() else wrong, errors, -1.0)))
+                name = candidate.activation.name if candidate.activation else "identity"
+                seen = (float(array[worst]) for array in (errors, probes, values, expected))
+                best = int(wrong.sum()), Nearest(name, candidate.description, *seen)
+        return best[1] if best else None
+
+    def _check(self, probes: np.ndarray, values: np.ndarray) -> None:
+        size = self._fixed.size
+        if probes is not self._fixed and probes[:size].tobytes() != self._fixed_bytes:
+            raise ValueError("these probes were not made by this recogniser's probes()")
+        if values.shape != probes.shape or values.dtype != np.float64:
+            raise ValueError(f"one float64 value per probe is wanted, not {values.dtype}{values.shape}")
+
+    def _early_survivors(self, values: np.ndarray, tolerance: float) -> list[_Candidate]:
+        """Candidates that agree at the early points; NumPy's warnings must be off."""
+        region = values[self._early]
+        fits = self._early_measure.errors(region, self._plain_early).max(axis=-1) <= tolerance
+        survivors = [candidate for candidate, fit in zip(self._plain, fits.tolist(), strict=True) if fit]
+        for candidate in self._solved(values):
+            errors = self._early_measure.errors(region, candidate.evaluate(self._early_points))
+            if errors.max() <= tolerance:
+                survivors.append(candidate)
+        return survivors
+
+    def _solved(self, values: np.ndarray) -> list[_Candidate]:
+        """Every activation with parameters whose solution exists and is not degenerate."""
+        samples = dict(zip(self._samples, values[: len(self._samples)], strict=True))
+        found = []
+        for activation in self._solvable:
+            parameters = solve(activation, samples)
+            if parameters is not None:
+                found.append(_Candidate(activation, parameters))
+        return found
+
+    def _recognised(
+        self, fits: list[tuple[float, _Candidate]], tolerance: float, propagates_nan: bool
+    ) -> Recognised:
+        equal = max(_EQUAL_FACTOR * min(error for error, _ in fits), _EQUAL_FLOOR * tolerance)
+        error, best = min((fit for fit in fits if fit[0] <= equal), key=self._simplicity)
+        activation, parameters = best.activation, best.parameters
+        if activation is None:
+            return Recognised("identity", "x", "", 0.0, 0.0, error, {}, propagates_nan)
+        binding = activation.onednn
+        return Recognised(
+            activation.name,
+            activation.formula.text,
+            binding.algorithm,
+            number(binding.alpha, parameters),
+            number(binding.beta, parameters),
+            error,
+            parameters,
+            propagates_nan,
+        )
+
+    def _simplicity(self, fit: tuple[float, _Candidate]) -> tuple[int, float, int]:
+        error, candidate = fit
+        name = candidate.activation.name if candidate.activation else ""
+        return len(candidate.parameters), error, self._order.get(name, 0)
+
+
+def solve(activation: Activation, samples: Mapping[float, float]) -> dict[str, float] | None:
+    """The parameters, in single precision as the kernel takes them; None if degenerate."""
+    environment: dict[str, object] = {"f": samples}
+    parameters: dict[str, float] = {}
+    for parameter in activation.parameters:
+        value = float(np.float32(parameter.solve.closure(environment))) + 0.0  # -0 is 0
+        if not np.isfinite(value):
+            return None
+        parameters[parameter.name] = environment[parameter.name] = value
+    if activation.require is not None and not activation.require.closure(parameters):
+        return None
+    return parameters
+
+
+def number(formula: Formula | None, parameters: Mapping[str, float]) -> float:
+    """A binding's alpha or beta; 0 where the algorithm reads none."""
+    return 0.0 if formula is None else float(np.float32(formula.closure(parameters)))

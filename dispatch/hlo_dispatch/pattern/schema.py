@@ -1,0 +1,98 @@
+"""What a table file may contain, as pydantic models. Imported only when a table is loaded.
+
+Every field's description is the language's reference: patterns/README.md is checked against them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
+KernelName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+$")]
+Text = Annotated[str, StringConstraints(min_length=1)]
+Expression = Text | int | float
+"""A formula; a number alone is one too."""
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Eltwise(_Entry):
+    algorithm: Text = Field(description="oneDNN's name without dnnl_eltwise_")
+    alpha: Expression | None = Field(None, description="expression of the parameters")
+    beta: Expression | None = Field(None, description="expression of the parameters")
+
+
+class ParameterEntry(_Entry):
+    solve: Expression = Field(description="formula over samples f(point) and the parameters before it")
+    example: Finite = Field(description="a typical value; solve must find it again in the formula's own samples")
+
+
+class ActivationEntry(_Entry):
+    formula: Text = Field(description="what it computes, in x and the parameters")
+    parameters: dict[Name, ParameterEntry] = Field({}, description="by name, in the order they are solved")
+    require: Text | None = Field(None, description="condition on the parameters; other solutions are refused")
+    onednn: Eltwise = Field(description="the post-op")
+    origin: Text = Field(description="who computes it, and in which model")
+
+
+class BinaryAlgorithm(_Entry):
+    algorithm: Text = Field(description="oneDNN's name without dnnl_binary_")
+
+
+class ReversedEntry(_Entry):
+    first: Eltwise = Field(description="the eltwise post-op applied to y")
+    then: Text = Field(description="the binary algorithm that follows")
+
+
+class BinaryEntry(_Entry):
+    opcode: Text = Field(description="the HLO opcode")
+    formula: Text = Field(description="what it computes, in y (the running value) and other")
+    commutative: bool = Field(False, description="whether y and other may change places")
+    onednn: BinaryAlgorithm = Field(description="the post-op")
+    reversed: ReversedEntry | None = Field(None, description="how other (op) y is computed instead")
+    roles: dict[Literal["scalar", "per-channel", "per-row", "full"], Text] = Field(
+        {}, description="what such an operand is called, by its broadcast"
+    )
+    origin: Text = Field(description="who computes it, and in which model")
+
+
+class Epilogues(_Entry):
+    activations: Literal["all"] | list[Name] = Field("all", description="all, or names")
+    binaries: Literal["all"] | list[Name] = Field("all", description="all, or names")
+    longest_chain: Annotated[int, Field(ge=0, le=32)] = Field(32, description="post-ops the kernel can take")
+
+
+class NumericsEntry(_Entry):
+    tolerance: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(description="relative to stock")
+    why: Text = Field(description="why results differ from stock at all")
+
+
+class AnchorEntry(_Entry):
+    opcode: Text = Field(description="the HLO opcode")
+    kernel: KernelName = Field(description="the kernel that computes it")
+    formula: Text = Field(description="what it computes, for people")
+    dtypes: Annotated[list[Text], Field(min_length=1)] = Field(description="element types")
+    epilogues: Epilogues = Field(Epilogues(), description="what may follow inside the kernel")
+    numerics: dict[Text, NumericsEntry] = Field(description="per element type")
+    origin: Text = Field(description="who computes it, and in which model")
+
+
+class KernelEntry(_Entry):
+    target: Text = Field(description="the custom-call target")
+    library: Text = Field(description="the vendor library behind it")
+    formula: Text = Field(description="what it computes, for people")
+    operands: dict[Name, Text] = Field(description="by name, in order, with their shapes")
+    attributes: dict[Name, Text] = Field(description="by name, with type and meaning")
+
+
+class TableFile(_Entry):
+    version: Literal[1] = Field(description="of the language")
+    activations: dict[Name, ActivationEntry] = Field({}, description="functions of one variable")
+    binaries: dict[Name, BinaryEntry] = Field({}, description="operations with a second operand")
+    anchors: dict[Name, AnchorEntry] = Field({}, description="instructions a kernel computes")
+    kernels: dict[KernelName, KernelEntry] = Field({}, description="custom-call targets")

@@ -1,0 +1,159 @@
+"""A loaded table: plain frozen values, checked, with the place each was written at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from .formula import Formula
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an entry was written; tables are the author's, so every message can point back."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A number inside an activation's formula, and how a region's samples give it away."""
+
+    name: str
+    solve: Formula
+    example: float
+    """A typical value; loading proves on it that `solve` inverts the activation's formula."""
+
+
+@dataclass(frozen=True)
+class EltwiseBinding:
+    """The oneDNN post-op of an activation: its algorithm, and its two numbers from the parameters."""
+
+    algorithm: str
+    alpha: Formula | None
+    beta: Formula | None
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A function of one variable that a kernel can apply to its result."""
+
+    name: str
+    formula: Formula
+    parameters: tuple[Parameter, ...]
+    require: Formula | None
+    """A condition on the parameters: solutions outside it are degenerate and refused."""
+    onednn: EltwiseBinding
+    origin: str
+    place: Place
+
+    def describe(self, values: Mapping[str, float] | None = None) -> str:
+        """`gelu_tanh`, `clip(0, 6)`; without values the parameters' names: `clip(low, high)`."""
+        return describe(self.name, [p.name if values is None else values[p.name] for p in self.parameters])
+
+
+@dataclass(frozen=True)
+class Reversed:
+    """How `other (op) value` is said to a kernel that only computes `value (op) other`."""
+
+    first: EltwiseBinding
+    then: str
+    """The binary algorithm that follows."""
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A binary epilogue: `value (op) other`, where `other` does not depend on the anchor."""
+
+    name: str
+    opcode: str
+    algorithm: str
+    commutative: bool
+    reversed: Reversed | None
+    formula: str
+    roles: Mapping[str, str]
+    """What such an operand is called, by its broadcast: per-channel, full, ..."""
+    origin: str
+    place: Place
+
+    def describe(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Numerics:
+    """How far from stock a kernel's result may be in one element type, and why."""
+
+    tolerance: float
+    why: str
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """An instruction that a kernel computes, and what may follow it inside the kernel."""
+
+    name: str
+    opcode: str
+    kernel: str
+    dtypes: tuple[str, ...]
+    activations: tuple[str, ...]
+    binaries: tuple[str, ...]
+    longest_chain: int
+    numerics: Mapping[str, Numerics]
+    formula: str
+    origin: str
+    place: Place
+
+    def describe(self) -> str:
+        return f"{self.name} by {self.kernel}"
+
+
+@dataclass(frozen=True)
+class KernelBinding:
+    """A custom-call target, the library behind it, and what it is given."""
+
+    name: str
+    target: str
+    library: str
+    formula: str
+    operands: Mapping[str, str]
+    attributes: Mapping[str, str]
+    place: Place
+
+
+@dataclass(frozen=True)
+class Table:
+    """Everything the shipped and the user's files say."""
+
+    activations: tuple[Activation, ...]
+    binaries: Mapping[str, Binary]
+    """By HLO opcode."""
+    anchors: Mapping[str, Anchor]
+    kernels: Mapping[str, KernelBinding]
+    sources: tuple[Path, ...]
+    fingerprint: str = field(repr=False)
+    """Changes whenever any byte of any source does; part of every cache key."""
+
+    def activation(self, name: str) -> Activation:
+        return next(activation for activation in self.activations if activation.name == name)
+
+
+def describe(name: str, values: list[float | str]) -> str:
+    """`clip(0, 6)`: numbers as short as single precision allows."""
+    if not values:
+        return name
+    return f"{name}({', '.join(value if isinstance(value, str) else short(value) for value in values)})"
+
+
+def short(value: float) -> str:
+    """The shortest text that reads back as the same single-precision number."""
+    text = str(np.float32(value))
+    return text.removesuffix(".0")
