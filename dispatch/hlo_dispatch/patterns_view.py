@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterator
 from typing import Any
 
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from .errors import HloDispatchError
@@ -49,9 +50,11 @@ def print_entry(table: Table, name: str) -> None:
     out = console()
     for entry in named:
         out.print(Text(f"{KINDS[type(entry)]} {entry.name}", style="bold"))
+        details = RichTable.grid(padding=(0, 2, 0, 0))
         for label, value in _details(entry):
             if value:
-                out.print(Text(f"  {label:<12}{value}", overflow="fold"))
+                details.add_row(Text(f"  {label}", no_wrap=True), Text(value, overflow="fold"))
+        out.print(details)
 
 
 def _formula(entry: Entry) -> str:
@@ -71,7 +74,7 @@ def _becomes(entry: Entry) -> str:
 
 
 def _eltwise(binding: EltwiseBinding) -> str:
-    numbers = [f"{name}={formula.text}" for name, formula in (("alpha", binding.alpha), ("beta", binding.beta)) if formula]
+    numbers = [formula.text for formula in (binding.alpha, binding.beta) if formula]
     return f"eltwise {binding.algorithm}" + (f"({', '.join(numbers)})" if numbers else "")
 
 
@@ -101,4 +104,4 @@ def _details(entry: Entry) -> Iterator[tuple[str, str]]:
 
 
 def _pairs(mapping: Any) -> str:
-    return "; ".join(f"{name}: {meaning}" for name, meaning in mapping.items())
+    return "\n".join(f"{name}: {meaning}" for name, meaning in mapping.items())
