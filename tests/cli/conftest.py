@@ -1,0 +1,76 @@
+"""Runs the installed command, as a person would, on modules that this jaxlib optimized."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+COMMAND = Path(sys.executable).with_name("hlo-dispatch")
+Run = Callable[..., subprocess.CompletedProcess]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Run `hlo-dispatch` with arguments in an empty directory; `input` is bytes, `env` adds variables."""
+
+    def call(*arguments: str | Path, input: bytes = b"", env: dict[str, str] | None = None, timeout: float = 300):
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("HLO_DISPATCH")}
+        done = subprocess.run(
+            [COMMAND, *map(str, arguments)],
+            input=input,
+            env=clean | {"COLUMNS": "100", "JAX_PLATFORMS": "cpu"} | (env or {}),
+            cwd=tmp_path,
+            capture_output=True,
+            timeout=timeout,
+            check=False,
+        )
+        assert b"Traceback" not in done.stderr, done.stderr.decode()
+        return done
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def optimized():
+    """A convolution with bias and relu, as stock XLA leaves it: (text, serialized module)."""
+    import jax
+    import numpy as np
+
+    def conv_bias_relu(x, w, b):
+        y = jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return jax.nn.relu(y + b)
+
+    shapes = ((1, 16, 16, 8), (3, 3, 8, 16), (16,))
+    compiled = jax.jit(conv_bias_relu).lower(*(np.zeros(shape, "float32") for shape in shapes)).compile()
+    (module,) = compiled.runtime_executable().hlo_modules()
+    return compiled.as_text(), module.as_serialized_hlo_module_proto()
+
+
+@pytest.fixture
+def text_file(tmp_path: Path, optimized) -> Path:
+    """The optimized module as HLO text in a file."""
+    path = tmp_path / "in.hlo"
+    path.write_text(optimized[0])
+    return path
+
+
+@pytest.fixture
+def proto_file(tmp_path: Path, optimized) -> Path:
+    """The optimized module as a serialized HloModuleProto in a file."""
+    path = tmp_path / "in.pb"
+    path.write_bytes(optimized[1])
+    return path
+
+
+def one_line(done: subprocess.CompletedProcess) -> str:
+    """The error's only line; nothing else may have been printed."""
+    assert done.returncode == 2, done.stderr.decode()
+    assert done.stdout == b""
+    (line,) = done.stderr.decode().splitlines()
+    assert line.startswith("hlo-dispatch: ")
+    return line

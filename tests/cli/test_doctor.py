@@ -1,0 +1,35 @@
+"""`hlo-dispatch doctor`: everything is there in a test environment; what is not is named, with a way to get it."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def test_all_is_well_here(run):
+    done = run("doctor")
+    printed = done.stdout.decode()
+    assert done.returncode == 0, printed
+    for word in ("processor", "jaxlib", "oneDNN", "oneMKL", "onednn.convolution", "onednn.matmul", "everything is there"):
+        assert word in printed, word
+
+
+@pytest.mark.parametrize("content", [None, "not a library"], ids=["absent", "text"])
+def test_an_unusable_library_is_named(run, tmp_path, content):
+    path = tmp_path / "libdnnl.so.3"
+    if content is not None:
+        path.write_text(content)
+    done = run("doctor", env={"HLO_DISPATCH_ONEDNN_LIBRARY": str(path)})
+    assert done.returncode == 1
+    assert "missing: oneDNN" in done.stdout.decode()
+    assert "HLO_DISPATCH_ONEDNN_LIBRARY" in done.stdout.decode()
+
+
+def test_another_library_is_not_onednn(run):
+    """libm loads well, and is no oneDNN."""
+    done = run("doctor", env={"HLO_DISPATCH_ONEDNN_LIBRARY": "libm.so.6"})
+    assert done.returncode == 1
+    assert "not oneDNN" in done.stdout.decode().replace("\n", " ")
+
+
+def test_the_open_door_is_seen(run):
+    assert "open: every JAX program" in run("doctor", env={"HLO_DISPATCH": "1"}).stdout.decode()

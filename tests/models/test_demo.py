@@ -1,0 +1,53 @@
+"""The demonstration runs, and a missing framework costs only its own part."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+COMMAND = Path(sys.executable).with_name("hlo-dispatch")
+
+
+def demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
+    """Run `hlo-dispatch demo` at a log's width."""
+    return subprocess.run(
+        [COMMAND, "demo", "--seconds", "0.1", *arguments],
+        env=os.environ | {"COLUMNS": "120"} | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_demo_shows_the_small_example_and_a_model_each():
+    done = demo()
+    assert done.returncode == 0, done.stdout + done.stderr
+    for words in (
+        'custom_call_target="hlo_dispatch.onednn.convolution"',
+        "left exactly as XLA made it",
+        "Keras ResNet50",
+        "Flax BERT encoder layer",
+        "largest difference from stock",
+        "speed-up",
+    ):
+        assert words in done.stdout, words
+    assert "measuring" in done.stderr
+
+
+def test_a_missing_framework_is_said_and_the_rest_goes_on(tmp_path):
+    # A module that fails to import as an absent one does.
+    (tmp_path / "keras.py").write_text("raise ModuleNotFoundError(\"No module named 'keras'\", name='keras')\n")
+    done = demo(PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1
+    assert "keras is not installed; get it with: pip install 'hlo-dispatch[models]'" in done.stdout
+    assert "Flax BERT encoder layer" in done.stdout and "speed-up" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_unknown_models_are_answered_with_the_list():
+    done = demo("resnet51")
+    assert done.returncode == 2
+    assert "resnet50" in done.stderr and len(done.stderr.splitlines()) == 1
