@@ -136,7 +136,8 @@ PyObject* Plan(PyObject*, PyObject* arguments) {
     for (const onednn::KernelFamily& family : onednn::KernelFamilies()) {
       if (std::string(target) != family.target) continue;
       const onednn::CallPlan plan = family.plan(PythonAttributes(attributes));
-      return Checked(Py_BuildValue("(sL)", plan.implementation.c_str(), static_cast<long long>(plan.ScratchBytes())));
+      return Checked(Py_BuildValue("(sLO)", plan.implementation.c_str(), static_cast<long long>(plan.ScratchBytes()),
+                                   plan.weights_reorder != nullptr ? Py_True : Py_False));
     }
     throw Failure(FailureKind::kInvalid, "there is no kernel '" + std::string(target) + "'");
   });
@@ -163,7 +164,7 @@ PyObject* Registrations(PyObject*, PyObject*) {
 PyMethodDef methods[] = {
     {"load_onednn", LoadOnednn, METH_O, "load_onednn(path) -> (version, runtime): opens oneDNN for this process."},
     {"plan", Plan, METH_VARARGS,
-     "plan(target, attributes) -> (implementation, scratch bytes): what oneDNN would use for this call."},
+     "plan(target, attributes) -> (implementation, scratch bytes, whether the weights are reordered in every call)"},
     {"registrations", Registrations, METH_NOARGS,
      "registrations() -> {'types': ..., 'targets': ...}: capsules for jax.ffi, types to be registered first."},
     {nullptr, nullptr, 0, nullptr},

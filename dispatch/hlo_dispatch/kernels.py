@@ -48,6 +48,8 @@ class Planned:
     """The library's own name for what it would run, such as brgconv:avx512_core."""
     scratch_bytes: int
     """Working memory it needs: the size of the call's second result."""
+    reorders_weights: bool = False
+    """Whether every call first copies its weights into the layout that the implementation wants."""
 
 
 @dataclass(frozen=True)
@@ -96,14 +98,14 @@ def _ask(kernel: Kernel, attributes: dict[str, Any]) -> Planned | Refusal:
     from . import _kernels
 
     try:
-        implementation, scratch_bytes = _kernels.plan(kernel.target, attributes)
+        implementation, scratch_bytes, reorders_weights = _kernels.plan(kernel.target, attributes)
     except NotImplementedError as error:
         return Refusal("kernel-unsupported", f"{kernel.name}: {error}")
     except ImportError as error:
         return Refusal("library-missing", str(error))
     if implementation.startswith("ref"):
         return Refusal("reference-kernel", f"{kernel.name}: {kernel.library} has only its slow {implementation} for this")
-    return Planned(implementation, scratch_bytes)
+    return Planned(implementation, scratch_bytes, reorders_weights)
 
 
 def _frozen(value: Any) -> Any:

@@ -5,7 +5,6 @@
 // A batch dimension of one is broadcast; transposed operands are a matter of strides. Operands: src, weights,
 // [bias], one per binary post-op. Results: dst, scratch.
 #include <string>
-#include <utility>
 
 #include "common/failure.h"
 #include "onednn/plan.h"
@@ -15,6 +14,8 @@ namespace hlo_dispatch::onednn {
 CallPlan PlanMatmul(const Attributes& attributes) {
   const Library& library = Library::Get();
   CallOperands operands = CallOperands::Read(attributes);
+  // Best is plain: matmul packs blocks of B on the fly, and reordering it all first never won (GEMV: 20x slower).
+  if (operands.weights_format == WeightsFormat::kBest) operands.weights_format = WeightsFormat::kPlain;
   const size_t rank = operands.destination.dims.size();
   for (const Tensor* tensor : {&operands.source, &operands.weights}) {
     if (rank < 2 || tensor->dims.size() != rank) {
@@ -33,7 +34,7 @@ CallPlan PlanMatmul(const Attributes& attributes) {
                     operands.DescribeWeights().get(), bias.get(), operands.destination.Describe().get(),
                     MakePrimitiveAttributes(operands.chain).get()),
                 "choosing a matrix multiplication");
-  return MakePlan(std::move(operands), OwnedDescriptor(descriptor));
+  return MakePlan(operands, OwnedDescriptor(descriptor));
 }
 
 }  // namespace hlo_dispatch::onednn

@@ -30,6 +30,15 @@ int64_t ScratchpadBytes(const Functions& onednn, const OwnedDescriptor& descript
   return scratchpad == nullptr ? 0 : static_cast<int64_t>(onednn.memory_desc_get_size(scratchpad));
 }
 
+WeightsFormat ReadWeightsFormat(const Attributes& attributes) {
+  const std::string format = attributes.Has("weights_format") ? attributes.Text("weights_format") : "best";
+  if (format == "plain") return WeightsFormat::kPlain;
+  if (format == "any") return WeightsFormat::kAny;
+  if (format == "best") return WeightsFormat::kBest;
+  throw Failure(FailureKind::kInvalid,
+                "attribute 'weights_format': expected plain, any or best, got '" + format + "'");
+}
+
 void PlanWeightsReorder(const Library& library, const Tensor& weights, CallPlan& plan) {
   const Functions& onednn = library.functions();
   const MemoryDescriptor* packed = onednn.primitive_desc_query_md(plan.descriptor.get(), kQueryWeights, 0);
@@ -56,14 +65,7 @@ int64_t CallPlan::ScratchBytes() const { return PrimitiveScratchOffset() + primi
 CallOperands CallOperands::Read(const Attributes& attributes) {
   CheckAbi(attributes);
   CallOperands operands{ReadTensor(attributes, "src"), ReadTensor(attributes, "weights"),
-                        ReadTensor(attributes, "dst"), false, {}, false, {}};
-  if (attributes.Has("weights_format")) {
-    const std::string format = attributes.Text("weights_format");
-    if (format != "plain" && format != "any") {
-      throw Failure(FailureKind::kInvalid, "attribute 'weights_format': expected plain or any, got '" + format + "'");
-    }
-    operands.any_weights_format = format == "any";
-  }
+                        ReadTensor(attributes, "dst"), false, {}, ReadWeightsFormat(attributes), {}};
   operands.chain = ReadPostOps(attributes, operands.destination.dims.size());
   return operands;
 }
@@ -74,10 +76,10 @@ void CallOperands::ReadBias(const Attributes& attributes, int64_t length, int ra
 }
 
 OwnedMemoryDescriptor CallOperands::DescribeWeights() const {
-  return any_weights_format ? weights.DescribeAnyFormat() : weights.Describe();
+  return weights_format == WeightsFormat::kAny ? weights.DescribeAnyFormat() : weights.Describe();
 }
 
-CallPlan MakePlan(CallOperands operands, OwnedDescriptor descriptor) {
+CallPlan MakePlan(const CallOperands& operands, OwnedDescriptor descriptor) {
   const Library& library = Library::Get();
   CallPlan plan;
   plan.descriptor = std::move(descriptor);
@@ -87,13 +89,13 @@ CallPlan MakePlan(CallOperands operands, OwnedDescriptor descriptor) {
                 "asking which implementation was chosen");
   plan.implementation = implementation;
   plan.primitive_scratch_bytes = ScratchpadBytes(library.functions(), plan.descriptor);
-  if (operands.any_weights_format) PlanWeightsReorder(library, operands.weights, plan);
+  if (operands.weights_format == WeightsFormat::kAny) PlanWeightsReorder(library, operands.weights, plan);
 
-  plan.operands.push_back({std::move(operands.source), kArgumentSource});
-  plan.operands.push_back({std::move(operands.weights), kArgumentWeights});
-  if (operands.has_bias) plan.operands.push_back({std::move(operands.bias), kArgumentBias});
-  for (auto& [index, tensor] : operands.chain.operands) plan.operands.push_back({std::move(tensor), index});
-  plan.destination = std::move(operands.destination);
+  plan.operands.push_back({operands.source, kArgumentSource});
+  plan.operands.push_back({operands.weights, kArgumentWeights});
+  if (operands.has_bias) plan.operands.push_back({operands.bias, kArgumentBias});
+  for (const auto& [index, tensor] : operands.chain.operands) plan.operands.push_back({tensor, index});
+  plan.destination = operands.destination;
   return plan;
 }
 

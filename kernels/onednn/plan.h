@@ -21,8 +21,8 @@ struct Operand {
 
 struct CallPlan {
   OwnedDescriptor descriptor;
-  // Set when weights_format="any" and oneDNN prefers another layout than the operand's: every call then first
-  // copies the weights into the scratch memory in that layout.
+  // Set when the weights are used in another layout than the operand's: every call then first copies them into
+  // the scratch memory in that layout.
   OwnedDescriptor weights_reorder;
   std::vector<Operand> operands;  // in the custom-call's order
   Tensor destination;
@@ -37,6 +37,13 @@ struct CallPlan {
   int64_t ScratchBytes() const;
 };
 
+// In which memory layout a primitive gets its weights (attribute weights_format).
+enum class WeightsFormat {
+  kPlain,  // as the operand has them
+  kAny,    // as oneDNN likes them best; reordered inside every call where that differs
+  kBest,   // whichever of the two the kernel family expects to be faster (the default)
+};
+
 // The operands of a call and the primitive attributes they lead to, before a primitive is chosen.
 struct CallOperands {
   Tensor source;
@@ -44,7 +51,7 @@ struct CallOperands {
   Tensor destination;
   bool has_bias = false;
   Tensor bias;
-  bool any_weights_format = false;
+  WeightsFormat weights_format = WeightsFormat::kBest;
   PostOpChain chain;
 
   // Everything but the bias, whose length and place only the kernel knows.
@@ -54,8 +61,8 @@ struct CallOperands {
   OwnedMemoryDescriptor DescribeWeights() const;
 };
 
-// Completes a plan once the kernel has created its primitive descriptor.
-CallPlan MakePlan(CallOperands operands, OwnedDescriptor descriptor);
+// Completes a plan once the kernel has created its primitive descriptor for these operands.
+CallPlan MakePlan(const CallOperands& operands, OwnedDescriptor descriptor);
 
 // One kernel family: reads the attributes, chooses the implementation. Defined in convolution.cc, matmul.cc.
 using Planner = CallPlan (*)(const Attributes&);
