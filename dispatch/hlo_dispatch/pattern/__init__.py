@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from .load import load_tables, shipped_tables
-from .recognise import Nearest, Recognised, Recogniser
+from .recognise import TOLERANCES, Nearest, Recognised, Recogniser
 from .table import Activation, Anchor, Binary, KernelBinding, Table
 
 __all__ = [
+    "TOLERANCES",
     "Activation",
     "Anchor",
     "Binary",

@@ -1,32 +1,44 @@
-"""What oneDNN's post-op algorithms are called and which of their two numbers they read.
+"""What oneDNN's post-op algorithms are called and what they compute.
 
 Names are oneDNN's without `dnnl_eltwise_` / `dnnl_binary_`, exactly as they travel in a custom-call.
 """
 
 from __future__ import annotations
 
-ELTWISE: dict[str, tuple[str, ...]] = {
-    "abs": (),
-    "clip": ("alpha", "beta"),
-    "elu": ("alpha",),
-    "exp": (),
-    "gelu_erf": (),
-    "gelu_tanh": (),
-    "hardsigmoid": ("alpha", "beta"),
-    "hardswish": ("alpha", "beta"),
-    "linear": ("alpha", "beta"),
-    "log": (),
-    "logistic": (),
-    "mish": (),
-    "pow": ("alpha", "beta"),
-    "relu": ("alpha",),
-    "round": (),
-    "soft_relu": ("alpha",),
-    "sqrt": (),
-    "square": (),
-    "swish": ("alpha",),
-    "tanh": (),
+from functools import cache
+
+from .formula import Formula, parse
+
+ELTWISE: dict[str, str] = {
+    "abs": "abs(x)",
+    "clip": "clip(x, alpha, beta)",
+    "elu": "where(x > 0, x, alpha * expm1(x))",
+    "exp": "exp(x)",
+    "gelu_erf": "0.5 * x * erfc(-x / sqrt(2))",
+    "gelu_tanh": "0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))",
+    "hardsigmoid": "clip(alpha * x + beta, 0, 1)",
+    "hardswish": "x * clip(alpha * x + beta, 0, 1)",
+    "linear": "alpha * x + beta",
+    "log": "log(x)",
+    "logistic": "sigmoid(x)",
+    "mish": "x * tanh(softplus(x))",
+    "pow": "alpha * x**beta",
+    "relu": "where(x > 0, x, alpha * x)",
+    "round": "round(x)",
+    "soft_relu": "softplus(alpha * x) / alpha",
+    "sqrt": "sqrt(x)",
+    "square": "x * x",
+    "swish": "x * sigmoid(alpha * x)",
+    "tanh": "tanh(x)",
 }
+"""What each eltwise algorithm computes: a table's binding is proved against this when it is loaded."""
+
+
+@cache
+def meaning(algorithm: str) -> Formula:
+    """The formula of an eltwise algorithm; its names say which of alpha and beta it reads."""
+    return parse(ELTWISE[algorithm], ("x", "alpha", "beta"))
+
 
 BINARY: tuple[str, ...] = ("add", "div", "max", "min", "mul", "sub")
 

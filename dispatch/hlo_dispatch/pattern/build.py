@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-
 from ..errors import TableError
-from .algorithms import ANCHOR_OPCODES, BINARY, DTYPES, ELTWISE, LIBRARIES, OPCODES
+from .algorithms import ANCHOR_OPCODES, BINARY, DTYPES, ELTWISE, LIBRARIES, OPCODES, meaning
 from .formula import Formula, FormulaError, parse
 from .messages import suggest
-from .recognise import solve
+from .prove import proofs
 from .schema import ActivationEntry, AnchorEntry, BinaryEntry, Eltwise, KernelEntry
 from .source import Keys, Source
 from .table import Activation, Anchor, Binary, EltwiseBinding, KernelBinding, Numerics, Parameter, Reversed
@@ -46,11 +43,11 @@ class Builder:
         if entry.require is not None:
             require = self._formula((*path, "require"), entry.require, entry.parameters, condition=True)
         binding = self._eltwise((*path, "onednn"), entry.onednn, entry.parameters)
-        place = self.source.key_place(path)
         activation = Activation(
-            name, formula, tuple(parameters), require, binding, entry.origin, place
+            name, formula, tuple(parameters), require, binding, entry.origin, self.source.key_place(path)
         )
-        self._prove(path, activation)
+        for suffix, problem, advice in proofs(activation):
+            raise self._error((*path, *suffix), problem, advice)
         return activation
 
     def binary(self, name: str, entry: BinaryEntry) -> Binary:
@@ -87,11 +84,15 @@ class Builder:
         for dtype in entry.numerics:
             if dtype not in entry.dtypes:
                 place = self.source.key_place((*path, "numerics", dtype))
-                raise self.source.error(place, f"numerics for {dtype!r}, which is not in dtypes", suggest(dtype, entry.dtypes))
+                problem = f"numerics for {dtype!r}, which is not in dtypes"
+                raise self.source.error(place, problem, suggest(dtype, entry.dtypes))
         epilogues = entry.epilogues
         chosen = [
-            self._chosen((*path, "epilogues", kind), getattr(epilogues, kind), known, kind)
-            for kind, known in (("activations", list(activations)), ("binaries", list(binaries)))
+            self._chosen((*path, "epilogues", kind), getattr(epilogues, kind), list(known), what)
+            for kind, known, what in (
+                ("activations", activations, "activation"),
+                ("binaries", binaries, "binary epilogue"),
+            )
         ]
         numerics = {dtype: Numerics(n.tolerance, n.why) for dtype, n in entry.numerics.items()}
         return Anchor(
@@ -115,7 +116,7 @@ class Builder:
 
     def _eltwise(self, path: Keys, entry: Eltwise, names: Iterable[str]) -> EltwiseBinding:
         self._one_of((*path, "algorithm"), entry.algorithm, ELTWISE, "eltwise algorithm")
-        reads = ELTWISE[entry.algorithm]
+        reads = meaning(entry.algorithm).names
         numbers: dict[str, Formula | None] = {}
         for key in ("alpha", "beta"):
             value = getattr(entry, key)
@@ -133,21 +134,6 @@ class Builder:
         except FormulaError as error:
             place = self.source.place_within(path, error.offset)
             raise self.source.error(place, f"bad formula: {error.problem}", error.advice) from None
-
-    def _prove(self, path: Keys, activation: Activation) -> None:
-        """Solving the formula's own samples must give the example back: a wrong `solve` is found here."""
-        examples = {parameter.name: parameter.example for parameter in activation.parameters}
-        points = {point for parameter in activation.parameters for point in parameter.solve.samples}
-        samples = {point: activation.formula.evaluate({"x": np.float64(point), **examples}) for point in points}
-        with np.errstate(all="ignore"):
-            solved = solve(activation, samples)
-            if solved is None and activation.require is not None and not activation.require.closure(examples):
-                raise self._error((*path, "require"), "the examples themselves are refused", "choose others")
-        for name, example in examples.items():
-            if solved is None or not math.isclose(solved[name], example, rel_tol=1e-6, abs_tol=1e-9):
-                got = "no finite number" if solved is None else f"{solved[name]:.8g}"
-                problem = f"with {name} = {example:g} this finds {got}"
-                raise self._error((*path, "parameters", name, "solve"), problem, "it should invert the formula")
 
     def _one_of(self, path: Keys, word: str, known: Iterable[str], what: str) -> None:
         known = list(known)

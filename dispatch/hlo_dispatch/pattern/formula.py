@@ -19,6 +19,8 @@ from .functions import CONSTANTS, FUNCTIONS
 
 LONGEST = 1000
 """Characters: enough for any activation, short enough that parsing cannot be made to hurt."""
+DEEPEST = 60
+"""Levels of nesting, so that neither compiling nor evaluating can exhaust the stack."""
 
 Environment = Mapping[str, Any]
 Closure = Callable[[Environment], Any]
@@ -84,8 +86,22 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 }
 _ADVICE: dict[type[ast.AST], str] = {
     ast.BitXor: "a power is written x**2 or pow(x, 2)",
+    ast.BitAnd: "write a < b and b < c",
+    ast.BitOr: "write a < b or b < c",
     ast.IfExp: "write where(condition, a, b)",
     ast.FloorDiv: "write floor(a / b)",
+}
+
+
+_SYMBOLS: dict[type[ast.operator], str] = {
+    ast.BitXor: "^",
+    ast.BitAnd: "&",
+    ast.BitOr: "|",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.MatMult: "@",
+    ast.LShift: "<<",
+    ast.RShift: ">>",
 }
 
 
@@ -97,6 +113,7 @@ class _Compiler:
         self.indent = len(text) - len(text.lstrip())
         self.used: set[str] = set()
         self.points: list[float] = []
+        self.depth = 0
 
     def fail(self, node: ast.AST, problem: str, advice: str = "") -> FormulaError:
         return FormulaError(problem, self.indent + getattr(node, "col_offset", 0), advice)
@@ -106,7 +123,12 @@ class _Compiler:
         if handler is None:
             advice = _ADVICE.get(type(node), "a formula is arithmetic and calls of the whitelisted functions")
             raise self.fail(node, _description(node), advice)
-        return handler(node)
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise self.fail(node, "nested too deeply", f"{DEEPEST} levels are allowed")
+        result = handler(node)
+        self.depth -= 1
+        return result
 
     def number(self, node: ast.AST) -> Closure:
         is_condition, closure = self.compile(node)
@@ -157,7 +179,7 @@ class _Compiler:
         function = _ARITHMETIC.get(type(node.op))
         if function is None:
             advice = _ADVICE.get(type(node.op), "the operators are + - * / **")
-            raise self.fail(node, f"the operator {type(node.op).__name__} is not allowed", advice)
+            raise self.fail(node, f"the operator {_SYMBOLS[type(node.op)]} is not allowed", advice)
         left, right = self.number(node.left), self.number(node.right)
         return False, lambda environment: function(left(environment), right(environment))
 

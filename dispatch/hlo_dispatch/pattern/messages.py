@@ -26,9 +26,11 @@ _WANTED = {
 
 
 def schema_error(source: Source, error: ValidationError) -> TableError:
-    """The first thing the schema found wrong, in the order of the file."""
-    details = [_located(source, detail) for detail in error.errors(include_url=False)]
-    return min(details, key=lambda found: (found.line, found.column))
+    """The first unknown key if there is one, for it explains what is missing; else the first mistake."""
+    details = error.errors(include_url=False)
+    unknown = [detail for detail in details if detail["type"] == "extra_forbidden"]
+    found = [_either(source, group) or _located(source, group[0]) for group in _grouped(source, unknown or details)]
+    return min(found, key=lambda error: (error.line, error.column))
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
@@ -36,6 +38,28 @@ def suggest(word: str, known: Iterable[str]) -> str:
     known = list(known)
     near = difflib.get_close_matches(word, known, 1, 0.6)
     return f"did you mean {near[0]!r}?" if near else f"known are: {', '.join(known)}"
+
+
+def _grouped(source: Source, details: list[Any]) -> list[list[Any]]:
+    """Several complaints about one value are the branches of an either-or."""
+    groups: dict[Any, list[Any]] = {}
+    for detail in details:
+        apart = detail["loc"] if detail["type"] in ("missing", "extra_forbidden") else None
+        groups.setdefault((_written(source, detail["loc"]), apart), []).append(detail)
+    return list(groups.values())
+
+
+def _either(source: Source, group: list[Any]) -> TableError | None:
+    """What an either-or wants is said by its description, not by its branches."""
+    path, value = _written(source, group[0]["loc"]), group[0]["input"]
+    if len(group) < 2 or not path or value is None:
+        return None
+    model = _model_at(path[:-1])
+    field = model.model_fields.get(str(path[-1])) if model else None
+    if field is None or field.description is None:
+        return None
+    given = repr(value) if isinstance(value, str) else _kind(value)
+    return source.error(source.place(path), f"{path[-1]} is {given}", f"it should be {field.description}")
 
 
 def _located(source: Source, detail: Any) -> TableError:
@@ -46,10 +70,7 @@ def _located(source: Source, detail: Any) -> TableError:
         problem = f"{label!r} is not a name"
         if kind == "literal_error":
             return source.error(source.key_place(path), f"unknown key {label!r}", _expected(detail))
-        advice = "names are lower case letters, digits and _" + (
-            ", in two parts or more, such as onednn.matmul" if path[0] == "kernels" else ""
-        )
-        return source.error(source.key_place(path), problem, advice)
+        return source.error(source.key_place(path), problem, _naming(path[0] == "kernels"))
     if kind == "extra_forbidden":
         return source.error(source.key_place(path), f"unknown key {label!r}", suggest(label, _fields(path[:-1])))
     if kind == "missing":
@@ -67,7 +88,11 @@ def _located(source: Source, detail: Any) -> TableError:
         return source.error(place, f"{label} is {_kind(value)}", f"it should be {wanted}{_quoted(value, wanted)}")
     if kind == "literal_error":
         return source.error(place, f"{label} is {value!r}", _expected(detail))
-    return source.error(place, f"{label} is {value!r}", _sentence(detail["msg"]))
+    if kind in ("too_short", "string_too_short"):
+        return source.error(place, f"{label} is empty", "give it a value")
+    if kind == "string_pattern_mismatch":
+        return source.error(place, f"{label} is {value!r}, which is not a name", _naming(path[-1] == "kernel"))
+    return source.error(place, f"{label} is {value!r}", detail["msg"].replace("Input should", "it should"))
 
 
 def _written(source: Source, location: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -128,5 +153,6 @@ def _expected(detail: Any) -> str:
     return f"it should be {detail['ctx']['expected']}"
 
 
-def _sentence(message: str) -> str:
-    return message.replace("Input should", "it should").replace("should have at least 1 item", "cannot be empty")
+def _naming(of_kernel: bool) -> str:
+    parts = ", in two parts or more, such as onednn.matmul" if of_kernel else ""
+    return f"names are lower case letters, digits and _{parts}"

@@ -20,6 +20,11 @@ from .table import Activation, describe, short
 
 # A few points that between them refuse nearly every wrong activation, evaluated before the full set.
 _EARLY = (-1e4, -50.0, -7.5, -2.5, -1.5, -0.25, 0.25, 1.5, 2.5, 7.5, 50.0, 1e4)
+TOLERANCES: Mapping[str, float] = {"f32": 2e-6, "f16": 4e-4, "bf16": 3e-3, "f64": 2e-6}
+"""Per element type of the region's constants, what `recognise` should be given: above what rounding them
+does to any spelling (5e-8, 2.5e-4, 2e-3), below the smallest factor the type can write besides 1 (bf16:
+0.99609375), so that 0.99609375 * tanh(x) is never taken for tanh(x)."""
+
 _EQUAL_FACTOR = 4.0
 _EQUAL_FLOOR = 1e-4  # of the tolerance: differences below are rounding, not evidence
 
@@ -127,23 +132,24 @@ class Recogniser:
             return self._recognised(fits, tolerance, bool(np.isnan(values[self._nan]))) if fits else None
 
     def nearest(self, probes: np.ndarray, values: np.ndarray, tolerance: float) -> Nearest | None:
-        """The activation that agrees at the most probes and its clearest disagreement; slow, for messages."""
+        """The activation least far away over all probes and its clearest disagreement; slow, for messages."""
         self._check(probes, values)
         measure = Measure.at(probes)
-        best: tuple[int, Nearest] | None = None
+        best: tuple[float, Nearest] | None = None
         with np.errstate(all="ignore"):
             for candidate in [*self._plain, *self._solved(values)]:
                 expected = candidate.evaluate(probes)
                 errors = measure.errors(values, expected)
                 wrong = errors > tolerance
-                if best is not None and wrong.sum() >= best[0]:
+                distance = float(np.minimum(errors, 1.0).sum())
+                if best is not None and distance >= best[0]:
                     continue
                 # Speak of an ordinary x if there is one: disagreement at 1e30 convinces nobody.
                 ordinary = wrong & (np.abs(probes) <= 8)
                 worst = int(np.argmax(np.where(ordinary if ordinary.any() else wrong, errors, -1.0)))
                 name = candidate.activation.name if candidate.activation else "identity"
                 seen = (float(array[worst]) for array in (errors, probes, values, expected))
-                best = int(wrong.sum()), Nearest(name, candidate.description, *seen)
+                best = distance, Nearest(name, candidate.description, *seen)
         return best[1] if best else None
 
     def _check(self, probes: np.ndarray, values: np.ndarray) -> None:

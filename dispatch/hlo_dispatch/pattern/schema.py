@@ -23,12 +23,12 @@ class _Entry(BaseModel):
 
 class Eltwise(_Entry):
     algorithm: Text = Field(description="oneDNN's name without dnnl_eltwise_")
-    alpha: Expression | None = Field(None, description="expression of the parameters")
-    beta: Expression | None = Field(None, description="expression of the parameters")
+    alpha: Expression | None = Field(None, description="an expression of the parameters, or a number")
+    beta: Expression | None = Field(None, description="an expression of the parameters, or a number")
 
 
 class ParameterEntry(_Entry):
-    solve: Expression = Field(description="formula over samples f(point) and the parameters before it")
+    solve: Expression = Field(description="a formula over samples f(point) and the parameters before it")
     example: Finite = Field(description="a typical value; solve must find it again in the formula's own samples")
 
 
@@ -91,7 +91,7 @@ class KernelEntry(_Entry):
 
 
 class TableFile(_Entry):
-    version: Literal[1] = Field(description="of the language")
+    version: Annotated[int, Field(ge=1, le=1)] = Field(description="1, the version of the language")
     activations: dict[Name, ActivationEntry] = Field({}, description="functions of one variable")
     binaries: dict[Name, BinaryEntry] = Field({}, description="operations with a second operand")
     anchors: dict[Name, AnchorEntry] = Field({}, description="instructions a kernel computes")

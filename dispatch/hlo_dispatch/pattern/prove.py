@@ -1,0 +1,80 @@
+"""What loading proves of an activation, so that nothing wrong is ever dispatched.
+
+Three claims of the author are checked with the examples of the parameters: the formula is a function worth
+recognising, each `solve` inverts it, and the post-op with its numbers computes it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from .agreement import Measure
+from .algorithms import ELTWISE, meaning
+from .probes import fixed_probes
+from .recognise import number, solve
+from .table import Activation, short
+
+Failure = tuple[tuple[str, ...], str, str]
+"""Where in the entry, the problem, the advice."""
+
+_POINTS = fixed_probes(())
+_MEASURE = Measure.at(_POINTS)
+_ORDINARY = np.flatnonzero((_POINTS > 0) & (_POINTS <= 8))
+_SAME = 1e-5  # examples are decimal, the post-op's numbers single precision
+
+
+def proofs(activation: Activation) -> Iterator[Failure]:
+    """The claims that do not hold."""
+    examples = {parameter.name: parameter.example for parameter in activation.parameters}
+    with np.errstate(all="ignore"):
+        yield from _varies(activation, examples)
+        yield from _solves(activation, examples)
+        yield from _binds(activation, examples)
+
+
+def _values(activation: Activation, examples: dict[str, float], x: np.ndarray) -> np.ndarray:
+    return np.broadcast_to(activation.formula.closure({"x": x, **examples}), x.shape)
+
+
+def _varies(activation: Activation, examples: dict[str, float]) -> Iterator[Failure]:
+    values = _values(activation, examples, _POINTS[np.isfinite(_POINTS)])
+    values = values[np.isfinite(values)]
+    if values.size == 0:
+        yield ("formula",), "the formula is finite nowhere", "correct it"
+    elif np.all(values == values[0]):
+        yield ("formula",), f"the formula is {short(values[0])} everywhere", "a constant is not an activation"
+
+
+def _solves(activation: Activation, examples: dict[str, float]) -> Iterator[Failure]:
+    points = {point for parameter in activation.parameters for point in parameter.solve.samples}
+    samples = {point: float(_values(activation, examples, np.array([point]))[0]) for point in points}
+    if activation.require is not None and not activation.require.closure(examples):
+        yield ("require",), "the examples themselves are refused", "choose others"
+        return
+    solved = solve(activation, samples)
+    for name, example in examples.items():
+        if solved is None or not math.isclose(solved[name], example, rel_tol=1e-6, abs_tol=1e-9):
+            got = "no finite number" if solved is None else short(solved[name])
+            problem = f"with {name} = {short(example)} this finds {got}"
+            yield ("parameters", name, "solve"), problem, "it should invert the formula"
+
+
+def _binds(activation: Activation, examples: dict[str, float]) -> Iterator[Failure]:
+    binding = activation.onednn
+    numbers = {"alpha": number(binding.alpha, examples), "beta": number(binding.beta, examples)}
+    expected = _values(activation, examples, _POINTS)
+    got = meaning(binding.algorithm).closure({"x": _POINTS, **numbers})
+    wrong = np.flatnonzero(_MEASURE.errors(got, expected) > _SAME)
+    if wrong.size == 0:
+        return
+    ordinary = np.intersect1d(wrong, _ORDINARY)
+    choice = ordinary if ordinary.size else wrong
+    at = choice[np.argmax(_POINTS[choice])]
+    problem = (
+        f"at x = {short(_POINTS[at])} the post-op {binding.algorithm} gives {got[at]:.6g}, "
+        f"the formula {expected[at]:.6g}"
+    )
+    yield ("onednn", "algorithm"), problem, f"oneDNN's {binding.algorithm} is {ELTWISE[binding.algorithm]}"
