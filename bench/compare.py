@@ -90,13 +90,29 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--policy", default="heuristic")
     parser.add_argument("--no-flags", dest="flags", action="store_false", help="leave XLA's own oneDNN flags out")
-    parser.add_argument("--option", type=option, action="append", default=[], metavar="NAME=VALUE", help="for the model's builder: dtype=bfloat16")
+    parser.add_argument(
+        "--option",
+        type=option,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="for the model's builder: dtype=bfloat16",
+    )
     arguments = parser.parse_args()
     out = console()
     for line in header():
         out.print(line, markup=False)
     table = make_table(
-        "model", "taken", "stock", "dispatched", "XLA oneDNN", "stock/disp.", "XLA oneDNN/disp.", "difference", "pass", "XLA compile"
+        "model",
+        "taken",
+        "stock",
+        "dispatched",
+        "XLA oneDNN",
+        "stock/disp.",
+        "XLA oneDNN/disp.",
+        "difference",
+        "pass",
+        "XLA compile",
     )
     failed = False
     for model in arguments.models:

@@ -15,8 +15,9 @@ def header() -> list[str]:
     present = machine_facts.flags()
     versions = [f"{name} {metadata.version(name)}" for name in ("jax", "jaxlib", "keras", "flax") if _installed(name)]
     library = onednn()
+    processors = f"{machine_facts.usable_processors()} usable processors"
     return [
-        f"{machine_facts.processor()}, {machine_facts.usable_processors()} usable processors, load {os.getloadavg()[0]:.1f}",
+        f"{machine_facts.processor()}, {processors}, load {os.getloadavg()[0]:.1f}",
         " ".join(flag for flag in machine_facts.RELEVANT_FLAGS if flag in present),
         f"Python {platform.python_version()}, {', '.join(versions)}",
         f"oneDNN {library.version} over {library.runtime}" if library else library.sentence,

@@ -52,7 +52,9 @@ def _fail(message: str, status: int) -> None:
 
 @app.command()
 def demo(
-    models: Annotated[list[str], typer.Argument(metavar="[MODEL]...", help="Instead of ResNet50 and a BERT layer.")] = [],  # noqa: B006
+    models: Annotated[
+        list[str], typer.Argument(metavar="[MODEL]...", help="Instead of ResNet50 and a BERT layer.")
+    ] = [],  # noqa: B006
     seconds: Annotated[float, typer.Option(min=0.1, help="Time spent measuring each model.")] = 6.0,
     policy: Policy = "heuristic",
 ) -> None:
@@ -75,7 +77,15 @@ def doctor() -> None:
 @app.command()
 def rewrite(
     module: Module,
-    output: Annotated[str, typer.Option("--output", "-o", metavar="OUT", help="A .hlo or .txt (text) or .pb (binary) file; - is text on standard output.")] = "-",
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="OUT",
+            help="A .hlo or .txt (text) or .pb (binary) file; - is text on standard output.",
+        ),
+    ] = "-",
     policy: Policy = "heuristic",
     tables: Tables = [],  # noqa: B006
     table: Annotated[bool, typer.Option("--table/--no-table", help="Print what was done, on standard error.")] = True,
@@ -141,7 +151,7 @@ def check_patterns(files: Annotated[list[Path], typer.Argument(metavar="FILE..."
     print(f"OK: {count} {'entry' if count == 1 else 'entries'} in {', '.join(map(str, files))}")
 
 
-def _load(tables: list[Path]):  # noqa: ANN202
+def _load(tables: list[Path]):
     import hlo_dispatch
 
     return hlo_dispatch.load_tables(tuple(tables))

@@ -63,7 +63,9 @@ def _machine() -> Iterator[Finding]:
     yield Finding("avx2" in present, "instructions", sentence)
     cores = machine_facts.physical_cores()
     usable = machine_facts.usable_processors()
-    yield Finding(True, "threads", f"{usable} usable, {os.cpu_count()} logical processors on {cores or 'unknown'} cores")
+    yield Finding(
+        True, "threads", f"{usable} usable, {os.cpu_count()} logical processors on {cores or 'unknown'} cores"
+    )
 
 
 def _jax() -> Iterator[Finding]:
@@ -109,7 +111,14 @@ def _sample(name: str, dtype: str) -> dict[str, object]:
     from .libraries import onednn
 
     library = onednn()
-    common = {"abi": 1, "library": library.version, "scratch": 0, "src_type": dtype, "weights_type": dtype, "dst_type": dtype}
+    common = {
+        "abi": 1,
+        "library": library.version,
+        "scratch": 0,
+        "src_type": dtype,
+        "weights_type": dtype,
+        "dst_type": dtype,
+    }
     if name == "onednn.matmul":
         square = {"dims": [256, 256], "strides": [256, 1]}
         return common | {f"{role}_{key}": value for role in ("src", "weights", "dst") for key, value in square.items()}
@@ -124,11 +133,19 @@ def _sample(name: str, dtype: str) -> dict[str, object]:
 def _door() -> Iterator[Finding]:
     names = {entry.name for entry in metadata.entry_points(group="jax_plugins")}
     if "hlo_dispatch" not in names:
-        yield Finding(False, "HLO_DISPATCH=1", "JAX does not know us; reinstall the package: pip install --force-reinstall hlo-dispatch")
+        yield Finding(
+            False,
+            "HLO_DISPATCH=1",
+            "JAX does not know us; reinstall the package: pip install --force-reinstall hlo-dispatch",
+        )
     else:
         value = os.environ.get("HLO_DISPATCH", "")
-        state = "open: every JAX program is dispatched" if value == "1" else "closed: programs call hlo_dispatch.install()"
-        yield Finding(True, "HLO_DISPATCH=1", state + (f" (HLO_DISPATCH is {value!r})" if value not in ("", "1") else ""))
+        state = (
+            "open: every JAX program is dispatched" if value == "1" else "closed: programs call hlo_dispatch.install()"
+        )
+        yield Finding(
+            True, "HLO_DISPATCH=1", state + (f" (HLO_DISPATCH is {value!r})" if value not in ("", "1") else "")
+        )
     for name in _ENVIRONMENT:
         if name in os.environ:
             yield Finding(True, name, os.environ[name])

@@ -6,8 +6,10 @@ import os
 from pathlib import Path
 
 RELEVANT_FLAGS = (
-    "avx2", "fma", "f16c", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "avx_vnni", "amx_tile", "amx_bf16", "amx_int8", "amx_fp16",
-)  # fmt: skip
+    *("avx2", "fma", "f16c", "avx_vnni"),
+    *("avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16"),
+    *("amx_tile", "amx_bf16", "amx_int8", "amx_fp16"),
+)
 """The instruction sets that change which kernels a vendor library picks."""
 
 

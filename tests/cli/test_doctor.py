@@ -9,7 +9,15 @@ def test_all_is_well_here(run):
     done = run("doctor")
     printed = done.stdout.decode()
     assert done.returncode == 0, printed
-    for word in ("processor", "jaxlib", "oneDNN", "oneMKL", "onednn.convolution", "onednn.matmul", "everything is there"):
+    for word in (
+        "processor",
+        "jaxlib",
+        "oneDNN",
+        "oneMKL",
+        "onednn.convolution",
+        "onednn.matmul",
+        "everything is there",
+    ):
         assert word in printed, word
 
 

@@ -7,9 +7,12 @@ import json
 
 def test_table(run, text_file):
     done = run("explain", text_file, "--policy", "always")
-    assert done.returncode == 0 and done.stderr == b""
+    assert done.returncode == 0
+    assert done.stderr == b""
     printed = done.stdout.decode()
-    assert "relu" in printed and "f32[1,16,16,16]" in printed and "onednn.convolution" in printed
+    assert "relu" in printed
+    assert "f32[1,16,16,16]" in printed
+    assert "onednn.convolution" in printed
 
 
 def test_json(run, proto_file):
@@ -20,7 +23,8 @@ def test_json(run, proto_file):
     assert region["implementation"]
     assert region["attributes"]["weights_dims"] == [16, 8, 3, 3]
     assert region["covered"]
-    assert report["instructions"] > 3 and report["seconds"] > 0
+    assert report["instructions"] > 3
+    assert report["seconds"] > 0
 
 
 def test_never_says_why(run, text_file):
@@ -45,5 +49,7 @@ def test_a_closed_pipe_is_no_error(text_file):
 
     from .conftest import COMMAND
 
-    done = subprocess.run(f"{COMMAND} rewrite {text_file} --no-table | true", shell=True, capture_output=True, check=False)
+    done = subprocess.run(
+        f"{COMMAND} rewrite {text_file} --no-table | true", shell=True, capture_output=True, check=False
+    )
     assert done.stderr == b""

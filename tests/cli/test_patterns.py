@@ -18,13 +18,28 @@ activations:
 
 def test_list_knows_the_first_entries(run):
     printed = run("patterns", "list").stdout.decode()
-    for name in ("convolution", "dot", "add", "multiply", "relu", "clip", "tanh", "sigmoid", "swish", "gelu_tanh", "gelu_erf", "elu", "leaky_relu"):
+    for name in (
+        "convolution",
+        "dot",
+        "add",
+        "multiply",
+        "relu",
+        "clip",
+        "tanh",
+        "sigmoid",
+        "swish",
+        "gelu_tanh",
+        "gelu_erf",
+        "elu",
+        "leaky_relu",
+    ):
         assert f" {name} " in printed, name
 
 
 def test_show(run):
     printed = run("patterns", "show", "clip").stdout.decode()
-    assert "clip(x, low, high)" in printed and "activations.yaml:" in printed
+    assert "clip(x, low, high)" in printed
+    assert "activations.yaml:" in printed
     assert "relu" in one_line(run("patterns", "show", "rleu"))
 
 
@@ -62,7 +77,8 @@ def test_unknown_kernel(run, tmp_path):
         "    dtypes: [f32]\n    origin: a test\n    numerics:\n      f32: {tolerance: 1e-5, why: order}\n"
     )
     message = one_line(run("patterns", "check", "mine.yaml"))
-    assert "mine.yaml:5:" in message and "onednn.matmul" in message, message
+    assert "mine.yaml:5:" in message, message
+    assert "onednn.matmul" in message, message
 
 
 def test_a_missing_file(run):

@@ -15,7 +15,8 @@ TARGET = 'custom_call_target="hlo_dispatch.onednn.convolution"'
 def test_text_goes_to_stdout_and_the_table_to_stderr(run, text_file):
     done = run("rewrite", text_file, "--policy", "always")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(b"HloModule") and TARGET in done.stdout.decode()
+    assert done.stdout.startswith(b"HloModule")
+    assert TARGET in done.stdout.decode()
     assert "1 of 1 region dispatched" in done.stderr.decode()
     assert "onednn.convolution" in done.stderr.decode()
 

@@ -26,7 +26,11 @@ def regions(compiled: Compiled, opcode: str):
 
 def left(compiled: Compiled, opcode: str) -> list[str]:
     """What was not dispatched, with the reason, for a readable failure."""
-    return [f"{region.shape}: {region.refusal or region.reason}" for region in regions(compiled, opcode) if not region.dispatched]
+    return [
+        f"{region.shape}: {region.refusal or region.reason}"
+        for region in regions(compiled, opcode)
+        if not region.dispatched
+    ]
 
 
 def test_resnet50_runs_in_onednn():

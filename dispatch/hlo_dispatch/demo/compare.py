@@ -84,7 +84,9 @@ def compile_dispatched(workload: Workload, **options: Any) -> Compiled:
     return Compiled(workload, executable, seconds, reports)
 
 
-def compare(workload: Workload, *, seconds: float = 6.0, step: Step = lambda what, done: None, **options: Any) -> Comparison:
+def compare(
+    workload: Workload, *, seconds: float = 6.0, step: Step = lambda what, done: None, **options: Any
+) -> Comparison:
     """Compile both ways, check the results against each other, time them in turns."""
     step("compiling with stock XLA", 0.0)
     stock = compile_stock(workload)

@@ -51,7 +51,9 @@ class Model:
             function, arguments = self.build(**options)
         except ImportError as error:
             missing = error.name or str(error)
-            raise ModelUnavailable(f"{self.title}: {missing} is not installed; get it with: {INSTALL_ADVICE}") from error
+            raise ModelUnavailable(
+                f"{self.title}: {missing} is not installed; get it with: {INSTALL_ADVICE}"
+            ) from error
         return Workload(self.name, self.title, function, arguments)
 
 
@@ -86,7 +88,9 @@ def _randomise(layer: Any, generator: Any) -> None:
     layer.moving_variance.assign(generator.uniform(0.8, 1.2, shape))
 
 
-def _bert_layer(*, tokens: int = 128, batch: int = 1, dtype: str = "float32") -> tuple[Callable[..., Any], tuple[Any, ...]]:
+def _bert_layer(
+    *, tokens: int = 128, batch: int = 1, dtype: str = "float32"
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     import jax
     from transformers import BertConfig
     from transformers.models.bert.modeling_flax_bert import FlaxBertLayer
@@ -102,7 +106,9 @@ def _bert_layer(*, tokens: int = 128, batch: int = 1, dtype: str = "float32") ->
     return encode, (weights, hidden, mask)
 
 
-def _bert(*, tokens: int = 128, batch: int = 1, dtype: str = "float32", layers: int = 12) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+def _bert(
+    *, tokens: int = 128, batch: int = 1, dtype: str = "float32", layers: int = 12
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     import jax
     from transformers import BertConfig
     from transformers.models.bert.modeling_flax_bert import FlaxBertModule
@@ -120,7 +126,9 @@ def _bert(*, tokens: int = 128, batch: int = 1, dtype: str = "float32", layers: 
     return encode, (weights, identifiers, mask)
 
 
-def _unet(*, size: int = 16, channels: tuple[int, ...] = (32, 64), batch: int = 1, dtype: str = "float32") -> tuple[Callable[..., Any], tuple[Any, ...]]:
+def _unet(
+    *, size: int = 16, channels: tuple[int, ...] = (32, 64), batch: int = 1, dtype: str = "float32"
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     import jax
     from diffusers import FlaxUNet2DConditionModel
 

@@ -72,14 +72,18 @@ def _show_seed(out: Console, progress: Progress, policy: str) -> bool:
     out.print(Text(workload.title))
     for line in lines:
         out.print(Text(line), soft_wrap=True)
-    out.print(Text(
-        f"largest difference from float64: stock {relative_difference(exact, stock()):.1e}, "
-        f"dispatched {relative_difference(exact, dispatched()):.1e}"
-    ))
+    out.print(
+        Text(
+            f"largest difference from float64: stock {relative_difference(exact, stock()):.1e}, "
+            f"dispatched {relative_difference(exact, dispatched()):.1e}"
+        )
+    )
     untouched = seed.abs_sqrt()
     before, after = compile_stock(untouched), compile_dispatched(untouched, policy="always")
     same = before.text == after.text
-    out.print(Text(f"{untouched.title}: " + ("left exactly as XLA made it" if same else "CHANGED, which it should not be")))
+    out.print(
+        Text(f"{untouched.title}: " + ("left exactly as XLA made it" if same else "CHANGED, which it should not be"))
+    )
     if not lines:
         out.print(Text("no custom-call was made:"))
         for report in dispatched.reports:

@@ -43,5 +43,5 @@ def exact_conv_relu(lhs: Any, rhs: Any) -> Any:
 
 def custom_calls(text: str) -> list[str]:
     """The lines of optimized HLO that call our kernels, without their metadata."""
-    lines = [line.strip() for line in text.splitlines() if "custom_call_target=\"hlo_dispatch." in line]
+    lines = [line.strip() for line in text.splitlines() if 'custom_call_target="hlo_dispatch.' in line]
     return [line.split(", metadata={")[0] for line in lines]
