@@ -6,19 +6,19 @@ import os
 import platform
 from importlib import metadata
 
-from hlo_dispatch import machine_facts
+from hlo_dispatch.doctor import relevant_features
 from hlo_dispatch.libraries import onednn
+from hlo_dispatch.policy.machine import this_machine
 
 
 def header() -> list[str]:
     """Machine, versions and the load, a line each."""
-    present = machine_facts.flags()
     versions = [f"{name} {metadata.version(name)}" for name in ("jax", "jaxlib", "keras", "flax") if _installed(name)]
     library = onednn()
-    processors = f"{machine_facts.usable_processors()} usable processors"
+    machine = this_machine()
     return [
-        f"{machine_facts.processor()}, {processors}, load {os.getloadavg()[0]:.1f}",
-        " ".join(flag for flag in machine_facts.RELEVANT_FLAGS if flag in present),
+        f"{machine.model}, {machine.threads} usable processors, load {os.getloadavg()[0]:.1f}",
+        " ".join(relevant_features()),
         f"Python {platform.python_version()}, {', '.join(versions)}",
         f"oneDNN {library.version} over {library.runtime}" if library else library.sentence,
     ]

@@ -11,11 +11,19 @@ import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 
 from rich.text import Text
 
-from . import machine_facts
+from .policy.machine import this_machine
 from .present import console, make_table
+
+RELEVANT_FEATURES = (
+    *("avx2", "fma", "f16c", "avx_vnni"),
+    *("avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16"),
+    *("amx_tile", "amx_bf16", "amx_int8", "amx_fp16"),
+)
+"""The instruction sets that change which kernels a vendor library picks."""
 
 OLDEST_JAX = (0, 10, 2)
 _ENVIRONMENT = ("HLO_DISPATCH_TABLES", "HLO_DISPATCH_POLICY", "HLO_DISPATCH_ONEDNN_LIBRARY", "HLO_DISPATCH_MKL_LIBRARY")
@@ -52,20 +60,33 @@ def print_findings(findings: list[Finding]) -> None:
     out.print(Text(f"missing: {', '.join(missing)}" if missing else "everything is there"))
 
 
+def relevant_features() -> list[str]:
+    """Those of the relevant instruction sets that this processor has."""
+    present = this_machine().features
+    return [feature for feature in RELEVANT_FEATURES if feature in present]
+
+
 def _machine() -> Iterator[Finding]:
+    machine = this_machine()
     system = f"{platform.system()} {platform.machine()}"
     supported = (platform.system(), platform.machine()) == ("Linux", "x86_64")
     advice = "" if supported else ": the vendor libraries are published for Linux x86_64 only"
-    yield Finding(supported, "processor", f"{machine_facts.processor()} ({system}){advice}")
-    present = machine_facts.flags()
-    relevant = [flag for flag in machine_facts.RELEVANT_FLAGS if flag in present]
-    sentence = " ".join(relevant) or "none of those that matter; oneDNN needs at least avx2 to be of use"
-    yield Finding("avx2" in present, "instructions", sentence)
-    cores = machine_facts.physical_cores()
-    usable = machine_facts.usable_processors()
-    yield Finding(
-        True, "threads", f"{usable} usable, {os.cpu_count()} logical processors on {cores or 'unknown'} cores"
-    )
+    yield Finding(supported, "processor", f"{machine.model} ({system}){advice}")
+    relevant = " ".join(relevant_features()) or "none of those that matter; oneDNN needs at least avx2 to be of use"
+    yield Finding("avx2" in machine.features, "instructions", relevant)
+    cores = _physical_cores() or "unknown"
+    yield Finding(True, "threads", f"{machine.threads} usable, {os.cpu_count()} logical processors, {cores} cores")
+
+
+def _physical_cores() -> int:
+    """Cores on the machine, hyper-threads counted once; 0 if nobody says."""
+    folders = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology")
+    try:
+        return len(
+            {((folder / "physical_package_id").read_text(), (folder / "core_id").read_text()) for folder in folders}
+        )
+    except OSError:
+        return 0
 
 
 def _jax() -> Iterator[Finding]:

@@ -53,11 +53,11 @@ def _heading() -> Text:
     import jax
 
     from ..libraries import onednn
-    from ..machine_facts import processor, usable_processors
+    from ..policy.machine import this_machine
 
-    library = onednn()
+    library, machine = onednn(), this_machine()
     name = f"oneDNN {library.version} ({library.runtime})" if library else library.sentence
-    return Text(f"jax {jax.__version__}, {name}, {processor()}, {usable_processors()} cores")
+    return Text(f"jax {jax.__version__}, {name}, {machine.model}, {machine.threads} processors")
 
 
 def _show_seed(out: Console, progress: Progress, policy: str) -> bool:
