@@ -15,6 +15,7 @@ from pathlib import Path
 
 from rich.text import Text
 
+from .errors import LibraryError
 from .policy.machine import this_machine
 from .present import console, make_table
 
@@ -116,8 +117,13 @@ def _libraries() -> Iterator[Finding]:
 
 
 def _kernels() -> Iterator[Finding]:
-    from .kernels import KERNELS, plan
+    from .kernels import KERNELS, plan, registrations
 
+    try:
+        registrations()
+    except LibraryError as error:
+        yield Finding(False, "kernels", str(error))
+        return
     for name in KERNELS:
         parts, good = [], False
         for dtype in ("f32", "bf16", "f16"):
