@@ -47,6 +47,7 @@ enum Query : int {
   kQueryImplementation = 8,
   kQueryWeights = 131,
   kQueryScratchpad = 136,
+  kQueryArgument = 255,
 };
 
 enum Algorithm : int {
@@ -86,14 +87,14 @@ enum Algorithm : int {
   kBinaryNe,
 };
 
-// Which operand of a primitive a memory object is. Post-op number i adds kArgumentPostOp * (i + 1).
+// Which operand of a primitive a memory object is. The second operand of binary post-op number i is
+// kArgumentBinaryOperand plus i + 1 times a step that grew from 16384 to 32768 within 3.x (see post_ops.cc).
 enum ArgumentIndex : int {
   kArgumentSource = 1,
   kArgumentDestination = 17,
   kArgumentWeights = 33,
   kArgumentBias = 41,
   kArgumentScratchpad = 80,
-  kArgumentPostOp = 16384,
   kArgumentBinaryOperand = 2,
 };
 

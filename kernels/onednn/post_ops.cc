@@ -55,6 +55,41 @@ Algorithm FindAlgorithm(const std::map<std::string, Algorithm>& algorithms, cons
   throw Failure(FailureKind::kInvalid, role + ".algorithm: expected one of " + valid + ", got '" + name + "'");
 }
 
+constexpr int kPostOpStep = 32768;
+constexpr int kOlderPostOpStep = 16384;
+
+// Asks the library itself which step it was built with: a primitive whose only post-op is binary knows that
+// operand under the right index and no other.
+int FindPostOpStep() {
+  const Library& library = Library::Get();
+  const Functions& onednn = library.functions();
+  const Tensor one{"probe", ElementType::kF32, {1, 1}, {1, 1}};
+  OwnedMemoryDescriptor memory = one.Describe();
+  PostOps* post_ops = nullptr;
+  library.Check(onednn.post_ops_create(&post_ops), "probing post-ops");
+  PostOpChain chain{OwnedPostOps(post_ops), {}};
+  library.Check(onednn.post_ops_append_binary(post_ops, kBinaryAdd, memory.get()), "probing post-ops");
+  PrimitiveDescriptor* descriptor = nullptr;
+  library.Check(onednn.matmul_primitive_desc_create(&descriptor, library.engine(), memory.get(), memory.get(), nullptr,
+                                                    memory.get(), MakePrimitiveAttributes(chain).get()),
+                "probing post-ops");
+  OwnedDescriptor owned(descriptor);
+  const MemoryDescriptor* found =
+      onednn.primitive_desc_query_md(descriptor, kQueryArgument, kPostOpStep | kArgumentBinaryOperand);
+  const bool known = found != nullptr && onednn.memory_desc_equal(found, memory.get());
+  return known ? kPostOpStep : kOlderPostOpStep;
+}
+
+// The argument index of binary post-op number `position`'s second operand.
+int OperandIndex(int position, const std::string& role) {
+  static const int step = FindPostOpStep();
+  // With the larger step the 32nd index collides with another argument of oneDNN's.
+  if (step == kPostOpStep && position >= 31) {
+    throw Failure(FailureKind::kUnsupported, role + ": oneDNN takes a binary operand only up to post_op_30");
+  }
+  return step * (position + 1) | kArgumentBinaryOperand;
+}
+
 }  // namespace
 
 PostOpChain ReadPostOps(const Attributes& attributes, size_t rank) {
@@ -82,7 +117,7 @@ PostOpChain ReadPostOps(const Attributes& attributes, size_t rank) {
       library.Check(library.functions().post_ops_append_binary(
                         post_ops, FindAlgorithm(BinaryAlgorithms(), algorithm, role), operand.Describe().get()),
                     role + ": appending binary " + algorithm);
-      chain.operands.emplace_back(kArgumentPostOp * (i + 1) | kArgumentBinaryOperand, std::move(operand));
+      chain.operands.emplace_back(OperandIndex(i, role), std::move(operand));
     } else {
       throw Failure(FailureKind::kInvalid, role + ".kind: expected eltwise or binary, got '" + kind + "'");
     }
