@@ -1,1 +1,82 @@
-"""hlo-dispatch: vendor kernels under XLA:CPU, without changing the program."""
+"""hlo-dispatch: vendor kernels under XLA:CPU, without changing the program.
+
+The public face. Everything is loaded when it is first asked for: importing this module loads neither JAX
+nor a vendor library.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from hlo_dispatch.errors import (
+    HloDispatchError,
+    LibraryError,
+    ModuleError,
+    PolicyError,
+    Refusal,
+    TableError,
+    Unavailable,
+)
+
+if TYPE_CHECKING:
+    from hlo_dispatch.api import Rewritten, rewrite
+    from hlo_dispatch.pattern import load_tables
+    from hlo_dispatch.plugin import (
+        Statistics,
+        enabled,
+        explain,
+        install,
+        installed,
+        reports,
+        statistics,
+        uninstall,
+    )
+    from hlo_dispatch.report import Region, Report
+
+__version__ = "0.1.0"
+
+_WHERE = {
+    "Region": "report",
+    "Report": "report",
+    "Rewritten": "api",
+    "Statistics": "plugin",
+    "enabled": "plugin",
+    "explain": "plugin",
+    "install": "plugin",
+    "installed": "plugin",
+    "load_tables": "pattern",
+    "reports": "plugin",
+    "rewrite": "api",
+    "statistics": "plugin",
+    "uninstall": "plugin",
+}
+
+__all__ = [
+    "HloDispatchError",
+    "LibraryError",
+    "ModuleError",
+    "PolicyError",
+    "Refusal",
+    "Region",
+    "Report",
+    "Rewritten",
+    "Statistics",
+    "TableError",
+    "Unavailable",
+    "enabled",
+    "explain",
+    "install",
+    "installed",
+    "load_tables",
+    "reports",
+    "rewrite",
+    "statistics",
+    "uninstall",
+]
+
+
+def __getattr__(name: str):
+    if name in _WHERE:
+        return getattr(import_module(f"hlo_dispatch.{_WHERE[name]}"), name)
+    raise AttributeError(f"module 'hlo_dispatch' has no attribute {name!r}")

@@ -1,0 +1,55 @@
+"""The pure part of the public face: rewriting a module for any compiler, with no JAX in sight."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from hlo_dispatch.hlo import text as hlo_text
+from hlo_dispatch.pattern import load_tables
+from hlo_dispatch.report import Report
+from hlo_dispatch.rewrite.rewriter import Rewriter
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """What `rewrite` made of a module."""
+
+    proto: bytes | None
+    """The new serialized HloModuleProto; None where nothing was dispatched."""
+    report: Report
+    original: bytes
+    """The serialized module that came in."""
+
+    @property
+    def text(self) -> str:
+        """HLO text of the result (of the module that came in, where nothing changed)."""
+        return hlo_text.to_text(self.proto if self.proto is not None else self.original)
+
+
+def rewrite(
+    module: bytes | str, *, tables: Sequence[str | Path] = (), policy: str = "heuristic"
+) -> Rewritten:
+    """Dispatch what can be dispatched in one optimized HLO module.
+
+    Args:
+        module: a serialized HloModuleProto, or HLO text.
+        tables: pattern tables of your own, besides the shipped ones.
+        policy: "heuristic", "always" or "never".
+
+    Raises:
+        ModuleError: the module does not parse.
+        TableError: a table is wrong.
+        PolicyError: there is no such policy.
+    """
+    serialized = hlo_text.from_text(module) if isinstance(module, str) else module
+    proto, report = rewriter(tuple(map(str, tables)), policy).run(serialized)
+    return Rewritten(proto, report, serialized)
+
+
+@lru_cache(maxsize=16)
+def rewriter(tables: tuple[str, ...], policy: str) -> Rewriter:
+    """The pass for these tables and this policy; made once, as reading tables takes longer than most passes."""
+    return Rewriter.make(load_tables(tables), policy)

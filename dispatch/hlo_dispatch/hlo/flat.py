@@ -1,0 +1,165 @@
+"""The flat view: one computation with every fusion expanded into a single dataflow graph.
+
+Optimized HLO has fused and *duplicated* everything: an add and a relu that three fusions need are written
+out in all three. The flat view undoes both. Equal instructions on equal operands are one `Node`, and a node
+remembers every top-level instruction (`homes`) that computes it, so that the matcher sees the program as
+the user wrote it and the rewriter knows what has to be rebuilt.
+
+Guaranteed afterwards: `graph.nodes` is in topological order (operands before users); a fusion that cannot
+be expanded (several outputs) is one opaque node.
+"""
+
+from __future__ import annotations
+
+import networkx as nx
+
+from hlo_dispatch.hlo import opcode as opcodes
+from hlo_dispatch.hlo.shape import Shape, shape_of
+
+
+KEPT_COPY = "kept-copy"
+
+
+class Node:
+    """A value of the flat graph: one instruction, however often XLA wrote it."""
+
+    __slots__ = ("index", "opcode", "shape", "operands", "users", "proto", "homes", "top", "is_live_out")
+
+    def __init__(self, index: int, opcode: str, shape: Shape, operands: tuple[Node, ...], proto) -> None:
+        self.index = index
+        self.opcode = opcode
+        self.shape = shape
+        self.operands = operands
+        self.users: list[Node] = []
+        """Distinct nodes that have this one as an operand."""
+        self.proto = proto
+        """The instruction (the first one seen) that computes this value."""
+        self.homes: list[int] = []
+        """Ids of the top-level instructions that compute this value, alone or inside a fusion."""
+        self.top: int | None = None
+        """Id of the top-level instruction whose result this is, if it is one's result."""
+        self.is_live_out = False
+        """Whether the computation's result is this value."""
+
+    @property
+    def name(self) -> str:
+        return self.proto.name
+
+    def __repr__(self) -> str:
+        return f"<{self.index} %{self.name} = {self.shape} {self.opcode}>"
+
+
+class FlatGraph:
+    """The flat view of one computation (an entry, a while body, a branch …)."""
+
+    def __init__(self, module, computation) -> None:
+        self.module = module
+        self.computation = computation
+        self.nodes: list[Node] = []
+        self.value_of: dict[int, Node] = {}
+        """Top-level instruction id → the node that is its result."""
+        self.instruction_of: dict[int, object] = {}
+        """Top-level instruction id → its proto."""
+        self.members: dict[int, list[Node]] = {}
+        """Id of an expanded fusion → the nodes inside it."""
+        self._numbering: dict[tuple, Node] = {}
+        for instruction in computation.instructions:
+            self._add_top(instruction)
+        self.root = self.value_of[computation.root_id]
+        self._drop_dead()
+
+    def _add_top(self, instruction) -> None:
+        identifier = instruction.id
+        self.instruction_of[identifier] = instruction
+        operands = tuple([self.value_of[i] for i in instruction.operand_ids])
+        if instruction.opcode == "fusion" and self._is_expandable(instruction):
+            members: list[Node] = []
+            node = self._expand(instruction, operands, members)
+            for member in members:
+                member.homes.append(identifier)
+            self.members[identifier] = members
+        else:
+            # Copy insertion has run: a copy outside a fusion keeps two live ranges apart and must stay.
+            opcode = KEPT_COPY if instruction.opcode == "copy" else instruction.opcode
+            node = self._number(instruction, operands, opcode, inside=False)
+            node.homes.append(identifier)
+        if node.top is None:
+            node.top = identifier
+        self.value_of[identifier] = node
+
+    def _is_expandable(self, instruction) -> bool:
+        return instruction.shape.element_type != 13 and not instruction.control_predecessor_ids  # 13: a tuple
+
+    def _expand(self, fusion, operands: tuple[Node, ...], members: list[Node]) -> Node:
+        computation = self.module.computations[fusion.called_computation_ids[0]]
+        values: dict[int, Node] = {}
+        number = self._number
+        for instruction in computation.instructions:
+            opcode = instruction.opcode
+            if opcode == "parameter":
+                values[instruction.id] = operands[instruction.parameter_number]
+                continue
+            inner = tuple([values[i] for i in instruction.operand_ids])
+            if opcode == "fusion":
+                values[instruction.id] = self._expand(instruction, inner, members)
+                continue
+            node = values[instruction.id] = number(instruction, inner, opcode, inside=True)
+            members.append(node)
+        return values[computation.root_id]
+
+    def _number(self, instruction, operands: tuple[Node, ...], opcode: str, *, inside: bool) -> Node:
+        """The node of this instruction: an existing one where an equal instruction was seen."""
+        shape = shape_of(instruction.shape)
+        key: tuple | None = None
+        if opcode in opcodes.PLAIN:
+            key = (opcode, shape, operands)
+        elif opcode == "broadcast":
+            key = (opcode, shape, operands, tuple(instruction.dimensions))
+        elif opcode == "constant":
+            key = (opcode, shape, instruction.literal.SerializeToString())
+        elif opcode in opcodes.PURE_WITH_FIELDS:
+            key = (opcode, shape, operands, _meaning(instruction))
+        if key is not None and not (not inside and instruction.control_predecessor_ids):
+            known = self._numbering.get(key)
+            if known is not None:
+                return known
+        node = Node(len(self.nodes), opcode, shape, operands, instruction)
+        if key is not None:
+            self._numbering[key] = node
+        self.nodes.append(node)
+        for operand in operands:
+            # Operands are few and a node's newest user is last: this finds repeats without a set.
+            if not operand.users or operand.users[-1] is not node:
+                operand.users.append(node)
+        return node
+
+    def _drop_dead(self) -> None:
+        """Forget users that nothing needs (XLA leaves dead code inside some fusions)."""
+        self.root.is_live_out = True
+        alive = bytearray(len(self.nodes))
+        for node in reversed(self.nodes):
+            # A top-level instruction is needed whether or not its result is used: it may have a side effect.
+            if alive[node.index] or node.is_live_out or node.top is not None:
+                alive[node.index] = 1
+                for operand in node.operands:
+                    alive[operand.index] = 1
+        if not all(alive):
+            for node in self.nodes:
+                if not all(alive[user.index] for user in node.users):
+                    node.users = [user for user in node.users if alive[user.index]]
+
+    def to_networkx(self) -> nx.DiGraph:
+        """The graph with operand → user edges, for drawing and for questions networkx answers well."""
+        graph = nx.DiGraph(name=self.computation.name)
+        graph.add_nodes_from((node.index, {"node": node}) for node in self.nodes)
+        graph.add_edges_from((operand.index, node.index) for node in self.nodes for operand in node.operands)
+        return graph
+
+
+def _meaning(instruction) -> bytes:
+    """Every field of the instruction except its name, its place in the graph and where it came from."""
+    copy = type(instruction)()
+    copy.CopyFrom(instruction)
+    for field in ("name", "id", "operand_ids", "metadata", "control_predecessor_ids"):
+        copy.ClearField(field)
+    return copy.SerializeToString(deterministic=True)

@@ -1,0 +1,31 @@
+"""What the rooms need to know about HLO opcodes, as tables."""
+
+from __future__ import annotations
+
+# Elementwise on arrays of one shape: output element i depends on the operands' elements i only.
+ELEMENTWISE_UNARY = frozenset(
+    "abs cbrt ceil convert cosine erf exponential exponential-minus-one floor is-finite log log-plus-one logistic "
+    "negate not round-nearest-afz round-nearest-even rsqrt sign sine sqrt tan tanh".split()
+)
+ELEMENTWISE_BINARY = frozenset("add and atan2 compare divide maximum minimum multiply or power subtract xor".split())
+ELEMENTWISE_TERNARY = frozenset(("clamp", "select"))
+ELEMENTWISE = ELEMENTWISE_UNARY | ELEMENTWISE_BINARY | ELEMENTWISE_TERNARY
+
+# The same bytes under another shape.
+BITCAST = "bitcast"
+
+# Instructions whose meaning lies in opcode, shape and operands alone: equal ones compute equal values.
+PLAIN = ELEMENTWISE - {"compare"} | {BITCAST, "reshape", "copy"}
+
+# Instructions whose meaning also lies in other fields of the proto, and which are deterministic.
+PURE_WITH_FIELDS = frozenset(
+    "broadcast compare concatenate constant convolution dot gather get-tuple-element iota pad reduce "
+    "reduce-precision reduce-window reverse slice transpose dynamic-slice".split()
+)
+
+# What a kLoop fusion of XLA:CPU can hold besides elementwise instructions.
+LOOP_FUSIBLE = ELEMENTWISE | frozenset(
+    "bitcast broadcast concatenate constant copy dynamic-slice dynamic-update-slice gather iota pad reduce "
+    "reduce-window reshape reverse slice transpose".split()
+)
+ANCHORS = frozenset(("convolution", "dot"))

@@ -1,0 +1,80 @@
+"""A dot instruction in the kernel's terms: (batch…, M, K) · (batch…, K, N) → (batch…, M, N) with strides.
+
+Free and contracting dimensions that lie behind one another in memory are merged into one; transposed
+operands are read in place through their strides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.match.anchor import Anchor, halved, unsupported_types
+from hlo_dispatch.match.strided import Dimension, View, candidates, dense, merge, whole
+
+# A matrix product reads a transposed operand as fast as a plain one: the copy XLA made is not needed.
+_REARRANGING = frozenset(("bitcast", "copy", "transpose"))
+_MAXIMUM_BATCH_DIMENSIONS = 10
+
+
+def read_dot(node: Node, kernel: str) -> Anchor | Refusal:
+    """Describe `node`, an HLO dot, for the matmul kernel."""
+    refusal = unsupported_types(node)
+    if refusal is not None:
+        return refusal
+    numbers = node.proto.dot_dimension_numbers
+    left, right = node.operands
+    batch = (list(numbers.lhs_batch_dimensions), list(numbers.rhs_batch_dimensions))
+    contracting = (list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions))
+    if len(batch[0]) > _MAXIMUM_BATCH_DIMENSIONS:
+        return Refusal("rank-unsupported", f"{len(batch[0])} batch dimensions", node.name)
+    free = tuple(
+        [n for n in range(len(operand.shape.dimensions)) if n not in batch[side] and n not in contracting[side]]
+        for side, operand in enumerate((left, right))
+    )
+    result = whole(node).dimensions
+    batches = len(batch[0])
+    rows = _merged(result[batches : batches + len(free[0])])
+    columns = _merged(result[batches + len(free[0]) :])
+    if rows is None or columns is None:
+        return Refusal("dot-dimensions", "the result's free dimensions do not lie behind one another", node.name)
+    source = _matrix(left, batch[0], [free[0], contracting[0]])
+    weights = _matrix(right, batch[1], [contracting[1], free[1]])
+    for view, operand in ((source, left), (weights, right)):
+        if view is None:
+            return Refusal(
+                "dot-dimensions", "an operand's dimensions do not lie behind one another", operand.name
+            )
+    source, weights = halved(source, weights)
+    destination = (*result[:batches], rows, columns)
+    destination = dense(destination, destination)
+    return Anchor(
+        node=node,
+        kernel=kernel,
+        source=source,
+        weights=weights,
+        destination=destination,
+        channel=len(destination) - 1,
+        multiply_adds=math.prod(size for size, _ in destination) * source.sizes[-1],
+    )
+
+
+def _merged(dimensions: Sequence[Dimension]) -> Dimension | None:
+    return merge(reversed(dimensions))
+
+
+def _matrix(operand: Node, batch: list[int], groups: list[list[int]]) -> View | None:
+    """The operand as (batch…, group 0, group 1), looked at as far up as it stays expressible."""
+    for view in reversed(candidates(whole(operand), _REARRANGING)):
+        merged = [_merged([view.dimensions[number] for number in group]) for group in groups]
+        if None not in merged and _readable(merged):
+            dimensions = (*(view.dimensions[number] for number in batch), *merged)
+            return View(view.node, dense(dimensions, dimensions))
+    return None
+
+
+def _readable(matrix: Sequence[Dimension]) -> bool:
+    """Whether one of the two matrix dimensions is contiguous, which every fast matrix kernel asks for."""
+    return any(size == 1 or stride == 1 for size, stride in matrix)

@@ -1,0 +1,200 @@
+"""The epilogue of an anchor: the chain of elementwise steps that a primitive can take as post-ops.
+
+From the anchor's result the chain takes, one after another, a unary region that the table knows as an
+activation (the farthest exit that fits), or a binary instruction whose other operand does not depend on the
+anchor, or a change of shape or type that costs nothing. Every value inside the chain has all its users
+inside, so the chain can be replaced by one instruction without computing anything twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.match.anchor import COMPUTED_TYPES, Anchor
+from hlo_dispatch.match.function import Region, grow_region, scalar_constant
+from hlo_dispatch.match.strided import View, candidates, dense, project, whole
+from hlo_dispatch.pattern import TOLERANCES
+from hlo_dispatch.pattern.recognise import number
+
+_OPERAND_LOOK_THROUGH = frozenset(("bitcast", "broadcast", "convert"))
+_SMALL_BYTES = 64 * 1024
+MAXIMUM_POST_OPS = 32
+
+
+@dataclass(frozen=True)
+class PostOp:
+    """One step that the primitive computes on its result."""
+
+    kind: str
+    """"eltwise" or "binary"."""
+    algorithm: str
+    """The kernel library's name for it."""
+    formula: str
+    """With `{}` where the value so far stands and `{operand}` where the other operand stands."""
+    alpha: float = 0.0
+    beta: float = 0.0
+    operand: View | None = None
+    """A binary step's other operand, in the dimensions of the primitive's result (size 1: it repeats)."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What the chain took at once: instructions, and the post-ops (possibly none) that compute them."""
+
+    nodes: tuple[Node, ...]
+    post_ops: tuple[PostOp, ...]
+
+    @property
+    def result(self) -> Node:
+        return self.nodes[-1]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """An anchor's epilogue as far as it goes, and why it goes no further."""
+
+    steps: tuple[Step, ...]
+    stopped_at: Node | None
+    why: str
+
+
+class EpilogueFinder:
+    """Grows chains with one table's activations and binaries; remembers the functions it has recognised."""
+
+    def __init__(self, recogniser, binaries) -> None:
+        self._recogniser = recogniser
+        self._binaries = binaries
+        self._known: dict[tuple, object] = {}
+
+    def grow(
+        self,
+        anchor: Anchor,
+        is_taken: Callable[[Node], bool],
+        is_needed: Callable[[Node], bool],
+        is_result_of_another: Callable[[Node, Node], bool],
+    ) -> Chain:
+        """The longest chain from `anchor`.
+
+        Args:
+            is_taken: instructions that another match owns.
+            is_needed: values that must be in memory (the computation's result, another call's operand).
+            is_result_of_another: (value, anchor) → whether another anchor's chain can end in `value`, so
+                that it will be in memory although XLA had fused it away.
+        """
+        steps: list[Step] = []
+        current = anchor.node
+        post_ops = 0
+        while True:
+            if not current.users or is_needed(current):
+                return Chain(tuple(steps), None, "the value is needed in memory")
+            region = grow_region(current, is_taken, is_needed)
+            step = self._activation(region)
+            if step is None:
+                if len(current.users) > 1:
+                    return Chain(tuple(steps), current, "the value is used more than once")
+                user = current.users[0]
+                if is_taken(user):
+                    return Chain(tuple(steps), user, "another match has taken this instruction")
+                step = _free(current, user) or self._binary(anchor, current, user, is_result_of_another)
+            if isinstance(step, str):
+                return Chain(tuple(steps), current.users[0], step)
+            post_ops += len(step.post_ops)
+            if post_ops > MAXIMUM_POST_OPS:
+                return Chain(tuple(steps), step.nodes[0], f"a primitive takes {MAXIMUM_POST_OPS} post-ops")
+            steps.append(step)
+            current = step.result
+
+    def _activation(self, region: Region) -> Step | None:
+        """The farthest exit of the region that is an activation of the table."""
+        if not region.exits:
+            return None
+        structure = region.structure()
+        if structure not in self._known:
+            self._known[structure] = self._recognise(region)
+        known = self._known[structure]
+        if known is None:
+            return None
+        position, recognised = known
+        nodes = region.nodes[: position + 1]
+        if recognised.is_identity:
+            return Step(nodes, ())
+        formula = f"{recognised.describe()}({{}})" if not recognised.parameters else f"{recognised.describe()}[{{}}]"
+        return Step(nodes, (PostOp("eltwise", recognised.algorithm, formula, recognised.alpha, recognised.beta),))
+
+    def _recognise(self, region: Region):
+        probes = self._recogniser.probes(region.constants)
+        values = region.evaluate(probes)
+        types = {node.shape.element_type for node in (region.entry, *region.nodes)}
+        # XLA spells constants in the narrow type it rounds to between the steps.
+        tolerance = max(TOLERANCES[kind] for kind in types & set(TOLERANCES))
+        for position, result in zip(reversed(region.exits), reversed(values), strict=True):
+            recognised = self._recogniser.recognise(probes, result, tolerance)
+            if recognised is not None:
+                return position, recognised
+        return None
+
+    def _binary(self, anchor: Anchor, current: Node, user: Node, is_result_of_another) -> Step | str:
+        """The step of a binary instruction, or the sentence why it is none."""
+        binary = self._binaries.get(user.opcode)
+        if binary is None:
+            return f"{user.opcode} is neither an activation of the table nor a binary epilogue"
+        if user.shape.strides != current.shape.strides:
+            return f"{user.opcode} changes the layout"
+        if user.shape.element_type not in COMPUTED_TYPES or user.operands[0] is user.operands[1]:
+            return f"{user.opcode} of {user.shape.element_type} is no binary epilogue"
+        swapped = user.operands[1] is current
+        other = user.operands[0] if swapped else user.operands[1]
+        if other.shape.element_type not in COMPUTED_TYPES:
+            return f"the other operand is {other.shape.element_type}"
+        algorithm, before = binary.algorithm, ()
+        symbol = _SYMBOLS.get(user.opcode, user.opcode)
+        pattern = f"({{}} {symbol} {{operand}})"
+        if swapped and not binary.commutative:
+            if binary.reversed is None:
+                return f"the value is the second operand of {user.opcode}"
+            first = binary.reversed.first
+            before = (PostOp("eltwise", first.algorithm, "{}", number(first.alpha, {}), number(first.beta, {})),)
+            algorithm, pattern = binary.reversed.then, f"({{operand}} {symbol} {{}})"
+        view = self._operand(anchor, user, other, is_result_of_another)
+        if view is None:
+            return "the other operand is not in memory, and writing it there would cost more than it saves"
+        dimensions = project(view, user.shape, anchor.destination)
+        if dimensions is None:
+            return "the other operand repeats along a part of a dimension"
+        post_op = PostOp("binary", algorithm, pattern, operand=View(view.node, dense(dimensions, anchor.destination)))
+        return Step((user,), (*before, post_op))
+
+    def _operand(self, anchor: Anchor, user: Node, other: Node, is_result_of_another) -> View | None:
+        """The other operand where it lies in memory (or is small enough to be put there)."""
+        views = [view for view in candidates(whole(other), _OPERAND_LOOK_THROUGH) if _usable(view)]
+        for view in reversed(views):
+            if view.node.top is not None:
+                return view
+        smallest = min(views, key=lambda view: view.node.shape.bytes, default=None)
+        if smallest is None:
+            return None
+        if smallest.node.shape.bytes * 8 <= user.shape.bytes or smallest.node.shape.bytes <= _SMALL_BYTES:
+            return smallest
+        for view in views:
+            if is_result_of_another(view.node, anchor.node):
+                return view
+        return None
+
+
+_SYMBOLS = {"add": "+", "subtract": "-", "multiply": "·", "divide": "/", "maximum": "max", "minimum": "min"}
+
+
+def _usable(view: View) -> bool:
+    return view.element_type in COMPUTED_TYPES and scalar_constant(view.node) is None
+
+
+def _free(current: Node, user: Node) -> Step | None:
+    """A step that only renames or rounds the value: no post-op."""
+    if user.opcode == "bitcast" and user.shape.element_type == current.shape.element_type:
+        return Step((user,), ())
+    same_places = user.shape.strides == current.shape.strides
+    if user.opcode == "convert" and user.shape.element_type in COMPUTED_TYPES and same_places:
+        return Step((user,), ())
+    return None

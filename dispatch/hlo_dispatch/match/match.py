@@ -1,0 +1,132 @@
+"""A match: an anchor with as much of its epilogue as a kernel call takes, and the call's attributes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.match.anchor import Anchor
+from hlo_dispatch.match.epilogue import Chain, PostOp, Step
+from hlo_dispatch.match.strided import View
+
+_BIAS_TYPES = frozenset(("f32", "bf16"))
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """An anchor and the first steps of its chain, ready to become one kernel call."""
+
+    anchor: Anchor
+    chain: Chain
+    taken: int
+    """How many of the chain's steps this match takes."""
+
+    def shortened(self) -> Match | None:
+        """The same match with one fewer post-op, or None if it is the bare anchor already."""
+        steps = self.chain.steps
+        for count in range(self.taken - 1, -1, -1):
+            if count == 0 or steps[count - 1].post_ops:
+                return replace(self, taken=count)
+        return None
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return self.chain.steps[: self.taken]
+
+    @property
+    def output(self) -> Node:
+        """The value that the kernel call produces."""
+        return self.steps[-1].result if self.steps else self.anchor.node
+
+    @cached_property
+    def covered(self) -> tuple[Node, ...]:
+        """Every instruction that the kernel call replaces."""
+        return (self.anchor.node, *(node for step in self.steps for node in step.nodes))
+
+    @cached_property
+    def _post_ops(self) -> tuple[PostOp, ...]:
+        return tuple(post_op for step in self.steps for post_op in step.post_ops)
+
+    @cached_property
+    def bias(self) -> PostOp | None:
+        """The first post-op, if the primitive can take it as its bias: a vector along the channels."""
+        if not self._post_ops:
+            return None
+        first = self._post_ops[0]
+        if first.kind != "binary" or first.algorithm != "add" or first.operand.element_type not in _BIAS_TYPES:
+            return None
+        channel = self.anchor.channel
+        sizes = first.operand.sizes
+        along_channel = sizes[channel] == self.anchor.destination[channel][0]
+        elsewhere = any(size != 1 for number, size in enumerate(sizes) if number != channel)
+        contiguous = first.operand.strides[channel] == 1
+        return first if along_channel and contiguous and not elsewhere else None
+
+    @property
+    def post_ops(self) -> tuple[PostOp, ...]:
+        """The post-ops after the bias."""
+        return self._post_ops[1:] if self.bias is not None else self._post_ops
+
+    @property
+    def operands(self) -> tuple[View, ...]:
+        """The kernel call's operands in order: source, weights, bias, then each binary post-op's."""
+        bias = (self.bias.operand,) if self.bias is not None else ()
+        others = tuple(p.operand for p in self.post_ops if p.operand is not None)
+        return (self.anchor.source, self.anchor.weights, *bias, *others)
+
+    def attributes(self) -> dict:
+        """The kernel call's attributes, as far as they follow from the match."""
+        anchor = self.anchor
+        attributes: dict = {"src_type": anchor.source.element_type, "weights_type": anchor.weights.element_type}
+        attributes["dst_type"] = self.output.shape.element_type
+        for role, view in (("src", anchor.source), ("weights", anchor.weights)):
+            attributes[f"{role}_dims"], attributes[f"{role}_strides"] = view.sizes, view.strides
+        attributes["dst_dims"] = [size for size, _ in anchor.destination]
+        attributes["dst_strides"] = [stride for _, stride in anchor.destination]
+        attributes.update(anchor.attributes)
+        if self.bias is not None:
+            attributes["bias_type"] = self.bias.operand.element_type
+        for number, post_op in enumerate(self.post_ops):
+            attributes[f"post_op_{number}"] = _post_op_attributes(post_op)
+        return attributes
+
+    @property
+    def formula(self) -> str:
+        """What the kernel call computes, for a person: `relu((conv(x, w) + b) · v1)`."""
+        text = "conv(x, w)" if self.anchor.node.opcode == "convolution" else "x @ w"
+        count = 0
+        for post_op in self._post_ops:
+            operand = ""
+            if post_op is self.bias:
+                operand = "b"
+            elif post_op.operand is not None:
+                count += 1
+                operand = f"{'v' if _is_narrow(post_op.operand, self.anchor) else 'r'}{count}"
+            # A function's own parentheses make those of a sum inside it redundant.
+            argument = text[1:-1] if post_op.operand is None and text.startswith("((") else text
+            if post_op.operand is None and text.startswith("(") and not text.startswith("(("):
+                argument = text[1:-1]
+            text = post_op.formula.replace("{operand}", operand).replace("{}", argument)
+        return text[1:-1] if text.startswith("(") and self._post_ops[-1].operand is not None else text
+
+
+def _is_narrow(view: View, anchor: Anchor) -> bool:
+    return any(size == 1 != whole for size, (whole, _) in zip(view.sizes, anchor.destination, strict=True))
+
+
+def _post_op_attributes(post_op: PostOp) -> dict:
+    if post_op.operand is None:
+        return {
+            "kind": "eltwise",
+            "algorithm": post_op.algorithm,
+            "alpha": float(post_op.alpha),
+            "beta": float(post_op.beta),
+        }
+    return {
+        "kind": "binary",
+        "algorithm": post_op.algorithm,
+        "type": post_op.operand.element_type,
+        "dims": post_op.operand.sizes,
+        "strides": post_op.operand.strides,
+    }

@@ -1,0 +1,72 @@
+"""The matcher: every anchor of a flat graph, read for its kernel, with its epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.hlo.flat import FlatGraph, Node
+from hlo_dispatch.hlo.opcode import ANCHORS
+from hlo_dispatch.match.anchor import Anchor
+from hlo_dispatch.match.convolution import read_convolution
+from hlo_dispatch.match.dot import read_dot
+from hlo_dispatch.match.epilogue import EpilogueFinder
+from hlo_dispatch.match.match import Match
+
+_READERS: dict[str, Callable[[Node, str], Anchor | Refusal]] = {
+    "convolution": read_convolution,
+    "dot": read_dot,
+}
+
+
+class Matcher:
+    """Matches one flat graph against one table. The caller walks the anchors and keeps what is taken."""
+
+    def __init__(self, graph: FlatGraph, table, finder: EpilogueFinder) -> None:
+        self._graph = graph
+        self._finder = finder
+        self._kernels = {anchor.opcode: anchor.kernel for anchor in table.anchors.values()}
+        self._read: dict[Node, Anchor | Refusal] = {}
+
+    def anchors(self) -> list[Node]:
+        """The anchors, last first: a residual add then belongs to the anchor that runs last."""
+        return [node for node in reversed(self._graph.nodes) if node.opcode in ANCHORS]
+
+    def match(
+        self, node: Node, is_taken: Callable[[Node], bool], is_needed: Callable[[Node], bool]
+    ) -> Match | Refusal:
+        """The anchor at `node` with the longest epilogue that no other match has taken or reads inside."""
+        anchor = self._anchor(node)
+        if isinstance(anchor, Refusal):
+            return anchor
+        chain = self._finder.grow(anchor, is_taken, is_needed, self._is_result_of_another)
+        return Match(anchor, chain, len(chain.steps))
+
+    def _anchor(self, node: Node) -> Anchor | Refusal:
+        if node not in self._read:
+            kernel = self._kernels.get(node.opcode)
+            if kernel is None:
+                refusal = Refusal("kernel-unsupported", f"the table has no anchor for {node.opcode}", node.name)
+                self._read[node] = refusal
+            else:
+                self._read[node] = _READERS[node.opcode](node, kernel)
+        return self._read[node]
+
+    def _is_result_of_another(self, value: Node, anchor: Node) -> bool:
+        owners = self._possible_results.get(value, frozenset())
+        return bool(owners - {anchor})
+
+    @cached_property
+    def _possible_results(self) -> dict[Node, set[Node]]:
+        """Value → the anchors whose chain could end there, were every large operand in memory."""
+        results: dict[Node, set[Node]] = {}
+        for node in self.anchors():
+            anchor = self._anchor(node)
+            if isinstance(anchor, Refusal):
+                continue
+            chain = self._finder.grow(anchor, lambda _: False, lambda value: value.is_live_out, lambda *_: True)
+            for step in chain.steps:
+                results.setdefault(step.result, set()).add(node)
+            results.setdefault(node, set()).add(node)
+        return results

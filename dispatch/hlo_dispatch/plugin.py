@@ -1,0 +1,266 @@
+"""The door into JAX: the only caller of its HLO hook.
+
+JAX calls us back with every module it compiles for the CPU. Whatever goes wrong on our side, the answer is
+"unchanged" and the user's compile goes on with the stock module; the failure is logged once, the module
+kept on disk, and counted in `statistics()`. With `HLO_DISPATCH_STRICT=1` failures are raised instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hlo_dispatch import kernels
+from hlo_dispatch.api import rewriter
+from hlo_dispatch.errors import HloDispatchError, PolicyError
+from hlo_dispatch.report import Report
+from hlo_dispatch.rewrite.rewriter import Rewriter
+
+NAME = "hlo_dispatch"
+PLATFORMS = ("cpu",)
+_KEPT_REPORTS = 64
+_logger = logging.getLogger("hlo_dispatch")
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What the pass did in this process."""
+
+    modules: int = 0
+    """Modules that were looked at."""
+    rewritten: int = 0
+    """Modules in which at least one region was dispatched."""
+    failures: int = 0
+    """Modules where something of ours failed and stock XLA was used instead."""
+    seconds: float = 0.0
+    """Time spent in the pass."""
+
+
+@dataclass(frozen=True)
+class _Settings:
+    rewriter: Rewriter
+
+
+class _State:
+    """Everything global, behind one lock."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.settings: _Settings | None = None
+        self.hooked = False
+        self.kernels_registered = False
+        self.warned = False
+        self.statistics = Statistics()
+        self.reports: deque[Report] = deque(maxlen=_KEPT_REPORTS)
+
+
+_state = _State()
+
+
+def install(
+    tables: Sequence[str | Path] = (), policy: str = "heuristic", platforms: str | Sequence[str] = "cpu"
+) -> None:
+    """Put the pass into JAX's compiler; programs compiled from now on are dispatched. Idempotent.
+
+    Args:
+        tables: pattern tables of your own, besides the shipped ones.
+        policy: "heuristic", "always" or "never".
+        platforms: only "cpu" for now.
+
+    Raises:
+        TableError, PolicyError: nothing is installed then, and what was installed before stays.
+    """
+    for platform in (platforms,) if isinstance(platforms, str) else platforms:
+        if platform not in PLATFORMS:
+            raise PolicyError(f"unknown platform {platform!r}; valid platforms are: {', '.join(PLATFORMS)}")
+    settings = _Settings(rewriter(tuple(map(str, tables)), policy))
+    with _state.lock:
+        changed = _state.settings != settings
+        _state.settings = settings
+        _register_kernels()
+        _hook()
+    if changed:
+        _forget_compiled()
+
+
+def install_when_ready(tables: Sequence[str | Path], policy: str) -> None:
+    """Like `install()`, but for JAX's own start-up: no backend exists yet and none may be asked for."""
+    with _state.lock:
+        _state.settings = _Settings(rewriter(tuple(map(str, tables)), policy))
+        _hook()
+    try:
+        # Not public, hence optional: without it the kernels are registered at the first compile, which is
+        # too late only for an executable that comes out of JAX's persistent cache.
+        from jax._src.xla_bridge import register_backend_initialization_hook
+    except ImportError:
+        return
+    register_backend_initialization_hook(lambda client: client.platform == "cpu" and _register_targets())
+
+
+def uninstall() -> None:
+    """Take the pass out again; programs compiled from now on are stock XLA's. Idempotent."""
+    from jax.extend import xla
+
+    with _state.lock:
+        changed = _state.settings is not None
+        _state.settings = None
+        if _state.hooked:
+            while xla.clear_hlo_module_transformation(NAME, platforms="cpu"):
+                pass
+            _state.hooked = False
+    if changed:
+        _forget_compiled()
+
+
+def installed() -> bool:
+    """Whether the pass is in JAX's compiler."""
+    return _state.settings is not None
+
+
+@contextlib.contextmanager
+def enabled(
+    tables: Sequence[str | Path] = (), policy: str = "heuristic", platforms: str | Sequence[str] = "cpu"
+) -> Iterator[None]:
+    """Dispatch inside a `with` block; afterwards everything is as it was before."""
+    before = _state.settings
+    install(tables, policy, platforms)
+    try:
+        yield
+    finally:
+        if before is None:
+            uninstall()
+        elif before != _state.settings:
+            with _state.lock:
+                _state.settings = before
+            _forget_compiled()
+
+
+def statistics() -> Statistics:
+    """What the pass did in this process so far."""
+    return _state.statistics
+
+
+def reports() -> list[Report]:
+    """The reports of the modules compiled most recently, newest last."""
+    return list(_state.reports)
+
+
+def explain(fn, *args, **kwargs) -> Report:
+    """What the pass does with `fn`: compiles `fn(*args, **kwargs)` afresh and returns its report.
+
+    `fn` may be jitted or plain. Outside of `install()` the pass is enabled for this compile only.
+    """
+    import jax
+
+    jitted = jax.jit(lambda *a, **k: fn(*a, **k))
+    with contextlib.nullcontext() if installed() else enabled():
+        lowered = jitted.lower(*args, **kwargs)
+        with _state.lock:
+            _state.reports.append(Report("none"))
+            marker = _state.reports[-1]
+        lowered.compile()
+    fresh = reports()
+    fresh = fresh[next(i for i, report in enumerate(fresh) if report is marker) + 1 :]
+    with _state.lock:
+        _state.reports.remove(marker)
+    if not fresh:
+        raise HloDispatchError("JAX compiled nothing new for this function: its compilation cache answered")
+    return max(fresh, key=lambda report: report.instructions)
+
+
+def _register_kernels() -> None:
+    import jax
+
+    # XLA hands out type ids only once a CPU client exists, and targets need their types.
+    jax.devices("cpu")
+    _register_targets()
+
+
+def _register_targets() -> None:
+    """Register the FFI types, then the targets, once; the CPU client exists by now."""
+    if _state.kernels_registered:
+        return
+    import jax
+
+    found = kernels.registrations()
+    for name, capsules in found.types.items():
+        jax.ffi.register_ffi_type(name, capsules, platform="cpu")
+    for name, stages in found.targets.items():
+        jax.ffi.register_ffi_target(name, stages, platform="cpu")
+    _state.kernels_registered = True
+
+
+def _hook() -> None:
+    if _state.hooked:
+        return
+    from jax.extend import xla
+
+    # JAX runs a name that is registered twice twice, so this is ours to get right.
+    xla.register_hlo_module_transformation(_transform, name=NAME, platforms="cpu")
+    _state.hooked = True
+
+
+def _transform(serialized: bytes) -> bytes | None:
+    """JAX's callback. An exception here would abort the user's compile, so none leaves."""
+    settings = _state.settings
+    if settings is None:
+        return None
+    start = time.perf_counter()
+    result, failed = None, False
+    try:
+        result, report = settings.rewriter.run(serialized)
+        _state.reports.append(report)
+        if result is not None:
+            _register_targets()
+    except Exception as error:
+        failed = True
+        if os.environ.get("HLO_DISPATCH_STRICT") == "1":
+            raise
+        _warn(error, serialized)
+    finally:
+        with _state.lock:
+            counted = _state.statistics
+            _state.statistics = replace(
+                counted,
+                modules=counted.modules + 1,
+                rewritten=counted.rewritten + (result is not None),
+                failures=counted.failures + failed,
+                seconds=counted.seconds + time.perf_counter() - start,
+            )
+    return result
+
+
+def _warn(error: Exception, serialized: bytes) -> None:
+    """Say once what failed and where the module is kept; later failures are only counted."""
+    with _state.lock:
+        if _state.warned:
+            return
+        _state.warned = True
+    try:
+        handle, path = tempfile.mkstemp(prefix="hlo_dispatch_failed_", suffix=".pb")
+        with os.fdopen(handle, "wb") as file:
+            file.write(serialized)
+    except OSError as problem:
+        path = f"(could not be kept: {problem})"
+    _logger.warning(
+        "hlo-dispatch failed on a module and stock XLA was used instead (%s: %s). The module is in %s; "
+        "`hlo-dispatch rewrite` on it shows the failure. Further failures are only counted in statistics().",
+        type(error).__name__,
+        error,
+        path,
+    )
+
+
+def _forget_compiled() -> None:
+    """Make the change take effect: what JAX has compiled already would otherwise be used again."""
+    import jax
+
+    jax.clear_caches()

@@ -1,0 +1,1 @@
+"""The policy room: which matches a vendor kernel computes, and why."""

@@ -1,0 +1,83 @@
+"""Which kernel, if any, computes a match: one function, read from top to bottom.
+
+forced by the user → heuristic → stock XLA. (Measured choice will stand between the first two.) The policy
+sees a match, the machine and what a kernel answers to the match's attributes; never the module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hlo_dispatch.errors import PolicyError, Refusal
+from hlo_dispatch.match.match import Match
+from hlo_dispatch.policy.heuristic import worth_dispatching
+from hlo_dispatch.policy.machine import Machine
+
+POLICIES = ("heuristic", "always", "never")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A match (or a shortened form of it) and the kernel's word that it can compute it."""
+
+    match: Match
+    attributes: dict
+    implementation: str
+    scratch_bytes: int
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was chosen and why. Falsy when the region stays with XLA."""
+
+    candidate: Candidate | None
+    reason: str
+    refusal: Refusal | None = None
+
+    def __bool__(self) -> bool:
+        return self.candidate is not None
+
+
+def check_policy(policy: str) -> str:
+    """`policy` itself.
+
+    Raises:
+        PolicyError: it is not a policy; the message lists those that are.
+    """
+    if policy not in POLICIES:
+        raise PolicyError(f"unknown policy {policy!r}; valid policies are: {', '.join(POLICIES)}")
+    return policy
+
+
+def decide(
+    match: Match, machine: Machine, policy: str, ask: Callable[[Match], Candidate | Refusal]
+) -> Decision:
+    """Choose for one match.
+
+    Args:
+        match: the anchor with its longest epilogue.
+        ask: what the kernel says to a match; asked again with a shorter epilogue while it refuses.
+    """
+    name = match.anchor.node.name
+    if policy == "never":
+        return _stock(Refusal("policy", 'the policy "never" leaves everything to XLA', name))
+    candidate = ask(match)
+    first_refusal = candidate
+    while isinstance(candidate, Refusal):
+        shorter = match.shortened()
+        if shorter is None or candidate.code == "library-missing":
+            refusal = first_refusal
+            return _stock(Refusal(refusal.code, refusal.sentence, refusal.instruction or name))
+        match = shorter
+        candidate = ask(match)
+    if policy == "always":
+        return Decision(candidate, 'the policy "always" takes every kernel that can compute the region')
+    worth, reason = worth_dispatching(candidate.match, candidate.implementation, machine)
+    if not worth:
+        return _stock(Refusal("policy", reason, name))
+    return Decision(candidate, reason)
+
+
+def _stock(refusal: Refusal) -> Decision:
+    return Decision(None, refusal.sentence, refusal)

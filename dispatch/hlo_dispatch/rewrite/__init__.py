@@ -1,0 +1,1 @@
+"""The rewrite room: plan every kernel call, check, then edit, then verify."""

@@ -1,0 +1,46 @@
+"""A kernel call's attributes as the text XLA parses into typed FFI attributes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+
+def to_text(attributes: Mapping) -> str:
+    """`{name = 1 : i64, strides = array<i64: 1, 2>, kind = "relu", alpha = 0.5 : f32, nested = {…}}`.
+
+    Python ints become i64, floats f32, sequences of ints array<i64>, strings strings, mappings dictionaries.
+
+    Raises:
+        TypeError: a value of any other type.
+    """
+    return "{" + ", ".join(f"{name} = {_value(value)}" for name, value in attributes.items()) + "}"
+
+
+def _value(value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return f"{value} : i64"
+    if isinstance(value, float):
+        return _float(value)
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, Mapping):
+        return to_text(value)
+    if isinstance(value, list | tuple):
+        return "array<i64: " + ", ".join(str(int(item)) for item in value) + ">" if value else "array<i64>"
+    raise TypeError(f"a kernel attribute cannot be {type(value).__name__}")
+
+
+def _float(value: float) -> str:
+    # MLIR spells the non-finite ones as the bits of the float.
+    if math.isinf(value):
+        return ("0x7F800000" if value > 0 else "0xFF800000") + " : f32"
+    if math.isnan(value):
+        return "0x7FC00000 : f32"
+    text = repr(value)
+    if "." not in text:
+        mantissa, _, exponent = text.partition("e")
+        text = f"{mantissa}.0" + (f"e{exponent}" if exponent else "")
+    return f"{text} : f32"

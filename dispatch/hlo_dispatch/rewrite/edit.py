@@ -1,0 +1,61 @@
+"""Putting the plans of a module into effect: computations rebuilt, unused ones dropped."""
+
+from __future__ import annotations
+
+from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.pattern import Table
+from hlo_dispatch.rewrite.emit import Edit, Emitter, KernelCall
+from hlo_dispatch.rewrite.plan import ComputationPlan
+
+
+def apply_plans(module: Module, plans: list[ComputationPlan], table: Table, threads: int) -> set[int]:
+    """Edit `module` in place.
+
+    Returns:
+        ids of the computations that are new or were rebuilt.
+
+    Raises:
+        ModuleError: a computation cannot be rebuilt around its kernel calls; `module` is then untouched.
+    """
+    edits: dict[int, Edit] = {}
+    for plan in plans:
+        calls = [
+            KernelCall(c.match, table.kernels[c.match.anchor.kernel].target, c.attributes, c.scratch_bytes)
+            for c in plan.dispatched
+        ]
+        if calls:
+            edits[plan.graph.computation.id] = Emitter(module, plan.graph, calls, threads).edit()
+    changed = set(edits) | {new.id for edit in edits.values() for new in edit.computations}
+    _replace(module, edits)
+    return changed
+
+
+def _replace(module: Module, edits: dict[int, Edit]) -> None:
+    """Exchange the rebuilt computations; new fused ones stand right before their caller, callees first."""
+    computations = []
+    for computation in module.proto.computations:
+        edit = edits.get(computation.id)
+        if edit is None:
+            computations.append(computation)
+            continue
+        computations += edit.computations
+        # What is kept is part of the computation that is emptied: copies have to be taken before.
+        rebuilt = type(computation)()
+        rebuilt.CopyFrom(computation)
+        del rebuilt.instructions[:]
+        rebuilt.instructions.extend(edit.instructions)
+        rebuilt.root_id = edit.root_id
+        computations.append(rebuilt)
+    by_id = {computation.id: computation for computation in computations}
+    reached = {module.proto.entry_computation_id}
+    pending = list(reached)
+    while pending:
+        for instruction in by_id[pending.pop()].instructions:
+            for called in instruction.called_computation_ids:
+                if called not in reached:
+                    reached.add(called)
+                    pending.append(called)
+    kept = [type(c).FromString(c.SerializeToString()) for c in computations if c.id in reached]
+    del module.proto.computations[:]
+    module.proto.computations.extend(kept)
+    module.computations = {c.id: c for c in module.proto.computations}

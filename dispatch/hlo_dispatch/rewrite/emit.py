@@ -1,0 +1,300 @@
+"""The editing hand: one computation rebuilt around its kernel calls.
+
+Only here are instructions created, changed or dropped. What no kernel call touches keeps its very bytes.
+A fusion that lost members is re-emitted with what is left of it, under its own kind and, where the result
+is the same, its own partitions, so that it runs as parallel as before.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+
+from hlo_dispatch.errors import ModuleError
+from hlo_dispatch.hlo.flat import FlatGraph, Node
+from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.opcode import ANCHORS
+from hlo_dispatch.hlo.schema import (
+    CUSTOM_CALL_API_TYPED_FFI,
+    ELEMENT_TYPE_NUMBERS,
+    ComputationProto,
+    InstructionProto,
+)
+from hlo_dispatch.hlo.shape import row_major
+from hlo_dispatch.match.match import Match
+from hlo_dispatch.rewrite.backend_config import to_text
+from hlo_dispatch.rewrite.partitions import loop_backend_config
+
+# Only XLA's library fusions compute these in parallel; a loop fusion would run them on one thread.
+_LIBRARY_OPCODES = ANCHORS | {"reduce", "reduce-window"}
+
+
+@dataclass(frozen=True, eq=False)
+class KernelCall:
+    """A match that was decided: everything its custom-call says."""
+
+    match: Match
+    target: str
+    attributes: dict
+    scratch_bytes: int
+
+
+@dataclass
+class Edit:
+    """What a rebuilt computation consists of."""
+
+    instructions: list = field(default_factory=list)
+    """The computation's new instruction protos, operands before users."""
+    root_id: int = 0
+    computations: list = field(default_factory=list)
+    """New fused computations, called from `instructions`."""
+    created: list = field(default_factory=list)
+    """(new instruction proto, the node whose value it is) for every instruction that is ours."""
+
+
+class Emitter:
+    """Rebuilds one computation; `edit()` is called once."""
+
+    def __init__(self, module: Module, graph: FlatGraph, calls: list[KernelCall], threads: int) -> None:
+        self._module, self._graph, self._calls, self._threads = module, graph, calls, threads
+        self._covered = {node for call in calls for node in call.match.covered}
+        self._kept = {
+            identifier: instruction
+            for identifier, instruction in graph.instruction_of.items()
+            if not self._is_touched(identifier)
+        }
+        self._next_id = max(graph.instruction_of) + 1
+        self._ids: dict[Node, int] = {}
+        self._pending: list[Node] = []
+        self._created: dict[int, tuple[object, int]] = {}
+        """New instruction id → (proto, position in the original order that it should stand near)."""
+        self._position = {identifier: place for place, identifier in enumerate(graph.instruction_of)}
+        self._edit = Edit()
+
+    def edit(self) -> Edit:
+        """The computation with its kernel calls in place.
+
+        Raises:
+            ModuleError: the surroundings cannot be rebuilt (a control dependency on what is replaced).
+        """
+        for call in self._calls:
+            self._ids[call.match.output] = self._fresh_id()
+        for call in self._calls:
+            self._emit_call(call)
+        kept = [self._with_live_operands(instruction) for instruction in self._kept.values()]
+        self._edit.root_id = self._identifier(self._graph.root, self._graph.computation.root_id)
+        while self._pending:
+            self._emit_leftover(self._pending.pop())
+        alive = self._alive(kept)
+        self._edit.instructions = self._sorted([proto for proto in kept if proto.id in alive])
+        return self._edit
+
+    # --- what stays -------------------------------------------------------------------------------
+
+    def _is_touched(self, identifier: int) -> bool:
+        members = self._graph.members.get(identifier)
+        if members is None:
+            return self._graph.value_of[identifier] in self._covered
+        covered = self._covered
+        return any(member in covered for member in members)
+
+    def _with_live_operands(self, instruction):
+        """The instruction, with operands that were replaced renamed; itself where none was."""
+        for predecessor in instruction.control_predecessor_ids:
+            if predecessor not in self._kept:
+                raise ModuleError(f"%{instruction.name} must run after an instruction that would be replaced")
+        if all(operand in self._kept for operand in instruction.operand_ids):
+            return instruction
+        changed = InstructionProto()
+        changed.CopyFrom(instruction)
+        del changed.operand_ids[:]
+        changed.operand_ids.extend(
+            self._identifier(self._graph.value_of[operand], operand) for operand in instruction.operand_ids
+        )
+        return changed
+
+    def _identifier(self, node: Node, original: int | None = None) -> int:
+        """Id of the instruction that will hold `node`'s value; queues its emission if nothing does yet."""
+        if original is not None and original in self._kept:
+            return original
+        if node in self._ids:
+            return self._ids[node]
+        if node.top is not None and node.top in self._kept:
+            return node.top
+        for home in node.homes:
+            if home in self._kept and self._graph.value_of[home] is node:
+                return home
+        self._ids[node] = self._fresh_id()
+        self._pending.append(node)
+        return self._ids[node]
+
+    # --- what is new ------------------------------------------------------------------------------
+
+    def _emit_call(self, call: KernelCall) -> None:
+        match, anchor = call.match, call.match.anchor.node
+        proto = self._new("custom-call", call.target.rpartition(".")[2], self._fresh_id(), anchor)
+        for shape in (match.output.shape, row_major("u8", (call.scratch_bytes,))):
+            proto.shape.tuple_shapes.append(shape.to_proto())
+        proto.shape.element_type = ELEMENT_TYPE_NUMBERS["tuple"]
+        proto.operand_ids.extend(self._identifier(view.node) for view in match.operands)
+        proto.custom_call_target = call.target
+        proto.custom_call_api_version = CUSTOM_CALL_API_TYPED_FFI
+        proto.backend_config = to_text(call.attributes).encode()
+        self._place(proto, anchor)
+        result = self._new("get-tuple-element", f"{proto.name}.result", self._ids[match.output], anchor)
+        result.shape.CopyFrom(match.output.shape.to_proto())
+        result.operand_ids.append(proto.id)
+        self._place(result, match.output)
+
+    def _emit_leftover(self, node: Node) -> None:
+        """One instruction for a value that lived in a fusion which is no more."""
+        home = self._home(node)
+        group = self._group(node)
+        if all(member.opcode == "bitcast" for member in group):
+            proto = self._copy_of(node, self._ids[node])
+            proto.operand_ids.append(self._identifier(group[0].operands[0]))
+        elif len(group) == 1 and not node.operands:
+            proto = self._copy_of(node, self._ids[node])
+        else:
+            proto = self._fusion(node, group, home)
+        self._place(proto, node)
+
+    def _home(self, node: Node) -> object:
+        """The fusion (or plain instruction) that computed `node`; its own where it was one's result."""
+        return self._graph.instruction_of[node.top if node.top is not None else node.homes[0]]
+
+    def _group(self, root: Node) -> list[Node]:
+        """The nodes to compute together for `root`, operands first: back to values that are in memory."""
+        found = {root}
+        pending = [root]
+        while pending:
+            node = pending.pop()
+            for operand in node.operands:
+                if operand not in found and not self._is_in_memory(operand, root):
+                    if operand in self._covered:
+                        raise AssertionError(f"%{operand.name} is inside a match but still needed")
+                    found.add(operand)
+                    pending.append(operand)
+        return sorted(found, key=lambda node: node.index)
+
+    def _is_in_memory(self, node: Node, root: Node) -> bool:
+        if node in self._ids or node.top is not None:
+            # A scalar constant is cheaper to repeat inside a fusion than to read.
+            return not (node.opcode == "constant" and node.shape.elements == 1)
+        return node.opcode in ANCHORS
+
+    def _fusion(self, root: Node, group: list[Node], home):
+        is_fusion = home.opcode == "fusion"
+        needs_library = any(node.opcode in _LIBRARY_OPCODES for node in group)
+        if not is_fusion and len(group) == 1:
+            proto = self._copy_of(root, self._ids[root])
+            proto.operand_ids.extend(self._identifier(operand) for operand in root.operands)
+            return proto
+        kind = home.fusion_kind if is_fusion and needs_library else "kLoop"
+        proto = self._new("fusion", f"{root.opcode.replace('-', '_')}_fusion", self._ids[root], root)
+        proto.shape.CopyFrom(root.proto.shape)
+        proto.fusion_kind = kind
+        if is_fusion and kind == home.fusion_kind and (root.top is not None or kind != "kLoop"):
+            proto.backend_config = home.backend_config
+        else:
+            proto.backend_config = loop_backend_config(root.shape, self._threads)
+        computation, parameters = self._fused_computation(root, group)
+        proto.called_computation_ids.append(computation.id)
+        proto.operand_ids.extend(self._identifier(parameter) for parameter in parameters)
+        self._edit.computations.append(computation)
+        return proto
+
+    def _fused_computation(self, root: Node, group: list[Node]) -> tuple[object, list[Node]]:
+        identifier = self._module.fresh_computation_id()
+        computation = ComputationProto(id=identifier, name=self._module.fresh_name("rebuilt_computation"))
+        computation.execution_thread = self._graph.computation.execution_thread
+        inside = set(group)
+        parameters = list(dict.fromkeys(o for node in group for o in node.operands if o not in inside))
+        ids: dict[Node, int] = {}
+        first = identifier << 32
+        for number, parameter in enumerate(parameters):
+            proto = computation.instructions.add(opcode="parameter", parameter_number=number)
+            proto.name = self._module.fresh_name(f"param_{number}")
+            proto.shape.CopyFrom(parameter.shape.to_proto())
+            proto.id = ids[parameter] = first + number
+        for node in group:
+            proto = computation.instructions.add()
+            proto.CopyFrom(node.proto)
+            proto.name = self._module.fresh_name(node.name)
+            proto.id = ids[node] = first + len(ids)
+            del proto.operand_ids[:]
+            proto.operand_ids.extend(ids[operand] for operand in node.operands)
+            del proto.control_predecessor_ids[:]
+        computation.root_id = ids[root]
+        return computation, parameters
+
+    def _new(self, opcode: str, stem: str, identifier: int, origin: Node):
+        proto = InstructionProto(opcode=opcode, id=identifier, name=self._module.fresh_name(stem))
+        if origin.proto.HasField("metadata"):
+            proto.metadata.CopyFrom(origin.proto.metadata)
+        return proto
+
+    def _copy_of(self, node: Node, identifier: int):
+        proto = InstructionProto()
+        proto.CopyFrom(node.proto)
+        proto.id, proto.name = identifier, self._module.fresh_name(node.name)
+        del proto.operand_ids[:]
+        del proto.control_predecessor_ids[:]
+        return proto
+
+    # --- order ------------------------------------------------------------------------------------
+
+    def _fresh_id(self) -> int:
+        self._next_id += 1
+        return self._next_id - 1
+
+    def _place(self, proto, node: Node) -> None:
+        """Note where in the computation the new instruction should stand: near what computed `node`."""
+        home = node.top if node.top is not None else node.homes[0]
+        self._created[proto.id] = (proto, self._position[home])
+        self._edit.created.append((proto, node))
+
+    def _alive(self, kept: list) -> set[int]:
+        """Ids of kept instructions that something still needs, or that are not fusions or copies of values."""
+        needed = {self._edit.root_id}
+        every = {proto.id: proto for proto in kept} | {i: proto for i, (proto, _) in self._created.items()}
+        pending = [self._edit.root_id]
+        for proto in kept:
+            if proto.opcode not in ("fusion", "bitcast", "constant"):
+                pending.append(proto.id)
+                needed.add(proto.id)
+        pending += self._created
+        while pending:
+            for operand in every[pending.pop()].operand_ids:
+                if operand not in needed:
+                    needed.add(operand)
+                    pending.append(operand)
+        return needed
+
+    def _sorted(self, kept: list) -> list:
+        """Operands before users, otherwise as near to the original order as can be."""
+        position = {proto.id: (self._position[proto.id], proto.id) for proto in kept}
+        protos = {proto.id: proto for proto in kept}
+        for identifier, (proto, place) in self._created.items():
+            protos[identifier] = proto
+            position[identifier] = (place, identifier)
+        waiting: dict[int, int] = {}
+        users: dict[int, list[int]] = {}
+        for identifier, proto in protos.items():
+            needs = {*proto.operand_ids, *proto.control_predecessor_ids}
+            waiting[identifier] = len(needs)
+            for operand in needs:
+                users.setdefault(operand, []).append(identifier)
+        ready = [position[identifier] for identifier, count in waiting.items() if not count]
+        heapq.heapify(ready)
+        ordered = []
+        while ready:
+            _, identifier = heapq.heappop(ready)
+            ordered.append(protos[identifier])
+            for user in users.get(identifier, ()):
+                waiting[user] -= 1
+                if not waiting[user]:
+                    heapq.heappush(ready, position[user])
+        if len(ordered) != len(protos):
+            raise AssertionError("the rebuilt computation has a cycle")
+        return ordered

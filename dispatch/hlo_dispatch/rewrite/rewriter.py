@@ -1,0 +1,113 @@
+"""The pass: a serialized module in, a serialized module (or None: unchanged) and a report out.
+
+Reads, matches, decides and plans the whole module; only then edits; verifies what it built. Pure: no JAX,
+no global state besides caches of plans.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from hlo_dispatch import kernels
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.hlo.flat import FlatGraph
+from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.opcode import ANCHORS
+from hlo_dispatch.hlo.verify import verify
+from hlo_dispatch.libraries import onednn
+from hlo_dispatch.match.epilogue import EpilogueFinder
+from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.matcher import Matcher
+from hlo_dispatch.pattern import Recogniser, Table
+from hlo_dispatch.policy.decide import Candidate, check_policy
+from hlo_dispatch.policy.machine import Machine, this_machine
+from hlo_dispatch.report import Report
+from hlo_dispatch.rewrite.edit import apply_plans
+from hlo_dispatch.rewrite.plan import ComputationPlan, plan_computation
+from hlo_dispatch.rewrite.regions import regions_of
+
+
+@dataclass(frozen=True)
+class Rewriter:
+    """The pass with one table, one policy and one machine; safe to use from several threads."""
+
+    table: Table
+    policy: str
+    machine: Machine
+    finder: EpilogueFinder
+
+    @classmethod
+    def make(cls, table: Table, policy: str, machine: Machine | None = None) -> Rewriter:
+        """Raises PolicyError for an unknown policy."""
+        finder = EpilogueFinder(Recogniser(table.activations), table.binaries)
+        return cls(table, check_policy(policy), machine or this_machine(), finder)
+
+    def run(self, serialized: bytes) -> tuple[bytes | None, Report]:
+        """Rewrite one serialized HloModuleProto.
+
+        Returns:
+            the new module's bytes, or None where nothing was dispatched, and the report of every anchor.
+
+        Raises:
+            ModuleError: the bytes are not a module.
+        """
+        clock = _Clock()
+        module = Module.from_bytes(serialized)
+        clock.lap("parse")
+        if not _has_anchor(module):
+            return None, Report(module.name, (), clock.total(), clock.stages, _instructions(module))
+        instructions = _instructions(module)
+        graphs = [(FlatGraph(module, c), small) for c, small in module.control_flow_computations()]
+        clock.lap("flatten")
+        plans = [self._plan(graph, small) for graph, small in graphs]
+        clock.lap("match and decide")
+        result = None
+        regions = regions_of(module, plans)
+        if any(plan.dispatched for plan in plans):
+            changed = apply_plans(module, plans, self.table, self.machine.threads)
+            clock.lap("edit")
+            verify(module, changed)
+            result = module.to_bytes()
+            clock.lap("verify and serialize")
+        return result, Report(module.name, regions, clock.total(), clock.stages, instructions)
+
+    def _plan(self, graph: FlatGraph, small: bool) -> ComputationPlan:
+        matcher = Matcher(graph, self.table, self.finder)
+        return plan_computation(graph, matcher, self.machine, self.policy, self._ask, small=small)
+
+    def _ask(self, match: Match) -> Candidate | Refusal:
+        """What the match's kernel says to the match as it stands."""
+        library = onednn()
+        if not library:
+            return Refusal("library-missing", library.sentence)
+        attributes = {"abi": kernels.ABI, "library": library.version, "scratch": 0} | match.attributes()
+        planned = kernels.plan(match.anchor.kernel, attributes)
+        if isinstance(planned, Refusal):
+            return planned
+        attributes["scratch"] = planned.scratch_bytes
+        return Candidate(match, attributes, planned.implementation, planned.scratch_bytes)
+
+
+def _has_anchor(module: Module) -> bool:
+    return any(i.opcode in ANCHORS for c in module.proto.computations for i in c.instructions)
+
+
+def _instructions(module: Module) -> int:
+    return sum(len(computation.instructions) for computation in module.proto.computations)
+
+
+class _Clock:
+    """Seconds by stage."""
+
+    def __init__(self) -> None:
+        self._start = self._last = time.perf_counter()
+        self.stages: dict[str, float] = {}
+
+    def lap(self, stage: str) -> None:
+        now = time.perf_counter()
+        self.stages[stage] = now - self._last
+        self._last = now
+
+    def total(self) -> float:
+        return time.perf_counter() - self._start
