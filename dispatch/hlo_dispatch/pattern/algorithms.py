@@ -40,10 +40,31 @@ def meaning(algorithm: str) -> Formula:
     return parse(ELTWISE[algorithm], ("x", "alpha", "beta"))
 
 
-BINARY: tuple[str, ...] = ("add", "div", "max", "min", "mul", "sub")
+BINARY: dict[str, str] = {
+    "add": "y + other",
+    "div": "y / other",
+    "max": "max(y, other)",
+    "min": "min(y, other)",
+    "mul": "y * other",
+    "sub": "y - other",
+}
 
-OPCODES: tuple[str, ...] = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
-"""HLO opcodes that a binary epilogue may stand for."""
+OPCODES: dict[str, str] = {
+    "add": BINARY["add"],
+    "subtract": BINARY["sub"],
+    "multiply": BINARY["mul"],
+    "divide": BINARY["div"],
+    "maximum": BINARY["max"],
+    "minimum": BINARY["min"],
+}
+"""HLO opcodes that a binary epilogue may stand for, and what they compute."""
+
+
+@cache
+def binary_meaning(formula: str) -> Formula:
+    """The formula of a binary algorithm or opcode, in y and other."""
+    return parse(formula, ("y", "other"))
+
 
 ANCHOR_OPCODES: tuple[str, ...] = ("convolution", "dot")
 

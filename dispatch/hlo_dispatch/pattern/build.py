@@ -9,7 +9,7 @@ from ..errors import TableError
 from .algorithms import ANCHOR_OPCODES, BINARY, DTYPES, ELTWISE, LIBRARIES, OPCODES, meaning
 from .formula import Formula, FormulaError, parse
 from .messages import suggest
-from .prove import proofs
+from .prove import binary_proofs, proofs
 from .schema import ActivationEntry, AnchorEntry, BinaryEntry, Eltwise, KernelEntry
 from .source import Keys, Source
 from .table import Activation, Anchor, Binary, EltwiseBinding, KernelBinding, Numerics, Parameter, Reversed
@@ -63,10 +63,13 @@ class Builder:
             self._one_of((*where, "then"), entry.reversed.then, BINARY, "binary algorithm")
             first = self._eltwise((*where, "first"), entry.reversed.first, ())
             backwards = Reversed(first, entry.reversed.then)
-        return Binary(
-            name, entry.opcode, entry.onednn.algorithm, entry.commutative, backwards, formula.text,
+        binary = Binary(
+            name, entry.opcode, entry.onednn.algorithm, entry.commutative, backwards, formula,
             entry.roles, entry.origin, self.source.key_place(path),
         )  # fmt: skip
+        for suffix, problem, advice in binary_proofs(binary):
+            raise self._error((*path, *suffix), problem, advice)
+        return binary
 
     def anchor(
         self, name: str, entry: AnchorEntry, kernels: Iterable[str], activations: Iterable[str], binaries: Iterable[str]

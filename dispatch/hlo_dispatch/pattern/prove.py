@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from .agreement import Measure
-from .algorithms import ELTWISE, meaning
+from .algorithms import BINARY, ELTWISE, OPCODES, binary_meaning, meaning
 from .probes import fixed_probes
 from .recognise import number, solve
-from .table import Activation, short
+from .table import Activation, Binary, short
 
 Failure = tuple[tuple[str, ...], str, str]
 """Where in the entry, the problem, the advice."""
@@ -23,6 +23,7 @@ Failure = tuple[tuple[str, ...], str, str]
 _POINTS = fixed_probes(())
 _MEASURE = Measure.at(_POINTS)
 _ORDINARY = np.flatnonzero((_POINTS > 0) & (_POINTS <= 8))
+_OPERANDS = np.array([-3.5, -1.0, 0.25, 2.0, 7.0])
 _SAME = 1e-5  # examples are decimal, the post-op's numbers single precision
 
 
@@ -33,6 +34,29 @@ def proofs(activation: Activation) -> Iterator[Failure]:
         yield from _varies(activation, examples)
         yield from _solves(activation, examples)
         yield from _binds(activation, examples)
+
+
+def binary_proofs(binary: Binary) -> Iterator[Failure]:
+    """The opcode, the formula, the post-op, and the operands in the other order must be one function."""
+    y, other = np.meshgrid(_OPERANDS, _OPERANDS)
+    operands, exchanged = {"y": y, "other": other}, {"y": other, "other": y}
+    computed = binary_meaning(OPCODES[binary.opcode])
+    expected = computed.evaluate(operands)
+    if not np.allclose(binary.formula.evaluate(operands), expected, rtol=1e-12):
+        yield ("formula",), f"this is not what {binary.opcode} computes", f"that is {computed.text}"
+    if not np.allclose(binary_meaning(BINARY[binary.algorithm]).evaluate(operands), expected, rtol=1e-12):
+        problem = f"the post-op {binary.algorithm} is {BINARY[binary.algorithm]}"
+        yield ("onednn", "algorithm"), problem, f"{binary.opcode} computes {computed.text}"
+    backwards = computed.evaluate(exchanged)
+    if binary.commutative and not np.allclose(backwards, expected):
+        yield ("commutative",), f"{binary.opcode} is not commutative", "say how to reverse it with reversed:"
+    if binary.reversed is not None:
+        first, then = binary.reversed.first, binary.reversed.then
+        numbers = {"alpha": number(first.alpha, {}), "beta": number(first.beta, {})}
+        after = meaning(first.algorithm).evaluate({"x": y, **numbers})
+        if not np.allclose(binary_meaning(BINARY[then]).evaluate({"y": after, "other": other}), backwards):
+            problem = f"{first.algorithm} then {then} is not {binary.opcode} of other and y"
+            yield ("reversed",), problem, f"they should compute {computed.text} with y and other exchanged"
 
 
 def _values(activation: Activation, examples: dict[str, float], x: np.ndarray) -> np.ndarray:

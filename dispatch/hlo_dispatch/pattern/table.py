@@ -78,7 +78,7 @@ class Binary:
     algorithm: str
     commutative: bool
     reversed: Reversed | None
-    formula: str
+    formula: Formula
     roles: Mapping[str, str]
     """What such an operand is called, by its broadcast: per-channel, full, ..."""
     origin: str
