@@ -23,7 +23,7 @@ KEPT_COPY = "kept-copy"
 class Node:
     """A value of the flat graph: one instruction, however often XLA wrote it."""
 
-    __slots__ = ("index", "opcode", "shape", "operands", "users", "proto", "homes", "top", "is_live_out")
+    __slots__ = ("index", "opcode", "shape", "operands", "users", "proto", "homes", "top", "is_live_out", "scalar")
 
     def __init__(self, index: int, opcode: str, shape: Shape, operands: tuple[Node, ...], proto) -> None:
         self.index = index
@@ -40,6 +40,8 @@ class Node:
         """Id of the top-level instruction whose result this is, if it is one's result."""
         self.is_live_out = False
         """Whether the computation's result is this value."""
+        self.scalar: float | None | bool = False
+        """The match room's note: the one value of a constant node, None for no such node, False for not asked."""
 
     @property
     def name(self) -> str:

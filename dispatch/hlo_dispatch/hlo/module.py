@@ -24,7 +24,8 @@ class Module:
     def __init__(self, proto) -> None:
         self.proto = proto
         self.computations: dict[int, ComputationProto] = {c.id: c for c in proto.computations}
-        self._names: set[str] | None = None
+        self._names: set[str] = set()
+        self._last_number: dict[str, int] = {}
         self._next_computation = 0
 
     @classmethod
@@ -85,13 +86,16 @@ class Module:
 
     def fresh_name(self, stem: str) -> str:
         """`stem`, or `stem.1`, `stem.2` … : a name that nothing in the module has."""
-        if self._names is None:
+        if not self._names:
             self._names = {i.name for c in self.proto.computations for i in c.instructions}
             self._names.update(c.name for c in self.proto.computations)
-        name, number = stem, 0
+        # A name is tried from where its stem was left: thousands of parameters share one.
+        number = self._last_number.get(stem, -1) + 1
+        name = f"{stem}.{number}" if number else stem
         while name in self._names:
             number += 1
             name = f"{stem}.{number}"
+        self._last_number[stem] = number
         self._names.add(name)
         return name
 

@@ -124,6 +124,12 @@ def apply(node: Node, arguments: list) -> np.ndarray:
 
 def scalar_constant(node: Node) -> float | None:
     """The one value that every element of `node` has, if it is a constant known here."""
+    if node.scalar is False:
+        node.scalar = _scalar_constant(node)
+    return node.scalar
+
+
+def _scalar_constant(node: Node) -> float | None:
     opcode = node.opcode
     if opcode == "constant":
         return _literal_scalar(node) if node.shape.elements == 1 else None

@@ -40,9 +40,14 @@ class View:
         return [stride for _, stride in self.dimensions]
 
 
+def whole_shape(shape: Shape) -> tuple[Dimension, ...]:
+    """One (size, stride) per dimension of the shape."""
+    return tuple(zip(shape.dimensions, shape.strides, strict=True))
+
+
 def whole(node: Node) -> View:
     """The node as it is: one dimension per dimension of its shape."""
-    return View(node, tuple(zip(node.shape.dimensions, node.shape.strides, strict=True)))
+    return View(node, whole_shape(node.shape))
 
 
 def pieces(dimension: Dimension, shape: Shape) -> list[tuple[int, int, int]] | None:
@@ -140,7 +145,11 @@ def look_through(view: View, opcodes: frozenset[str]) -> View | None:
     ):
         return None
     strides = _operand_strides(node)
-    dimensions = None if strides is None else restate(view.dimensions, node.shape, strides)
+    if strides is None:
+        return None
+    if view.dimensions == whole_shape(node.shape):  # the common case, and quick
+        return View(source, tuple(zip(node.shape.dimensions, strides, strict=True)))
+    dimensions = restate(view.dimensions, node.shape, strides)
     return None if dimensions is None else View(source, dimensions)
 
 
@@ -160,8 +169,13 @@ def project(view: View, shape: Shape, onto: Sequence[Dimension]) -> tuple[Dimens
     size 1 where the operand repeats, or None where a dimension repeats only in part.
     """
     strides = view.strides
+    numbers = {dimension: number for number, dimension in enumerate(whole_shape(shape))}
     projected = []
     for size, stride in onto:
+        number = numbers.get((size, stride))
+        if number is not None:  # the common case, and quick
+            projected.append((size, strides[number]) if strides[number] else (1, 1))
+            continue
         parts = pieces((size, stride), shape)
         if parts is None:
             return None
