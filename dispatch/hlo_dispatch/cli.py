@@ -9,12 +9,16 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from . import module_files
-from .errors import HloDispatchError
+from .errors import HloDispatchError, ModuleError
+
+if TYPE_CHECKING:
+    from .api import Rewritten
+    from .pattern import Table
 
 app = typer.Typer(
     help="Vendor kernels under XLA:CPU, without changing the program.",
@@ -92,11 +96,8 @@ def rewrite(
 ) -> None:
     """Rewrite a module: what a vendor kernel can take becomes a custom-call."""
     as_text = module_files.writes_text(output)
-    source = module_files.read_module(module)
-    import hlo_dispatch
-
-    result = hlo_dispatch.rewrite(source, tables=tuple(tables), policy=policy)
-    content = result.text.encode() if as_text else module_files.serialized(source, result.proto)
+    result = _rewritten(module, tables, policy)
+    content = result.text.encode() if as_text else (result.proto or result.original)
     module_files.write_atomically(output, content)
     if table:
         from .present import console, print_report
@@ -112,10 +113,7 @@ def explain(
     tables: Tables = [],  # noqa: B006
 ) -> None:
     """Say what would be dispatched in a module, to which kernel, and what is left and why."""
-    source = module_files.read_module(module)
-    import hlo_dispatch
-
-    report = hlo_dispatch.rewrite(source, tables=tuple(tables), policy=policy).report
+    report = _rewritten(module, tables, policy).report
     if as_json:
         print(json.dumps(report.to_dict(), indent=2))
         return
@@ -151,7 +149,17 @@ def check_patterns(files: Annotated[list[Path], typer.Argument(metavar="FILE..."
     print(f"OK: {count} {'entry' if count == 1 else 'entries'} in {', '.join(map(str, files))}")
 
 
-def _load(tables: list[Path]):
-    import hlo_dispatch
+def _rewritten(path: str, tables: list[Path], policy: str) -> Rewritten:
+    from .api import rewrite
 
-    return hlo_dispatch.load_tables(tuple(tables))
+    source = module_files.read_module(path)
+    try:
+        return rewrite(source, tables=tables, policy=policy)
+    except ModuleError as error:
+        raise ModuleError(f"{path}: {error}") from None
+
+
+def _load(tables: list[Path]) -> Table:
+    from .pattern import load_tables
+
+    return load_tables(tables)

@@ -58,7 +58,7 @@ def print_entry(table: Table, name: str) -> None:
 
 
 def _formula(entry: Entry) -> str:
-    return entry.formula.text if isinstance(entry, Activation) else entry.formula
+    return getattr(entry.formula, "text", entry.formula)
 
 
 def _becomes(entry: Entry) -> str:

@@ -11,8 +11,7 @@ from rich.text import Text
 
 from .report import Group, Region, Report, grouped
 
-FEW_REGIONS = 12
-"""Up to so many dispatched regions are listed one by one when a report asks for detail."""
+_ONE_PIECE = ("", "result", "kind", "name")
 
 
 def console(*, errors: bool = False) -> Console:
@@ -49,9 +48,9 @@ def summary(report: Report) -> str:
 def dispatched_table(regions: Iterable[Region]) -> Table:
     """Regions that a vendor kernel computes, equal ones counted."""
     groups = grouped(regions)
-    table = make_table("", "dispatched region", "result", "kernel", "implementation")
+    table = make_table("", "dispatched region", "result", "kernel and its implementation")
     for group in groups:
-        row(table, str(group.count), group.formula, group.shape, group.kernel or "", group.implementation or "")
+        row(table, str(group.count), group.formula, group.shape, f"{group.kernel} {group.implementation or ''}")
     return table
 
 
@@ -73,7 +72,8 @@ def make_table(*columns: str) -> Table:
     """A table in the house style: nothing is cut off, counts stand right."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
     for column in columns:
-        table.add_column(column, overflow="fold", justify="left" if column else "right")
+        # Names and shapes are easier to read in one piece; sentences and formulas wrap.
+        table.add_column(column, overflow="fold", justify="left" if column else "right", no_wrap=column in _ONE_PIECE)
     return table
 
 
