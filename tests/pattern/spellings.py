@@ -148,7 +148,7 @@ SPELLINGS: dict[str, list[Spelling]] = {
     "pow(1, 3)": [lambda x, c: x * x * x, lambda x, c: x**3, lambda x, c: np.abs(x) ** 3 * np.sign(x)],
     "identity": [
         lambda x, c: x + 0,
-        lambda x, c: -(-x),
+        lambda x, c: 0 - (0 - x),
         lambda x, c: np.where(x > 0, x, x),
         lambda x, c: (x * 4) / 4,
     ],

@@ -96,7 +96,7 @@ def test_a_name_in_two_files_names_both(tmp_path: Path) -> None:
 
 
 def test_missing_files_and_folders(tmp_path: Path) -> None:
-    with pytest.raises(TableError, match="none.yaml:1:1: there is no such table; check the path"):
+    with pytest.raises(TableError, match=r"none\.yaml:1:1: there is no such table; check the path"):
         load_tables([tmp_path / "none.yaml"])
     with pytest.raises(TableError, match="no tables in this folder"):
         load_tables([tmp_path])
@@ -139,7 +139,7 @@ def test_yaml_1_2_scalars(tmp_path: Path) -> None:
 
 
 def test_importing_the_room_reads_nothing() -> None:
-    code = "import sys, hlo_dispatch.pattern; print([m for m in ('pydantic', 'yaml', 'scipy', 'jax') if m in sys.modules])"
+    code = "import sys, hlo_dispatch.pattern; print([m for m in ('pydantic', 'yaml') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
 

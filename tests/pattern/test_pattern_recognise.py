@@ -81,6 +81,7 @@ WRONG: dict[str, Spelling] = {
     "half-open clip": lambda x, c: np.minimum(x, 6),
     "tanh with a hole": lambda x, c: np.where(np.abs(x - 30) < 1, 0, np.tanh(x)),
     "relu with a hole": lambda x, c: np.where((x > 1000) & (x < 1010), 0, np.maximum(x, 0)),
+    "relu with a hole at a quotient": lambda x, c: np.where(np.abs(3 * x - 400) < 1, 0, np.maximum(x, 0)),
     "guarded sqrt": lambda x, c: np.where(x > 0, np.sqrt(x), 0),
     "sqrt of |x|": lambda x, c: np.sqrt(np.abs(x)),
     "damped sqrt": lambda x, c: np.sqrt(x + c(1e-5)),
@@ -98,7 +99,7 @@ WRONG: dict[str, Spelling] = {
 @pytest.mark.parametrize("dtype", ROUNDING)
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_functions_are_refused(recogniser: Recogniser, name: str, dtype: str) -> None:
-    constants = (30 - 1.0, 31.0, 1000.0, 1010.0, 7.0)
+    constants = (3.0, 400.0, 1.0) if "quotient" in name else (29.0, 31.0, 1000.0, 1010.0, 7.0)
     assert recognise(recogniser, WRONG[name], dtype, constants) is None
 
 
@@ -221,9 +222,7 @@ def test_nearest_says_where(recogniser: Recogniser) -> None:
     values = np.where(probes > 7, 7.5, np.maximum(probes, 0))
     nearest = recogniser.nearest(probes, values, 2e-6)
     assert nearest is not None
-    assert nearest.sentence() == (
-        "closest is clip(0, 7.5), but at x = 7.25 the region gives 7.5 where it gives 7.25"
-    )
+    assert nearest.sentence() == ("closest is clip(0, 7.5), but at x = 7.25 the region gives 7.5 where it gives 7.25")
     scaled = recogniser.nearest(probes, 1.01 * logistic(np.clip(probes, -700, 700)), 2e-6)
     assert scaled is not None
     assert scaled.name == "sigmoid"

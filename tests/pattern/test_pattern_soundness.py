@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,11 +30,9 @@ expressions = st.recursive(leaves, grow, max_leaves=6)
 
 @settings(max_examples=800, deadline=None)
 @given(text=expressions, dtype=st.sampled_from(sorted(TOLERANCES)))
-def test_what_is_recognised_is_right_everywhere(
-    table: Table, recogniser: Recogniser, text: str, dtype: str
-) -> None:
+def test_what_is_recognised_is_right_everywhere(table: Table, recogniser: Recogniser, text: str, dtype: str) -> None:
     region = parse(text, ["x"])
-    numbers = [float(token) for token in text.replace("(", " ").replace(")", " ").replace(",", " ").split() if _is(token)]
+    numbers = [float(token) for token in re.findall(r"\d+\.?\d*(?:e[+-]?\d+)?", text)]
     probes = recogniser.probes(numbers)
     values = np.array(np.broadcast_to(region.evaluate({"x": probes}), probes.shape), dtype=np.float64)
     found = recogniser.recognise(probes, values, TOLERANCES[dtype])
@@ -49,11 +49,3 @@ def test_what_is_recognised_is_right_everywhere(
     worst = int(errors.argmax())
     # A kink that constants of the region combine to may lie between probes: allow a sliver, not a function.
     assert (errors > 2 * TOLERANCES[dtype]).mean() < 0.01, (found.describe(), unseen[worst], errors[worst])
-
-
-def _is(token: str) -> bool:
-    try:
-        float(token)
-    except ValueError:
-        return False
-    return True

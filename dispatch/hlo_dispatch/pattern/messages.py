@@ -63,14 +63,13 @@ def _either(source: Source, group: list[Any]) -> TableError | None:
 
 
 def _located(source: Source, detail: Any) -> TableError:
-    path, kind, value = _written(source, detail["loc"]), detail["type"], detail["input"]
+    path, kind = _written(source, detail["loc"]), detail["type"]
     name = path[-1] if path else "the table"
     label = f"item {name + 1}" if isinstance(name, int) else str(name)
     if "[key]" in detail["loc"]:
-        problem = f"{label!r} is not a name"
         if kind == "literal_error":
             return source.error(source.key_place(path), f"unknown key {label!r}", _expected(detail))
-        return source.error(source.key_place(path), problem, _naming(path[0] == "kernels"))
+        return source.error(source.key_place(path), f"{label!r} is not a name", _naming(path[0] == "kernels"))
     if kind == "extra_forbidden":
         return source.error(source.key_place(path), f"unknown key {label!r}", suggest(label, _fields(path[:-1])))
     if kind == "missing":
@@ -78,7 +77,11 @@ def _located(source: Source, detail: Any) -> TableError:
         whole = source.key_place(path) if path else source.place(())
         inside = f"{label} has no {field!r}" if path else f"the table has no {field!r}"
         return source.error(whole, inside, _meaning(path, str(field)))
-    place = source.place(path)
+    return _bad_value(source, path, label, detail)
+
+
+def _bad_value(source: Source, path: tuple[Any, ...], label: str, detail: Any) -> TableError:
+    kind, value, place = detail["type"], detail["input"], source.place(path)
     if path == ("version",):
         return source.error(place, f"version {value!r} is not known", "this release reads version: 1")
     if value is None:
@@ -100,7 +103,7 @@ def _written(source: Source, location: tuple[Any, ...]) -> tuple[Any, ...]:
     path: tuple[Any, ...] = ()
     value: Any = source.values
     for step in location:
-        if isinstance(value, dict) and step in value or isinstance(value, list) and isinstance(step, int):
+        if (isinstance(value, dict) and step in value) or (isinstance(value, list) and isinstance(step, int)):
             path, value = (*path, step), value[step]
     return path
 

@@ -24,6 +24,9 @@ _AROUND = np.array([1.0, 1.0 - 1e-5, 1.0 + 1e-5, 0.9, 1.1])
 _MOST_CONSTANTS = 32
 """Of more constants only the first are bracketed: a polynomial's coefficients are not breakpoints anyway."""
 
+_FEW_CONSTANTS = 4
+"""Up to so many, what they combine to may be a breakpoint as well."""
+
 
 def fixed_probes(samples: Iterable[float]) -> np.ndarray:
     """The probes every region is evaluated at: the samples first, in their order, then the rest."""
@@ -31,11 +34,26 @@ def fixed_probes(samples: Iterable[float]) -> np.ndarray:
 
 
 def probes_around(constants: Sequence[float]) -> np.ndarray:
-    """Both sides of each constant and of its negative, and a point between any two neighbours."""
+    """Both sides of each constant and of its negative, and a point between any two neighbours.
+
+    Of a few constants their sums, differences, products and quotients count as neighbours too: the kinks of
+    `relu6(3 * x - 100)` are at quotients.
+    """
     finite = dict.fromkeys(abs(c) for c in constants if np.isfinite(c) and c != 0.0 and abs(c) <= FLOAT32_MAX)
-    magnitudes = np.sort(np.array(list(finite)[:_MOST_CONSTANTS]))
+    magnitudes = np.array(list(finite)[:_MOST_CONSTANTS])
     if magnitudes.size == 0:
         return magnitudes
-    positive = np.concatenate([np.outer(magnitudes, _AROUND).ravel(), (magnitudes[1:] + magnitudes[:-1]) / 2])
+    kinks = np.concatenate([magnitudes, _combined(magnitudes)]) if magnitudes.size <= _FEW_CONSTANTS else magnitudes
+    kinks = np.unique(kinks)
+    between = (kinks[1:] + kinks[:-1]) / 2
+    positive = np.concatenate([np.outer(magnitudes, _AROUND).ravel(), kinks, between])
     positive = positive[positive <= FLOAT32_MAX]
     return np.concatenate([positive, -positive])
+
+
+def _combined(magnitudes: np.ndarray) -> np.ndarray:
+    first, second = np.triu_indices(magnitudes.size, 1)
+    a, b = magnitudes[first], magnitudes[second]
+    with np.errstate(over="ignore"):
+        combined = np.concatenate([a + b, np.abs(a - b), a * b, a / b, b / a])
+    return combined[(combined > 0) & (combined <= FLOAT32_MAX)]

@@ -180,9 +180,7 @@ class Recogniser:
                 found.append(_Candidate(activation, parameters))
         return found
 
-    def _recognised(
-        self, fits: list[tuple[float, _Candidate]], tolerance: float, propagates_nan: bool
-    ) -> Recognised:
+    def _recognised(self, fits: list[tuple[float, _Candidate]], tolerance: float, propagates_nan: bool) -> Recognised:
         equal = max(_EQUAL_FACTOR * min(error for error, _ in fits), _EQUAL_FLOOR * tolerance)
         error, best = min((fit for fit in fits if fit[0] <= equal), key=self._simplicity)
         activation, parameters = best.activation, best.parameters
