@@ -55,7 +55,7 @@ class Builder:
         self._one_of((*path, "opcode"), entry.opcode, OPCODES, "opcode")
         self._one_of((*path, "onednn", "algorithm"), entry.onednn.algorithm, BINARY, "binary algorithm")
         formula = self._formula((*path, "formula"), entry.formula, ("y", "other"))
-        if formula.names != {"y", "other"}:
+        if formula.names != frozenset(("y", "other")):
             raise self._error((*path, "formula"), "the formula does not use both y and other", "it has two operands")
         backwards = None
         if entry.reversed is not None:
@@ -65,7 +65,7 @@ class Builder:
             backwards = Reversed(first, entry.reversed.then)
         binary = Binary(
             name, entry.opcode, entry.onednn.algorithm, entry.commutative, backwards, formula,
-            entry.roles, entry.origin, self.source.key_place(path),
+            dict[str, str](entry.roles.items()), entry.origin, self.source.key_place(path),
         )  # fmt: skip
         for suffix, problem, advice in binary_proofs(binary):
             raise self._error((*path, *suffix), problem, advice)
@@ -90,16 +90,12 @@ class Builder:
                 problem = f"numerics for {dtype!r}, which is not in dtypes"
                 raise self.source.error(place, problem, suggest(dtype, entry.dtypes))
         epilogues = entry.epilogues
-        chosen = [
-            self._chosen((*path, "epilogues", kind), getattr(epilogues, kind), list(known), what)
-            for kind, known, what in (
-                ("activations", activations, "activation"),
-                ("binaries", binaries, "binary epilogue"),
-            )
-        ]
+        where = (*path, "epilogues")
+        allowed = self._chosen((*where, "activations"), epilogues.activations, list(activations), "activation")
+        operations = self._chosen((*where, "binaries"), epilogues.binaries, list(binaries), "binary epilogue")
         numerics = {dtype: Numerics(n.tolerance, n.why) for dtype, n in entry.numerics.items()}
         return Anchor(
-            name, entry.opcode, entry.kernel, tuple(entry.dtypes), *chosen, epilogues.longest_chain,
+            name, entry.opcode, entry.kernel, tuple(entry.dtypes), allowed, operations, epilogues.longest_chain,
             numerics, entry.formula, entry.origin, self.source.key_place(path),
         )  # fmt: skip
 

@@ -73,7 +73,7 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
+    ast.Div: np.true_divide,
     ast.Pow: np.power,
 }
 _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
@@ -185,7 +185,7 @@ class _Compiler:
 
     def _Compare(self, node: ast.Compare) -> tuple[bool, Closure]:
         parts = [self.number(part) for part in (node.left, *node.comparators)]
-        tests = []
+        tests: list[Closure] = []
         for comparison, left, right in zip(node.ops, parts, parts[1:], strict=False):
             function = _COMPARISONS.get(type(comparison))
             if function is None:
@@ -252,7 +252,7 @@ def _call(function: Callable[..., Any], arguments: list[Closure]) -> Closure:
 
 
 def _description(node: ast.AST) -> str:
-    names = {
+    names: dict[type[ast.AST], str] = {
         ast.Attribute: "attribute access",
         ast.Subscript: "indexing",
         ast.Lambda: "a lambda",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -12,7 +12,14 @@ from ..errors import TableError
 from .schema import TableFile
 from .source import Source
 
-_KINDS = {dict: "a mapping", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
+_KINDS: dict[type, str] = {
+    dict: "a mapping",
+    list: "a list",
+    str: "text",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+}
 _WANTED = {
     "string_type": "text",
     "float_type": "a number",
@@ -104,7 +111,7 @@ def _written(source: Source, location: tuple[Any, ...]) -> tuple[Any, ...]:
     value: Any = source.values
     for step in location:
         if (isinstance(value, dict) and step in value) or (isinstance(value, list) and isinstance(step, int)):
-            path, value = (*path, step), value[step]
+            path, value = (*path, step), cast(Any, value)[step]
     return path
 
 
@@ -145,7 +152,7 @@ def _meaning(path: tuple[Any, ...], field: str) -> str:
 def _kind(value: Any) -> str:
     if value is None:
         return "empty"
-    return _KINDS.get(type(value), type(value).__name__)
+    return next((words for kind, words in _KINDS.items() if type(value) is kind), "of another type")
 
 
 def _quoted(value: Any, wanted: str) -> str:

@@ -98,7 +98,7 @@ def _binds(activation: Activation, examples: dict[str, float]) -> Iterator[Failu
     choice = ordinary if ordinary.size else wrong
     at = choice[np.argmax(_POINTS[choice])]
     problem = (
-        f"at x = {short(_POINTS[at])} the post-op {binding.algorithm} gives {got[at]:.6g}, "
+        f"at x = {short(float(_POINTS[at]))} the post-op {binding.algorithm} gives {got[at]:.6g}, "
         f"the formula {expected[at]:.6g}"
     )
     yield ("onednn", "algorithm"), problem, f"oneDNN's {binding.algorithm} is {ELTWISE[binding.algorithm]}"

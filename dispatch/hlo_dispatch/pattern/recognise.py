@@ -124,7 +124,7 @@ class Recogniser:
             if not candidates:
                 return None
             measure = self._fixed_measure if probes is self._fixed else Measure.at(probes)
-            fits = []
+            fits: list[tuple[float, _Candidate]] = []
             for candidate in candidates:
                 error = float(measure.errors(values, candidate.evaluate(probes)).max())
                 if error <= tolerance:
@@ -173,7 +173,7 @@ class Recogniser:
     def _solved(self, values: np.ndarray) -> list[_Candidate]:
         """Every activation with parameters whose solution exists and is not degenerate."""
         samples = dict(zip(self._samples, values[: len(self._samples)], strict=True))
-        found = []
+        found: list[_Candidate] = []
         for activation in self._solvable:
             parameters = solve(activation, samples)
             if parameters is not None:

@@ -77,7 +77,9 @@ class AnchorEntry(_Entry):
     kernel: KernelName = Field(description="the kernel that computes it")
     formula: Text = Field(description="what it computes, for people")
     dtypes: Annotated[list[Text], Field(min_length=1)] = Field(description="element types")
-    epilogues: Epilogues = Field(Epilogues(), description="what may follow inside the kernel")
+    epilogues: Epilogues = Field(
+        default_factory=lambda: Epilogues.model_validate({}), description="what may follow inside the kernel"
+    )
     numerics: dict[Text, NumericsEntry] = Field(description="per element type")
     origin: Text = Field(description="who computes it, and in which model")
 

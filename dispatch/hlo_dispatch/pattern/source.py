@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -84,25 +84,25 @@ class Source:
             raise TableError(self.file, line, 1, "not UTF-8 text", "save the file as UTF-8") from None
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         try:
-            return self._document(iter(yaml.parse(text, Loader=loader)))
+            return self._document(cast("Iterator[Any]", yaml.parse(text, Loader=loader)))  # pyright: ignore[reportUnknownMemberType]
         except yaml.reader.ReaderError:
             line, column, character = _unprintable(text)
             raise TableError(self.file, line, column, f"the character {character!r}", "remove it") from None
         except yaml.MarkedYAMLError as error:
             raise self._syntax(error, text) from None
 
-    def _document(self, events: Iterator[yaml.Event]) -> dict[str, Any]:
+    def _document(self, events: Iterator[Any]) -> dict[str, Any]:
         next(events)
         if isinstance(next(events), yaml.StreamEndEvent):
             raise TableError(self.file, 1, 1, "the file is empty", "a table begins with version: 1")
-        values = self._value(next(events), events, ())
+        values: Any = self._value(next(events), events, ())
         if not isinstance(values, dict):
             raise self.error(self.place(()), "the table is not a mapping", "it begins with version: 1")
         next(events)
         rest = next(events)
         if not isinstance(rest, yaml.StreamEndEvent):
             raise self.error(self._at(rest), "a second document", "one file is one table: remove the line ---")
-        return values
+        return cast("dict[str, Any]", values)
 
     def _syntax(self, error: yaml.MarkedYAMLError, text: str) -> TableError:
         mark = error.problem_mark or error.context_mark
@@ -116,10 +116,10 @@ class Source:
             advice = "put text that contains ': ' in quotes, and begin a nested mapping on its own line"
         return TableError(self.file, row + 1, column + 1, f"not YAML: {problem}", advice)
 
-    def _at(self, event: yaml.Event) -> Place:
+    def _at(self, event: Any) -> Place:
         return Place(self.file, event.start_mark.line + 1, event.start_mark.column + 1)
 
-    def _value(self, event: yaml.Event, events: Iterator[yaml.Event], path: Keys) -> Any:
+    def _value(self, event: Any, events: Iterator[Any], path: Keys) -> Any:
         place = self._places[path] = self._at(event)
         if isinstance(event, yaml.AliasEvent):
             raise self.error(place, "an alias", "write the value out: aliases are not part of the language")
@@ -137,13 +137,13 @@ class Source:
                 self._places[path] = Place(place.file, place.line, place.column + 1)
         return event.value if event.style else scalar(event.value)  # plain has no style
 
-    def _items(self, events: Iterator[yaml.Event], path: Keys) -> list[Any]:
+    def _items(self, events: Iterator[Any], path: Keys) -> list[Any]:
         result: list[Any] = []
         while not isinstance(event := next(events), yaml.SequenceEndEvent):
             result.append(self._value(event, events, (*path, len(result))))
         return result
 
-    def _members(self, events: Iterator[yaml.Event], path: Keys) -> dict[str, Any]:
+    def _members(self, events: Iterator[Any], path: Keys) -> dict[str, Any]:
         result: dict[str, Any] = {}
         while not isinstance(event := next(events), yaml.MappingEndEvent):
             place = self._at(event)
