@@ -99,6 +99,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "batch_group_count": (58, "int64"),
         "comparison_direction": (63, "string"),
         "frontend_attributes": (68, "FrontendAttributes"),
+        "output_operand_aliasing": (74, "bytes[]"),
         "custom_call_api_version": (77, "int32"),
     },
     "Computation": {
@@ -123,6 +124,12 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "file_locations": (3, "FileLocation[]"),
         "stack_frames": (4, "StackFrame[]"),
     },
+    "AliasEntry": {
+        "output_shape_index": (1, "int64[]"),
+        "parameter_number": (2, "int64"),
+        "parameter_shape_index": (3, "int64[]"),
+    },
+    "InputOutputAlias": {"entries": (1, "AliasEntry[]")},
     "Module": {
         "name": (1, "string"),
         "entry_computation_name": (2, "string"),
@@ -130,6 +137,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "id": (5, "int64"),
         "entry_computation_id": (6, "int64"),
         "schedule": (7, "bytes"),
+        "input_output_alias": (8, "InputOutputAlias"),
         "stack_frame_index": (17, "StackFrameIndex"),
     },
 }

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.anchor import COMPUTED_TYPES, Anchor
-from hlo_dispatch.match.function import Region, grow_region, scalar_constant
+from hlo_dispatch.match.function import Region, grow_region
 from hlo_dispatch.match.strided import View, candidates, dense, project, whole
 from hlo_dispatch.pattern import TOLERANCES
 from hlo_dispatch.pattern.recognise import number
@@ -187,7 +187,7 @@ _SYMBOLS = {"add": "+", "subtract": "-", "multiply": "·", "divide": "/", "maxim
 
 
 def _usable(view: View) -> bool:
-    return view.element_type in COMPUTED_TYPES and scalar_constant(view.node) is None
+    return view.element_type in COMPUTED_TYPES
 
 
 def _free(current: Node, user: Node) -> Step | None:

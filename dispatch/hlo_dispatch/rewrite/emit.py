@@ -23,6 +23,7 @@ from hlo_dispatch.hlo.schema import (
 from hlo_dispatch.hlo.shape import row_major
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.rewrite.backend_config import to_text
+from hlo_dispatch.rewrite.hazards import Draft, protect, shared_pairs, writes_in_place
 from hlo_dispatch.rewrite.partitions import loop_backend_config
 
 # Only XLA's library fusions compute these in parallel; a loop fusion would run them on one thread.
@@ -86,8 +87,20 @@ class Emitter:
         while self._pending:
             self._emit_leftover(self._pending.pop())
         alive = self._alive(kept)
-        self._edit.instructions = self._sorted([proto for proto in kept if proto.id in alive])
+        self._edit.instructions = self._sorted(self._protected([proto for proto in kept if proto.id in alive]))
         return self._edit
+
+    def _protected(self, kept: list) -> dict[int, object]:
+        """All instructions by id, with the copies and orderings that shared buffers need."""
+        instructions = {proto.id: proto for proto in kept} | {i: proto for i, (proto, _) in self._created.items()}
+        updates = [proto.id for proto in kept if writes_in_place(self._module, proto)]
+        draft = Draft(instructions, self._edit.root_id, set(self._created), updates)
+        pairs = shared_pairs(self._module, self._graph.computation)
+        protect(draft, pairs, lambda stem: (self._fresh_id(), self._module.fresh_name(stem)))
+        self._edit.root_id = draft.root_id
+        for copy, near in draft.added:
+            self._created[copy.id] = (copy, self._created[near][1] if near in self._created else self._position[near])
+        return draft.instructions
 
     # --- what stays -------------------------------------------------------------------------------
 
@@ -271,13 +284,12 @@ class Emitter:
                     pending.append(operand)
         return needed
 
-    def _sorted(self, kept: list) -> list:
+    def _sorted(self, protos: dict[int, object]) -> list:
         """Operands before users, otherwise as near to the original order as can be."""
-        position = {proto.id: (self._position[proto.id], proto.id) for proto in kept}
-        protos = {proto.id: proto for proto in kept}
-        for identifier, (proto, place) in self._created.items():
-            protos[identifier] = proto
-            position[identifier] = (place, identifier)
+        position = {
+            identifier: (self._created[identifier][1] if identifier in self._created else self._position[identifier], identifier)
+            for identifier in protos
+        }
         waiting: dict[int, int] = {}
         users: dict[int, list[int]] = {}
         for identifier, proto in protos.items():
