@@ -29,8 +29,10 @@ def report_parts(report: Report) -> Iterator[RenderableType]:
     """The pieces of a printed report, in order; empty tables are left out."""
     if report.dispatched:
         yield dispatched_table(report.dispatched)
+        yield Text()
     if report.left:
         yield left_table(report.left)
+        yield Text()
     yield Text(summary(report))
 
 

@@ -67,10 +67,15 @@ def proto_file(tmp_path: Path, optimized) -> Path:
     return path
 
 
-def one_line(done: subprocess.CompletedProcess) -> str:
-    """The error's only line; nothing else may have been printed."""
-    assert done.returncode == 2, done.stderr.decode()
-    assert done.stdout == b""
-    (line,) = done.stderr.decode().splitlines()
-    assert line.startswith("hlo-dispatch: ")
-    return line
+@pytest.fixture
+def one_line() -> Callable[[subprocess.CompletedProcess], str]:
+    """Check that a run failed with exit status 2 and a single line on standard error; that line."""
+
+    def check(done: subprocess.CompletedProcess) -> str:
+        assert done.returncode == 2, done.stderr.decode()
+        assert done.stdout == b""
+        (line,) = done.stderr.decode().splitlines()
+        assert line.startswith("hlo-dispatch: ")
+        return line
+
+    return check

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 
 def test_table(run, text_file):
@@ -45,11 +48,8 @@ def test_missing_library_leaves_everything_to_xla(run, text_file, tmp_path):
 
 
 def test_a_closed_pipe_is_no_error(text_file):
-    import subprocess
-
-    from .conftest import COMMAND
-
+    command = Path(sys.executable).with_name("hlo-dispatch")
     done = subprocess.run(
-        f"{COMMAND} rewrite {text_file} --no-table | true", shell=True, capture_output=True, check=False
+        f"{command} rewrite {text_file} --no-table | true", shell=True, capture_output=True, check=False
     )
     assert done.stderr == b""

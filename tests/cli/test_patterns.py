@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from .conftest import one_line
 
 CUBE = """\
 version: 1
@@ -36,7 +35,7 @@ def test_list_knows_the_first_entries(run):
         assert f" {name} " in printed, name
 
 
-def test_show(run):
+def test_show(run, one_line):
     printed = run("patterns", "show", "clip").stdout.decode()
     assert "clip(x, low, high)" in printed
     assert "activations.yaml:" in printed
@@ -64,14 +63,14 @@ def test_own_tables(run, tmp_path):
     ],
     ids=["unknown-key", "bad-formula", "unknown-name", "unknown-algorithm", "duplicate", "unknown-section", "bad-yaml"],
 )
-def test_mistakes_have_a_place_and_advice(run, tmp_path, line, old, new, says):
+def test_mistakes_have_a_place_and_advice(run, one_line, tmp_path, line, old, new, says):
     (tmp_path / "mine.yaml").write_text(CUBE.replace(old, new, 1))
     message = one_line(run("patterns", "check", "mine.yaml"))
     assert f"mine.yaml:{line}:" in message, message
     assert says in message
 
 
-def test_unknown_kernel(run, tmp_path):
+def test_unknown_kernel(run, one_line, tmp_path):
     (tmp_path / "mine.yaml").write_text(
         "version: 1\nanchors:\n  again:\n    opcode: dot\n    kernel: onednn.matmull\n    formula: a . b\n"
         "    dtypes: [f32]\n    origin: a test\n    numerics:\n      f32: {tolerance: 1e-5, why: order}\n"
@@ -81,5 +80,5 @@ def test_unknown_kernel(run, tmp_path):
     assert "onednn.matmul" in message, message
 
 
-def test_a_missing_file(run):
+def test_a_missing_file(run, one_line):
     assert "nowhere.yaml" in one_line(run("patterns", "check", "nowhere.yaml"))

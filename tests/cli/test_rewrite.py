@@ -7,7 +7,6 @@ import stat
 
 import pytest
 
-from .conftest import one_line
 
 TARGET = 'custom_call_target="hlo_dispatch.onednn.convolution"'
 
@@ -95,7 +94,7 @@ def test_a_link_is_followed(run, tmp_path, text_file):
     ],
     ids=["bad-text", "prose", "noise", "cut-proto", "empty", "blank"],
 )
-def test_unreadable_modules_leave_the_output_alone(run, tmp_path, content, says):
+def test_unreadable_modules_leave_the_output_alone(run, one_line, tmp_path, content, says):
     (tmp_path / "in.hlo").write_bytes(content)
     assert says in one_line(run("rewrite", "in.hlo", "-o", "new.hlo"))
     assert not (tmp_path / "new.hlo").exists()
@@ -105,13 +104,13 @@ def test_unreadable_modules_leave_the_output_alone(run, tmp_path, content, says)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.hlo", "old.hlo"]
 
 
-def test_a_cut_module_is_refused(run, tmp_path, optimized):
+def test_a_cut_module_is_refused(run, one_line, tmp_path, optimized):
     (tmp_path / "cut.pb").write_bytes(optimized[1][: len(optimized[1]) // 2])
     one_line(run("rewrite", "cut.pb", "-o", "out.pb"))
     assert not (tmp_path / "out.pb").exists()
 
 
-def test_files_that_cannot_be_used(run, tmp_path, text_file):
+def test_files_that_cannot_be_used(run, one_line, tmp_path, text_file):
     assert "nowhere.hlo" in one_line(run("rewrite", "nowhere.hlo"))
     assert ".pb" in one_line(run("rewrite", text_file, "-o", "out.json"))
     assert "missing" in one_line(run("rewrite", text_file, "-o", "missing/out.hlo"))
@@ -121,13 +120,13 @@ def test_files_that_cannot_be_used(run, tmp_path, text_file):
 
 
 @pytest.mark.parametrize("command", ["rewrite", "explain"])
-def test_unknown_policy_lists_the_valid_ones(run, text_file, command):
+def test_unknown_policy_lists_the_valid_ones(run, one_line, text_file, command):
     line = one_line(run(command, text_file, "--policy", "fastest"))
     assert "fastest" in line
     assert all(name in line for name in ("always", "heuristic", "never"))
 
 
-def test_a_bad_table_stops_before_writing(run, tmp_path, text_file):
+def test_a_bad_table_stops_before_writing(run, one_line, tmp_path, text_file):
     (tmp_path / "mine.yaml").write_text("version: 1\nactivations:\n  cube:\n    formula: x *\n")
     line = one_line(run("rewrite", text_file, "--tables", "mine.yaml", "-o", "out.hlo"))
     assert "mine.yaml:" in line
