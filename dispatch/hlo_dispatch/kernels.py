@@ -103,8 +103,11 @@ def _ask(kernel: Kernel, attributes: dict[str, Any]) -> Planned | Refusal:
         return Refusal("kernel-unsupported", f"{kernel.name}: {error}")
     except ImportError as error:
         return Refusal("library-missing", str(error))
-    if implementation.startswith("ref"):
-        return Refusal("reference-kernel", f"{kernel.name}: {kernel.library} has only its slow {implementation} for this")
+    # oneDNN joins the parts of a composed implementation with +: one slow part makes it slow.
+    if any(part.startswith("ref") for part in implementation.replace("+", ":").split(":")):
+        return Refusal(
+            "reference-kernel", f"{kernel.name}: {kernel.library} has only its slow {implementation} for this"
+        )
     return Planned(implementation, scratch_bytes, reorders_weights)
 
 

@@ -82,7 +82,9 @@ def _load_onednn() -> Library:
     _offer_opencl_driver(path.parent)
     handle = _open(path)
     if not hasattr(handle, "dnnl_version"):
-        raise LibraryError(f"{path} is not oneDNN: it has no function dnnl_version; {_advice('onednn', ONEDNN_VARIABLE)}")
+        raise LibraryError(
+            f"{path} is not oneDNN: it has no function dnnl_version; {_advice('onednn', ONEDNN_VARIABLE)}"
+        )
     try:
         from . import _kernels
     except ImportError as error:
@@ -91,6 +93,9 @@ def _load_onednn() -> Library:
         version, runtime = _kernels.load_onednn(path)
     except ImportError as error:
         raise LibraryError(f"{error}; {_advice('onednn', ONEDNN_VARIABLE)}") from error
+    if not any(variable in os.environ for variable in ("ONEDNN_VERBOSE", "DNNL_VERBOSE")):
+        # oneDNN would print its errors to standard output; they reach the user through us, as sentences.
+        handle.dnnl_set_verbose(0)
     return Library("oneDNN", path, version, runtime)
 
 
@@ -103,7 +108,9 @@ def _load_mkl() -> Library:
             raise LibraryError(f"{path} lacks libmkl_{part}.so{suffix} beside it; {_advice('mkl', MKL_VARIABLE)}")
     handle = _open(path)
     if not hasattr(handle, "MKL_Get_Version_String"):
-        raise LibraryError(f"{path} is not oneMKL: it has no function MKL_Get_Version_String; {_advice('mkl', MKL_VARIABLE)}")
+        raise LibraryError(
+            f"{path} is not oneMKL: it has no function MKL_Get_Version_String; {_advice('mkl', MKL_VARIABLE)}"
+        )
     runtime = _choose_mkl_threads(handle, path.parent / f"libmkl_tbb_thread.so{suffix}")
     text = ctypes.create_string_buffer(256)
     handle.MKL_Get_Version_String(text, len(text))

@@ -34,7 +34,7 @@ enum Status : int {
   kNotRequired = 6,
 };
 
-enum DataType : int { kF16 = 1, kBF16 = 2, kF32 = 3, kU8 = 6 };
+enum DataType : int { kF16 = 1, kBF16 = 2, kF32 = 3 };
 enum EngineKind : int { kCpu = 1 };
 enum StreamFlags : int { kInOrder = 1 };
 enum PropagationKind : int { kForwardInference = 96 };
@@ -43,7 +43,6 @@ enum ScratchpadMode : int { kScratchpadUser = 1 };
 enum FloatMathMode : int { kFloatMathStrict = 0 };
 
 enum Query : int {
-  kQueryMemoryConsumption = 6,
   kQueryImplementation = 8,
   kQueryWeights = 131,
   kQueryScratchpad = 136,
@@ -116,14 +115,11 @@ struct Argument {
 #define HLO_DISPATCH_ONEDNN_FUNCTIONS(X)                                                                          \
   X(const Version*, version, ())                                                                                  \
   X(Status, engine_create, (Engine**, EngineKind, size_t))                                                        \
-  X(Status, engine_destroy, (Engine*))                                                                            \
   X(Status, stream_create, (Stream**, Engine*, unsigned))                                                         \
   X(Status, stream_wait, (Stream*))                                                                               \
-  X(Status, stream_destroy, (Stream*))                                                                            \
   X(Status, memory_desc_create_with_strides,                                                                      \
     (MemoryDescriptor**, int, const int64_t*, DataType, const int64_t*))                                          \
   X(Status, memory_desc_create_with_tag, (MemoryDescriptor**, int, const int64_t*, DataType, FormatTag))          \
-  X(Status, memory_desc_clone, (MemoryDescriptor**, const MemoryDescriptor*))                                     \
   X(Status, memory_desc_destroy, (MemoryDescriptor*))                                                             \
   X(size_t, memory_desc_get_size, (const MemoryDescriptor*))                                                      \
   X(int, memory_desc_equal, (const MemoryDescriptor*, const MemoryDescriptor*))                                   \

@@ -55,6 +55,7 @@ Algorithm FindAlgorithm(const std::map<std::string, Algorithm>& algorithms, cons
   throw Failure(FailureKind::kInvalid, role + ".algorithm: expected one of " + valid + ", got '" + name + "'");
 }
 
+constexpr int kMostPostOps = 32;
 constexpr int kPostOpStep = 32768;
 constexpr int kOlderPostOpStep = 16384;
 
@@ -100,6 +101,9 @@ PostOpChain ReadPostOps(const Attributes& attributes, size_t rank) {
 
   for (int i = 0; attributes.Has("post_op_" + std::to_string(i)); ++i) {
     const std::string role = "post_op_" + std::to_string(i);
+    if (i == kMostPostOps) {
+      throw Failure(FailureKind::kUnsupported, role + ": oneDNN takes at most " + std::to_string(kMostPostOps));
+    }
     std::unique_ptr<Attributes> post_op = attributes.Nested(role);
     const std::string kind = post_op->Text("kind");
     const std::string algorithm = post_op->Text("algorithm");

@@ -1,0 +1,17 @@
+"""The native module (kernels/module.cc): vendor kernels behind XLA's typed FFI."""
+
+from os import PathLike
+from typing import Any
+
+def load_onednn(path: str | PathLike[str], /) -> tuple[str, str]:
+    """Open oneDNN for this process and return its version and CPU runtime; ImportError says what is wrong with it."""
+
+def plan(target: str, attributes: dict[str, Any], /) -> tuple[str, int, bool]:
+    """Return what oneDNN would use for a call: implementation, scratch bytes, whether weights are reordered.
+
+    Raises NotImplementedError when it has nothing, ValueError when the attributes are malformed, ImportError when
+    no usable oneDNN is loaded.
+    """
+
+def registrations() -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the capsules for jax.ffi: ``types`` and ``targets``, by name, then by keyword or stage."""

@@ -1,0 +1,68 @@
+"""Matrix products against a float64 reference: transposes, batches, broadcasts, odd sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+from calls import assert_close, matmul_call, random_values, tensor
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hlo_dispatch import kernels
+
+
+@st.composite
+def products(draw, dtype: str):
+    sizes = st.sampled_from([1, 2, 3, 7, 15, 16, 17, 31, 64, 100])
+    rows, columns, depth = draw(sizes), draw(sizes), draw(sizes)
+    batch = draw(st.lists(st.integers(1, 3), max_size=2))
+    source_batch = [1 if draw(st.integers(0, 3)) == 0 else size for size in batch]
+    weights_batch = [1 if draw(st.integers(0, 3)) == 0 else size for size in batch]
+    generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    axes = list(range(len(batch)))
+    normal, transposed = [*axes, len(batch), len(batch) + 1], [*axes, len(batch) + 1, len(batch)]
+
+    source = tensor(random_values(generator, [*source_batch, rows, depth], dtype),
+                    draw(st.sampled_from([normal, transposed])))  # fmt: skip
+    weights = tensor(random_values(generator, [*weights_batch, depth, columns], dtype),
+                     draw(st.sampled_from([normal, transposed])))  # fmt: skip
+    bias = random_values(generator, [columns]) if draw(st.booleans()) else None
+    return matmul_call(source, weights, bias), source, weights, bias
+
+
+def check(case, dtype: str) -> None:
+    call, source, weights, bias = case
+    planned = kernels.plan(call.name, call.spec)
+    if not planned:
+        assert planned.code in ("reference-kernel", "kernel-unsupported")
+        return
+    left, right = source.values.astype(np.float64), weights.values.astype(np.float64)
+    expected, magnitude = left @ right, np.abs(left) @ np.abs(right)
+    if bias is not None:
+        expected, magnitude = expected + bias.astype(np.float64), magnitude + np.abs(bias)
+    assert_close(call.run(), expected, magnitude, dtype)
+
+
+@settings(max_examples=150, deadline=None)
+@given(products("f32"))
+def test_any_f32_product(case):
+    check(case, "f32")
+
+
+@settings(max_examples=80, deadline=None)
+@given(products("bf16"))
+def test_any_bf16_product(case):
+    check(case, "bf16")
+
+
+def test_weights_in_onednns_own_layout():
+    generator = np.random.default_rng(3)
+    source, weights = tensor(random_values(generator, [5, 70])), tensor(random_values(generator, [70, 33]))
+    call = matmul_call(source, weights)
+    call.spec["weights_format"] = "any"
+    check((call, source, weights, None), "f32")
+
+
+def test_result_layout_is_a_matter_of_strides():
+    generator = np.random.default_rng(4)
+    source, weights = tensor(random_values(generator, [5, 70])), tensor(random_values(generator, [70, 33]))
+    check((matmul_call(source, weights, result_layout=[1, 0]), source, weights, None), "f32")
