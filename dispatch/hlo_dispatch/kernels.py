@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from . import libraries
 from .errors import LibraryError, Refusal, Unavailable
@@ -111,10 +111,12 @@ def _ask(kernel: Kernel, attributes: dict[str, Any]) -> Planned | Refusal:
     return Planned(implementation, scratch_bytes, reorders_weights)
 
 
-def _frozen(value: Any) -> Any:
+def _frozen(attributes: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return a hashable copy of a spec, order of keys included (a spec is written the same way every time)."""
-    if isinstance(value, Mapping):
-        return tuple((key, _frozen(entry)) for key, entry in value.items())
+    return tuple((name, _frozen_value(value)) for name, value in attributes.items())
+
+
+def _frozen_value(value: Any) -> Any:
     if isinstance(value, str | int | float):
         return value
-    return tuple(value)
+    return _frozen(cast(Mapping[str, Any], value)) if isinstance(value, Mapping) else tuple(value)

@@ -12,6 +12,7 @@
 namespace hlo_dispatch::onednn {
 
 CallPlan PlanMatmul(const Attributes& attributes) {
+  CheckAbi(attributes);
   const Library& library = Library::Get();
   CallOperands operands = CallOperands::Read(attributes);
   // Best is plain: matmul packs blocks of B on the fly, and reordering it all first never won (GEMV: 20x slower).

@@ -60,6 +60,13 @@ OwnedMemoryDescriptor Tensor::DescribeAnyFormat() const {
   return OwnedMemoryDescriptor(descriptor);
 }
 
+Tensor Tensor::WithUnitDimension() const {
+  Tensor spread = *this;
+  spread.dims.insert(spread.dims.end() - 1, 1);
+  spread.strides.insert(spread.strides.end() - 1, dims.back() * strides.back());
+  return spread;
+}
+
 Tensor ReadTensor(const Attributes& attributes, const std::string& role) {
   return Checked({role, ElementTypeFromName(attributes.Text(role + "_type"), role + "_type"),
                   attributes.Integers(role + "_dims"), attributes.Integers(role + "_strides")});

@@ -23,6 +23,8 @@ struct Tensor {
   OwnedMemoryDescriptor Describe() const;
   // The same tensor with the format left to oneDNN.
   OwnedMemoryDescriptor DescribeAnyFormat() const;
+  // The same tensor with one more dimension, of size one, before the last.
+  Tensor WithUnitDimension() const;
 };
 
 // Reads <role>_type, <role>_dims and <role>_strides.

@@ -16,15 +16,6 @@ constexpr int64_t kAlignment = 64;
 
 int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-void CheckAbi(const Attributes& attributes) {
-  const int64_t abi = attributes.Integer("abi");
-  if (abi != kAbi) {
-    throw Failure(FailureKind::kUnavailable, "this executable was compiled for kernel ABI " + std::to_string(abi) +
-                                                 ", the installed hlo-dispatch has " + std::to_string(kAbi) +
-                                                 "; compile it again");
-  }
-}
-
 int64_t ScratchpadBytes(const Functions& onednn, const OwnedDescriptor& descriptor) {
   const MemoryDescriptor* scratchpad = onednn.primitive_desc_query_md(descriptor.get(), kQueryScratchpad, 0);
   return scratchpad == nullptr ? 0 : static_cast<int64_t>(onednn.memory_desc_get_size(scratchpad));
@@ -56,17 +47,30 @@ void PlanWeightsReorder(const Library& library, const Tensor& weights, CallPlan&
 
 }  // namespace
 
+void CheckAbi(const Attributes& attributes) {
+  const int64_t abi = attributes.Integer("abi");
+  if (abi != kAbi) {
+    throw Failure(FailureKind::kUnavailable, "this executable was compiled for kernel ABI " + std::to_string(abi) +
+                                                 ", the installed hlo-dispatch has " + std::to_string(kAbi) +
+                                                 "; compile it again");
+  }
+}
+
 int64_t CallPlan::ReorderScratchOffset() const { return Aligned(packed_weights_bytes); }
 
 int64_t CallPlan::PrimitiveScratchOffset() const { return ReorderScratchOffset() + Aligned(reorder_scratch_bytes); }
 
 int64_t CallPlan::ScratchBytes() const { return PrimitiveScratchOffset() + primitive_scratch_bytes; }
 
-CallOperands CallOperands::Read(const Attributes& attributes) {
-  CheckAbi(attributes);
+CallOperands CallOperands::Read(const Attributes& attributes, bool add_unit_dimension) {
   CallOperands operands{ReadTensor(attributes, "src"), ReadTensor(attributes, "weights"),
                         ReadTensor(attributes, "dst"), false, {}, ReadWeightsFormat(attributes), {}};
-  operands.chain = ReadPostOps(attributes, operands.destination.dims.size());
+  operands.chain = ReadPostOps(attributes, operands.destination.dims.size(), add_unit_dimension);
+  if (add_unit_dimension) {
+    for (Tensor* tensor : {&operands.source, &operands.weights, &operands.destination}) {
+      *tensor = tensor->WithUnitDimension();
+    }
+  }
   return operands;
 }
 

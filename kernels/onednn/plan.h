@@ -54,12 +54,16 @@ struct CallOperands {
   WeightsFormat weights_format = WeightsFormat::kBest;
   PostOpChain chain;
 
-  // Everything but the bias, whose length and place only the kernel knows.
-  static CallOperands Read(const Attributes& attributes);
+  // Reads everything but the bias, whose length and place only the kernel knows. With `add_unit_dimension` every
+  // tensor gets one more dimension, of size one, before its last.
+  static CallOperands Read(const Attributes& attributes, bool add_unit_dimension = false);
   // If the call has a bias: `length` values along `axis` of a tensor of `rank` dimensions.
   void ReadBias(const Attributes& attributes, int64_t length, int rank, int axis);
   OwnedMemoryDescriptor DescribeWeights() const;
 };
+
+// Throws unless the attributes have the meaning that this code gives them; every planner's first step.
+void CheckAbi(const Attributes& attributes);
 
 // Completes a plan once the kernel has created its primitive descriptor for these operands.
 CallPlan MakePlan(const CallOperands& operands, OwnedDescriptor descriptor);

@@ -93,7 +93,7 @@ int OperandIndex(int position, const std::string& role) {
 
 }  // namespace
 
-PostOpChain ReadPostOps(const Attributes& attributes, size_t rank) {
+PostOpChain ReadPostOps(const Attributes& attributes, size_t rank, bool add_unit_dimension) {
   const Library& library = Library::Get();
   PostOps* post_ops = nullptr;
   library.Check(library.functions().post_ops_create(&post_ops), "creating the post-op chain");
@@ -118,6 +118,7 @@ PostOpChain ReadPostOps(const Attributes& attributes, size_t rank) {
         throw Failure(FailureKind::kInvalid, role + ".dims: expected the result's " + std::to_string(rank) +
                                                  " dimensions, got " + std::to_string(operand.dims.size()));
       }
+      if (add_unit_dimension) operand = operand.WithUnitDimension();
       library.Check(library.functions().post_ops_append_binary(
                         post_ops, FindAlgorithm(BinaryAlgorithms(), algorithm, role), operand.Describe().get()),
                     role + ": appending binary " + algorithm);

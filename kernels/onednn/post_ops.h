@@ -17,8 +17,9 @@ struct PostOpChain {
   std::vector<std::pair<int, Tensor>> operands;
 };
 
-// Reads and builds the chain; `rank` is the result's, which every binary operand must have.
-PostOpChain ReadPostOps(const Attributes& attributes, size_t rank);
+// Reads and builds the chain; `rank` is the result's, which every binary operand must have. With
+// `add_unit_dimension` the primitive's result has one dimension more than the call's, and so have the operands.
+PostOpChain ReadPostOps(const Attributes& attributes, size_t rank, bool add_unit_dimension);
 
 // Primitive attributes every kernel uses: this chain, a scratchpad given by the caller, and strict arithmetic
 // (an environment variable of oneDNN could otherwise make f32 run as bf16 behind the user's back).

@@ -123,3 +123,16 @@ def test_f32_weights_stay_where_they_are():
     assert plain
     assert best
     assert best.reorders_weights == (best.implementation != plain.implementation)
+
+
+def test_one_dimensional_with_a_residual_and_a_scale():
+    """A 1-D convolution runs as a 2-D one: operands of post-ops must follow."""
+    generator = np.random.default_rng(9)
+    source = tensor(random_values(generator, [2, 24, 31]), [0, 2, 1])
+    weights = tensor(random_values(generator, [24, 1, 1, 5]), [3, 2, 0, 1])
+    window = Window((1,), (0,), (2,), (2,))
+    residual, scale = random_values(generator, [2, 24, 31]), random_values(generator, [1, 24, 1])
+    call = convolution_call(source, weights, window, None, [0, 2, 1])
+    call.binary("mul", scale, [0, 2, 1]).binary("add", residual, [0, 2, 1]).eltwise("relu")
+    value = convolve(source.values, weights.values, window) * scale.astype(np.float64) + residual
+    assert_close(call.run(), np.maximum(value, 0), np.full_like(value, 100))
