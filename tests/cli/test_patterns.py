@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-
 CUBE = """\
 version: 1
 activations:

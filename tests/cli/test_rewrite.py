@@ -7,7 +7,6 @@ import stat
 
 import pytest
 
-
 TARGET = 'custom_call_target="hlo_dispatch.onednn.convolution"'
 
 

@@ -26,15 +26,12 @@ def regions(compiled: Compiled, opcode: str):
 
 def left(compiled: Compiled, opcode: str) -> list[str]:
     """What was not dispatched, with the reason, for a readable failure."""
-    return [
-        f"{region.shape}: {region.refusal or region.reason}"
-        for region in regions(compiled, opcode)
-        if not region.dispatched
-    ]
+    return [f"{region.shape}: {region.reason}" for region in regions(compiled, opcode) if not region.dispatched]
 
 
 def test_resnet50_runs_in_onednn():
-    stock, dispatched = both("resnet50")
+    workload = MODELS["resnet50"].workload()
+    stock, dispatched = compile_stock(workload), compile_dispatched(workload, policy="always")
     convolutions = regions(dispatched, "convolution")
     assert left(dispatched, "convolution") == []
     assert len(convolutions) == 53
@@ -42,24 +39,15 @@ def test_resnet50_runs_in_onednn():
     # Its batch-norm and relu are folded in: 49 convolutions are followed by a relu, 16 of them by a residual add.
     assert sum("relu" in region.formula for region in convolutions) >= 49
     assert " convolution(" not in dispatched.text
-
-
-def test_resnet50_heuristic_takes_them_all():
-    compiled = compile_dispatched(MODELS["resnet50"].workload(), policy="heuristic")
-    assert left(compiled, "convolution") == []
+    assert left(compile_dispatched(workload, policy="heuristic"), "convolution") == []
 
 
 @pytest.mark.parametrize(("name", "count"), [("mobilenetv2", 52), ("efficientnetb0", 81)])
 def test_mobile_networks(name, count):
-    stock, dispatched = both(name, size=96)
+    # In batches, because that changes which dimensions may be merged.
+    stock, dispatched = both(name, size=96, batch=2)
     assert left(dispatched, "convolution") == []
     assert len(regions(dispatched, "convolution")) == count
-    assert relative_difference(stock(), dispatched()) <= DIFFERENCE
-
-
-def test_resnet50_in_batches():
-    stock, dispatched = both("resnet50", size=64, batch=3)
-    assert left(dispatched, "convolution") == []
     assert relative_difference(stock(), dispatched()) <= DIFFERENCE
 
 
