@@ -105,6 +105,6 @@ def grouped(regions: Iterable[Region]) -> tuple[Group, ...]:
 
 def explanation(region: Region) -> str:
     """Why the region is where it is, without the instruction's name (so that equal cases group)."""
-    if region.refusal is not None:
-        return f"{region.refusal.code}: {region.refusal.sentence}"
-    return region.reason
+    if region.refusal is None or region.refusal.code == "policy":
+        return region.reason
+    return f"{region.refusal.code}: {region.refusal.sentence}"
