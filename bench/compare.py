@@ -22,6 +22,12 @@ from .measure import option
 
 XLA_ONEDNN_FLAGS = "--xla_cpu_experimental_onednn_custom_call=true --xla_cpu_experimental_ynn_fusion_type="
 
+COLUMNS = ("model", "taken", "stock", "ours", "flags", "stock/ours", "flags/ours", "differ", "pass", "compile")
+LEGEND = f"""\
+taken: regions dispatched of those found; stock: XLA as it comes; ours: dispatched; flags: XLA with
+{XLA_ONEDNN_FLAGS}
+differ: largest difference from stock over the largest output; pass: ours; compile: stock XLA's"""
+
 Round = dict[str, Any]
 
 
@@ -102,18 +108,7 @@ def main() -> int:
     out = console()
     for line in header():
         out.print(line, markup=False)
-    table = make_table(
-        "model",
-        "taken",
-        "stock",
-        "dispatched",
-        "XLA oneDNN",
-        "stock/disp.",
-        "XLA oneDNN/disp.",
-        "difference",
-        "pass",
-        "XLA compile",
-    )
+    table = make_table(*COLUMNS)
     failed = False
     for model in arguments.models:
         rounds = rounds_of(model, arguments)
@@ -121,6 +116,7 @@ def main() -> int:
             row(table, *cells(model, rounds))
         failed = failed or len(rounds) < arguments.rounds
     out.print(table)
+    out.print(LEGEND, markup=False)
     return int(failed)
 
 
