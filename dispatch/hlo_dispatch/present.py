@@ -11,7 +11,7 @@ from rich.text import Text
 
 from .report import Group, Region, Report, grouped
 
-_ONE_PIECE = ("", "result", "kind", "name")
+_ONE_PIECE = ("", "result", "kind", "name", "model")
 
 
 def console(*, errors: bool = False) -> Console:
