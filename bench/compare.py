@@ -15,19 +15,12 @@ import sys
 from typing import Any
 
 from hlo_dispatch.demo.models import MODELS
-from hlo_dispatch.present import console, duration, make_table, row
+from hlo_dispatch.present import duration
 
 from .header import header
 from .measure import option
 
 XLA_ONEDNN_FLAGS = "--xla_cpu_experimental_onednn_custom_call=true --xla_cpu_experimental_ynn_fusion_type="
-
-COLUMNS = ("model", "taken", "stock", "ours", "flags", "stock/ours", "flags/ours", "differ", "pass", "again", "compile")
-LEGEND = f"""\
-taken: regions dispatched of those found; stock: XLA as it comes; ours: dispatched; flags: XLA with
-{XLA_ONEDNN_FLAGS}
-differ: largest difference from stock over the largest output; compile: stock XLA's
-pass: ours, the first of the process (it makes oneDNN's engine); again: ours, once more"""
 
 Round = dict[str, Any]
 
@@ -64,30 +57,35 @@ def rounds_of(model: str, arguments: argparse.Namespace) -> list[Round]:
     return rounds
 
 
-def cells(model: str, rounds: list[Round]) -> list[str]:
-    """A line of the closing table."""
+def lines(model: str, rounds: list[Round]) -> list[str]:
+    """What there is to say about one model."""
 
-    def middle(side: str) -> float:
-        return statistics.median(one[side]["median"] for one in rounds)
+    def middle(*path: str) -> float:
+        return statistics.median(_dig(one, path) for one in rounds)
 
-    def ratio(slow: str, fast: str) -> str:
-        return f"{statistics.median(one[slow]['median'] / one[fast]['median'] for one in rounds):.2f}x"
+    def ratio(slow: str) -> str:
+        return f"{statistics.median(one[slow]['median'] / one['dispatched']['median'] for one in rounds):.2f}x"
 
     last = rounds[-1]
-    flags = all("flags" in one for one in rounds)
+    times = f"stock {duration(middle('stock', 'median'))}, dispatched {duration(middle('dispatched', 'median'))}"
+    speed = f"{ratio('stock')} over stock"
+    if all("flags" in one for one in rounds):
+        times += f", XLA's oneDNN flags {duration(middle('flags', 'median'))}"
+        speed += f", {ratio('flags')} over XLA's oneDNN flags"
+    passes = f"{duration(middle('pass'))} for the first module of a process, {duration(middle('again'))} again"
     return [
-        model,
-        f"{last['taken']}/{last['regions']}",
-        duration(middle("stock")),
-        duration(middle("dispatched")),
-        duration(middle("flags")) if flags else "-",
-        ratio("stock", "dispatched"),
-        ratio("flags", "dispatched") if flags else "-",
-        f"{max(one['difference'] for one in rounds):.1e}",
-        duration(statistics.median(one["pass"] for one in rounds)),
-        duration(statistics.median(one["again"] for one in rounds)),
-        duration(statistics.median(one["stock"]["compile"] for one in rounds)),
+        f"{model}: {last['taken']} of {last['regions']} regions dispatched, "
+        f"largest relative difference {max(one['difference'] for one in rounds):.1e}",
+        f"  {times}",
+        f"  speed-up {speed}",
+        f"  compiling: stock {duration(middle('stock', 'compile'))}; our pass {passes}",
     ]
+
+
+def _dig(value: Any, path: tuple[str, ...]) -> float:
+    for key in path:
+        value = value[key]
+    return value
 
 
 def main() -> int:
@@ -107,18 +105,13 @@ def main() -> int:
         help="for the model's builder: dtype=bfloat16",
     )
     arguments = parser.parse_args()
-    out = console()
-    for line in header():
-        out.print(line, markup=False)
-    table = make_table(*COLUMNS)
+    print("\n".join(header()), flush=True)
     failed = False
     for model in arguments.models:
         rounds = rounds_of(model, arguments)
-        if rounds:
-            row(table, *cells(model, rounds))
         failed = failed or len(rounds) < arguments.rounds
-    out.print(table)
-    out.print(LEGEND, markup=False)
+        if rounds:
+            print("\n".join(["", *lines(model, rounds)]), flush=True)
     return int(failed)
 
 
