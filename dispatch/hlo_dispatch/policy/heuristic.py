@@ -1,30 +1,37 @@
-"""The rule of thumb for regions that were not measured, with where each of its numbers comes from."""
+"""The rule of thumb for regions that were not measured, with where each of its numbers comes from.
+
+The numbers are from `bench/grid.py` on two cores of an AMD EPYC (AVX-512, AVX512-BF16), jax 0.10.2 and
+0.12.0.1; they are meant to be right by a wide margin, not to the last case. Measured choice will replace
+them where it is available.
+"""
 
 from __future__ import annotations
-
-import math
 
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.policy.machine import Machine
 
-# A oneDNN call over its SYCL runtime costs 8 to 12 µs however small the primitive is; XLA's own loop does
-# about 1 multiply-add per cycle at worst, so below this nothing can be won.
-SMALLEST_CONVOLUTION = 200_000
-# Plain f32 products: XLA's YNN kernels equal oneDNN; only a fused epilogue that XLA would run as a separate
-# pass over the result pays for the call.
-SMALLEST_DOT = 8_000_000
-SMALLEST_EPILOGUE_BYTES = 256 * 1024
+# A oneDNN call costs 5 to 10 µs over its SYCL runtime, XLA's smallest kernels 0.5 µs. A convolution gains
+# that back early (XLA's run at a few multiply-adds per nanosecond), a matrix product late.
+SMALLEST_CONVOLUTION = 100_000
+SMALLEST_DOT = 1_000_000
+# Half precision products that XLA computes natively are as fast as oneDNN's below this.
+SMALLEST_NATIVE_HALF_DOT = 4_000_000
+# A pass of its own over the result costs XLA 1.1 to 1.9 times the whole product with one of these; with a
+# bias, a residual or a relu it costs next to nothing.
+COSTLY_ACTIVATIONS = frozenset(
+    "elu exp gelu_erf gelu_tanh hardswish log logistic mish pow soft_relu swish tanh".split()
+)
 
 
 def worth_dispatching(match: Match, implementation: str, machine: Machine) -> tuple[bool, str]:
     """Whether the kernel is expected to beat XLA on this match, and the sentence why."""
-    arithmetic = match.anchor.multiply_adds
     if match.anchor.node.opcode == "convolution":
-        return _convolution(arithmetic, implementation)
-    return _dot(match, arithmetic, machine)
+        return _convolution(match, implementation)
+    return _dot(match, machine)
 
 
-def _convolution(arithmetic: int, implementation: str) -> tuple[bool, str]:
+def _convolution(match: Match, implementation: str) -> tuple[bool, str]:
+    arithmetic = match.anchor.multiply_adds
     if arithmetic < SMALLEST_CONVOLUTION:
         return False, f"{arithmetic:,} multiply-adds are too few to pay for a library call"
     if "gemm" in implementation:
@@ -32,15 +39,23 @@ def _convolution(arithmetic: int, implementation: str) -> tuple[bool, str]:
     return True, f"oneDNN's {implementation} convolutions beat XLA's"
 
 
-def _dot(match: Match, arithmetic: int, machine: Machine) -> tuple[bool, str]:
+def _dot(match: Match, machine: Machine) -> tuple[bool, str]:
+    anchor = match.anchor
+    arithmetic = anchor.multiply_adds
     if arithmetic < SMALLEST_DOT:
         return False, f"{arithmetic:,} multiply-adds are too few to pay for a library call"
-    half = match.anchor.source.element_type != "f32"
-    if half:
-        if machine.has_bf16_arithmetic:
-            return True, f"{match.anchor.source.element_type} products without XLA's widening passes"
-        return False, "this CPU has no bf16 arithmetic: XLA's f32 product is as good"
-    result_bytes = math.prod(size for size, _ in match.anchor.destination) * 4
-    if any(post_op.kind == "eltwise" for post_op in match.post_ops) and result_bytes >= SMALLEST_EPILOGUE_BYTES:
-        return True, "the activation costs no pass of its own"
-    return False, "XLA's own f32 product is as fast, and the epilogue is cheap"
+    (rows, _), (columns, _) = anchor.destination[-2:]
+    is_vector = min(rows, columns) == 1
+    costly = [op.algorithm for op in match.post_ops if op.algorithm in COSTLY_ACTIVATIONS]
+    half = anchor.source.element_type if anchor.source.element_type != "f32" else ""
+    if half and not machine.has_bf16_arithmetic:
+        return False, f"this CPU has no {half} arithmetic: XLA's f32 product is as good"
+    if half and is_vector:
+        return True, f"{half} matrix-vector products are 3 to 20 times faster in oneDNN"
+    if half and anchor.node.operands[0].shape.element_type == "f32":
+        return True, f"XLA widens these {half} operands to f32 in passes of their own"
+    if half and arithmetic < SMALLEST_NATIVE_HALF_DOT:
+        return False, f"XLA's own {half} product is as fast at {arithmetic:,} multiply-adds"
+    if costly and not is_vector:
+        return True, f"{costly[0]} costs no pass of its own"
+    return False, f"XLA's own {half or 'f32'} product is as fast, and what follows it is cheap"
