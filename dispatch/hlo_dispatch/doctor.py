@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from rich.text import Text
 
@@ -118,29 +119,31 @@ def _libraries() -> Iterator[Finding]:
 
 def _kernels() -> Iterator[Finding]:
     from .kernels import KERNELS, plan, registrations
+    from .libraries import onednn
 
     try:
         registrations()
     except LibraryError as error:
         yield Finding(False, "kernels", str(error))
         return
+    library = onednn()
+    if not library:
+        return
     for name in KERNELS:
-        parts, good = [], False
+        parts: list[str] = []
+        good = False
         for dtype in ("f32", "bf16", "f16"):
-            planned = plan(name, _sample(name, dtype))
+            planned = plan(name, _sample(name, dtype, library.version))
             parts.append(f"{dtype} {planned.implementation}" if planned else f"{dtype} no ({planned.sentence})")
             good = good or bool(planned)
         yield Finding(good, name, "; ".join(parts))
 
 
-def _sample(name: str, dtype: str) -> dict[str, object]:
+def _sample(name: str, dtype: str, version: str) -> dict[str, Any]:
     """A middling call, to ask what the library would run for it here."""
-    from .libraries import onednn
-
-    library = onednn()
     common = {
         "abi": 1,
-        "library": library.version,
+        "library": version,
         "scratch": 0,
         "src_type": dtype,
         "weights_type": dtype,

@@ -8,6 +8,7 @@ instruction at fault.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 class HloDispatchError(Exception):
@@ -75,7 +76,7 @@ class Refusal:
         if self.code not in REFUSALS:
             raise ValueError(f"unknown refusal code {self.code!r}")
 
-    def __bool__(self) -> bool:
+    def __bool__(self) -> Literal[False]:
         return False
 
     def __str__(self) -> str:
@@ -90,5 +91,5 @@ class Unavailable:
     name: str
     sentence: str
 
-    def __bool__(self) -> bool:
+    def __bool__(self) -> Literal[False]:
         return False

@@ -58,7 +58,7 @@ def print_entry(table: Table, name: str) -> None:
 
 
 def _formula(entry: Entry) -> str:
-    return getattr(entry.formula, "text", entry.formula)
+    return entry.formula if isinstance(entry.formula, str) else entry.formula.text
 
 
 def _becomes(entry: Entry) -> str:

@@ -60,7 +60,7 @@ class Report:
     """Dispatched and left regions, in program order."""
     seconds: float = 0.0
     """What the whole pass took."""
-    stages: dict[str, float] = field(default_factory=dict)
+    stages: dict[str, float] = field(default_factory=dict[str, float])
     """Seconds by stage of the pass, in the order in which they ran."""
     instructions: int = 0
     """How many instructions the module had."""

@@ -5,6 +5,8 @@ and no model is used that way. Batch-norm statistics are random too, because zer
 wrong epilogue. Frameworks are imported by the builders, never by this module.
 """
 
+# pyright: basic
+# The frameworks have no complete type hints.
 from __future__ import annotations
 
 import os

@@ -1,5 +1,7 @@
 """`hlo-dispatch demo`: the small example, then whole models, stock against dispatched."""
 
+# pyright: basic
+# The frameworks have no complete type hints.
 from __future__ import annotations
 
 import os

@@ -1,5 +1,7 @@
 """The smallest example: a convolution with a relu becomes one custom-call, `abs(sqrt(x))` stays XLA's."""
 
+# pyright: basic
+# The frameworks have no complete type hints.
 from __future__ import annotations
 
 import re

@@ -59,7 +59,7 @@ def interleaved(
             break
         if progress is not None:
             progress(min(1.0, max(turn / rounds, spent / seconds)))
-        order = list(calls) if turn % 2 == 0 else list(reversed(calls))
+        order = list(calls)[:: 1 if turn % 2 == 0 else -1]
         for name in order:
             samples[name] += _turn(calls[name], batches[name])
     if progress is not None:
@@ -69,7 +69,7 @@ def interleaved(
 
 def _turn(call: Callable[[], object], batch: int) -> list[float]:
     call()
-    values = []
+    values: list[float] = []
     for _ in range(CALLS_PER_TURN):
         begin = time.perf_counter()
         for _ in range(batch):
