@@ -22,13 +22,14 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= 2
 # Keras reads this at its first import; without it it looks for TensorFlow.
 export KERAS_BACKEND := jax
 
-.PHONY: help demo test install lint clean
+.PHONY: help demo test install lint types clean
 
 help:
 	@echo 'make demo      show it: small example, ResNet50 and a BERT layer, stock against dispatched'
 	@echo 'make test      run the whole test suite (TESTS=tests/unit for a part)'
 	@echo 'make install   only set up $(VENV)'
-	@echo 'make lint      ruff and pyright'
+	@echo 'make lint      ruff'
+	@echo 'make types     pyright'
 	@echo 'make clean     remove environments and build output'
 	@echo 'PYTHON=python3.13 make test   the same with another interpreter, in .venv-3.13'
 
@@ -42,7 +43,9 @@ install: $(STAMP)
 
 lint: $(STAMP)
 	@$(BIN)/python -m ruff check dispatch bench tests
-	@$(BIN)/python -m pyright
+
+types: $(STAMP)
+	@$(BIN)/python -m pyright --pythonpath $(BIN)/python
 
 clean:
 	rm -rf .venv .venv-* build dist .pytest_cache .ruff_cache .hypothesis .benchmarks
