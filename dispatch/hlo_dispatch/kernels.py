@@ -84,6 +84,15 @@ def plan(name: str, attributes: Mapping[str, Any]) -> Planned | Refusal:
     return known
 
 
+def warm_up() -> None:
+    """Load the vendor library and create its engine now, so that the first compile does not pay for it."""
+    vector = {"dims": [1, 1], "strides": [1, 1]}
+    spec: dict[str, Any] = {"abi": ABI, "library": "", "scratch": 0}
+    for role in ("src", "weights", "dst"):
+        spec |= {f"{role}_type": "f32"} | {f"{role}_{key}": value for key, value in vector.items()}
+    plan("onednn.matmul", spec)
+
+
 def registrations() -> Registrations:
     """Return the handlers and their state type; they can be registered whether or not oneDNN is there."""
     try:

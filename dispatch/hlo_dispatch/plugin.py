@@ -82,6 +82,7 @@ def install(
         if platform not in PLATFORMS:
             raise PolicyError(f"unknown platform {platform!r}; valid platforms are: {', '.join(PLATFORMS)}")
     settings = _Settings(rewriter(tuple(map(str, tables)), policy))
+    kernels.warm_up()
     with _state.lock:
         changed = _state.settings != settings
         _state.settings = settings
