@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hlo_dispatch import kernels
+from hlo_dispatch import kernels, libraries
 from hlo_dispatch.api import rewriter
 from hlo_dispatch.errors import HloDispatchError, PolicyError
 from hlo_dispatch.report import Report
@@ -56,6 +56,7 @@ class _State:
         self.lock = threading.RLock()
         self.settings: _Settings | None = None
         self.hooked = False
+        self.keyed = False
         self.kernels_registered = False
         self.warned = False
         self.statistics = Statistics()
@@ -207,6 +208,40 @@ def _hook() -> None:
     # JAX runs a name that is registered twice twice, so this is ours to get right.
     xla.register_hlo_module_transformation(_transform, name=NAME, platforms="cpu")
     _state.hooked = True
+    _tell_compilation_cache_apart()
+
+
+def _tell_compilation_cache_apart() -> None:
+    """Make JAX's persistent compilation cache key say what the pass would do.
+
+    Without it an executable that was cached before `install()` is used after it, and the other way round.
+    JAX has a place for such additions but no public name for it.
+    """
+    if _state.keyed:
+        return
+    try:
+        from jax._src import cache_key
+
+        previous = cache_key.custom_hook
+    except (ImportError, AttributeError):
+        _logger.warning(
+            "this jax has no place to add to its compilation cache key: clear the persistent cache "
+            "(JAX_COMPILATION_CACHE_DIR) whenever hlo-dispatch is installed, changed or uninstalled"
+        )
+        return
+    cache_key.custom_hook = lambda: previous() + _fingerprint()
+    _state.keyed = True
+
+
+def _fingerprint() -> str:
+    """Everything the pass's result depends on besides the module; empty while it is not installed."""
+    settings = _state.settings
+    if settings is None:
+        return ""
+    library = libraries.onednn()
+    version = f"{library.version} {library.runtime}" if library else "none"
+    rewriter = settings.rewriter
+    return f"|hlo_dispatch abi {kernels.ABI} table {rewriter.table.fingerprint} {rewriter.policy} oneDNN {version}"
 
 
 def _transform(serialized: bytes) -> bytes | None:
