@@ -1,0 +1,23 @@
+"""For every test: failures of the pass are raised rather than survived, and random tests repeat themselves."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Read by the plug-in at every compile; the tests of its fallback take it away again.
+os.environ["HLO_DISPATCH_STRICT"] = "1"
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+# Compiling takes as long as it takes, and the suite must give the same answer twice: `--hypothesis-profile=hunt`
+# searches further, differently each time.
+_COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
+settings.register_profile("suite", derandomize=True, database=None, max_examples=25, **_COMMON)
+settings.register_profile("hunt", max_examples=300, **_COMMON)
+settings.load_profile("suite")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--write-goldens", action="store_true", help="rewrite tests/golden/**/*.after.hlo")

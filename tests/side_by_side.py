@@ -1,0 +1,99 @@
+"""One program, compiled by stock XLA and by XLA with the pass, run on the same inputs and compared.
+
+Also: one HLO module, run exactly as it is. XLA compiles no HLO text through JAX, but its own hook takes
+whatever module a callback returns, so a program of the same signature is compiled and exchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+from jax.extend import xla
+
+import hlo_dispatch
+from hlo_dispatch.report import Report
+
+# Largest difference, relative to the largest value of the result (patterns/anchors.yaml, numerics).
+TOLERANCES = {"float32": 2e-5, "bfloat16": 3e-2, "float16": 6e-3}
+
+
+@dataclass(frozen=True)
+class Both:
+    """What a program gave stock and dispatched."""
+
+    stock: list[np.ndarray]
+    dispatched: list[np.ndarray]
+    report: Report
+    """Of the dispatched compile."""
+    text: str
+    """The dispatched executable's optimized HLO."""
+
+    @property
+    def calls(self) -> int:
+        """How many kernel calls the dispatched program makes."""
+        return self.text.count('custom_call_target="hlo_dispatch.')
+
+
+def run_both(program: Callable, *arguments, policy: str = "always", **jit_options) -> Both:
+    """Compile and run `program` twice, each run on fresh copies of the arguments (they may be donated)."""
+    results = []
+    report, text = Report("none"), ""
+    for enabled in (False, True):
+        jitted = jax.jit(lambda *inputs: program(*inputs), **jit_options)
+        if enabled:
+            before = hlo_dispatch.statistics()
+            with hlo_dispatch.enabled(policy=policy):
+                compiled = jitted.lower(*arguments).compile()
+            assert hlo_dispatch.statistics().failures == before.failures
+            assert hlo_dispatch.statistics().modules > before.modules, "the pass did not see the module"
+            report, text = hlo_dispatch.reports()[-1], compiled.as_text()
+        else:
+            compiled = jitted.lower(*arguments).compile()
+        fresh = jax.tree.map(lambda leaf: jax.device_put(np.array(leaf)), arguments)
+        results.append([np.asarray(leaf) for leaf in jax.tree.leaves(compiled(*fresh))])
+    return Both(results[0], results[1], report, text)
+
+
+def assert_agree(both: Both, tolerance: float | None = None) -> None:
+    """Fail unless every output of the two runs is the same within `tolerance` (default: by element type)."""
+    assert len(both.stock) == len(both.dispatched)
+    for number, (stock, dispatched) in enumerate(zip(both.stock, both.dispatched, strict=True)):
+        assert stock.dtype == dispatched.dtype
+        assert_close(dispatched, stock, tolerance, f"output {number}")
+
+
+def assert_close(got: np.ndarray, wanted: np.ndarray, tolerance: float | None = None, what: str = "result") -> None:
+    """Fail unless `got` is `wanted`: finite where it is finite, and near it relative to its largest value."""
+    if not np.issubdtype(wanted.dtype, np.inexact) and wanted.dtype.name not in TOLERANCES:
+        np.testing.assert_array_equal(got, wanted, what)
+        return
+    if tolerance is None:
+        tolerance = TOLERANCES[wanted.dtype.name]
+    got, wanted = got.astype(np.float64), wanted.astype(np.float64)
+    assert got.shape == wanted.shape, what
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(wanted), f"{what}: NaN in other places")
+    infinite = np.isinf(wanted)
+    np.testing.assert_array_equal(got[infinite], wanted[infinite], f"{what}: infinities")
+    finite = np.isfinite(wanted)
+    if not finite.any():
+        return
+    scale = max(1.0, float(np.abs(wanted[finite]).max()))
+    difference = float(np.abs(got[finite] - wanted[finite]).max())
+    assert difference <= tolerance * scale, f"{what} differs by {difference:.3g} where the largest is {scale:.3g}"
+
+
+def run_module(serialized: bytes, inputs: Sequence[np.ndarray], result: jax.ShapeDtypeStruct) -> np.ndarray:
+    """Run a serialized HloModuleProto, as it is, on `inputs`."""
+    # The pass registers the kernels' targets the first time it is installed.
+    with hlo_dispatch.enabled(policy="never"):
+        pass
+    xla.register_hlo_module_transformation(lambda _: serialized, name="substitute", platforms="cpu")
+    try:
+        stand_in = jax.jit(lambda *_: jax.lax.full(result.shape, 0, result.dtype), keep_unused=True)
+        compiled = stand_in.lower(*inputs).compile()
+    finally:
+        xla.clear_hlo_module_transformation("substitute", platforms="cpu")
+    return np.asarray(compiled(*inputs))
