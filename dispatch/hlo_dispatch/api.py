@@ -10,7 +10,7 @@ from pathlib import Path
 from hlo_dispatch.hlo import text as hlo_text
 from hlo_dispatch.pattern import load_tables
 from hlo_dispatch.report import Report
-from hlo_dispatch.rewrite.rewriter import Rewriter
+from hlo_dispatch.rewriting.rewriter import Rewriter
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from hlo_dispatch import kernels, libraries
 from hlo_dispatch.api import rewriter
 from hlo_dispatch.errors import HloDispatchError, PolicyError
 from hlo_dispatch.report import Report
-from hlo_dispatch.rewrite.rewriter import Rewriter
+from hlo_dispatch.rewriting.rewriter import Rewriter
 
 NAME = "hlo_dispatch"
 PLATFORMS = ("cpu",)

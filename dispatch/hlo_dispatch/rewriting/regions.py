@@ -7,7 +7,7 @@ from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.policy.decide import Decision
 from hlo_dispatch.report import Region
-from hlo_dispatch.rewrite.plan import ComputationPlan
+from hlo_dispatch.rewriting.plan import ComputationPlan
 
 
 def regions_of(module: Module, plans: list[ComputationPlan]) -> tuple[Region, ...]:

@@ -22,9 +22,9 @@ from hlo_dispatch.hlo.schema import (
 )
 from hlo_dispatch.hlo.shape import row_major
 from hlo_dispatch.match.match import Match
-from hlo_dispatch.rewrite.backend_config import to_text
-from hlo_dispatch.rewrite.hazards import Draft, protect, shared_pairs, writes_in_place
-from hlo_dispatch.rewrite.partitions import loop_backend_config
+from hlo_dispatch.rewriting.backend_config import to_text
+from hlo_dispatch.rewriting.hazards import Draft, protect, shared_pairs, writes_in_place
+from hlo_dispatch.rewriting.partitions import loop_backend_config
 
 # Only XLA's library fusions compute these in parallel; a loop fusion would run them on one thread.
 _LIBRARY_OPCODES = ANCHORS | {"reduce", "reduce-window"}

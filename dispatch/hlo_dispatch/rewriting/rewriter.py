@@ -23,9 +23,9 @@ from hlo_dispatch.pattern import Recogniser, Table
 from hlo_dispatch.policy.decide import Candidate, check_policy
 from hlo_dispatch.policy.machine import Machine, this_machine
 from hlo_dispatch.report import Report
-from hlo_dispatch.rewrite.edit import apply_plans
-from hlo_dispatch.rewrite.plan import ComputationPlan, plan_computation
-from hlo_dispatch.rewrite.regions import regions_of
+from hlo_dispatch.rewriting.edit import apply_plans
+from hlo_dispatch.rewriting.plan import ComputationPlan, plan_computation
+from hlo_dispatch.rewriting.regions import regions_of
 
 
 @dataclass(frozen=True)

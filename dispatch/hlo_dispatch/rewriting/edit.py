@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.pattern import Table
-from hlo_dispatch.rewrite.emit import Edit, Emitter, KernelCall
-from hlo_dispatch.rewrite.plan import ComputationPlan
+from hlo_dispatch.rewriting.emit import Edit, Emitter, KernelCall
+from hlo_dispatch.rewriting.plan import ComputationPlan
 
 
 def apply_plans(module: Module, plans: list[ComputationPlan], table: Table, threads: int) -> set[int]:

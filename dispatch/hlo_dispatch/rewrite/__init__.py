@@ -1,1 +1,0 @@
-"""The rewrite room: plan every kernel call, check, then edit, then verify."""
