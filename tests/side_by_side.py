@@ -85,15 +85,22 @@ def assert_close(got: np.ndarray, wanted: np.ndarray, tolerance: float | None = 
     assert difference <= tolerance * scale, f"{what} differs by {difference:.3g} where the largest is {scale:.3g}"
 
 
-def run_module(serialized: bytes, inputs: Sequence[np.ndarray], result: jax.ShapeDtypeStruct) -> np.ndarray:
-    """Run a serialized HloModuleProto, as it is, on `inputs`."""
+def run_module(serialized: bytes, inputs: Sequence[np.ndarray], results) -> list[np.ndarray]:
+    """Run a serialized HloModuleProto, as it is, on `inputs`.
+
+    Args:
+        results: what it returns: a ShapeDtypeStruct, or a tuple of them.
+    """
     # The pass registers the kernels' targets the first time it is installed.
     with hlo_dispatch.enabled(policy="never"):
         pass
     xla.register_hlo_module_transformation(lambda _: serialized, name="substitute", platforms="cpu")
     try:
-        stand_in = jax.jit(lambda *_: jax.lax.full(result.shape, 0, result.dtype), keep_unused=True)
+        stand_in = jax.jit(
+            lambda *_: jax.tree.map(lambda result: jax.lax.full(result.shape, 0, result.dtype), results),
+            keep_unused=True,
+        )
         compiled = stand_in.lower(*inputs).compile()
     finally:
         xla.clear_hlo_module_transformation("substitute", platforms="cpu")
-    return np.asarray(compiled(*inputs))
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(compiled(*inputs))]
