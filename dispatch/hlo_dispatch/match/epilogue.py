@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.anchor import COMPUTED_TYPES, Anchor
 from hlo_dispatch.match.function import Region, grow_region
-from hlo_dispatch.match.strided import View, candidates, dense, project, whole
+from hlo_dispatch.match.strided import Dimension, View, candidates, dense, project, restate, whole
 from hlo_dispatch.pattern import TOLERANCES
 from hlo_dispatch.pattern.recognise import number
 
@@ -45,6 +45,8 @@ class Step:
 
     nodes: tuple[Node, ...]
     post_ops: tuple[PostOp, ...]
+    destination: tuple[Dimension, ...]
+    """The primitive's result dimensions over the buffer of the step's result."""
 
     @property
     def result(self) -> Node:
@@ -85,28 +87,33 @@ class EpilogueFinder:
         """
         steps: list[Step] = []
         current = anchor.node
+        destination = anchor.destination
         post_ops = 0
         while True:
             if not current.users or is_needed(current):
                 return Chain(tuple(steps), None, "the value is needed in memory")
             region = grow_region(current, is_taken, is_needed)
-            step = self._activation(region)
+            step = self._activation(region, destination)
             if step is None:
                 if len(current.users) > 1:
                     return Chain(tuple(steps), current, "the value is used more than once")
                 user = current.users[0]
                 if is_taken(user):
                     return Chain(tuple(steps), user, "another match has taken this instruction")
-                step = _free(current, user) or self._binary(anchor, current, user, is_result_of_another)
+                step = (
+                    _free(current, user, destination)
+                    or _rearranged(anchor, current, user, destination)
+                    or self._binary(anchor, current, user, destination, is_result_of_another)
+                )
             if isinstance(step, str):
                 return Chain(tuple(steps), current.users[0], step)
             post_ops += len(step.post_ops)
             if post_ops > MAXIMUM_POST_OPS:
                 return Chain(tuple(steps), step.nodes[0], f"a primitive takes {MAXIMUM_POST_OPS} post-ops")
             steps.append(step)
-            current = step.result
+            current, destination = step.result, step.destination
 
-    def _activation(self, region: Region) -> Step | None:
+    def _activation(self, region: Region, destination: tuple[Dimension, ...]) -> Step | None:
         """The farthest exit of the region that is an activation of the table."""
         if not region.exits:
             return None
@@ -119,9 +126,10 @@ class EpilogueFinder:
         position, recognised = known
         nodes = region.nodes[: position + 1]
         if recognised.is_identity:
-            return Step(nodes, ())
+            return Step(nodes, (), destination)
         formula = f"{recognised.describe()}({{}})" if not recognised.parameters else f"{recognised.describe()}[{{}}]"
-        return Step(nodes, (PostOp("eltwise", recognised.algorithm, formula, recognised.alpha, recognised.beta),))
+        post_op = PostOp("eltwise", recognised.algorithm, formula, recognised.alpha, recognised.beta)
+        return Step(nodes, (post_op,), destination)
 
     def _recognise(self, region: Region):
         probes = self._recogniser.probes(region.constants)
@@ -135,7 +143,14 @@ class EpilogueFinder:
                 return position, recognised
         return None
 
-    def _binary(self, anchor: Anchor, current: Node, user: Node, is_result_of_another) -> Step | str:
+    def _binary(
+        self,
+        anchor: Anchor,
+        current: Node,
+        user: Node,
+        destination: tuple[Dimension, ...],
+        is_result_of_another: Callable[[Node, Node], bool],
+    ) -> Step | str:
         """The step of a binary instruction, or the sentence why it is none."""
         binary = self._binaries.get(user.opcode)
         if binary is None:
@@ -160,11 +175,11 @@ class EpilogueFinder:
         view = self._operand(anchor, user, other, is_result_of_another)
         if view is None:
             return "the other operand is not in memory, and writing it there would cost more than it saves"
-        dimensions = project(view, user.shape, anchor.destination)
+        dimensions = project(view, user.shape, destination)
         if dimensions is None:
             return "the other operand repeats along a part of a dimension"
-        post_op = PostOp("binary", algorithm, pattern, operand=View(view.node, dense(dimensions, anchor.destination)))
-        return Step((user,), (*before, post_op))
+        post_op = PostOp("binary", algorithm, pattern, operand=View(view.node, dense(dimensions, destination)))
+        return Step((user,), (*before, post_op), destination)
 
     def _operand(self, anchor: Anchor, user: Node, other: Node, is_result_of_another) -> View | None:
         """The other operand where it lies in memory (or is small enough to be put there)."""
@@ -190,11 +205,28 @@ def _usable(view: View) -> bool:
     return view.element_type in COMPUTED_TYPES
 
 
-def _free(current: Node, user: Node) -> Step | None:
+def _free(current: Node, user: Node, destination: tuple[Dimension, ...]) -> Step | None:
     """A step that only renames or rounds the value: no post-op."""
     if user.opcode == "bitcast" and user.shape.element_type == current.shape.element_type:
-        return Step((user,), ())
+        return Step((user,), (), destination)
     same_places = user.shape.strides == current.shape.strides
     if user.opcode == "convert" and user.shape.element_type in COMPUTED_TYPES and same_places:
-        return Step((user,), ())
+        return Step((user,), (), destination)
     return None
+
+
+def _rearranged(anchor: Anchor, current: Node, user: Node, destination: tuple[Dimension, ...]) -> Step | None:
+    """A transpose or a change of layout that the primitive does by writing its result with other strides.
+
+    Only a matrix product does that at full speed, and only along rows that stay contiguous.
+    """
+    if anchor.node.opcode != "dot" or user.opcode not in ("copy", "transpose"):
+        return None
+    strides = list(user.shape.strides)
+    if user.opcode == "transpose":
+        for position, number in enumerate(user.proto.dimensions):
+            strides[number] = user.shape.strides[position]
+    moved = restate(destination, current.shape, strides)
+    if moved is None or not (moved[-1][0] == 1 or moved[-1][1] == 1):
+        return None
+    return Step((user,), (), dense(moved, moved))

@@ -8,7 +8,7 @@ from functools import cached_property
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.anchor import Anchor
 from hlo_dispatch.match.epilogue import Chain, PostOp, Step
-from hlo_dispatch.match.strided import View
+from hlo_dispatch.match.strided import Dimension, View
 
 _BIAS_TYPES = frozenset(("f32", "bf16"))
 
@@ -23,16 +23,24 @@ class Match:
     """How many of the chain's steps this match takes."""
 
     def shortened(self) -> Match | None:
-        """The same match with one fewer post-op, or None if it is the bare anchor already."""
+        """The same match with less for the primitive to do, or None if it is the bare anchor already."""
         steps = self.chain.steps
-        for count in range(self.taken - 1, -1, -1):
-            if count == 0 or steps[count - 1].post_ops:
-                return replace(self, taken=count)
-        return None
+        if self.taken == 0:
+            return None
+        count = self.taken - 1
+        # Without the post-op, what only renames the value before it gains nothing either.
+        while count and not steps[count - 1].post_ops and steps[count - 1].destination == self.destination:
+            count -= 1
+        return replace(self, taken=count)
 
     @property
     def steps(self) -> tuple[Step, ...]:
         return self.chain.steps[: self.taken]
+
+    @property
+    def destination(self) -> tuple[Dimension, ...]:
+        """The primitive's result dimensions over the buffer of `output`."""
+        return self.steps[-1].destination if self.steps else self.anchor.destination
 
     @property
     def output(self) -> Node:
@@ -82,8 +90,8 @@ class Match:
         attributes["dst_type"] = self.output.shape.element_type
         for role, view in (("src", anchor.source), ("weights", anchor.weights)):
             attributes[f"{role}_dims"], attributes[f"{role}_strides"] = view.sizes, view.strides
-        attributes["dst_dims"] = [size for size, _ in anchor.destination]
-        attributes["dst_strides"] = [stride for _, stride in anchor.destination]
+        attributes["dst_dims"] = [size for size, _ in self.destination]
+        attributes["dst_strides"] = [stride for _, stride in self.destination]
         attributes.update(anchor.attributes)
         if self.bias is not None:
             attributes["bias_type"] = self.bias.operand.element_type

@@ -23,7 +23,7 @@ from hlo_dispatch.hlo.schema import (
 from hlo_dispatch.hlo.shape import row_major
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.rewriting.backend_config import to_text
-from hlo_dispatch.rewriting.hazards import Draft, protect, shared_pairs, writes_in_place
+from hlo_dispatch.rewriting.hazards import UPDATES, Draft, protect, shared_pairs, writes_in_place
 from hlo_dispatch.rewriting.partitions import loop_backend_config
 
 # Only XLA's library fusions compute these in parallel; a loop fusion would run them on one thread.
@@ -70,6 +70,8 @@ class Emitter:
         self._created: dict[int, tuple[object, int]] = {}
         """New instruction id → (proto, position in the original order that it should stand near)."""
         self._position = {identifier: place for place, identifier in enumerate(graph.instruction_of)}
+        self._new_updates: list[int] = []
+        """Ids of new fusions that write in place."""
         self._edit = Edit()
 
     def edit(self) -> Edit:
@@ -93,7 +95,7 @@ class Emitter:
     def _protected(self, kept: list) -> dict[int, object]:
         """All instructions by id, with the copies and orderings that shared buffers need."""
         instructions = {proto.id: proto for proto in kept} | {i: proto for i, (proto, _) in self._created.items()}
-        updates = [proto.id for proto in kept if writes_in_place(self._module, proto)]
+        updates = [proto.id for proto in kept if writes_in_place(self._module, proto)] + self._new_updates
         draft = Draft(instructions, self._edit.root_id, set(self._created), updates)
         pairs = shared_pairs(self._module, self._graph.computation)
         protect(draft, pairs, lambda stem: (self._fresh_id(), self._module.fresh_name(stem)))
@@ -215,7 +217,26 @@ class Emitter:
         proto.called_computation_ids.append(computation.id)
         proto.operand_ids.extend(self._identifier(parameter) for parameter in parameters)
         self._edit.computations.append(computation)
+        if any(node.opcode in UPDATES for node in group):
+            if root.top is None:
+                self._update_copies(proto, group, parameters)
+            self._new_updates.append(proto.id)
         return proto
+
+    def _update_copies(self, fusion, group: list[Node], parameters: list[Node]) -> None:
+        """Give the fusion copies of what it updates.
+
+        An update in the middle of a fusion works on a copy of its own; as the root of a fusion XLA does it in
+        place, on a buffer that may still be needed.
+        """
+        updated = {node.operands[0] for node in group if node.opcode in UPDATES}
+        for position, parameter in enumerate(parameters):
+            if parameter in updated:
+                copy = self._new("copy", "kept_apart", self._fresh_id(), parameter)
+                copy.shape.CopyFrom(parameter.shape.to_proto())
+                copy.operand_ids.append(fusion.operand_ids[position])
+                fusion.operand_ids[position] = copy.id
+                self._place(copy, parameter)
 
     def _fused_computation(self, root: Node, group: list[Node]) -> tuple[object, list[Node]]:
         identifier = self._module.fresh_computation_id()

@@ -21,8 +21,8 @@ from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.schema import InstructionProto
 
 # Instructions that write (a part of) their result over an operand, and those that call others that may.
-_UPDATES = frozenset(("dynamic-update-slice", "scatter"))
-_IN_PLACE = _UPDATES | frozenset("async-start async-update call conditional sort while".split())
+UPDATES = frozenset(("dynamic-update-slice", "scatter"))
+_IN_PLACE = UPDATES | frozenset("async-start async-update call conditional sort while".split())
 _TUPLE = 13
 
 
@@ -36,7 +36,7 @@ class Draft:
     ours: set[int]
     """Ids of the instructions that the rewrite made."""
     updates: list[int]
-    """Ids of XLA's instructions that write in place."""
+    """Ids of the instructions that write in place, XLA's and ours."""
     added: list[tuple[object, int]] = field(default_factory=list)
     """(new copy, id of the instruction whose place it should stand near)."""
 
@@ -67,7 +67,7 @@ def writes_in_place(module: Module, instruction) -> bool:
     """Whether the instruction may write over an operand that XLA has not copied for it."""
     if instruction.opcode == "fusion":
         fused = module.computations[instruction.called_computation_ids[0]]
-        return any(inner.opcode in _UPDATES for inner in fused.instructions)
+        return any(inner.opcode in UPDATES for inner in fused.instructions)
     return instruction.opcode in _IN_PLACE or len(instruction.output_operand_aliasing) > 0
 
 
