@@ -182,8 +182,5 @@ FOUND = {
 
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("name", FOUND)
-def test_shared_buffers_found_before(name, setting, request) -> None:
-    if name == "update left alone":
-        reason = "a re-emitted fusion whose root is a dynamic-update-slice writes over its operand"
-        request.applymarker(pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason))
+def test_shared_buffers_found_before(name, setting) -> None:
     check(FOUND[name], setting, "float32")
