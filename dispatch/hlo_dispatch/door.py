@@ -6,7 +6,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
+
+from hlo_dispatch.errors import HloDispatchError
 
 
 def initialize() -> None:
@@ -15,7 +18,11 @@ def initialize() -> None:
         return
     from hlo_dispatch import plugin
 
-    plugin.install_when_ready(
-        tables=[path for path in os.environ.get("HLO_DISPATCH_TABLES", "").split(os.pathsep) if path],
-        policy=os.environ.get("HLO_DISPATCH_POLICY", "heuristic"),
-    )
+    try:
+        plugin.install_when_ready(
+            tables=[path for path in os.environ.get("HLO_DISPATCH_TABLES", "").split(os.pathsep) if path],
+            policy=os.environ.get("HLO_DISPATCH_POLICY", "heuristic"),
+        )
+    except HloDispatchError as error:
+        # JAX would print a traceback of its own and go on; the user needs the sentence.
+        logging.getLogger("hlo_dispatch").warning("HLO_DISPATCH=1 has no effect, this is stock XLA: %s", error)

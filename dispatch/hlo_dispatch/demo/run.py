@@ -12,6 +12,8 @@ from rich.rule import Rule
 from rich.text import Text
 
 from ..errors import HloDispatchError
+from ..libraries import Library, onednn
+from ..policy.machine import this_machine
 from ..present import duration, print_report
 from . import models, seed
 from .compare import Comparison, compare, compile_dispatched, compile_stock, relative_difference
@@ -26,9 +28,13 @@ def run(names: Sequence[str], *, seconds: float, policy: str) -> int:
     chosen = [models.find(name) for name in names or SHOWN_BY_DEFAULT]
     out = Console(highlight=False)
     _prepare(policy)
+    library = onednn()
+    if not library:
+        out.print(Text(f"there is nothing to show without oneDNN: {library.sentence}"))
+        return 1
     good = True
     with Progress() as progress:
-        out.print(_heading())
+        out.print(_heading(library))
         if not names:
             good &= _show_seed(out, progress, policy)
         for model in chosen:
@@ -51,14 +57,11 @@ def _prepare(policy: str) -> None:
         pass  # an unknown policy or a library that cannot be used is said here, before any work
 
 
-def _heading() -> Text:
+def _heading(library: Library) -> Text:
     import jax
 
-    from ..libraries import onednn
-    from ..policy.machine import this_machine
-
-    library, machine = onednn(), this_machine()
-    name = f"oneDNN {library.version} ({library.runtime})" if library else library.sentence
+    machine = this_machine()
+    name = f"oneDNN {library.version} ({library.runtime})"
     return Text(f"jax {jax.__version__}, {name}, {machine.model}, {machine.threads} processors")
 
 

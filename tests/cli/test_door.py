@@ -1,0 +1,55 @@
+"""`HLO_DISPATCH=1` and its companions, for a program that knows nothing of us."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import jax, jax.numpy as jnp
+layer = jax.jit(lambda x, w: jax.nn.relu(x @ w))
+ones = jnp.ones((512, 512))
+text = layer.lower(ones, ones).compile().as_text()
+print("dispatched" if "hlo_dispatch.onednn.matmul" in text else "stock", float(layer(ones[:4, :4], ones[:4, :4])[0, 0]))
+"""
+
+
+def program(**environment: str) -> subprocess.CompletedProcess:
+    """Run the program with these variables added."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("HLO_DISPATCH")}
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=clean | environment, capture_output=True, text=True, check=True
+    )
+
+
+def test_closed_by_default():
+    assert program().stdout == "stock 4.0\n"
+
+
+def test_open():
+    done = program(HLO_DISPATCH="1", HLO_DISPATCH_POLICY="always")
+    assert (done.stdout, done.stderr) == ("dispatched 4.0\n", "")
+
+
+@pytest.mark.parametrize(
+    ("environment", "says"),
+    [
+        ({"HLO_DISPATCH_POLICY": "fastest"}, "heuristic, always, never"),
+        ({"HLO_DISPATCH_TABLES": "nowhere.yaml"}, "nowhere.yaml:1:1: there is no such table"),
+    ],
+    ids=["policy", "table"],
+)
+def test_mistakes_are_one_line_and_stock_runs(environment, says):
+    done = program(HLO_DISPATCH="1", **environment)
+    assert done.stdout == "stock 4.0\n"
+    (line,) = done.stderr.splitlines()
+    assert says in line
+
+
+def test_a_missing_library_leaves_stock():
+    done = program(HLO_DISPATCH="1", HLO_DISPATCH_POLICY="always", HLO_DISPATCH_ONEDNN_LIBRARY="/nowhere/libdnnl.so.3")
+    assert done.stdout == "stock 4.0\n"
+    assert "Traceback" not in done.stderr
