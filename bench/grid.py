@@ -15,9 +15,9 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from hlo_dispatch.demo.timing import interleaved
 
 import hlo_dispatch
+from hlo_dispatch.demo.timing import interleaved
 
 from .header import header
 
