@@ -1,0 +1,50 @@
+"""Attributes as XLA's text: what each Python value becomes, and that XLA reads it back."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from hlo_dispatch.hlo import text as hlo_text
+from hlo_dispatch.rewriting.backend_config import to_text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (3, "3 : i64"),
+        (-3, "-3 : i64"),
+        (True, "true"),
+        (0.5, "0.5 : f32"),
+        (-0.0, "-0.0 : f32"),
+        (2.0, "2.0 : f32"),
+        (1e-30, "1.0e-30 : f32"),
+        (1e22, "1.0e+22 : f32"),
+        (1.5e22, "1.5e+22 : f32"),
+        (math.inf, "0x7F800000 : f32"),
+        (-math.inf, "0xFF800000 : f32"),
+        (math.nan, "0x7FC00000 : f32"),
+        ([1, -2], "array<i64: 1, -2>"),
+        ((), "array<i64>"),
+        ('say "\\"', '"say \\"\\\\\\""'),
+        ({"a": {"b": 1}}, "{a = {b = 1 : i64}}"),
+    ],
+)
+def test_values(value, text) -> None:
+    assert to_text({"x": value}) == "{x = " + text + "}"
+
+
+def test_other_types_are_refused() -> None:
+    with pytest.raises(TypeError, match="NoneType"):
+        to_text({"x": None})
+
+
+def test_xla_reads_it() -> None:
+    config = "backend_config=" + to_text({"a": 1, "b": [1, 2], "c": {"d": math.inf, "e": 1e-30}, "f": "x", "g": ()})
+    module = f"""HloModule m
+ENTRY main {{
+  ROOT call = f32[2]{{0}} custom-call(), custom_call_target="t", api_version=API_VERSION_TYPED_FFI, {config}
+}}
+"""
+    assert config in hlo_text.to_text(hlo_text.from_text(module))

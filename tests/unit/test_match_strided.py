@@ -1,0 +1,122 @@
+"""Views as (size, stride) pairs, against what NumPy's own strides say of the same arrays."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hlo_dispatch.hlo.shape import Shape
+from hlo_dispatch.match.strided import dense, merge, pieces, project, restate
+
+
+class Viewed:
+    """What `project` reads of a view."""
+
+    def __init__(self, strides: list[int]) -> None:
+        self.strides = strides
+
+
+def places(dimensions) -> np.ndarray:
+    """The buffer position of every element that the dimensions walk over."""
+    total = np.zeros([size for size, _ in dimensions], int)
+    for number, (size, stride) in enumerate(dimensions):
+        total += (np.arange(size) * stride).reshape([-1 if n == number else 1 for n in range(len(dimensions))])
+    return total
+
+
+def own(shape: Shape) -> list[tuple[int, int]]:
+    """The shape's dimensions as (size, stride)."""
+    return list(zip(shape.dimensions, shape.strides, strict=True))
+
+
+@st.composite
+def shapes(draw, minimum_rank: int = 1) -> Shape:
+    dimensions = tuple(draw(st.lists(st.integers(1, 4), min_size=minimum_rank, max_size=4)))
+    return Shape("f32", dimensions, tuple(draw(st.permutations(range(len(dimensions))))))
+
+
+@settings(max_examples=300)
+@given(shapes())
+def test_strides_are_numpys(shape) -> None:
+    order = tuple(reversed(shape.minor_to_major))
+    laid_out = np.empty([shape.dimensions[number] for number in order], "float32").transpose(np.argsort(order))
+    for number, size in enumerate(shape.dimensions):
+        if size > 1:
+            assert laid_out.strides[number] == 4 * shape.strides[number]
+
+
+@settings(max_examples=300)
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 64)), max_size=4))
+def test_merge_walks_the_same_places_in_the_same_order(parts) -> None:
+    merged = merge(parts)
+    wanted = places(parts[::-1]).ravel()
+    if merged is not None:
+        np.testing.assert_array_equal(places([merged]), wanted)
+    elif len(wanted) > 1:
+        assert len(set(np.diff(wanted))) > 1, "one stride would have done"
+
+
+@settings(max_examples=300)
+@given(shapes(), st.data())
+def test_pieces_put_together_are_the_dimension(shape, data) -> None:
+    size, stride = data.draw(st.tuples(st.integers(1, 8), st.sampled_from([*shape.strides, 2, 3])))
+    parts = pieces((size, stride), shape)
+    if parts is None:
+        return
+    assert math.prod(part for part, _, _ in parts) == size
+    over_buffer = [(part, shape.strides[number] * step) for part, number, step in parts]
+    np.testing.assert_array_equal(places(over_buffer[::-1]).ravel(), places([(size, stride)]))
+
+
+@settings(max_examples=300)
+@given(shapes(), st.data())
+def test_restate_reads_the_same_elements(shape, data) -> None:
+    """A dense array looked at through another layout of its own dimensions."""
+    other = Shape("f32", shape.dimensions, tuple(data.draw(st.permutations(range(len(shape.dimensions))))))
+    numbers = data.draw(st.permutations(range(len(shape.dimensions))))
+    dimensions = [(shape.dimensions[n], shape.strides[n]) for n in numbers]
+    restated = restate(dimensions, shape, other.strides)
+    assert restated is not None
+    content = np.empty(shape.elements, int)  # element ids in shape's buffer
+    content[places([(s, t) for s, t in zip(shape.dimensions, shape.strides, strict=True)]).ravel()] = range(
+        shape.elements
+    )
+    moved = np.empty(shape.elements, int)
+    moved[places([(s, t) for s, t in zip(other.dimensions, other.strides, strict=True)]).ravel()] = range(
+        shape.elements
+    )
+    np.testing.assert_array_equal(moved[places(restated)], content[places(dimensions)])
+
+
+@settings(max_examples=300)
+@given(shapes(2), st.data())
+def test_project_broadcasts_like_numpy(shape, data) -> None:
+    """An operand that repeats along some dimensions, stated in two of the result's dimensions merged."""
+    whole = data.draw(st.lists(st.booleans(), min_size=len(shape.dimensions), max_size=len(shape.dimensions)))
+    strides = [stride if kept else 0 for stride, kept in zip(shape.strides, whole, strict=True)]
+    order = sorted(range(len(shape.dimensions)), key=lambda n: -shape.strides[n])
+    first, second, *rest = order
+    merged = merge([(shape.dimensions[n], shape.strides[n]) for n in (second, first)])
+    onto = [merged, *((shape.dimensions[n], shape.strides[n]) for n in rest)]
+    projected = project(Viewed(strides), shape, onto)
+    sizes = (shape.dimensions[first], shape.dimensions[second])
+    in_part = whole[first] != whole[second] and min(sizes) > 1
+    assert (projected is None) == in_part
+    if projected is None:
+        return
+    wanted = places([(shape.dimensions[n], strides[n]) for n in order]).reshape([size for size, _ in onto])
+    got = places([(size, stride if got > 1 else 0) for (size, _), (got, stride) in zip(onto, projected, strict=True)])
+    np.testing.assert_array_equal(got, wanted)
+
+
+@settings(max_examples=300)
+@given(shapes())
+def test_dense_gives_unit_dimensions_their_natural_stride(shape) -> None:
+    dimensions = own(shape)
+    forgotten = [(size, 7 if size == 1 else stride) for size, stride in dimensions]
+    restored = dense(forgotten, dimensions)
+    assert [size for size, _ in restored] == list(shape.dimensions)
+    np.testing.assert_array_equal(places(restored), places(dimensions))
