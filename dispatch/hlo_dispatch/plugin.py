@@ -26,6 +26,8 @@ from hlo_dispatch.rewriting.rewriter import Rewriter
 
 NAME = "hlo_dispatch"
 PLATFORMS = ("cpu",)
+_PRE_SCHEDULER = 0
+"""The number of jax.extend.xla's stage of that name."""
 _KEPT_REPORTS = 64
 _logger = logging.getLogger("hlo_dispatch")
 
@@ -94,17 +96,19 @@ def install(
 
 
 def install_when_ready(tables: Sequence[str | Path], policy: str) -> None:
-    """Like `install()`, but for JAX's own start-up: no backend exists yet and none may be asked for."""
+    """Like `install()`, but for JAX's own start-up: no backend exists yet and none may be asked for.
+
+    The public hook asks for the backends in newer jax, which would wait for itself here; below it lies the
+    same function in every jaxlib. The kernels are registered with the first compile or cache look-up.
+    """
+    from jax._src.lib import _xla
+
     with _state.lock:
         _state.settings = _Settings(rewriter(tuple(map(str, tables)), policy))
-        _hook()
-    try:
-        # Not public, hence optional: without it the kernels are registered at the first compile, which is
-        # too late only for an executable that comes out of JAX's persistent cache.
-        from jax._src.xla_bridge import register_backend_initialization_hook
-    except ImportError:
-        return
-    register_backend_initialization_hook(lambda client: client.platform == "cpu" and _register_targets())
+        if not _state.hooked:
+            _xla.register_xla_transform(NAME, _PRE_SCHEDULER, _transform)
+            _state.hooked = True
+            _tell_compilation_cache_apart()
 
 
 def uninstall() -> None:
@@ -238,6 +242,8 @@ def _fingerprint() -> str:
     settings = _state.settings
     if settings is None:
         return ""
+    # The key is made before the cache is asked, and what the cache holds may call our kernels.
+    _register_targets()
     library = libraries.onednn()
     version = f"{library.version} {library.runtime}" if library else "none"
     rewriter = settings.rewriter
