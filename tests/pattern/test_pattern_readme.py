@@ -10,6 +10,9 @@ import pytest
 
 from hlo_dispatch.pattern import Recogniser, load_tables, schema, shipped_tables
 from hlo_dispatch.pattern.algorithms import ELTWISE
+from hlo_dispatch.pattern.constraints import CONSTRAINTS
+from hlo_dispatch.pattern.expression import OPERATIONS
+from hlo_dispatch.pattern.facts import FACTS
 from hlo_dispatch.pattern.functions import FUNCTIONS
 
 README = (shipped_tables()[0].parent / "README.md").read_text()
@@ -24,6 +27,8 @@ MODELS = [
     schema.Epilogues,
     schema.NumericsEntry,
     schema.KernelEntry,
+    schema.PatternEntry,
+    schema.CallEntry,
 ]
 
 
@@ -42,6 +47,25 @@ def test_every_function_and_algorithm_is_listed() -> None:
     assert re.findall(r"\w+", re.sub(r"\(.*?\)", "", listed[1])) == sorted(FUNCTIONS)
     for name, formula in ELTWISE.items():
         assert f"| `{name}` | `{formula}` |\n" in README
+
+
+def test_every_constraint_fact_and_operation_is_listed() -> None:
+    for name, constraint in CONSTRAINTS.items():
+        of = f" (of {', '.join(f'`{word}`' for word in constraint.operations)})" if constraint.operations else ""
+        assert f"| `{name}` | {constraint.sentence.replace('{}', '…')}{of} |\n" in README
+    for name, fact in FACTS.items():
+        assert f"| `{name}` | {fact.type} | {fact.sentence} |\n" in README
+    assert f"`{' '.join(sorted(OPERATIONS))}`\n" in README
+
+
+def test_its_pattern_loads(tmp_path: Path) -> None:
+    (example,) = (text for text in re.findall(r"```yaml\n(.*?)```", README, re.DOTALL) if "patterns:" in text)
+    (tmp_path / "mine.yaml").write_text(example)
+    (tmp_path / "libmine.so").touch()
+    table = load_tables([tmp_path / "mine.yaml"])
+    (pattern,) = table.patterns
+    assert (pattern.name, pattern.priority, pattern.is_users) == ("gated_residual", 2, True)
+    assert table.kernels["mine.gated_residual"].path == tmp_path / "libmine.so"
 
 
 def test_its_first_example_works_as_it_says(tmp_path: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from ..errors import TableError
 from .algorithms import ANCHOR_OPCODES, BINARY, DTYPES, ELTWISE, LIBRARIES, OPCODES, meaning
+from .facts import TYPES, declared_type
 from .formula import Formula, FormulaError, parse
 from .messages import suggest
 from .prove import binary_proofs, proofs
@@ -14,6 +17,7 @@ from .schema import ActivationEntry, AnchorEntry, BinaryEntry, Eltwise, KernelEn
 from .source import Keys, Source
 from .table import Activation, Anchor, Binary, EltwiseBinding, KernelBinding, Numerics, Parameter, Reversed
 
+_SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED = ("x", "f", "pi", "inf")
 
 
@@ -101,11 +105,41 @@ class Builder:
 
     def kernel(self, name: str, entry: KernelEntry) -> KernelBinding:
         path: Keys = ("kernels", name)
-        self._one_of((*path, "library"), entry.library, LIBRARIES, "library")
+        library = None
+        symbol_place = None
+        if entry.symbol is not None:
+            library = self._own_library(path, entry)
+            symbol_place = self.source.place((*path, "symbol"))
+        else:
+            if _is_file_name(entry.library):
+                place = self.source.key_place(path)
+                advice = "add symbol: the handler's name in the library"
+                raise self.source.error(place, f"{name} has no 'symbol'", advice)
+            self._one_of((*path, "library"), entry.library, LIBRARIES, "library")
         return KernelBinding(
             name, entry.target, entry.library, entry.formula, entry.operands, entry.attributes,
-            self.source.key_place(path),
+            self.source.key_place(path), entry.symbol or "", library, symbol_place,
         )  # fmt: skip
+
+    def _own_library(self, path: Keys, entry: KernelEntry) -> Path:
+        """The user's library: looked for, not loaded."""
+        if not _is_file_name(entry.library):
+            advice = "a kernel with a symbol is in a library such as ./libmine.so"
+            raise self._error((*path, "library"), f"{entry.library!r} is not a path", advice)
+        library = (self.source.path.parent / Path(entry.library).expanduser()).resolve()
+        if not library.is_file():
+            raise self._error((*path, "library"), f"there is no {library}", "build it, or correct the path")
+        if not _SYMBOL.fullmatch(str(entry.symbol)):
+            advice = "it is a C name such as MyHandler"
+            raise self._error((*path, "symbol"), f"{entry.symbol!r} is not a symbol", advice)
+        if entry.target.startswith("hlo_dispatch."):
+            problem = f"{entry.target} is a target of the package"
+            raise self._error((*path, "target"), problem, "begin it with a name of your own")
+        for attribute, text in entry.attributes.items():
+            if not declared_type(text):
+                problem = f"{attribute} has no type"
+                raise self._error((*path, "attributes", attribute), problem, f"begin with one of: {', '.join(TYPES)}")
+        return library
 
     def _parameter_names(self, path: Keys, entry: ActivationEntry) -> None:
         for name in entry.parameters:
@@ -149,3 +183,7 @@ class Builder:
     def _error(self, path: Keys, problem: str, advice: str = "") -> TableError:
         place = self.source.place(path)
         return self.source.error(place, problem, advice)
+
+
+def _is_file_name(library: str) -> bool:
+    return "/" in library or library.endswith((".so", ".dylib"))

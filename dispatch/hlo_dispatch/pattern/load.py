@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TableError
+from .structure import Pattern
 from .table import Activation, Anchor, Binary, KernelBinding, Table
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def _load(stamped: tuple[tuple[Path, tuple[int, int]], ...]) -> Table:
         _by_opcode(binaries),
         anchors,
         kernels,
+        _patterns(files, kernels, activations),
         tuple(path for path, _ in stamped),
         digest.hexdigest(),
     )
@@ -101,7 +103,7 @@ def _refuse_duplicates(files: list[tuple[Builder, TableFile]]) -> None:
     """Within one file a duplicate key is already an error; this is across files, shipped ones included."""
     seen: dict[tuple[str, str], Any] = {}
     for builder, file in files:
-        for section in ("activations", "binaries", "anchors", "kernels"):
+        for section in ("activations", "binaries", "anchors", "kernels", "patterns"):
             for name in getattr(file, section):
                 place = builder.source.key_place((section, name))
                 first = seen.setdefault((section, name), place)
@@ -116,6 +118,31 @@ def _build(
     return {
         name: method(builder)(name, entry) for builder, file in files for name, entry in getattr(file, section).items()
     }
+
+
+def _patterns(
+    files: list[tuple[Builder, TableFile]],
+    kernels: Mapping[str, KernelBinding],
+    activations: Mapping[str, Activation],
+) -> tuple[Pattern, ...]:
+    if not any(file.patterns for _, file in files):
+        return ()
+    from .build_pattern import PatternBuilder
+    from .structure import in_order, tie
+
+    shipped = set(shipped_tables())
+    found: list[Pattern] = []
+    for builder, file in files:
+        source = builder.source
+        own = PatternBuilder(source, kernels, activations, is_users=source.path not in shipped)
+        found += [own.pattern(name, entry) for name, entry in file.patterns.items()]
+    tied = tie(found)
+    if tied is not None:
+        first, second = tied
+        problem = f"{second.name!r} and {first.name!r} can match one instruction with priority {first.priority}"
+        advice = f"write priority: in one of them; the other is at {first.place}"
+        raise TableError(second.place.file, second.place.line, second.place.column, problem, advice)
+    return in_order(found)
 
 
 def _by_opcode(binaries: Mapping[str, Binary]) -> dict[str, Binary]:

@@ -101,7 +101,8 @@ def _bad_value(source: Source, path: tuple[Any, ...], label: str, detail: Any) -
     if kind in ("too_short", "string_too_short"):
         return source.error(place, f"{label} is empty", "give it a value")
     if kind == "string_pattern_mismatch":
-        return source.error(place, f"{label} is {value!r}, which is not a name", _naming(path[-1] == "kernel"))
+        of_kernel = path[-1] == "kernel" or path[-2:] == ("kernel", "name")
+        return source.error(place, f"{label} is {value!r}, which is not a name", _naming(of_kernel))
     return source.error(place, f"{label} is {value!r}", detail["msg"].replace("Input should", "it should"))
 
 

@@ -5,7 +5,7 @@ Every field's description is the language's reference: patterns/README.md is che
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -86,10 +86,34 @@ class AnchorEntry(_Entry):
 
 class KernelEntry(_Entry):
     target: Text = Field(description="the custom-call target")
-    library: Text = Field(description="the vendor library behind it")
+    library: Text = Field(description="onednn, onemkl, or your own shared library: its path, from the table's folder")
+    symbol: Text | None = Field(None, description="the XLA FFI handler in your own library")
     formula: Text = Field(description="what it computes, for people")
     operands: dict[Name, Text] = Field(description="by name, in order, with their shapes")
     attributes: dict[Name, Text] = Field(description="by name, with type and meaning")
+
+
+class CallEntry(_Entry):
+    name: KernelName = Field(description="one of the kernels")
+    operands: dict[Name, Name] = Field(description="the kernel's operand: the captured value")
+    attributes: dict[Name, Any] = Field({}, description="the kernel's attribute: a literal, or a fact of a value")
+    scratch: Expression | None = Field(
+        None, description="bytes of working memory, a number or a fact; the call then has a second result, u8[bytes]"
+    )
+
+
+class PatternEntry(_Entry):
+    formula: Text = Field(description="what it computes, for people")
+    match: Text | Annotated[list[Text], Field(min_length=1)] = Field(
+        description="an expression, or a list of spellings"
+    )
+    where: dict[Name, dict[Name, Any]] = Field({}, description="by value: what is demanded of it")
+    kernel: CallEntry = Field(description="the call that computes it")
+    numerics: Annotated[dict[Text, NumericsEntry], Field(min_length=1)] = Field(
+        description="per element type of the result"
+    )
+    priority: int | None = Field(None, description="who goes first; by default the number of operations it covers")
+    origin: Text = Field(description="who computes it, and in which model")
 
 
 class TableFile(_Entry):
@@ -98,3 +122,4 @@ class TableFile(_Entry):
     binaries: dict[Name, BinaryEntry] = Field({}, description="operations with a second operand")
     anchors: dict[Name, AnchorEntry] = Field({}, description="instructions a kernel computes")
     kernels: dict[KernelName, KernelEntry] = Field({}, description="custom-call targets")
+    patterns: dict[Name, PatternEntry] = Field({}, description="structural expressions and the kernels they become")

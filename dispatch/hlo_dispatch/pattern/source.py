@@ -45,6 +45,7 @@ class Source:
         self._places: dict[Keys, Place] = {}
         self._keys: dict[Keys, Place] = {}
         self._one_line: set[Keys] = set()
+        self._blocks: set[Keys] = set()
         self.values = self._mapping()
 
     def place(self, path: Keys) -> Place:
@@ -57,10 +58,14 @@ class Source:
         """Where the key of the value at `path` was written."""
         return self._keys.get(path) or self.place(path)
 
-    def place_within(self, path: Keys, offset: int) -> Place:
-        """Where character `offset` of the text at `path` is; the text's beginning if it spans lines."""
+    def place_within(self, path: Keys, column: int, line: int = 0) -> Place:
+        """Where this character of the text at `path` is; the text's beginning if its lines are not kept."""
         place = self.place(path)
-        return Place(place.file, place.line, place.column + offset) if path in self._one_line else place
+        if path in self._blocks:
+            lines = self.bytes.decode("utf-8-sig").splitlines()[place.line :]
+            indent = next((len(text) - len(text.lstrip()) for text in lines if text.strip()), 0)
+            return Place(place.file, place.line + 1 + line, indent + column + 1)
+        return Place(place.file, place.line, place.column + column) if path in self._one_line else place
 
     def error(self, place: Place, problem: str, advice: str = "") -> TableError:
         return TableError(place.file, place.line, place.column, problem, advice)
@@ -131,7 +136,9 @@ class Source:
             return self._members(events, path)
         if isinstance(event, yaml.SequenceStartEvent):
             return self._items(events, path)
-        if event.start_mark.line == event.end_mark.line:
+        if event.style == "|":
+            self._blocks.add(path)
+        elif event.start_mark.line == event.end_mark.line:
             self._one_line.add(path)
             if event.style in ("'", '"'):
                 self._places[path] = Place(place.file, place.line, place.column + 1)

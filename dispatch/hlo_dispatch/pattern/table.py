@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .formula import Formula
+
+if TYPE_CHECKING:
+    from .structure import Pattern
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,16 @@ class KernelBinding:
     operands: Mapping[str, str]
     attributes: Mapping[str, str]
     place: Place
+    symbol: str = ""
+    """The handler in the user's own library; empty for the kernels that come with the package."""
+    path: Path | None = None
+    """The user's own library; it exists, and nothing of it has been loaded."""
+    symbol_place: Place | None = None
+
+    @property
+    def is_users(self) -> bool:
+        """Whether it is in the user's own library."""
+        return self.path is not None
 
 
 @dataclass(frozen=True)
@@ -138,6 +152,8 @@ class Table:
     """By HLO opcode."""
     anchors: Mapping[str, Anchor]
     kernels: Mapping[str, KernelBinding]
+    patterns: tuple[Pattern, ...]
+    """In the order in which they are tried."""
     sources: tuple[Path, ...]
     fingerprint: str = field(repr=False)
     """Changes whenever any byte of any source does; part of every cache key."""

@@ -1,0 +1,250 @@
+"""The vocabulary of constraints: what a pattern may demand of a value, each with one sentence for people.
+
+A constraint is a pure function of a node of the flat graph and its argument. It is written in `where:` under
+the value's name, or as a keyword inside the expression: `broadcast(scale, along=last)`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from .wording import Wrong, choice, dimension_list, dimensions, dtypes, flag, labels, name, numeric, whole
+
+
+class Facts(Protocol):
+    """What the matcher knows besides the node itself."""
+
+    def constant(self, node: Any) -> float | None:
+        """The one value of every element, if it is known now."""
+        ...
+
+    def named(self, name: str) -> Any:
+        """The node that a name of the pattern stands for."""
+        ...
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """One word of the vocabulary."""
+
+    sentence: str
+    """What it demands, with `{}` for the argument: the reference and the messages say this."""
+    read: Callable[[Any], Any]
+    """Checks what was written and returns the argument; raises Wrong with what would be right."""
+    holds: Callable[[Any, Any, Facts], bool]
+    operations: tuple[str, ...] = ()
+    """The operations whose results it may be demanded of; empty: any value."""
+    names_value: bool = False
+    """Whether the argument is the name of another value: it is checked when everything is bound."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A constraint with its argument, as one pattern demands it."""
+
+    name: str
+    argument: Any
+
+    @property
+    def constraint(self) -> Constraint:
+        return CONSTRAINTS[self.name]
+
+    def __str__(self) -> str:
+        return self.constraint.sentence.format(_shown(self.argument))
+
+
+REDUCERS: Mapping[str, tuple[str, float]] = {
+    "reduce_add": ("add", 0.0),
+    "reduce_maximum": ("maximum", -math.inf),
+    "reduce_minimum": ("minimum", math.inf),
+    "reduce_multiply": ("multiply", 1.0),
+}
+"""Operation of the language → what it reduces with, and that operation's neutral start value."""
+
+REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "broadcast": ("along",),
+    "transpose": ("permutation",),
+    "dot": ("product",),
+    "convolution": ("labels", "window"),
+    **{operation: ("along",) for operation in REDUCERS},
+}
+"""What must be said of an operation, because it means nothing without."""
+
+
+def _shown(argument: Any) -> str:
+    if isinstance(argument, tuple):
+        return ", ".join("any" if item is None else str(item) for item in argument)  # pyright: ignore
+    return "any" if argument is None else str(argument)
+
+
+def is_row_major(shape: Any) -> bool:
+    """Whether the last dimension varies fastest, and so on; dimensions of one element do not matter."""
+    order = [number for number in shape.minor_to_major if shape.dimensions[number] != 1]
+    return order == sorted(order, reverse=True)
+
+
+def _near(node: Any, wanted: float, facts: Facts) -> bool:
+    value = facts.constant(node)
+    return value is not None and close(value, wanted, node.shape.element_type)
+
+
+def close(value: float, wanted: float, element_type: str) -> bool:
+    """Whether a constant of this element type is `wanted`, rounded as the type rounds."""
+    tolerance = {"bf16": 4e-3, "f16": 5e-4}.get(element_type, 1e-6)
+    return value == wanted or math.isclose(value, wanted, rel_tol=tolerance)
+
+
+def _between(node: Any, bounds: tuple[float, float], facts: Facts) -> bool:
+    value = facts.constant(node)
+    return value is not None and bounds[0] <= value <= bounds[1]
+
+
+def _has_dimensions(node: Any, wanted: tuple[int | None, ...], _: Facts) -> bool:
+    have = node.shape.dimensions
+    return len(have) == len(wanted) and all(size in (None, got) for size, got in zip(wanted, have, strict=True))
+
+
+def _last(node: Any) -> int:
+    return node.shape.dimensions[-1] if node.shape.dimensions else 1
+
+
+def _along(node: Any, wanted: tuple[int, ...] | None, _: Facts) -> bool:
+    """Of a broadcast: where its operand's dimensions go; of a reduction: which dimensions disappear."""
+    if wanted is None:
+        return True
+    is_broadcast = node.opcode == "broadcast"
+    rank = len((node if is_broadcast else node.operands[0]).shape.dimensions)
+    counted = [number % rank if -rank <= number < rank else -1 for number in wanted]
+    have = list(node.proto.dimensions)
+    # A broadcast may also permute; a reduction's dimensions have no order.
+    return have == counted if is_broadcast else sorted(have) == sorted(counted)
+
+
+def _permuted(node: Any, wanted: tuple[int, ...] | None, _: Facts) -> bool:
+    return wanted is None or tuple(node.proto.dimensions) == wanted
+
+
+def _product(node: Any, kind: str, _: Facts) -> bool:
+    """plain: (batch…, M, K) · (batch…, K, N); transposed: (batch…, M, K) · (batch…, N, K)."""
+    if kind == "any":
+        return True
+    numbers = node.proto.dot_dimension_numbers
+    left, right = (len(operand.shape.dimensions) for operand in node.operands)
+    batch = list(range(len(numbers.lhs_batch_dimensions)))
+    contracted = right - 2 if kind == "plain" else right - 1
+    return (
+        left == right == len(batch) + 2
+        and list(numbers.lhs_batch_dimensions) == batch
+        and list(numbers.rhs_batch_dimensions) == batch
+        and list(numbers.lhs_contracting_dimensions) == [left - 1]
+        and list(numbers.rhs_contracting_dimensions) == [contracted]
+    )
+
+
+def _labelled(node: Any, wanted: str | None, _: Facts) -> bool:
+    return wanted is None or convolution_labels(node.proto.convolution_dimension_numbers) == wanted
+
+
+def convolution_labels(numbers: Any) -> str:
+    """As HLO text writes it: `b01f_01io->b01f`."""
+    parts: list[str] = []
+    for first, second, first_at, second_at, spatial in (
+        ("b", "f", numbers.input_batch_dimension, numbers.input_feature_dimension, numbers.input_spatial_dimensions),
+        ("i", "o", numbers.kernel_input_feature_dimension, numbers.kernel_output_feature_dimension,
+         numbers.kernel_spatial_dimensions),
+        ("b", "f", numbers.output_batch_dimension, numbers.output_feature_dimension, numbers.output_spatial_dimensions),
+    ):  # fmt: skip
+        letters = {first_at: first, second_at: second} | {at: str(number) for number, at in enumerate(spatial)}
+        parts.append("".join(letters[at] for at in sorted(letters)))
+    return f"{parts[0]}_{parts[1]}->{parts[2]}"
+
+
+def _window(node: Any, kind: str, _: Facts) -> bool:
+    if kind == "any":
+        return True
+    plain = all(
+        dimension.stride <= 1
+        and dimension.padding_low == dimension.padding_high == 0
+        and dimension.window_dilation <= 1
+        and dimension.base_dilation <= 1
+        and (not dimension.window_reversal or dimension.size == 1)
+        for dimension in node.proto.window.dimensions
+    )
+    return plain and node.proto.feature_group_count <= 1 and node.proto.batch_group_count <= 1
+
+
+_ONE_OF_PRODUCTS = choice("plain", "transposed", "any")
+_DEPENDS = ("broadcast", *REDUCERS)
+
+CONSTRAINTS: Mapping[str, Constraint] = {
+    "along": Constraint("is along {}", dimension_list, _along, _DEPENDS),
+    "any_layout": Constraint(
+        "may lie in memory in any order (operands and results are row-major otherwise)",
+        flag, lambda node, argument, facts: True,
+    ),
+    "constant": Constraint(
+        "is one number that is known when the program is compiled",
+        flag, lambda node, argument, facts: facts.constant(node) is not None,
+    ),
+    "constant_between": Constraint("is a constant between {}", numeric(2), _between),
+    "constant_near": Constraint("is the constant {}", numeric(1), _near),
+    "dimensions": Constraint("has the dimensions {}", dimensions, _has_dimensions),
+    "dtype": Constraint(
+        "has an element type of {}", dtypes, lambda node, argument, facts: node.shape.element_type in argument
+    ),
+    "in_memory": Constraint(
+        "is in memory already", flag, lambda node, argument, facts: node.top is not None
+    ),
+    "labels": Constraint("has the dimension labels {}", labels, _labelled, ("convolution",)),
+    "last_dimension": Constraint(
+        "has a last dimension of {}", whole, lambda node, argument, facts: _last(node) == argument
+    ),
+    "last_dimension_at_least": Constraint(
+        "has a last dimension of at least {}", whole, lambda node, argument, facts: _last(node) >= argument
+    ),
+    "last_dimension_multiple_of": Constraint(
+        "has a last dimension that is a multiple of {}",
+        whole, lambda node, argument, facts: argument > 0 and _last(node) % argument == 0,
+    ),
+    "permutation": Constraint("has the permutation {}", dimension_list, _permuted, ("transpose",)),
+    "product": Constraint("is a product of the form {}", _ONE_OF_PRODUCTS, _product, ("dot",)),
+    "rank": Constraint(
+        "has the rank {}", whole, lambda node, argument, facts: len(node.shape.dimensions) == argument
+    ),
+    "rank_at_least": Constraint(
+        "has a rank of at least {}", whole, lambda node, argument, facts: len(node.shape.dimensions) >= argument
+    ),
+    "row_major": Constraint(
+        "lies in memory with its last dimension fastest",
+        flag, lambda node, argument, facts: is_row_major(node.shape),
+    ),
+    "same_dtype_as": Constraint(
+        "has the element type of {}", name,
+        lambda node, argument, facts: node.shape.element_type == facts.named(argument).shape.element_type,
+        names_value=True,
+    ),
+    "same_shape_as": Constraint(
+        "has the dimensions of {}", name,
+        lambda node, argument, facts: node.shape.dimensions == facts.named(argument).shape.dimensions,
+        names_value=True,
+    ),
+    "single_use": Constraint(
+        "is used once", flag, lambda node, argument, facts: len(node.users) == 1 and not node.is_live_out
+    ),
+    "size_at_least": Constraint(
+        "has at least {} elements", whole, lambda node, argument, facts: node.shape.elements >= argument
+    ),
+    "size_at_most": Constraint(
+        "has at most {} elements", whole, lambda node, argument, facts: node.shape.elements <= argument
+    ),
+    "window": Constraint(
+        "has a window of the form {} (plain: stride 1, no padding, dilation or groups)",
+        choice("plain", "any"), _window, ("convolution",),
+    ),
+}  # fmt: skip
+"""The whole vocabulary, by name."""
+
+__all__ = ["CONSTRAINTS", "REDUCERS", "REQUIRED", "Condition", "Constraint", "Facts", "Wrong", "close", "is_row_major"]

@@ -1,0 +1,158 @@
+"""What a structural expression is made of, and which operations it may name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ..hlo.opcode import ELEMENTWISE_BINARY, ELEMENTWISE_TERNARY, ELEMENTWISE_UNARY
+from .constraints import REDUCERS, Condition
+
+COMMUTATIVE = frozenset(("add", "and", "maximum", "minimum", "multiply", "or", "xor"))
+
+COMPARISONS: Mapping[str, str] = {
+    "equal": "EQ",
+    "not_equal": "NE",
+    "greater": "GT",
+    "greater_equal": "GE",
+    "less": "LT",
+    "less_equal": "LE",
+}
+"""Operation of the language → HLO's comparison direction."""
+
+MIRRORED: Mapping[str, str] = {"EQ": "EQ", "NE": "NE", "GT": "LT", "GE": "LE", "LT": "GT", "LE": "GE"}
+"""Direction → the direction that says the same of the operands exchanged."""
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What an operation of the language is in HLO."""
+
+    opcode: str
+    arity: int
+    detail: str = ""
+    """A comparison's direction, a reduction's operation."""
+
+
+def _meanings() -> dict[str, Meaning]:
+    found: dict[str, Meaning] = {}
+    for arity, opcodes in enumerate((ELEMENTWISE_UNARY, ELEMENTWISE_BINARY, ELEMENTWISE_TERNARY), 1):
+        for opcode in sorted(opcodes - {"compare", "convert"}):
+            found[opcode.replace("-", "_")] = Meaning(opcode, arity)
+    found.update((name, Meaning("compare", 2, direction)) for name, direction in COMPARISONS.items())
+    found.update((name, Meaning("reduce", 1, reducer)) for name, (reducer, _) in REDUCERS.items())
+    for opcode, arity in (("broadcast", 1), ("transpose", 1), ("dot", 2), ("convolution", 2)):
+        found[opcode] = Meaning(opcode, arity)
+    return found
+
+
+OPERATIONS: Mapping[str, Meaning] = _meanings()
+"""Every operation an expression may name. Converts and changes of shape are the engine's business."""
+
+
+@dataclass(frozen=True, eq=False)
+class Capture:
+    """Any value; the same value wherever the name is repeated."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, eq=False)
+class Number:
+    """This constant, whatever its shape."""
+
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.value:g}"
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """One HLO instruction on these arguments."""
+
+    word: str
+    """As the language calls it."""
+    arguments: tuple[Term, ...]
+    conditions: tuple[Condition, ...] = ()
+    """Those written inside the expression."""
+    name: str = ""
+
+    @property
+    def meaning(self) -> Meaning:
+        return OPERATIONS[self.word]
+
+    def __str__(self) -> str:
+        return f"{self.word}({', '.join(map(str, self.arguments))})"
+
+
+@dataclass(frozen=True, eq=False)
+class Applied:
+    """An activation of the table, in whatever spelling, on one argument."""
+
+    activation: str
+    argument: Term
+    parameters: tuple[str | float, ...]
+    """For each of the activation's parameters a name it is kept under, or the number it must be."""
+    conditions: tuple[Condition, ...] = ()
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.activation}({', '.join(map(str, (self.argument, *self.parameters)))})"
+
+
+Term = Capture | Number | Operation | Applied
+
+
+@dataclass(frozen=True)
+class Expression:
+    """One spelling of a pattern."""
+
+    root: Operation | Applied
+    captures: tuple[str, ...]
+    parameters: tuple[str, ...]
+    """Names under which activations' parameters are kept."""
+    definitions: tuple[str, ...]
+    """Names of inner values, and `result`."""
+    operations: Mapping[str, str]
+    """Definition → the word of its operation or activation."""
+    size: int
+    """How many operations it covers."""
+
+
+def terms(root: Term) -> Iterator[Term]:
+    """Every term once, users before their arguments."""
+    seen: set[int] = set()
+    pending: list[Term] = [root]
+    while pending:
+        term = pending.pop()
+        if id(term) in seen:
+            continue
+        seen.add(id(term))
+        yield term
+        if isinstance(term, Operation):
+            pending += reversed(term.arguments)
+        elif isinstance(term, Applied):
+            pending.append(term.argument)
+
+
+def may_overlap(first: Term, second: Term) -> bool:
+    """Whether one instruction could be matched by both; says yes where only values could tell."""
+    if isinstance(first, Capture) or isinstance(second, Capture):
+        return True
+    if isinstance(first, Number) or isinstance(second, Number):
+        return isinstance(first, Number) and isinstance(second, Number) and first.value == second.value
+    if isinstance(first, Applied) or isinstance(second, Applied):
+        if isinstance(first, Applied) and isinstance(second, Applied):
+            return first.activation == second.activation and may_overlap(first.argument, second.argument)
+        literal = second if isinstance(first, Applied) else first
+        return isinstance(literal, Operation) and literal.word not in ("dot", "convolution", *REDUCERS)
+    if first.word != second.word:
+        return False
+    straight = all(may_overlap(a, b) for a, b in zip(first.arguments, second.arguments, strict=True))
+    if straight or first.meaning.opcode not in COMMUTATIVE:
+        return straight
+    return all(may_overlap(a, b) for a, b in zip(first.arguments, reversed(second.arguments), strict=True))

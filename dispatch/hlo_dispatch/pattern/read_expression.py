@@ -1,0 +1,295 @@
+"""Reads structural expressions: `swish(x, beta) + residual`, several lines where inner values have names.
+
+Python's parser reads the text and nothing of it is ever handed to Python's evaluator; every node that is
+not on the list is refused at its line and column.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .constraints import CONSTRAINTS, REQUIRED, Condition, Wrong
+from .expression import OPERATIONS, Applied, Capture, Expression, Number, Operation, Term, terms
+from .functions import CONSTANTS
+from .messages import suggest
+
+LONGEST = 4000
+DEEPEST = 40
+LARGEST = 64
+"""Operations: enough for attention, small enough that matching cannot be made to hurt."""
+RESULT = "result"
+
+_INFIX: dict[type[ast.AST], str] = {
+    ast.Add: "add",
+    ast.Sub: "subtract",
+    ast.Mult: "multiply",
+    ast.Div: "divide",
+    ast.Pow: "power",
+    ast.Lt: "less",
+    ast.LtE: "less_equal",
+    ast.Gt: "greater",
+    ast.GtE: "greater_equal",
+    ast.Eq: "equal",
+    ast.NotEq: "not_equal",
+}
+_LOOKED_THROUGH = ("bitcast", "bitcast_convert", "convert", "copy", "reshape")
+_ELSEWHERE = {
+    "exp": "exponential",
+    "expm1": "exponential_minus_one",
+    "log1p": "log_plus_one",
+    "max": "maximum",
+    "min": "minimum",
+    "matmul": "dot",
+    "neg": "negate",
+    "cos": "cosine",
+    "sin": "sine",
+    "where": "select",
+    "compare": "greater",
+    "reduce": "reduce_add",
+    "sum": "reduce_add",
+}
+
+
+class ExpressionError(ValueError):
+    """An expression is wrong, at this line and column (both from 0) of its text."""
+
+    def __init__(self, problem: str, line: int, column: int, advice: str = "") -> None:
+        self.problem, self.line, self.column, self.advice = problem, line, column, advice
+        super().__init__(problem)
+
+
+def read_expression(text: str, activations: Mapping[str, Sequence[str]]) -> Expression:
+    """Check and read one spelling.
+
+    Args:
+        activations: name → names of its parameters, for every activation of the table.
+    """
+    if len(text) > LONGEST:
+        raise ExpressionError(f"the expression has {len(text)} characters", 0, 0, f"{LONGEST} are allowed")
+    try:
+        statements = ast.parse(text).body
+    except SyntaxError as error:
+        line, column = (error.lineno or 1) - 1, (error.offset or 1) - 1
+        raise ExpressionError(f"not an expression: {error.msg}", line, max(column, 0)) from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise ExpressionError(f"not an expression: {error}", 0, 0) from None
+    if not statements:
+        raise ExpressionError("the expression is empty", 0, 0, "write what is matched, such as x * sigmoid(x)")
+    return _Reader(activations).read(statements)
+
+
+class _Reader:
+    def __init__(self, activations: Mapping[str, Sequence[str]]) -> None:
+        self._activations = activations
+        self._captures: dict[str, Capture] = {}
+        self._definitions: dict[str, Operation | Applied] = {}
+        self._parameters: dict[str, None] = {}
+        self._used: set[str] = set()
+        self._depth = 0
+        self._count = 0
+
+    def read(self, statements: list[ast.stmt]) -> Expression:
+        for statement in statements[:-1]:
+            if not isinstance(statement, ast.Assign):
+                advice = "each line but the last is name = expression"
+                raise self._error(statement, "a line that gives no name to its value", advice)
+            self._define(statement)
+        last = statements[-1]
+        if isinstance(last, ast.Assign):
+            raise self._error(last, "the last line gives its value a name", f"the last line is the {RESULT}")
+        if not isinstance(last, ast.Expr):
+            raise self._error(last, f"{type(last).__name__} is not allowed", "write an expression")
+        root = self._operation(last.value, RESULT)
+        self._definitions[RESULT] = root
+        unused = next((name for name in self._definitions if name not in self._used | {RESULT}), None)
+        if unused is not None:
+            line = next(s for s in statements if isinstance(s, ast.Assign) and _target(s) == unused)
+            raise self._error(line, f"{unused} is not used", "use it or remove it")
+        if not self._captures:
+            raise self._error(last, "nothing is captured", "name at least one value, such as x")
+        both = next((name for name in self._parameters if name in self._captures), None)
+        if both is not None:
+            raise self._error(last, f"{both} is both a value and a parameter", "choose another name for one of them")
+        return Expression(
+            root, tuple(self._captures), tuple(self._parameters), tuple(self._definitions),
+            {name: _word(term) for name, term in self._definitions.items()},
+            sum(isinstance(term, Operation | Applied) for term in terms(root)),
+        )  # fmt: skip
+
+    def _define(self, statement: ast.Assign) -> None:
+        name = _target(statement)
+        if name is None:
+            raise self._error(statement, "only a name may stand on the left of =", "write name = expression")
+        if name in (RESULT, *OPERATIONS, *self._activations, *CONSTANTS):
+            raise self._error(statement, f"{name!r} cannot be a name", "the language uses it itself")
+        if name in self._definitions or name in self._captures:
+            raise self._error(statement, f"{name} has a meaning already", "choose another name")
+        self._definitions[name] = self._operation(statement.value, name)
+
+    def _operation(self, node: ast.expr, name: str) -> Operation | Applied:
+        term = self._term(node, name)
+        if isinstance(term, Capture | Number) or term.name != name:
+            raise self._error(node, "this is not an operation", "a named value and the result are operations")
+        return term
+
+    def _term(self, node: ast.expr, name: str = "") -> Term:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise self._error(node, "nested too deeply", f"{DEEPEST} levels are allowed")
+        term = self._read_term(node, name)
+        self._depth -= 1
+        return term
+
+    def _read_term(self, node: ast.expr, name: str) -> Term:
+        number = _number(node)
+        if number is not None:
+            return Number(number)
+        match node:
+            case ast.Name():
+                return self._named(node)
+            case ast.BinOp(op=ast.MatMult()):
+                plain = (Condition("product", "plain"),)
+                return self._made(node, "dot", [node.left, node.right], plain, name)
+            case ast.BinOp() if type(node.op) in _INFIX:
+                return self._made(node, _INFIX[type(node.op)], [node.left, node.right], (), name)
+            case ast.Compare() if len(node.ops) == 1 and type(node.ops[0]) in _INFIX:
+                return self._made(node, _INFIX[type(node.ops[0])], [node.left, *node.comparators], (), name)
+            case ast.UnaryOp(op=ast.USub()):
+                return self._made(node, "negate", [node.operand], (), name)
+            case ast.Call(func=ast.Name()):
+                return self._called(node, name)
+            case _:
+                raise self._error(node, f"{type(node).__name__} is not allowed", "write operations, names and numbers")
+
+    def _named(self, node: ast.Name) -> Term:
+        name = node.id
+        if name in self._definitions:
+            self._used.add(name)
+            return self._definitions[name]
+        if name in OPERATIONS or name in self._activations:
+            raise self._error(node, f"{name} is an operation", f"write {name}(...)")
+        if name == RESULT or not (name.islower() and name.isascii()):
+            advice = "names are lower case letters, digits and _, and not result"
+            raise self._error(node, f"{name!r} cannot be a name", advice)
+        return self._captures.setdefault(name, Capture(name))
+
+    def _called(self, node: ast.Call, name: str) -> Term:
+        assert isinstance(node.func, ast.Name)
+        word = node.func.id
+        if any(isinstance(argument, ast.Starred) for argument in node.args):
+            raise self._error(node, f"{word}(...) with starred arguments", "write plain arguments")
+        if word in _LOOKED_THROUGH:
+            raise self._error(node, f"{word} is not written", "changes of shape and of float type are looked through")
+        if word not in self._activations and word not in OPERATIONS:
+            known = [*self._activations, *OPERATIONS]
+            raise self._error(node, f"unknown operation {word!r}", _nearest(word, known))
+        conditions = tuple(self._condition(keyword, word) for keyword in node.keywords)
+        if word in self._activations:
+            return self._applied(node, word, conditions, name)
+        return self._made(node, word, node.args, conditions, name)
+
+    def _made(
+        self, node: ast.expr, word: str, arguments: list[ast.expr], conditions: tuple[Condition, ...], name: str
+    ) -> Operation:
+        self._count_one(node)
+        arity = OPERATIONS[word].arity
+        if len(arguments) != arity:
+            raise self._error(node, f"{word} with {len(arguments)} arguments", f"it takes {arity}")
+        for required in REQUIRED.get(word, ()):
+            if all(condition.name != required for condition in conditions):
+                raise self._error(node, f"{word} does not say {required}", f"write {word}(..., {required}=...)")
+        read = tuple(self._term(argument) for argument in arguments)
+        if all(isinstance(term, Number) for term in read):
+            raise self._error(node, f"{word} of numbers alone", "write the number it is")
+        return Operation(word, read, conditions, name)
+
+    def _applied(self, node: ast.Call, word: str, conditions: tuple[Condition, ...], name: str) -> Applied:
+        self._count_one(node)
+        wanted = ("x", *self._activations[word])
+        if len(node.args) != len(wanted):
+            advice = f"it takes {len(wanted)}: {', '.join(wanted)}"
+            raise self._error(node, f"{word} with {len(node.args)} arguments", advice)
+        argument = self._term(node.args[0])
+        if isinstance(argument, Number):
+            raise self._error(node, f"{word} of a number", "write the number it is")
+        return Applied(word, argument, tuple(self._parameter(item) for item in node.args[1:]), conditions, name)
+
+    def _parameter(self, node: ast.expr) -> str | float:
+        number = _number(node)
+        if number is not None:
+            return number
+        if not isinstance(node, ast.Name) or not node.id.islower() or node.id == RESULT:
+            raise self._error(node, "an activation's parameter is a name or a number", "write its value, or a name")
+        if node.id in self._parameters or node.id in self._definitions:
+            raise self._error(node, f"{node.id} has a meaning already", "each parameter has a name of its own")
+        self._parameters[node.id] = None
+        return node.id
+
+    def _condition(self, keyword: ast.keyword, word: str) -> Condition:
+        name = keyword.arg or "**"
+        constraint = CONSTRAINTS.get(name)
+        if constraint is None:
+            raise self._error(keyword, f"unknown constraint {name!r}", suggest(name, CONSTRAINTS))
+        if constraint.operations and word not in constraint.operations:
+            advice = f"it is for {', '.join(constraint.operations)}"
+            raise self._error(keyword, f"{name} says nothing of {word}", advice)
+        try:
+            return Condition(name, constraint.read(_plain(keyword.value)))
+        except Wrong as error:
+            raise self._error(keyword.value, f"{name} is {ast.unparse(keyword.value)}", str(error)) from None
+
+    def _count_one(self, node: ast.expr) -> None:
+        self._count += 1
+        if self._count > LARGEST:
+            raise self._error(node, f"more than {LARGEST} operations", "split the pattern")
+
+    def _error(self, node: Any, problem: str, advice: str = "") -> ExpressionError:
+        return ExpressionError(problem, node.lineno - 1, node.col_offset, advice)
+
+
+def _nearest(word: str, known: list[str]) -> str:
+    if word in _ELSEWHERE:
+        return f"did you mean {_ELSEWHERE[word]!r}?"
+    advice = suggest(word, known)
+    return advice if advice.startswith("did") else "operations and activations are listed in patterns/README.md"
+
+
+def _target(statement: ast.Assign) -> str | None:
+    only = statement.targets[0]
+    name = only.id if len(statement.targets) == 1 and isinstance(only, ast.Name) else ""
+    return name if name.islower() and name.isascii() else None
+
+
+def _word(term: Operation | Applied) -> str:
+    return term.word if isinstance(term, Operation) else term.activation
+
+
+def _number(node: ast.expr) -> float | None:
+    """The number written here: a literal, pi, inf, or the negative of one."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        inner = _number(node.operand)
+        return None if inner is None else -inner
+    if isinstance(node, ast.Name):
+        return CONSTANTS.get(node.id)
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        try:
+            return float(node.value)  # pyright: ignore[reportArgumentType]
+        except OverflowError:
+            return None
+    return None
+
+
+def _plain(node: ast.expr) -> Any:
+    """A keyword's value as YAML would have given it."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return {"true": True, "false": False}.get(node.id, node.id)
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_plain(item) for item in node.elts]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        inner = _plain(node.operand)
+        return -inner if type(inner) in (int, float) else None
+    return None

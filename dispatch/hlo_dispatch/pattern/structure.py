@@ -1,0 +1,61 @@
+"""A structural pattern as the table holds it, and the order in which patterns are tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from .constraints import Condition
+from .expression import Expression, may_overlap
+from .facts import Attribute
+from .table import Numerics, Place
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """An expression over HLO operations, and the kernel call that computes it."""
+
+    name: str
+    formula: str
+    spellings: tuple[Expression, ...]
+    where: Mapping[str, tuple[Condition, ...]]
+    """Value's name → what is demanded of it."""
+    kernel: str
+    operands: tuple[str, ...]
+    """Names of the values that the kernel is given, in its order."""
+    attributes: Mapping[str, Attribute]
+    scratch: Attribute | None
+    """Bytes of working memory, a second result of the call; None: the call has one plain result."""
+    numerics: Mapping[str, Numerics]
+    priority: int
+    is_ordered: bool
+    """Whether the author wrote the priority."""
+    is_users: bool
+    """Whether it stands in a user's table: then it was asked for."""
+    origin: str
+    place: Place
+
+    def describe(self) -> str:
+        return f"{self.name} by {self.kernel}"
+
+
+def in_order(patterns: Iterable[Pattern]) -> tuple[Pattern, ...]:
+    """Highest priority first."""
+    return tuple(sorted(patterns, key=lambda pattern: -pattern.priority))
+
+
+def tie(patterns: Iterable[Pattern]) -> tuple[Pattern, Pattern] | None:
+    """Two patterns of equal priority that could match one instruction: nobody could say which is taken."""
+    seen: list[Pattern] = []
+    for pattern in patterns:
+        for earlier in seen:
+            if earlier.priority == pattern.priority and _overlap(earlier, pattern):
+                return earlier, pattern
+        seen.append(pattern)
+    return None
+
+
+def _overlap(first: Pattern, second: Pattern) -> bool:
+    if not set(first.numerics) & set(second.numerics):
+        return False  # results of different element types
+    return any(may_overlap(one.root, other.root) for one in first.spellings for other in second.spellings)
