@@ -56,6 +56,8 @@ REFUSALS: dict[str, str] = {
     "kernel-unsupported": "the vendor library has no primitive for this region",
     "reference-kernel": "the vendor library would fall back to its slow reference implementation",
     "library-missing": "the vendor library is not available",
+    "outranked": "a match that covers more has taken some of these instructions",
+    "near-miss": "a pattern came close and matched nowhere",
     "policy": "the policy left this region to XLA",
     "rewrite-unsupported": "the surrounding instructions cannot be rebuilt without this region",
 }

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from hlo_dispatch.errors import PolicyError, Refusal
 from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.structural_match import StructuralMatch
 from hlo_dispatch.policy.heuristic import worth_dispatching
 from hlo_dispatch.policy.machine import Machine
 
@@ -21,10 +22,11 @@ POLICIES = ("heuristic", "always", "never")
 class Candidate:
     """A match (or a shortened form of it) and the kernel's word that it can compute it."""
 
-    match: Match
+    match: Match | StructuralMatch
     attributes: dict
     implementation: str
-    scratch_bytes: int
+    scratch_bytes: int | None
+    """Working memory, which is a second result of the call; None: the call has one plain result."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,15 @@ def check_policy(policy: str) -> str:
 
 
 def decide(
-    match: Match, machine: Machine, policy: str, ask: Callable[[Match], Candidate | Refusal]
+    match: Match | StructuralMatch,
+    machine: Machine,
+    policy: str,
+    ask: Callable[[Match | StructuralMatch], Candidate | Refusal],
 ) -> Decision:
     """Choose for one match.
 
     Args:
-        match: the anchor with its longest epilogue.
+        match: the anchor with its longest epilogue, or a pattern.
         ask: what the kernel says to a match; asked again with a shorter epilogue while it refuses.
     """
     name = match.anchor.node.name
@@ -73,10 +78,20 @@ def decide(
         candidate = ask(match)
     if policy == "always":
         return Decision(candidate, 'the policy "always" takes every kernel that can compute the region')
+    if isinstance(candidate.match, StructuralMatch):
+        return _asked_for(candidate, candidate.match)
     worth, reason = worth_dispatching(candidate.match, candidate.implementation, machine)
     if not worth:
         return _stock(Refusal("policy", reason, name))
     return Decision(candidate, reason)
+
+
+def _asked_for(candidate: Candidate, match: StructuralMatch) -> Decision:
+    """A pattern of the user's own table is always taken; a shipped one has to be measured first."""
+    if match.asked_for:
+        return Decision(candidate, match.asked_for)
+    sentence = f"the pattern {match.pattern.name} was not measured on this machine"
+    return _stock(Refusal("policy", sentence, match.output.name))
 
 
 def _stock(refusal: Refusal) -> Decision:

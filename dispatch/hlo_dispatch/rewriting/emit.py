@@ -22,6 +22,7 @@ from hlo_dispatch.hlo.schema import (
 )
 from hlo_dispatch.hlo.shape import row_major
 from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.structural_match import StructuralMatch
 from hlo_dispatch.rewriting.backend_config import to_text
 from hlo_dispatch.rewriting.hazards import UPDATES, Draft, protect, shared_pairs, writes_in_place
 from hlo_dispatch.rewriting.partitions import loop_backend_config
@@ -34,10 +35,11 @@ _LIBRARY_OPCODES = ANCHORS | {"reduce", "reduce-window"}
 class KernelCall:
     """A match that was decided: everything its custom-call says."""
 
-    match: Match
+    match: Match | StructuralMatch
     target: str
     attributes: dict
-    scratch_bytes: int
+    scratch_bytes: int | None
+    """Working memory, a second result; None: the call has one plain result."""
 
 
 @dataclass
@@ -147,15 +149,22 @@ class Emitter:
 
     def _emit_call(self, call: KernelCall) -> None:
         match, anchor = call.match, call.match.anchor.node
-        proto = self._new("custom-call", call.target.rpartition(".")[2], self._fresh_id(), anchor)
-        for shape in (match.output.shape, row_major("u8", (call.scratch_bytes,))):
-            proto.shape.tuple_shapes.append(shape.to_proto())
-        proto.shape.element_type = ELEMENT_TYPE_NUMBERS["tuple"]
+        is_plain = call.scratch_bytes is None
+        identifier = self._ids[match.output] if is_plain else self._fresh_id()
+        proto = self._new("custom-call", call.target.rpartition(".")[2], identifier, anchor)
+        if call.scratch_bytes is None:
+            proto.shape.CopyFrom(match.output.shape.to_proto())
+        else:
+            for shape in (match.output.shape, row_major("u8", (call.scratch_bytes,))):
+                proto.shape.tuple_shapes.append(shape.to_proto())
+            proto.shape.element_type = ELEMENT_TYPE_NUMBERS["tuple"]
         proto.operand_ids.extend(self._identifier(view.node) for view in match.operands)
         proto.custom_call_target = call.target
         proto.custom_call_api_version = CUSTOM_CALL_API_TYPED_FFI
         proto.backend_config = to_text(call.attributes).encode()
-        self._place(proto, anchor)
+        self._place(proto, match.output if is_plain else anchor)
+        if is_plain:
+            return
         result = self._new("get-tuple-element", f"{proto.name}.result", self._ids[match.output], anchor)
         result.shape.CopyFrom(match.output.shape.to_proto())
         result.operand_ids.append(proto.id)

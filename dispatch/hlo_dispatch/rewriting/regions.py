@@ -2,25 +2,60 @@
 
 from __future__ import annotations
 
+from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.structural_match import Miss, StructuralMatch
 from hlo_dispatch.policy.decide import Decision
 from hlo_dispatch.report import Region
 from hlo_dispatch.rewriting.plan import ComputationPlan
 
 
 def regions_of(module: Module, plans: list[ComputationPlan]) -> tuple[Region, ...]:
-    """One Region per anchor, in program order."""
+    """One Region per anchor and per pattern's match, in program order, then the patterns' nearest misses."""
     frames = module.proto.stack_frame_index
-    return tuple(
+    decided = tuple(
         _region(plan.graph.computation.name, node, match, decision, frames)
         for plan in plans
         for node, (match, decision) in sorted(plan.decisions.items(), key=lambda item: item[0].index)
     )
+    return decided + tuple(_missed(computation, miss, frames) for computation, miss in _nearest(plans))
 
 
-def _region(computation: str, node: Node, match: Match | None, decision: Decision, frames) -> Region:
+def _nearest(plans: list[ComputationPlan]) -> list[tuple[str, Miss]]:
+    """For each pattern that matched nowhere in the module, where it came closest, with the computation's name."""
+    matched = {m.pattern.name for p in plans for m, _ in p.decisions.values() if isinstance(m, StructuralMatch)}
+    nearest: dict[str, tuple[str, Miss]] = {}
+    for plan in plans:
+        for miss in plan.misses:
+            name = miss.pattern.name
+            if name not in matched and (name not in nearest or miss.matched > nearest[name][1].matched):
+                nearest[name] = plan.graph.computation.name, miss
+    return list(nearest.values())
+
+
+def _missed(computation: str, miss: Miss, frames) -> Region:
+    node = miss.node
+    refusal = Refusal("near-miss", miss.sentence, node.name)
+    return Region(
+        name=node.name,
+        computation=computation,
+        opcode=node.opcode,
+        formula=miss.pattern.formula,
+        kernel=None,
+        implementation=None,
+        attributes={},
+        covered=(),
+        op_name=node.proto.metadata.op_name,
+        source=_source(node.proto.metadata, frames),
+        reason=miss.sentence,
+        refusal=refusal,
+        shape=str(node.shape).partition("{")[0],
+    )
+
+
+def _region(computation: str, node: Node, match: Match | StructuralMatch | None, decision: Decision, frames) -> Region:
     candidate = decision.candidate
     chosen = candidate.match if candidate is not None else match
     output = chosen.output if chosen is not None else node

@@ -19,6 +19,8 @@ from hlo_dispatch.libraries import onednn
 from hlo_dispatch.match.epilogue import EpilogueFinder
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
+from hlo_dispatch.match.structural import StructuralFinder
+from hlo_dispatch.match.structural_match import StructuralMatch
 from hlo_dispatch.pattern import Recogniser, Table
 from hlo_dispatch.policy.decide import Candidate, check_policy
 from hlo_dispatch.policy.machine import Machine, this_machine
@@ -36,12 +38,13 @@ class Rewriter:
     policy: str
     machine: Machine
     finder: EpilogueFinder
+    patterns: StructuralFinder
 
     @classmethod
     def make(cls, table: Table, policy: str, machine: Machine | None = None) -> Rewriter:
         """Raises PolicyError for an unknown policy."""
         finder = EpilogueFinder(Recogniser(table.activations), table.binaries)
-        return cls(table, check_policy(policy), machine or this_machine(), finder)
+        return cls(table, check_policy(policy), machine or this_machine(), finder, StructuralFinder(table))
 
     def run(self, serialized: bytes) -> tuple[bytes | None, Report]:
         """Rewrite one serialized HloModuleProto.
@@ -55,7 +58,7 @@ class Rewriter:
         clock = _Clock()
         module = Module.from_bytes(serialized)
         clock.lap("parse")
-        if not _has_anchor(module):
+        if not _has_one_of(module, ANCHORS | self.patterns.root_opcodes):
             return None, Report(module.name, (), clock.total(), clock.stages, _instructions(module))
         instructions = _instructions(module)
         graphs = [(FlatGraph(module, c), small) for c, small in module.control_flow_computations()]
@@ -77,10 +80,14 @@ class Rewriter:
 
     def _plan(self, graph: FlatGraph, small: bool) -> ComputationPlan:
         matcher = Matcher(graph, self.table, self.finder)
-        return plan_computation(graph, matcher, self.machine, self.policy, self._ask, small=small)
+        return plan_computation(graph, matcher, self.patterns, self.machine, self.policy, self._ask, small=small)
 
-    def _ask(self, match: Match) -> Candidate | Refusal:
+    def _ask(self, match: Match | StructuralMatch) -> Candidate | Refusal:
         """What the match's kernel says to the match as it stands."""
+        binding = self.table.kernels[match.anchor.kernel]
+        if isinstance(match, StructuralMatch) and binding.path is not None:
+            # A user's kernel takes what its table says it takes: there is nobody to ask.
+            return Candidate(match, match.attributes(), f"{binding.path.name}:{binding.symbol}", match.scratch_bytes)
         library = onednn()
         if not library:
             return Refusal("library-missing", library.sentence)
@@ -92,8 +99,8 @@ class Rewriter:
         return Candidate(match, attributes, planned.implementation, planned.scratch_bytes)
 
 
-def _has_anchor(module: Module) -> bool:
-    return any(i.opcode in ANCHORS for c in module.proto.computations for i in c.instructions)
+def _has_one_of(module: Module, opcodes: frozenset[str]) -> bool:
+    return any(i.opcode in opcodes for c in module.proto.computations for i in c.instructions)
 
 
 def _instructions(module: Module) -> int:

@@ -1,0 +1,90 @@
+"""One spelling of a pattern with what matching it needs prepared, and what its names get bound to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.hlo.opcode import ELEMENTWISE
+from hlo_dispatch.match.function import Region, scalar_constant
+from hlo_dispatch.match.looking import Looking
+from hlo_dispatch.pattern import TOLERANCES, Recogniser
+from hlo_dispatch.pattern.constraints import Condition
+from hlo_dispatch.pattern.expression import Expression, Operation, terms
+from hlo_dispatch.pattern.read_expression import RESULT
+from hlo_dispatch.pattern.recognise import Recognised
+from hlo_dispatch.pattern.structure import Pattern
+
+
+class Spelling:
+    """One expression of a pattern, with what matching it needs prepared."""
+
+    def __init__(self, pattern: Pattern, expression: Expression, recognisers: Mapping[str, Recogniser]) -> None:
+        self.pattern, self.expression = pattern, expression
+        self._recognisers = recognisers
+        operations = [term for term in terms(expression.root) if isinstance(term, Operation)]
+        self.looking = Looking(by_place=all(term.meaning.opcode in ELEMENTWISE for term in operations))
+        self.conditions: dict[str, list[Condition]] = {}
+        """Name → what is checked as soon as it is bound."""
+        self.late: list[tuple[str, Condition]] = []
+        """What is checked when everything is bound."""
+        self.any_layout: set[str] = set()
+        for name, conditions in pattern.where.items():
+            for condition in conditions:
+                if condition.name == "any_layout":
+                    self.any_layout.add(name)
+                is_late = condition.constraint.names_value or (name == RESULT and not condition.constraint.operations)
+                if is_late:
+                    self.late.append((name, condition))
+                else:
+                    self.conditions.setdefault(name, []).append(condition)
+        self._known: dict[tuple, Recognised | None] = {}
+
+    def recognise(self, activation: str, region: Region) -> Recognised | None:
+        """The activation's parameters if the region computes it."""
+        key = (activation, region.structure())
+        if key not in self._known:
+            recogniser = self._recognisers[activation]
+            probes = recogniser.probes(region.constants)
+            kinds = {node.shape.element_type for node in (region.entry, *region.nodes)} & set(TOLERANCES)
+            (values,) = region.evaluate(probes)
+            found = recogniser.recognise(probes, values, max(TOLERANCES[kind] for kind in kinds))
+            self._known[key] = found if found is not None and found.name == activation else None
+        return self._known[key]
+
+
+@dataclass(frozen=True)
+class ParameterValue:
+    """An activation's parameter, as conditions see it."""
+
+    scalar: float
+    shape: object
+
+
+@dataclass
+class Bound:
+    """What the names stand for so far, and what is covered."""
+
+    values: dict[str, Node] = field(default_factory=dict)
+    numbers: dict[str, float] = field(default_factory=dict)
+    covered: dict[Node, None] = field(default_factory=dict)
+    matched: int = 0
+
+    def copy(self) -> Bound:
+        return Bound(dict(self.values), dict(self.numbers), dict(self.covered), self.matched)
+
+    # The names by which conditions and attributes ask.
+
+    def constant(self, node) -> float | None:
+        return node.scalar if isinstance(node, ParameterValue) else scalar_constant(node)
+
+    def named(self, name: str):
+        return self.values[name]
+
+    def number(self, name: str) -> float:
+        if name in self.numbers:
+            return self.numbers[name]
+        value = scalar_constant(self.values[name])
+        assert value is not None, f"{name} was to be a constant"
+        return value

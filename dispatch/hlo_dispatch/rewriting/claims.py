@@ -1,0 +1,34 @@
+"""Which instructions are spoken for while one computation is planned."""
+
+from __future__ import annotations
+
+from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.structural_match import StructuralMatch
+
+
+class Claims:
+    """What the dispatched matches cover, and what has to be in memory for them."""
+
+    def __init__(self, root: Node) -> None:
+        self.taken: set[Node] = set()
+        # What a call reads has to be in memory, also where the call reads past a convert or a transpose.
+        self.needed: set[Node] = {root}
+        self._results: set[Node] = set()
+
+    def claim(self, match: Match | StructuralMatch) -> None:
+        """`match` will become a kernel call."""
+        self.taken.update(match.covered)
+        self._results.add(match.output)
+        self.needed.update(view.node for view in match.operands)
+
+    def hide(self, match: Match | StructuralMatch) -> Node | None:
+        """An operand of `match` that will never be in memory, because another match computes past it."""
+        return next((v.node for v in match.operands if v.node in self.taken and v.node not in self._results), None)
+
+    def obstruct(self, match: Match | StructuralMatch) -> Node | None:
+        """An instruction of `match` that is spoken for, or that another match reads."""
+        taken = next((node for node in match.covered if node in self.taken), None)
+        if taken is not None:
+            return taken
+        return next((node for node in match.covered if node in self.needed and node is not match.output), None)
