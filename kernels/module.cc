@@ -136,8 +136,8 @@ PyObject* Plan(PyObject*, PyObject* arguments) {
     for (const onednn::KernelFamily& family : onednn::KernelFamilies()) {
       if (std::string(target) != family.target) continue;
       const onednn::CallPlan plan = family.plan(PythonAttributes(attributes));
-      return Checked(Py_BuildValue("(sLO)", plan.implementation.c_str(), static_cast<long long>(plan.ScratchBytes()),
-                                   plan.weights_reorder != nullptr ? Py_True : Py_False));
+      return Checked(Py_BuildValue("(sLO)", plan.implementation.c_str(), static_cast<long long>(plan.scratch_bytes),
+                                   plan.Reorders() ? Py_True : Py_False));
     }
     throw Failure(FailureKind::kInvalid, "there is no kernel '" + std::string(target) + "'");
   });

@@ -152,12 +152,20 @@ def _sample(name: str, dtype: str, version: str) -> dict[str, Any]:
     if name == "onednn.matmul":
         square = {"dims": [256, 256], "strides": [256, 1]}
         return common | {f"{role}_{key}": value for role in ("src", "weights", "dst") for key, value in square.items()}
-    return common | {
+    convolution = common | {
         "src_dims": [1, 64, 56, 56], "src_strides": [200704, 1, 3584, 64],
         "weights_dims": [64, 64, 3, 3], "weights_strides": [1, 64, 12288, 4096],
         "dst_dims": [1, 64, 56, 56], "dst_strides": [200704, 1, 3584, 64],
         "strides": [1, 1], "dilations": [0, 0], "padding_low": [1, 1], "padding_high": [1, 1],
     }  # fmt: skip
+    if name != "onednn.weights_gradient":
+        return convolution
+    roles = {"weights": "diff_weights", "dst": "diff_dst"}
+    return {
+        f"{roles.get(role, role)}{_}{rest}": value
+        for key, value in convolution.items()
+        for role, _, rest in [key.partition("_")]
+    }
 
 
 def _door() -> Iterator[Finding]:

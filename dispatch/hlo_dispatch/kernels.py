@@ -35,7 +35,9 @@ KERNELS: dict[str, Kernel] = {
     kernel.name: kernel
     for kernel in (
         Kernel("onednn.convolution", "hlo_dispatch.onednn.convolution", "oneDNN"),
+        Kernel("onednn.deconvolution", "hlo_dispatch.onednn.deconvolution", "oneDNN"),
         Kernel("onednn.matmul", "hlo_dispatch.onednn.matmul", "oneDNN"),
+        Kernel("onednn.weights_gradient", "hlo_dispatch.onednn.weights_gradient", "oneDNN"),
     )
 }
 
@@ -49,7 +51,7 @@ class Planned:
     scratch_bytes: int
     """Working memory it needs: the size of the call's second result."""
     reorders_weights: bool = False
-    """Whether every call first copies its weights into the layout that the implementation wants."""
+    """Whether every call copies its weights (or their gradient) between layouts, for a faster implementation."""
 
 
 @dataclass(frozen=True)

@@ -44,13 +44,13 @@ enum FloatMathMode : int { kFloatMathStrict = 0 };
 
 enum Query : int {
   kQueryImplementation = 8,
-  kQueryWeights = 131,
   kQueryScratchpad = 136,
   kQueryArgument = 255,
 };
 
 enum Algorithm : int {
   kConvolutionDirect = 1,
+  kDeconvolutionDirect = 0xa,
   kEltwiseRelu = 0x20,
   kEltwiseTanh,
   kEltwiseElu,
@@ -94,6 +94,9 @@ enum ArgumentIndex : int {
   kArgumentWeights = 33,
   kArgumentBias = 41,
   kArgumentScratchpad = 80,
+  kArgumentSourceGradient = 129,
+  kArgumentDestinationGradient = 145,
+  kArgumentWeightsGradient = 161,
   kArgumentBinaryOperand = 2,
 };
 
@@ -139,6 +142,18 @@ struct Argument {
     (PrimitiveDescriptor**, Engine*, PropagationKind, Algorithm, const MemoryDescriptor*, const MemoryDescriptor*, \
      const MemoryDescriptor*, const MemoryDescriptor*, const int64_t*, const int64_t*, const int64_t*,            \
      const int64_t*, const PrimitiveAttributes*))                                                                 \
+  X(Status, convolution_backward_data_primitive_desc_create,                                                      \
+    (PrimitiveDescriptor**, Engine*, Algorithm, const MemoryDescriptor*, const MemoryDescriptor*,                 \
+     const MemoryDescriptor*, const int64_t*, const int64_t*, const int64_t*, const int64_t*,                     \
+     const PrimitiveDescriptor*, const PrimitiveAttributes*))                                                     \
+  X(Status, convolution_backward_weights_primitive_desc_create,                                                   \
+    (PrimitiveDescriptor**, Engine*, Algorithm, const MemoryDescriptor*, const MemoryDescriptor*,                 \
+     const MemoryDescriptor*, const MemoryDescriptor*, const int64_t*, const int64_t*, const int64_t*,            \
+     const int64_t*, const PrimitiveDescriptor*, const PrimitiveAttributes*))                                     \
+  X(Status, deconvolution_forward_primitive_desc_create,                                                          \
+    (PrimitiveDescriptor**, Engine*, PropagationKind, Algorithm, const MemoryDescriptor*, const MemoryDescriptor*, \
+     const MemoryDescriptor*, const MemoryDescriptor*, const int64_t*, const int64_t*, const int64_t*,            \
+     const int64_t*, const PrimitiveAttributes*))                                                                 \
   X(Status, matmul_primitive_desc_create,                                                                         \
     (PrimitiveDescriptor**, Engine*, const MemoryDescriptor*, const MemoryDescriptor*, const MemoryDescriptor*,   \
      const MemoryDescriptor*, const PrimitiveAttributes*))                                                        \
@@ -147,6 +162,7 @@ struct Argument {
      const PrimitiveAttributes*))                                                                                 \
   X(Status, primitive_desc_query, (const PrimitiveDescriptor*, Query, int, void*))                                \
   X(const MemoryDescriptor*, primitive_desc_query_md, (const PrimitiveDescriptor*, Query, int))                   \
+  X(Status, primitive_desc_next_impl, (PrimitiveDescriptor*))                                                     \
   X(Status, primitive_desc_destroy, (PrimitiveDescriptor*))                                                       \
   X(Status, primitive_create, (PrimitiveHandle**, const PrimitiveDescriptor*))                                    \
   X(Status, primitive_execute, (const PrimitiveHandle*, Stream*, int, const Argument*))                           \

@@ -16,7 +16,9 @@ namespace {
 namespace ffi = xla::ffi;
 
 constexpr char kConvolutionTarget[] = "hlo_dispatch.onednn.convolution";
+constexpr char kDeconvolutionTarget[] = "hlo_dispatch.onednn.deconvolution";
 constexpr char kMatmulTarget[] = "hlo_dispatch.onednn.matmul";
+constexpr char kWeightsGradientTarget[] = "hlo_dispatch.onednn.weights_gradient";
 
 struct CallState {
   static ffi::TypeId id;
@@ -71,9 +73,9 @@ std::unique_ptr<CallState> MakeState(const char* target, Planner planner, const 
   CallPlan plan = planner(attributes);
   CheckLibrary(attributes);
   const int64_t planned = attributes.Integer("scratch");
-  if (plan.ScratchBytes() > planned) {
+  if (plan.scratch_bytes > planned) {
     Invalid("attribute 'scratch': planned " + std::to_string(planned) + " bytes, but " + plan.implementation +
-            " needs " + std::to_string(plan.ScratchBytes()) +
+            " needs " + std::to_string(plan.scratch_bytes) +
             " here (was it planned on another machine or with other threads?); compile it again");
   }
   return std::unique_ptr<CallState>(new CallState{target, Primitive(std::move(plan))});
@@ -90,9 +92,9 @@ void CheckBuffer(const Tensor& tensor, const ffi::AnyBuffer& buffer) {
 }
 
 void* ScratchAddress(const CallPlan& plan, const ffi::AnyBuffer& buffer) {
-  if (buffer.element_type() != ffi::U8 || static_cast<int64_t>(buffer.size_bytes()) < plan.ScratchBytes()) {
+  if (buffer.element_type() != ffi::U8 || static_cast<int64_t>(buffer.size_bytes()) < plan.scratch_bytes) {
     std::ostringstream message;
-    message << "scratch: expected at least " << plan.ScratchBytes() << " bytes of u8, got " << buffer.size_bytes()
+    message << "scratch: expected at least " << plan.scratch_bytes << " bytes of u8, got " << buffer.size_bytes()
             << " bytes of " << buffer.element_type();
     Invalid(message.str());
   }
@@ -115,7 +117,7 @@ void Run(Primitive& primitive, ffi::RemainingArgs arguments, ffi::RemainingRets 
     addresses.push_back(buffer.untyped_data());
   }
   ffi::AnyBuffer destination = **results.get<ffi::AnyBuffer>(0);
-  CheckBuffer(plan.destination, destination);
+  CheckBuffer(plan.destination.tensor, destination);
   primitive.Execute(addresses, destination.untyped_data(),
                     ScratchAddress(plan, **results.get<ffi::AnyBuffer>(1)));
 }
@@ -137,7 +139,11 @@ ffi::ErrorOr<std::unique_ptr<CallState>> Instantiate(ffi::Dictionary dictionary)
 
 XLA_FFI_DEFINE_HANDLER(instantiate_convolution, (Instantiate<kConvolutionTarget, PlanConvolution>),
                        ffi::Ffi::BindInstantiate().Attrs());
+XLA_FFI_DEFINE_HANDLER(instantiate_deconvolution, (Instantiate<kDeconvolutionTarget, PlanDeconvolution>),
+                       ffi::Ffi::BindInstantiate().Attrs());
 XLA_FFI_DEFINE_HANDLER(instantiate_matmul, (Instantiate<kMatmulTarget, PlanMatmul>),
+                       ffi::Ffi::BindInstantiate().Attrs());
+XLA_FFI_DEFINE_HANDLER(instantiate_weights_gradient, (Instantiate<kWeightsGradientTarget, PlanWeightsGradient>),
                        ffi::Ffi::BindInstantiate().Attrs());
 XLA_FFI_DEFINE_HANDLER(execute, Execute,
                        ffi::Ffi::Bind().Ctx<ffi::State<CallState>>().RemainingArgs().RemainingRets());
@@ -147,7 +153,9 @@ XLA_FFI_DEFINE_HANDLER(execute, Execute,
 const std::vector<KernelFamily>& KernelFamilies() {
   static const auto* families = new std::vector<KernelFamily>{
       {kConvolutionTarget, PlanConvolution, instantiate_convolution, execute},
+      {kDeconvolutionTarget, PlanDeconvolution, instantiate_deconvolution, execute},
       {kMatmulTarget, PlanMatmul, instantiate_matmul, execute},
+      {kWeightsGradientTarget, PlanWeightsGradient, instantiate_weights_gradient, execute},
   };
   return *families;
 }

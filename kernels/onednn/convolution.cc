@@ -6,55 +6,14 @@
 // in one, two or three spatial dimensions; with one more dimension in front of the weights (g) the channels are
 // split into groups, up to depthwise. Operands: src, weights, [bias], one per binary post-op. Results: dst, scratch.
 #include <cstdint>
-#include <string>
 #include <utility>
-#include <vector>
 
-#include "common/failure.h"
 #include "onednn/plan.h"
+#include "onednn/window.h"
 
 namespace hlo_dispatch::onednn {
 
 namespace {
-
-struct Window {
-  std::vector<int64_t> strides, dilations, padding_low, padding_high;
-};
-
-// Throws unless the ranks fit together; returns the number of spatial dimensions.
-size_t CheckRanks(const Attributes& attributes) {
-  const size_t rank = attributes.Integers("src_dims").size();
-  if (rank < 3 || rank > 5) {
-    throw Failure(FailureKind::kInvalid, "src: expected 3 to 5 dimensions (batch, channels, 1 to 3 spatial), got " +
-                                             std::to_string(rank));
-  }
-  const size_t result_rank = attributes.Integers("dst_dims").size();
-  if (result_rank != rank) {
-    throw Failure(FailureKind::kInvalid, "dst: expected as many dimensions as src (" + std::to_string(rank) +
-                                             "), got " + std::to_string(result_rank));
-  }
-  const size_t weights_rank = attributes.Integers("weights_dims").size();
-  if (weights_rank != rank && weights_rank != rank + 1) {
-    throw Failure(FailureKind::kInvalid, "weights: expected " + std::to_string(rank) + " dimensions, or " +
-                                             std::to_string(rank + 1) + " with groups, got " +
-                                             std::to_string(weights_rank));
-  }
-  return rank - 2;
-}
-
-Window ReadWindow(const Attributes& attributes, size_t spatial) {
-  return {ReadIntegers(attributes, "strides", spatial), ReadIntegers(attributes, "dilations", spatial),
-          ReadIntegers(attributes, "padding_low", spatial), ReadIntegers(attributes, "padding_high", spatial)};
-}
-
-// The same window over one more dimension in front, of size one.
-Window WithUnitDimension(Window window) {
-  window.strides.insert(window.strides.begin(), 1);
-  for (auto* values : {&window.dilations, &window.padding_low, &window.padding_high}) {
-    values->insert(values->begin(), 0);
-  }
-  return window;
-}
 
 CallPlan PlanWith(CallOperands& operands, const Window& window, WeightsFormat weights_format) {
   const Library& library = Library::Get();
@@ -81,7 +40,7 @@ constexpr int64_t kPositionsRepayingReorder = 64;
 // times slower, so they are reordered: always with groups, whose weights are few, and else if it pays.
 CallPlan PlanBest(CallOperands& operands, const Window& window) {
   CallPlan packed = PlanWith(operands, window, WeightsFormat::kAny);
-  if (packed.weights_reorder == nullptr) return packed;
+  if (!packed.Reorders()) return packed;
   CallPlan plain = PlanWith(operands, window, WeightsFormat::kPlain);
   if (plain.implementation == packed.implementation) return plain;
   const bool grouped = operands.weights.dims.size() > operands.source.dims.size();
@@ -94,16 +53,11 @@ CallPlan PlanBest(CallOperands& operands, const Window& window) {
 
 CallPlan PlanConvolution(const Attributes& attributes) {
   CheckAbi(attributes);
-  const size_t spatial = CheckRanks(attributes);
-  Window window = ReadWindow(attributes, spatial);
-  // oneDNN's depthwise kernel wants two spatial dimensions: a one-dimensional convolution over rows of height
-  // one is the same sums, ten times faster when depthwise (0.05 against 0.7 ms for 256 channels of 1000).
-  const bool one_dimensional = spatial == 1;
-  if (one_dimensional) window = WithUnitDimension(std::move(window));
-  CallOperands operands = CallOperands::Read(attributes, /*add_unit_dimension=*/one_dimensional);
+  ConvolutionCall call = ConvolutionCall::Read(attributes, Roles(), "weights");
+  CallOperands& operands = call.operands;
   operands.ReadBias(attributes, /*length=*/operands.destination.dims[1], /*rank=*/1, /*axis=*/0);
-  if (operands.weights_format == WeightsFormat::kBest) return PlanBest(operands, window);
-  return PlanWith(operands, window, operands.weights_format);
+  if (operands.weights_format == WeightsFormat::kBest) return PlanBest(operands, call.window);
+  return PlanWith(operands, call.window, operands.weights_format);
 }
 
 }  // namespace hlo_dispatch::onednn

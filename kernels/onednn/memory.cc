@@ -1,5 +1,7 @@
 #include "onednn/memory.h"
 
+#include <utility>
+
 #include "common/failure.h"
 
 namespace hlo_dispatch::onednn {
@@ -65,6 +67,25 @@ Tensor Tensor::WithUnitDimension() const {
   spread.dims.insert(spread.dims.end() - 1, 1);
   spread.strides.insert(spread.strides.end() - 1, dims.back() * strides.back());
   return spread;
+}
+
+Tensor Tensor::WithSwapped(size_t first, size_t second) const {
+  Tensor swapped = *this;
+  std::swap(swapped.dims[first], swapped.dims[second]);
+  std::swap(swapped.strides[first], swapped.strides[second]);
+  return swapped;
+}
+
+Tensor Tensor::WithChannelsLast() const {
+  Tensor dense = *this;
+  dense.strides[1] = 1;
+  int64_t step = dims[1];
+  for (size_t i = dims.size() - 1; i >= 2; --i) {
+    dense.strides[i] = step;
+    step *= dims[i];
+  }
+  dense.strides[0] = step;
+  return dense;
 }
 
 Tensor ReadTensor(const Attributes& attributes, const std::string& role) {

@@ -25,6 +25,10 @@ struct Tensor {
   OwnedMemoryDescriptor DescribeAnyFormat() const;
   // The same tensor with one more dimension, of size one, before the last.
   Tensor WithUnitDimension() const;
+  // The same tensor with two dimensions exchanged.
+  Tensor WithSwapped(size_t first, size_t second) const;
+  // As many elements in a dense layout: batch slowest, then space, then dimension 1, the channels.
+  Tensor WithChannelsLast() const;
 };
 
 // Reads <role>_type, <role>_dims and <role>_strides.

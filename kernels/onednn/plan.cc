@@ -30,19 +30,37 @@ WeightsFormat ReadWeightsFormat(const Attributes& attributes) {
                 "attribute 'weights_format': expected plain, any or best, got '" + format + "'");
 }
 
-void PlanWeightsReorder(const Library& library, const Tensor& weights, CallPlan& plan) {
+// Hands out parts of the scratch memory, one after the other.
+class ScratchLayout {
+ public:
+  int64_t Reserve(int64_t bytes) {
+    const int64_t offset = Aligned(end_);
+    if (bytes > 0) end_ = offset + bytes;
+    return offset;
+  }
+  int64_t bytes() const { return end_; }
+
+ private:
+  int64_t end_ = 0;
+};
+
+// Plans the copy of `operand` between the buffer's layout and the primitive's, where they differ.
+void PlanPacking(const Library& library, const OwnedDescriptor& descriptor, bool is_result, ScratchLayout& scratch,
+                 Operand& operand) {
   const Functions& onednn = library.functions();
-  const MemoryDescriptor* packed = onednn.primitive_desc_query_md(plan.descriptor.get(), kQueryWeights, 0);
-  OwnedMemoryDescriptor given = weights.Describe();
+  const MemoryDescriptor* packed = onednn.primitive_desc_query_md(descriptor.get(), kQueryArgument, operand.index);
+  OwnedMemoryDescriptor given = operand.tensor.Describe();
   if (onednn.memory_desc_equal(given.get(), packed)) return;
   OwnedAttributes attributes = MakePrimitiveAttributes({});
   PrimitiveDescriptor* reorder = nullptr;
-  library.Check(onednn.reorder_primitive_desc_create(&reorder, given.get(), library.engine(), packed,
-                                                     library.engine(), attributes.get()),
-                "weights: choosing a reorder into the preferred layout");
-  plan.weights_reorder.reset(reorder);
-  plan.packed_weights_bytes = static_cast<int64_t>(onednn.memory_desc_get_size(packed));
-  plan.reorder_scratch_bytes = ScratchpadBytes(onednn, plan.weights_reorder);
+  library.Check(onednn.reorder_primitive_desc_create(&reorder, is_result ? packed : given.get(), library.engine(),
+                                                     is_result ? given.get() : packed, library.engine(),
+                                                     attributes.get()),
+                operand.tensor.role + ": choosing a reorder between its layout and the preferred one");
+  Packing& packing = operand.packing;
+  packing.reorder.reset(reorder);
+  packing.offset = scratch.Reserve(static_cast<int64_t>(onednn.memory_desc_get_size(packed)));
+  packing.scratch_offset = scratch.Reserve(ScratchpadBytes(onednn, packing.reorder));
 }
 
 }  // namespace
@@ -56,15 +74,21 @@ void CheckAbi(const Attributes& attributes) {
   }
 }
 
-int64_t CallPlan::ReorderScratchOffset() const { return Aligned(packed_weights_bytes); }
+bool CallPlan::Reorders() const {
+  bool any = destination.packing.reorder != nullptr;
+  for (const Operand& operand : operands) any = any || operand.packing.reorder != nullptr;
+  return any;
+}
 
-int64_t CallPlan::PrimitiveScratchOffset() const { return ReorderScratchOffset() + Aligned(reorder_scratch_bytes); }
-
-int64_t CallPlan::ScratchBytes() const { return PrimitiveScratchOffset() + primitive_scratch_bytes; }
-
-CallOperands CallOperands::Read(const Attributes& attributes, bool add_unit_dimension) {
-  CallOperands operands{ReadTensor(attributes, "src"), ReadTensor(attributes, "weights"),
-                        ReadTensor(attributes, "dst"), false, {}, ReadWeightsFormat(attributes), {}};
+CallOperands CallOperands::Read(const Attributes& attributes, const Roles& roles, bool add_unit_dimension) {
+  CallOperands operands{ReadTensor(attributes, roles.source),
+                        ReadTensor(attributes, roles.weights),
+                        ReadTensor(attributes, roles.destination),
+                        /*has_bias=*/false,
+                        /*bias=*/{},
+                        ReadWeightsFormat(attributes),
+                        attributes.Has("weights_reversed") && attributes.Integer("weights_reversed") != 0,
+                        /*chain=*/{}};
   operands.chain = ReadPostOps(attributes, operands.destination.dims.size(), add_unit_dimension);
   if (add_unit_dimension) {
     for (Tensor* tensor : {&operands.source, &operands.weights, &operands.destination}) {
@@ -83,23 +107,34 @@ OwnedMemoryDescriptor CallOperands::DescribeWeights() const {
   return weights_format == WeightsFormat::kAny ? weights.DescribeAnyFormat() : weights.Describe();
 }
 
-CallPlan MakePlan(const CallOperands& operands, OwnedDescriptor descriptor) {
+std::string ImplementationName(const PrimitiveDescriptor* descriptor) {
+  const Library& library = Library::Get();
+  const char* name = nullptr;
+  library.Check(library.functions().primitive_desc_query(descriptor, kQueryImplementation, 0, &name),
+                "asking which implementation was chosen");
+  return name;
+}
+
+CallPlan MakePlan(const CallOperands& operands, OwnedDescriptor descriptor, const ArgumentIndices& indices) {
   const Library& library = Library::Get();
   CallPlan plan;
-  plan.descriptor = std::move(descriptor);
-  const char* implementation = nullptr;
-  library.Check(library.functions().primitive_desc_query(plan.descriptor.get(), kQueryImplementation, 0,
-                                                         &implementation),
-                "asking which implementation was chosen");
-  plan.implementation = implementation;
-  plan.primitive_scratch_bytes = ScratchpadBytes(library.functions(), plan.descriptor);
-  if (operands.weights_format == WeightsFormat::kAny) PlanWeightsReorder(library, operands.weights, plan);
+  plan.implementation = ImplementationName(descriptor.get());
+  plan.operands.push_back({operands.source, indices.source, {}, {}});
+  plan.operands.push_back({operands.weights, indices.weights, {}, {}});
+  plan.destination = {operands.destination, indices.destination, {}, {}};
+  plan.spatial_dimensions = operands.source.dims.size() - 2;
 
-  plan.operands.push_back({operands.source, kArgumentSource});
-  plan.operands.push_back({operands.weights, kArgumentWeights});
-  if (operands.has_bias) plan.operands.push_back({operands.bias, kArgumentBias});
-  for (const auto& [index, tensor] : operands.chain.operands) plan.operands.push_back({tensor, index});
-  plan.destination = operands.destination;
+  ScratchLayout scratch;
+  if (operands.weights_reversed) plan.operands[1].reversed_offset = scratch.Reserve(operands.weights.Bytes());
+  for (Operand& operand : plan.operands) PlanPacking(library, descriptor, /*is_result=*/false, scratch, operand);
+  PlanPacking(library, descriptor, /*is_result=*/true, scratch, plan.destination);
+  const int64_t primitive_scratch = ScratchpadBytes(library.functions(), descriptor);
+  plan.primitive_scratch_offset = scratch.Reserve(primitive_scratch);
+  plan.scratch_bytes = scratch.bytes();
+
+  if (operands.has_bias) plan.operands.push_back({operands.bias, kArgumentBias, {}, {}});
+  for (const auto& [index, tensor] : operands.chain.operands) plan.operands.push_back({tensor, index, {}, {}});
+  plan.descriptor = std::move(descriptor);
   return plan;
 }
 

@@ -4,6 +4,7 @@
 #define HLO_DISPATCH_ONEDNN_PLAN_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,27 +15,34 @@
 
 namespace hlo_dispatch::onednn {
 
+// How an operand gets into the layout that the primitive wants, or the result out of it: by a copy in the scratch
+// memory, made in every call.
+struct Packing {
+  OwnedDescriptor reorder;  // null: the primitive works on the buffer as it is
+  int64_t offset = 0;       // of the copy in the scratch memory
+  int64_t scratch_offset = 0;  // of the reorder's own scratchpad
+};
+
 struct Operand {
   Tensor tensor;
   int index;  // which argument of the primitive it is
+  // Set when the primitive wants the operand's spatial dimensions back to front: every call first copies it so
+  // to this offset of the scratch memory.
+  std::optional<int64_t> reversed_offset;
+  Packing packing;
 };
 
 struct CallPlan {
   OwnedDescriptor descriptor;
-  // Set when the weights are used in another layout than the operand's: every call then first copies them into
-  // the scratch memory in that layout.
-  OwnedDescriptor weights_reorder;
   std::vector<Operand> operands;  // in the custom-call's order
-  Tensor destination;
+  Operand destination;
   std::string implementation;
+  size_t spatial_dimensions = 0;  // how many of the last dimensions are space, for operands to be reversed
+  int64_t primitive_scratch_offset = 0;
+  int64_t scratch_bytes = 0;
 
-  // The scratch result holds, one after the other: packed weights, the reorder's scratchpad, the primitive's.
-  int64_t packed_weights_bytes = 0;
-  int64_t reorder_scratch_bytes = 0;
-  int64_t primitive_scratch_bytes = 0;
-  int64_t ReorderScratchOffset() const;
-  int64_t PrimitiveScratchOffset() const;
-  int64_t ScratchBytes() const;
+  // Whether every call copies an operand or the result between layouts.
+  bool Reorders() const;
 };
 
 // In which memory layout a primitive gets its weights (attribute weights_format).
@@ -42,6 +50,20 @@ enum class WeightsFormat {
   kPlain,  // as the operand has them
   kAny,    // as oneDNN likes them best; reordered inside every call where that differs
   kBest,   // whichever of the two the kernel family expects to be faster (the default)
+};
+
+// What a kernel family calls its operands and its result: the prefixes of their attributes.
+struct Roles {
+  const char* source = "src";
+  const char* weights = "weights";
+  const char* destination = "dst";
+};
+
+// Which arguments of the primitive they are.
+struct ArgumentIndices {
+  ArgumentIndex source = kArgumentSource;
+  ArgumentIndex weights = kArgumentWeights;
+  ArgumentIndex destination = kArgumentDestination;
 };
 
 // The operands of a call and the primitive attributes they lead to, before a primitive is chosen.
@@ -52,11 +74,13 @@ struct CallOperands {
   bool has_bias = false;
   Tensor bias;
   WeightsFormat weights_format = WeightsFormat::kBest;
+  // The primitive wants the weights' spatial dimensions back to front (attribute weights_reversed).
+  bool weights_reversed = false;
   PostOpChain chain;
 
   // Reads everything but the bias, whose length and place only the kernel knows. With `add_unit_dimension` every
   // tensor gets one more dimension, of size one, before its last.
-  static CallOperands Read(const Attributes& attributes, bool add_unit_dimension = false);
+  static CallOperands Read(const Attributes& attributes, const Roles& roles = {}, bool add_unit_dimension = false);
   // If the call has a bias: `length` values along `axis` of a tensor of `rank` dimensions.
   void ReadBias(const Attributes& attributes, int64_t length, int rank, int axis);
   OwnedMemoryDescriptor DescribeWeights() const;
@@ -65,13 +89,19 @@ struct CallOperands {
 // Throws unless the attributes have the meaning that this code gives them; every planner's first step.
 void CheckAbi(const Attributes& attributes);
 
-// Completes a plan once the kernel has created its primitive descriptor for these operands.
-CallPlan MakePlan(const CallOperands& operands, OwnedDescriptor descriptor);
+// Completes a plan once the kernel has created its primitive descriptor for these operands. Source, weights and
+// result are reordered wherever the primitive was created for another layout than the buffers have.
+CallPlan MakePlan(const CallOperands& operands, OwnedDescriptor descriptor, const ArgumentIndices& indices = {});
 
-// One kernel family: reads the attributes, chooses the implementation. Defined in convolution.cc, matmul.cc.
+// oneDNN's own name for what a primitive descriptor would run, such as brgconv:avx512_core.
+std::string ImplementationName(const PrimitiveDescriptor* descriptor);
+
+// One kernel family: reads the attributes, chooses the implementation. Each is defined in a file of its name.
 using Planner = CallPlan (*)(const Attributes&);
 CallPlan PlanConvolution(const Attributes& attributes);
+CallPlan PlanDeconvolution(const Attributes& attributes);
 CallPlan PlanMatmul(const Attributes& attributes);
+CallPlan PlanWeightsGradient(const Attributes& attributes);
 
 }  // namespace hlo_dispatch::onednn
 

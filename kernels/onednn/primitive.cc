@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/failure.h"
+#include "onednn/reverse.h"
 
 namespace hlo_dispatch::onednn {
 
@@ -67,13 +68,40 @@ OwnedPrimitive MakePrimitive(const Library& library, const PrimitiveDescriptor* 
   return OwnedPrimitive(primitive);
 }
 
+// A buffer of the call, and its copy in the layout that the primitive works on, if that is another.
+struct Buffer {
+  OwnedMemory given, packed, reorder_scratch;
+  std::vector<Argument> reorder;
+
+  Memory* used() const { return packed != nullptr ? packed.get() : given.get(); }
+};
+
+Buffer MakeBuffer(const Library& library, const CallPlan& plan, const Operand& operand, bool is_result) {
+  const Functions& onednn = library.functions();
+  const std::string& role = operand.tensor.role;
+  Buffer buffer;
+  buffer.given = MakeMemory(library, operand.tensor.Describe().get(), role);
+  if (const PrimitiveDescriptor* reorder = operand.packing.reorder.get()) {
+    buffer.packed = MakeMemory(
+        library, onednn.primitive_desc_query_md(plan.descriptor.get(), kQueryArgument, operand.index), role);
+    buffer.reorder_scratch =
+        MakeMemory(library, onednn.primitive_desc_query_md(reorder, kQueryScratchpad, 0), "scratch");
+    Memory* given = buffer.given.get();
+    Memory* packed = buffer.packed.get();
+    buffer.reorder = {{kArgumentSource, is_result ? packed : given},
+                      {kArgumentDestination, is_result ? given : packed},
+                      {kArgumentScratchpad, buffer.reorder_scratch.get()}};
+  }
+  return buffer;
+}
+
 }  // namespace
 
 struct Primitive::Context {
-  std::vector<OwnedMemory> operands;
-  OwnedMemory destination, scratch, packed_weights, reorder_scratch;
+  std::vector<Buffer> operands;
+  Buffer destination;
+  OwnedMemory scratch;
   std::vector<Argument> arguments;
-  std::vector<Argument> reorder_arguments;
 };
 
 // Takes an idle context for one execution; gives it back unless the execution failed.
@@ -104,9 +132,13 @@ class Primitive::ContextLease {
 Primitive::Primitive(CallPlan plan) : plan_(std::move(plan)) {
   const Library& library = Library::Get();
   primitive_ = MakePrimitive(library, plan_.descriptor.get(), "building " + plan_.implementation);
-  if (plan_.weights_reorder != nullptr) {
-    weights_reorder_ = MakePrimitive(library, plan_.weights_reorder.get(), "building the weights' reorder");
-  }
+  auto make_reorder = [&](const Operand& operand) {
+    const PrimitiveDescriptor* reorder = operand.packing.reorder.get();
+    return reorder == nullptr ? OwnedPrimitive()
+                              : MakePrimitive(library, reorder, operand.tensor.role + ": building its reorder");
+  };
+  for (const Operand& operand : plan_.operands) reorders_.push_back(make_reorder(operand));
+  destination_reorder_ = make_reorder(plan_.destination);
   idle_.push_back(MakeContext());
 }
 
@@ -114,27 +146,16 @@ Primitive::~Primitive() = default;
 
 std::unique_ptr<Primitive::Context> Primitive::MakeContext() const {
   const Library& library = Library::Get();
-  const Functions& onednn = library.functions();
   auto context = std::make_unique<Context>();
   for (const Operand& operand : plan_.operands) {
-    context->operands.push_back(MakeMemory(library, operand.tensor.Describe().get(), operand.tensor.role));
-    Memory* memory = context->operands.back().get();
-    if (operand.index == kArgumentWeights && weights_reorder_ != nullptr) {
-      context->packed_weights =
-          MakeMemory(library, onednn.primitive_desc_query_md(plan_.descriptor.get(), kQueryWeights, 0), "weights");
-      context->reorder_scratch = MakeMemory(
-          library, onednn.primitive_desc_query_md(plan_.weights_reorder.get(), kQueryScratchpad, 0), "scratch");
-      context->reorder_arguments = {{kArgumentSource, memory},
-                                    {kArgumentDestination, context->packed_weights.get()},
-                                    {kArgumentScratchpad, context->reorder_scratch.get()}};
-      memory = context->packed_weights.get();
-    }
-    context->arguments.push_back({operand.index, memory});
+    context->operands.push_back(MakeBuffer(library, plan_, operand, /*is_result=*/false));
+    context->arguments.push_back({operand.index, context->operands.back().used()});
   }
-  context->destination = MakeMemory(library, plan_.destination.Describe().get(), "dst");
-  context->arguments.push_back({kArgumentDestination, context->destination.get()});
+  context->destination = MakeBuffer(library, plan_, plan_.destination, /*is_result=*/true);
+  context->arguments.push_back({plan_.destination.index, context->destination.used()});
   context->scratch =
-      MakeMemory(library, onednn.primitive_desc_query_md(plan_.descriptor.get(), kQueryScratchpad, 0), "scratch");
+      MakeMemory(library, library.functions().primitive_desc_query_md(plan_.descriptor.get(), kQueryScratchpad, 0),
+                 "scratch");
   context->arguments.push_back({kArgumentScratchpad, context->scratch.get()});
   return context;
 }
@@ -144,26 +165,39 @@ void Primitive::Execute(const std::vector<void*>& operands, void* destination, v
   const Functions& onednn = library.functions();
   ContextLease context(*this);
   StreamLease stream;
+  char* scratch_bytes = static_cast<char*>(scratch);
 
   auto point = [&](const OwnedMemory& memory, void* address) {
-    if (memory != nullptr) {
-      library.Check(onednn.memory_set_data_handle(memory.get(), address), "pointing a memory object at its buffer");
-    }
+    library.Check(onednn.memory_set_data_handle(memory.get(), address), "pointing a memory object at its buffer");
   };
-  for (size_t i = 0; i < operands.size(); ++i) point(context->operands[i], operands[i]);
-  point(context->destination, destination);
-  char* scratch_bytes = static_cast<char*>(scratch);
-  point(context->packed_weights, scratch_bytes);
-  point(context->reorder_scratch, scratch_bytes + plan_.ReorderScratchOffset());
-  point(context->scratch, scratch_bytes + plan_.PrimitiveScratchOffset());
-
+  auto point_buffer = [&](const Buffer& buffer, const Packing& packing, void* address) {
+    point(buffer.given, address);
+    if (buffer.packed == nullptr) return;
+    point(buffer.packed, scratch_bytes + packing.offset);
+    point(buffer.reorder_scratch, scratch_bytes + packing.scratch_offset);
+  };
   auto run = [&](const OwnedPrimitive& primitive, const std::vector<Argument>& arguments) {
     library.Check(onednn.primitive_execute(primitive.get(), stream.get(), static_cast<int>(arguments.size()),
                                            arguments.data()),
                   "executing " + plan_.implementation);
   };
-  if (weights_reorder_ != nullptr) run(weights_reorder_, context->reorder_arguments);
+
+  point_buffer(context->destination, plan_.destination.packing, destination);
+  point(context->scratch, scratch_bytes + plan_.primitive_scratch_offset);
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const Operand& operand = plan_.operands[i];
+    void* address = operands[i];
+    if (operand.reversed_offset.has_value()) {
+      address = scratch_bytes + *operand.reversed_offset;
+      CopyReversed(operand.tensor, operand.tensor.dims.size() - plan_.spatial_dimensions, operands[i], address);
+    }
+    point_buffer(context->operands[i], operand.packing, address);
+  }
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (reorders_[i] != nullptr) run(reorders_[i], context->operands[i].reorder);
+  }
   run(primitive_, context->arguments);
+  if (destination_reorder_ != nullptr) run(destination_reorder_, context->destination.reorder);
   library.Check(onednn.stream_wait(stream.get()), "waiting for " + plan_.implementation);
   context.GiveBack();
 }

@@ -29,7 +29,8 @@ class Primitive {
 
   CallPlan plan_;
   OwnedPrimitive primitive_;
-  OwnedPrimitive weights_reorder_;
+  std::vector<OwnedPrimitive> reorders_;  // one per operand; null where it is used as it is
+  OwnedPrimitive destination_reorder_;
   std::mutex idle_mutex_;
   std::vector<std::unique_ptr<Context>> idle_;
 };

@@ -1,0 +1,17 @@
+// Copying a tensor with its spatial dimensions back to front. oneDNN's memory descriptors have no negative
+// strides, and weights are small next to the data, so a plain loop is enough.
+#ifndef HLO_DISPATCH_ONEDNN_REVERSE_H_
+#define HLO_DISPATCH_ONEDNN_REVERSE_H_
+
+#include <cstddef>
+
+#include "onednn/memory.h"
+
+namespace hlo_dispatch::onednn {
+
+// to[..., k] = from[..., K - 1 - k] for the dimensions from number `first` on; both lie in memory as `tensor` says.
+void CopyReversed(const Tensor& tensor, size_t first, const void* from, void* to);
+
+}  // namespace hlo_dispatch::onednn
+
+#endif  // HLO_DISPATCH_ONEDNN_REVERSE_H_

@@ -1,0 +1,48 @@
+// hlo_dispatch.onednn.weights_gradient
+//
+//   diff_weights[o, i, k] = sum over n, p of src[n, i, p * strides + k * (dilations + 1) - padding_low]
+//                                            * diff_dst[n, o, p]
+//
+// the gradient of a convolution with respect to its weights; strides, dilations and paddings are that
+// convolution's. With one more dimension in front of diff_weights (g) its channels are split into groups, up to
+// depthwise. Operands: src, diff_dst. Results: diff_weights, scratch. There are no post-ops.
+#include <utility>
+
+#include "common/failure.h"
+#include "onednn/plan.h"
+#include "onednn/window.h"
+
+namespace hlo_dispatch::onednn {
+
+namespace {
+
+constexpr Roles kRoles{"src", "diff_dst", "diff_weights"};
+
+}  // namespace
+
+CallPlan PlanWeightsGradient(const Attributes& attributes) {
+  CheckAbi(attributes);
+  const ConvolutionCall call = ConvolutionCall::Read(attributes, kRoles, kRoles.destination);
+  if (attributes.Has("bias_type") || attributes.Has("post_op_0")) {
+    throw Failure(FailureKind::kUnsupported, "oneDNN's weights gradient takes neither bias nor post-ops");
+  }
+  const Library& library = Library::Get();
+  const CallOperands& operands = call.operands;
+  const Window& window = call.window;
+  // The fast implementations sum into blocked weights and read the data with channels last: the small weights are
+  // reordered in every call, and the data where it lies otherwise (a GEMM over plain weights is 2 to 50 times
+  // slower; left to choose a layout for grouped data, oneDNN takes one that it has only a GEMM for).
+  PrimitiveDescriptor* descriptor = nullptr;
+  library.Check(library.functions().convolution_backward_weights_primitive_desc_create(
+                    &descriptor, library.engine(), kConvolutionDirect,
+                    operands.source.WithChannelsLast().Describe().get(),
+                    operands.destination.DescribeAnyFormat().get(), nullptr,
+                    operands.weights.WithChannelsLast().Describe().get(), window.strides.data(),
+                    window.dilations.data(), window.padding_low.data(), window.padding_high.data(), nullptr,
+                    MakePrimitiveAttributes({}).get()),
+                "choosing a weights gradient");
+  return MakePlan(operands, OwnedDescriptor(descriptor),
+                  {kArgumentSource, kArgumentDestinationGradient, kArgumentWeightsGradient});
+}
+
+}  // namespace hlo_dispatch::onednn
