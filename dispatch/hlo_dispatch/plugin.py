@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hlo_dispatch import kernels, libraries
+from hlo_dispatch import kernels, libraries, own_kernels
 from hlo_dispatch.api import rewriter
 from hlo_dispatch.errors import HloDispatchError, PolicyError
 from hlo_dispatch.report import Report
@@ -49,6 +49,14 @@ class Statistics:
 @dataclass(frozen=True)
 class _Settings:
     rewriter: Rewriter
+    handlers: tuple[own_kernels.Handler, ...]
+    """The users' own kernels of its table."""
+
+    @classmethod
+    def make(cls, tables: Sequence[str | Path], policy: str) -> _Settings:
+        """Raises TableError, PolicyError."""
+        made = rewriter(tuple(map(str, tables)), policy)
+        return cls(made, tuple(own_kernels.open_handlers(made.table)))
 
 
 class _State:
@@ -84,7 +92,7 @@ def install(
     for platform in (platforms,) if isinstance(platforms, str) else platforms:
         if platform not in PLATFORMS:
             raise PolicyError(f"unknown platform {platform!r}; valid platforms are: {', '.join(PLATFORMS)}")
-    settings = _Settings(rewriter(tuple(map(str, tables)), policy))
+    settings = _Settings.make(tables, policy)
     kernels.warm_up()
     with _state.lock:
         changed = _state.settings != settings
@@ -104,7 +112,7 @@ def install_when_ready(tables: Sequence[str | Path], policy: str) -> None:
     from jax._src.lib import _xla
 
     with _state.lock:
-        _state.settings = _Settings(rewriter(tuple(map(str, tables)), policy))
+        _state.settings = _Settings.make(tables, policy)
         if not _state.hooked:
             _xla.register_xla_transform(NAME, _PRE_SCHEDULER, _transform)
             _state.hooked = True
@@ -192,10 +200,15 @@ def _register_kernels() -> None:
 
 def _register_targets() -> None:
     """Register the FFI types, then the targets, once; the CPU client exists by now."""
-    if _state.kernels_registered:
-        return
     import jax
 
+    if _state.settings is not None:
+        own_kernels.register(
+            _state.settings.handlers,
+            lambda target, function: jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(function), platform="cpu"),
+        )
+    if _state.kernels_registered:
+        return
     found = kernels.registrations()
     for name, capsules in found.types.items():
         jax.ffi.register_ffi_type(name, capsules, platform="cpu")
