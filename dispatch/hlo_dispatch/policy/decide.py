@@ -64,7 +64,7 @@ def decide(
         match: the anchor with its longest epilogue, or a pattern.
         ask: what the kernel says to a match; asked again with a shorter epilogue while it refuses.
     """
-    name = match.anchor.node.name
+    name, longest = match.anchor.node.name, match
     if policy == "never":
         return _stock(Refusal("policy", 'the policy "never" leaves everything to XLA', name))
     candidate = ask(match)
@@ -76,14 +76,15 @@ def decide(
             return _stock(Refusal(refusal.code, refusal.sentence, refusal.instruction or name))
         match = shorter
         candidate = ask(match)
+    cut = f"; the rest of its epilogue stays with XLA: {first_refusal}" if match is not longest else ""
     if policy == "always":
-        return Decision(candidate, 'the policy "always" takes every kernel that can compute the region')
+        return Decision(candidate, f'the policy "always" takes every kernel that can compute the region{cut}')
     if isinstance(candidate.match, StructuralMatch):
         return _asked_for(candidate, candidate.match)
     worth, reason = worth_dispatching(candidate.match, candidate.implementation, machine)
     if not worth:
         return _stock(Refusal("policy", reason, name))
-    return Decision(candidate, reason)
+    return Decision(candidate, reason + cut)
 
 
 def _asked_for(candidate: Candidate, match: StructuralMatch) -> Decision:

@@ -5,17 +5,15 @@ from __future__ import annotations
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.rewriting.emit import Edit, Emitter, KernelCall
+from hlo_dispatch.rewriting.hazards import CannotRebuild
 from hlo_dispatch.rewriting.plan import ComputationPlan
 
 
 def apply_plans(module: Module, plans: list[ComputationPlan], table: Table, threads: int) -> set[int]:
-    """Edit `module` in place.
+    """Edit `module` in place. A plan whose computation cannot be rebuilt becomes one of refusals.
 
     Returns:
         ids of the computations that are new or were rebuilt.
-
-    Raises:
-        ModuleError: a computation cannot be rebuilt around its kernel calls; `module` is then untouched.
     """
     edits: dict[int, Edit] = {}
     for plan in plans:
@@ -23,10 +21,15 @@ def apply_plans(module: Module, plans: list[ComputationPlan], table: Table, thre
             KernelCall(c.match, table.kernels[c.match.anchor.kernel].target, c.attributes, c.scratch_bytes)
             for c in plan.dispatched
         ]
-        if calls:
+        if not calls:
+            continue
+        try:
             edits[plan.graph.computation.id] = Emitter(module, plan.graph, calls, threads).edit()
+        except CannotRebuild as problem:
+            plan.give_up(str(problem))
     changed = set(edits) | {new.id for edit in edits.values() for new in edit.computations}
-    _replace(module, edits)
+    if edits:
+        _replace(module, edits)
     return changed
 
 

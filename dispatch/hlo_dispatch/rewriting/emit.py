@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, field
 
-from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.opcode import ANCHORS
@@ -24,7 +23,7 @@ from hlo_dispatch.hlo.shape import row_major
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.structural_match import StructuralMatch
 from hlo_dispatch.rewriting.backend_config import to_text
-from hlo_dispatch.rewriting.hazards import UPDATES, Draft, protect, shared_pairs, writes_in_place
+from hlo_dispatch.rewriting.hazards import UPDATES, CannotRebuild, Draft, protect, shared_pairs, writes_in_place
 from hlo_dispatch.rewriting.partitions import loop_backend_config
 
 # Only XLA's library fusions compute these in parallel; a loop fusion would run them on one thread.
@@ -80,7 +79,7 @@ class Emitter:
         """The computation with its kernel calls in place.
 
         Raises:
-            ModuleError: the surroundings cannot be rebuilt (a control dependency on what is replaced).
+            CannotRebuild: the surroundings do not allow it (a control dependency on what is replaced).
         """
         for call in self._calls:
             self._ids[call.match.output] = self._fresh_id()
@@ -119,7 +118,7 @@ class Emitter:
         """The instruction, with operands that were replaced renamed; itself where none was."""
         for predecessor in instruction.control_predecessor_ids:
             if predecessor not in self._kept:
-                raise ModuleError(f"%{instruction.name} must run after an instruction that would be replaced")
+                raise CannotRebuild(f"%{instruction.name} must run after an instruction that would be replaced")
         if all(operand in self._kept for operand in instruction.operand_ids):
             return instruction
         changed = InstructionProto()

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.schema import InstructionProto
 
@@ -24,6 +23,10 @@ from hlo_dispatch.hlo.schema import InstructionProto
 UPDATES = frozenset(("dynamic-update-slice", "scatter"))
 _IN_PLACE = UPDATES | frozenset("async-start async-update call conditional sort while".split())
 _TUPLE = 13
+
+
+class CannotRebuild(Exception):
+    """The computation has to stay as it is; the message says why. Becomes a refusal, never an error."""
 
 
 @dataclass
@@ -78,7 +81,7 @@ def protect(draft: Draft, pairs: Iterable[tuple[tuple[int, ...], int | None]], f
         fresh: stem → (a new instruction's id, name).
 
     Raises:
-        ModuleError: the result is put together in a way that leaves no place for a copy.
+        CannotRebuild: the result is put together in a way that leaves no place for a copy.
     """
     guard = _Guard(draft, fresh)
     guard.protect_updates()
@@ -141,7 +144,7 @@ class _Guard:
             return
         if result is not None and root.opcode != "tuple":
             if any(self._part(parameter)):
-                raise ModuleError(f"%{root.name} is no tuple: the buffers of its parts cannot be followed")
+                raise CannotRebuild(f"%{root.name} is no tuple: the buffers of its parts cannot be followed")
             return
         value = root.operand_ids[result] if result is not None else root.id
         parts = self._part(parameter)

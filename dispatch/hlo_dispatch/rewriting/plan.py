@@ -31,6 +31,13 @@ class ComputationPlan:
     misses: list[Miss] = field(default_factory=list)
     """Where the patterns that matched nowhere came closest."""
 
+    def give_up(self, problem: str) -> None:
+        """Refuse everything that was to be dispatched here."""
+        for node, (match, decision) in self.decisions.items():
+            if decision:
+                refusal = Refusal("rewrite-unsupported", problem, node.name)
+                self.decisions[node] = match, Decision(None, problem, refusal)
+
     @property
     def dispatched(self) -> list[Candidate]:
         return [decision.candidate for _, decision in self.decisions.values() if decision.candidate is not None]

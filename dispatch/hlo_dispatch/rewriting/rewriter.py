@@ -66,9 +66,10 @@ class Rewriter:
         plans = [self._plan(graph, small) for graph, small in graphs]
         clock.lap("match and decide")
         result = None
+        changed = apply_plans(module, plans, self.table, self.machine.threads)
+        # What the regions came from is gone from the module by now, but not from the plans.
         regions = regions_of(module, plans)
-        if any(plan.dispatched for plan in plans):
-            changed = apply_plans(module, plans, self.table, self.machine.threads)
+        if changed:
             # A dump of a compiled module carries the order its instructions run in, which names some of those
             # that are gone; at XLA's hook there is none yet.
             module.proto.ClearField("schedule")
