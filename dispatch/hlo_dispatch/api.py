@@ -49,7 +49,12 @@ def rewrite(
     return Rewritten(proto, report, serialized)
 
 
-@lru_cache(maxsize=16)
 def rewriter(tables: tuple[str, ...], policy: str) -> Rewriter:
-    """The pass for these tables and this policy; made once, as reading tables takes longer than most passes."""
+    """The pass for these tables and this policy; made once, until one of the files changes."""
+    return _made(load_tables(tables).fingerprint, tables, policy)
+
+
+@lru_cache(maxsize=16)
+def _made(fingerprint: str, tables: tuple[str, ...], policy: str) -> Rewriter:
+    # Making one takes longer than most passes.
     return Rewriter.make(load_tables(tables), policy)

@@ -128,10 +128,10 @@ class Attempt:
         bound.covered.update(dict.fromkeys(path))
         if term.name:
             bound.values.setdefault(term.name, found)
+        bound.matched += 1
         unmet = self._unmet(term, found, bound)
         if unmet is not None:
             return self._fail(bound, found, *unmet)
-        bound.matched += 1
         for operands in self._orders(term, found):
             goals = rest
             for argument, operand in zip(reversed(term.arguments), reversed(operands), strict=True):
@@ -195,11 +195,11 @@ class Attempt:
             further.covered.update(dict.fromkeys(region.nodes))
             if term.name:
                 further.values.setdefault(term.name, node)
+            further.matched += 1
             why = self._wrong_parameters(term, recognised, node, further)
             if why is not None:
                 self._fail(further, node, *why)
                 continue
-            further.matched += 1
             match = self._solve((term.argument, region.entry, rest), further)
             if match is not None:
                 return match

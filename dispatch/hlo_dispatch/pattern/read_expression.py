@@ -72,7 +72,9 @@ def read_expression(text: str, activations: Mapping[str, Sequence[str]]) -> Expr
         statements = ast.parse(text).body
     except SyntaxError as error:
         line, column = (error.lineno or 1) - 1, (error.offset or 1) - 1
-        raise ExpressionError(f"not an expression: {error.msg}", line, max(column, 0)) from None
+        # In a list between brackets YAML ends a text at its first comma.
+        advice = "put it in quotes if it stands between [ and ]" if "never closed" in error.msg else ""
+        raise ExpressionError(f"not an expression: {error.msg}", line, max(column, 0), advice) from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise ExpressionError(f"not an expression: {error}", 0, 0) from None
     if not statements:
@@ -100,7 +102,7 @@ class _Reader:
         if isinstance(last, ast.Assign):
             raise self._error(last, "the last line gives its value a name", f"the last line is the {RESULT}")
         if not isinstance(last, ast.Expr):
-            raise self._error(last, f"{type(last).__name__} is not allowed", "write an expression")
+            raise self._error(last, "this is a statement", "write an expression such as x * sigmoid(x)")
         root = self._operation(last.value, RESULT)
         self._definitions[RESULT] = root
         unused = next((name for name in self._definitions if name not in self._used | {RESULT}), None)
@@ -161,7 +163,8 @@ class _Reader:
             case ast.Call(func=ast.Name()):
                 return self._called(node, name)
             case _:
-                raise self._error(node, f"{type(node).__name__} is not allowed", "write operations, names and numbers")
+                advice = "an expression is made of operations, names and numbers"
+                raise self._error(node, f"{_description(node)} is not allowed", advice)
 
     def _named(self, node: ast.Name) -> Term:
         name = node.id
@@ -247,6 +250,20 @@ class _Reader:
 
     def _error(self, node: Any, problem: str, advice: str = "") -> ExpressionError:
         return ExpressionError(problem, node.lineno - 1, node.col_offset, advice)
+
+
+def _description(node: ast.expr) -> str:
+    match node:
+        case ast.Call():
+            return f"a call of {ast.unparse(node.func)}"
+        case ast.Constant():
+            return repr(node.value)
+        case ast.Attribute():
+            return f"the attribute {node.attr}"
+        case ast.Compare():
+            return "a chain of comparisons" if len(node.ops) > 1 else "this comparison"
+        case _:
+            return f"{type(node).__name__}"
 
 
 def _nearest(word: str, known: list[str]) -> str:

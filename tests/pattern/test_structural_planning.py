@@ -1,0 +1,181 @@
+"""Who gets an instruction that several matches could have, what the rewritten module calls, and what it costs."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+from structures import flat_graph, module_text, write_table
+
+import hlo_dispatch
+from hlo_dispatch.match.structural import StructuralFinder
+from hlo_dispatch.pattern import load_tables
+from hlo_dispatch.report import Report
+
+PRODUCT = """
+    x = f32[64,64]{1,0} parameter(0)
+    w = f32[64,64]{1,0} parameter(1)
+    b = f32[64,64]{1,0} parameter(2)
+    p = f32[64,64]{1,0} dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+    t = f32[64,64]{1,0} tanh(p)
+    s = f32[64,64]{1,0} add(t, b)
+    ROOT r = f32[64,64]{1,0} multiply(s, s)
+"""
+
+
+def rewrite(table: Path, body: str, policy: str = "always") -> hlo_dispatch.Rewritten:
+    return hlo_dispatch.rewrite(module_text(body), tables=[table], policy=policy)
+
+
+def taken(report: Report) -> dict[str, int]:
+    """Kernel → how many instructions it covers."""
+    return {str(region.kernel): len(region.covered) for region in report.dispatched}
+
+
+@pytest.mark.parametrize(
+    ("match", "priority", "wanted"),
+    [
+        # The product with its whole epilogue covers four instructions, these patterns two, two and four of them.
+        ("tanh(x @ w)", None, {"onednn.matmul": 4}),
+        ("square(a + b)", None, {"onednn.matmul": 4}),
+        ("square(tanh(x @ w) + b)", None, {"mine.kernel": 4}),
+        # What a priority says is more than what is covered.
+        ("tanh(x @ w)", 5, {"mine.kernel": 2}),
+        ("square(a + b)", 5, {"mine.kernel": 2, "onednn.matmul": 2}),
+    ],
+)
+def test_what_covers_more_goes_first(tmp_path: Path, match: str, priority: int | None, wanted: dict[str, int]) -> None:
+    result = rewrite(write_table(tmp_path, match, priority=priority), PRODUCT)
+    assert taken(result.report) == wanted
+    outranked = [
+        r.refusal.sentence for r in result.report.left if r.refusal is not None and r.refusal.code == "outranked"
+    ]
+    assert outranked == ([] if "mine.kernel" in wanted else [outranked[0]])
+
+
+def test_what_an_anchor_does_not_take_is_left_for_the_pattern(tmp_path: Path) -> None:
+    """The heuristic leaves a product this small to XLA; the pattern behind it was asked for all the same."""
+    result = rewrite(write_table(tmp_path, "square(a + b)"), PRODUCT, policy="heuristic")
+    assert taken(result.report) == {"mine.kernel": 2}
+    (region,) = result.report.dispatched
+    assert region.reason == "the pattern mine of your table asks for it"
+    assert region.implementation == "library:Kernel"
+    assert rewrite(write_table(tmp_path, "square(a + b)"), PRODUCT, policy="never").proto is None
+
+
+def test_overlapping_patterns_go_by_size(tmp_path: Path) -> None:
+    table = write_table(tmp_path, "tanh(x @ w) + b")
+    text = table.read_text()
+    smaller = (
+        text[text.index("  mine:") :].replace("  mine:", "  smaller:").replace("tanh(x @ w) + b", "square(x) * b + w")
+    )
+    smaller = smaller.replace("square(x) * b + w", "tanh(x) + b").replace("x: x, w: w, b: b", "x: x, w: b, b: b")
+    table.write_text(text + smaller)
+    assert [pattern.name for pattern in load_tables([table]).patterns] == ["mine", "smaller"]
+    result = rewrite(table, PRODUCT.replace("ROOT r = f32[64,64]{1,0} multiply(s, s)", "").replace(" s =", " ROOT s ="))
+    assert [region.covered for region in result.report.dispatched] == [("p", "t", "s")]
+
+
+def test_the_call(tmp_path: Path) -> None:
+    table = write_table(tmp_path, "swish(x, beta) + y", attributes={"rows": ("i64", "size(x, 0)")})
+    body = """
+        x = f32[4,8]{1,0} parameter(0)
+        y = f32[4,8]{1,0} parameter(1)
+        s = f32[4,8]{1,0} logistic(x)
+        p = f32[4,8]{1,0} multiply(x, s)
+        a = f32[4,8]{1,0} add(y, p)
+        ROOT r = f32[4,8]{1,0} negate(a)
+    """
+    text = rewrite(table, body).text
+    assert (
+        'f32[4,8]{1,0} custom-call(%x, %y), custom_call_target="mine.kernel", '
+        "api_version=API_VERSION_TYPED_FFI, backend_config={beta = 1.0 : f32, rows = 4 : i64}"
+    ) in text
+    assert "logistic" not in text
+    write_table(tmp_path, "swish(x, beta) + y", scratch="64")
+    scratch = rewrite(table, body).text
+    assert "(f32[4,8]{1,0}, u8[64]{0}) custom-call(%x, %y)" in scratch
+    assert "get-tuple-element" in scratch
+
+
+def test_a_pattern_may_call_a_shipped_kernel(tmp_path: Path) -> None:
+    table = write_table(tmp_path, "tanh(x @ w)")
+    text = table.read_text()
+    kernel = """\
+    kernel:
+      name: onednn.matmul
+      operands: {src: x, weights: w}
+      attributes:
+        src_type: dtype(x)
+        weights_type: dtype(w)
+        dst_type: dtype(result)
+        src_dims: dims(x)
+        src_strides: strides(x)
+        weights_dims: dims(w)
+        weights_strides: strides(w)
+        dst_dims: dims(result)
+        dst_strides: strides(result)
+        post_op_0: {kind: eltwise, algorithm: tanh, alpha: 0.0, beta: 0.0}
+"""
+    start = text.index("    kernel:\n")
+    table.write_text(text[:start] + kernel + text[text.index("    numerics:") :].replace("priority:", "priority: 9"))
+    body = (
+        PRODUCT.replace("    t =", "    ROOT t =").split("    s =")[0].replace("b = f32[64,64]{1,0} parameter(2)", "")
+    )
+    (region,) = rewrite(table, body).report.dispatched
+    assert (region.kernel, region.covered) == ("onednn.matmul", ("p", "t"))
+    assert region.attributes["src_dims"] == [64, 64]
+
+
+def elementwise(count: int) -> str:
+    """A random program of elementwise instructions on f32[64]."""
+    chance = random.Random(11)
+    lines = ["v0 = f32[64] parameter(0)", "v1 = f32[64] parameter(1)"]
+    while len(lines) < count:
+        opcode = chance.choice("add multiply subtract maximum exponential tanh negate abs logistic divide".split())
+        operands = chance.sample(range(max(0, len(lines) - 6), len(lines)), 2)
+        used = ", ".join(
+            f"v{n}" for n in (operands if opcode in "add multiply subtract maximum divide" else operands[:1])
+        )
+        lines.append(f"v{len(lines)} = f32[64] {opcode}({used})")
+    lines[-1] = "ROOT " + lines[-1]
+    return "\n".join(lines)
+
+
+PATTERNS = """
+    swish(x, beta) + y | relu(x) * y | x * y + tanh(z) | gelu_erf(x) + y | square(x - y) | exponential(x - y) / z
+    clip(x, 0, 6) * y | (x + y) * (x - y) | abs(x) - abs(y) | sigmoid(x) * tanh(y) | maximum(x * y, z)
+    -x * exponential(y) | x / (x + y) | mish(x) - y
+    maximum(tanh(x), tanh(y)) | negate(x - y * z) | tanh(x * y + z) | gelu_tanh(x + y)
+    elu(x, slope) * y | leaky_relu(x, slope) + tanh(y)
+"""
+
+
+def test_matching_is_near_linear(tmp_path: Path) -> None:
+    expressions = [text.strip() for line in PATTERNS.strip().splitlines() for text in line.split("|")]
+    assert len(expressions) == 20
+    text = ""
+    for number, expression in enumerate(expressions):
+        table = write_table(tmp_path, expression, priority=number + 1).read_text()
+        head, entry = table.split("patterns:\n")
+        body = entry.replace("  mine:", f"  mine_{number}:").replace("mine.kernel", f"mine.kernel_{number}")
+        kernel = head.split("kernels:\n")[1].replace("mine.kernel", f"mine.kernel_{number}")
+        text = text.replace("patterns:\n", kernel + "patterns:\n") + body if text else (
+            f"version: 1\nkernels:\n{kernel}patterns:\n{body}"
+        )  # fmt: skip
+    table = tmp_path / "twenty.yaml"
+    table.write_text(text)
+    finder = StructuralFinder(load_tables([table]))
+    seconds = {}
+    for count in (1_000, 10_000):
+        graph = flat_graph(elementwise(count))
+        finder.find(graph)  # recognises each function once
+        start = time.perf_counter()
+        found = finder.find(graph)
+        seconds[count] = time.perf_counter() - start
+        assert found.matches
+    print(f"{seconds[1_000] * 1e3:.1f} ms for 1,000, {seconds[10_000] * 1e3:.1f} ms for 10,000")
+    assert seconds[10_000] < 30 * seconds[1_000]
+    assert seconds[10_000] < 5
