@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
@@ -30,6 +32,13 @@ class Anchor:
     """Arithmetic: multiply-add pairs."""
     attributes: dict = field(default_factory=dict, hash=False, compare=False)
     """What the kernel needs besides dimensions and types (strides, padding …)."""
+    roles: tuple[str, str, str] = ("src", "weights", "dst")
+    """What the kernel's attributes call source, weights and result."""
+    formula: str = ""
+    """What the kernel computes, for a person; empty: by the instruction's opcode."""
+    own_steps: Callable[..., Any] | None = field(default=None, hash=False, compare=False)
+    """Set where the kernel has no post-ops: (value, destination, is_inner) → the Step in which the kernel computes
+    the value's user too, or None. `is_inner` says whether a value is for that user alone."""
 
 
 def halved(source: View, weights: View) -> tuple[View, View]:
@@ -38,7 +47,11 @@ def halved(source: View, weights: View) -> tuple[View, View]:
     XLA:CPU converts bf16 operands to f32 ahead of a dot or convolution; the kernel multiplies the bf16
     values themselves with f32 sums, which is the same arithmetic with half the memory traffic.
     """
-    sources, weight_views = candidates(source, _WIDENING), candidates(weights, _WIDENING)
+    return furthest(candidates(source, _WIDENING), candidates(weights, _WIDENING))
+
+
+def furthest(sources: Sequence[View], weight_views: Sequence[View]) -> tuple[View, View]:
+    """The last view of each operand (nearest come first) in the narrowest type that both have."""
     for half in HALF_TYPES:
         narrow_source = [view for view in sources if view.element_type == half]
         narrow_weights = [view for view in weight_views if view.element_type == half]
@@ -47,8 +60,13 @@ def halved(source: View, weights: View) -> tuple[View, View]:
     return _same_type(sources), _same_type(weight_views)
 
 
-def _same_type(views: list[View]) -> View:
+def _same_type(views: Sequence[View]) -> View:
     return [view for view in views if view.element_type == views[0].element_type][-1]
+
+
+def first_refusal(*refusals: Refusal | None) -> Refusal | None:
+    """The first that is one. Not `or`: a Refusal is falsy."""
+    return next((refusal for refusal in refusals if refusal is not None), None)
 
 
 def unsupported_types(node: Node) -> Refusal | None:

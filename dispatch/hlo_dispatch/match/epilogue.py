@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.anchor import COMPUTED_TYPES, Anchor
@@ -92,19 +93,19 @@ class EpilogueFinder:
         while True:
             if not current.users or is_needed(current):
                 return Chain(tuple(steps), None, "the value is needed in memory")
-            region = grow_region(current, is_taken, is_needed)
-            step = self._activation(region, destination)
+            step = self._activation(anchor, current, destination, is_taken, is_needed)
             if step is None:
                 if len(current.users) > 1:
                     return Chain(tuple(steps), current, "the value is used more than once")
                 user = current.users[0]
                 if is_taken(user):
                     return Chain(tuple(steps), user, "another match has taken this instruction")
-                step = (
-                    _free(current, user, destination)
-                    or _rearranged(anchor, current, user, destination)
-                    or self._binary(anchor, current, user, destination, is_result_of_another)
-                )
+                step = _free(current, user, destination) or _rearranged(anchor, current, user, destination)
+            if step is None and anchor.own_steps is not None:
+                is_inner = partial(_is_inner, is_taken=is_taken, is_needed=is_needed)
+                step = anchor.own_steps(current, destination, is_inner) or "the kernel has no post-ops"
+            if step is None:
+                step = self._binary(anchor, current, current.users[0], destination, is_result_of_another)
             if isinstance(step, str):
                 return Chain(tuple(steps), current.users[0], step)
             post_ops += len(step.post_ops)
@@ -113,8 +114,18 @@ class EpilogueFinder:
             steps.append(step)
             current, destination = step.result, step.destination
 
-    def _activation(self, region: Region, destination: tuple[Dimension, ...]) -> Step | None:
-        """The farthest exit of the region that is an activation of the table."""
+    def _activation(
+        self,
+        anchor: Anchor,
+        current: Node,
+        destination: tuple[Dimension, ...],
+        is_taken: Callable[[Node], bool],
+        is_needed: Callable[[Node], bool],
+    ) -> Step | None:
+        """The farthest exit of the region behind `current` that is an activation of the table."""
+        if anchor.own_steps is not None:
+            return None
+        region = grow_region(current, is_taken, is_needed)
         if not region.exits:
             return None
         structure = region.structure()
@@ -205,6 +216,11 @@ def _usable(view: View) -> bool:
     return view.element_type in COMPUTED_TYPES
 
 
+def _is_inner(value: Node, is_taken: Callable[[Node], bool], is_needed: Callable[[Node], bool]) -> bool:
+    """Whether only its one user reads the value, so that it need not exist."""
+    return len(value.users) == 1 and not is_needed(value) and not is_taken(value.users[0])
+
+
 def _free(current: Node, user: Node, destination: tuple[Dimension, ...]) -> Step | None:
     """A step that only renames or rounds the value: no post-op."""
     if user.opcode == "bitcast" and user.shape.element_type == current.shape.element_type:
@@ -218,15 +234,17 @@ def _free(current: Node, user: Node, destination: tuple[Dimension, ...]) -> Step
 def _rearranged(anchor: Anchor, current: Node, user: Node, destination: tuple[Dimension, ...]) -> Step | None:
     """A transpose or a change of layout that the primitive does by writing its result with other strides.
 
-    Only a matrix product does that at full speed, and only along rows that stay contiguous.
+    Of the kernels with post-ops only a matrix product does that at full speed, and only along rows that stay
+    contiguous; one that reorders its result anyway writes it in any order.
     """
-    if anchor.node.opcode != "dot" or user.opcode not in ("copy", "transpose"):
+    reorders = anchor.own_steps is not None
+    if not (reorders or anchor.node.opcode == "dot") or user.opcode not in ("copy", "transpose"):
         return None
     strides = list(user.shape.strides)
     if user.opcode == "transpose":
         for position, number in enumerate(user.proto.dimensions):
             strides[number] = user.shape.strides[position]
     moved = restate(destination, current.shape, strides)
-    if moved is None or not (moved[-1][0] == 1 or moved[-1][1] == 1):
+    if moved is None or not (reorders or moved[-1][0] == 1 or moved[-1][1] == 1):
         return None
     return Step((user,), (), dense(moved, moved))

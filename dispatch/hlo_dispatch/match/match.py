@@ -86,12 +86,16 @@ class Match:
     def attributes(self) -> dict:
         """The kernel call's attributes, as far as they follow from the match."""
         anchor = self.anchor
-        attributes: dict = {"src_type": anchor.source.element_type, "weights_type": anchor.weights.element_type}
-        attributes["dst_type"] = self.output.shape.element_type
-        for role, view in (("src", anchor.source), ("weights", anchor.weights)):
+        source, weights, destination = anchor.roles
+        attributes: dict = {
+            f"{source}_type": anchor.source.element_type,
+            f"{weights}_type": anchor.weights.element_type,
+            f"{destination}_type": self.output.shape.element_type,
+        }
+        for role, view in ((source, anchor.source), (weights, anchor.weights)):
             attributes[f"{role}_dims"], attributes[f"{role}_strides"] = view.sizes, view.strides
-        attributes["dst_dims"] = [size for size, _ in self.destination]
-        attributes["dst_strides"] = [stride for _, stride in self.destination]
+        attributes[f"{destination}_dims"] = [size for size, _ in self.destination]
+        attributes[f"{destination}_strides"] = [stride for _, stride in self.destination]
         attributes.update(anchor.attributes)
         if self.bias is not None:
             attributes["bias_type"] = self.bias.operand.element_type
@@ -102,7 +106,7 @@ class Match:
     @property
     def formula(self) -> str:
         """What the kernel call computes, for a person: `relu((conv(x, w) + b) · v1)`."""
-        text = "conv(x, w)" if self.anchor.node.opcode == "convolution" else "x @ w"
+        text = self.anchor.formula or ("conv(x, w)" if self.anchor.node.opcode == "convolution" else "x @ w")
         count = 0
         for post_op in self._post_ops:
             operand = ""

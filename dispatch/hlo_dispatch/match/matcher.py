@@ -9,15 +9,9 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.opcode import ANCHORS
 from hlo_dispatch.match.anchor import Anchor
-from hlo_dispatch.match.convolution import read_convolution
-from hlo_dispatch.match.dot import read_dot
 from hlo_dispatch.match.epilogue import EpilogueFinder
 from hlo_dispatch.match.match import Match
-
-_READERS: dict[str, Callable[[Node, str], Anchor | Refusal]] = {
-    "convolution": read_convolution,
-    "dot": read_dot,
-}
+from hlo_dispatch.match.reading import read_anchor
 
 
 class Matcher:
@@ -26,7 +20,7 @@ class Matcher:
     def __init__(self, graph: FlatGraph, table, finder: EpilogueFinder) -> None:
         self._graph = graph
         self._finder = finder
-        self._kernels = {anchor.opcode: anchor.kernel for anchor in table.anchors.values()}
+        self._kernels = {anchor.name: anchor.kernel for anchor in table.anchors.values()}
         self._read: dict[Node, Anchor | Refusal] = {}
 
     def anchors(self) -> list[Node]:
@@ -45,12 +39,7 @@ class Matcher:
 
     def _anchor(self, node: Node) -> Anchor | Refusal:
         if node not in self._read:
-            kernel = self._kernels.get(node.opcode)
-            if kernel is None:
-                refusal = Refusal("kernel-unsupported", f"the table has no anchor for {node.opcode}", node.name)
-                self._read[node] = refusal
-            else:
-                self._read[node] = _READERS[node.opcode](node, kernel)
+            self._read[node] = read_anchor(node, self._kernels, self._graph)
         return self._read[node]
 
     def _is_result_of_another(self, value: Node, anchor: Node) -> bool:

@@ -1,0 +1,41 @@
+"""Which kernel's reader describes an anchor: dots are products, convolutions one of three things."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.hlo.flat import FlatGraph, Node
+from hlo_dispatch.match.anchor import Anchor
+from hlo_dispatch.match.convolution import read_convolution
+from hlo_dispatch.match.deconvolution import read_deconvolution
+from hlo_dispatch.match.dot import read_dot
+from hlo_dispatch.match.weights_gradient import is_weights_gradient, read_weights_gradient
+
+
+def read_anchor(node: Node, kernels: Mapping[str, str], graph: FlatGraph) -> Anchor | Refusal:
+    """Describe a dot or convolution of `graph` for its kernel.
+
+    Args:
+        kernels: the table's anchors, by name, and their kernels.
+    """
+    kind = _kind(node)
+    kernel = kernels.get(kind)
+    if kernel is None:
+        return Refusal("kernel-unsupported", f"the table has no anchor {kind}", node.name)
+    if kind == "weights_gradient":
+        return read_weights_gradient(node, kernel, graph)
+    return _READERS[kind](node, kernel)
+
+
+_READERS = {"convolution": read_convolution, "transposed_convolution": read_deconvolution, "dot": read_dot}
+
+
+def _kind(node: Node) -> str:
+    """The name of the table's anchor."""
+    if node.opcode != "convolution":
+        return node.opcode
+    if is_weights_gradient(node):
+        return "weights_gradient"
+    dilated = any(dimension.base_dilation > 1 for dimension in node.proto.window.dimensions)
+    return "transposed_convolution" if dilated else "convolution"

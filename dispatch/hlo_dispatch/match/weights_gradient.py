@@ -1,0 +1,187 @@
+"""A convolution that is the gradient of another one with respect to its weights, in that kernel's terms.
+
+    dw[o, i, k] = sum over n, p of x[n, i, p·stride + k·dilation - low] · dy[n, o, p]
+
+JAX writes it as a convolution of x by dy: its batch is x's features i, its features are x's batch n, its window
+is all of dy, its window dilation the forward stride and its stride the forward dilation. XLA:CPU transposes x
+and dy into that shape; the kernel reads them as they were before. Groups come in three forms: batch groups;
+one more spatial dimension in which result g meets only input g and window position g (XLA's expansion of batch
+groups); and a diagonal cut out of a dense gradient (diagonal.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.hlo.flat import FlatGraph, Node
+from hlo_dispatch.match.anchor import Anchor, first_refusal, furthest, unsupported_types
+from hlo_dispatch.match.convolution import convolution_views
+from hlo_dispatch.match.diagonal import diagonal_step
+from hlo_dispatch.match.strided import Dimension, View, candidates, dense, merge
+
+_REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
+_BATCH, _CHANNELS, _SPACE = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class _Roles:
+    """The convolution's operands as (N, C, spatial…) of x, (N, O, spatial…) of dy, and (O, I, spatial…) of dw."""
+
+    source: View
+    gradient: View
+    weights: View
+    window: tuple
+    """One entry per dimension of space, without those that are groups."""
+    groups: tuple[int, ...]
+    """Which dimensions of all three are groups in the form of space."""
+
+
+def is_weights_gradient(node: Node) -> bool:
+    """Whether a convolution is better read as a gradient with respect to weights; any convolution can be.
+
+    It is where the window is at least as large as the result in space, and what the convolution calls features
+    lies in memory as a batch does: outside of space, and outside of what it calls its batch.
+    """
+    roles = _roles(node)
+    window = math.prod(dimension.size for dimension in roles.window)
+    if window < math.prod(size for size, _ in _space(roles.weights, roles)) or window == 1:
+        return False
+    furthest_source = candidates(roles.source, _REARRANGING)[-1]
+    batch, channels = furthest_source.dimensions[_BATCH], furthest_source.dimensions[_CHANNELS]
+    if batch[0] == 1:
+        return channels[0] > 1 or node.proto.batch_group_count > 1
+    inside = [d for d in (channels, *_space(furthest_source, roles)) if d[0] > 1]
+    return all(stride < batch[1] for _, stride in inside)
+
+
+def read_weights_gradient(node: Node, kernel: str, graph: FlatGraph) -> Anchor | Refusal:
+    """Describe `node`, an HLO convolution that is a gradient with respect to weights, for the kernel of those."""
+    roles = _roles(node)
+    refusal = first_refusal(unsupported_types(node), _unsupported(node, roles))
+    if refusal is not None:
+        return refusal
+    attributes = _attributes(node, roles)
+    if isinstance(attributes, Refusal):
+        return attributes
+    groups = math.prod(roles.source.sizes[number] for number in roles.groups) * max(1, node.proto.batch_group_count)
+    sources, gradients = _readings(roles.source, roles.groups), _readings(roles.gradient, roles.groups)
+    if not sources or not gradients:
+        sentence = "the groups and the channels of an operand do not lie behind one another"
+        return Refusal("layout-unsupported", sentence, node.name)
+    source, gradient = furthest(sources, gradients)
+    (outputs, output_stride), inputs, *_ = roles.weights.dimensions
+    space = _space(roles.weights, roles)
+    destination: tuple[Dimension, ...] = ((outputs, output_stride), inputs, *space)
+    if roles.groups:
+        destination = (roles.weights.dimensions[roles.groups[0]], *destination)
+    elif groups > 1:
+        per_group = outputs // groups
+        destination = ((groups, per_group * output_stride), (per_group, output_stride), inputs, *space)
+    return Anchor(
+        node=node,
+        kernel=kernel,
+        source=source,
+        weights=gradient,
+        destination=dense(destination, destination),
+        channel=0,
+        multiply_adds=math.prod(size for size, _ in destination) * math.prod(gradient.sizes) // gradient.sizes[1],
+        attributes=attributes,
+        roles=("src", "diff_dst", "diff_weights"),
+        formula="conv_weights_gradient(x, dy)",
+        own_steps=partial(diagonal_step, graph.module.computations) if groups == 1 else _no_step,
+    )
+
+
+def _no_step(*_) -> None:
+    return None
+
+
+def _roles(node: Node) -> _Roles:
+    lhs, rhs, result = convolution_views(node)
+    window = tuple(node.proto.window.dimensions)
+    sizes = zip(lhs.sizes[_SPACE:], result.sizes[_SPACE:], window, strict=True)
+    groups = tuple(number for number, entry in enumerate(sizes, _SPACE) if _is_group(*entry))
+
+    def exchanged(view: View) -> View:
+        return View(view.node, (view.dimensions[1], view.dimensions[0], *view.dimensions[2:]))
+
+    return _Roles(
+        exchanged(lhs),
+        exchanged(rhs),
+        exchanged(result),
+        tuple(dimension for number, dimension in enumerate(window, _SPACE) if number not in groups),
+        groups,
+    )
+
+
+def _is_group(size: int, result: int, window) -> bool:
+    """Whether result g along this dimension is the product of input g and window position g alone.
+
+    Inputs lie at multiples of `size` and the window moves by size - 1: position k of result g meets place
+    g·(size - 1) + k, a multiple of `size` only for k = g, and there lies input g.
+    """
+    return (
+        size > 1
+        and size == result == window.size == window.base_dilation
+        and max(1, window.stride) == size - 1
+        and max(1, window.window_dilation) == 1
+        and window.padding_low == window.padding_high == 0
+        and not window.window_reversal
+    )
+
+
+def _space(view: View, roles: _Roles) -> list[Dimension]:
+    return [d for number, d in enumerate(view.dimensions) if number >= _SPACE and number not in roles.groups]
+
+
+def _unsupported(node: Node, roles: _Roles) -> Refusal | None:
+    name = node.name
+    if not 1 <= len(roles.window) <= 3:
+        return Refusal("rank-unsupported", f"{len(roles.window)} spatial dimensions; the kernel takes 1 to 3", name)
+    if node.proto.feature_group_count > 1 or len(roles.groups) + (node.proto.batch_group_count > 1) > 1:
+        return Refusal("batch-groups", "the gradient's groups are themselves in groups", name)
+    for dimension in roles.window:
+        if dimension.base_dilation > 1:
+            return Refusal("base-dilation", f"the input is dilated by {dimension.base_dilation}", name)
+        if dimension.window_reversal and dimension.size > 1:
+            return Refusal("window-reversal", f"a window of {dimension.size} is read backwards", name)
+        if dimension.padding_low < 0:
+            return Refusal("negative-padding", f"padding {dimension.padding_low} crops the input", name)
+    return None
+
+
+def _attributes(node: Node, roles: _Roles) -> dict[str, list[int]] | Refusal:
+    """The forward convolution's window."""
+    attributes: dict[str, list[int]] = {"strides": [], "dilations": [], "padding_low": [], "padding_high": []}
+    sizes = (_space(view, roles) for view in (roles.source, roles.gradient, roles.weights))
+    for dimension, (size, _), (results, _), (kernel, _) in zip(roles.window, *sizes, strict=True):
+        dilation = max(1, dimension.stride) if kernel > 1 else 1
+        low, stride = dimension.padding_low, max(1, dimension.window_dilation)
+        high = (results - 1) * stride + (kernel - 1) * dilation + 1 - size - low
+        if results == 1:  # then the stride means nothing, and may be as long as the input
+            stride = max(stride, 1 - high)
+        # What lies behind the last full stride is not read by the forward convolution either.
+        if high <= -stride:
+            return Refusal("negative-padding", f"the last {-high} positions of the input are not used", node.name)
+        attributes["strides"].append(stride)
+        attributes["dilations"].append(dilation - 1)
+        attributes["padding_low"].append(low)
+        attributes["padding_high"].append(high)
+    return attributes
+
+
+def _readings(view: View, groups: Sequence[int]) -> list[View]:
+    """Where the operand can be read, nearest first, its groups and channels as one dimension."""
+    found = []
+    for candidate in candidates(view, _REARRANGING):
+        dimensions = candidate.dimensions
+        channels = merge([dimensions[_CHANNELS], *(dimensions[number] for number in groups)])
+        if channels is not None:
+            space = [d for number, d in enumerate(dimensions) if number >= _SPACE and number not in groups]
+            merged = (dimensions[_BATCH], channels, *space)
+            found.append(View(candidate.node, dense(merged, merged)))
+    return found

@@ -1,0 +1,140 @@
+"""Gradients of convolutions and transposed convolutions: all dispatched, and equal to stock XLA's."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from side_by_side import Both, assert_agree, run_both
+
+LABELS = {1: ("NWC", "WIO", "NWC"), 2: ("NHWC", "HWIO", "NHWC"), 3: ("NDHWC", "DHWIO", "NDHWC")}
+
+
+def values(number: int, shape, dtype="float32"):
+    return jnp.asarray(np.random.default_rng(number).standard_normal(shape), dtype)
+
+
+def convolve(x, w, stride=1, groups=1, dilation=1, padding="SAME"):
+    space = x.ndim - 2
+    return lax.conv_general_dilated(
+        x, w, (stride,) * space, padding, rhs_dilation=(dilation,) * space, dimension_numbers=LABELS[space],
+        feature_group_count=groups,
+    )  # fmt: skip
+
+
+def gradients(x_shape, w_shape, dtype="float32", function=convolve, **window) -> Both:
+    """Both gradients of a convolution, as an optimiser would ask for them."""
+    x, w = values(0, x_shape, dtype), values(1, w_shape, dtype)
+    y = jax.eval_shape(lambda x, w: function(x, w, **window), x, w)
+
+    def program(x, w, dy):
+        return jax.vjp(lambda x, w: function(x, w, **window), x, w)[1](dy)
+
+    return run_both(program, x, w, values(2, y.shape, dtype))
+
+
+def kernels(both: Both) -> list[str | None]:
+    return sorted(str(region.kernel).removeprefix("onednn.") for region in both.report.regions)
+
+
+STRIDED = ["deconvolution", "weights_gradient"]
+UNSTRIDED = ["convolution", "weights_gradient"]
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "window", "expected"),
+    [
+        ((2, 14, 14, 16), (3, 3, 16, 32), {}, UNSTRIDED),
+        ((2, 14, 14, 16), (3, 3, 16, 32), {"stride": 2}, STRIDED),
+        ((2, 15, 14, 16), (3, 3, 16, 32), {"stride": 2, "padding": "VALID"}, STRIDED),
+        ((2, 14, 14, 16), (1, 1, 16, 32), {"stride": 2}, STRIDED),
+        ((2, 14, 14, 16), (3, 3, 16, 32), {"dilation": 2}, UNSTRIDED),
+        ((2, 14, 14, 16), (3, 3, 4, 32), {"groups": 4}, UNSTRIDED),
+        ((2, 14, 14, 16), (3, 3, 8, 32), {"groups": 2, "stride": 2}, STRIDED),
+        ((2, 14, 14, 16), (3, 3, 1, 16), {"groups": 16}, UNSTRIDED),
+        ((1, 14, 14, 16), (3, 3, 1, 16), {"groups": 16}, UNSTRIDED),
+        ((2, 14, 14, 16), (3, 3, 1, 16), {"groups": 16, "stride": 2}, STRIDED),
+        ((2, 14, 14, 16), (3, 3, 1, 32), {"groups": 16}, UNSTRIDED),
+        ((2, 40, 16), (3, 16, 32), {}, UNSTRIDED),
+        ((2, 40, 16), (3, 16, 32), {"stride": 2}, STRIDED),
+        ((2, 40, 16), (3, 1, 16), {"groups": 16}, UNSTRIDED),
+        ((1, 6, 8, 8, 16), (3, 3, 3, 16, 16), {}, UNSTRIDED),
+        ((1, 6, 8, 8, 16), (3, 3, 3, 16, 16), {"stride": 2}, STRIDED),
+        ((1, 6, 8, 8, 16), (3, 3, 3, 1, 16), {"groups": 16}, UNSTRIDED),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_both_gradients_are_dispatched(x, w, window, expected, dtype):
+    both = gradients(x, w, dtype, **window)
+    assert kernels(both) == expected
+    assert_agree(both)
+
+
+def test_a_depthwise_gradient_computes_no_other_channels():
+    """XLA's dense gradient, select and sum become one call for the diagonal."""
+    both = gradients((2, 14, 14, 16), (3, 3, 1, 16), groups=16)
+    (gradient,) = (region for region in both.report.regions if region.kernel == "onednn.weights_gradient")
+    assert gradient.attributes["diff_weights_dims"] == [16, 1, 1, 3, 3]
+    assert "select(" not in both.text
+    assert "reduce" not in both.text
+
+
+@pytest.mark.parametrize("transpose_kernel", [False, True])
+@pytest.mark.parametrize("padding", ["SAME", "VALID"])
+@pytest.mark.parametrize(
+    ("space", "kernel", "stride"), [(1, 3, 2), (2, 3, 2), (2, 4, 2), (2, 2, 3), (2, 1, 2), (3, 3, 2)]
+)
+def test_transposed_convolutions(space, kernel, stride, padding, transpose_kernel):
+    x = values(0, (2, *[7] * space, 16))
+    w = values(1, (*[kernel] * space, *((32, 16) if transpose_kernel else (16, 32))))
+
+    def program(x, w, b):
+        y = lax.conv_transpose(x, w, (stride,) * space, padding, transpose_kernel=transpose_kernel)
+        return jax.nn.relu(y + b)
+
+    both = run_both(program, x, w, values(2, (32,)))
+    assert kernels(both) == ["deconvolution"]
+    (call,) = both.report.regions
+    assert call.formula == "relu(conv_transpose(x, w) + b)"
+    assert call.attributes["weights_reversed"] == (0 if transpose_kernel or kernel == 1 else 1)
+    assert_agree(both)
+
+
+def test_channels_first():
+    """XLA transposes everything to channels last and back; the kernels read it as it is."""
+
+    def function(x, w):
+        return lax.conv_general_dilated(x, w, (2, 2), "SAME")
+
+    both = gradients((2, 16, 14, 14), (32, 16, 3, 3), function=function)
+    assert kernels(both) == STRIDED
+    assert_agree(both)
+
+
+def test_a_training_step():
+    """A small depthwise-separable network: every convolution of the step, forwards and backwards."""
+    weights = {
+        "first": values(1, (3, 3, 3, 16)) * 0.2,
+        "depthwise": values(2, (3, 3, 1, 16)) * 0.2,
+        "pointwise": values(3, (1, 1, 16, 32)) * 0.2,
+        "last": values(4, (3, 3, 32, 8)) * 0.1,
+    }
+
+    def loss(weights, x, target):
+        x = jax.nn.relu(convolve(x, weights["first"], 2))
+        x = jax.nn.relu(convolve(x, weights["depthwise"], groups=16))
+        x = jax.nn.relu(convolve(x, weights["pointwise"]))
+        return jnp.mean((convolve(x, weights["last"], 2).mean((1, 2)) - target) ** 2)
+
+    def step(weights, x, target):
+        gradient = jax.grad(loss)(weights, x, target)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradient)
+
+    both = run_both(step, weights, values(5, (4, 24, 24, 3)), values(6, (4, 8)))
+    found = kernels(both)
+    assert "None" not in found
+    assert found.count("weights_gradient") == 4
+    assert_agree(both)
