@@ -1,0 +1,74 @@
+"""Modules written in a test, and what the rooms make of them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.hlo import text as hlo_text
+from hlo_dispatch.hlo.flat import FlatGraph, Node
+from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.match.epilogue import EpilogueFinder
+from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.matcher import Matcher
+from hlo_dispatch.pattern import Recogniser, Table, load_tables
+
+
+def serialized(text: str) -> bytes:
+    """The module of HLO text without its first line."""
+    return hlo_text.from_text("HloModule written\n" + text)
+
+
+def parsed(text: str) -> Module:
+    """The same as our Module."""
+    return Module.from_bytes(serialized(text))
+
+
+def flattened(text: str, computation: str = "") -> FlatGraph:
+    """The flat view of the entry, or of the computation of that name."""
+    module = parsed(text)
+    named = {proto.name: proto for proto in module.proto.computations}
+    return FlatGraph(module, named[computation] if computation else module.entry)
+
+
+def node(graph: FlatGraph, name: str) -> Node:
+    """The one value that the instruction of this name computes."""
+    (found,) = [value for value in graph.nodes if value.name == name]
+    return found
+
+
+def instruction(module: Module, name: str):
+    """The proto of this name, anywhere in the module."""
+    (found,) = [proto for c in module.proto.computations for proto in c.instructions if proto.name == name]
+    return found
+
+
+@lru_cache(maxsize=1)
+def table() -> Table:
+    """The shipped table."""
+    return load_tables()
+
+
+@lru_cache(maxsize=1)
+def finder() -> EpilogueFinder:
+    return EpilogueFinder(Recogniser(table().activations), table().binaries)
+
+
+def matches(graph: FlatGraph, taken: set[Node] = frozenset(), needed: set[Node] = frozenset()) -> dict:
+    """Anchor's name → its match or refusal, each match taking what it covers, as the plan has it."""
+    matcher = Matcher(graph, table(), finder())
+    owned, in_memory = set(taken), {graph.root, *needed}
+    found: dict[str, Match | Refusal] = {}
+    for anchor in matcher.anchors():
+        match = found[anchor.name] = matcher.match(anchor, owned.__contains__, in_memory.__contains__)
+        if isinstance(match, Match):
+            owned.update(match.covered)
+            in_memory.update(view.node for view in match.operands)
+    return found
+
+
+def only_match(text: str) -> Match:
+    """The match of a module's one anchor."""
+    (match,) = matches(flattened(text)).values()
+    assert isinstance(match, Match), str(match)
+    return match

@@ -1,0 +1,229 @@
+"""The flat view: fusions opened, what XLA duplicated seen once, what must not be opened left alone."""
+
+from __future__ import annotations
+
+import networkx as nx
+from reading import flattened, instruction, node
+
+from hlo_dispatch.hlo.flat import KEPT_COPY, FlatGraph, Node
+
+# XLA writes the bias and the relu out in each of the fusions that need them.
+DUPLICATED = """
+first { a = f32[4]{0} parameter(0)
+  b = f32[4]{0} parameter(1)
+  add.1 = f32[4]{0} add(a, b)
+  ROOT negate = f32[4]{0} negate(add.1) }
+second { b.2 = f32[4]{0} parameter(0)
+  a.2 = f32[4]{0} parameter(1)
+  add.2 = f32[4]{0} add(a.2, b.2)
+  ROOT tanh = f32[4]{0} tanh(add.2) }
+ENTRY main { x = f32[4]{0} parameter(0)
+  y = f32[4]{0} parameter(1)
+  one = f32[4]{0} fusion(x, y), kind=kLoop, calls=first
+  two = f32[4]{0} fusion(y, x), kind=kLoop, calls=second
+  ROOT both = (f32[4]{0}, f32[4]{0}) tuple(one, two) }
+"""
+
+
+def opcodes(graph: FlatGraph) -> list[str]:
+    return [value.opcode for value in graph.nodes]
+
+
+def users(value: Node) -> list[str]:
+    return [user.opcode for user in value.users]
+
+
+def homes(graph: FlatGraph, value: Node) -> list[str]:
+    return [graph.instruction_of[home].name for home in value.homes]
+
+
+def test_duplicates_become_one_value_with_both_homes() -> None:
+    graph = flattened(DUPLICATED)
+    assert opcodes(graph) == ["parameter", "parameter", "add", "negate", "tanh", "tuple"]
+    add = node(graph, "add.1")
+    assert homes(graph, add) == ["one", "two"]
+    assert users(add) == ["negate", "tanh"]
+    assert add.top is None
+    assert graph.instruction_of[node(graph, "tanh").top].name == "two"
+
+
+def test_members() -> None:
+    graph = flattened(DUPLICATED)
+    by_name = {graph.instruction_of[fusion].name: inside for fusion, inside in graph.members.items()}
+    assert {name: [member.opcode for member in inside] for name, inside in by_name.items()} == {
+        "one": ["add", "negate"],
+        "two": ["add", "tanh"],
+    }
+
+
+def test_operands_in_another_order_are_another_value() -> None:
+    """An add of the operands the other way round is left as another node: nothing relies on more."""
+    graph = flattened(DUPLICATED.replace("add(a.2, b.2)", "add(b.2, a.2)"))
+    assert opcodes(graph).count("add") == 2
+
+
+def test_the_root_is_live_out() -> None:
+    graph = flattened(DUPLICATED)
+    assert [value.opcode for value in graph.nodes if value.is_live_out] == ["tuple"]
+
+
+def test_equal_constants_are_one_value_and_others_are_not() -> None:
+    graph = flattened("""
+ENTRY main { a = f32[] constant(1)
+  b = f32[] constant(1)
+  c = f32[] constant(2)
+  d = bf16[] constant(1)
+  ROOT t = (f32[], f32[], f32[], bf16[]) tuple(a, b, c, d) }
+""")
+    assert opcodes(graph) == ["constant"] * 3 + ["tuple"]
+
+
+def test_meaning_lies_in_fields_too() -> None:
+    """Broadcasts, slices and compares are the same value only where their attributes are, too."""
+    graph = flattened("""
+ENTRY main { x = f32[4]{0} parameter(0)
+  rows = f32[4,4]{1,0} broadcast(x), dimensions={0}
+  rows.2 = f32[4,4]{1,0} broadcast(x), dimensions={0}, metadata={op_name="elsewhere"}
+  columns = f32[4,4]{1,0} broadcast(x), dimensions={1}
+  head = f32[2]{0} slice(x), slice={[0:2]}
+  tail = f32[2]{0} slice(x), slice={[2:4]}
+  less = pred[4]{0} compare(x, x), direction=LT
+  more = pred[4]{0} compare(x, x), direction=GT
+  ROOT t = (f32[4,4]{1,0}, f32[4,4]{1,0}, f32[4,4]{1,0}, f32[2]{0}, f32[2]{0}, pred[4]{0}, pred[4]{0})
+    tuple(rows, rows.2, columns, head, tail, less, more) }
+""")
+    assert opcodes(graph) == ["parameter", "broadcast", "broadcast", "slice", "slice", "compare", "compare", "tuple"]
+
+
+def test_what_has_effects_or_is_random_is_never_the_same() -> None:
+    graph = flattened("""
+ENTRY main { x = f32[4]{0} parameter(0)
+  zero = f32[] constant(0)
+  one = f32[] constant(1)
+  a = f32[4]{0} custom-call(x), custom_call_target="count"
+  b = f32[4]{0} custom-call(x), custom_call_target="count"
+  c = f32[4]{0} rng(zero, one), distribution=rng_uniform
+  d = f32[4]{0} rng(zero, one), distribution=rng_uniform
+  ROOT t = (f32[4]{0}, f32[4]{0}, f32[4]{0}, f32[4]{0}) tuple(a, b, c, d) }
+""")
+    assert opcodes(graph).count("custom-call") == 2
+    assert opcodes(graph).count("rng") == 2
+
+
+def test_a_copy_outside_a_fusion_is_kept() -> None:
+    """Copy insertion put it there; one inside a fusion only says how the result is laid out."""
+    graph = flattened("""
+fused { p = f32[4]{0} parameter(0)
+  copied = f32[4]{0} copy(p)
+  ROOT negate = f32[4]{0} negate(copied) }
+ENTRY main { x = f32[4]{0} parameter(0)
+  apart = f32[4]{0} copy(x)
+  again = f32[4]{0} copy(x)
+  fusion = f32[4]{0} fusion(x), kind=kLoop, calls=fused
+  ROOT t = (f32[4]{0}, f32[4]{0}, f32[4]{0}) tuple(apart, again, fusion) }
+""")
+    assert opcodes(graph) == ["parameter", KEPT_COPY, KEPT_COPY, "copy", "negate", "tuple"]
+
+
+def test_a_fusion_of_several_results_is_not_opened() -> None:
+    graph = flattened("""
+fused { p = f32[4]{0} parameter(0)
+  negate = f32[4]{0} negate(p)
+  tanh = f32[4]{0} tanh(p)
+  ROOT two = (f32[4]{0}, f32[4]{0}) tuple(negate, tanh) }
+ENTRY main { x = f32[4]{0} parameter(0)
+  fusion = (f32[4]{0}, f32[4]{0}) fusion(x), kind=kLoop, calls=fused
+  left = f32[4]{0} get-tuple-element(fusion), index=0
+  again = f32[4]{0} get-tuple-element(fusion), index=0
+  ROOT difference = f32[4]{0} subtract(left, again) }
+""")
+    assert opcodes(graph) == ["parameter", "fusion", "get-tuple-element", "subtract"]
+    assert graph.members == {}
+
+
+def test_a_fusion_that_must_wait_is_not_opened() -> None:
+    graph = flattened("""
+fused { p = f32[4]{0} parameter(0)
+  ROOT negate = f32[4]{0} negate(p) }
+ENTRY main { x = f32[4]{0} parameter(0)
+  tanh = f32[4]{0} tanh(x)
+  fusion = f32[4]{0} fusion(x), kind=kLoop, calls=fused, control-predecessors={tanh}
+  ROOT t = (f32[4]{0}, f32[4]{0}) tuple(tanh, fusion) }
+""")
+    assert opcodes(graph) == ["parameter", "tanh", "fusion", "tuple"]
+
+
+def test_an_instruction_that_must_wait_is_its_own_value() -> None:
+    graph = flattened("""
+ENTRY main { x = f32[4]{0} parameter(0)
+  early = f32[4]{0} tanh(x)
+  late = f32[4]{0} tanh(x), control-predecessors={early}
+  ROOT t = (f32[4]{0}, f32[4]{0}) tuple(early, late) }
+""")
+    assert opcodes(graph) == ["parameter", "tanh", "tanh", "tuple"]
+
+
+def test_nested_fusions_are_opened_together() -> None:
+    graph = flattened("""
+inner { q = f32[4]{0} parameter(0)
+  ROOT tanh = f32[4]{0} tanh(q) }
+outer { p = f32[4]{0} parameter(0)
+  negate = f32[4]{0} negate(p)
+  ROOT nested = f32[4]{0} fusion(negate), kind=kLoop, calls=inner }
+ENTRY main { x = f32[4]{0} parameter(0)
+  ROOT fusion = f32[4]{0} fusion(x), kind=kLoop, calls=outer }
+""")
+    assert opcodes(graph) == ["parameter", "negate", "tanh"]
+    assert graph.root is node(graph, "tanh")
+    assert {homes(graph, value)[0] for value in graph.nodes[1:]} == {"fusion"}
+
+
+def test_a_fusion_that_passes_its_operand_on_is_that_value() -> None:
+    graph = flattened("""
+fused { ROOT p = f32[4]{0} parameter(0) }
+ENTRY main { x = f32[4]{0} parameter(0)
+  fusion = f32[4]{0} fusion(x), kind=kLoop, calls=fused
+  ROOT negate = f32[4]{0} negate(fusion) }
+""")
+    assert opcodes(graph) == ["parameter", "negate"]
+    assert graph.value_of[instruction(graph.module, "fusion").id] is node(graph, "x")
+    assert graph.instruction_of[node(graph, "x").top].name == "x"
+
+
+def test_dead_members_are_nobodys_users() -> None:
+    """XLA leaves dead code inside fusions; it must not look like a second use."""
+    graph = flattened("""
+fused { p = f32[4]{0} parameter(0)
+  tanh = f32[4]{0} tanh(p)
+  dead = f32[4]{0} negate(tanh)
+  deader = f32[4]{0} sine(dead)
+  ROOT cosine = f32[4]{0} cosine(tanh) }
+ENTRY main { x = f32[4]{0} parameter(0)
+  ROOT fusion = f32[4]{0} fusion(x), kind=kLoop, calls=fused }
+""")
+    assert users(node(graph, "tanh")) == ["cosine"]
+    assert [value.index for value in graph.nodes] == list(range(5))
+
+
+def test_an_unused_instruction_outside_fusions_stays_a_user() -> None:
+    """It may have an effect, and it will run."""
+    graph = flattened("""
+ENTRY main { x = f32[4]{0} parameter(0)
+  call = f32[4]{0} custom-call(x), custom_call_target="print"
+  ROOT negate = f32[4]{0} negate(x) }
+""")
+    assert sorted(users(node(graph, "x"))) == ["custom-call", "negate"]
+
+
+def test_one_use_twice_is_one_user() -> None:
+    graph = flattened("ENTRY main { x = f32[4]{0} parameter(0)\n ROOT square = f32[4]{0} multiply(x, x) }")
+    assert users(node(graph, "x")) == ["multiply"]
+
+
+def test_to_networkx() -> None:
+    graph = flattened(DUPLICATED)
+    drawn = graph.to_networkx()
+    assert drawn.graph["name"] == "main"
+    assert nx.is_directed_acyclic_graph(drawn)
+    assert [drawn.nodes[number]["node"].opcode for number in sorted(drawn)] == opcodes(graph)
+    assert sorted(drawn.edges) == [(0, 2), (1, 2), (2, 3), (2, 4), (3, 5), (4, 5)]

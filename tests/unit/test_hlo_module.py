@@ -1,0 +1,108 @@
+"""A module's indexes: which computations run as programs of their own, and names and ids that nothing has."""
+
+from __future__ import annotations
+
+import pytest
+from reading import parsed
+
+from hlo_dispatch.errors import ModuleError
+from hlo_dispatch.hlo.module import Module
+
+LOOP = """
+condition { s.1 = (s32[], f32[2]{0}) parameter(0)
+  ROOT stop = pred[] constant(false) }
+body { ROOT s.2 = (s32[], f32[2]{0}) parameter(0) }
+ENTRY main { s = (s32[], f32[2]{0}) parameter(0)
+  ROOT while = (s32[], f32[2]{0}) while(s), condition=condition, body=body }
+"""
+BRANCHES = """
+yes { ROOT a = f32[2]{0} parameter(0) }
+no { b = f32[2]{0} parameter(0)
+  ROOT negate = f32[2]{0} negate(b) }
+ENTRY main { which = pred[] parameter(0)
+  x = f32[2]{0} parameter(1)
+  ROOT chosen = f32[2]{0} conditional(which, x, x), true_computation=yes, false_computation=no }
+"""
+# `reduce`, `sort` and fusions call what is part of them, no program of its own.
+NO_CONTROL_FLOW = """
+add { l = f32[] parameter(0)
+  r = f32[] parameter(1)
+  ROOT sum = f32[] add(l, r) }
+fused { p = f32[2]{0} parameter(0)
+  ROOT negate = f32[2]{0} negate(p) }
+ENTRY main { x = f32[2]{0} parameter(0)
+  zero = f32[] constant(0)
+  fusion = f32[2]{0} fusion(x), kind=kLoop, calls=fused
+  ROOT reduce = f32[] reduce(fusion, zero), dimensions={0}, to_apply=add }
+"""
+# %outer is a small call, so %inner runs inside it; %inner is also called plainly.
+SMALL = 'frontend_attributes={xla_cpu_small_call="true"}'
+CALLS = """
+inner { ROOT a = f32[2]{0} parameter(0) }
+outer { b = f32[2]{0} parameter(0)
+  ROOT nested = f32[2]{0} call(b), to_apply=inner }
+plain { ROOT c = f32[2]{0} parameter(0) }
+ENTRY main { x = f32[2]{0} parameter(0)
+  first = f32[2]{0} call(x), to_apply=ONE_WAY
+  second = f32[2]{0} call(first), to_apply=plain
+  ROOT third = f32[2]{0} call(second), to_apply=OTHER_WAY }
+"""
+PLAINLY_FIRST = CALLS.replace("ONE_WAY", "inner").replace("OTHER_WAY", f"outer, {SMALL}")
+PLAINLY_LAST = CALLS.replace("ONE_WAY", f"outer, {SMALL}").replace("OTHER_WAY", "inner")
+MARKED_FALSE = PLAINLY_LAST.replace('"true"', '"false"')
+
+
+def programs(text: str) -> dict[str, bool]:
+    """Name → small, of every computation that is a program of its own."""
+    return {computation.name: small for computation, small in parsed(text).control_flow_computations()}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (LOOP, {"condition": False, "body": False, "main": False}),
+        (BRANCHES, {"yes": False, "no": False, "main": False}),
+        (NO_CONTROL_FLOW, {"main": False}),
+        (PLAINLY_FIRST, {"inner": True, "outer": True, "plain": False, "main": False}),
+        (PLAINLY_LAST, {"inner": True, "outer": True, "plain": False, "main": False}),
+        (MARKED_FALSE, {"inner": False, "outer": False, "plain": False, "main": False}),
+    ],
+    ids=["while", "conditional", "no control flow", "plainly, then small", "small, then plainly", "marked false"],
+)
+def test_control_flow_computations(text: str, expected: dict) -> None:
+    assert programs(text) == expected
+
+
+def test_they_come_in_the_order_of_the_module() -> None:
+    module = parsed(LOOP)
+    listed = [computation.id for computation, _ in module.control_flow_computations()]
+    assert listed == [computation.id for computation in module.proto.computations]
+
+
+def test_names() -> None:
+    module = parsed(LOOP)
+    assert module.name == "written"
+    assert module.entry.name == "main"
+
+
+def test_fresh_names_are_nobodys() -> None:
+    module = parsed(LOOP)
+    # Instructions and computations both own names: XLA makes them unique together.
+    assert [module.fresh_name("s") for _ in range(3)] == ["s.3", "s.4", "s.5"]
+    assert module.fresh_name("body") == "body.1"
+    assert [module.fresh_name("new") for _ in range(2)] == ["new", "new.1"]
+    assert module.fresh_name("new.1") == "new.1.1"
+
+
+def test_fresh_computation_ids_are_nobodys() -> None:
+    module = parsed(LOOP)
+    taken = set(module.computations)
+    fresh = [module.fresh_computation_id() for _ in range(3)]
+    assert len({*fresh, *taken}) == 3 + len(taken)
+
+
+def test_an_entry_that_is_not_there() -> None:
+    module = parsed(LOOP)
+    module.proto.entry_computation_id = 999
+    with pytest.raises(ModuleError, match=r"it has no entry computation$"):
+        Module.from_bytes(module.to_bytes())
