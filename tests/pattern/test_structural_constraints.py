@@ -204,6 +204,20 @@ e = exponential(x - broadcast(reduce_maximum(x, along=last), along=[0]))
 e / broadcast(reduce_add(e, along=last), along=[0])"""
 
 
+def test_a_broadcast_along_one_element(tmp_path: Path) -> None:
+    """XLA writes a bitcast for it."""
+    body = """
+        x = f32[1,8]{1,0} parameter(0)
+        y = f32[8]{0} parameter(1)
+        t = f32[1,8]{1,0} bitcast(y)
+        ROOT r = f32[1,8]{1,0} add(x, t)
+    """
+    (match,) = find(tmp_path, body, "x + broadcast(y, along=last)").matches
+    assert [view.node.name for view in match.operands] == ["x", "y"]
+    assert not find(tmp_path, body, "x + broadcast(y, along=[0])").matches
+    assert not find(tmp_path, F48, "x + broadcast(y, along=last)").matches
+
+
 def test_softmax(tmp_path: Path) -> None:
     (match,) = find(tmp_path, SOFTMAX, SOFTMAX_MATCH).matches
     assert [node.name for node in match.covered] == ["top", "tops", "s", "e", "all", "alls", "r"]

@@ -29,7 +29,7 @@ def other_way_round(x, scale, residual):
     return residual + scale * (x / (1 + jax.numpy.exp(x * -1.5)))
 
 random = np.random.default_rng(3)
-for shape in ((3, 40, 64), (5, 8), (2, 9)):
+for shape in ((3, 40, 64), (1, 9), (5, 8)):
     x, scale, residual = (random.standard_normal(s).astype("float32") for s in (shape, shape[-1:], shape))
     x64, scale64, residual64 = (array.astype("float64") for array in (x, scale, residual))
     wanted = x64 / (1 + np.exp(-1.5 * x64)) * scale64 + residual64
@@ -38,6 +38,18 @@ for shape in ((3, 40, 64), (5, 8), (2, 9)):
         assert compiled.as_text().count('custom_call_target="mine.scaled_silu"') == 1, compiled.as_text()
         assert "beta = 1.5 : f32" in compiled.as_text()
         assert np.abs(np.asarray(compiled(x, scale, residual)) - wanted).max() < 3e-6
+
+# Inside a loop, reading and replacing what the loop carries.
+def steps(x, scale, residual):
+    return jax.lax.fori_loop(0, 3, lambda i, carry: (block(carry[0], scale, carry[1]), carry[0]), (x, residual))
+
+wanted = jax.tree.map(np.asarray, (x64, residual64))
+for _ in range(3):
+    wanted = wanted[0] / (1 + np.exp(-1.5 * wanted[0])) * scale64 + wanted[1], wanted[0]
+compiled = jax.jit(steps, donate_argnums=(0, 2)).lower(x, scale, residual).compile()
+assert 'custom_call_target="mine.scaled_silu"' in compiled.as_text()
+for got, right in zip(compiled(jax.numpy.array(x), scale, jax.numpy.array(residual)), wanted):
+    assert np.abs(np.asarray(got) - right).max() < 1e-5
 
 # In bf16 the table makes no claim, and says so.
 half = [array.astype(jax.numpy.bfloat16) for array in (x, scale, residual)]

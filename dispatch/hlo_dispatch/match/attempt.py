@@ -10,7 +10,7 @@ from __future__ import annotations
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.opcode import ELEMENTWISE
 from hlo_dispatch.match.function import scalar_constant
-from hlo_dispatch.match.looking import FLOATING, reading_candidates
+from hlo_dispatch.match.looking import FLOATING, reading_candidates, repeats_once
 from hlo_dispatch.match.spelling import Bound, ParameterValue, Spelling
 from hlo_dispatch.match.strided import HALF_TYPES, whole
 from hlo_dispatch.match.structural_match import Miss, StructuralMatch
@@ -121,8 +121,10 @@ class Attempt:
         path = [node]
         while path[-1].opcode != meaning.opcode and self._looking.passes(path[-1]):
             path.append(path[-1].operands[0])
+        if path[-1].opcode != meaning.opcode and meaning.opcode == "broadcast":
+            path = _repeated_once(path)
         found = path[-1]
-        if found.opcode != meaning.opcode:
+        if found.opcode != meaning.opcode and not (meaning.opcode == "broadcast" and repeats_once(found)):
             return self._fail(bound, found, "%{0} is {1}, not {2}", found.name, found.opcode, term.word)
         bound = bound.copy()
         bound.covered.update(dict.fromkeys(path))
@@ -273,6 +275,11 @@ class Attempt:
             if name not in self._spelling.any_layout and not is_row_major(node.shape):
                 return "%{0} is {1}, and {2} must be row-major", node.name, node.shape, name
         return None
+
+
+def _repeated_once(path: list[Node]) -> list[Node]:
+    """The path as far as a change of shape that stands for a broadcast, if there is one."""
+    return next((path[: place + 1] for place, node in enumerate(path) if repeats_once(node)), path)
 
 
 def _rounded(node: Node) -> Node:

@@ -124,6 +124,15 @@ def _long_sizes(shape: Shape) -> list[int]:
     return [size for size in shape.dimensions if size != 1]
 
 
+def repeats_once(node: Node) -> bool:
+    """Whether `node` stands for a broadcast along dimensions of one element: XLA writes a bitcast for it."""
+    if node.opcode not in ("bitcast", "reshape"):
+        return False
+    source, result = node.operands[0].shape, node.shape
+    more = len(result.dimensions) > len(source.dimensions)
+    return more and source.element_type == result.element_type and _long_dimensions(source) == _long_dimensions(result)
+
+
 def reading_candidates(node: Node) -> list[Node]:
     """The value and what it was widened from, nearest first."""
     found = [node]

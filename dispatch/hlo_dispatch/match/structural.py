@@ -117,4 +117,7 @@ def _fits(root: Operation | Applied, opcode: str, operands: tuple[str, ...]) -> 
 
 
 def _may_be(term: Term, opcode: str) -> bool:
-    return isinstance(term, Capture | Number) or opcode in _opcodes(term) or opcode in PASSED
+    if isinstance(term, Capture | Number) or opcode in _opcodes(term) or opcode in PASSED:
+        return True
+    # Along dimensions of one element a broadcast is a mere change of shape.
+    return isinstance(term, Operation) and term.meaning.opcode == "broadcast"

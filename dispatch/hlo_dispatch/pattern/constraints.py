@@ -115,12 +115,18 @@ def _along(node: Any, wanted: tuple[int, ...] | None, _: Facts) -> bool:
     """Of a broadcast: where its operand's dimensions go; of a reduction: which dimensions disappear."""
     if wanted is None:
         return True
-    is_broadcast = node.opcode == "broadcast"
-    rank = len((node if is_broadcast else node.operands[0]).shape.dimensions)
+    is_broadcast = node.opcode != "reduce"
+    have = (node if is_broadcast else node.operands[0]).shape.dimensions
+    rank = len(have)
     counted = [number % rank if -rank <= number < rank else -1 for number in wanted]
-    have = list(node.proto.dimensions)
+    if is_broadcast and node.opcode != "broadcast":
+        # Along dimensions of one element XLA writes a bitcast: the operand's dimensions, and ones elsewhere.
+        sizes = tuple(have[number] for number in counted if number >= 0)
+        others = (size for number, size in enumerate(have) if number not in counted)
+        return sizes == node.operands[0].shape.dimensions and all(size == 1 for size in others)
+    named = list(node.proto.dimensions)
     # A broadcast may also permute; a reduction's dimensions have no order.
-    return have == counted if is_broadcast else sorted(have) == sorted(counted)
+    return named == counted if is_broadcast else sorted(named) == sorted(counted)
 
 
 def _permuted(node: Any, wanted: tuple[int, ...] | None, _: Facts) -> bool:
