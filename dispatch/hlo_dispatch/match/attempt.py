@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.opcode import ELEMENTWISE
-from hlo_dispatch.match.function import scalar_constant
+from hlo_dispatch.match.function import Region, scalar_constant
 from hlo_dispatch.match.looking import FLOATING, reading_candidates, repeats_once
 from hlo_dispatch.match.spelling import Bound, ParameterValue, Spelling
 from hlo_dispatch.match.strided import HALF_TYPES, whole
@@ -31,14 +31,17 @@ from hlo_dispatch.pattern.recognise import Recognised
 _MOST_STEPS = 2_000
 _LARGEST_NEGATIVE = -3e38
 
+KnownRegions = dict[tuple[bool, Node], tuple[Region, ...]]
+"""The regions that end in a node, by how the expression looks at shapes: attempts at one graph share them."""
+
 Goals = tuple[Term, Node, "Goals"] | None
 
 
 class Attempt:
     """Matches one spelling with its root at one node; used once."""
 
-    def __init__(self, spelling: Spelling, graph: FlatGraph, root: Node) -> None:
-        self._graph, self._root, self._output = graph, root, _rounded(root)
+    def __init__(self, spelling: Spelling, graph: FlatGraph, root: Node, regions: KnownRegions) -> None:
+        self._graph, self._root, self._output, self._regions = graph, root, _rounded(root), regions
         self._spelling, self._looking = spelling, spelling.looking
         self._steps = 0
         self.matched = 0
@@ -188,7 +191,10 @@ class Attempt:
 
     def _applied(self, term: Applied, node: Node, rest: Goals, bound: Bound) -> StructuralMatch | None:
         found_one = False
-        for region in self._looking.regions(node):
+        key = self._looking.by_place, node
+        if key not in self._regions:
+            self._regions[key] = tuple(self._looking.regions(node))
+        for region in self._regions[key]:
             recognised = self._spelling.recognise(term.activation, region)
             if recognised is None:
                 continue

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.opcode import ELEMENTWISE
-from hlo_dispatch.match.attempt import Attempt
+from hlo_dispatch.match.attempt import Attempt, KnownRegions
 from hlo_dispatch.match.looking import PASSED
 from hlo_dispatch.match.spelling import Spelling
 from hlo_dispatch.match.structural_match import Miss, StructuralMatch
@@ -62,6 +62,7 @@ class StructuralFinder:
         """Every match in `graph`, and the nearest miss of each pattern that has none."""
         found = Found()
         misses: dict[str, Miss] = {}
+        regions: KnownRegions = {}
         for node in graph.nodes:
             if node.opcode not in self._root_opcodes or not (node.users or node.is_live_out or node.top is not None):
                 continue
@@ -70,7 +71,7 @@ class StructuralFinder:
                 name = spelling.pattern.name
                 if name in done:
                     continue
-                attempt = Attempt(spelling, graph, node)
+                attempt = Attempt(spelling, graph, node, regions)
                 match = attempt.match()
                 if match is not None:
                     found.matches.append(match)
