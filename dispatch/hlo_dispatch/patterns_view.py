@@ -10,16 +10,25 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from .errors import HloDispatchError
+from .pattern.facts import Asked, Attribute
+from .pattern.structure import Pattern
 from .pattern.table import Activation, Anchor, Binary, EltwiseBinding, KernelBinding, Table
 from .present import console, make_table, row
 
-Entry = Activation | Anchor | Binary | KernelBinding
+Entry = Activation | Anchor | Binary | KernelBinding | Pattern
 
-KINDS = {Anchor: "anchor", Activation: "activation", Binary: "binary", KernelBinding: "kernel"}
+KINDS = {
+    Pattern: "pattern",
+    Anchor: "anchor",
+    Activation: "activation",
+    Binary: "binary",
+    KernelBinding: "kernel",
+}
 
 
 def entries(table: Table) -> Iterator[Entry]:
-    """Everything in the table: anchors, what may follow them, and the kernels."""
+    """Everything in the table: patterns, anchors, what may follow them, and the kernels."""
+    yield from table.patterns
     yield from table.anchors.values()
     yield from table.activations
     yield from table.binaries.values()
@@ -67,7 +76,7 @@ def _becomes(entry: Entry) -> str:
             return _eltwise(entry.onednn)
         case Binary():
             return f"binary {entry.algorithm}"
-        case Anchor():
+        case Anchor() | Pattern():
             return entry.kernel
         case _:
             return entry.target
@@ -95,12 +104,33 @@ def _details(entry: Entry) -> Iterator[tuple[str, str]]:
             yield "followed by", f"{', '.join((*entry.binaries, *entry.activations))} (at most {entry.longest_chain})"
             for dtype, numerics in entry.numerics.items():
                 yield "tolerance", f"{dtype} {numerics.tolerance:g}: {numerics.why}"
+        case Pattern():
+            yield from _pattern_details(entry)
         case KernelBinding():
             yield "library", entry.library
+            yield "symbol", entry.symbol
             yield "operands", _pairs(entry.operands)
             yield "attributes", _pairs(entry.attributes)
     yield "origin", getattr(entry, "origin", "")
     yield "written at", str(entry.place)
+
+
+def _pattern_details(pattern: Pattern) -> Iterator[tuple[str, str]]:
+    for spelling in pattern.spellings:
+        yield "matches", str(spelling.root)
+    for name, conditions in pattern.where.items():
+        yield "where", "\n".join(f"{name} {condition}" for condition in conditions)
+    yield "operands", ", ".join(pattern.operands)
+    yield "attributes", _pairs({name: _attribute(value) for name, value in pattern.attributes.items()})
+    yield "priority", str(pattern.priority)
+    for dtype, numerics in pattern.numerics.items():
+        yield "tolerance", f"{dtype} {numerics.tolerance:g}: {numerics.why}"
+
+
+def _attribute(value: Attribute) -> str:
+    if not isinstance(value, Asked):
+        return str(value)
+    return f"{value.fact}({value.of}{'' if value.dimension is None else f', {value.dimension}'})"
 
 
 def _pairs(mapping: Any) -> str:

@@ -113,6 +113,18 @@ print("custom-call" in text)
     assert run(code, folder).stdout == "False\n"
 
 
+def test_the_command_line_checks_and_shows_it(folder: Path) -> None:
+    command = [str(Path(sys.executable).parent / "hlo-dispatch"), "patterns"]
+
+    def asked(*arguments: str) -> str:
+        return subprocess.run([*command, *arguments], cwd=folder, capture_output=True, text=True, check=True).stdout
+
+    assert asked("check", "mine.yaml") == "OK: 3 entries in mine.yaml\n"
+    shown = asked("show", "scaled_silu", "--tables", "mine.yaml")
+    assert "add(multiply(swish(x, beta), broadcast(scale, along=[-1])), residual)" in shown
+    assert "scale has a last dimension of at least 8" in shown
+
+
 LIBRARY = """
 import hlo_dispatch
 hlo_dispatch.load_tables(["mine.yaml"])

@@ -86,7 +86,7 @@ class Operation:
         return OPERATIONS[self.word]
 
     def __str__(self) -> str:
-        return f"{self.word}({', '.join(map(str, self.arguments))})"
+        return f"{self.word}({', '.join(map(str, (*self.arguments, *map(_keyword, self.conditions))))})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +101,15 @@ class Applied:
     name: str = ""
 
     def __str__(self) -> str:
-        return f"{self.activation}({', '.join(map(str, (self.argument, *self.parameters)))})"
+        inside = (self.argument, *self.parameters, *map(_keyword, self.conditions))
+        return f"{self.activation}({', '.join(map(str, inside))})"
+
+
+def _keyword(condition: Condition) -> str:
+    argument = condition.argument
+    if isinstance(argument, tuple):
+        argument = list(argument)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return f"{condition.name}={'any' if argument is None else argument}"
 
 
 Term = Capture | Number | Operation | Applied
