@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
@@ -12,6 +11,9 @@ from hlo_dispatch.match.anchor import Anchor
 from hlo_dispatch.match.epilogue import EpilogueFinder
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.reading import read_anchor
+
+# How many instructions above a value are searched for the anchor that may produce it.
+_FARTHEST_SOURCE = 128
 
 
 class Matcher:
@@ -22,6 +24,7 @@ class Matcher:
         self._finder = finder
         self._kernels = {anchor.name: anchor.kernel for anchor in table.anchors.values()}
         self._read: dict[Node, Anchor | Refusal] = {}
+        self._possible_results: dict[Node, frozenset[Node]] = {}
 
     def anchors(self) -> list[Node]:
         """The anchors, last first: a residual add then belongs to the anchor that runs last."""
@@ -43,19 +46,29 @@ class Matcher:
         return self._read[node]
 
     def _is_result_of_another(self, value: Node, anchor: Node) -> bool:
-        owners = self._possible_results.get(value, frozenset())
-        return bool(owners - {anchor})
+        """Whether the chain of an anchor above `value` could end there, were every large operand in memory."""
+        return any(value in self._results(source) for source in self._sources(value) if source is not anchor)
 
-    @cached_property
-    def _possible_results(self) -> dict[Node, set[Node]]:
-        """Value → the anchors whose chain could end there, were every large operand in memory."""
-        results: dict[Node, set[Node]] = {}
-        for node in self.anchors():
-            anchor = self._anchor(node)
-            if isinstance(anchor, Refusal):
+    def _sources(self, value: Node) -> list[Node]:
+        """The anchors whose results reach `value` through instructions that a chain could take."""
+        found, seen, pending = [], {value}, [value]
+        while pending and len(seen) < _FARTHEST_SOURCE:
+            node = pending.pop()
+            if node.opcode in ANCHORS:
+                found.append(node)
                 continue
-            chain = self._finder.grow(anchor, lambda _: False, lambda value: value.is_live_out, lambda *_: True)
-            for step in chain.steps:
-                results.setdefault(step.result, set()).add(node)
-            results.setdefault(node, set()).add(node)
-        return results
+            for operand in node.operands:
+                if operand not in seen and operand.shape.elements == value.shape.elements:
+                    seen.add(operand)
+                    pending.append(operand)
+        return found
+
+    def _results(self, node: Node) -> frozenset[Node]:
+        if node not in self._possible_results:
+            anchor = self._anchor(node)
+            results = [node]
+            if not isinstance(anchor, Refusal):
+                chain = self._finder.grow(anchor, lambda _: False, lambda value: value.is_live_out, lambda *_: True)
+                results += [step.result for step in chain.steps]
+            self._possible_results[node] = frozenset(results)
+        return self._possible_results[node]

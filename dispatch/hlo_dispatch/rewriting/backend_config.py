@@ -18,19 +18,21 @@ def to_text(attributes: Mapping) -> str:
 
 
 def _value(value) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
+    # Exact types first: a module has thousands of these.
+    kind = type(value)
+    if kind is int:
         return f"{value} : i64"
-    if isinstance(value, float):
-        return _float(value)
-    if isinstance(value, str):
+    if kind is list or kind is tuple:
+        return f"array<i64: {str(value)[1:-1].rstrip(',')}>" if value else "array<i64>"
+    if kind is str:
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if kind is bool:
+        return "true" if value else "false"
     if isinstance(value, Mapping):
         return to_text(value)
-    if isinstance(value, list | tuple):
-        return "array<i64: " + ", ".join(str(int(item)) for item in value) + ">" if value else "array<i64>"
-    raise TypeError(f"a kernel attribute cannot be {type(value).__name__}")
+    if isinstance(value, float):
+        return _float(value)
+    raise TypeError(f"a kernel attribute cannot be {kind.__name__}")
 
 
 def _float(value: float) -> str:

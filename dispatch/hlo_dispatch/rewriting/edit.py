@@ -42,13 +42,11 @@ def _replace(module: Module, edits: dict[int, Edit]) -> None:
             computations.append(computation)
             continue
         computations += edit.computations
-        # What is kept is part of the computation that is emptied: copies have to be taken before.
-        rebuilt = type(computation)()
-        rebuilt.CopyFrom(computation)
-        del rebuilt.instructions[:]
-        rebuilt.instructions.extend(edit.instructions)
-        rebuilt.root_id = edit.root_id
-        computations.append(rebuilt)
+        # Messages that are taken out of their list live on as long as they are referred to.
+        del computation.instructions[:]
+        computation.instructions.extend(edit.instructions)
+        computation.root_id = edit.root_id
+        computations.append(computation)
     by_id = {computation.id: computation for computation in computations}
     reached = {module.proto.entry_computation_id}
     pending = list(reached)
@@ -58,7 +56,7 @@ def _replace(module: Module, edits: dict[int, Edit]) -> None:
                 if called not in reached:
                     reached.add(called)
                     pending.append(called)
-    kept = [type(c).FromString(c.SerializeToString()) for c in computations if c.id in reached]
+    kept = [c for c in computations if c.id in reached]
     del module.proto.computations[:]
     module.proto.computations.extend(kept)
     module.computations = {c.id: c for c in module.proto.computations}
