@@ -98,7 +98,8 @@ class Region:
                 node.opcode,
                 node.shape.element_type,
                 node.proto.comparison_direction if node.opcode == "compare" else "",
-                tuple(place[o] if o in place else scalar_constant(o) for o in node.operands),
+                # A place is a number and so is a constant: they must not be taken for one another.
+                tuple((place[o],) if o in place else scalar_constant(o) for o in node.operands),
             )
             for node in self.nodes
         )
