@@ -1,0 +1,159 @@
+"""What a kernel is given to multiply: transposed and half precision operands as they lie in memory."""
+
+from __future__ import annotations
+
+import pytest
+from reading import flattened, matches, only_match
+
+from hlo_dispatch.errors import Refusal
+
+
+def product(operands: str, dot: str = "lhs_contracting_dims={1}, rhs_contracting_dims={0}") -> dict:
+    """The attributes of %dot of %l and %r, and where each operand comes from."""
+    match = only_match(f"ENTRY main {{ {operands}\n ROOT dot = f32[4,16]{{1,0}} dot(l, r), {dot} }}")
+    return match.attributes() | {"from": [view.node.name for view in match.operands]}
+
+
+def widened(source: str, weights: str) -> str:
+    return f"""
+  x = {source}[4,8]{{1,0}} parameter(0)
+  w = {weights}[8,16]{{1,0}} parameter(1)
+  l = f32[4,8]{{1,0}} convert(x)
+  r = f32[8,16]{{1,0}} convert(w)
+"""
+
+
+@pytest.mark.parametrize("half", ["bf16", "f16"])
+def test_both_widened_from_one_type_are_read_before(half: str) -> None:
+    found = product(widened(half, half))
+    assert (found["src_type"], found["weights_type"], found["dst_type"]) == (half, half, "f32")
+    assert found["from"] == ["x", "w"]
+
+
+@pytest.mark.parametrize(("source", "weights"), [("bf16", "f32"), ("f32", "bf16"), ("bf16", "f16")])
+def test_otherwise_both_are_read_in_f32(source: str, weights: str) -> None:
+    found = product(widened(source, weights))
+    assert (found["src_type"], found["weights_type"]) == ("f32", "f32")
+    # A convert from f32 to f32 is looked through or not: the type is what counts.
+    assert [name for name, kind in zip(found["from"], (source, weights), strict=True) if kind != "f32"] == [
+        name for name, kind in (("l", source), ("r", weights)) if kind != "f32"
+    ]
+
+
+def test_a_narrowing_convert_is_not_looked_through() -> None:
+    """bf16(f32 value) is another value."""
+    text = """
+ENTRY main { x = f32[4,8]{1,0} parameter(0)
+  w = bf16[8,16]{1,0} parameter(1)
+  l = bf16[4,8]{1,0} convert(x)
+  ROOT dot = bf16[4,16]{1,0} dot(l, w), lhs_contracting_dims={1}, rhs_contracting_dims={0} }
+"""
+    match = only_match(text)
+    assert [view.node.name for view in match.operands] == ["l", "w"]
+
+
+def test_widened_after_a_transpose() -> None:
+    """Converts, bitcasts and transposes in any order between the operand and memory."""
+    found = product("""
+  x = bf16[32]{0} parameter(0)
+  x2 = bf16[8,4]{1,0} bitcast(x)
+  turned = bf16[4,8]{1,0} transpose(x2), dimensions={1,0}
+  l = f32[4,8]{1,0} convert(turned)
+  w = bf16[8,16]{1,0} parameter(1)
+  r = f32[8,16]{1,0} convert(w)
+""")
+    assert found["weights_type"] == "bf16"
+    assert found["src_type"] == "bf16"
+    assert found["src_dims"] == [4, 8]
+
+
+def test_a_transpose_is_read_in_place() -> None:
+    found = product("""
+  x = f32[8,4]{1,0} parameter(0)
+  l = f32[4,8]{1,0} transpose(x), dimensions={1,0}
+  w = f32[16,8]{1,0} parameter(1)
+  r = f32[8,16]{1,0} transpose(w), dimensions={1,0}
+""")
+    assert found["from"] == ["x", "w"]
+    assert (found["src_dims"], found["src_strides"]) == ([4, 8], [1, 4])
+    assert (found["weights_dims"], found["weights_strides"]) == ([8, 16], [1, 8])
+
+
+def test_contracting_the_other_way_is_the_same() -> None:
+    found = product(
+        "l = f32[8,4]{1,0} parameter(0)\n r = f32[16,8]{1,0} parameter(1)",
+        "lhs_contracting_dims={0}, rhs_contracting_dims={1}",
+    )
+    assert (found["src_dims"], found["src_strides"]) == ([4, 8], [1, 4])
+    assert (found["weights_dims"], found["weights_strides"]) == ([8, 16], [1, 8])
+
+
+def test_an_operand_without_a_contiguous_dimension_is_read_where_it_has_one() -> None:
+    """Every second column: XLA's own copy is used, not what it was copied from."""
+    match = only_match("""
+fused { p = f32[4,2,8]{2,1,0} parameter(0)
+  turned = f32[8,4,2]{2,1,0} transpose(p), dimensions={2,0,1}
+  ROOT apart = f32[8,4,2]{2,1,0} copy(turned) }
+ENTRY main { x = f32[4,2,8]{2,1,0} parameter(0)
+  l = f32[8,4,2]{2,1,0} fusion(x), kind=kLoop, calls=fused
+  r = f32[2,4,3]{2,1,0} parameter(1)
+  ROOT dot = f32[4,8,3]{2,1,0} dot(l, r), lhs_batch_dims={1}, rhs_batch_dims={1}, lhs_contracting_dims={2},
+    rhs_contracting_dims={0} }
+""")
+    attributes = match.attributes()
+    assert attributes["src_dims"] == [4, 8, 2]
+    assert 1 in attributes["src_strides"][1:]
+    assert match.operands[0].node.name == "x"
+
+
+def test_several_free_and_contracting_dimensions_are_merged() -> None:
+    match = only_match("""
+ENTRY main { l = f32[2,3,4,5]{3,2,1,0} parameter(0)
+  r = f32[4,5,6,7]{3,2,1,0} parameter(1)
+  ROOT dot = f32[2,3,6,7]{3,2,1,0} dot(l, r), lhs_contracting_dims={2,3}, rhs_contracting_dims={0,1} }
+""")
+    attributes = match.attributes()
+    assert [attributes[f"{role}_dims"] for role in ("src", "weights", "dst")] == [[6, 20], [20, 42], [6, 42]]
+    assert match.anchor.multiply_adds == 6 * 20 * 42
+
+
+def test_a_matrix_times_a_vector() -> None:
+    match = only_match("""
+ENTRY main { l = f32[4,8]{1,0} parameter(0)
+  r = f32[8]{0} parameter(1)
+  ROOT dot = f32[4]{0} dot(l, r), lhs_contracting_dims={1}, rhs_contracting_dims={0} }
+""")
+    attributes = match.attributes()
+    assert [attributes[f"{role}_dims"] for role in ("src", "weights", "dst")] == [[4, 8], [8, 1], [4, 1]]
+
+
+def test_operands_are_in_memory_for_the_kernel_as_the_program_has_them() -> None:
+    """A product between two products: the later one reads the earlier one's result where it was widened."""
+    found = matches(flattened("""
+ENTRY main { x = bf16[8,8]{1,0} parameter(0)
+  first = bf16[8,8]{1,0} dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  wide = f32[8,8]{1,0} convert(first)
+  other = f32[8,8]{1,0} convert(x)
+  ROOT second = f32[8,8]{1,0} dot(wide, other), lhs_contracting_dims={1}, rhs_contracting_dims={0} }
+"""))
+    assert [view.node.name for view in found["second"].operands] == ["first", "x"]
+    assert found["first"].output.name == "first"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "guilty"),
+    [
+        ("ROOT d = f32[4,2]{1,0} dot(a, b)", "zero-size", "a"),
+        ("ROOT d = f64[4,2]{1,0} dot(c, e)", "dtype-unsupported", "d"),
+    ],
+)
+def test_refusals_name_the_guilty(text: str, code: str, guilty: str) -> None:
+    (refusal,) = matches(flattened(f"""
+ENTRY main {{ a = f32[4,0]{{1,0}} parameter(0)
+  b = f32[0,2]{{1,0}} parameter(1)
+  c = f64[4,3]{{1,0}} parameter(2)
+  e = f64[3,2]{{1,0}} parameter(3)
+  {text}, lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}} }}
+""")).values()
+    assert isinstance(refusal, Refusal)
+    assert (refusal.code, refusal.instruction) == (code, guilty)
