@@ -52,7 +52,8 @@ CallPlan PlanBest(CallOperands& operands, const Window& window) {
   if (plain.implementation == packed.implementation) return plain;
   int64_t positions = operands.destination.dims[0];
   for (size_t i = 2; i < operands.destination.dims.size(); ++i) positions *= operands.destination.dims[i];
-  return grouped || positions >= kPositionsRepayingReorder ? std::move(packed) : std::move(plain);
+  const bool pays = grouped || positions >= kPositionsRepayingReorder || plain.implementation.rfind("ref", 0) == 0;
+  return pays ? std::move(packed) : std::move(plain);
 }
 
 }  // namespace

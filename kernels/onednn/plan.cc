@@ -125,7 +125,10 @@ CallPlan MakePlan(const CallOperands& operands, OwnedDescriptor descriptor, cons
   plan.spatial_dimensions = operands.source.dims.size() - 2;
 
   ScratchLayout scratch;
-  if (operands.weights_reversed) plan.operands[1].reversed_offset = scratch.Reserve(operands.weights.Bytes());
+  if (operands.weights_reversed) {
+    Operand& weights = indices.destination == kArgumentWeightsGradient ? plan.destination : plan.operands[1];
+    weights.reversed_offset = scratch.Reserve(weights.tensor.Bytes());
+  }
   for (Operand& operand : plan.operands) PlanPacking(library, descriptor, /*is_result=*/false, scratch, operand);
   PlanPacking(library, descriptor, /*is_result=*/true, scratch, plan.destination);
   const int64_t primitive_scratch = ScratchpadBytes(library.functions(), descriptor);

@@ -26,8 +26,8 @@ struct Packing {
 struct Operand {
   Tensor tensor;
   int index;  // which argument of the primitive it is
-  // Set when the primitive wants the operand's spatial dimensions back to front: every call first copies it so
-  // to this offset of the scratch memory.
+  // Set when the primitive has the spatial dimensions back to front: every call copies an operand so to this
+  // offset of the scratch memory, and a result from it.
   std::optional<int64_t> reversed_offset;
   Packing packing;
 };
@@ -74,7 +74,7 @@ struct CallOperands {
   bool has_bias = false;
   Tensor bias;
   WeightsFormat weights_format = WeightsFormat::kBest;
-  // The primitive wants the weights' spatial dimensions back to front (attribute weights_reversed).
+  // The primitive has the weights' (or their gradient's) spatial dimensions back to front (weights_reversed).
   bool weights_reversed = false;
   PostOpChain chain;
 

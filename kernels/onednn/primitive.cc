@@ -182,14 +182,16 @@ void Primitive::Execute(const std::vector<void*>& operands, void* destination, v
                   "executing " + plan_.implementation);
   };
 
-  point_buffer(context->destination, plan_.destination.packing, destination);
+  const std::optional<int64_t> reversed_result = plan_.destination.reversed_offset;
+  void* result = reversed_result.has_value() ? scratch_bytes + *reversed_result : destination;
+  point_buffer(context->destination, plan_.destination.packing, result);
   point(context->scratch, scratch_bytes + plan_.primitive_scratch_offset);
   for (size_t i = 0; i < operands.size(); ++i) {
     const Operand& operand = plan_.operands[i];
     void* address = operands[i];
     if (operand.reversed_offset.has_value()) {
       address = scratch_bytes + *operand.reversed_offset;
-      CopyReversed(operand.tensor, operand.tensor.dims.size() - plan_.spatial_dimensions, operands[i], address);
+      CopyReversed(operand.tensor, plan_.spatial_dimensions, operands[i], address);
     }
     point_buffer(context->operands[i], operand.packing, address);
   }
@@ -199,6 +201,9 @@ void Primitive::Execute(const std::vector<void*>& operands, void* destination, v
   run(primitive_, context->arguments);
   if (destination_reorder_ != nullptr) run(destination_reorder_, context->destination.reorder);
   library.Check(onednn.stream_wait(stream.get()), "waiting for " + plan_.implementation);
+  if (reversed_result.has_value()) {
+    CopyReversed(plan_.destination.tensor, plan_.spatial_dimensions, result, destination);
+  }
   context.GiveBack();
 }
 

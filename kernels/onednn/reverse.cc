@@ -14,8 +14,9 @@ struct Axis {
   bool reversed;
 };
 
-// The tensor's dimensions with more than one element, slowest first.
-std::vector<Axis> Axes(const Tensor& tensor, size_t first) {
+// The tensor's dimensions with more than one element, slowest first; the last `count` of its own are reversed.
+std::vector<Axis> Axes(const Tensor& tensor, size_t count) {
+  const size_t first = tensor.dims.size() - count;
   std::vector<Axis> axes;
   for (size_t i = 0; i < tensor.dims.size(); ++i) {
     if (tensor.dims[i] > 1) {
@@ -39,8 +40,8 @@ void Copy(const Axis* axis, const Axis* last, const char* from, char* to, size_t
 
 }  // namespace
 
-void CopyReversed(const Tensor& tensor, size_t first, const void* from, void* to) {
-  std::vector<Axis> axes = Axes(tensor, first);
+void CopyReversed(const Tensor& tensor, size_t count, const void* from, void* to) {
+  std::vector<Axis> axes = Axes(tensor, count);
   // Neighbouring elements that keep their order are copied at once.
   int64_t run = ElementBytes(tensor.type);
   while (!axes.empty() && !axes.back().reversed && axes.back().step == run) {

@@ -9,8 +9,8 @@
 
 namespace hlo_dispatch::onednn {
 
-// to[..., k] = from[..., K - 1 - k] for the dimensions from number `first` on; both lie in memory as `tensor` says.
-void CopyReversed(const Tensor& tensor, size_t first, const void* from, void* to);
+// to[..., k] = from[..., K - 1 - k] for each of the last `count` dimensions; both lie in memory as `tensor` says.
+void CopyReversed(const Tensor& tensor, size_t count, const void* from, void* to);
 
 }  // namespace hlo_dispatch::onednn
 

@@ -5,7 +5,8 @@
 //
 // the gradient of a convolution with respect to its weights; strides, dilations and paddings are that
 // convolution's. With one more dimension in front of diff_weights (g) its channels are split into groups, up to
-// depthwise. Operands: src, diff_dst. Results: diff_weights, scratch. There are no post-ops.
+// depthwise. With weights_reversed = 1 the result is written back to front in every spatial dimension. Operands:
+// src, diff_dst. Results: diff_weights, scratch. There are no post-ops.
 #include <utility>
 
 #include "common/failure.h"

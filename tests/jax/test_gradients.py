@@ -103,6 +103,41 @@ def test_transposed_convolutions(space, kernel, stride, padding, transpose_kerne
     assert_agree(both)
 
 
+@pytest.mark.parametrize(
+    ("x", "w", "window"),
+    [
+        ((2, 7, 7, 16), (3, 3, 16, 32), {}),
+        ((2, 7, 7, 16), (3, 3, 16, 32), {"padding": "VALID"}),
+        ((2, 7, 6, 16), (4, 4, 32, 16), {"transpose_kernel": True}),
+        ((2, 20, 16), (3, 16, 32), {}),
+        ((1, 4, 5, 6, 16), (3, 3, 3, 16, 16), {}),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_gradients_of_transposed_convolutions(x, w, window, dtype):
+    """XLA exchanges the operands of the weights' gradient, and reads both of them backwards."""
+
+    def function(x, w, padding="SAME", transpose_kernel=False):
+        strides = (2,) * (x.ndim - 2)
+        return lax.conv_transpose(x, w, strides, padding, transpose_kernel=transpose_kernel)
+
+    both = gradients(x, w, dtype, function, **window)
+    assert kernels(both) == UNSTRIDED
+    assert_agree(both)
+
+
+@pytest.mark.parametrize(("w", "groups"), [((3, 3, 8, 32), 2), ((3, 3, 1, 16), 16)])
+def test_gradients_of_grouped_transposed_convolutions(w, groups):
+    def function(x, w):
+        return lax.conv_general_dilated(
+            x, w, (1, 1), ((2, 1), (2, 1)), lhs_dilation=(2, 2), dimension_numbers=LABELS[2], feature_group_count=groups
+        )
+
+    both = gradients((2, 7, 7, 16), w, function=function)
+    assert kernels(both) == UNSTRIDED
+    assert_agree(both)
+
+
 def test_channels_first():
     """XLA transposes everything to channels last and back; the kernels read it as it is."""
 

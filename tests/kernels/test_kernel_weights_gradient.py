@@ -25,7 +25,9 @@ from hlo_dispatch import kernels
 CHANNELS = st.sampled_from([1, 2, 3, 5, 8, 16, 17, 32, 33])
 
 
-def gradient_call(source: Tensor, gradient: Tensor, dims, layout, window: Window, dtype: str | None = None) -> Call:
+def gradient_call(
+    source: Tensor, gradient: Tensor, dims, layout, window: Window, dtype: str | None = None, reverse: bool = False
+) -> Call:
     """`gradient` is the loss's with respect to the convolution's result; `dims` are the weights'."""
     result_dtype = DTYPES[dtype] if dtype else source.values.dtype
     spec = {"abi": kernels.ABI} | source.attributes("src") | gradient.attributes("diff_dst")
@@ -33,7 +35,7 @@ def gradient_call(source: Tensor, gradient: Tensor, dims, layout, window: Window
     spec |= {
         "diff_weights_strides": strides_of(dims, layout),
         "strides": list(window.strides), "dilations": list(window.dilations),
-        "padding_low": list(window.low), "padding_high": list(window.high),
+        "padding_low": list(window.low), "padding_high": list(window.high), "weights_reversed": int(reverse),
     }  # fmt: skip
     operands = [source.memory, gradient.memory]
     return Call("onednn.weights_gradient", spec, operands, tuple(dims), result_dtype, tuple(layout))
@@ -89,31 +91,35 @@ def gradients(draw, dtype: str):
     dims, layout = [outputs, inputs, *kernel], [*range(2, rank), 1, 0]
     if kind != "dense":
         dims, layout = [groups, *dims], [*range(3, rank + 1), 2, 0, 1]
-    return source, gradient, dims, draw(st.sampled_from([layout, layout, list(range(len(dims)))])), window
+    layout = draw(st.sampled_from([layout, layout, list(range(len(dims)))]))
+    return source, gradient, dims, layout, window, draw(st.booleans())
 
 
-def check(case, operands: str, result: str) -> None:
-    source, gradient, dims, layout, window = case
-    call = gradient_call(source, gradient, dims, layout, window, result)
+def check(case, result: str) -> None:
+    source, gradient, dims, layout, window, reverse = case
+    call = gradient_call(source, gradient, dims, layout, window, result, reverse)
     planned = kernels.plan(call.name, call.spec)
     if not planned:  # a shape without a fast kernel is refused before it is ever called
         assert planned.code in ("reference-kernel", "kernel-unsupported")
         return
     expected = weights_gradient(source.values, gradient.values, dims, window)
     magnitude = weights_gradient(np.abs(source.values), np.abs(gradient.values), dims, window)
+    if reverse:
+        space = tuple(range(-len(window.strides), 0))
+        expected, magnitude = np.flip(expected, space), np.flip(magnitude, space)
     assert_close(call.run(), expected, magnitude, result)
 
 
 @settings(max_examples=100)
 @given(gradients("f32"))
 def test_any_f32_gradient(case):
-    check(case, "f32", "f32")
+    check(case, "f32")
 
 
 @settings(max_examples=60)
 @given(gradients("bf16"), st.sampled_from(["bf16", "f32"]))
 def test_any_bf16_gradient(case, result):
-    check(case, "bf16", result)
+    check(case, result)
 
 
 def typical(generator, groups=1, dtype="f32", layout=(0, 2, 3, 1)):

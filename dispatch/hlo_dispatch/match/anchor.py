@@ -11,7 +11,7 @@ from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.strided import HALF_TYPES, Dimension, View, candidates
 
 # Instructions that only widen or rename what an operand holds: looked through for every operand.
-_WIDENING = frozenset(("bitcast", "convert"))
+WIDENING = frozenset(("bitcast", "convert"))
 COMPUTED_TYPES = frozenset(("f32",)) | HALF_TYPES
 
 
@@ -37,8 +37,8 @@ class Anchor:
     formula: str = ""
     """What the kernel computes, for a person; empty: by the instruction's opcode."""
     own_steps: Callable[..., Any] | None = field(default=None, hash=False, compare=False)
-    """Set where the kernel has no post-ops: (value, destination, is_inner) → the Step in which the kernel computes
-    the value's user too, or None. `is_inner` says whether a value is for that user alone."""
+    """Set where the kernel has no post-ops: (value, destination, steps so far, is_inner) → the Step in which the
+    kernel computes the value's user too, or None. `is_inner` says whether a value is for one user alone."""
 
 
 def halved(source: View, weights: View) -> tuple[View, View]:
@@ -47,7 +47,7 @@ def halved(source: View, weights: View) -> tuple[View, View]:
     XLA:CPU converts bf16 operands to f32 ahead of a dot or convolution; the kernel multiplies the bf16
     values themselves with f32 sums, which is the same arithmetic with half the memory traffic.
     """
-    return furthest(candidates(source, _WIDENING), candidates(weights, _WIDENING))
+    return furthest(candidates(source, WIDENING), candidates(weights, WIDENING))
 
 
 def furthest(sources: Sequence[View], weight_views: Sequence[View]) -> tuple[View, View]:

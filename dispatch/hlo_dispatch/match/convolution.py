@@ -10,8 +10,11 @@ from collections.abc import Iterable
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.match.anchor import Anchor, first_refusal, halved, unsupported_types
-from hlo_dispatch.match.strided import View, whole
+from hlo_dispatch.match.anchor import WIDENING, Anchor, first_refusal, furthest, halved, unsupported_types
+from hlo_dispatch.match.reversal import window_readings
+from hlo_dispatch.match.strided import View, candidates, whole
+
+_REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
 
 
 def read_convolution(node: Node, kernel: str) -> Anchor | Refusal:
@@ -22,7 +25,7 @@ def read_convolution(node: Node, kernel: str) -> Anchor | Refusal:
         return refusal
     source, weights, destination = convolution_views(node)
     arithmetic = math.prod(destination.sizes) * math.prod(weights.sizes[1:])
-    source, weights = halved(source, by_group(weights, node.proto.feature_group_count))
+    source, weights, attributes = _operands(source, by_group(weights, node.proto.feature_group_count), len(window))
     return Anchor(
         node=node,
         kernel=kernel,
@@ -36,8 +39,23 @@ def read_convolution(node: Node, kernel: str) -> Anchor | Refusal:
             "dilations": [max(1, d.window_dilation) - 1 for d in window],
             "padding_low": [d.padding_low for d in window],
             "padding_high": [d.padding_high for d in window],
-        },
+        }
+        | attributes,
     )
+
+
+def _operands(source: View, weights: View, window: int) -> tuple[View, View, dict[str, int]]:
+    """Where the kernel reads its operands, and the attributes it needs for that.
+
+    Weights that the program reverses, as it does for an input gradient, are read ahead of the reversal: XLA
+    computes it, with the transpose that goes with it, in a pass of its own on one thread.
+    """
+    readings = window_readings(weights, window, _REARRANGING)
+    backwards = [view for view, is_backwards in readings if is_backwards]
+    if not backwards:
+        return *halved(source, weights), {}
+    source, weights = furthest(candidates(source, WIDENING), backwards)
+    return source, weights, {"weights_reversed": 1}
 
 
 def convolution_views(node: Node) -> tuple[View, View, View]:

@@ -15,11 +15,11 @@ import math
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.match.anchor import Anchor, furthest, unsupported_types
+from hlo_dispatch.match.anchor import WIDENING, Anchor, furthest, unsupported_types
 from hlo_dispatch.match.convolution import by_group, convolution_views, unsupported_window
-from hlo_dispatch.match.strided import View, candidates, look_through, restate
+from hlo_dispatch.match.reversal import window_readings
+from hlo_dispatch.match.strided import candidates
 
-_WIDENING = frozenset(("bitcast", "convert"))
 # The kernel copies the weights into a layout of its own in any case.
 _REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
 
@@ -49,8 +49,9 @@ def read_deconvolution(node: Node, kernel: str) -> Anchor | Refusal:
         attributes["dilations"].append(dilation - 1 if dimension.size > 1 else 0)
         attributes["padding_low"].append(low)
         attributes["padding_high"].append(high)
-    readings = dict(_readings(by_group(weights, _groups(node)), len(window)))
-    source, weights = furthest(candidates(source, _WIDENING), list(readings))
+    readings = dict(window_readings(by_group(weights, _groups(node)), len(window), _REARRANGING))
+    source, weights = furthest(candidates(source, WIDENING), list(readings))
+    has_order = any(dimension.size > 1 for dimension in window)
     return Anchor(
         node=node,
         kernel=kernel,
@@ -59,7 +60,7 @@ def read_deconvolution(node: Node, kernel: str) -> Anchor | Refusal:
         destination=destination.dimensions,
         channel=1,
         multiply_adds=arithmetic,
-        attributes=attributes | {"weights_reversed": readings[weights]},
+        attributes=attributes | {"weights_reversed": int(has_order and not readings[weights])},
         formula="conv_transpose(x, w)",
     )
 
@@ -67,42 +68,3 @@ def read_deconvolution(node: Node, kernel: str) -> Anchor | Refusal:
 def _groups(node: Node) -> int:
     return max(1, node.proto.feature_group_count)
 
-
-def _readings(weights: View, spatial: int) -> list[tuple[View, int]]:
-    """Where the weights can be read, nearest first, and whether the kernel must reverse them there (1) or not (0)."""
-    first = len(weights.dimensions) - spatial
-    window = frozenset(n for n in range(first, len(weights.dimensions)) if weights.dimensions[n][0] > 1)
-    found = [(weights, 1 if window else 0)]
-    backwards: frozenset[int] = frozenset()
-    view: View | None = weights
-    while view is not None:
-        if view.node.opcode == "reverse":
-            turned = _turned(view)
-            view = _ahead_of_reverse(view) if turned is not None else None
-            backwards ^= turned or frozenset()
-        else:
-            view = look_through(view, _REARRANGING)
-        # Read partly backwards it is nothing the kernel could be told.
-        if view is not None and backwards in (window, frozenset()):
-            found.append((view, 1 if window and not backwards else 0))
-    return found
-
-
-def _turned(view: View) -> frozenset[int] | None:
-    """Which dimensions of the view its node reverses; None where it reverses a part of one, or several as one."""
-    shape = view.node.shape
-    turned = set()
-    for number in view.node.proto.dimensions:
-        if shape.dimensions[number] == 1:
-            continue
-        whole = (shape.dimensions[number], shape.strides[number])
-        if view.dimensions.count(whole) != 1:
-            return None
-        turned.add(view.dimensions.index(whole))
-    return frozenset(turned)
-
-
-def _ahead_of_reverse(view: View) -> View | None:
-    source = view.node.operands[0]
-    dimensions = restate(view.dimensions, view.node.shape, source.shape.strides)
-    return None if dimensions is None else View(source, dimensions)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.epilogue import Step
 from hlo_dispatch.match.function import scalar_constant
-from hlo_dispatch.match.strided import Dimension, dense
+from hlo_dispatch.match.strided import Dimension, dense, place_of
 
 _INTEGERS = frozenset(("s32", "u32", "s64", "u64"))
 
@@ -38,7 +38,7 @@ def diagonal_step(
     if len(value.users) != 1 or outputs[0] != inputs[0] or outputs[0] == 1:
         return None
     select = value.users[0]
-    channels = {_number(dimension, value) for dimension in (outputs, inputs)}
+    channels = {place_of(dimension, value) for dimension in (outputs, inputs)}
     if None in channels or not _keeps_diagonal(select, value, channels) or not is_inner(select):
         return None
     total = select.users[0]
@@ -48,18 +48,11 @@ def diagonal_step(
     (kept,) = channels - {summed}
     # Where the sum drops the dimension, those behind it move up by one.
     moved = _moved(destination[2:], value, total, summed)
-    diagonal = _moved([outputs if _number(outputs, value) == kept else inputs], value, total, summed)
+    diagonal = _moved([outputs if place_of(outputs, value) == kept else inputs], value, total, summed)
     if moved is None or diagonal is None:
         return None
     dimensions = (*diagonal, (1, 1), (1, 1), *moved)
     return Step((select, total), (), dense(dimensions, dimensions))
-
-
-def _number(dimension: Dimension, node: Node) -> int | None:
-    """Which dimension of the node's shape this is."""
-    shape = node.shape
-    own = list(zip(shape.dimensions, shape.strides, strict=True))
-    return own.index(dimension) if dimension in own else None
 
 
 def _keeps_diagonal(select: Node, value: Node, channels: set) -> bool:
@@ -124,7 +117,7 @@ def _moved(dimensions, value: Node, total: Node, summed: int) -> tuple[Dimension
         if dimension[0] == 1:
             moved.append((1, 1))
             continue
-        number = _number(dimension, value)
+        number = place_of(dimension, value)
         if number is None:
             return None
         if total.opcode == "reduce" and number > summed:

@@ -8,8 +8,8 @@ inside, so the chain can be replaced by one instruction without computing anythi
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 
 from hlo_dispatch.hlo.flat import Node
@@ -48,6 +48,8 @@ class Step:
     post_ops: tuple[PostOp, ...]
     destination: tuple[Dimension, ...]
     """The primitive's result dimensions over the buffer of the step's result."""
+    attributes: Mapping[str, int] = field(default_factory=dict, hash=False, compare=False)
+    """The kernel's attributes that are others from this step on."""
 
     @property
     def result(self) -> Node:
@@ -103,7 +105,7 @@ class EpilogueFinder:
                 step = _free(current, user, destination) or _rearranged(anchor, current, user, destination)
             if step is None and anchor.own_steps is not None:
                 is_inner = partial(_is_inner, is_taken=is_taken, is_needed=is_needed)
-                step = anchor.own_steps(current, destination, is_inner) or "the kernel has no post-ops"
+                step = anchor.own_steps(current, destination, steps, is_inner) or "the kernel has no post-ops"
             if step is None:
                 step = self._binary(anchor, current, current.users[0], destination, is_result_of_another)
             if isinstance(step, str):

@@ -97,6 +97,8 @@ class Match:
         attributes[f"{destination}_dims"] = [size for size, _ in self.destination]
         attributes[f"{destination}_strides"] = [stride for _, stride in self.destination]
         attributes.update(anchor.attributes)
+        for step in self.steps:
+            attributes.update(step.attributes)
         if self.bias is not None:
             attributes["bias_type"] = self.bias.operand.element_type
         for number, post_op in enumerate(self.post_ops):

@@ -50,6 +50,12 @@ def whole(node: Node) -> View:
     return View(node, whole_shape(node.shape))
 
 
+def place_of(dimension: Dimension, node: Node) -> int | None:
+    """Which dimension of the node's shape this is, as a whole."""
+    own = whole_shape(node.shape)
+    return own.index(dimension) if dimension in own else None
+
+
 def pieces(dimension: Dimension, shape: Shape) -> list[tuple[int, int, int]] | None:
     """Split a dimension over `shape`'s buffer into pieces that each lie in one dimension of `shape`.
 

@@ -12,16 +12,18 @@ groups); and a diagonal cut out of a dense gradient (diagonal.py).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.match.anchor import Anchor, first_refusal, furthest, unsupported_types
 from hlo_dispatch.match.convolution import convolution_views
 from hlo_dispatch.match.diagonal import diagonal_step
-from hlo_dispatch.match.strided import Dimension, View, candidates, dense, merge
+from hlo_dispatch.match.epilogue import Step
+from hlo_dispatch.match.reversal import Backwards, reversing_step, turning_candidates
+from hlo_dispatch.match.strided import Dimension, View, dense, merge
 
 _REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
 _BATCH, _CHANNELS, _SPACE = 0, 1, 2
@@ -50,7 +52,7 @@ def is_weights_gradient(node: Node) -> bool:
     window = math.prod(dimension.size for dimension in roles.window)
     if window < math.prod(size for size, _ in _space(roles.weights, roles)) or window == 1:
         return False
-    furthest_source = candidates(roles.source, _REARRANGING)[-1]
+    furthest_source, _ = turning_candidates(roles.source, _REARRANGING)[-1]
     batch, channels = furthest_source.dimensions[_BATCH], furthest_source.dimensions[_CHANNELS]
     if batch[0] == 1:
         return channels[0] > 1 or node.proto.batch_group_count > 1
@@ -68,8 +70,12 @@ def read_weights_gradient(node: Node, kernel: str, graph: FlatGraph) -> Anchor |
     if isinstance(attributes, Refusal):
         return attributes
     groups = math.prod(roles.source.sizes[number] for number in roles.groups) * max(1, node.proto.batch_group_count)
-    sources, gradients = _readings(roles.source, roles.groups), _readings(roles.gradient, roles.groups)
+    backwards = 1 if any(dimension.window_reversal and dimension.size > 1 for dimension in roles.window) else 0
+    sources = _readings(roles.source, roles, backwards)
+    gradients = _readings(roles.gradient, roles, 0)
     if not sources or not gradients:
+        if backwards and _readings(roles.source, roles, 0):
+            return Refusal("window-reversal", "only one of the operands is read backwards", node.name)
         sentence = "the groups and the channels of an operand do not lie behind one another"
         return Refusal("layout-unsupported", sentence, node.name)
     source, gradient = furthest(sources, gradients)
@@ -92,12 +98,34 @@ def read_weights_gradient(node: Node, kernel: str, graph: FlatGraph) -> Anchor |
         attributes=attributes,
         roles=("src", "diff_dst", "diff_weights"),
         formula="conv_weights_gradient(x, dy)",
-        own_steps=partial(diagonal_step, graph.module.computations) if groups == 1 else _no_step,
+        own_steps=_OwnSteps(graph.module.computations, len(roles.window), attributes["weights_reversed"]),
     )
 
 
-def _no_step(*_) -> None:
-    return None
+@dataclass(frozen=True)
+class _OwnSteps:
+    """What the kernel can do behind the gradient: reverse the window, and compute only a diagonal."""
+
+    computations: Mapping[int, Any]
+    window: int
+    """How many dimensions it has."""
+    backwards: int
+    """weights_reversed of the anchor."""
+
+    def __call__(
+        self,
+        value: Node,
+        destination: tuple[Dimension, ...],
+        steps: Sequence[Step],
+        is_inner: Callable[[Node], bool],
+    ) -> Step | None:
+        backwards = self.backwards
+        for step in steps:
+            backwards = step.attributes.get("weights_reversed", backwards)
+        step = reversing_step(value, destination, self.window, backwards)
+        if step is None and len(destination) == 2 + self.window:  # one dimension more is groups already
+            step = diagonal_step(self.computations, value, destination, is_inner)
+        return step
 
 
 def _roles(node: Node) -> _Roles:
@@ -147,21 +175,25 @@ def _unsupported(node: Node, roles: _Roles) -> Refusal | None:
     for dimension in roles.window:
         if dimension.base_dilation > 1:
             return Refusal("base-dilation", f"the input is dilated by {dimension.base_dilation}", name)
-        if dimension.window_reversal and dimension.size > 1:
-            return Refusal("window-reversal", f"a window of {dimension.size} is read backwards", name)
-        if dimension.padding_low < 0:
-            return Refusal("negative-padding", f"padding {dimension.padding_low} crops the input", name)
+    long = [dimension for dimension in roles.window if dimension.size > 1]
+    if any(dimension.window_reversal != long[0].window_reversal for dimension in long):
+        return Refusal("window-reversal", "the window is read backwards in one dimension and forwards in another", name)
     return None
 
 
-def _attributes(node: Node, roles: _Roles) -> dict[str, list[int]] | Refusal:
+def _attributes(node: Node, roles: _Roles) -> dict[str, Any] | Refusal:
     """The forward convolution's window."""
-    attributes: dict[str, list[int]] = {"strides": [], "dilations": [], "padding_low": [], "padding_high": []}
+    attributes: dict[str, Any] = {"strides": [], "dilations": [], "padding_low": [], "padding_high": []}
     sizes = (_space(view, roles) for view in (roles.source, roles.gradient, roles.weights))
+    backwards = any(dimension.window_reversal and dimension.size > 1 for dimension in roles.window)
     for dimension, (size, _), (results, _), (kernel, _) in zip(roles.window, *sizes, strict=True):
         dilation = max(1, dimension.stride) if kernel > 1 else 1
         low, stride = dimension.padding_low, max(1, dimension.window_dilation)
         high = (results - 1) * stride + (kernel - 1) * dilation + 1 - size - low
+        if backwards:
+            low, high = high, low
+        if low < 0:
+            return Refusal("negative-padding", f"padding {low} crops the input", node.name)
         if results == 1:  # then the stride means nothing, and may be as long as the input
             stride = max(stride, 1 - high)
         # What lies behind the last full stride is not read by the forward convolution either.
@@ -171,17 +203,22 @@ def _attributes(node: Node, roles: _Roles) -> dict[str, list[int]] | Refusal:
         attributes["dilations"].append(dilation - 1)
         attributes["padding_low"].append(low)
         attributes["padding_high"].append(high)
-    return attributes
+    return attributes | {"weights_reversed": int(backwards)}
 
 
-def _readings(view: View, groups: Sequence[int]) -> list[View]:
-    """Where the operand can be read, nearest first, its groups and channels as one dimension."""
+def _readings(view: View, roles: _Roles, backwards: int) -> list[View]:
+    """Where the operand can be read, nearest first, with its groups and channels as one dimension.
+
+    Args:
+        backwards: 1 for where its space lies back to front to what the convolution reads, 0 for where it does not.
+    """
+    numbers = [n for n in range(_SPACE, len(view.dimensions)) if n not in roles.groups]
+    wanted = Backwards(n for n in numbers if backwards and view.dimensions[n][0] > 1)
     found = []
-    for candidate in candidates(view, _REARRANGING):
+    for candidate, turned in turning_candidates(view, _REARRANGING):
         dimensions = candidate.dimensions
-        channels = merge([dimensions[_CHANNELS], *(dimensions[number] for number in groups)])
-        if channels is not None:
-            space = [d for number, d in enumerate(dimensions) if number >= _SPACE and number not in groups]
-            merged = (dimensions[_BATCH], channels, *space)
+        channels = merge([dimensions[_CHANNELS], *(dimensions[number] for number in roles.groups)])
+        if channels is not None and turned == wanted:
+            merged = (dimensions[_BATCH], channels, *(dimensions[number] for number in numbers))
             found.append(View(candidate.node, dense(merged, merged)))
     return found
