@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import random
-import time
 from pathlib import Path
 
 import pytest
-from structures import flat_graph, module_text, write_table
+from structures import module_text, write_table
 
 import hlo_dispatch
-from hlo_dispatch.match.structural import StructuralFinder
 from hlo_dispatch.pattern import load_tables
 from hlo_dispatch.report import Report
 
@@ -127,55 +124,3 @@ def test_a_pattern_may_call_a_shipped_kernel(tmp_path: Path) -> None:
     (region,) = rewrite(table, body).report.dispatched
     assert (region.kernel, region.covered) == ("onednn.matmul", ("p", "t"))
     assert region.attributes["src_dims"] == [64, 64]
-
-
-def elementwise(count: int) -> str:
-    """A random program of elementwise instructions on f32[64]."""
-    chance = random.Random(11)
-    lines = ["v0 = f32[64] parameter(0)", "v1 = f32[64] parameter(1)"]
-    while len(lines) < count:
-        opcode = chance.choice("add multiply subtract maximum exponential tanh negate abs logistic divide".split())
-        operands = chance.sample(range(max(0, len(lines) - 6), len(lines)), 2)
-        used = ", ".join(
-            f"v{n}" for n in (operands if opcode in "add multiply subtract maximum divide" else operands[:1])
-        )
-        lines.append(f"v{len(lines)} = f32[64] {opcode}({used})")
-    lines[-1] = "ROOT " + lines[-1]
-    return "\n".join(lines)
-
-
-PATTERNS = """
-    swish(x, beta) + y | relu(x) * y | x * y + tanh(z) | gelu_erf(x) + y | square(x - y) | exponential(x - y) / z
-    clip(x, 0, 6) * y | (x + y) * (x - y) | abs(x) - abs(y) | sigmoid(x) * tanh(y) | maximum(x * y, z)
-    -x * exponential(y) | x / (x + y) | mish(x) - y
-    maximum(tanh(x), tanh(y)) | negate(x - y * z) | tanh(x * y + z) | gelu_tanh(x + y)
-    elu(x, slope) * y | leaky_relu(x, slope) + tanh(y)
-"""
-
-
-def test_matching_is_near_linear(tmp_path: Path) -> None:
-    expressions = [text.strip() for line in PATTERNS.strip().splitlines() for text in line.split("|")]
-    assert len(expressions) == 20
-    text = ""
-    for number, expression in enumerate(expressions):
-        table = write_table(tmp_path, expression, priority=number + 1).read_text()
-        head, entry = table.split("patterns:\n")
-        body = entry.replace("  mine:", f"  mine_{number}:").replace("mine.kernel", f"mine.kernel_{number}")
-        kernel = head.split("kernels:\n")[1].replace("mine.kernel", f"mine.kernel_{number}")
-        text = text.replace("patterns:\n", kernel + "patterns:\n") + body if text else (
-            f"version: 1\nkernels:\n{kernel}patterns:\n{body}"
-        )  # fmt: skip
-    table = tmp_path / "twenty.yaml"
-    table.write_text(text)
-    finder = StructuralFinder(load_tables([table]))
-    seconds = {}
-    for count in (1_000, 10_000):
-        graph = flat_graph(elementwise(count))
-        finder.find(graph)  # recognises each function once
-        start = time.perf_counter()
-        found = finder.find(graph)
-        seconds[count] = time.perf_counter() - start
-        assert found.matches
-    print(f"{seconds[1_000] * 1e3:.1f} ms for 1,000, {seconds[10_000] * 1e3:.1f} ms for 10,000")
-    assert seconds[10_000] < 30 * seconds[1_000]
-    assert seconds[10_000] < 5

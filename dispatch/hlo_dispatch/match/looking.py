@@ -22,7 +22,7 @@ _SHAPE_ONLY = frozenset(("bitcast", "copy", "reshape"))
 PASSED = _SHAPE_ONLY | {"convert", "reduce-precision"}
 _REGION_TYPES = FLOATING | {"pred"}
 _LARGEST_REGION = 256  # XLA spells one erfc in 110 instructions
-_MOST_ENTRIES = 12
+_MOST_ENTRIES = 16
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,7 @@ class Looking:
         known: set[Node] = set()
         constants: list[float] = []
         frontier = {result}
+        entries = 0
         for _ in range(_LARGEST_REGION):
             # What comes last in the program has all its users inside already, if it ever will.
             node = max(frontier, key=lambda node: node.index)
@@ -79,10 +80,11 @@ class Looking:
             inside.append(node)
             if len(frontier) == 1:
                 (entry,) = frontier
+                entries += 1
                 if entry.shape.element_type in FLOATING:
                     nodes = tuple(sorted(inside, key=lambda node: node.index))
                     yield Region(entry, nodes, (len(nodes) - 1,), tuple(dict.fromkeys(constants)))
-            if not frontier:
+            if not frontier or entries == _MOST_ENTRIES:
                 return
 
     def _joins(self, node: Node, result: Node, known: set[Node], constants: list[float], frontier: set[Node]) -> bool:

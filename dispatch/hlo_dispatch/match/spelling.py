@@ -16,6 +16,9 @@ from hlo_dispatch.pattern.read_expression import RESULT
 from hlo_dispatch.pattern.recognise import Recognised
 from hlo_dispatch.pattern.structure import Pattern
 
+_MOST_KNOWN = 100_000
+"""Functions remembered: real programs repeat a few hundred."""
+
 
 class Spelling:
     """One expression of a pattern, with what matching it needs prepared."""
@@ -44,14 +47,18 @@ class Spelling:
     def recognise(self, activation: str, region: Region) -> Recognised | None:
         """The activation's parameters if the region computes it."""
         key = (activation, region.structure())
-        if key not in self._known:
-            recogniser = self._recognisers[activation]
-            probes = recogniser.probes(region.constants)
-            kinds = {node.shape.element_type for node in (region.entry, *region.nodes)} & set(TOLERANCES)
-            (values,) = region.evaluate(probes)
-            found = recogniser.recognise(probes, values, max(TOLERANCES[kind] for kind in kinds))
-            self._known[key] = found if found is not None and found.name == activation else None
-        return self._known[key]
+        if key in self._known:
+            return self._known[key]
+        recogniser = self._recognisers[activation]
+        probes = recogniser.probes(region.constants)
+        kinds = {node.shape.element_type for node in (region.entry, *region.nodes)} & set(TOLERANCES)
+        (values,) = region.evaluate(probes)
+        found = recogniser.recognise(probes, values, max(TOLERANCES[kind] for kind in kinds))
+        if found is not None and found.name != activation:
+            found = None
+        if len(self._known) < _MOST_KNOWN:
+            self._known[key] = found
+        return found
 
 
 @dataclass(frozen=True)

@@ -59,10 +59,10 @@ def plan_computation(
         small: the computation runs inside one of XLA's small calls, which hold no custom-calls.
     """
     planner = _Planner(graph, matcher, lambda match: decide(match, machine, policy, ask))
-    if small:
-        planner.refuse_all(Refusal("small-call", "XLA runs this computation as one small call"))
-        return planner.plan
     found = patterns.find(graph) if patterns else Found()
+    if small:
+        planner.refuse_all(Refusal("small-call", "XLA runs this computation as one small call"), found.matches)
+        return planner.plan
     planner.plan.misses = list(found.misses.values())
     outweighed = planner.plan_patterns(found.matches)
     planner.plan_anchors()
@@ -78,8 +78,11 @@ class _Planner:
         self._matcher, self._decide_on = matcher, decide_on
         self._claims = Claims(graph.root)
 
-    def refuse_all(self, refusal: Refusal) -> None:
-        """Leave every anchor to XLA."""
+    def refuse_all(self, refusal: Refusal, matches: list[StructuralMatch]) -> None:
+        """Leave every pattern and anchor to XLA."""
+        for match in matches:
+            refused = replace(refusal, instruction=match.output.name)
+            self.plan.decisions[match.output] = match, Decision(None, refusal.sentence, refused)
         for node in self._matcher.anchors():
             self._refuse(node, replace(refusal, instruction=node.name))
 
