@@ -44,7 +44,8 @@ x, scale, residual = (random.standard_normal(shape).astype("float32") for shape 
 x64, scale64, residual64 = (array.astype("float64") for array in (x, scale, residual))
 
 def steps(x, scale, residual):
-    return jax.lax.fori_loop(0, 3, lambda i, carry: (block(carry[0], scale, carry[1] @ np.eye(256, dtype="float32")), carry[0]), (x, residual))
+    same = np.eye(256, dtype="float32")
+    return jax.lax.fori_loop(0, 3, lambda i, both: (block(both[0], scale, both[1] @ same), both[0]), (x, residual))
 
 wanted = jax.tree.map(np.asarray, (x64, residual64))
 for _ in range(3):
