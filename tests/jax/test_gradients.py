@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from jax import lax
 
 from side_by_side import Both, assert_agree, run_both
@@ -136,6 +138,48 @@ def test_gradients_of_grouped_transposed_convolutions(w, groups):
     both = gradients((2, 7, 7, 16), w, function=function)
     assert kernels(both) == UNSTRIDED
     assert_agree(both)
+
+
+@st.composite
+def random_convolutions(draw):
+    """Shapes and a window of anything JAX calls a convolution, with at least one position of result."""
+    space = draw(st.integers(1, 2))
+    numbers = st.lists(st.integers(1, 3), min_size=space, max_size=space)
+    sizes = draw(st.lists(st.integers(2, 9), min_size=space, max_size=space))
+    kernel = draw(st.lists(st.integers(1, 4), min_size=space, max_size=space))
+    strides, dilations = draw(numbers), draw(numbers)
+    base = [1] * space if draw(st.booleans()) else draw(numbers)
+    padding = []
+    for axis in range(space):
+        reach = (kernel[axis] - 1) * dilations[axis] + 1
+        whole = (sizes[axis] - 1) * base[axis] + 1
+        # Not beyond the window's reach: XLA itself reads past the end of what negative padding crops, and such
+        # padding's gradient is negative padding.
+        low = draw(st.integers(0, min(3, reach - 1)))
+        fitting = max(0, reach - whole - low)
+        padding.append((low, draw(st.integers(fitting, max(fitting, min(3, reach - 1))))))
+    groups = draw(st.sampled_from([1, 1, 2, 8]))
+    outputs = groups * draw(st.sampled_from([1, 2])) if groups == 8 else draw(st.sampled_from([4, 16]))
+    x, w = (draw(st.integers(1, 2)), *sizes, 8), (*kernel, 8 // groups, outputs)
+    return x, w, strides, padding, base, dilations, groups
+
+
+@settings(max_examples=20)
+@given(random_convolutions())
+def test_any_convolution_and_its_gradients(case):
+    x, w, strides, padding, base, dilations, groups = case
+
+    def function(x, w):
+        return lax.conv_general_dilated(
+            x, w, strides, padding, base, dilations, LABELS[x.ndim - 2], feature_group_count=groups
+        )
+
+    def program(x, w, dy):
+        y, backward = jax.vjp(function, x, w)
+        return y, backward(dy)
+
+    y = jax.eval_shape(function, values(0, x), values(1, w))
+    assert_agree(run_both(program, values(0, x), values(1, w), values(2, y.shape)))
 
 
 def test_channels_first():
