@@ -36,7 +36,7 @@ def read_deconvolution(node: Node, kernel: str) -> Anchor | Refusal:
     for dimension in window:
         stride, dilation = max(1, dimension.base_dilation), max(1, dimension.window_dilation)
         if dimension.stride > 1:
-            sentence = f"a window that moves by {dimension.stride} over an input dilated by {stride}"
+            sentence = f"the window moves by {dimension.stride} over a dilated input"
             return Refusal("base-dilation", sentence, node.name)
         reach = (dimension.size - 1) * dilation
         low, high = reach - dimension.padding_low, reach - dimension.padding_high
