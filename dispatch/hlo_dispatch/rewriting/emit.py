@@ -7,7 +7,6 @@ is the same, its own partitions, so that it runs as parallel as before.
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass, field
 
 from hlo_dispatch.hlo.flat import FlatGraph, Node
@@ -24,6 +23,7 @@ from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.structural_match import StructuralMatch
 from hlo_dispatch.rewriting.backend_config import to_text
 from hlo_dispatch.rewriting.hazards import UPDATES, CannotRebuild, Draft, protect, shared_pairs, writes_in_place
+from hlo_dispatch.rewriting.order import in_order, needed
 from hlo_dispatch.rewriting.partitions import loop_backend_config
 
 # Only XLA's library fusions compute these in parallel; a loop fusion would run them on one thread.
@@ -89,8 +89,10 @@ class Emitter:
         self._edit.root_id = self._identifier(self._graph.root, self._graph.computation.root_id)
         while self._pending:
             self._emit_leftover(self._pending.pop())
-        alive = self._alive(kept)
-        self._edit.instructions = self._sorted(self._protected([proto for proto in kept if proto.id in alive]))
+        created = [proto for proto, _ in self._created.values()]
+        instructions = self._protected(needed(kept, created, self._edit.root_id))
+        place = {**self._position, **{identifier: near for identifier, (_, near) in self._created.items()}}
+        self._edit.instructions = in_order(instructions, place)
         return self._edit
 
     def _protected(self, kept: list) -> dict[int, object]:
@@ -295,47 +297,3 @@ class Emitter:
         home = node.top if node.top is not None else node.homes[0]
         self._created[proto.id] = (proto, self._position[home])
         self._edit.created.append((proto, node))
-
-    def _alive(self, kept: list) -> set[int]:
-        """Ids of kept instructions that something still needs, or that are not fusions or copies of values."""
-        needed = {self._edit.root_id}
-        every = {proto.id: proto for proto in kept} | {i: proto for i, (proto, _) in self._created.items()}
-        pending = [self._edit.root_id]
-        for proto in kept:
-            if proto.opcode not in ("fusion", "bitcast", "constant"):
-                pending.append(proto.id)
-                needed.add(proto.id)
-        pending += self._created
-        while pending:
-            for operand in every[pending.pop()].operand_ids:
-                if operand not in needed:
-                    needed.add(operand)
-                    pending.append(operand)
-        return needed
-
-    def _sorted(self, protos: dict[int, object]) -> list:
-        """Operands before users, otherwise as near to the original order as can be."""
-        position = {
-            identifier: (self._created[identifier][1] if identifier in self._created else self._position[identifier], identifier)
-            for identifier in protos
-        }
-        waiting: dict[int, int] = {}
-        users: dict[int, list[int]] = {}
-        for identifier, proto in protos.items():
-            needs = {*proto.operand_ids, *proto.control_predecessor_ids}
-            waiting[identifier] = len(needs)
-            for operand in needs:
-                users.setdefault(operand, []).append(identifier)
-        ready = [position[identifier] for identifier, count in waiting.items() if not count]
-        heapq.heapify(ready)
-        ordered = []
-        while ready:
-            _, identifier = heapq.heappop(ready)
-            ordered.append(protos[identifier])
-            for user in users.get(identifier, ()):
-                waiting[user] -= 1
-                if not waiting[user]:
-                    heapq.heappush(ready, position[user])
-        if len(ordered) != len(protos):
-            raise AssertionError("the rebuilt computation has a cycle")
-        return ordered

@@ -1,0 +1,53 @@
+"""Which instructions a rebuilt computation still needs, and in what order they stand."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+
+# Instructions that nothing misses when nobody reads them.
+_VALUES_ONLY = frozenset(("bitcast", "constant", "fusion"))
+
+
+def needed(kept: Sequence, created: Sequence, root_id: int) -> list:
+    """Those of the `kept` instructions that something reads or waits for, or that may do more than compute."""
+    every = {proto.id: proto for proto in (*kept, *created)}
+    found = {root_id} | {proto.id for proto in kept if proto.opcode not in _VALUES_ONLY}
+    pending = [*found, *(proto.id for proto in created)]
+    while pending:
+        proto = every[pending.pop()]
+        for earlier in (*proto.operand_ids, *proto.control_predecessor_ids):
+            if earlier not in found:
+                found.add(earlier)
+                pending.append(earlier)
+    return [proto for proto in kept if proto.id in found]
+
+
+def in_order(protos: Mapping[int, object], place: Mapping[int, int]) -> list:
+    """Operands and control predecessors before users, otherwise as near to the original order as can be.
+
+    Args:
+        protos: the computation's instructions by id.
+        place: id → position in the original order that the instruction should stand near.
+    """
+    position = {identifier: (place[identifier], identifier) for identifier in protos}
+    waiting: dict[int, int] = {}
+    users: dict[int, list[int]] = {}
+    for identifier, proto in protos.items():
+        needs = {*proto.operand_ids, *proto.control_predecessor_ids}
+        waiting[identifier] = len(needs)
+        for operand in needs:
+            users.setdefault(operand, []).append(identifier)
+    ready = [position[identifier] for identifier, count in waiting.items() if not count]
+    heapq.heapify(ready)
+    ordered = []
+    while ready:
+        _, identifier = heapq.heappop(ready)
+        ordered.append(protos[identifier])
+        for user in users.get(identifier, ()):
+            waiting[user] -= 1
+            if not waiting[user]:
+                heapq.heappush(ready, position[user])
+    if len(ordered) != len(protos):
+        raise AssertionError("the rebuilt computation has a cycle")
+    return ordered
