@@ -14,8 +14,9 @@ from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.pattern import Recogniser, Table, load_tables
 
 
+@lru_cache(maxsize=64)
 def serialized(text: str) -> bytes:
-    """The module of HLO text without its first line."""
+    """The module of HLO text without its first line; the same bytes every time, where XLA would number it anew."""
     return hlo_text.from_text("HloModule written\n" + text)
 
 
