@@ -1,0 +1,74 @@
+"""Which instructions are still needed, and the order they stand in."""
+
+from __future__ import annotations
+
+import pytest
+from reading import parsed
+
+from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.rewriting.order import in_order, needed
+
+F = "f32[4]{0}"
+TEXT = f"""
+fused {{ p = {F} parameter(0)
+  ROOT n = {F} negate(p) }}
+ENTRY main {{ x = {F} parameter(0)
+  unread = {F} parameter(1)
+  read = {F} fusion(x), kind=kLoop, calls=fused
+  dropped = {F} fusion(x), kind=kLoop, calls=fused
+  waited.for = {F} fusion(x), kind=kLoop, calls=fused
+  effect = {F} custom-call(x), custom_call_target="print"
+  late = {F} copy(x), control-predecessors={{waited.for}}
+  renamed = f32[2,2]{{1,0}} bitcast(dropped)
+  ROOT t = ({F}, {F}) tuple(read, late) }}
+"""
+
+
+def names(protos) -> list[str]:
+    return [proto.name for proto in protos]
+
+
+def test_needed() -> None:
+    """Everything but values that nobody reads or waits for; parameters and effects stay."""
+    entry = parsed(TEXT).entry
+    assert set(names(entry.instructions)) - set(names(needed(entry.instructions, [], entry.root_id))) == {
+        "dropped",
+        "renamed",
+    }
+
+
+def test_needed_by_what_is_new() -> None:
+    module = parsed(TEXT)
+    kept = list(module.entry.instructions)
+    new = type(kept[0])(name="new", opcode="custom-call", id=10**12)
+    new.operand_ids.append(next(proto.id for proto in kept if proto.name == "renamed"))
+    assert {"dropped", "renamed"} <= set(names(needed(kept, [new], module.entry.root_id)))
+
+
+def ordered(module: Module, moved: dict[str, int]) -> list[str]:
+    """The entry in order, with some instructions said to stand elsewhere."""
+    protos = {proto.id: proto for proto in module.entry.instructions}
+    place = {identifier: position for position, identifier in enumerate(protos)}
+    place |= {proto.id: moved[proto.name] for proto in protos.values() if proto.name in moved}
+    return names(in_order(protos, place))
+
+
+def test_what_is_in_order_stays() -> None:
+    module = parsed(TEXT)
+    assert ordered(module, {}) == names(module.entry.instructions)
+
+
+def test_an_operand_comes_before_its_user_wherever_it_was_to_stand() -> None:
+    module = parsed(TEXT)
+    order = ordered(module, {"read": 99, "waited.for": 98})
+    assert order.index("read") < order.index("t")
+    assert order.index("waited.for") < order.index("late")
+    assert set(order) == set(names(module.entry.instructions))
+
+
+def test_a_cycle_is_a_mistake_of_ours() -> None:
+    module = parsed(TEXT)
+    first = next(proto for proto in module.entry.instructions if proto.name == "waited.for")
+    first.control_predecessor_ids.append(next(p.id for p in module.entry.instructions if p.name == "late"))
+    with pytest.raises(AssertionError, match="has a cycle"):
+        ordered(module, {})
