@@ -36,6 +36,8 @@ class Decision:
     candidate: Candidate | None
     reason: str
     refusal: Refusal | None = None
+    cut: Refusal | None = None
+    """What the kernel said to the whole epilogue, where it takes only a part of it."""
 
     def __bool__(self) -> bool:
         return self.candidate is not None
@@ -76,15 +78,17 @@ def decide(
             return _stock(Refusal(refusal.code, refusal.sentence, refusal.instruction or name))
         match = shorter
         candidate = ask(match)
-    cut = f"; the rest of its epilogue stays with XLA: {first_refusal}" if match is not longest else ""
+    cut = first_refusal if match is not longest and isinstance(first_refusal, Refusal) else None
+    rest = f"; the rest of its epilogue stays with XLA: {cut}" if cut is not None else ""
     if policy == "always":
-        return Decision(candidate, f'the policy "always" takes every kernel that can compute the region{cut}')
+        reason = f'the policy "always" takes every kernel that can compute the region{rest}'
+        return Decision(candidate, reason, cut=cut)
     if isinstance(candidate.match, StructuralMatch):
         return _asked_for(candidate, candidate.match)
     worth, reason = worth_dispatching(candidate.match, candidate.implementation, machine)
     if not worth:
         return _stock(Refusal("policy", reason, name))
-    return Decision(candidate, reason + cut)
+    return Decision(candidate, reason + rest, cut=cut)
 
 
 def _asked_for(candidate: Candidate, match: StructuralMatch) -> Decision:
