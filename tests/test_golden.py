@@ -137,7 +137,7 @@ def why(match: Match | Refusal) -> str:
     if isinstance(match, Refusal):
         return f"{match.code}: %{match.instruction}"
     where = f" at %{match.chain.stopped_at.name}" if match.chain.stopped_at is not None else ""
-    return f"the epilogue stops{where}: {match.chain.why}"
+    return f"the epilogue stops{where}: {match.chain.explanation()}"
 
 
 # --- what a module's anchors become -------------------------------------------------------------------------

@@ -7,7 +7,7 @@ jax nor a terminal; `present.py` draws these values for people.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from .errors import Refusal
@@ -43,6 +43,10 @@ class Region:
     """Why no kernel took it; None when one did."""
     shape: str
     """The region's result, for a person: `f32[1,112,112,64]`."""
+    stopped_at: str = ""
+    """The instruction at which the region's epilogue ended; empty where the value has to be in memory."""
+    stopped_because: str = ""
+    """Why the epilogue ended there; with the nearest miss where the report was asked for details."""
 
     @property
     def dispatched(self) -> bool:
@@ -64,6 +68,10 @@ class Report:
     """Seconds by stage of the pass, in the order in which they ran."""
     instructions: int = 0
     """How many instructions the module had."""
+    before: bytes | None = field(default=None, repr=False, compare=False)
+    """The serialized module as it came in, where the report was asked for details."""
+    after: bytes | None = field(default=None, repr=False, compare=False)
+    """The serialized module as the pass left it; None: unchanged, or no details were asked for."""
 
     @property
     def dispatched(self) -> tuple[Region, ...]:
@@ -76,8 +84,12 @@ class Report:
         return tuple(region for region in self.regions if not region.dispatched)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain dicts and lists, ready for JSON."""
-        return asdict(self)
+        """Plain dicts and lists, ready for JSON (without the modules themselves)."""
+        return asdict(replace(self, before=None, after=None), dict_factory=_without_modules)
+
+
+def _without_modules(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: value for name, value in fields if name not in ("before", "after")}
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,14 @@ class Chain:
 
     steps: tuple[Step, ...]
     stopped_at: Node | None
+    """The instruction at which it stopped; None: nothing could have followed."""
     why: str
+    nearest: Callable[[], str] | None = field(default=None, hash=False, compare=False)
+    """Set where a function of one variable stopped it: says which activation came closest. Slow."""
+
+    def explanation(self) -> str:
+        """`why`, with the nearest miss where there is one; slow, for people who ask."""
+        return self.why if self.nearest is None else f"{self.why}: {self.nearest()}"
 
 
 class EpilogueFinder:
@@ -95,10 +102,11 @@ class EpilogueFinder:
         while True:
             if not current.users or is_needed(current):
                 return Chain(tuple(steps), None, "the value is needed in memory")
-            step = self._activation(anchor, current, destination, is_taken, is_needed)
+            region = grow_region(current, is_taken, is_needed) if anchor.own_steps is None else None
+            step = self._activation(region, destination) if region is not None and region.exits else None
             if step is None:
                 if len(current.users) > 1:
-                    return Chain(tuple(steps), current, "the value is used more than once")
+                    return self._stopped(steps, region, current, "the value is used more than once")
                 user = current.users[0]
                 if is_taken(user):
                     return Chain(tuple(steps), user, "another match has taken this instruction")
@@ -109,27 +117,28 @@ class EpilogueFinder:
             if step is None:
                 step = self._binary(anchor, current, current.users[0], destination, is_result_of_another)
             if isinstance(step, str):
-                return Chain(tuple(steps), current.users[0], step)
+                return self._stopped(steps, region, current.users[0], step)
             post_ops += len(step.post_ops)
             if post_ops > MAXIMUM_POST_OPS:
                 return Chain(tuple(steps), step.nodes[0], f"a primitive takes {MAXIMUM_POST_OPS} post-ops")
             steps.append(step)
             current, destination = step.result, step.destination
 
-    def _activation(
-        self,
-        anchor: Anchor,
-        current: Node,
-        destination: tuple[Dimension, ...],
-        is_taken: Callable[[Node], bool],
-        is_needed: Callable[[Node], bool],
-    ) -> Step | None:
-        """The farthest exit of the region behind `current` that is an activation of the table."""
-        if anchor.own_steps is not None:
-            return None
-        region = grow_region(current, is_taken, is_needed)
-        if not region.exits:
-            return None
+    def _stopped(self, steps: list[Step], region: Region | None, node: Node, why: str) -> Chain:
+        """The chain that ends here: at a function nobody knows if there is one, else at `node` for `why`."""
+        if region is None or not region.exits:
+            return Chain(tuple(steps), node, why)
+        end = region.nodes[region.exits[0]]
+        why = "the function that ends here equals no activation of the table"
+        return Chain(tuple(steps), end, why, partial(self._nearest, region))
+
+    def _nearest(self, region: Region) -> str:
+        probes = self._recogniser.probes(region.constants)
+        nearest = self._recogniser.nearest(probes, region.evaluate(probes)[0], _tolerance(region))
+        return nearest.sentence() if nearest is not None else "the table has none"
+
+    def _activation(self, region: Region, destination: tuple[Dimension, ...]) -> Step | None:
+        """The farthest exit of the region that is an activation of the table."""
         structure = region.structure()
         if structure not in self._known:
             self._known[structure] = self._recognise(region)
@@ -147,9 +156,7 @@ class EpilogueFinder:
     def _recognise(self, region: Region):
         probes = self._recogniser.probes(region.constants)
         values = region.evaluate(probes)
-        types = {node.shape.element_type for node in (region.entry, *region.nodes)}
-        # XLA spells constants in the narrow type it rounds to between the steps.
-        tolerance = max(TOLERANCES[kind] for kind in types & set(TOLERANCES))
+        tolerance = _tolerance(region)
         for position, result in zip(reversed(region.exits), reversed(values), strict=True):
             recognised = self._recogniser.recognise(probes, result, tolerance)
             if recognised is not None:
@@ -212,6 +219,12 @@ class EpilogueFinder:
 
 
 _SYMBOLS = {"add": "+", "subtract": "-", "multiply": "·", "divide": "/", "maximum": "max", "minimum": "min"}
+
+
+def _tolerance(region: Region) -> float:
+    types = {node.shape.element_type for node in (region.entry, *region.nodes)}
+    # XLA spells constants in the narrow type it rounds to between the steps.
+    return max(TOLERANCES[kind] for kind in types & set(TOLERANCES))
 
 
 def _usable(view: View) -> bool:

@@ -146,11 +146,9 @@ class Recogniser:
                 distance = float(np.minimum(errors, 1.0).sum())
                 if best is not None and distance >= best[0]:
                     continue
-                # Speak of an ordinary x if there is one: disagreement at 1e30 convinces nobody.
-                ordinary = wrong & (np.abs(probes) <= 8)
-                worst = int(np.argmax(np.where(ordinary if ordinary.any() else wrong, errors, -1.0)))
+                worst = _clearest(probes, errors, wrong, np.isfinite(values) & np.isfinite(expected))
                 name = candidate.activation.name if candidate.activation else "identity"
-                seen = (float(array[worst]) for array in (errors, probes, values, expected))
+                seen = (float(array[worst]) + 0.0 for array in (errors, probes, values, expected))  # -0 is 0
                 best = distance, Nearest(name, candidate.description, *seen)
         return best[1] if best else None
 
@@ -204,6 +202,15 @@ class Recogniser:
         error, candidate = fit
         name = candidate.activation.name if candidate.activation else ""
         return len(candidate.parameters), error, self._order.get(name, 0)
+
+
+def _clearest(probes: np.ndarray, errors: np.ndarray, wrong: np.ndarray, finite: np.ndarray) -> int:
+    """Where a disagreement convinces a person: at an ordinary x if there is one, not at 1e-40 or 1e30."""
+    size = np.abs(probes)
+    for ordinary in ((size >= 0.1) & (size <= 8) & finite, size <= 8, wrong):
+        if (wrong & ordinary).any():
+            return int(np.argmax(np.where(wrong & ordinary, errors, -1.0)))
+    return 0
 
 
 def solve(activation: Activation, samples: Mapping[float, float]) -> dict[str, float] | None:

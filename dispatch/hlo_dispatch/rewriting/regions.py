@@ -12,11 +12,15 @@ from hlo_dispatch.report import Region
 from hlo_dispatch.rewriting.plan import ComputationPlan
 
 
-def regions_of(module: Module, plans: list[ComputationPlan]) -> tuple[Region, ...]:
-    """One Region per anchor and per pattern's match, in program order, then the patterns' nearest misses."""
+def regions_of(module: Module, plans: list[ComputationPlan], *, details: bool = False) -> tuple[Region, ...]:
+    """One Region per anchor and per pattern's match, in program order, then the patterns' nearest misses.
+
+    Args:
+        details: say of every epilogue that ends at an unknown function which activation came closest.
+    """
     frames = module.proto.stack_frame_index
     decided = tuple(
-        _region(plan.graph.computation.name, node, match, decision, frames)
+        _region(plan.graph.computation.name, node, match, decision, frames, details)
         for plan in plans
         for node, (match, decision) in sorted(plan.decisions.items(), key=lambda item: item[0].index)
     )
@@ -52,15 +56,25 @@ def _missed(computation: str, miss: Miss, frames) -> Region:
         reason=miss.sentence,
         refusal=refusal,
         shape=str(node.shape).partition("{")[0],
+        stopped_at=node.name,
+        stopped_because=miss.why,
     )
 
 
-def _region(computation: str, node: Node, match: Match | StructuralMatch | None, decision: Decision, frames) -> Region:
+def _region(
+    computation: str,
+    node: Node,
+    match: Match | StructuralMatch | None,
+    decision: Decision,
+    frames,
+    details: bool,
+) -> Region:
     candidate = decision.candidate
     chosen = candidate.match if candidate is not None else match
     output = chosen.output if chosen is not None else node
     plain = "conv(x, w)" if node.opcode == "convolution" else "x @ w"
     metadata = node.proto.metadata
+    stopped_at, stopped_because = _stop(chosen, decision, details)
     return Region(
         name=node.name,
         computation=computation,
@@ -75,7 +89,20 @@ def _region(computation: str, node: Node, match: Match | StructuralMatch | None,
         reason=decision.reason,
         refusal=decision.refusal,
         shape=str(output.shape).partition("{")[0],
+        stopped_at=stopped_at,
+        stopped_because=stopped_because,
     )
+
+
+def _stop(match: Match | StructuralMatch | None, decision: Decision, details: bool) -> tuple[str, str]:
+    """The instruction at which the match's epilogue ended, and why there."""
+    if not isinstance(match, Match):
+        return "", ""
+    chain = match.chain
+    if decision.cut is not None:
+        return chain.steps[match.taken].nodes[0].name, str(decision.cut)
+    why = chain.explanation() if details else chain.why
+    return (chain.stopped_at.name if chain.stopped_at is not None else ""), why
 
 
 def _source(metadata, frames) -> str:

@@ -46,8 +46,11 @@ class Rewriter:
         finder = EpilogueFinder(Recogniser(table.activations), table.binaries)
         return cls(table, check_policy(policy), machine or this_machine(), finder, StructuralFinder(table))
 
-    def run(self, serialized: bytes) -> tuple[bytes | None, Report]:
+    def run(self, serialized: bytes, *, details: bool = False) -> tuple[bytes | None, Report]:
         """Rewrite one serialized HloModuleProto.
+
+        Args:
+            details: look for the nearest miss of every epilogue (slow), and keep both modules in the report.
 
         Returns:
             the new module's bytes, or None where nothing was dispatched, and the report of every anchor.
@@ -56,10 +59,11 @@ class Rewriter:
             ModuleError: the bytes are not a module.
         """
         clock = _Clock()
+        kept = serialized if details else None
         module = Module.from_bytes(serialized)
         clock.lap("parse")
         if not _has_one_of(module, ANCHORS | self.patterns.root_opcodes):
-            return None, Report(module.name, (), clock.total(), clock.stages, _instructions(module))
+            return None, Report(module.name, (), clock.total(), clock.stages, _instructions(module), kept)
         instructions = _instructions(module)
         graphs = [(FlatGraph(module, c), small) for c, small in module.control_flow_computations()]
         clock.lap("flatten")
@@ -68,7 +72,7 @@ class Rewriter:
         result = None
         changed = apply_plans(module, plans, self.table, self.machine.threads)
         # What the regions came from is gone from the module by now, but not from the plans.
-        regions = regions_of(module, plans)
+        regions = regions_of(module, plans, details=details)
         if changed:
             # A dump of a compiled module carries the order its instructions run in, which names some of those
             # that are gone; at XLA's hook there is none yet.
@@ -77,7 +81,8 @@ class Rewriter:
             verify(module, changed)
             result = module.to_bytes()
             clock.lap("verify and serialize")
-        return result, Report(module.name, regions, clock.total(), clock.stages, instructions)
+        after = result if details else None
+        return result, Report(module.name, regions, clock.total(), clock.stages, instructions, kept, after)
 
     def _plan(self, graph: FlatGraph, small: bool) -> ComputationPlan:
         matcher = Matcher(graph, self.table, self.finder)
