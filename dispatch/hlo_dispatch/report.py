@@ -47,6 +47,8 @@ class Region:
     """The instruction at which the region's epilogue ended; empty where the value has to be in memory."""
     stopped_because: str = ""
     """Why the epilogue ended there; with the nearest miss where the report was asked for details."""
+    call: str = ""
+    """Name of the custom-call that computes the region in the rewritten module."""
 
     @property
     def dispatched(self) -> bool:

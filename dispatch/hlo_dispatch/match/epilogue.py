@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.hlo.opcode import ANCHORS
 from hlo_dispatch.match.anchor import COMPUTED_TYPES, Anchor
 from hlo_dispatch.match.function import Region, grow_region
 from hlo_dispatch.match.strided import Dimension, View, candidates, dense, project, restate, whole
@@ -173,6 +174,8 @@ class EpilogueFinder:
     ) -> Step | str:
         """The step of a binary instruction, or the sentence why it is none."""
         binary = self._binaries.get(user.opcode)
+        if user.opcode in ANCHORS:
+            return f"the next {user.opcode} reads the value"
         if binary is None:
             return f"{user.opcode} is neither an activation of the table nor a binary epilogue"
         if user.shape.strides != current.shape.strides:

@@ -24,7 +24,8 @@ def apply_plans(module: Module, plans: list[ComputationPlan], table: Table, thre
         if not calls:
             continue
         try:
-            edits[plan.graph.computation.id] = Emitter(module, plan.graph, calls, threads).edit()
+            edit = edits[plan.graph.computation.id] = Emitter(module, plan.graph, calls, threads).edit()
+            plan.calls = edit.calls
         except CannotRebuild as problem:
             plan.give_up(str(problem))
     changed = set(edits) | {new.id for edit in edits.values() for new in edit.computations}

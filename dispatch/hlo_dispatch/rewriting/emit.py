@@ -52,6 +52,8 @@ class Edit:
     """New fused computations, called from `instructions`."""
     created: list = field(default_factory=list)
     """(new instruction proto, the node whose value it is) for every instruction that is ours."""
+    calls: dict[Node, str] = field(default_factory=dict)
+    """Anchor, or a pattern's result → the name of its custom-call."""
 
 
 class Emitter:
@@ -163,6 +165,7 @@ class Emitter:
         proto.custom_call_target = call.target
         proto.custom_call_api_version = CUSTOM_CALL_API_TYPED_FFI
         proto.backend_config = to_text(call.attributes).encode()
+        self._edit.calls[anchor] = proto.name
         self._place(proto, match.output if is_plain else anchor)
         if is_plain:
             return

@@ -30,6 +30,8 @@ class ComputationPlan:
     """Anchor, or a pattern's result → its match (None if it could not even be read) and what was decided."""
     misses: list[Miss] = field(default_factory=list)
     """Where the patterns that matched nowhere came closest."""
+    calls: dict[Node, str] = field(default_factory=dict)
+    """Dispatched anchor, or a pattern's result → the name of its custom-call, once the module is edited."""
 
     def give_up(self, problem: str) -> None:
         """Refuse everything that was to be dispatched here."""

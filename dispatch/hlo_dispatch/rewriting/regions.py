@@ -20,7 +20,7 @@ def regions_of(module: Module, plans: list[ComputationPlan], *, details: bool = 
     """
     frames = module.proto.stack_frame_index
     decided = tuple(
-        _region(plan.graph.computation.name, node, match, decision, frames, details)
+        _region(plan, node, match, decision, frames, details)
         for plan in plans
         for node, (match, decision) in sorted(plan.decisions.items(), key=lambda item: item[0].index)
     )
@@ -62,7 +62,7 @@ def _missed(computation: str, miss: Miss, frames) -> Region:
 
 
 def _region(
-    computation: str,
+    plan: ComputationPlan,
     node: Node,
     match: Match | StructuralMatch | None,
     decision: Decision,
@@ -73,11 +73,11 @@ def _region(
     chosen = candidate.match if candidate is not None else match
     output = chosen.output if chosen is not None else node
     plain = "conv(x, w)" if node.opcode == "convolution" else "x @ w"
-    metadata = node.proto.metadata
+    metadata = _metadata(plan, node, chosen)
     stopped_at, stopped_because = _stop(chosen, decision, details)
     return Region(
         name=node.name,
-        computation=computation,
+        computation=plan.graph.computation.name,
         opcode=node.opcode,
         formula=chosen.formula if chosen is not None else plain,
         kernel=chosen.anchor.kernel if candidate is not None else None,
@@ -91,6 +91,7 @@ def _region(
         shape=str(output.shape).partition("{")[0],
         stopped_at=stopped_at,
         stopped_because=stopped_because,
+        call=plan.calls.get(node, ""),
     )
 
 
@@ -103,6 +104,13 @@ def _stop(match: Match | StructuralMatch | None, decision: Decision, details: bo
         return chain.steps[match.taken].nodes[0].name, str(decision.cut)
     why = chain.explanation() if details else chain.why
     return (chain.stopped_at.name if chain.stopped_at is not None else ""), why
+
+
+def _metadata(plan: ComputationPlan, node: Node, match: Match | StructuralMatch | None):
+    """Where the anchor comes from; XLA forgets it for some products, so the nearest instruction that knows."""
+    homes = [plan.graph.instruction_of[home].metadata for home in node.homes]
+    covered = [member.proto.metadata for member in match.covered] if match is not None else []
+    return next((m for m in (node.proto.metadata, *homes, *covered) if m.op_name), node.proto.metadata)
 
 
 def _source(metadata, frames) -> str:
