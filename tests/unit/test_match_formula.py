@@ -55,7 +55,6 @@ def test_formula(steps: list[str], expected: str) -> None:
     assert formula(*steps) == expected
 
 
-@pytest.mark.xfail(strict=True, reason="the post-op ahead of a swapped subtract or divide drops the parentheses")
 @pytest.mark.parametrize(
     ("steps", "expected"),
     [

@@ -21,6 +21,8 @@ class Match:
     chain: Chain
     taken: int
     """How many of the chain's steps this match takes."""
+    also_reads: tuple[Node, ...] = ()
+    """What the operands are computed from, where they are made for this match."""
 
     def shortened(self) -> Match | None:
         """The same match with less for the primitive to do, or None if it is the bare anchor already."""
@@ -83,6 +85,11 @@ class Match:
         others = tuple(p.operand for p in self.post_ops if p.operand is not None)
         return (self.anchor.source, self.anchor.weights, *bias, *others)
 
+    @property
+    def reads(self) -> tuple[Node, ...]:
+        """Values that have to be in memory, or to be computable, for this match."""
+        return (*(view.node for view in self.operands), *self.also_reads)
+
     def attributes(self) -> dict:
         """The kernel call's attributes, as far as they follow from the match."""
         anchor = self.anchor
@@ -118,9 +125,8 @@ class Match:
                 count += 1
                 operand = f"{'v' if _is_narrow(post_op.operand, self.anchor) else 'r'}{count}"
             # A function's own parentheses make those of a sum inside it redundant.
-            argument = text[1:-1] if post_op.operand is None and text.startswith("((") else text
-            if post_op.operand is None and text.startswith("(") and not text.startswith("(("):
-                argument = text[1:-1]
+            is_function = post_op.operand is None and post_op.formula != "{}"
+            argument = text[1:-1] if is_function and text.startswith("(") else text
             text = post_op.formula.replace("{operand}", operand).replace("{}", argument)
         return text[1:-1] if text.startswith("(") and self._post_ops[-1].operand is not None else text
 

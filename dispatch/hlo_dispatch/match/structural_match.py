@@ -43,6 +43,11 @@ class StructuralMatch:
         return ()
 
     @property
+    def reads(self) -> tuple[Node, ...]:
+        """Values that have to be in memory for this match."""
+        return tuple(view.node for view in self.operands)
+
+    @property
     def asked_for(self) -> str:
         """Why the heuristic takes it without being asked about speed; empty where it should judge."""
         if not self.pattern.is_users:

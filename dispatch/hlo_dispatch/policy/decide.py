@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hlo_dispatch.errors import PolicyError, Refusal
+from hlo_dispatch.match.folding import fold
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.structural_match import StructuralMatch
-from hlo_dispatch.policy.heuristic import worth_dispatching
+from hlo_dispatch.policy.heuristic import worth_dispatching, worth_folding
 from hlo_dispatch.policy.machine import Machine
 
 POLICIES = ("heuristic", "always", "never")
@@ -70,6 +71,11 @@ def decide(
     if policy == "never":
         return _stock(Refusal("policy", 'the policy "never" leaves everything to XLA', name))
     candidate = ask(match)
+    if isinstance(match, Match) and worth_folding(match) and (folded := fold(match)) is not None:
+        in_weights = ask(folded)
+        if not isinstance(in_weights, Refusal):
+            match = longest = folded
+            candidate = in_weights
     first_refusal = candidate
     while isinstance(candidate, Refusal):
         shorter = match.shortened()

@@ -7,6 +7,8 @@ them where it is available.
 
 from __future__ import annotations
 
+import math
+
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.policy.machine import Machine
 
@@ -21,6 +23,21 @@ SMALLEST_NATIVE_HALF_DOT = 4_000_000
 COSTLY_ACTIVATIONS = frozenset(
     "elu exp gelu_erf gelu_tanh hardswish log logistic mish pow soft_relu swish tanh".split()
 )
+
+
+# Scale and shift as post-ops cost this much for every result element (a tenth to a half of a 1x1 convolution);
+# in the weights, this much for every weight and for the instruction that multiplies them.
+NANOSECONDS_PER_SCALED_RESULT = 0.11
+NANOSECONDS_PER_SCALED_WEIGHT = 0.4
+NANOSECONDS_PER_FOLDING = 15_000
+
+
+def worth_folding(match: Match) -> bool:
+    """Whether per-channel scales are cheaper in the weights than behind the convolution."""
+    results = math.prod(size for size, _ in match.destination)
+    weights = match.anchor.weights.node.shape.elements
+    folding = NANOSECONDS_PER_FOLDING + NANOSECONDS_PER_SCALED_WEIGHT * weights
+    return results * NANOSECONDS_PER_SCALED_RESULT > folding
 
 
 def worth_dispatching(match: Match, implementation: str, machine: Machine) -> tuple[bool, str]:

@@ -25,7 +25,7 @@ def _value(value) -> str:
     if kind is list or kind is tuple:
         return f"array<i64: {str(value)[1:-1].rstrip(',')}>" if value else "array<i64>"
     if kind is str:
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
     if kind is bool:
         return "true" if value else "false"
     if isinstance(value, Mapping):

@@ -20,11 +20,11 @@ class Claims:
         """`match` will become a kernel call."""
         self.taken.update(match.covered)
         self._results.add(match.output)
-        self.needed.update(view.node for view in match.operands)
+        self.needed.update(match.reads)
 
     def hide(self, match: Match | StructuralMatch) -> Node | None:
         """An operand of `match` that will never be in memory, because another match computes past it."""
-        return next((v.node for v in match.operands if v.node in self.taken and v.node not in self._results), None)
+        return next((node for node in match.reads if node in self.taken and node not in self._results), None)
 
     def obstruct(self, match: Match | StructuralMatch) -> Node | None:
         """An instruction of `match` that is spoken for, or that another match reads."""

@@ -60,7 +60,8 @@ def shared_pairs(module: Module, computation) -> list[tuple[tuple[int, ...], int
         ]
     for caller in module.proto.computations:
         for instruction in caller.instructions:
-            if instruction.opcode == "while" and computation.id in instruction.called_computation_ids:
+            # A while calls its body first, then its condition, whose state shares with nothing.
+            if instruction.opcode == "while" and computation.id == instruction.called_computation_ids[0]:
                 count = len(instruction.shape.tuple_shapes)
                 return [((0, index), index) for index in range(count)]
     return []
@@ -111,7 +112,9 @@ class _Guard:
 
     def _buffers(self, proto) -> list[int]:
         """Values whose buffers the instruction may write over: its operands, tuples taken apart."""
-        found, pending = [], list(proto.operand_ids)
+        # An update writes over its first operand; the rest it only reads.
+        count = 1 if proto.opcode == "dynamic-update-slice" else len(proto.operand_ids)
+        found, pending = [], list(proto.operand_ids[:count])
         while pending:
             operand = self._protos[pending.pop()]
             if operand.opcode == "tuple":
