@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from hlo_dispatch.demo.timing import interleaved
 from jax import lax, nn
 
 import hlo_dispatch
+from hlo_dispatch.demo.timing import interleaved
 
 from .header import header
 
@@ -85,6 +86,10 @@ def step(network: Callable) -> Callable:
     return update
 
 
+def _run(compiled: Callable, arguments: tuple) -> None:
+    jax.block_until_ready(compiled(*arguments))
+
+
 def main() -> None:
     """Measure and print both networks."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -102,7 +107,7 @@ def main() -> None:
         pairs = zip(jax.tree.leaves(stock(*arguments)), jax.tree.leaves(dispatched(*arguments)), strict=True)
         difference = max(float(jnp.abs(a - b).max() / jnp.abs(a).max()) for a, b in pairs)
         runs = {"stock": stock, "dispatched": dispatched}
-        calls = {way: lambda run=run: jax.block_until_ready(run(*arguments)) for way, run in runs.items()}
+        calls = {way: partial(_run, run, arguments) for way, run in runs.items()}
         times = {way: timing.median * 1e3 for way, timing in interleaved(calls, seconds=seconds).items()}
         anchors = f"{len(report.dispatched)} of {len(report.regions)} anchors"
         print(

@@ -19,7 +19,12 @@ ORDERS = {
     "scale of its own making": lambda y, v: y * (v[0] * jax.lax.rsqrt(jnp.abs(v[1]) + 1e-3)) + v[2],
 }
 # (input channels, output channels, groups, window)
-CONVOLUTIONS = {"dense": (5, 7, 1, 3), "pointwise": (16, 24, 1, 1), "depthwise": (17, 17, 17, 3), "grouped": (8, 12, 4, 2)}
+CONVOLUTIONS = {
+    "dense": (5, 7, 1, 3),
+    "pointwise": (16, 24, 1, 1),
+    "depthwise": (17, 17, 17, 3),
+    "grouped": (8, 12, 4, 2),
+}
 
 
 @pytest.fixture(autouse=True)

@@ -298,7 +298,11 @@ def test_reversed_twice_is_not_reversed():
 @pytest.mark.parametrize(
     ("window", "result", "why"),
     [
-        ("size=3x3 stride=2x2 pad=2_1x2_1 lhs_dilate=2x2", "7,7", "base-dilation: the window moves by 2 over a dilated input"),
+        (
+            "size=3x3 stride=2x2 pad=2_1x2_1 lhs_dilate=2x2",
+            "7,7",
+            "base-dilation: the window moves by 2 over a dilated input",
+        ),
         ("size=3x3 pad=3_1x2_1 lhs_dilate=2x2", "15,14", "negative-padding: padding 3_1"),
         ("size=3x3 pad=2_4x2_1 lhs_dilate=2x2", "17,14", "negative-padding: padding 2_4"),
         ("size=3x3 pad=2_1x2_1 lhs_dilate=2x2 rhs_reversal=1x1", "14,14", "window-reversal"),

@@ -16,14 +16,13 @@ import networkx as nx
 from hlo_dispatch.hlo import opcode as opcodes
 from hlo_dispatch.hlo.shape import Shape, shape_of
 
-
 KEPT_COPY = "kept-copy"
 
 
 class Node:
     """A value of the flat graph: one instruction, however often XLA wrote it."""
 
-    __slots__ = ("index", "opcode", "shape", "operands", "users", "proto", "homes", "top", "is_live_out", "scalar")
+    __slots__ = ("homes", "index", "is_live_out", "opcode", "operands", "proto", "scalar", "shape", "top", "users")
 
     def __init__(self, index: int, opcode: str, shape: Shape, operands: tuple[Node, ...], proto) -> None:
         self.index = index
@@ -40,7 +39,7 @@ class Node:
         """Id of the top-level instruction whose result this is, if it is one's result."""
         self.is_live_out = False
         """Whether the computation's result is this value."""
-        self.scalar: float | None | bool = False
+        self.scalar: float | bool | None = False
         """The match room's note: the one value of a constant node, None for no such node, False for not asked."""
 
     @property

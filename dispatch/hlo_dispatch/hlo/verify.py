@@ -46,12 +46,7 @@ def _verify_computation(module: Module, computation, seen: Collection[int]) -> N
             raise ModuleError(f"{where}: its id {instruction.id} is taken")
         if not instruction.name or instruction.name in names:
             raise ModuleError(f"{where}: the name is empty or taken")
-        for operand in instruction.operand_ids:
-            if operand not in by_id:
-                raise ModuleError(f"{where}: operand {operand} is not defined before it")
-        for called in instruction.called_computation_ids:
-            if called not in seen:
-                raise ModuleError(f"{where}: calls computation {called}, which is not defined before it")
+        _verify_references(instruction, by_id, seen, where)
         if instruction.opcode == "parameter":
             parameters.append(instruction.parameter_number)
         elif instruction.opcode == "fusion":
@@ -62,6 +57,15 @@ def _verify_computation(module: Module, computation, seen: Collection[int]) -> N
         raise ModuleError(f"{computation.name}: root {computation.root_id} is not one of its instructions")
     if sorted(parameters) != list(range(len(parameters))):
         raise ModuleError(f"{computation.name}: parameters are numbered {sorted(parameters)}")
+
+
+def _verify_references(instruction, by_id: dict, seen: Collection[int], where: str) -> None:
+    for operand in instruction.operand_ids:
+        if operand not in by_id:
+            raise ModuleError(f"{where}: operand {operand} is not defined before it")
+    for called in instruction.called_computation_ids:
+        if called not in seen:
+            raise ModuleError(f"{where}: calls computation {called}, which is not defined before it")
 
 
 def _verify_fusion(module: Module, fusion, by_id: dict, where: str) -> None:

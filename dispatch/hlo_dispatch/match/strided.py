@@ -209,7 +209,7 @@ def dense(dimensions: Sequence[Dimension], order: Sequence[Dimension]) -> tuple[
     strides = [stride for _, stride in dimensions]
     distance = 1
     for number in sorted(range(len(dimensions)), key=lambda n: (order[n][1], -n)):
-        size, stride = dimensions[number]
+        size = dimensions[number][0]
         if size == 1:
             strides[number] = distance
         distance = max(distance, strides[number] * size)
