@@ -19,7 +19,7 @@ def read_anchor(node: Node, kernels: Mapping[str, str], graph: FlatGraph) -> Anc
     Args:
         kernels: the table's anchors, by name, and their kernels.
     """
-    kind = _kind(node)
+    kind = kind_of(node)
     kernel = kernels.get(kind)
     if kernel is None:
         return Refusal("kernel-unsupported", f"the table has no anchor {kind}", node.name)
@@ -31,7 +31,7 @@ def read_anchor(node: Node, kernels: Mapping[str, str], graph: FlatGraph) -> Anc
 _READERS = {"convolution": read_convolution, "transposed_convolution": read_deconvolution, "dot": read_dot}
 
 
-def _kind(node: Node) -> str:
+def kind_of(node: Node) -> str:
     """The name of the table's anchor."""
     if node.opcode != "convolution":
         return node.opcode

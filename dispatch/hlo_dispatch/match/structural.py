@@ -72,7 +72,7 @@ class StructuralFinder:
                 if name in done:
                     continue
                 attempt = Attempt(spelling, graph, node, regions)
-                match = attempt.match()
+                match = self._tried(attempt, name)
                 if match is not None:
                     found.matches.append(match)
                     done.add(name)
@@ -82,6 +82,9 @@ class StructuralFinder:
         found.misses = {name: miss for name, miss in misses.items() if name not in matched}
         found.matches.sort(key=lambda match: -match.pattern.priority)  # stable: program order among equals
         return found
+
+    def _tried(self, attempt: Attempt, pattern: str) -> StructuralMatch | None:
+        return attempt.match()
 
     def _candidates(self, node: Node) -> tuple[Spelling, ...]:
         key = (node.opcode, *[_opcode_behind(operand) for operand in node.operands])

@@ -85,8 +85,10 @@ class Rewriter:
         return result, Report(module.name, regions, clock.total(), clock.stages, instructions, kept, after)
 
     def _plan(self, graph: FlatGraph, small: bool) -> ComputationPlan:
-        matcher = Matcher(graph, self.table, self.finder)
-        return plan_computation(graph, matcher, self.patterns, self.machine, self.policy, self._ask, small=small)
+        return plan_computation(graph, self._matcher(graph), self.patterns, self.machine, self.policy, self._ask, small=small)
+
+    def _matcher(self, graph: FlatGraph) -> Matcher:
+        return Matcher(graph, self.table, self.finder)
 
     def _ask(self, match: Match | StructuralMatch) -> Candidate | Refusal:
         """What the match's kernel says to the match as it stands."""

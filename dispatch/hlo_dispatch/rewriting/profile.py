@@ -1,0 +1,171 @@
+"""The pass with a stopwatch: what each entry of the table cost, and what it found.
+
+The plain pass has no counters. Here every place that tries an entry is a subclass that counts around it, so
+a profile sees the same decisions, a little slower.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.hlo.flat import FlatGraph, Node
+from hlo_dispatch.match.attempt import Attempt
+from hlo_dispatch.match.epilogue import EpilogueFinder, Step
+from hlo_dispatch.match.function import Region
+from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.matcher import Matcher
+from hlo_dispatch.match.reading import kind_of
+from hlo_dispatch.match.structural import StructuralFinder
+from hlo_dispatch.match.structural_match import StructuralMatch
+from hlo_dispatch.pattern import Table
+from hlo_dispatch.pattern.timed_recogniser import TimedRecogniser
+from hlo_dispatch.policy.decide import Candidate, check_policy
+from hlo_dispatch.policy.machine import Machine, this_machine
+from hlo_dispatch.rewriting.rewriter import Rewriter
+
+
+@dataclass
+class Tally:
+    """What one entry of the table did."""
+
+    kind: str
+    """One of pattern, anchor, activation, binary, kernel; a "function" is no entry: nobody knows it."""
+    name: str
+    place: str
+    """Where the entry is written: `file:line`."""
+    tries: int = 0
+    hits: int = 0
+    seconds: float = 0.0
+    """All tries together. An anchor's time holds that of its epilogue."""
+    hit_seconds: float = 0.0
+    """The tries that hit."""
+
+
+@dataclass
+class Profile:
+    """Tallies by (kind, name)."""
+
+    places: dict[tuple[str, str], str]
+    tallies: dict[tuple[str, str], Tally] = field(default_factory=dict[tuple[str, str], Tally])
+
+    @classmethod
+    def of(cls, table: Table) -> Profile:
+        """An empty profile that knows where `table`'s entries are written."""
+        kinds: dict[str, Any] = {
+            "pattern": table.patterns,
+            "anchor": table.anchors.values(),
+            "activation": table.activations,
+            "binary": table.binaries.values(),
+            "kernel": table.kernels.values(),
+        }
+        written = ((kind, entry) for kind, entries in kinds.items() for entry in entries)
+        return cls({(kind, entry.name): f"{entry.place.file}:{entry.place.line}" for kind, entry in written})
+
+    def count(self, kind: str, name: str, seconds: float, *, hit: bool) -> None:
+        """Note one try."""
+        tally = self.tallies.get((kind, name))
+        if tally is None:
+            tally = self.tallies[kind, name] = Tally(kind, name, self.places.get((kind, name), ""))
+        tally.tries += 1
+        tally.seconds += seconds
+        if hit:
+            tally.hits += 1
+            tally.hit_seconds += seconds
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """Plain dicts, ready for JSON."""
+        return [asdict(tally) for tally in self.tallies.values()]
+
+    def untried(self) -> list[str]:
+        """Entries that nothing in the module led to."""
+        return [f"{kind} {name}" for kind, name in self.places if (kind, name) not in self.tallies]
+
+
+@dataclass(frozen=True)
+class ProfilingRewriter(Rewriter):
+    """The pass, counting into `profile`; made anew for each profile, as it must not remember anything."""
+
+    profile: Profile
+
+    @classmethod
+    def make(cls, table: Table, policy: str, machine: Machine | None = None) -> ProfilingRewriter:
+        """Raises PolicyError for an unknown policy."""
+        profile = Profile.of(table)
+        finder, patterns = _CountingEpilogueFinder(table, profile), _CountingStructuralFinder(table, profile)
+        return cls(table, check_policy(policy), machine or this_machine(), finder, patterns, profile)
+
+    def _matcher(self, graph: FlatGraph) -> Matcher:
+        return _CountingMatcher(graph, self.table, self.finder, self.profile)
+
+    def _ask(self, match: Match | StructuralMatch) -> Candidate | Refusal:
+        start = time.perf_counter()
+        answer = super()._ask(match)
+        seconds = time.perf_counter() - start
+        self.profile.count("kernel", match.anchor.kernel, seconds, hit=not isinstance(answer, Refusal))
+        return answer
+
+
+class _CountingMatcher(Matcher):
+    def __init__(self, graph: FlatGraph, table: Table, finder: EpilogueFinder, profile: Profile) -> None:
+        super().__init__(graph, table, finder)
+        self._profile = profile
+
+    def match(
+        self, node: Node, is_taken: Callable[[Node], bool], is_needed: Callable[[Node], bool]
+    ) -> Match | Refusal:
+        start = time.perf_counter()
+        match = super().match(node, is_taken, is_needed)
+        seconds = time.perf_counter() - start
+        self._profile.count("anchor", kind_of(node), seconds, hit=not isinstance(match, Refusal))
+        return match
+
+
+class _CountingEpilogueFinder(EpilogueFinder):
+    def __init__(self, table: Table, profile: Profile) -> None:
+        self._timed = TimedRecogniser(table.activations)
+        super().__init__(self._timed, table.binaries)
+        self._profile = profile
+
+    def _activation(self, region: Region, destination: Any) -> Step | None:
+        start = time.perf_counter()
+        step = super()._activation(region, destination)
+        seconds = time.perf_counter() - start
+        known = self._known[region.structure()]
+        kind, name = ("activation", known[1].name) if known is not None else ("function", "known to nobody")
+        self._profile.count(kind, name, seconds, hit=step is not None)
+        return step
+
+    def _recognise(self, region: Region) -> tuple[int, Any] | None:
+        found = super()._recognise(region)
+        for name, seconds in self._timed.spent.items():
+            # The one that it is was looked up, and is counted there.
+            if found is None or found[1].name != name:
+                self._profile.count("activation", name, seconds, hit=False)
+        return found
+
+    def _binary(
+        self, anchor: Any, current: Node, user: Node, destination: Any, is_result_of_another: Any
+    ) -> Step | str:
+        start = time.perf_counter()
+        step = super()._binary(anchor, current, user, destination, is_result_of_another)
+        seconds = time.perf_counter() - start
+        binary = self._binaries.get(user.opcode)
+        if binary is not None:
+            self._profile.count("binary", binary.name, seconds, hit=isinstance(step, Step))
+        return step
+
+
+class _CountingStructuralFinder(StructuralFinder):
+    def __init__(self, table: Table, profile: Profile) -> None:
+        super().__init__(table)
+        self._profile = profile
+
+    def _tried(self, attempt: Attempt, pattern: str) -> StructuralMatch | None:
+        start = time.perf_counter()
+        match = super()._tried(attempt, pattern)
+        self._profile.count("pattern", pattern, time.perf_counter() - start, hit=match is not None)
+        return match
