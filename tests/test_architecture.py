@@ -15,7 +15,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Rooms in the order in which imports may run: a room may import those on its left, and itself.
 ORDER = (
     "errors report libraries kernels hlo pattern own_kernels match policy rewriting api plugin door "
-    "module_files present patterns_view doctor demo cli"
+    "module_files present patterns_view explain_view explain_page profile_view doctor demo cli"
 ).split()
 JAX = {"plugin", "demo", "doctor"}
 LONGEST = 400

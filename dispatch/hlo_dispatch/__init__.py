@@ -21,6 +21,7 @@ from hlo_dispatch.errors import (
 
 if TYPE_CHECKING:
     from hlo_dispatch.api import Rewritten, rewrite
+    from hlo_dispatch.explain_page import write_page
     from hlo_dispatch.pattern import load_tables
     from hlo_dispatch.plugin import (
         Statistics,
@@ -50,6 +51,7 @@ _WHERE = {
     "rewrite": "api",
     "statistics": "plugin",
     "uninstall": "plugin",
+    "write_page": "explain_page",
 }
 
 __all__ = [
@@ -73,6 +75,7 @@ __all__ = [
     "rewrite",
     "statistics",
     "uninstall",
+    "write_page",
 ]
 
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from hlo_dispatch import kernels
 from hlo_dispatch.hlo import text as hlo_text
 from hlo_dispatch.pattern import load_tables
 from hlo_dispatch.report import Report
+from hlo_dispatch.rewriting.profile import Profile, ProfilingRewriter
 from hlo_dispatch.rewriting.rewriter import Rewriter
 
 
@@ -30,7 +32,11 @@ class Rewritten:
 
 
 def rewrite(
-    module: bytes | str, *, tables: Sequence[str | Path] = (), policy: str = "heuristic"
+    module: bytes | str,
+    *,
+    tables: Sequence[str | Path] = (),
+    policy: str = "heuristic",
+    details: bool = False,
 ) -> Rewritten:
     """Dispatch what can be dispatched in one optimized HLO module.
 
@@ -38,6 +44,7 @@ def rewrite(
         module: a serialized HloModuleProto, or HLO text.
         tables: pattern tables of your own, besides the shipped ones.
         policy: "heuristic", "always" or "never".
+        details: the report also says which activation came closest to what is none, and keeps both modules.
 
     Raises:
         ModuleError: the module does not parse.
@@ -45,8 +52,20 @@ def rewrite(
         PolicyError: there is no such policy.
     """
     serialized = hlo_text.from_text(module) if isinstance(module, str) else module
-    proto, report = rewriter(tuple(map(str, tables)), policy).run(serialized)
+    proto, report = rewriter(tuple(map(str, tables)), policy).run(serialized, details=details)
     return Rewritten(proto, report, serialized)
+
+
+def profiled(
+    module: bytes | str, *, tables: Sequence[str | Path] = (), policy: str = "heuristic"
+) -> tuple[Report, Profile]:
+    """The detailed report of `rewrite`, and what each entry of the tables cost. Arguments and errors as there."""
+    serialized = hlo_text.from_text(module) if isinstance(module, str) else module
+    # The vendor library is loaded by the first question, which is nobody's cost.
+    kernels.warm_up()
+    profiling = ProfilingRewriter.make(load_tables(tuple(map(str, tables))), policy)
+    _, report = profiling.run(serialized, details=True)
+    return report, profiling.profile
 
 
 def rewriter(tables: tuple[str, ...], policy: str) -> Rewriter:

@@ -5,9 +5,11 @@ Every error of ours ends as one line on standard error and exit status 2, withou
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +21,8 @@ from .errors import HloDispatchError, ModuleError
 if TYPE_CHECKING:
     from .api import Rewritten
     from .pattern import Table
+    from .report import Report
+    from .rewriting.profile import Profile
 
 app = typer.Typer(
     help="Vendor kernels under XLA:CPU, without changing the program.",
@@ -109,17 +113,34 @@ def rewrite(
 def explain(
     module: Module,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    html: Annotated[
+        str, typer.Option("--html", metavar="OUT", help="Write a page that draws the module before and after.")
+    ] = "",
+    profile: Annotated[bool, typer.Option("--profile", help="Also say what each entry of the table cost.")] = False,
     policy: Policy = "heuristic",
     tables: Tables = [],  # noqa: B006
 ) -> None:
     """Say what would be dispatched in a module, to which kernel, and what is left and why."""
-    report = _rewritten(module, tables, policy).report
+    report, tallies = _explained(module, tables, policy, profile=profile)
+    if html:
+        from .explain_page import write_page
+
+        write_page(report, html)
     if as_json:
-        print(json.dumps(report.to_dict(), indent=2))
+        costs = {"profile": tallies.to_list()} if tallies is not None else {}
+        print(json.dumps(report.to_dict() | costs, indent=2))
         return
+    from .explain_view import print_explanation
     from .present import console, print_report
 
-    print_report(console(), report)
+    if html:
+        print_report(console(errors=html == "-"), report)
+    else:
+        print_explanation(console(), report)
+    if tallies is not None:
+        from .profile_view import print_profile
+
+        print_profile(console(errors=html == "-"), tallies)
 
 
 @patterns.command("list")
@@ -153,8 +174,25 @@ def _rewritten(path: str, tables: list[Path], policy: str) -> Rewritten:
     from .api import rewrite
 
     source = module_files.read_module(path)
-    try:
+    with _named(path):
         return rewrite(source, tables=tables, policy=policy)
+
+
+def _explained(path: str, tables: list[Path], policy: str, *, profile: bool) -> tuple[Report, Profile | None]:
+    from .api import profiled, rewrite
+
+    source = module_files.read_module(path)
+    with _named(path):
+        if profile:
+            return profiled(source, tables=tables, policy=policy)
+        return rewrite(source, tables=tables, policy=policy, details=True).report, None
+
+
+@contextlib.contextmanager
+def _named(path: str) -> Iterator[None]:
+    """Say in which file a module is wrong."""
+    try:
+        yield
     except ModuleError as error:
         raise ModuleError(f"{path}: {error}") from None
 

@@ -70,6 +70,8 @@ class _State:
         self.kernels_registered = False
         self.warned = False
         self.statistics = Statistics()
+        self.explaining = 0
+        """How many explain() are compiling right now: their reports are to have details."""
         self.reports: deque[Report] = deque(maxlen=_KEPT_REPORTS)
 
 
@@ -170,7 +172,8 @@ def reports() -> list[Report]:
 def explain(fn, *args, **kwargs) -> Report:
     """What the pass does with `fn`: compiles `fn(*args, **kwargs)` afresh and returns its report.
 
-    `fn` may be jitted or plain. Outside of `install()` the pass is enabled for this compile only.
+    `fn` may be jitted or plain. Outside of `install()` the pass is enabled for this compile only. The report has
+    details: the nearest misses, and both modules, which `write_page` draws.
     """
     import jax
 
@@ -180,7 +183,12 @@ def explain(fn, *args, **kwargs) -> Report:
         with _state.lock:
             _state.reports.append(Report("none"))
             marker = _state.reports[-1]
-        lowered.compile()
+            _state.explaining += 1
+        try:
+            lowered.compile()
+        finally:
+            with _state.lock:
+                _state.explaining -= 1
     fresh = reports()
     fresh = fresh[next(i for i, report in enumerate(fresh) if report is marker) + 1 :]
     with _state.lock:
@@ -271,7 +279,7 @@ def _transform(serialized: bytes) -> bytes | None:
     start = time.perf_counter()
     result, failed = None, False
     try:
-        result, report = settings.rewriter.run(serialized)
+        result, report = settings.rewriter.run(serialized, details=_state.explaining > 0)
         _state.reports.append(report)
         if result is not None:
             _register_targets()

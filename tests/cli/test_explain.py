@@ -53,3 +53,40 @@ def test_a_closed_pipe_is_no_error(text_file):
         f"{command} rewrite {text_file} --no-table | true", shell=True, capture_output=True, check=False
     )
     assert done.stderr == b""
+
+
+def test_the_details_of_a_region(run, text_file):
+    printed = run("explain", text_file, "--policy", "always").stdout.decode()
+    assert "weights f32 16x8x3x3" in printed
+    assert "conv_general_dilated (" in printed
+    assert "the value is needed in memory" in printed
+
+
+def test_the_nearest_miss_of_an_unknown_function(run, tmp_path):
+    (tmp_path / "cube.hlo").write_text("""HloModule cube
+ENTRY e {
+  x = f32[4,8]{1,0} parameter(0)
+  w = f32[8,16]{1,0} parameter(1)
+  dot = f32[4,16]{1,0} dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  tanh = f32[4,16]{1,0} tanh(dot)
+  shrunk = f32[4,16]{1,0} subtract(dot, tanh)
+  ROOT copy = f32[4,16]{1,0} copy(shrunk)
+}""")
+    (region,) = json.loads(run("explain", "cube.hlo", "--json", "--policy", "always").stdout)["regions"]
+    assert region["stopped_at"] == "shrunk"
+    assert "equals no activation of the table: closest is" in region["stopped_because"]
+
+
+def test_profile(run, text_file):
+    report = json.loads(run("explain", text_file, "--json", "--profile", "--policy", "always").stdout)
+    found = {(row["kind"], row["name"]): row for row in report["profile"]}
+    used = {"anchor": "convolution", "binary": "add", "activation": "relu", "kernel": "onednn.convolution"}
+    for entry in used.items():
+        row = found[entry]
+        assert row["hits"] == row["tries"] >= 1
+        assert 0 < row["hit_seconds"] <= row["seconds"] < 1
+        file, _, line = row["place"].rpartition(":")
+        assert row["name"] in Path(file).read_text().splitlines()[int(line) - 1]
+    printed = run("explain", text_file, "--profile").stdout.decode()
+    assert "never tried" in printed
+    assert "when it hit" in printed
