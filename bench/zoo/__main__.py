@@ -1,0 +1,77 @@
+"""`python -m bench.zoo [MODEL ...]`: count anchors, print what is left behind and why.
+
+--write puts the counts into tests/models/anchors.toml, --epilogues shows where epilogues ended although an
+elementwise instruction follows, --numbers runs the small variants, dispatched against stock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import warnings
+from pathlib import Path
+
+from ..header import header
+from . import record
+from .count import Counts, capture, count, reasons
+from .epilogues import ends
+from .models import ZOO
+from .numbers import compare
+
+
+def main() -> int:
+    """Count, or compare numbers, for the models named on the command line (all of them without names)."""
+    parser = argparse.ArgumentParser(prog="python -m bench.zoo", description=__doc__.splitlines()[0])
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(ZOO))
+    parser.add_argument("--write", action="store_true", help="write the counts to tests/models/anchors.toml")
+    parser.add_argument("--epilogues", action="store_true", help="show where epilogues ended")
+    parser.add_argument("--numbers", action="store_true", help="run small variants instead of counting")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the modules as FOLDER/MODEL.pb")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.models if name not in ZOO]
+    if unknown:
+        parser.error(f"unknown model {unknown[0]!r}; known: {', '.join(ZOO)}")
+    # Flax and transformers announce their own deprecations with every import.
+    warnings.simplefilter("ignore")
+    print("\n".join(header()), flush=True)
+    names = arguments.models or list(ZOO)
+    good, counted = True, {}
+    for name in names:
+        try:
+            if arguments.numbers:
+                good = compare(name) and good
+            else:
+                counted[name] = _count(name, arguments)
+        # Whatever a framework raises: the other models are worth having.
+        except Exception as error:
+            good = False
+            print(f"\n{name}: {type(error).__name__}: {error}", flush=True)
+    if arguments.write:
+        record.write(counted)
+    return int(not good)
+
+
+def _count(name: str, arguments: argparse.Namespace) -> Counts:
+    begin = time.perf_counter()
+    module = capture(ZOO[name].lowered())
+    if arguments.keep:
+        arguments.keep.mkdir(parents=True, exist_ok=True)
+        (arguments.keep / f"{name}.pb").write_bytes(module)
+    captured = time.perf_counter()
+    counts, report = count(module)
+    numbers = ", ".join(
+        f"{counts.dispatched[opcode]} of {number} {opcode}s" for opcode, number in counts.anchors.items() if number
+    )
+    print(
+        f"\n{name}: {numbers} dispatched ({report.instructions:,} instructions, "
+        f"{captured - begin:.1f} s to the pass, pass {report.seconds:.2f} s)",
+        flush=True,
+    )
+    for line in [*reasons(report), *(ends(module, report) if arguments.epilogues else ())]:
+        print(line, flush=True)
+    return counts
+
+
+if __name__ == "__main__":
+    sys.exit(main())
