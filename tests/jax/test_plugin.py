@@ -122,7 +122,7 @@ def test_wrong_words_list_the_right_ones(wrong) -> None:
 # --- when something of ours fails ---------------------------------------------------------------------------
 
 
-def fail(*_):
+def fail(*_, **__):
     raise AssertionError("deliberate")
 
 

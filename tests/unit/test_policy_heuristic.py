@@ -8,7 +8,7 @@ from reading import only_match, table
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.policy.heuristic import (
     COSTLY_ACTIVATIONS,
-    SMALLEST_CONVOLUTION,
+    SMALLEST_DENSE_CONVOLUTION,
     SMALLEST_DOT,
     SMALLEST_NATIVE_HALF_DOT,
     worth_dispatching,
@@ -61,19 +61,19 @@ def verdict(match: Match, machine: Machine = MODERN, implementation: str = "brge
 
 
 def test_small_convolutions() -> None:
-    channels = SMALLEST_CONVOLUTION // 1000
+    channels = SMALLEST_DENSE_CONVOLUTION // 1000
     assert verdict(convolution(channels), implementation="brgconv:avx512_core") == (
         True,
         "oneDNN's brgconv:avx512_core convolutions beat XLA's",
     )
     assert verdict(convolution(channels - 1), implementation="brgconv:avx512_core") == (
         False,
-        f"{SMALLEST_CONVOLUTION - 1000:,} multiply-adds are too few to pay for a library call",
+        f"{SMALLEST_DENSE_CONVOLUTION - 1000:,} multiply-adds are too few to pay for a library call",
     )
 
 
 def test_convolutions_that_onednn_unfolds() -> None:
-    worth, reason = verdict(convolution(1000), implementation="gemm:jit")
+    worth, reason = verdict(convolution(10_000), implementation="gemm:jit")
     assert not worth
     assert reason == "oneDNN would unfold this convolution into a matrix product (gemm:jit)"
 

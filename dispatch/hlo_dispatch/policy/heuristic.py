@@ -12,9 +12,13 @@ import math
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.policy.machine import Machine
 
-# A oneDNN call costs 5 to 10 µs over its SYCL runtime, XLA's smallest kernels 0.5 µs. A convolution gains
-# that back early (XLA's run at a few multiply-adds per nanosecond), a matrix product late.
-SMALLEST_CONVOLUTION = 100_000
+# A oneDNN call costs 5 to 10 µs over its SYCL runtime, XLA's smallest kernels 0.5 µs; between two parallel loops
+# of XLA's it costs 35 µs more, because each thread pool spins for a while when its work is done. A dense 2-D
+# convolution, which XLA runs at 80 multiply-adds per nanosecond and oneDNN at 1.5 times that, gains so much
+# from here on:
+SMALLEST_DENSE_CONVOLUTION = 4_000_000
+# Depthwise and grouped, 1-D and 3-D, transposed convolutions and gradients: XLA is 3 to 100 times slower.
+SMALLEST_OTHER_CONVOLUTION = 30_000
 SMALLEST_DOT = 1_000_000
 # Half precision products that XLA computes natively are as fast as oneDNN's below this.
 SMALLEST_NATIVE_HALF_DOT = 4_000_000
@@ -48,12 +52,24 @@ def worth_dispatching(match: Match, implementation: str, machine: Machine) -> tu
 
 
 def _convolution(match: Match, implementation: str) -> tuple[bool, str]:
-    arithmetic = match.anchor.multiply_adds
-    if arithmetic < SMALLEST_CONVOLUTION:
+    anchor = match.anchor
+    arithmetic = anchor.multiply_adds
+    smallest = SMALLEST_DENSE_CONVOLUTION if _is_plain(match) else SMALLEST_OTHER_CONVOLUTION
+    if arithmetic < smallest:
         return False, f"{arithmetic:,} multiply-adds are too few to pay for a library call"
     if "gemm" in implementation:
         return False, f"oneDNN would unfold this convolution into a matrix product ({implementation})"
     return True, f"oneDNN's {implementation} convolutions beat XLA's"
+
+
+def _is_plain(match: Match) -> bool:
+    """Whether XLA has a good kernel of its own: an ungrouped forward convolution in f32 over two dimensions."""
+    anchor = match.anchor
+    return (
+        anchor.kernel == "onednn.convolution"
+        and anchor.source.element_type == "f32"
+        and len(anchor.source.dimensions) == len(anchor.weights.dimensions) == 4
+    )
 
 
 def _dot(match: Match, machine: Machine) -> tuple[bool, str]:
