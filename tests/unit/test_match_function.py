@@ -270,3 +270,10 @@ def test_evaluate_does_not_round_between_the_steps() -> None:
 """)
     (values,) = region.evaluate(np.array([1.001, 3.14159]))
     np.testing.assert_array_equal(values, [2.002, 6.28318])
+
+
+def test_a_chain_as_long_as_a_network_is_looked_through() -> None:
+    lines = [f"v{i} = {F} add(v{i - 1}, y)\n" for i in range(1, 5_000)]
+    graph = graph_of(f"v0 = {F} tanh(x)\n{''.join(lines)} ROOT end = {F} negate(v4999)")
+    assert scalar_constant(graph.root) is None
+    assert scalar_constant(node(graph, "ones")) == 1

@@ -125,24 +125,39 @@ def apply(node: Node, arguments: list) -> np.ndarray:
 
 def scalar_constant(node: Node) -> float | None:
     """The one value that every element of `node` has, if it is a constant known here."""
-    if node.scalar is False:
-        node.scalar = _scalar_constant(node)
+    # Not by recursion: a network's residual stream is one elementwise chain of thousands of instructions.
+    pending = [node] if node.scalar is False else []
+    while pending:
+        current = pending[-1]
+        operands = _scalar_operands(current)
+        unknown = next((operand for operand in operands if operand.scalar is False), None)
+        if unknown is not None and not any(operand.scalar is None for operand in operands):
+            pending.append(unknown)
+        else:
+            current.scalar = _scalar_constant(current)
+            pending.pop()
     return node.scalar
 
 
+def _scalar_operands(node: Node) -> tuple[Node, ...]:
+    """The operands that decide whether `node` is one number."""
+    if node.opcode == "broadcast" or node.opcode in _PASSING:
+        return node.operands[:1]
+    return node.operands if node.opcode in ELEMENTWISE else ()
+
+
 def _scalar_constant(node: Node) -> float | None:
+    """The one value of `node`, from its operands', which are known unless one of them is none."""
     opcode = node.opcode
     if opcode == "constant":
         return _literal_scalar(node) if node.shape.elements == 1 else None
-    if opcode == "broadcast" or opcode in _PASSING:
-        return scalar_constant(node.operands[0])
-    if opcode in ELEMENTWISE:
-        arguments = [scalar_constant(operand) for operand in node.operands]
-        if None in arguments:
-            return None
-        with np.errstate(all="ignore"):
-            return float(apply(node, [np.float64(value) for value in arguments]))
-    return None
+    arguments = [operand.scalar for operand in _scalar_operands(node)]
+    if not arguments or any(value is None or value is False for value in arguments):
+        return None
+    if opcode not in ELEMENTWISE or opcode in _PASSING:
+        return arguments[0]
+    with np.errstate(all="ignore"):
+        return float(apply(node, [np.float64(value) for value in arguments]))
 
 
 def _literal_scalar(node: Node) -> float | None:

@@ -15,9 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.schema import InstructionProto
+from hlo_dispatch.rewriting.earlier import EarlierThan
 
 # Instructions that write (a part of) their result over an operand, and those that call others that may.
 UPDATES = frozenset(("dynamic-update-slice", "scatter"))
@@ -86,8 +88,7 @@ def protect(draft: Draft, pairs: Iterable[tuple[tuple[int, ...], int | None]], f
     """
     guard = _Guard(draft, fresh)
     guard.protect_updates()
-    for parameter, result in pairs:
-        guard.protect_result(parameter, result)
+    guard.protect_results(list(pairs))
 
 
 class _Guard:
@@ -98,7 +99,12 @@ class _Guard:
         for identifier, proto in self._protos.items():
             for operand in dict.fromkeys(proto.operand_ids):
                 self._users.setdefault(operand, []).append(identifier)
+        self._parameters: dict[int, set[int]] = {}
+        for identifier, proto in self._protos.items():
+            if proto.opcode == "parameter":
+                self._parameters.setdefault(proto.parameter_number, set()).add(identifier)
         self._before: dict[int, set[int]] = {}
+        self._own_root = False
 
     # --- in-place updates -------------------------------------------------------------------------
 
@@ -141,7 +147,19 @@ class _Guard:
 
     # --- results that share a parameter's buffer --------------------------------------------------
 
-    def protect_result(self, parameter: tuple[int, ...], result: int | None) -> None:
+    def protect_results(self, pairs: list[tuple[tuple[int, ...], int | None]]) -> None:
+        # What is added from here on runs before nothing but the result, so this holds until the end.
+        early = EarlierThan(self._protos, self._definers(pairs))
+        for parameter, result in pairs:
+            self._protect_result(parameter, result, early)
+
+    def _definers(self, pairs: list[tuple[tuple[int, ...], int | None]]) -> set[int]:
+        root = self._protos[self._draft.root_id]
+        if root.opcode != "tuple":
+            return {self._definer(root.id)}
+        return {self._definer(root.operand_ids[result]) for _, result in pairs if result is not None}
+
+    def _protect_result(self, parameter: tuple[int, ...], result: int | None, early: EarlierThan) -> None:
         root = self._protos[self._draft.root_id]
         if root.shape.element_type == _TUPLE and result is None:
             return
@@ -157,27 +175,37 @@ class _Guard:
         readers = [reader for part in parts for reader in self._readers(part) if reader != root.id]
         if definer not in self._draft.ours and not any(reader in self._draft.ours for reader in readers):
             return
-        early = self._ancestors(definer)
-        late = [r for r in readers if r not in early and (r != definer or r in self._draft.ours)]
+        late = self._late(readers, definer, early)
         if not late:
             return
         copy = self._copy(value)
         for reader in late:
-            if reader not in self._ancestors(copy.id):
+            # The copy runs after what it copies. Another reader may imply this one; saying it twice does no harm.
+            if reader != definer:
                 self._depend(copy.id, reader)
         if result is None:
             self._draft.root_id = copy.id
             return
-        changed = InstructionProto()
-        changed.CopyFrom(root)
-        changed.operand_ids[result] = copy.id
-        self._protos[root.id] = changed
+        if not self._own_root:
+            # A training step's result has a part for every weight: it is copied once.
+            changed = InstructionProto()
+            changed.CopyFrom(root)
+            self._protos[root.id] = root = changed
+            self._own_root = True
+        root.operand_ids[result] = copy.id
         self._before.clear()
+
+    def _late(self, readers: list[int], definer: int, early: EarlierThan) -> list[int]:
+        """Readers that need not run before the definer, itself only where it is ours."""
+        # Unknown is only a copy that was put in for another part of this result.
+        known = early.knows(definer)
+        is_early = partial(early.than, target=definer) if known else self._ancestors(definer).__contains__
+        return [r for r in readers if not is_early(r) and (r != definer or r in self._draft.ours)]
 
     def _part(self, parameter: tuple[int, ...]) -> set[int]:
         """Ids of the instructions that are this part of a parameter."""
         number, *path = parameter
-        parts = {i for i, p in self._protos.items() if p.opcode == "parameter" and p.parameter_number == number}
+        parts = self._parameters.get(number, set())
         for index in path:
             parts = {
                 user

@@ -108,9 +108,11 @@ def _stop(match: Match | StructuralMatch | None, decision: Decision, details: bo
 
 def _metadata(plan: ComputationPlan, node: Node, match: Match | StructuralMatch | None):
     """Where the anchor comes from; XLA forgets it for some products, so the nearest instruction that knows."""
+    if node.proto.metadata.op_name:
+        return node.proto.metadata
     homes = [plan.graph.instruction_of[home].metadata for home in node.homes]
     covered = [member.proto.metadata for member in match.covered] if match is not None else []
-    return next((m for m in (node.proto.metadata, *homes, *covered) if m.op_name), node.proto.metadata)
+    return next((m for m in (*homes, *covered) if m.op_name), node.proto.metadata)
 
 
 def _source(metadata, frames) -> str:

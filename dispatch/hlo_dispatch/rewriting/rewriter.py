@@ -85,7 +85,8 @@ class Rewriter:
         return result, Report(module.name, regions, clock.total(), clock.stages, instructions, kept, after)
 
     def _plan(self, graph: FlatGraph, small: bool) -> ComputationPlan:
-        return plan_computation(graph, self._matcher(graph), self.patterns, self.machine, self.policy, self._ask, small=small)
+        matcher = self._matcher(graph)
+        return plan_computation(graph, matcher, self.patterns, self.machine, self.policy, self._ask, small=small)
 
     def _matcher(self, graph: FlatGraph) -> Matcher:
         return Matcher(graph, self.table, self.finder)

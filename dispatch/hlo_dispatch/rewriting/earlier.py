@@ -1,0 +1,46 @@
+"""Which instructions must run before which: for some few targets and any instruction, in one pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class EarlierThan:
+    """Which instructions must run before which of some few, found in one pass over the graph."""
+
+    def __init__(self, protos: dict[int, Any], targets: set[int]) -> None:
+        self._bit = {target: 1 << number for number, target in enumerate(targets)}
+        self._before: dict[int, int] = {}
+        """Instruction → the targets it runs before, a bit for each."""
+        for identifier in reversed(_operands_first(protos)):
+            proto = protos[identifier]
+            through = self._before.get(identifier, 0) | self._bit.get(identifier, 0)
+            for earlier in (*proto.operand_ids, *proto.control_predecessor_ids):
+                self._before[earlier] = self._before.get(earlier, 0) | through
+
+    def knows(self, target: int) -> bool:
+        return target in self._bit
+
+    def than(self, instruction: int, target: int) -> bool:
+        """Whether `instruction` must run before `target`."""
+        return bool(self._before.get(instruction, 0) & self._bit[target])
+
+
+def _operands_first(protos: dict[int, Any]) -> list[int]:
+    ordered: list[int] = []
+    seen: set[int] = set()
+    for start in protos:
+        pending = [start]
+        while pending:
+            identifier = pending[-1]
+            if identifier in seen:
+                pending.pop()
+                continue
+            proto = protos[identifier]
+            waiting = [i for i in (*proto.operand_ids, *proto.control_predecessor_ids) if i not in seen]
+            if waiting:
+                pending += waiting
+                continue
+            seen.add(identifier)
+            ordered.append(pending.pop())
+    return ordered

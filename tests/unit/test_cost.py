@@ -1,0 +1,42 @@
+"""The pass costs in proportion to the module: ten times the instructions, not much more than ten times the time."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from hlo_dispatch.api import rewriter
+from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.verify import verify
+from repeated import block, optimized, repeated, step
+
+MOST = 2.0
+"""How far from proportional: Python's collector alone makes 1.5 of it, as it looks at ever more objects."""
+
+
+def seconds(module: bytes, runs: int) -> float:
+    """Processor time of the pass, the best of some; plans are asked for before."""
+    rewriting = rewriter((), "always")
+    spent = []
+    for _ in range(runs):
+        start = time.process_time()
+        rewriting.run(module)
+        spent.append(time.process_time() - start)
+    return min(spent)
+
+
+@pytest.mark.parametrize("function", [block, step], ids=["inference", "training step with donated weights"])
+def test_the_pass_is_proportional(function) -> None:
+    once = optimized(function)
+    small, large = repeated(once, 10_000), repeated(once, 100_000)
+    result, report = rewriter((), "always").run(small)
+    assert result is not None
+    verify(Module.from_bytes(result))
+    size, copies = 10_000, len(report.dispatched)
+    assert abs(report.instructions - size) < size // 10
+    short, long = seconds(small, 4), seconds(large, 2)
+    _, whole = rewriter((), "always").run(large)
+    ratio = whole.instructions / report.instructions
+    assert len(whole.dispatched) == pytest.approx(copies * ratio, rel=0.02)
+    assert long <= MOST * ratio * short, f"{long:.2f} s for {ratio:.1f} times what takes {short:.3f} s"
