@@ -27,20 +27,18 @@ class EarlierThan:
 
 
 def _operands_first(protos: dict[int, Any]) -> list[int]:
-    ordered: list[int] = []
-    seen: set[int] = set()
-    for start in protos:
-        pending = [start]
-        while pending:
-            identifier = pending[-1]
-            if identifier in seen:
-                pending.pop()
-                continue
-            proto = protos[identifier]
-            waiting = [i for i in (*proto.operand_ids, *proto.control_predecessor_ids) if i not in seen]
-            if waiting:
-                pending += waiting
-                continue
-            seen.add(identifier)
-            ordered.append(pending.pop())
+    """The instructions in an order in which they could run; those on a cycle, if there were one, are left out."""
+    waiting: dict[int, int] = {}
+    users: dict[int, list[int]] = {}
+    for identifier, proto in protos.items():
+        needs = {*proto.operand_ids, *proto.control_predecessor_ids}
+        waiting[identifier] = len(needs)
+        for earlier in needs:
+            users.setdefault(earlier, []).append(identifier)
+    ordered = [identifier for identifier, count in waiting.items() if not count]
+    for identifier in ordered:
+        for user in users.get(identifier, ()):
+            waiting[user] -= 1
+            if not waiting[user]:
+                ordered.append(user)
     return ordered
