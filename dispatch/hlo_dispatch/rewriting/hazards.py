@@ -183,6 +183,10 @@ class _Guard:
             # The copy runs after what it copies. Another reader may imply this one; saying it twice does no harm.
             if reader != definer:
                 self._depend(copy.id, reader)
+        self._give_back(root, result, copy)
+
+    def _give_back(self, root, result: int | None, copy) -> None:
+        """Make `copy` the result, or this part of it."""
         if result is None:
             self._draft.root_id = copy.id
             return
