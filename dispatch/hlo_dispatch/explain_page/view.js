@@ -2,7 +2,7 @@
 // One pane: a graph that is panned and zoomed. Only what can be seen is in the document, so a graph of many
 // thousand instructions scrolls like one of ten.
 
-const MARGIN = 24, READABLE = 0.32;
+const MARGIN = 24, READABLE = 0.32, SMALLEST_WHOLE = 0.12;
 
 class Pane {
   constructor(element, title, graphs, page) {
@@ -13,7 +13,7 @@ class Pane {
     this.open = new Set();
     this.everything = false;
     element.innerHTML = `<div class="bar"><b></b><span></span><div class="zoom"><button title="Zoom out">−</button>`
-      + `<button title="Show all of it">fit</button><button title="Zoom in">+</button></div></div>`
+      + `<button title="Fit the graph, or its width">fit</button><button title="Zoom in">+</button></div></div>`
       + `<svg class="graph" tabindex="0"><g class="scene"></g></svg><canvas class="map"></canvas>`;
     this.svg = element.querySelector("svg");
     this.scene = element.querySelector(".scene");
@@ -79,9 +79,14 @@ class Pane {
 
   fit() {
     const {width, height} = this.size;
-    this.scale = Math.min(1.2, (width - 2 * MARGIN) / this.layout.width, (height - 2 * MARGIN) / this.layout.height);
+    const across = Math.min(1.2, (width - 2 * MARGIN) / this.layout.width);
+    const whole = Math.min(across, (height - 2 * MARGIN) / this.layout.height);
+    const middle = (height / 2 - this.y) / this.scale;
+    // A deep network as a whole is a thread, and the map at the edge shows it: then its width is fitted.
+    const isDeep = whole < SMALLEST_WHOLE;
+    this.scale = isDeep ? Math.max(SMALLEST_WHOLE, across) : whole;
     this.x = (width - this.layout.width * this.scale) / 2;
-    this.y = (height - this.layout.height * this.scale) / 2;
+    this.y = isDeep ? Math.min(MARGIN, height / 2 - middle * this.scale) : (height - this.layout.height * this.scale) / 2;
     this.draw();
   }
 
@@ -200,7 +205,8 @@ class Pane {
   }
 
   line(stroke) {
-    const path = this.make("path", {class: "edge", d: stroke.path});
+    const {source, target, lane} = stroke.edge, isLong = !lane.length && target.row - source.row > 1;
+    const path = this.make("path", {class: isLong ? "edge long" : "edge", d: stroke.path});
     path.stroke = stroke;
     return path;
   }
@@ -273,7 +279,7 @@ class Pane {
     const canvas = document.createElement("canvas");
     [canvas.width, canvas.height] = [this.map.clientWidth * 2 || 120, this.map.clientHeight * 2 || 600];
     const pen = canvas.getContext("2d");
-    const sx = canvas.width / Math.max(this.layout.width, 1), sy = canvas.height / Math.max(this.layout.height, 1);
+    const [sx, sy] = this.mapScale(canvas);
     const style = getComputedStyle(this.element);
     const plain = style.getPropertyValue("--line");
     const resolve = colour => style.getPropertyValue(colour.slice(4, -1));  // "var(--r0)": a canvas knows no variables
@@ -286,13 +292,19 @@ class Pane {
     this.drawFrame();
   }
 
+  /** From the layout to the map: as wide as there is room; a small graph keeps its proportions. */
+  mapScale(canvas) {
+    const across = canvas.width / this.layout.width;
+    return [across, Math.min(across, canvas.height / this.layout.height)];
+  }
+
   drawFrame() {
     if (!this.mapImage || !this.map.clientWidth) return;
     if (this.mapImage.height !== this.map.clientHeight * 2) return this.drawMap();
     [this.map.width, this.map.height] = [this.mapImage.width, this.mapImage.height];
     const pen = this.map.getContext("2d"), {width, height} = this.size;
     pen.drawImage(this.mapImage, 0, 0);
-    const sx = this.map.width / this.layout.width / this.scale, sy = this.map.height / this.layout.height / this.scale;
+    const [sx, sy] = this.mapScale(this.map).map(factor => factor / this.scale);
     pen.strokeStyle = getComputedStyle(this.element).getPropertyValue("--accent");
     pen.lineWidth = 3;
     const x = Math.max(1, -this.x * sx), y = Math.max(1, -this.y * sy);
@@ -302,7 +314,7 @@ class Pane {
 
   jump(event) {
     const box = this.map.getBoundingClientRect();
-    const y = (event.clientY - box.top) / box.height * this.layout.height;
+    const y = (event.clientY - box.top) * 2 / this.mapScale(this.map)[1];
     this.y = this.size.height / 2 - y * this.scale;
     this.draw();
   }
