@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Console
 from rich.padding import Padding
@@ -84,9 +84,11 @@ def attributes_in_words(attributes: Mapping[str, Any]) -> str:
         if fact == "type" and f"{role}_dims" in attributes:
             parts.append(f"{role} {value} {'x'.join(map(str, attributes[f'{role}_dims']))}")
         elif isinstance(value, Mapping):
-            parts.append(_post_op(value))
+            parts.append(_post_op(cast(Mapping[str, Any], value)))
+        elif isinstance(value, list | tuple):
+            parts.append(f"{name} {' '.join(map(str, cast(Sequence[Any], value)))}")
         else:
-            parts.append(f"{name} {' '.join(map(str, value)) if isinstance(value, list | tuple) else value}")
+            parts.append(f"{name} {value}")
     return ", ".join(parts)
 
 

@@ -7,9 +7,9 @@ the first instructions are, and the page says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import Any, cast
 
 from ..hlo.flat import FlatGraph
 from ..hlo.module import Module
@@ -80,16 +80,16 @@ class _Calls:
 
 
 def _graphs(serialized: bytes, regions: _Covered | _Calls, strings: _Strings) -> list[dict[str, Any]]:
-    module = Module.from_bytes(serialized)
+    module: Any = Module.from_bytes(serialized)
     entry = module.proto.entry_computation_id
-    found = [_graph(module, computation, regions, strings) for computation, _ in module.control_flow_computations()]
-    names = [computation.id for computation, _ in module.control_flow_computations()]
+    computations: list[Any] = [computation for computation, _ in module.control_flow_computations()]
     # The entry comes first: that is what a reader expects to see.
-    return [graph for _, graph in sorted(zip(names, found, strict=True), key=lambda pair: pair[0] != entry)]
+    computations.sort(key=lambda computation: computation.id != entry)
+    return [_graph(module, computation, regions, strings) for computation in computations]
 
 
-def _graph(module: Module, computation: Any, regions: _Covered | _Calls, strings: _Strings) -> dict[str, Any]:
-    flat = FlatGraph(module, computation)
+def _graph(module: Any, computation: Any, regions: _Covered | _Calls, strings: _Strings) -> dict[str, Any]:
+    flat: Any = FlatGraph(module, computation)
     places = {instruction.id: place for place, instruction in enumerate(computation.instructions)}
     nodes: list[list[Any]] = []
     for instruction in list(computation.instructions)[:MOST_INSTRUCTIONS]:
@@ -153,7 +153,7 @@ def _region(region: Region) -> dict[str, Any]:
 
 def _attribute(value: Any) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {_attribute(item)}" for name, item in value.items())
+        return ", ".join(f"{name} {_attribute(item)}" for name, item in cast(Mapping[str, Any], value).items())
     if isinstance(value, list | tuple):
-        return " ".join(_attribute(item) for item in value)
+        return " ".join(_attribute(item) for item in cast(Sequence[Any], value))
     return f"{value:g}" if isinstance(value, float) else str(value)
