@@ -12,7 +12,7 @@ from hlo_dispatch.hlo.verify import verify
 from repeated import block, optimized, repeated, step
 
 MOST = 2.0
-"""How far from proportional: Python's collector alone makes 1.5 of it, as it looks at ever more objects."""
+"""How far from proportional: caches run out, and allocations get dearer."""
 
 
 def seconds(module: bytes, runs: int) -> float:
