@@ -8,6 +8,7 @@ deliberate change: `pytest tests/test_golden.py --write-goldens`, then read `git
 from __future__ import annotations
 
 import re
+import zlib
 from functools import lru_cache
 from pathlib import Path
 
@@ -95,8 +96,12 @@ def test_accepted(before: Path, request: pytest.FixtureRequest) -> None:
 
 
 def signature(module: Module) -> tuple[list[np.ndarray], object]:
-    """Random inputs for the module's entry, and what it returns."""
-    random = np.random.default_rng()
+    """Random inputs for the module's entry, and what it returns.
+
+    The same ones every day, as a logarithm of a sum near zero has no tolerance that is fair to all inputs; the
+    hunts of tests/jax draw new ones.
+    """
+    random = np.random.default_rng(zlib.crc32(module.name.encode()))
     inputs = []
     for proto in module.entry.program_shape.parameters:
         shape = shape_of(proto)
