@@ -86,9 +86,12 @@ def protect(draft: Draft, pairs: Iterable[tuple[tuple[int, ...], int | None]], f
     Raises:
         CannotRebuild: the result is put together in a way that leaves no place for a copy.
     """
+    pairs = list(pairs)
+    if not pairs and not draft.updates:
+        return
     guard = _Guard(draft, fresh)
     guard.protect_updates()
-    guard.protect_results(list(pairs))
+    guard.protect_results(pairs)
 
 
 class _Guard:
