@@ -1,6 +1,9 @@
-"""Where dispatching pays: single products over a grid of sizes, epilogues and types, against stock XLA.
+"""Where dispatching pays: single products and convolutions over a grid of sizes, against stock XLA.
 
-    python -m bench.grid [--seconds 0.2]
+    python -m bench.grid [--seconds 0.2] [--convolutions | --folding]
+
+`--convolutions` looks at small ones, dense and depthwise; `--folding` at the time of a scale and shift as
+post-ops over their time in the weights and the bias.
 
 The heuristic's constants (dispatch/hlo_dispatch/policy/heuristic.py) are read off this table. Every row is
 one size and type; every cell the stock time in milliseconds and how many times faster the kernel is, both
@@ -11,6 +14,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +23,7 @@ import numpy as np
 
 import hlo_dispatch
 from hlo_dispatch.demo.timing import interleaved
+from hlo_dispatch.policy import decide
 
 from .header import header
 
@@ -49,12 +55,65 @@ def ratio(function: Callable, arguments: tuple, seconds: float) -> tuple[float, 
     return timings["stock"].median * 1e3, timings["stock"].median / timings["dispatched"].median
 
 
+def convolution(kernel: int, size: int, channels: int, groups: int, *, scaled: bool = False) -> tuple[Callable, tuple]:
+    """A convolution with bias (or scale and shift) and relu on one image, and its arguments."""
+
+    def function(x, w, b):
+        y = jax.lax.conv_general_dilated(
+            x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=groups
+        )
+        return jax.nn.relu(y * b + b if scaled else y + b)
+
+    shapes = ((1, size, size, channels), (kernel, kernel, channels // groups, channels), (channels,))
+    random = np.random.default_rng(0)
+    return function, tuple(jnp.asarray(random.standard_normal(shape), jnp.float32) for shape in shapes)
+
+
+def print_convolutions(seconds: float) -> None:
+    """Stock microseconds and gain of small convolutions."""
+    for kernel, depthwise in ((1, False), (3, False), (3, True)):
+        for size in (4, 8, 16, 28):
+            cells = []
+            for channels in (16, 32, 64, 128):
+                function, arguments = convolution(kernel, size, channels, channels if depthwise else 1)
+                ms, gain = ratio(function, arguments, seconds)
+                cells.append(f"{f'{channels}: {ms * 1e3:.0f} us {gain:.2f}x':>22}")
+            print(f"{kernel}x{kernel} {'depthwise' if depthwise else 'dense':10}{size:>3} {''.join(cells)}", flush=True)
+
+
+def print_folding(seconds: float) -> None:
+    """Microseconds of both forms of a scaled convolution."""
+    for kernel, size, channels, groups in (
+        (1, 56, 64, 1), (1, 28, 256, 1), (1, 14, 512, 1), (3, 56, 64, 1), (3, 112, 96, 96), (3, 56, 144, 144),
+        (3, 14, 576, 576),
+    ):  # fmt: skip
+        function, arguments = convolution(kernel, size, channels, groups, scaled=True)
+        calls = {}
+        for form, folds in (("post-ops", False), ("folded", True)):
+            with mock.patch.object(decide, "worth_folding", lambda match, folds=folds: folds):
+                with hlo_dispatch.enabled(policy="always"):
+                    compiled = jax.jit(function).lower(*arguments).compile()
+            calls[form] = partial(_run, compiled, arguments)
+        cells = (f"{form} {timing.median * 1e6:.0f} us" for form, timing in interleaved(calls, seconds=seconds).items())
+        print(f"{kernel}x{kernel}, {size}x{size}, {channels} channels, {groups} groups: {', '.join(cells)}", flush=True)
+
+
+def _run(compiled: Callable, arguments: tuple) -> None:
+    jax.block_until_ready(compiled(*arguments))
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=0.2, help="time for each cell")
-    seconds = parser.parse_args().seconds
+    parser.add_argument("--convolutions", action="store_true", help="small convolutions instead")
+    parser.add_argument("--folding", action="store_true", help="scales behind or inside the weights instead")
+    chosen = parser.parse_args()
+    seconds = chosen.seconds
     print("\n".join(header()))
+    if chosen.convolutions or chosen.folding:
+        (print_convolutions if chosen.convolutions else print_folding)(seconds)
+        return
     random = np.random.default_rng(0)
     print(f"{'type':9}{'rows, inner, columns':24}" + "".join(f"{name:>18}" for name in EPILOGUES))
     for dtype in (jnp.float32, jnp.bfloat16):

@@ -50,8 +50,6 @@ class Edit:
     root_id: int = 0
     computations: list = field(default_factory=list)
     """New fused computations, called from `instructions`."""
-    created: list = field(default_factory=list)
-    """(new instruction proto, the node whose value it is) for every instruction that is ours."""
     calls: dict[Node, str] = field(default_factory=dict)
     """Anchor, or a pattern's result → the name of its custom-call."""
 
@@ -299,4 +297,3 @@ class Emitter:
         """Note where in the computation the new instruction should stand: near what computed `node`."""
         home = node.top if node.top is not None else node.homes[0]
         self._created[proto.id] = (proto, self._position[home])
-        self._edit.created.append((proto, node))
