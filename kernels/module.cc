@@ -3,12 +3,16 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/attributes.h"
 #include "common/failure.h"
+#include "common/routine.h"
+#include "lapack/provider.h"
 #include "onednn/call.h"
 #include "onednn/library.h"
 
@@ -128,6 +132,36 @@ PyObject* LoadOnednn(PyObject*, PyObject* path) {
   });
 }
 
+PyObject* OfferMkl(PyObject*, PyObject* arguments) {
+  return Guarded([&] {
+    PyObject* path = nullptr;
+    const char* version = nullptr;
+    if (!PyArg_ParseTuple(arguments, "O&s", PyUnicode_FSConverter, &path, &version)) throw PythonError();
+    const Owned owned(path);
+    lapack::Provider::OfferMkl(PyBytes_AsString(path), version);
+    return Owned(Py_NewRef(Py_None));
+  });
+}
+
+PyObject* OfferScipy(PyObject*, PyObject* arguments) {
+  return Guarded([&] {
+    PyObject* addresses = nullptr;
+    const char* version = nullptr;
+    if (!PyArg_ParseTuple(arguments, "O!s", &PyDict_Type, &addresses, &version)) throw PythonError();
+    std::map<std::string, void*> functions;
+    PyObject* name = nullptr;
+    PyObject* address = nullptr;
+    for (Py_ssize_t position = 0; PyDict_Next(addresses, &position, &name, &address);) {
+      const char* text = PyUnicode_AsUTF8AndSize(name, nullptr);
+      void* function = text == nullptr ? nullptr : PyLong_AsVoidPtr(address);
+      if (PyErr_Occurred()) throw PythonError();
+      functions.emplace(text, function);
+    }
+    lapack::Provider::OfferScipy(std::move(functions), version);
+    return Owned(Py_NewRef(Py_None));
+  });
+}
+
 PyObject* Plan(PyObject*, PyObject* arguments) {
   return Guarded([&] {
     const char* target = nullptr;
@@ -139,6 +173,11 @@ PyObject* Plan(PyObject*, PyObject* arguments) {
       return Checked(Py_BuildValue("(sLO)", plan.implementation.c_str(), static_cast<long long>(plan.scratch_bytes),
                                    plan.Reorders() ? Py_True : Py_False));
     }
+    for (const RoutineFamily& family : RoutineFamilies()) {
+      if (std::string(target) != family.target) continue;
+      const std::unique_ptr<Routine> routine = family.make(PythonAttributes(attributes));
+      return Checked(Py_BuildValue("(siO)", routine->implementation().c_str(), 0, Py_False));
+    }
     throw Failure(FailureKind::kInvalid, "there is no kernel '" + std::string(target) + "'");
   });
 }
@@ -147,22 +186,40 @@ Owned Capsule(const void* address) { return Checked(PyCapsule_New(const_cast<voi
 
 Owned HandlerCapsule(XLA_FFI_Handler* handler) { return Capsule(reinterpret_cast<const void*>(handler)); }
 
+// {"instantiate": capsule, "execute": capsule} under the family's target.
+void AddStages(const Owned& targets, const char* target, XLA_FFI_Handler* instantiate, XLA_FFI_Handler* execute) {
+  Owned stages = Checked(Py_BuildValue("{sNsN}", "instantiate", HandlerCapsule(instantiate).release(), "execute",
+                                       HandlerCapsule(execute).release()));
+  if (PyDict_SetItemString(targets.get(), target, stages.get()) != 0) throw PythonError();
+}
+
+Owned TypeCapsules(const void* type_id, const void* type_info) {
+  return Checked(
+      Py_BuildValue("{sNsN}", "type_id", Capsule(type_id).release(), "type_info", Capsule(type_info).release()));
+}
+
 PyObject* Registrations(PyObject*, PyObject*) {
   return Guarded([] {
     Owned targets = Checked(PyDict_New());
     for (const onednn::KernelFamily& family : onednn::KernelFamilies()) {
-      Owned stages = Checked(Py_BuildValue("{sNsN}", "instantiate", HandlerCapsule(family.instantiate).release(),
-                                           "execute", HandlerCapsule(family.execute).release()));
-      if (PyDict_SetItemString(targets.get(), family.target, stages.get()) != 0) throw PythonError();
+      AddStages(targets, family.target, family.instantiate, family.execute);
     }
-    return Checked(Py_BuildValue("{s{s{sNsN}}sN}", "types", onednn::kStateTypeName, "type_id",
-                                 Capsule(onednn::StateTypeId()).release(), "type_info",
-                                 Capsule(onednn::StateTypeInfo()).release(), "targets", targets.release()));
+    for (const RoutineFamily& family : RoutineFamilies()) {
+      AddStages(targets, family.target, family.instantiate, family.execute);
+    }
+    return Checked(Py_BuildValue("{s{sNsN}sN}", "types", onednn::kStateTypeName,
+                                 TypeCapsules(onednn::StateTypeId(), onednn::StateTypeInfo()).release(),
+                                 kRoutineStateTypeName,
+                                 TypeCapsules(RoutineStateTypeId(), RoutineStateTypeInfo()).release(), "targets",
+                                 targets.release()));
   });
 }
 
 PyMethodDef methods[] = {
     {"load_onednn", LoadOnednn, METH_O, "load_onednn(path) -> (version, runtime): opens oneDNN for this process."},
+    {"offer_mkl", OfferMkl, METH_VARARGS, "offer_mkl(path, version): its BLAS and LAPACK are there to be called."},
+    {"offer_scipy", OfferScipy, METH_VARARGS,
+     "offer_scipy({routine: address}, version): the BLAS and LAPACK that JAX calls are there to be called."},
     {"plan", Plan, METH_VARARGS,
      "plan(target, attributes) -> (implementation, scratch bytes, whether the weights are reordered in every call)"},
     {"registrations", Registrations, METH_NOARGS,

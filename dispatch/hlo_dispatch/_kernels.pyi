@@ -6,11 +6,17 @@ from typing import Any
 def load_onednn(path: str | PathLike[str], /) -> tuple[str, str]:
     """Open oneDNN for this process and return its version and CPU runtime; ImportError says what is wrong with it."""
 
+def offer_mkl(path: str | PathLike[str], version: str, /) -> None:
+    """Let kernels call oneMKL's BLAS and LAPACK; ImportError says what is wrong with it."""
+
+def offer_scipy(addresses: dict[str, int], version: str, /) -> None:
+    """Let kernels call the BLAS and LAPACK at these addresses (spotrf …), which JAX calls too."""
+
 def plan(target: str, attributes: dict[str, Any], /) -> tuple[str, int, bool]:
-    """Return what oneDNN would use for a call: implementation, scratch bytes, whether weights are reordered.
+    """Return what a library would use for a call: implementation, scratch bytes, whether weights are reordered.
 
     Raises NotImplementedError when it has nothing, ValueError when the attributes are malformed, ImportError when
-    no usable oneDNN is loaded.
+    its library is not loaded.
     """
 
 def registrations() -> dict[str, dict[str, dict[str, Any]]]:

@@ -1,4 +1,4 @@
-"""Which vendor kernels exist, what oneDNN would do with a particular call, and what JAX must register.
+"""Which vendor kernels exist, what a library would do with a particular call, and what JAX must register.
 
 A call is described by its attributes (a "spec"): a flat dict that later becomes the custom-call's typed
 ``backend_config``. Planning hands that dict to the same native code which reads the ``backend_config`` when an
@@ -14,9 +14,10 @@ from typing import Any, cast
 
 from . import libraries
 from .errors import LibraryError, Refusal, Unavailable
+from .libraries import Library
 
 ABI = 1
-"""Version of the attributes' meaning; must equal the native part's (kernels/onednn/plan.cc)."""
+"""Version of the attributes' meaning; must equal the native part's (kernels/onednn/plan.cc, kernels/lapack/families.h)."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,15 @@ KERNELS: dict[str, Kernel] = {
         Kernel("onednn.deconvolution", "hlo_dispatch.onednn.deconvolution", "oneDNN"),
         Kernel("onednn.matmul", "hlo_dispatch.onednn.matmul", "oneDNN"),
         Kernel("onednn.weights_gradient", "hlo_dispatch.onednn.weights_gradient", "oneDNN"),
+        *(
+            Kernel(f"{folder}.{routine}", f"hlo_dispatch.{folder}.{routine}", name)
+            for routine in ("cholesky", "triangular_solve", "lu")
+            for folder, name in (("onemkl", "oneMKL"), ("scipy", "SciPy"))
+        ),
     )
 }
+
+_LIBRARIES = {"oneDNN": libraries.onednn, "oneMKL": libraries.mkl, "SciPy": libraries.scipy}
 
 
 @dataclass(frozen=True)
@@ -70,11 +78,16 @@ _plans_lock = threading.Lock()
 _MOST_PLANS = 20_000
 
 
+def library(name: str) -> Library | Unavailable:
+    """The library behind a kernel, loaded."""
+    return _LIBRARIES[KERNELS[name].library]()
+
+
 def plan(name: str, attributes: Mapping[str, Any]) -> Planned | Refusal:
     """Ask which implementation would run exactly this call; a :class:`Refusal` when none or only a slow one would."""
-    library = libraries.onednn()
-    if isinstance(library, Unavailable):
-        return Refusal("library-missing", library.sentence)
+    needed = library(name)
+    if isinstance(needed, Unavailable):
+        return Refusal("library-missing", needed.sentence)
     key = (name, _frozen(attributes))
     known = _plans.get(key)
     if known is None:
@@ -96,7 +109,7 @@ def warm_up() -> None:
 
 
 def registrations() -> Registrations:
-    """Return the handlers and their state type; they can be registered whether or not oneDNN is there."""
+    """Return the handlers and their state type; they can be registered whether or not a library is there."""
     try:
         from . import _kernels
     except ImportError as error:

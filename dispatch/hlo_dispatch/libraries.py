@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from .errors import LibraryError, Unavailable
 
@@ -58,6 +59,11 @@ def mkl() -> Library | Unavailable:
     return _once("oneMKL", _load_mkl)
 
 
+def scipy() -> Library | Unavailable:
+    """Return the BLAS and LAPACK inside SciPy, which JAX itself calls; looked up at the first call."""
+    return _once("SciPy", _load_scipy)
+
+
 def survey() -> dict[str, Library | Unavailable]:
     """Return every library the project can use, by name."""
     return {"oneDNN": onednn(), "oneMKL": mkl()}
@@ -86,11 +92,7 @@ def _load_onednn() -> Library:
             f"{path} is not oneDNN: it has no function dnnl_version; {_advice('onednn', ONEDNN_VARIABLE)}"
         )
     try:
-        from . import _kernels
-    except ImportError as error:
-        raise LibraryError(f"the native part of hlo-dispatch cannot be imported ({error}); install it again") from error
-    try:
-        version, runtime = _kernels.load_onednn(path)
+        version, runtime = _native().load_onednn(path)
     except ImportError as error:
         raise LibraryError(f"{error}; {_advice('onednn', ONEDNN_VARIABLE)}") from error
     if not any(variable in os.environ for variable in ("ONEDNN_VERBOSE", "DNNL_VERBOSE")):
@@ -115,7 +117,57 @@ def _load_mkl() -> Library:
     text = ctypes.create_string_buffer(256)
     handle.MKL_Get_Version_String(text, len(text))
     version = re.search(rb"Version (\d[\w.]*)", text.value)
-    return Library("oneMKL", path, version[1].decode() if version else "unknown", runtime)
+    library = Library("oneMKL", path, version[1].decode() if version else "unknown", runtime)
+    try:
+        _native().offer_mkl(path, library.version)
+    except ImportError as error:
+        raise LibraryError(f"{error}; {_advice('mkl', MKL_VARIABLE)}") from error
+    return library
+
+
+_ROUTINES = {
+    "cython_blas": ("trsm", "gemm"),
+    "cython_lapack": ("potrf", "getrf", "geqrf", "orgqr", "ungqr", "syevd", "heevd", "gesdd"),
+}
+"""The Fortran routines that kernels/lapack calls, by SciPy's module; not every one is there for every type."""
+
+
+def _load_scipy() -> Library:
+    import importlib
+
+    addresses: dict[str, int] = {}
+    try:
+        version = metadata.version("scipy")
+        for module, routines in _ROUTINES.items():
+            capsules = importlib.import_module(f"scipy.linalg.{module}").__pyx_capi__
+            for name in (prefix + routine for routine in routines for prefix in "sdcz"):
+                if name in capsules:
+                    addresses[name] = _address(name, capsules[name])
+    except (ImportError, AttributeError, metadata.PackageNotFoundError) as error:
+        raise LibraryError(f"SciPy's LAPACK cannot be used ({error}); `pip install scipy` provides it") from error
+    _native().offer_scipy(addresses, version)
+    path = Path(sys.modules["scipy.linalg.cython_lapack"].__file__ or "")
+    return Library("SciPy", path, version, "its own")
+
+
+def _address(name: str, capsule: object) -> int:
+    """The address inside one of Cython's capsules, whose own name is the function's signature."""
+    capsule_name = ctypes.pythonapi.PyCapsule_GetName
+    capsule_name.restype, capsule_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    signature = capsule_name(capsule)
+    if not re.match(rb"void \((?:char \*|int \*)", signature):
+        raise LibraryError(f"SciPy's {name} is declared {signature.decode()}, and not with 32-bit integers")
+    return pointer(capsule, signature)
+
+
+def _native() -> Any:
+    try:
+        from . import _kernels
+    except ImportError as error:
+        raise LibraryError(f"the native part of hlo-dispatch cannot be imported ({error}); install it again") from error
+    return _kernels
 
 
 def _choose_mkl_threads(handle: ctypes.CDLL, tbb_layer: Path) -> str:

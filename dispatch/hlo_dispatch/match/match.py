@@ -49,6 +49,11 @@ class Match:
         """The value that the kernel call produces."""
         return self.steps[-1].result if self.steps else self.anchor.node
 
+    @property
+    def results(self) -> tuple[Node, ...]:
+        """Every value that the kernel call produces."""
+        return (self.output,)
+
     @cached_property
     def covered(self) -> tuple[Node, ...]:
         """Every instruction that the kernel call replaces."""

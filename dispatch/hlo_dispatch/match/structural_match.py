@@ -35,6 +35,11 @@ class StructuralMatch:
         return PatternAnchor(self.output, self.pattern.kernel)
 
     @property
+    def results(self) -> tuple[Node, ...]:
+        """Every value that the kernel call produces."""
+        return (self.output,)
+
+    @property
     def formula(self) -> str:
         return self.pattern.formula
 

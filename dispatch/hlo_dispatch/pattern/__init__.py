@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from .load import load_tables, shipped_tables
 from .recognise import TOLERANCES, Nearest, Recognised, Recogniser
-from .table import Activation, Anchor, Binary, KernelBinding, Table
+from .table import Activation, Anchor, Binary, KernelBinding, Routine, Table
 
 __all__ = [
     "TOLERANCES",
@@ -18,6 +18,7 @@ __all__ = [
     "Nearest",
     "Recognised",
     "Recogniser",
+    "Routine",
     "Table",
     "load_tables",
     "shipped_tables",

@@ -68,6 +68,6 @@ def binary_meaning(formula: str) -> Formula:
 
 ANCHOR_OPCODES: tuple[str, ...] = ("convolution", "dot")
 
-LIBRARIES: tuple[str, ...] = ("onednn", "onemkl")
+LIBRARIES: tuple[str, ...] = ("onednn", "onemkl", "scipy")
 
 DTYPES: tuple[str, ...] = ("f32", "bf16", "f16")

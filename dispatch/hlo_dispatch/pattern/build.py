@@ -13,9 +13,9 @@ from .facts import TYPES, declared_type
 from .formula import Formula, FormulaError, parse
 from .messages import suggest
 from .prove import binary_proofs, proofs
-from .schema import ActivationEntry, AnchorEntry, BinaryEntry, Eltwise, KernelEntry
+from .schema import ActivationEntry, AnchorEntry, BinaryEntry, Eltwise, KernelEntry, RoutineEntry
 from .source import Keys, Source
-from .table import Activation, Anchor, Binary, EltwiseBinding, KernelBinding, Numerics, Parameter, Reversed
+from .table import Activation, Anchor, Binary, EltwiseBinding, KernelBinding, Numerics, Parameter, Reversed, Routine
 
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED = ("x", "f", "pi", "inf")
@@ -119,6 +119,27 @@ class Builder:
         return KernelBinding(
             name, entry.target, entry.library, entry.formula, entry.operands, entry.attributes,
             self.source.key_place(path), entry.symbol or "", library, symbol_place,
+        )  # fmt: skip
+
+    def routine(self, name: str, entry: RoutineEntry, kernels: Iterable[str]) -> Routine:
+        path: Keys = ("routines", name)
+        known = list(kernels)
+        for index, kernel in enumerate(entry.kernels):
+            self._one_of((*path, "kernels", index), kernel, known, "kernel")
+        if (entry.opcode == "custom-call") != bool(entry.targets):
+            advice = "a custom-call is told by its target, another opcode by itself"
+            raise self.source.error(self.source.key_place(path), f"{name}: opcode and targets do not fit", advice)
+        for dtype in entry.targets:
+            if dtype not in entry.numerics:
+                place = self.source.key_place((*path, "targets", dtype))
+                raise self.source.error(place, f"no numerics for {dtype}", f"add {dtype}: {{tolerance: ..., why: ...}}")
+        if entry.symmetrised is not None:
+            self._one_of((*path, "symmetrised"), entry.symmetrised, entry.operands, "operand")
+        numerics = {dtype: Numerics(n.tolerance, n.why) for dtype, n in entry.numerics.items()}
+        return Routine(
+            name, entry.opcode, entry.targets, tuple(entry.kernels), entry.operands, entry.results,
+            tuple(entry.options), entry.symmetrised or "", numerics, entry.formula, entry.origin,
+            self.source.key_place(path),
         )  # fmt: skip
 
     def _own_library(self, path: Keys, entry: KernelEntry) -> Path:

@@ -83,6 +83,7 @@ def _load(stamped: tuple[tuple[Path, tuple[int, int]], ...]) -> Table:
         kernels,
         _patterns(files, kernels, activations),
         tuple(path for path, _ in stamped),
+        tuple(builder.routine(name, entry, kernels) for builder, file in files for name, entry in file.routines.items()),
         digest.hexdigest(),
     )
 
@@ -103,7 +104,7 @@ def _refuse_duplicates(files: list[tuple[Builder, TableFile]]) -> None:
     """Within one file a duplicate key is already an error; this is across files, shipped ones included."""
     seen: dict[tuple[str, str], Any] = {}
     for builder, file in files:
-        for section in ("activations", "binaries", "anchors", "kernels", "patterns"):
+        for section in ("activations", "binaries", "anchors", "kernels", "patterns", "routines"):
             for name in getattr(file, section):
                 place = builder.source.key_place((section, name))
                 first = seen.setdefault((section, name), place)

@@ -116,6 +116,25 @@ class PatternEntry(_Entry):
     origin: Text = Field(description="who computes it, and in which model")
 
 
+class RoutineEntry(_Entry):
+    formula: Text = Field(description="what it computes, for people")
+    opcode: Literal["custom-call", "fft"] = Field("custom-call", description="the HLO opcode")
+    targets: dict[Text, Text] = Field({}, description="per element type: the custom-call's target as JAX writes it")
+    kernels: Annotated[list[KernelName], Field(min_length=1)] = Field(description="the kernels that compute it")
+    operands: Annotated[dict[Name, Literal["matrix", "vector"]], Field(min_length=1)] = Field(
+        description="by name, in order: a matrix may be read in either order, a vector lies as it is"
+    )
+    results: Annotated[dict[Name, Literal["matrix", "vector"]], Field(min_length=1)] = Field(
+        description="by name, in order, likewise"
+    )
+    options: list[Name] = Field([], description="attributes of the instruction that the kernel reads too")
+    symmetrised: Name | None = Field(None, description="the operand that may be read as (a + transpose(a)) / 2")
+    numerics: Annotated[dict[Text, NumericsEntry], Field(min_length=1)] = Field(
+        description="per element type; the residual, in units of the matrix's size and norm"
+    )
+    origin: Text = Field(description="who computes it, and in which model")
+
+
 class TableFile(_Entry):
     version: Annotated[int, Field(ge=1, le=1)] = Field(description="1, the version of the language")
     activations: dict[Name, ActivationEntry] = Field({}, description="functions of one variable")
@@ -123,3 +142,4 @@ class TableFile(_Entry):
     anchors: dict[Name, AnchorEntry] = Field({}, description="instructions a kernel computes")
     kernels: dict[KernelName, KernelEntry] = Field({}, description="custom-call targets")
     patterns: dict[Name, PatternEntry] = Field({}, description="structural expressions and the kernels they become")
+    routines: dict[Name, RoutineEntry] = Field({}, description="library calls and transforms that a kernel computes")

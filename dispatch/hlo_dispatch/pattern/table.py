@@ -144,6 +144,31 @@ class KernelBinding:
 
 
 @dataclass(frozen=True)
+class Routine:
+    """A library call (or a transform) that JAX's program makes, and the kernels that compute the same."""
+
+    name: str
+    opcode: str
+    targets: Mapping[str, str]
+    """Element type → the custom-call's target; empty where the opcode says it all."""
+    kernels: tuple[str, ...]
+    """Every kernel that can; the policy chooses."""
+    operands: Mapping[str, str]
+    """Name → "matrix" or "vector", in order."""
+    results: Mapping[str, str]
+    options: tuple[str, ...]
+    symmetrised: str
+    """The operand that may be read as (a + transpose(a)) / 2; empty where there is none."""
+    numerics: Mapping[str, Numerics]
+    formula: str
+    origin: str
+    place: Place
+
+    def describe(self) -> str:
+        return f"{self.name} by {' or '.join(self.kernels)}"
+
+
+@dataclass(frozen=True)
 class Table:
     """Everything the shipped and the user's files say."""
 
@@ -155,6 +180,7 @@ class Table:
     patterns: tuple[Pattern, ...]
     """In the order in which they are tried."""
     sources: tuple[Path, ...]
+    routines: tuple[Routine, ...]
     fingerprint: str = field(repr=False)
     """Changes whenever any byte of any source does; part of every cache key."""
 

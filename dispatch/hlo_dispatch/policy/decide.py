@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from hlo_dispatch.errors import PolicyError, Refusal
 from hlo_dispatch.match.folding import fold
 from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.routine import RoutineMatch
 from hlo_dispatch.match.structural_match import StructuralMatch
 from hlo_dispatch.policy.heuristic import worth_dispatching, worth_folding
+from hlo_dispatch.policy.linear_algebra import in_order_of_speed, worth_calling
 from hlo_dispatch.policy.machine import Machine
 
 POLICIES = ("heuristic", "always", "never")
@@ -23,7 +25,7 @@ POLICIES = ("heuristic", "always", "never")
 class Candidate:
     """A match (or a shortened form of it) and the kernel's word that it can compute it."""
 
-    match: Match | StructuralMatch
+    match: Match | StructuralMatch | RoutineMatch
     attributes: dict
     implementation: str
     scratch_bytes: int | None
@@ -56,10 +58,10 @@ def check_policy(policy: str) -> str:
 
 
 def decide(
-    match: Match | StructuralMatch,
+    match: Match | StructuralMatch | RoutineMatch,
     machine: Machine,
     policy: str,
-    ask: Callable[[Match | StructuralMatch], Candidate | Refusal],
+    ask: Callable[[Match | StructuralMatch | RoutineMatch], Candidate | Refusal],
 ) -> Decision:
     """Choose for one match.
 
@@ -70,6 +72,8 @@ def decide(
     name, longest = match.anchor.node.name, match
     if policy == "never":
         return _stock(Refusal("policy", 'the policy "never" leaves everything to XLA', name))
+    if isinstance(match, RoutineMatch):
+        return _routine(match, machine, policy, ask)
     candidate = ask(match)
     if isinstance(match, Match) and worth_folding(match) and (folded := fold(match)) is not None:
         in_weights = ask(folded)
@@ -95,6 +99,25 @@ def decide(
     if not worth:
         return _stock(Refusal("policy", reason, name))
     return Decision(candidate, reason + rest, cut=cut)
+
+
+def _routine(
+    match: RoutineMatch, machine: Machine, policy: str, ask: Callable[[RoutineMatch], Candidate | Refusal]
+) -> Decision:
+    """The first of a routine's kernels that can compute it: in the table's order, or the fastest here first."""
+    is_forced = policy == "always"
+    refusal: Refusal | None = None
+    for kernel in match.routine.kernels if is_forced else in_order_of_speed(match, machine):
+        candidate = ask(match.by(kernel))
+        if isinstance(candidate, Refusal):
+            refusal = candidate if refusal is None else refusal
+            continue
+        if is_forced:
+            return Decision(candidate, 'the policy "always" takes every kernel that can compute the region')
+        worth, reason = worth_calling(candidate.match, machine)
+        return Decision(candidate, reason) if worth else _stock(Refusal("policy", reason, match.node.name))
+    assert refusal is not None, "a routine has at least one kernel"
+    return _stock(Refusal(refusal.code, refusal.sentence, refusal.instruction or match.node.name))
 
 
 def _asked_for(candidate: Candidate, match: StructuralMatch) -> Decision:

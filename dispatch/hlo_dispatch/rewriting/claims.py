@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.routine import RoutineMatch
 from hlo_dispatch.match.structural_match import StructuralMatch
 
 
@@ -16,19 +17,19 @@ class Claims:
         self.needed: set[Node] = {root}
         self._results: set[Node] = set()
 
-    def claim(self, match: Match | StructuralMatch) -> None:
+    def claim(self, match: Match | StructuralMatch | RoutineMatch) -> None:
         """`match` will become a kernel call."""
         self.taken.update(match.covered)
-        self._results.add(match.output)
+        self._results.update(result for result in match.results if result is not None)
         self.needed.update(match.reads)
 
-    def hide(self, match: Match | StructuralMatch) -> Node | None:
+    def hide(self, match: Match | StructuralMatch | RoutineMatch) -> Node | None:
         """An operand of `match` that will never be in memory, because another match computes past it."""
         return next((node for node in match.reads if node in self.taken and node not in self._results), None)
 
-    def obstruct(self, match: Match | StructuralMatch) -> Node | None:
+    def obstruct(self, match: Match | StructuralMatch | RoutineMatch) -> Node | None:
         """An instruction of `match` that is spoken for, or that another match reads."""
         taken = next((node for node in match.covered if node in self.taken), None)
         if taken is not None:
             return taken
-        return next((node for node in match.covered if node in self.needed and node is not match.output), None)
+        return next((node for node in match.covered if node in self.needed and node not in match.results), None)

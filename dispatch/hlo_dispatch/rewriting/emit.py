@@ -18,8 +18,9 @@ from hlo_dispatch.hlo.schema import (
     ComputationProto,
     InstructionProto,
 )
-from hlo_dispatch.hlo.shape import row_major
+from hlo_dispatch.hlo.shape import Shape, row_major
 from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.routine import RoutineMatch
 from hlo_dispatch.match.structural_match import StructuralMatch
 from hlo_dispatch.rewriting.backend_config import to_text
 from hlo_dispatch.rewriting.hazards import UPDATES, CannotRebuild, Draft, protect, shared_pairs, writes_in_place
@@ -34,11 +35,24 @@ _LIBRARY_OPCODES = ANCHORS | {"reduce", "reduce-window"}
 class KernelCall:
     """A match that was decided: everything its custom-call says."""
 
-    match: Match | StructuralMatch
+    match: Match | StructuralMatch | RoutineMatch
     target: str
     attributes: dict
     scratch_bytes: int | None
-    """Working memory, a second result; None: the call has one plain result."""
+    """Working memory, one more result; None: there is none."""
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """The call's results; several are a tuple."""
+        match = self.match
+        shapes = match.result_shapes if isinstance(match, RoutineMatch) else (match.output.shape,)
+        scratch = () if self.scratch_bytes is None else (row_major("u8", (self.scratch_bytes,)),)
+        return (*shapes, *scratch)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its one result is no tuple."""
+        return len(self.shapes) == 1
 
 
 @dataclass
@@ -82,7 +96,7 @@ class Emitter:
             CannotRebuild: the surroundings do not allow it (a control dependency on what is replaced).
         """
         for call in self._calls:
-            self._ids[call.match.output] = self._fresh_id()
+            self._ids.update((result, self._fresh_id()) for result in call.match.results if result is not None)
         for call in self._calls:
             self._emit_call(call)
         kept = [self._with_live_operands(instruction) for instruction in self._kept.values()]
@@ -150,13 +164,13 @@ class Emitter:
 
     def _emit_call(self, call: KernelCall) -> None:
         match, anchor = call.match, call.match.anchor.node
-        is_plain = call.scratch_bytes is None
+        is_plain = call.is_plain
         identifier = self._ids[match.output] if is_plain else self._fresh_id()
         proto = self._new("custom-call", call.target.rpartition(".")[2], identifier, anchor)
-        if call.scratch_bytes is None:
+        if is_plain:
             proto.shape.CopyFrom(match.output.shape.to_proto())
         else:
-            for shape in (match.output.shape, row_major("u8", (call.scratch_bytes,))):
+            for shape in call.shapes:
                 proto.shape.tuple_shapes.append(shape.to_proto())
             proto.shape.element_type = ELEMENT_TYPE_NUMBERS["tuple"]
         proto.operand_ids.extend(self._identifier(view.node) for view in match.operands)
@@ -167,10 +181,13 @@ class Emitter:
         self._place(proto, match.output if is_plain else anchor)
         if is_plain:
             return
-        result = self._new("get-tuple-element", f"{proto.name}.result", self._ids[match.output], anchor)
-        result.shape.CopyFrom(match.output.shape.to_proto())
-        result.operand_ids.append(proto.id)
-        self._place(result, match.output)
+        for number, value in enumerate(match.results):
+            if value is not None:
+                result = self._new("get-tuple-element", f"{proto.name}.result", self._ids[value], anchor)
+                result.shape.CopyFrom(value.shape.to_proto())
+                result.operand_ids.append(proto.id)
+                result.tuple_index = number
+                self._place(result, value)
 
     def _emit_leftover(self, node: Node) -> None:
         """One instruction for a value that lived in a fusion which is no more."""

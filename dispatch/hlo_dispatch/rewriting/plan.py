@@ -7,13 +7,14 @@ outweighed, where nothing took what they want.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
+from hlo_dispatch.match.routine import RoutineFinder, RoutineMatch
 from hlo_dispatch.match.structural import Found, StructuralFinder
 from hlo_dispatch.match.structural_match import Miss, StructuralMatch
 from hlo_dispatch.policy.decide import Candidate, Decision, decide
@@ -21,12 +22,15 @@ from hlo_dispatch.policy.machine import Machine
 from hlo_dispatch.rewriting.claims import Claims
 
 
+AnyMatch = Match | StructuralMatch | RoutineMatch
+
+
 @dataclass
 class ComputationPlan:
     """What will happen to one computation."""
 
     graph: FlatGraph
-    decisions: dict[Node, tuple[Match | StructuralMatch | None, Decision]] = field(default_factory=dict)
+    decisions: dict[Node, tuple[AnyMatch | None, Decision]] = field(default_factory=dict)
     """Anchor, or a pattern's result → its match (None if it could not even be read) and what was decided."""
     misses: list[Miss] = field(default_factory=list)
     """Where the patterns that matched nowhere came closest."""
@@ -49,9 +53,10 @@ def plan_computation(
     graph: FlatGraph,
     matcher: Matcher,
     patterns: StructuralFinder,
+    routines: RoutineFinder,
     machine: Machine,
     policy: str,
-    ask: Callable[[Match | StructuralMatch], Candidate | Refusal],
+    ask: Callable[[AnyMatch], Candidate | Refusal],
     *,
     small: bool,
 ) -> ComputationPlan:
@@ -65,6 +70,7 @@ def plan_computation(
     if small:
         planner.refuse_all(Refusal("small-call", "XLA runs this computation as one small call"), found.matches)
         return planner.plan
+    planner.plan_routines(routines.find(graph))
     planner.plan.misses = list(found.misses.values())
     outweighed = planner.plan_patterns(found.matches)
     planner.plan_anchors()
@@ -74,7 +80,7 @@ def plan_computation(
 
 class _Planner:
     def __init__(
-        self, graph: FlatGraph, matcher: Matcher, decide_on: Callable[[Match | StructuralMatch], Decision]
+        self, graph: FlatGraph, matcher: Matcher, decide_on: Callable[[AnyMatch], Decision]
     ) -> None:
         self.plan = ComputationPlan(graph)
         self._matcher, self._decide_on = matcher, decide_on
@@ -87,6 +93,17 @@ class _Planner:
             self.plan.decisions[match.output] = match, Decision(None, refusal.sentence, refused)
         for node in self._matcher.anchors():
             self._refuse(node, replace(refusal, instruction=node.name))
+
+    def plan_routines(self, found: Iterable[tuple[Node, RoutineMatch | Refusal]]) -> None:
+        """Settle the library calls: nothing else covers those."""
+        for node, match in found:
+            if isinstance(match, Refusal):
+                self._refuse(node, match)
+            elif (hidden := self._claims.hide(match)) is not None:
+                sentence = f"it reads %{hidden.name}, which another kernel computes past"
+                self._refuse(node, Refusal("outranked", sentence, node.name))
+            else:
+                self._settle(node, match)
 
     def plan_patterns(self, matches: list[StructuralMatch]) -> list[StructuralMatch]:
         """Settle the patterns' matches; returns those that an anchor's match outweighs."""
@@ -123,7 +140,7 @@ class _Planner:
     def _match(self, node: Node) -> Match | Refusal:
         return self._matcher.match(node, self._claims.taken.__contains__, self._claims.needed.__contains__)
 
-    def _settle(self, node: Node, match: Match | StructuralMatch) -> None:
+    def _settle(self, node: Node, match: AnyMatch) -> None:
         decision = self._decide_on(match)
         self.plan.decisions[node] = match, decision
         if decision.candidate is not None:

@@ -6,10 +6,15 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.routine import RoutineMatch
 from hlo_dispatch.match.structural_match import Miss, StructuralMatch
 from hlo_dispatch.policy.decide import Decision
 from hlo_dispatch.report import Region
 from hlo_dispatch.rewriting.plan import ComputationPlan
+
+
+# What a region that could not even be read computes.
+_PLAIN = {"convolution": "conv(x, w)", "dot": "x @ w"}
 
 
 def regions_of(module: Module, plans: list[ComputationPlan], *, details: bool = False) -> tuple[Region, ...]:
@@ -64,7 +69,7 @@ def _missed(computation: str, miss: Miss, frames) -> Region:
 def _region(
     plan: ComputationPlan,
     node: Node,
-    match: Match | StructuralMatch | None,
+    match: Match | StructuralMatch | RoutineMatch | None,
     decision: Decision,
     frames,
     details: bool,
@@ -72,7 +77,7 @@ def _region(
     candidate = decision.candidate
     chosen = candidate.match if candidate is not None else match
     output = chosen.output if chosen is not None else node
-    plain = "conv(x, w)" if node.opcode == "convolution" else "x @ w"
+    plain = _PLAIN.get(node.opcode) or node.proto.custom_call_target or node.opcode
     metadata = _metadata(plan, node, chosen)
     stopped_at, stopped_because = _stop(chosen, decision, details)
     return Region(
@@ -95,7 +100,7 @@ def _region(
     )
 
 
-def _stop(match: Match | StructuralMatch | None, decision: Decision, details: bool) -> tuple[str, str]:
+def _stop(match: Match | StructuralMatch | RoutineMatch | None, decision: Decision, details: bool) -> tuple[str, str]:
     """The instruction at which the match's epilogue ended, and why there."""
     if not isinstance(match, Match):
         return "", ""
@@ -106,7 +111,7 @@ def _stop(match: Match | StructuralMatch | None, decision: Decision, details: bo
     return (chain.stopped_at.name if chain.stopped_at is not None else ""), why
 
 
-def _metadata(plan: ComputationPlan, node: Node, match: Match | StructuralMatch | None):
+def _metadata(plan: ComputationPlan, node: Node, match: Match | StructuralMatch | RoutineMatch | None):
     """Where the anchor comes from; XLA forgets it for some products, so the nearest instruction that knows."""
     if node.proto.metadata.op_name:
         return node.proto.metadata

@@ -18,10 +18,9 @@ from hlo_dispatch.hlo.flat import FlatGraph
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.opcode import ANCHORS
 from hlo_dispatch.hlo.verify import verify
-from hlo_dispatch.libraries import onednn
 from hlo_dispatch.match.epilogue import EpilogueFinder
-from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
+from hlo_dispatch.match.routine import RoutineFinder, RoutineMatch
 from hlo_dispatch.match.structural import StructuralFinder
 from hlo_dispatch.match.structural_match import StructuralMatch
 from hlo_dispatch.pattern import Recogniser, Table
@@ -29,7 +28,7 @@ from hlo_dispatch.policy.decide import Candidate, check_policy
 from hlo_dispatch.policy.machine import Machine, this_machine
 from hlo_dispatch.report import Report
 from hlo_dispatch.rewriting.edit import apply_plans
-from hlo_dispatch.rewriting.plan import ComputationPlan, plan_computation
+from hlo_dispatch.rewriting.plan import AnyMatch, ComputationPlan, plan_computation
 from hlo_dispatch.rewriting.regions import regions_of
 
 
@@ -42,12 +41,14 @@ class Rewriter:
     machine: Machine
     finder: EpilogueFinder
     patterns: StructuralFinder
+    routines: RoutineFinder
 
     @classmethod
     def make(cls, table: Table, policy: str, machine: Machine | None = None) -> Rewriter:
         """Raises PolicyError for an unknown policy."""
         finder = EpilogueFinder(Recogniser(table.activations), table.binaries)
-        return cls(table, check_policy(policy), machine or this_machine(), finder, StructuralFinder(table))
+        machine = machine or this_machine()
+        return cls(table, check_policy(policy), machine, finder, StructuralFinder(table), RoutineFinder(table))
 
     def run(self, serialized: bytes, *, details: bool = False) -> tuple[bytes | None, Report]:
         """Rewrite one serialized HloModuleProto.
@@ -69,7 +70,7 @@ class Rewriter:
         kept = serialized if details else None
         module = Module.from_bytes(serialized)
         clock.lap("parse")
-        if not _has_one_of(module, ANCHORS | self.patterns.root_opcodes):
+        if not _has_one_of(module, ANCHORS | self.patterns.root_opcodes | self.routines.opcodes):
             return None, Report(module.name, (), clock.total(), clock.stages, _instructions(module), kept)
         instructions = _instructions(module)
         graphs = [(FlatGraph(module, c), small) for c, small in module.control_flow_computations()]
@@ -93,24 +94,30 @@ class Rewriter:
 
     def _plan(self, graph: FlatGraph, small: bool) -> ComputationPlan:
         matcher = self._matcher(graph)
-        return plan_computation(graph, matcher, self.patterns, self.machine, self.policy, self._ask, small=small)
+        return plan_computation(
+            graph, matcher, self.patterns, self.routines, self.machine, self.policy, self._ask, small=small
+        )
 
     def _matcher(self, graph: FlatGraph) -> Matcher:
         return Matcher(graph, self.table, self.finder)
 
-    def _ask(self, match: Match | StructuralMatch) -> Candidate | Refusal:
+    def _ask(self, match: AnyMatch) -> Candidate | Refusal:
         """What the match's kernel says to the match as it stands."""
         binding = self.table.kernels[match.anchor.kernel]
         if isinstance(match, StructuralMatch) and binding.path is not None:
             # A user's kernel takes what its table says it takes: there is nobody to ask.
             return Candidate(match, match.attributes(), f"{binding.path.name}:{binding.symbol}", match.scratch_bytes)
-        library = onednn()
+        library = kernels.library(match.anchor.kernel)
         if not library:
             return Refusal("library-missing", library.sentence)
-        attributes = {"abi": kernels.ABI, "library": library.version, "scratch": 0} | match.attributes()
+        attributes = {"abi": kernels.ABI, "library": library.version} | match.attributes()
+        if not isinstance(match, RoutineMatch):
+            attributes = attributes | {"scratch": 0}
         planned = kernels.plan(match.anchor.kernel, attributes)
         if isinstance(planned, Refusal):
             return planned
+        if isinstance(match, RoutineMatch):
+            return Candidate(match, attributes, planned.implementation, None)
         attributes["scratch"] = planned.scratch_bytes
         return Candidate(match, attributes, planned.implementation, planned.scratch_bytes)
 

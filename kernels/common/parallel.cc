@@ -1,0 +1,76 @@
+#include "common/parallel.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+
+namespace hlo_dispatch {
+
+namespace {
+
+// Shared with the helpers: one that starts late, when the caller is gone, finds nothing left to take.
+struct Loop {
+  int64_t count;
+  int64_t grain;
+  const std::function<void(int64_t, int64_t)>* body;  // the caller's; alive while a piece is being worked on
+  std::mutex mutex;
+  std::condition_variable finished;
+  int64_t next = 0;
+  int64_t active = 0;
+  std::exception_ptr failure;
+
+  void Work() {
+    std::unique_lock<std::mutex> lock(mutex);
+    while (next < count) {
+      const int64_t begin = next;
+      const int64_t end = std::min(count, begin + grain);
+      next = end;
+      ++active;
+      lock.unlock();
+      std::exception_ptr thrown;
+      try {
+        (*body)(begin, end);
+      } catch (...) {
+        thrown = std::current_exception();
+      }
+      lock.lock();
+      --active;
+      if (thrown != nullptr && failure == nullptr) {
+        failure = thrown;
+        next = count;
+      }
+    }
+    if (active == 0) finished.notify_all();
+  }
+
+  void Wait() {
+    std::unique_lock<std::mutex> lock(mutex);
+    finished.wait(lock, [&] { return active == 0; });
+    if (failure != nullptr) std::rethrow_exception(failure);
+  }
+};
+
+}  // namespace
+
+int64_t Parallel::threads() const { return pool_ == nullptr ? 1 : std::max<int64_t>(1, pool_->num_threads()); }
+
+void Parallel::For(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body) const {
+  if (count <= 0) return;
+  grain = std::max<int64_t>(1, grain);
+  const int64_t helpers = std::min(threads() - 1, (count - 1) / grain);
+  if (helpers <= 0) {
+    body(0, count);
+    return;
+  }
+  auto loop = std::make_shared<Loop>();
+  loop->count = count;
+  loop->grain = grain;
+  loop->body = &body;
+  for (int64_t i = 0; i < helpers; ++i) pool_->Schedule([loop] { loop->Work(); });
+  loop->Work();
+  loop->Wait();
+}
+
+}  // namespace hlo_dispatch

@@ -1,0 +1,30 @@
+// Loops over independent pieces of work on XLA's own thread pool, so that nothing of ours runs beside it.
+#ifndef HLO_DISPATCH_COMMON_PARALLEL_H_
+#define HLO_DISPATCH_COMMON_PARALLEL_H_
+
+#include <cstdint>
+#include <functional>
+
+#include "common/ffi.h"
+
+namespace hlo_dispatch {
+
+class Parallel {
+ public:
+  explicit Parallel(xla::ffi::ThreadPool* pool) : pool_(pool) {}
+
+  // How many threads the pool has; at least 1.
+  int64_t threads() const;
+
+  // Calls body(begin, end) for pieces of [0, count) of at most `grain`, on this thread and those of the pool that
+  // are free; returns when all are done. What a piece throws is thrown again here. This thread never waits for
+  // work that no thread has begun, so it may itself be one of the pool's.
+  void For(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body) const;
+
+ private:
+  xla::ffi::ThreadPool* pool_;
+};
+
+}  // namespace hlo_dispatch
+
+#endif  // HLO_DISPATCH_COMMON_PARALLEL_H_

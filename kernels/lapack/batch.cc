@@ -1,0 +1,32 @@
+#include "lapack/batch.h"
+
+#include <algorithm>
+
+namespace hlo_dispatch::lapack {
+
+namespace {
+
+// OpenBLAS and oneMKL begin to use threads of their own at about this size.
+constexpr int64_t kLargestSmallMatrix = 96 * 96;
+// So much work is worth waking a thread for: some microseconds.
+constexpr int64_t kElementsPerPiece = 1 << 14;
+
+}  // namespace
+
+void ForBatch(const Provider& provider, int64_t batch, int64_t elements, const Parallel& parallel,
+              const std::function<void(int64_t, const Parallel&)>& one) {
+  const Parallel alone(nullptr);
+  if (batch > 1 && elements <= kLargestSmallMatrix) {
+    const int64_t least = std::max<int64_t>(1, kElementsPerPiece / std::max<int64_t>(1, elements));
+    const int64_t grain = std::max(least, batch / (8 * parallel.threads()));
+    parallel.For(batch, grain, [&](int64_t begin, int64_t end) {
+      const ThreadLimit limit(provider, 1);
+      for (int64_t i = begin; i < end; ++i) one(i, alone);
+    });
+    return;
+  }
+  const ThreadLimit limit(provider, elements <= kLargestSmallMatrix ? 1 : parallel.threads());
+  for (int64_t i = 0; i < batch; ++i) one(i, parallel);
+}
+
+}  // namespace hlo_dispatch::lapack

@@ -1,0 +1,69 @@
+// factor · factorᴴ = a (or factorᴴ · factor = a), in the triangle that uplo names; the other one is a's.
+#include "common/failure.h"
+#include "lapack/batch.h"
+#include "lapack/families.h"
+#include "lapack/matrix.h"
+#include "lapack/options.h"
+
+namespace hlo_dispatch::lapack {
+
+namespace {
+
+using Potrf = void (*)(const char* uplo, const int* n, void* a, const int* lda, int* info);
+
+class Cholesky final : public Routine {
+ public:
+  Cholesky(const Provider& provider, const Attributes& attributes)
+      : provider_(provider),
+        a_(MatrixFromAttributes(attributes, "a")),
+        factor_(MatrixFromAttributes(attributes, "factor")),
+        uplo_(Option(attributes, "uplo", "LU")),
+        copying_(attributes.Has("symmetrised") && attributes.Integer("symmetrised") != 0 ? Copying::kSymmetrised
+                                                                                         : Copying::kPlain),
+        potrf_(provider.Get<Potrf>(a_.scalar.prefix, "potrf")) {
+    CheckSame(a_, factor_);
+    CheckSquare(a_);
+    if (copying_ == Copying::kSymmetrised && a_.scalar.is_complex()) {
+      throw Failure(FailureKind::kUnsupported, "attribute 'symmetrised': real matrices only");
+    }
+    operands_ = {a_.spec()};
+    results_ = {factor_.spec(), VectorSpec("info", xla::ffi::S32, 4, a_.batch())};
+  }
+
+  std::string implementation() const override { return a_.scalar.prefix + "potrf"; }
+  const std::vector<BufferSpec>& operands() const override { return operands_; }
+  const std::vector<BufferSpec>& results() const override { return results_; }
+
+  void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
+    // Read by columns, a row-major factor is its transpose, and its lower triangle the upper one. A complex one's
+    // conjugate, that is: which is the factor of the transposed (conjugated) matrix all the same.
+    const char uplo = factor_.is_column_major() ? uplo_ : Flipped(uplo_);
+    const int n = static_cast<int>(factor_.rows);
+    const int leading = static_cast<int>(factor_.leading());
+    auto* info = static_cast<int*>(buffers.results[1]);
+    ForBatch(provider_, a_.batch(), a_.rows * a_.columns, parallel, [&](int64_t i, const Parallel& inner) {
+      const char* source = static_cast<const char*>(buffers.operands[0]) + a_.Offset(i);
+      char* factor = static_cast<char*>(buffers.results[0]) + factor_.Offset(i);
+      Copy(a_, source, factor_, factor, copying_, inner);
+      potrf_(&uplo, &n, factor, &leading, info + i);
+    });
+  }
+
+ private:
+  const Provider& provider_;
+  Matrix a_;
+  Matrix factor_;
+  char uplo_;
+  Copying copying_;
+  Potrf potrf_;
+  std::vector<BufferSpec> operands_;
+  std::vector<BufferSpec> results_;
+};
+
+}  // namespace
+
+std::unique_ptr<Routine> MakeCholesky(const Provider& provider, const Attributes& attributes) {
+  return std::make_unique<Cholesky>(provider, attributes);
+}
+
+}  // namespace hlo_dispatch::lapack

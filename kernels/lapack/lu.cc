@@ -1,0 +1,65 @@
+// p · l · u = a with partial pivoting: lu holds both, pivots the rows exchanged, counted from 1 as LAPACK does.
+#include "lapack/batch.h"
+#include "lapack/families.h"
+#include "lapack/matrix.h"
+#include "lapack/options.h"
+
+#include <algorithm>
+
+namespace hlo_dispatch::lapack {
+
+namespace {
+
+using Getrf = void (*)(const int* m, const int* n, void* a, const int* lda, int* pivots, int* info);
+
+class Lu final : public Routine {
+ public:
+  Lu(const Provider& provider, const Attributes& attributes)
+      : provider_(provider),
+        a_(MatrixFromAttributes(attributes, "a")),
+        lu_(MatrixFromAttributes(attributes, "lu")),
+        getrf_(provider.Get<Getrf>(a_.scalar.prefix, "getrf")) {
+    CheckSame(a_, lu_);
+    pivots_ = std::min(a_.rows, a_.columns);
+    operands_ = {a_.spec()};
+    results_ = {lu_.spec(), VectorSpec("pivots", xla::ffi::S32, 4, a_.batch() * pivots_),
+                VectorSpec("info", xla::ffi::S32, 4, a_.batch())};
+  }
+
+  std::string implementation() const override { return a_.scalar.prefix + "getrf"; }
+  const std::vector<BufferSpec>& operands() const override { return operands_; }
+  const std::vector<BufferSpec>& results() const override { return results_; }
+
+  void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
+    const int m = static_cast<int>(a_.rows);
+    const int n = static_cast<int>(a_.columns);
+    auto* pivots = static_cast<int*>(buffers.results[1]);
+    auto* info = static_cast<int*>(buffers.results[2]);
+    ForBatch(provider_, a_.batch(), a_.rows * a_.columns, parallel, [&](int64_t i, const Parallel& inner) {
+      const char* source = static_cast<const char*>(buffers.operands[0]) + a_.Offset(i);
+      // Pivoting is by rows, so a row-major result cannot be computed as its transpose.
+      const ColumnMajor lu(lu_, static_cast<char*>(buffers.results[0]) + lu_.Offset(i));
+      Copy(a_, source, lu.matrix(), lu.data(), Copying::kPlain, inner);
+      const int leading = lu.leading();
+      getrf_(&m, &n, lu.data(), &leading, pivots + i * pivots_, info + i);
+      lu.Finish(inner);
+    });
+  }
+
+ private:
+  const Provider& provider_;
+  Matrix a_;
+  Matrix lu_;
+  Getrf getrf_;
+  int64_t pivots_;
+  std::vector<BufferSpec> operands_;
+  std::vector<BufferSpec> results_;
+};
+
+}  // namespace
+
+std::unique_ptr<Routine> MakeLu(const Provider& provider, const Attributes& attributes) {
+  return std::make_unique<Lu>(provider, attributes);
+}
+
+}  // namespace hlo_dispatch::lapack

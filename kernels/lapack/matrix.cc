@@ -1,0 +1,282 @@
+#include "lapack/matrix.h"
+
+#include <algorithm>
+#include <complex>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "common/failure.h"
+
+namespace hlo_dispatch::lapack {
+
+namespace {
+
+// A tile of the widest type is 16 KiB: it stays in the first-level cache.
+constexpr int64_t kTile = 32;
+// Below so many bytes a copy is over before another thread has woken up.
+constexpr int64_t kParallelBytes = 1 << 19;
+
+[[noreturn]] void Invalid(const std::string& message) { throw Failure(FailureKind::kInvalid, message); }
+
+// One matrix's elements as lines along which the destination is contiguous.
+template <typename T>
+struct Lines {
+  T* data;
+  int64_t between;  // distance from one line to the next
+  int64_t along;    // distance between neighbours on a line
+  T* Line(int64_t line) const { return data + line * between; }
+};
+
+template <typename T>
+T Conjugated(T value) { return value; }
+template <typename T>
+std::complex<T> Conjugated(std::complex<T> value) { return std::conj(value); }
+
+// A tile of lines that is read in the order in which it lies in memory and then written in the other: each cache
+// line is touched once, where plain loops would come back to it when it is long gone.
+template <typename T>
+class Tile {
+ public:
+  // The elements at lines [line, line + lines) and places [place, place + places) of a matrix whose lines are
+  // neighbours in memory (between == 1).
+  void Read(const Lines<const T>& from, int64_t line, int64_t lines, int64_t place, int64_t places) {
+    for (int64_t p = 0; p < places; ++p) {
+      const T* source = from.data + (place + p) * from.along + line;
+      if (lines == kTile) {
+        std::memcpy(elements_[p], source, sizeof(elements_[p]));
+      } else {
+        std::memcpy(elements_[p], source, static_cast<size_t>(lines) * sizeof(T));
+      }
+    }
+  }
+  T operator()(int64_t line, int64_t place) const { return elements_[place][line]; }
+
+ private:
+  T elements_[kTile][kTile];
+};
+
+template <typename T, typename Function>
+void CopyLines(const Lines<const T>& from, const Lines<T>& to, int64_t first, int64_t last, int64_t length,
+               const Function& function) {
+  if (from.between != 1) {
+    for (int64_t l = first; l < last; ++l) {
+      const T* source = from.Line(l);
+      T* destination = to.Line(l);
+      if (from.along == 1) {
+        for (int64_t p = 0; p < length; ++p) destination[p] = function(source[p]);
+      } else {
+        for (int64_t p = 0; p < length; ++p) destination[p] = function(source[p * from.along]);
+      }
+    }
+    return;
+  }
+  Tile<T> tile;
+  for (int64_t l = first; l < last; l += kTile) {
+    const int64_t lines = std::min(kTile, last - l);
+    for (int64_t p = 0; p < length; p += kTile) {
+      const int64_t places = std::min(kTile, length - p);
+      tile.Read(from, l, lines, p, places);
+      for (int64_t i = 0; i < lines; ++i) {
+        T* destination = to.Line(l + i) + p;
+        for (int64_t j = 0; j < places; ++j) destination[j] = function(tile(i, j));
+      }
+    }
+  }
+}
+
+// to = (from + transpose(from)) / 2. The result's order does not matter, so `from` has the order of `to`: its lines
+// are contiguous.
+template <typename T>
+void SymmetriseLines(const Lines<const T>& from, const Lines<T>& to, int64_t first, int64_t last, int64_t length) {
+  const Lines<const T> transposed{from.data, from.along, from.between};
+  Tile<T> tile;
+  for (int64_t l = first; l < last; l += kTile) {
+    const int64_t lines = std::min(kTile, last - l);
+    for (int64_t p = 0; p < length; p += kTile) {
+      const int64_t places = std::min(kTile, length - p);
+      tile.Read(transposed, l, lines, p, places);
+      for (int64_t i = 0; i < lines; ++i) {
+        const T* source = from.Line(l + i) + p;
+        T* destination = to.Line(l + i) + p;
+        for (int64_t j = 0; j < places; ++j) destination[j] = (source[j] + tile(i, j)) * T(0.5);
+      }
+    }
+  }
+}
+
+template <typename T>
+void CopyTyped(const Matrix& from, const void* source, const Matrix& to, void* destination, Copying copying,
+               const Parallel& parallel) {
+  const bool by_column = to.is_column_major();
+  Lines<const T> a{static_cast<const T*>(source), from.row_stride, from.column_stride};
+  Lines<T> b{static_cast<T*>(destination), to.row_stride, to.column_stride};
+  if (by_column) {
+    std::swap(a.between, a.along);
+    std::swap(b.between, b.along);
+  }
+  if (copying == Copying::kSymmetrised && !from.SameOrder(to)) std::swap(a.between, a.along);
+  const int64_t count = by_column ? to.columns : to.rows;
+  const int64_t length = by_column ? to.rows : to.columns;
+  // Lines in whole tiles, about four pieces for each thread.
+  const int64_t tiles = (count + kTile - 1) / kTile;
+  const bool is_small = count * length * from.scalar.bytes < kParallelBytes;
+  const int64_t grain = is_small ? tiles : std::max<int64_t>(1, tiles / (4 * parallel.threads()));
+  parallel.For(tiles, grain, [&](int64_t begin, int64_t end) {
+    const int64_t first = begin * kTile;
+    const int64_t last = std::min(count, end * kTile);
+    switch (copying) {
+      case Copying::kPlain: return CopyLines(a, b, first, last, length, [](T value) { return value; });
+      case Copying::kConjugated: return CopyLines(a, b, first, last, length, [](T value) { return Conjugated(value); });
+      case Copying::kSymmetrised: return SymmetriseLines(a, b, first, last, length);
+    }
+  });
+}
+
+// Whether both have their elements at the same places, without gaps.
+bool SameDense(const Matrix& a, const Matrix& b) {
+  const bool same = a.row_stride == b.row_stride && a.column_stride == b.column_stride;
+  return same && a.leading() == (a.is_column_major() ? a.rows : a.columns);
+}
+
+void CheckCount(const std::string& role, int64_t value) {
+  if (value > std::numeric_limits<int>::max()) {
+    throw Failure(FailureKind::kUnsupported, role + ": " + std::to_string(value) + " exceeds LAPACK's integers");
+  }
+}
+
+}  // namespace
+
+Scalar ScalarFromAttributes(const Attributes& attributes) {
+  using xla::ffi::DataType;
+  const std::string type = attributes.Text("type");
+  if (type == "f32") return {"s", "s", DataType::F32, DataType::F32, 4};
+  if (type == "f64") return {"d", "d", DataType::F64, DataType::F64, 8};
+  if (type == "c64") return {"c", "s", DataType::C64, DataType::F32, 8};
+  if (type == "c128") return {"z", "d", DataType::C128, DataType::F64, 16};
+  Invalid("attribute 'type': expected f32, f64, c64 or c128, got " + type);
+}
+
+int64_t Matrix::batch() const {
+  int64_t count = 1;
+  for (int64_t size : batch_dims) count *= size;
+  return count;
+}
+
+int64_t Matrix::Offset(int64_t batch_index) const {
+  int64_t offset = 0;
+  for (size_t i = batch_dims.size(); i-- > 0;) {
+    offset += batch_index % batch_dims[i] * batch_strides[i];
+    batch_index /= batch_dims[i];
+  }
+  return offset * scalar.bytes;
+}
+
+int64_t Matrix::leading() const {
+  // A matrix of one column has no distance between columns, but LAPACK checks it.
+  return is_column_major() ? std::max({column_stride, rows, int64_t{1}})
+                           : std::max({row_stride, columns, int64_t{1}});
+}
+
+BufferSpec Matrix::spec() const {
+  int64_t last = (rows - 1) * row_stride + (columns - 1) * column_stride;
+  for (size_t i = 0; i < batch_dims.size(); ++i) last += (batch_dims[i] - 1) * batch_strides[i];
+  const bool is_empty = rows == 0 || columns == 0 || batch() == 0;
+  return {role, scalar.type, is_empty ? 0 : (last + 1) * scalar.bytes};
+}
+
+Matrix MatrixFromAttributes(const Attributes& attributes, const std::string& role) {
+  const std::vector<int64_t> dims = attributes.Integers(role + "_dims");
+  const std::vector<int64_t> strides = attributes.Integers(role + "_strides");
+  if (dims.size() < 2 || strides.size() != dims.size()) {
+    Invalid("attributes '" + role + "_dims' and '" + role + "_strides': expected as many of each, at least 2, got " +
+            std::to_string(dims.size()) + " and " + std::to_string(strides.size()));
+  }
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (dims[i] < 0 || strides[i] < 0) Invalid("attributes '" + role + "_dims' and '_strides': negative");
+  }
+  const size_t batches = dims.size() - 2;
+  Matrix matrix{role,
+                ScalarFromAttributes(attributes),
+                {dims.begin(), dims.begin() + static_cast<std::ptrdiff_t>(batches)},
+                {strides.begin(), strides.begin() + static_cast<std::ptrdiff_t>(batches)},
+                dims[batches],
+                dims[batches + 1],
+                strides[batches],
+                strides[batches + 1]};
+  const bool contiguous =
+      matrix.rows <= 1 || matrix.columns <= 1 || matrix.row_stride == 1 || matrix.column_stride == 1;
+  if (!contiguous) Invalid("attribute '" + role + "_strides': neither rows nor columns are contiguous");
+  // A row or a column alone lies in memory as a dense one only if its own stride is 1.
+  if (matrix.columns <= 1 && matrix.rows > 1 && matrix.row_stride != 1) {
+    matrix.column_stride = 1;
+  } else if (matrix.rows <= 1) {
+    matrix.row_stride = 1;
+  }
+  CheckCount(role, matrix.rows);
+  CheckCount(role, matrix.columns);
+  CheckCount(role, matrix.leading());
+  return matrix;
+}
+
+BufferSpec VectorSpec(const std::string& role, xla::ffi::DataType type, int64_t bytes_per_element, int64_t count) {
+  return {role, type, bytes_per_element * count};
+}
+
+void Copy(const Matrix& from, const void* source, const Matrix& to, void* destination, Copying copying,
+          const Parallel& parallel) {
+  if (copying == Copying::kPlain && SameDense(from, to)) {
+    if (source != destination) {
+      const int64_t bytes = from.rows * from.columns * from.scalar.bytes;
+      const int64_t grain = bytes < kParallelBytes ? bytes : std::max<int64_t>(1, bytes / parallel.threads());
+      parallel.For(bytes, grain, [&](int64_t begin, int64_t end) {
+        std::memcpy(static_cast<char*>(destination) + begin, static_cast<const char*>(source) + begin,
+                    static_cast<size_t>(end - begin));
+      });
+    }
+    return;
+  }
+  switch (from.scalar.type) {
+    case xla::ffi::DataType::F32:
+      return CopyTyped<float>(from, source, to, destination, copying, parallel);
+    case xla::ffi::DataType::F64:
+      return CopyTyped<double>(from, source, to, destination, copying, parallel);
+    case xla::ffi::DataType::C64:
+      return CopyTyped<std::complex<float>>(from, source, to, destination, copying, parallel);
+    default:
+      return CopyTyped<std::complex<double>>(from, source, to, destination, copying, parallel);
+  }
+}
+
+void Conjugate(const Matrix& matrix, void* address) {
+  if (!matrix.scalar.is_complex()) return;
+  const int64_t lines = matrix.is_column_major() ? matrix.columns : matrix.rows;
+  const int64_t length = matrix.is_column_major() ? matrix.rows : matrix.columns;
+  for (int64_t l = 0; l < lines; ++l) {
+    const int64_t first = l * matrix.leading();
+    for (int64_t p = 0; p < length; ++p) {
+      if (matrix.scalar.bytes == 8) {
+        auto& value = static_cast<std::complex<float>*>(address)[first + p];
+        value = std::conj(value);
+      } else {
+        auto& value = static_cast<std::complex<double>*>(address)[first + p];
+        value = std::conj(value);
+      }
+    }
+  }
+}
+
+ColumnMajor::ColumnMajor(const Matrix& matrix, void* address)
+    : result_(matrix), work_(matrix), address_(address), data_(address) {
+  work_.row_stride = 1;
+  work_.column_stride = std::max<int64_t>(1, matrix.rows);
+  if (matrix.is_column_major() && matrix.leading() == work_.leading()) return;
+  memory_.resize(static_cast<size_t>(matrix.rows * matrix.columns * matrix.scalar.bytes));
+  data_ = memory_.data();
+}
+
+void ColumnMajor::Finish(const Parallel& parallel) const {
+  if (data_ != address_) Copy(work_, data_, result_, address_, Copying::kPlain, parallel);
+}
+
+}  // namespace hlo_dispatch::lapack

@@ -1,0 +1,37 @@
+#include "lapack/options.h"
+
+#include "common/failure.h"
+
+namespace hlo_dispatch::lapack {
+
+namespace {
+
+std::string Size(const Matrix& a) {
+  return a.role + " of " + std::to_string(a.batch()) + " x " + std::to_string(a.rows) + " x " +
+         std::to_string(a.columns);
+}
+
+}  // namespace
+
+char Option(const Attributes& attributes, const std::string& name, const std::string& letters) {
+  const int64_t code = attributes.Integer(name);
+  for (char letter : letters) {
+    if (code == letter) return letter;
+  }
+  throw Failure(FailureKind::kInvalid, "attribute '" + name + "': expected the code of one of " + letters + ", got " +
+                                           std::to_string(code));
+}
+
+char Flipped(char uplo) { return uplo == 'L' ? 'U' : 'L'; }
+
+void CheckSame(const Matrix& a, const Matrix& b) {
+  if (a.batch() == b.batch() && a.rows == b.rows && a.columns == b.columns) return;
+  throw Failure(FailureKind::kInvalid, "expected matrices of one size, got " + Size(a) + " and " + Size(b));
+}
+
+void CheckSquare(const Matrix& a) {
+  if (a.rows == a.columns) return;
+  throw Failure(FailureKind::kInvalid, "expected square matrices, got " + Size(a));
+}
+
+}  // namespace hlo_dispatch::lapack

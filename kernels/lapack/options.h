@@ -1,0 +1,24 @@
+// LAPACK's one-letter options, and what every family checks of its matrices.
+#ifndef HLO_DISPATCH_LAPACK_OPTIONS_H_
+#define HLO_DISPATCH_LAPACK_OPTIONS_H_
+
+#include <string>
+
+#include "common/attributes.h"
+#include "lapack/matrix.h"
+
+namespace hlo_dispatch::lapack {
+
+// The attribute's letter (JAX writes it as its character code); throws Failure(kInvalid) if it is none of `letters`.
+char Option(const Attributes& attributes, const std::string& name, const std::string& letters);
+
+// L for U and U for L.
+char Flipped(char uplo);
+
+// Throw Failure(kInvalid) naming both matrices.
+void CheckSame(const Matrix& a, const Matrix& b);
+void CheckSquare(const Matrix& a);
+
+}  // namespace hlo_dispatch::lapack
+
+#endif  // HLO_DISPATCH_LAPACK_OPTIONS_H_

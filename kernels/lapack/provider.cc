@@ -1,0 +1,82 @@
+#include "lapack/provider.h"
+
+#include <dlfcn.h>
+
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "common/failure.h"
+
+namespace hlo_dispatch::lapack {
+
+namespace {
+
+std::mutex mutex;
+
+// Offered providers live as long as the process: compiled executables refer to them.
+std::map<std::string, std::unique_ptr<const Provider>>& Offered() {
+  static auto* offered = new std::map<std::string, std::unique_ptr<const Provider>>();
+  return *offered;
+}
+
+}  // namespace
+
+const Provider& Provider::Get(const std::string& name) {
+  std::lock_guard<std::mutex> lock(mutex);
+  auto found = Offered().find(name);
+  if (found != Offered().end()) return *found->second;
+  throw Failure(FailureKind::kUnavailable,
+                name + " is not loaded in this process; call hlo_dispatch.install() before running this executable");
+}
+
+void Provider::OfferMkl(const std::string& path, const std::string& version) {
+  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) throw Failure(FailureKind::kUnavailable, path + " could not be loaded: " + dlerror());
+  std::unique_ptr<Provider> provider(new Provider());
+  provider->name_ = "oneMKL";
+  provider->version_ = version;
+  provider->handle_ = handle;
+  provider->set_threads_ = reinterpret_cast<int (*)(int)>(dlsym(handle, "MKL_Set_Num_Threads_Local"));
+  if (provider->set_threads_ == nullptr) {
+    throw Failure(FailureKind::kUnavailable, path + " is not oneMKL: it lacks MKL_Set_Num_Threads_Local");
+  }
+  std::lock_guard<std::mutex> lock(mutex);
+  Offered().emplace("oneMKL", std::move(provider));
+}
+
+void Provider::OfferScipy(std::map<std::string, void*> functions, const std::string& version) {
+  std::unique_ptr<Provider> provider(new Provider());
+  provider->name_ = "SciPy";
+  provider->version_ = version;
+  provider->functions_ = std::move(functions);
+  std::lock_guard<std::mutex> lock(mutex);
+  Offered().emplace("SciPy", std::move(provider));
+}
+
+void Provider::CheckVersion(const std::string& planned) const {
+  if (planned == version_) return;
+  throw Failure(FailureKind::kUnavailable, "this executable was planned for " + name_ + " " + planned + ", but " +
+                                               name_ + " " + version_ + " is loaded; compile it again");
+}
+
+void* Provider::Find(const std::string& function) const {
+  void* found = nullptr;
+  if (handle_ != nullptr) {
+    found = dlsym(handle_, (function + "_").c_str());
+  } else if (auto entry = functions_.find(function); entry != functions_.end()) {
+    found = entry->second;
+  }
+  if (found != nullptr) return found;
+  throw Failure(FailureKind::kUnsupported, name_ + " " + version_ + " has no routine " + function);
+}
+
+ThreadLimit::ThreadLimit(const Provider& provider, int64_t threads) : set_threads_(provider.set_threads_) {
+  if (set_threads_ != nullptr) previous_ = set_threads_(static_cast<int>(threads));
+}
+
+ThreadLimit::~ThreadLimit() {
+  if (set_threads_ != nullptr) set_threads_(previous_);
+}
+
+}  // namespace hlo_dispatch::lapack

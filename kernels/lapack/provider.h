@@ -1,0 +1,63 @@
+// Who computes BLAS and LAPACK in this process: oneMKL, opened at run time, or the OpenBLAS inside SciPy that JAX
+// itself calls. Both offer the same Fortran routines, so every family of this folder serves both.
+#ifndef HLO_DISPATCH_LAPACK_PROVIDER_H_
+#define HLO_DISPATCH_LAPACK_PROVIDER_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace hlo_dispatch::lapack {
+
+class Provider {
+ public:
+  // The providers by name: "oneMKL" and "SciPy". Throws Failure(kUnavailable) where it was not offered.
+  static const Provider& Get(const std::string& name);
+  // Offers oneMKL, whose functions are looked up in the library at `path`, or the same functions by address.
+  // Offering one again is harmless.
+  static void OfferMkl(const std::string& path, const std::string& version);
+  static void OfferScipy(std::map<std::string, void*> functions, const std::string& version);
+
+  const std::string& name() const { return name_; }
+  const std::string& version() const { return version_; }
+  bool is_mkl() const { return handle_ != nullptr; }
+
+  // The routine's address; throws Failure(kUnsupported) where the provider lacks it.
+  template <typename Function>
+  Function Get(const std::string& prefix, const std::string& routine) const {
+    return reinterpret_cast<Function>(Find(prefix + routine));
+  }
+
+  // Throws Failure(kUnavailable) unless `planned` is this provider's version.
+  void CheckVersion(const std::string& planned) const;
+
+ private:
+  Provider() = default;
+  void* Find(const std::string& function) const;
+
+  std::string name_;
+  std::string version_;
+  void* handle_ = nullptr;
+  std::map<std::string, void*> functions_;
+  int (*set_threads_)(int) = nullptr;
+
+  friend class ThreadLimit;
+};
+
+// While it lives, the provider's routines called by this thread use at most so many threads. oneMKL only: SciPy's
+// OpenBLAS has no limit per thread, and keeps its own counsel as it does under stock JAX.
+class ThreadLimit {
+ public:
+  ThreadLimit(const Provider& provider, int64_t threads);
+  ~ThreadLimit();
+  ThreadLimit(const ThreadLimit&) = delete;
+  ThreadLimit& operator=(const ThreadLimit&) = delete;
+
+ private:
+  int (*set_threads_)(int);
+  int previous_ = 0;
+};
+
+}  // namespace hlo_dispatch::lapack
+
+#endif  // HLO_DISPATCH_LAPACK_PROVIDER_H_

@@ -1,0 +1,97 @@
+// op(a) · x = b, or x · op(a) = b, with a triangular.
+#include "common/failure.h"
+#include "lapack/batch.h"
+#include "lapack/families.h"
+#include "lapack/matrix.h"
+#include "lapack/options.h"
+
+namespace hlo_dispatch::lapack {
+
+namespace {
+
+using Trsm = void (*)(const char* side, const char* uplo, const char* trans, const char* diag, const int* m,
+                      const int* n, const void* alpha, const void* a, const int* lda, void* b, const int* ldb);
+
+// 1 in each type: a complex one begins with its real part.
+const float kOneSingle[2] = {1.0f, 0.0f};
+const double kOneDouble[2] = {1.0, 0.0};
+
+class TriangularSolve final : public Routine {
+ public:
+  TriangularSolve(const Provider& provider, const Attributes& attributes)
+      : provider_(provider),
+        a_(MatrixFromAttributes(attributes, "a")),
+        b_(MatrixFromAttributes(attributes, "b")),
+        x_(MatrixFromAttributes(attributes, "x")),
+        side_(Option(attributes, "side", "LR")),
+        uplo_(Option(attributes, "uplo", "LU")),
+        diag_(Option(attributes, "diag", "NU")),
+        trsm_(provider.Get<Trsm>(a_.scalar.prefix, "trsm")) {
+    CheckSquare(a_);
+    CheckSame(b_, x_);
+    if (a_.batch() != b_.batch() || a_.rows != (side_ == 'L' ? b_.rows : b_.columns)) {
+      throw Failure(FailureKind::kInvalid, "a and b: their sizes do not fit");
+    }
+    const char trans = Option(attributes, "trans_x", "NTC");
+    bool transposed = trans != 'N';
+    bool conjugated = trans == 'C' && a_.scalar.is_complex();
+    // As BLAS reads both by columns: a row-major a is its own transpose, with the other triangle, and for a
+    // row-major x the whole equation is transposed, which changes sides.
+    if (!a_.is_column_major()) {
+      uplo_ = Flipped(uplo_);
+      transposed = !transposed;
+    }
+    if (!x_.is_column_major()) {
+      side_ = side_ == 'L' ? 'R' : 'L';
+      transposed = !transposed;
+    }
+    // BLAS has no conjugate without a transpose; conj(a) · x = b is a · conj(x) = conj(b).
+    copying_ = conjugated && !transposed ? Copying::kConjugated : Copying::kPlain;
+    trans_ = !transposed ? 'N' : conjugated ? 'C' : 'T';
+    operands_ = {a_.spec(), b_.spec()};
+    results_ = {x_.spec()};
+  }
+
+  std::string implementation() const override { return a_.scalar.prefix + "trsm"; }
+  const std::vector<BufferSpec>& operands() const override { return operands_; }
+  const std::vector<BufferSpec>& results() const override { return results_; }
+
+  void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
+    const bool by_column = x_.is_column_major();
+    const int m = static_cast<int>(by_column ? x_.rows : x_.columns);
+    const int n = static_cast<int>(by_column ? x_.columns : x_.rows);
+    const int lda = static_cast<int>(a_.leading());
+    const int ldb = static_cast<int>(x_.leading());
+    const void* one = a_.scalar.real_bytes() == 4 ? static_cast<const void*>(kOneSingle) : kOneDouble;
+    ForBatch(provider_, a_.batch(), a_.rows * a_.columns, parallel, [&](int64_t i, const Parallel& inner) {
+      const char* a = static_cast<const char*>(buffers.operands[0]) + a_.Offset(i);
+      const char* b = static_cast<const char*>(buffers.operands[1]) + b_.Offset(i);
+      char* x = static_cast<char*>(buffers.results[0]) + x_.Offset(i);
+      Copy(b_, b, x_, x, copying_, inner);
+      trsm_(&side_, &uplo_, &trans_, &diag_, &m, &n, one, a, &lda, x, &ldb);
+      if (copying_ == Copying::kConjugated) Conjugate(x_, x);
+    });
+  }
+
+ private:
+  const Provider& provider_;
+  Matrix a_;
+  Matrix b_;
+  Matrix x_;
+  char side_;
+  char uplo_;
+  char diag_;
+  char trans_;
+  Copying copying_;
+  Trsm trsm_;
+  std::vector<BufferSpec> operands_;
+  std::vector<BufferSpec> results_;
+};
+
+}  // namespace
+
+std::unique_ptr<Routine> MakeTriangularSolve(const Provider& provider, const Attributes& attributes) {
+  return std::make_unique<TriangularSolve>(provider, attributes);
+}
+
+}  // namespace hlo_dispatch::lapack
