@@ -39,9 +39,10 @@ KERNELS: dict[str, Kernel] = {
         Kernel("onednn.deconvolution", "hlo_dispatch.onednn.deconvolution", "oneDNN"),
         Kernel("onednn.matmul", "hlo_dispatch.onednn.matmul", "oneDNN"),
         Kernel("onednn.weights_gradient", "hlo_dispatch.onednn.weights_gradient", "oneDNN"),
+        Kernel("onemkl.fft", "hlo_dispatch.onemkl.fft", "oneMKL"),
         *(
             Kernel(f"{folder}.{routine}", f"hlo_dispatch.{folder}.{routine}", name)
-            for routine in ("cholesky", "triangular_solve", "lu")
+            for routine in "cholesky triangular_solve lu qr householder_product eigh svd".split()
             for folder, name in (("onemkl", "oneMKL"), ("scipy", "SciPy"))
         ),
     )

@@ -48,6 +48,10 @@ inline constexpr char kScipy[] = "SciPy";
 #define HLO_DISPATCH_LAPACK_FAMILIES(family)                                                    \
   HLO_DISPATCH_LAPACK_FAMILY(family, cholesky, ::hlo_dispatch::lapack::MakeCholesky)            \
   HLO_DISPATCH_LAPACK_FAMILY(family, triangular_solve, ::hlo_dispatch::lapack::MakeTriangularSolve) \
-  HLO_DISPATCH_LAPACK_FAMILY(family, lu, ::hlo_dispatch::lapack::MakeLu)
+  HLO_DISPATCH_LAPACK_FAMILY(family, lu, ::hlo_dispatch::lapack::MakeLu)                        \
+  HLO_DISPATCH_LAPACK_FAMILY(family, qr, ::hlo_dispatch::lapack::MakeQr)                        \
+  HLO_DISPATCH_LAPACK_FAMILY(family, householder_product, ::hlo_dispatch::lapack::MakeHouseholderProduct) \
+  HLO_DISPATCH_LAPACK_FAMILY(family, eigh, ::hlo_dispatch::lapack::MakeEigh)                    \
+  HLO_DISPATCH_LAPACK_FAMILY(family, svd, ::hlo_dispatch::lapack::MakeSvd)
 
 #endif  // HLO_DISPATCH_LAPACK_FAMILIES_H_

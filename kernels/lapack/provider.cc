@@ -71,6 +71,12 @@ void* Provider::Find(const std::string& function) const {
   throw Failure(FailureKind::kUnsupported, name_ + " " + version_ + " has no routine " + function);
 }
 
+void* Provider::FindSymbol(const std::string& name) const {
+  void* found = handle_ == nullptr ? nullptr : dlsym(handle_, name.c_str());
+  if (found != nullptr) return found;
+  throw Failure(FailureKind::kUnsupported, name_ + " " + version_ + " has no function " + name);
+}
+
 ThreadLimit::ThreadLimit(const Provider& provider, int64_t threads) : set_threads_(provider.set_threads_) {
   if (set_threads_ != nullptr) previous_ = set_threads_(static_cast<int>(threads));
 }

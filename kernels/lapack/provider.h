@@ -28,12 +28,19 @@ class Provider {
     return reinterpret_cast<Function>(Find(prefix + routine));
   }
 
+  // A C function of oneMKL's that is no Fortran routine; throws likewise.
+  template <typename Function>
+  Function Symbol(const std::string& name) const {
+    return reinterpret_cast<Function>(FindSymbol(name));
+  }
+
   // Throws Failure(kUnavailable) unless `planned` is this provider's version.
   void CheckVersion(const std::string& planned) const;
 
  private:
   Provider() = default;
   void* Find(const std::string& function) const;
+  void* FindSymbol(const std::string& name) const;
 
   std::string name_;
   std::string version_;

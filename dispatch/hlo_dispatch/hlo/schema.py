@@ -88,6 +88,8 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "window": (15, "Window"),
         "convolution_dimension_numbers": (16, "ConvolutionDimensionNumbers"),
         "custom_call_target": (28, "string"),
+        "fft_type": (31, "int32"),
+        "fft_length": (32, "int64[]"),
         "dot_dimension_numbers": (30, "DotDimensionNumbers"),
         "id": (35, "int64"),
         "operand_ids": (36, "int64[]"),

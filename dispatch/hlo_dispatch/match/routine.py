@@ -22,6 +22,7 @@ from hlo_dispatch.match.structural_match import PatternAnchor
 from hlo_dispatch.match.strided import Dimension, View, candidates, whole, whole_shape
 from hlo_dispatch.pattern import Routine, Table
 
+Dimensions = tuple[Dimension, ...]
 _REARRANGING = frozenset(("bitcast", "copy", "transpose"))
 _OPTION = re.compile(r"(\w+) = (\d+) : (?:ui8|i64)")
 
@@ -39,7 +40,7 @@ class RoutineMatch:
     results: tuple[Node | None, ...]
     """The value each result becomes; None where nobody reads it."""
     result_shapes: tuple[Shape, ...]
-    destinations: tuple[tuple[Dimension, ...], ...]
+    destinations: tuple[Dimensions, ...]
     """Each result's dimensions over the buffer of its value."""
     covered: tuple[Node, ...]
     symmetrised: bool
@@ -104,18 +105,27 @@ class RoutineFinder:
 
     def __init__(self, table: Table) -> None:
         self._by_target = {target: (r, dtype) for r in table.routines for dtype, target in r.targets.items()}
+        self._by_opcode = {routine.opcode: routine for routine in table.routines if not routine.targets}
         self.opcodes = frozenset(routine.opcode for routine in table.routines)
 
     def find(self, graph: FlatGraph) -> Iterator[tuple[Node, RoutineMatch | Refusal]]:
         """Every routine of `graph` in program order, or why it has to stay as it is."""
         hidden: set[Node] = set()
         for node in graph.nodes:
-            if node.opcode == "custom-call" and node.proto.custom_call_target in self._by_target:
-                routine, dtype = self._by_target[node.proto.custom_call_target]
-                found = _read(node, routine, dtype, hidden.__contains__)
+            known = self._known(node)
+            if known is not None:
+                found = _read(node, *known, hidden.__contains__)
                 if isinstance(found, RoutineMatch):
                     hidden.update(set(found.covered) - set(found.results))
                 yield node, found
+
+    def _known(self, node: Node) -> tuple[Routine, str] | None:
+        """The table's routine that the instruction is, and its element type."""
+        if node.opcode == "custom-call":
+            return self._by_target.get(node.proto.custom_call_target)
+        if node.opcode not in self.opcodes:
+            return None
+        return self._by_opcode[node.opcode], node.operands[0].shape.element_type
 
 
 def _read(node: Node, routine: Routine, dtype: str, is_hidden: Callable[[Node], bool]) -> RoutineMatch | Refusal:
@@ -123,16 +133,16 @@ def _read(node: Node, routine: Routine, dtype: str, is_hidden: Callable[[Node], 
     refusal = _unfit(node, routine, shapes)
     if refusal is not None:
         return refusal
-    options = {name: int(value) for name, value in _OPTION.findall(node.proto.backend_config.decode())}
+    options = _options(node)
     if set(options) != set(routine.options):
         said = ", ".join(sorted(options)) or "none"
         return Refusal("kernel-unsupported", f"{routine.name} with the attributes {said} is unknown", node.name)
     operands, symmetrised, absorbed = [], False, 0
     for (name, kind), operand in zip(routine.operands.items(), node.operands, strict=True):
         view = whole(operand)
-        if kind == "matrix":
+        if kind != "vector":
             may_symmetrise = name == routine.symmetrised and dtype in ("f32", "f64")
-            view, halved = _matrix(view, is_hidden, may_symmetrise=may_symmetrise)
+            view, halved = _furthest(view, _FITS[kind], is_hidden, may_symmetrise=may_symmetrise)
             symmetrised = symmetrised or halved
             absorbed += halved or not _same_order(view.dimensions, whole(operand).dimensions)
         operands.append(view)
@@ -140,8 +150,8 @@ def _read(node: Node, routine: Routine, dtype: str, is_hidden: Callable[[Node], 
     for number, (kind, shape) in enumerate(zip(routine.results.values(), shapes, strict=True)):
         value = _part(node, number, shapes)
         dimensions = whole_shape(shape)
-        if value is not None and kind == "matrix":
-            path, dimensions = _behind(value, dimensions)
+        if value is not None and kind != "vector":
+            path, dimensions = _behind(value, dimensions, _FITS[kind])
             covered += path[:-1] if value is node else path
             absorbed += not _same_order(dimensions, whole_shape(shape))
             value = path[-1]
@@ -160,7 +170,7 @@ def _read(node: Node, routine: Routine, dtype: str, is_hidden: Callable[[Node], 
 def _unfit(node: Node, routine: Routine, shapes: tuple[Shape, ...]) -> Refusal | None:
     """Why the instruction is not what the table's entry describes, or cannot be replaced."""
     proto = node.proto
-    if proto.custom_call_api_version != CUSTOM_CALL_API_TYPED_FFI:
+    if node.opcode == "custom-call" and proto.custom_call_api_version != CUSTOM_CALL_API_TYPED_FFI:
         return Refusal("kernel-unsupported", f"{proto.custom_call_target} is called in another way", node.name)
     if len(node.operands) != len(routine.operands) or len(shapes) != len(routine.results):
         found = f"{len(node.operands)} operands and {len(shapes)} results"
@@ -179,6 +189,13 @@ def _unfit(node: Node, routine: Routine, shapes: tuple[Shape, ...]) -> Refusal |
     return None
 
 
+def _options(node: Node) -> dict[str, int]:
+    """What the instruction says besides its operands."""
+    if node.opcode == "fft":
+        return {"fft_type": node.proto.fft_type, "rank": len(node.proto.fft_length)}
+    return {name: int(value) for name, value in _OPTION.findall(node.proto.backend_config.decode())}
+
+
 def _part(node: Node, number: int, shapes: tuple[Shape, ...]) -> Node | None:
     """The value that is the call's result of this number, if anyone asks for it."""
     if node.shape.element_type != "tuple":
@@ -189,14 +206,15 @@ def _part(node: Node, number: int, shapes: tuple[Shape, ...]) -> Node | None:
 # --- matrices in either order ---------------------------------------------------------------------------------
 
 
-def _matrix(view: View, is_hidden: Callable[[Node], bool], *, may_symmetrise: bool) -> tuple[View, bool]:
-    """The operand as far up as it is still a matrix to LAPACK, and whether it is symmetrised on the way."""
-    views = [v for v in candidates(view, _REARRANGING) if _is_matrix(v.dimensions) and not is_hidden(v.node)]
+def _furthest(
+    view: View, fits: Callable[[Dimensions], bool], is_hidden: Callable[[Node], bool], *, may_symmetrise: bool
+) -> tuple[View, bool]:
+    """The operand as far up as a kernel can read it, and whether it is symmetrised on the way."""
+    views = [v for v in candidates(view, _REARRANGING) if fits(v.dimensions) and not is_hidden(v.node)]
     if may_symmetrise and views:
         halved = next(filter(None, map(_symmetrised, reversed(views))), None)
         if halved is not None:
-            furthest, _ = _matrix(halved, is_hidden, may_symmetrise=False)
-            return furthest, True
+            return _furthest(halved, fits, is_hidden, may_symmetrise=False)[0], True
     return (views[-1] if views else view), False
 
 
@@ -227,11 +245,11 @@ def _operands(view: View, opcode: str) -> tuple[View, ...]:
     return tuple(View(operand, view.dimensions) for operand in node.operands)
 
 
-def _transposed(dimensions: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
+def _transposed(dimensions: Dimensions) -> Dimensions:
     return (*dimensions[:-2], dimensions[-1], dimensions[-2])
 
 
-def _is_matrix(dimensions: tuple[Dimension, ...]) -> bool:
+def _is_matrix(dimensions: Dimensions) -> bool:
     """Whether rows or columns are contiguous and no element is another's."""
     (rows, row_stride), (columns, column_stride) = dimensions[-2:]
     if any(stride == 0 and size > 1 for size, stride in dimensions):
@@ -242,14 +260,23 @@ def _is_matrix(dimensions: tuple[Dimension, ...]) -> bool:
     return by_columns or (column_stride == 1 and row_stride >= columns)
 
 
-def _same_order(first: tuple[Dimension, ...], second: tuple[Dimension, ...]) -> bool:
-    """Whether the same one of rows and columns is contiguous; of a vector, both are."""
-    if 1 in (first[-1][0], first[-2][0]):
-        return True
-    return (first[-2][1] == 1) == (second[-2][1] == 1)
+def _is_strided(dimensions: Dimensions) -> bool:
+    """Whether no element is another's."""
+    return all(stride > 0 or size == 1 for size, stride in dimensions)
 
 
-def _behind(value: Node, dimensions: tuple[Dimension, ...]) -> tuple[list[Node], tuple[Dimension, ...]]:
+_FITS = {"matrix": _is_matrix, "array": _is_strided}
+
+
+def _same_order(first: Dimensions, second: Dimensions) -> bool:
+    """Whether the dimensions of more than one element follow one another in memory in the same order."""
+    long = [(a[1], b[1]) for a, b in zip(first, second, strict=True) if a[0] > 1]
+    return [b for _, b in sorted(long)] == sorted(b for _, b in long)
+
+
+def _behind(
+    value: Node, dimensions: Dimensions, fits: Callable[[Dimensions], bool]
+) -> tuple[list[Node], Dimensions]:
     """Follow a result through copies that only re-arrange it, as long as nobody else reads what is before them.
 
     Returns the values on the way, the last of which is the result, and the result's dimensions over its buffer.
@@ -263,12 +290,12 @@ def _behind(value: Node, dimensions: tuple[Dimension, ...]) -> tuple[list[Node],
             break
         value, dimensions = user, moved
         path = [*path, user]
-        if _is_matrix(dimensions) and user.opcode != "bitcast":
+        if fits(dimensions) and user.opcode != "bitcast":
             best = path, dimensions
     return best
 
 
-def _rearranged(user: Node, dimensions: tuple[Dimension, ...]) -> tuple[Dimension, ...] | None:
+def _rearranged(user: Node, dimensions: Dimensions) -> Dimensions | None:
     """`dimensions`, which are over the buffer of `user`'s operand, over the buffer of `user`."""
     source = user.operands[0].shape if user.operands else None
     if source is None or user.opcode not in _REARRANGING or source.element_type != user.shape.element_type:

@@ -121,10 +121,10 @@ class RoutineEntry(_Entry):
     opcode: Literal["custom-call", "fft"] = Field("custom-call", description="the HLO opcode")
     targets: dict[Text, Text] = Field({}, description="per element type: the custom-call's target as JAX writes it")
     kernels: Annotated[list[KernelName], Field(min_length=1)] = Field(description="the kernels that compute it")
-    operands: Annotated[dict[Name, Literal["matrix", "vector"]], Field(min_length=1)] = Field(
-        description="by name, in order: a matrix may be read in either order, a vector lies as it is"
+    operands: Annotated[dict[Name, Literal["matrix", "array", "vector"]], Field(min_length=1)] = Field(
+        description="by name, in order: a matrix may be read in either order, an array in any, a vector lies as it is"
     )
-    results: Annotated[dict[Name, Literal["matrix", "vector"]], Field(min_length=1)] = Field(
+    results: Annotated[dict[Name, Literal["matrix", "array", "vector"]], Field(min_length=1)] = Field(
         description="by name, in order, likewise"
     )
     options: list[Name] = Field([], description="attributes of the instruction that the kernel reads too")
