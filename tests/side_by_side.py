@@ -17,7 +17,7 @@ import hlo_dispatch
 from hlo_dispatch.report import Report
 
 # Largest difference, relative to the largest value of the result (patterns/anchors.yaml, numerics).
-TOLERANCES = {"float32": 2e-5, "bfloat16": 3e-2, "float16": 6e-3}
+TOLERANCES = {"float32": 2e-5, "bfloat16": 3e-2, "float16": 6e-3, "complex64": 2e-5}
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,8 @@ def assert_close(got: np.ndarray, wanted: np.ndarray, tolerance: float | None = 
         return
     if tolerance is None:
         tolerance = TOLERANCES[wanted.dtype.name]
+    if np.iscomplexobj(wanted):
+        got, wanted = (np.stack([value.real, value.imag]) for value in (got, wanted))
     got, wanted = got.astype(np.float64), wanted.astype(np.float64)
     assert got.shape == wanted.shape, what
     np.testing.assert_array_equal(np.isnan(got), np.isnan(wanted), f"{what}: NaN in other places")

@@ -28,13 +28,14 @@ from hlo_dispatch.hlo.verify import verify
 from hlo_dispatch.match.epilogue import EpilogueFinder
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
+from hlo_dispatch.match.routine import RoutineFinder, RoutineMatch
 from hlo_dispatch.pattern import Recogniser, Table, load_tables
 from side_by_side import assert_close, run_module
 
 GOLDEN = Path(__file__).with_name("golden")
 ACCEPTED = sorted(GOLDEN.glob("*/*.before.hlo"))
 REFUSED = sorted(GOLDEN.glob("*/*.refused.hlo"))
-NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "pred": "bool", "s32": "int32"}
+NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "pred": "bool", "s32": "int32", "c64": "complex64"}
 
 
 def case(path: Path) -> str:
@@ -47,7 +48,14 @@ def table() -> Table:
 
 
 def entries() -> set[str]:
-    return {a.name for a in table().activations} | {b.name for b in table().binaries.values()} | set(table().anchors)
+    named = (*table().activations, *table().binaries.values(), *table().routines)
+    return {entry.name for entry in named} | set(table().anchors)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def lapack() -> None:
+    """JAX makes LAPACK's calls known when it first lowers one."""
+    jax.jit(jnp.linalg.cholesky).lower(jnp.eye(2))
 
 
 # --- every entry is shown -----------------------------------------------------------------------------------
@@ -106,6 +114,8 @@ def signature(module: Module) -> tuple[list[np.ndarray], object]:
     for proto in module.entry.program_shape.parameters:
         shape = shape_of(proto)
         value = random.standard_normal(shape.dimensions) if shape.element_type != "pred" else np.True_
+        if shape.element_type == "c64":
+            value = value + 1j * random.standard_normal(shape.dimensions)
         inputs.append(np.asarray(value).astype(dtype_of(shape)))
     result = module.entry.program_shape.result
     parts = [shape_of(part) for part in result.tuple_shapes] or [shape_of(result)]
@@ -137,10 +147,12 @@ def test_refused(path: Path) -> None:
         assert {region.refusal.code for region in rewritten.report.regions} == {match.code for match in found}
 
 
-def why(match: Match | Refusal) -> str:
+def why(match: Match | RoutineMatch | Refusal) -> str:
     """What a refused file's comment says of one anchor: the refusal's code, or where its epilogue stops."""
     if isinstance(match, Refusal):
         return f"{match.code}: %{match.instruction}"
+    if isinstance(match, RoutineMatch):
+        return f"{match.routine.name}: %{match.node.name}"
     where = f" at %{match.chain.stopped_at.name}" if match.chain.stopped_at is not None else ""
     return f"the epilogue stops{where}: {match.chain.explanation()}"
 
@@ -148,11 +160,12 @@ def why(match: Match | Refusal) -> str:
 # --- what a module's anchors become -------------------------------------------------------------------------
 
 
-def matches(module: Module) -> list[Match | Refusal]:
-    """Every anchor's match with its longest epilogue, or its refusal, in the matcher's order."""
-    found: list[Match | Refusal] = []
+def matches(module: Module) -> list[Match | RoutineMatch | Refusal]:
+    """Every library call, then every anchor's match with its longest epilogue, or its refusal, in their order."""
+    found: list[Match | RoutineMatch | Refusal] = []
     for computation, small in module.control_flow_computations():
         graph = FlatGraph(module, computation)
+        found += [match for _, match in RoutineFinder(table()).find(graph)]
         matcher = Matcher(graph, table(), finder())
         taken: set = set()
         for node in matcher.anchors():
@@ -171,10 +184,12 @@ def finder() -> EpilogueFinder:
     return EpilogueFinder(Recogniser(table().activations), table().binaries)
 
 
-def shows(entry: str, match: Match | Refusal) -> bool:
+def shows(entry: str, match: Match | RoutineMatch | Refusal) -> bool:
     """Whether the match makes use of this entry of the table."""
     if isinstance(match, Refusal):
         return False
+    if isinstance(match, RoutineMatch):
+        return match.routine.name == entry
     if entry in table().anchors:
         return match.anchor.node.opcode == table().anchors[entry].opcode
     opcodes = {binary.name: binary.opcode for binary in table().binaries.values()}

@@ -65,6 +65,11 @@ DftiFunctions Functions(const Provider& provider) {
   return found;
 }
 
+struct Destroy {
+  DftiLong (*function)(DftiDescriptor**);
+  void operator()(DftiDescriptor* descriptor) const { function(&descriptor); }
+};
+
 // One committed descriptor and what it is applied to. It is only read afterwards: any number of threads may compute.
 class Transform {
  public:
@@ -76,12 +81,6 @@ class Transform {
     SplitBatch(source, destination, source.dims.size() - rank);
     Describe(source, destination, rank, scalar.real_bytes() == 4);
   }
-
-  ~Transform() {
-    if (descriptor_ != nullptr) functions_.destroy(&descriptor_);
-  }
-  Transform(const Transform&) = delete;
-  Transform& operator=(const Transform&) = delete;
 
   void Execute(const void* source, void* destination, const Parallel& parallel) const {
     int64_t count = 1;
@@ -141,11 +140,13 @@ class Transform {
     }
     const int precision = single ? kSinglePrecision : kDoublePrecision;
     const int domain = is_real ? kRealDomain : kComplexDomain;
-    Check(rank == 1 ? functions_.create(&descriptor_, precision, domain, DftiLong{1}, lengths[0])
-                    : functions_.create(&descriptor_, precision, domain, static_cast<DftiLong>(rank), lengths.data()));
+    DftiDescriptor* created = nullptr;
+    Check(rank == 1 ? functions_.create(&created, precision, domain, DftiLong{1}, lengths[0])
+                    : functions_.create(&created, precision, domain, static_cast<DftiLong>(rank), lengths.data()));
+    descriptor_ = {created, Destroy{functions_.destroy}};
     Set(kPlacement, kNotInPlace);
     if (is_real) Set(kConjugateEvenStorage, kComplexComplex);
-    if (is_backward) Check(functions_.set_value(descriptor_, kBackwardScale, 1.0 / elements));
+    if (is_backward) Check(functions_.set_value(descriptor_.get(), kBackwardScale, 1.0 / elements));
     Set(kNumberOfTransforms, static_cast<DftiLong>(transforms_.size));
     Set(is_backward ? kBackwardStrides : kForwardStrides, source_strides.data());
     Set(is_backward ? kForwardStrides : kBackwardStrides, destination_strides.data());
@@ -154,7 +155,7 @@ class Transform {
     if (elements * static_cast<double>(transforms_.size) < kParallelElements || !outer_.empty()) {
       Set(kThreadLimit, DftiLong{1});
     }
-    Check(functions_.commit(descriptor_));
+    Check(functions_.commit(descriptor_.get()));
   }
 
   void Compute(const void* from, void* to, int64_t index) const {
@@ -170,12 +171,12 @@ class Transform {
     void* source = static_cast<char*>(const_cast<void*>(from)) + source_offset * source_bytes_;
     void* destination = static_cast<char*>(to) + destination_offset * destination_bytes_;
     const bool is_backward = kind_ == kInverse || kind_ == kInverseReal;
-    Check((is_backward ? functions_.backward : functions_.forward)(descriptor_, source, destination));
+    Check((is_backward ? functions_.backward : functions_.forward)(descriptor_.get(), source, destination));
   }
 
   template <typename Value>
   void Set(DftiParameter parameter, Value value) {
-    Check(functions_.set_value(descriptor_, parameter, value));
+    Check(functions_.set_value(descriptor_.get(), parameter, value));
   }
 
   void Check(DftiLong status) const {
@@ -185,7 +186,7 @@ class Transform {
 
   const Provider& provider_;
   DftiFunctions functions_;
-  DftiDescriptor* descriptor_ = nullptr;
+  std::unique_ptr<DftiDescriptor, Destroy> descriptor_{nullptr, Destroy{nullptr}};
   Kind kind_;
   BatchDimension transforms_{1, 0, 0};
   std::vector<BatchDimension> outer_;

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
+from hlo_dispatch.hlo.opcode import ELEMENTWISE
 from hlo_dispatch.hlo.schema import CUSTOM_CALL_API_TYPED_FFI
 from hlo_dispatch.hlo.shape import Shape, shape_of
 from hlo_dispatch.match.function import scalar_constant
@@ -23,6 +24,7 @@ from hlo_dispatch.match.strided import Dimension, View, candidates, whole, whole
 from hlo_dispatch.pattern import Routine, Table
 
 Dimensions = tuple[Dimension, ...]
+_MOST_SOURCES = 64
 _REARRANGING = frozenset(("bitcast", "copy", "transpose"))
 _OPTION = re.compile(r"(\w+) = (\d+) : (?:ui8|i64)")
 
@@ -211,28 +213,57 @@ def _furthest(
 ) -> tuple[View, bool]:
     """The operand as far up as a kernel can read it, and whether it is symmetrised on the way."""
     views = [v for v in candidates(view, _REARRANGING) if fits(v.dimensions) and not is_hidden(v.node)]
-    if may_symmetrise and views:
-        halved = next(filter(None, map(_symmetrised, reversed(views))), None)
-        if halved is not None:
-            return _furthest(halved, fits, is_hidden, may_symmetrise=False)[0], True
-    return (views[-1] if views else view), False
+    if may_symmetrise:
+        for whole_view in reversed(views):
+            halved = [v for v in _symmetrised(whole_view) if fits(v.dimensions) and not is_hidden(v.node)]
+            if halved:
+                return _easiest(halved), True
+    return (_easiest(views) if views else view), False
 
 
-def _symmetrised(view: View) -> View | None:
-    """The x of a view that is (x + transpose(x)) * 0.5, as XLA writes it."""
+def _easiest(views: list[View]) -> View:
+    """The view (of the same elements, nearest first) that costs least to have in memory."""
+    if views[-1].node.top is not None:
+        return views[-1]
+    # Something computes it, one loop over all its elements: best in the order of what that loop reads.
+    return max(reversed(views), key=lambda view: _agreement(view.node))
+
+
+def _agreement(node: Node) -> int:
+    """How many of the arrays that `node` is computed from lie in memory as it does, less those that do not."""
+    count, seen, pending = 0, {node}, [node]
+    while pending and len(seen) < _MOST_SOURCES:
+        for operand in pending.pop().operands:
+            if operand in seen or operand.shape.dimensions != node.shape.dimensions:
+                continue
+            seen.add(operand)
+            if operand.top is not None:
+                count += 1 if operand.shape.minor_to_major == node.shape.minor_to_major else -1
+            elif operand.opcode in ELEMENTWISE or operand.opcode == "copy":
+                pending.append(operand)
+    return count
+
+
+def _symmetrised(view: View) -> list[View]:
+    """The x of a view that is (x + transpose(x)) * 0.5, as XLA writes it; every view of it, nearest first."""
     factors = _operands(view, "multiply")
     for half, total in itertools.permutations(factors) if factors else ():
         if scalar_constant(half.node) == 0.5:
-            return next(_with_transpose(total), None)
-    return None
+            return _with_transpose(total)
+    return []
 
 
-def _with_transpose(total: View) -> Iterator[View]:
-    """The x of a view that is x + transpose(x), as it is read in either of the two."""
-    terms = [candidates(term, _REARRANGING) for term in _operands(total, "add")]
-    for first, second in itertools.product(*terms) if terms else ():
-        if first.node is second.node and first.dimensions == _transposed(second.dimensions):
-            yield from (view for view in (first, second) if _is_matrix(view.dimensions))
+def _with_transpose(total: View) -> list[View]:
+    """The x of a view that is x + transpose(x); empty where it is not."""
+    terms = _operands(total, "add")
+    if not terms:
+        return []
+    plain = candidates(terms[0], _REARRANGING)
+    turned = [View(view.node, _transposed(view.dimensions)) for view in candidates(terms[1], _REARRANGING)]
+    met = next((place for place, view in enumerate(plain) if view in turned), None)
+    if met is None:
+        return []
+    return [*plain[:met], *turned[: turned.index(plain[met])], *plain[met:]]
 
 
 def _operands(view: View, opcode: str) -> tuple[View, ...]:

@@ -5,26 +5,78 @@ The numbers are read off `bench/linear_algebra.py` on two cores of an AMD EPYC (
 
 from __future__ import annotations
 
+import math
+
+from hlo_dispatch.hlo.schema import BYTES_PER_ELEMENT
 from hlo_dispatch.match.routine import RoutineMatch
 from hlo_dispatch.policy.machine import Machine
+
+# The kernels share batches of matrices up to this size out to all threads (kernels/lapack/batch.cc).
+LARGEST_SMALL_MATRIX = 96 * 96
+# Less than this is done in 20 µs by anyone.
+FEWEST_ELEMENTS = 1 << 14
+# Lines that far apart fall into one set of the first-level cache: XLA's copies between row and column order, one
+# line after another, then take five to ten times as long.
+CONFLICTING_BYTES = 4096
+# One transform of so many elements leaves the caches; oneMKL then needs half of DUCC's time.
+SMALLEST_LONG_TRANSFORM = 1 << 19
+# Of one right-hand side or a few, solving is reading the matrix, which oneMKL does three times as fast.
+MOST_RIGHT_HAND_SIDES = 4
+# What these compute costs far more than any copy.
+_HEAVY = frozenset(("lu", "qr", "householder_product", "eigh", "svd"))
 
 
 def in_order_of_speed(match: RoutineMatch, machine: Machine) -> list[str]:
     """The routine's kernels, the one expected to be fastest first."""
-    # oneMKL takes its AVX-512 code on Intel's processors only; elsewhere the OpenBLAS in SciPy is faster.
-    favourite = "onemkl." if "Intel" in machine.model else "scipy."
+    # oneMKL takes its AVX-512 code on Intel's processors only; elsewhere the OpenBLAS in SciPy wins at large
+    # matrices, and loses where it would be busier with its threads than with the matrix.
+    is_small = _is_batch_of_small(match) and match.routine.name in _HEAVY - {"lu"}
+    favourite = "onemkl." if "Intel" in machine.model or is_small or _has_few_sides(match) else "scipy."
     return sorted(match.routine.kernels, key=lambda kernel: not kernel.startswith(favourite))
 
 
 def worth_calling(match: RoutineMatch, machine: Machine) -> tuple[bool, str]:
-    """Whether the kernel is expected to beat JAX's own call, and the sentence why."""
-    if match.absorbed:
-        return True, f"{match.absorbed} of XLA's copies between row and column order become superfluous"
-    batch = 1
-    for size in match.matrix[0][:-2]:
-        batch *= size
-    if batch > 1 and machine.threads > 1:
-        return True, f"{batch} matrices are shared out to all threads"
-    if match.kernel.startswith("scipy."):
-        return False, "JAX's own call runs the same LAPACK on the same matrices"
-    return True, "oneMKL's is the faster LAPACK on this processor"
+    """Whether the kernel is expected to beat stock XLA, and the sentence why."""
+    if match.routine.opcode == "fft":
+        return _transform(match)
+    sizes, dtype = match.matrix
+    if math.prod(sizes) < FEWEST_ELEMENTS:
+        return False, f"{math.prod(sizes):,} elements are too few for a gain"
+    batch = math.prod(sizes[:-2])
+    if _is_batch_of_small(match) and machine.threads > 1:
+        return True, f"{batch} small matrices are shared out to all threads, which JAX's own call does not do"
+    if match.kernel.startswith("onemkl.") and ("Intel" in machine.model or _has_few_sides(match)):
+        return True, "oneMKL is faster at this than the LAPACK that JAX calls"
+    if not match.absorbed:
+        return False, "JAX's own call runs on the same matrices, with the same copies around it"
+    conflicts = sizes[-1] * BYTES_PER_ELEMENT[dtype] % CONFLICTING_BYTES == 0
+    if match.routine.name in _HEAVY and not (match.routine.name == "lu" and conflicts):
+        return False, "XLA's copies between row and column order are a small part of it"
+    copies = f"{match.absorbed} of XLA's copies" if match.absorbed > 1 else "one of XLA's copies"
+    return True, f"{copies} between row and column order becomes superfluous"
+
+
+def _transform(match: RoutineMatch) -> tuple[bool, str]:
+    """Over several dimensions, and in the cache, XLA's DUCC is as fast or faster."""
+    source = match.operands[0]
+    length = source.sizes[-1]
+    if match.options["rank"] == 1:
+        if length >= SMALLEST_LONG_TRANSFORM and math.prod(source.sizes) == length:
+            return True, f"oneMKL transforms {length:,} elements in half the time"
+        stride = source.strides[-1] * BYTES_PER_ELEMENT[source.element_type]
+        if match.absorbed and stride % CONFLICTING_BYTES == 0 and length * stride >= CONFLICTING_BYTES**2 // 4:
+            return True, "the transposes around the transform become superfluous"
+    return False, "XLA's own transform is as fast"
+
+
+def _is_batch_of_small(match: RoutineMatch) -> bool:
+    sizes = match.matrix[0]
+    return math.prod(sizes[:-2]) > 1 and sizes[-2] * sizes[-1] <= LARGEST_SMALL_MATRIX
+
+
+def _has_few_sides(match: RoutineMatch) -> bool:
+    """Whether a triangular system is solved for a few vectors only."""
+    if match.routine.name != "triangular_solve":
+        return False
+    sides = match.operands[1].sizes[-1 if match.options["side"] == ord("L") else -2]
+    return sides <= MOST_RIGHT_HAND_SIDES

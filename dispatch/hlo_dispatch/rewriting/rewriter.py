@@ -110,9 +110,8 @@ class Rewriter:
         library = kernels.library(match.anchor.kernel)
         if not library:
             return Refusal("library-missing", library.sentence)
-        attributes = {"abi": kernels.ABI, "library": library.version} | match.attributes()
-        if not isinstance(match, RoutineMatch):
-            attributes = attributes | {"scratch": 0}
+        scratch = {} if isinstance(match, RoutineMatch) else {"scratch": 0}
+        attributes = {"abi": kernels.ABI, "library": library.version} | scratch | match.attributes()
         planned = kernels.plan(match.anchor.kernel, attributes)
         if isinstance(planned, Refusal):
             return planned
