@@ -158,6 +158,8 @@ def _sample(name: str, dtype: str, version: str) -> dict[str, Any]:
         "dst_dims": [1, 64, 56, 56], "dst_strides": [200704, 1, 3584, 64],
         "strides": [1, 1], "dilations": [0, 0], "padding_low": [1, 1], "padding_high": [1, 1],
     }  # fmt: skip
+    if name == "onednn.pooling":
+        return convolution | {"algorithm": "max", "window": [3, 3]}
     if name != "onednn.weights_gradient":
         return convolution
     roles = {"weights": "diff_weights", "dst": "diff_dst"}

@@ -37,6 +37,7 @@ KERNELS: dict[str, Kernel] = {
         Kernel("onednn.convolution", "hlo_dispatch.onednn.convolution", "oneDNN"),
         Kernel("onednn.deconvolution", "hlo_dispatch.onednn.deconvolution", "oneDNN"),
         Kernel("onednn.matmul", "hlo_dispatch.onednn.matmul", "oneDNN"),
+        Kernel("onednn.pooling", "hlo_dispatch.onednn.pooling", "oneDNN"),
         Kernel("onednn.weights_gradient", "hlo_dispatch.onednn.weights_gradient", "oneDNN"),
     )
 }
@@ -115,7 +116,7 @@ def _ask(kernel: Kernel, attributes: dict[str, Any]) -> Planned | Refusal:
     except ImportError as error:
         return Refusal("library-missing", str(error))
     # oneDNN joins the parts of a composed implementation with +: one slow part makes it slow.
-    if any(part.startswith("ref") for part in implementation.replace("+", ":").split(":")):
+    if any(part.startswith(("ref", "simple")) for part in implementation.replace("+", ":").split(":")):
         return Refusal(
             "reference-kernel", f"{kernel.name}: {kernel.library} has only its slow {implementation} for this"
         )

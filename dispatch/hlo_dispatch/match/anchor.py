@@ -16,24 +16,45 @@ COMPUTED_TYPES = frozenset(("f32",)) | HALF_TYPES
 
 
 @dataclass(frozen=True)
+class PostOp:
+    """One step that the primitive computes on its result."""
+
+    kind: str
+    """"eltwise" or "binary"."""
+    algorithm: str
+    """The kernel library's name for it."""
+    formula: str
+    """With `{}` where the value so far stands and `{operand}` where the other operand stands."""
+    alpha: float = 0.0
+    beta: float = 0.0
+    operand: View | None = None
+    """A binary step's other operand, in the dimensions of the primitive's result (size 1: it repeats)."""
+
+
+@dataclass(frozen=True)
 class Anchor:
-    """A convolution or dot in a kernel's own terms."""
+    """A convolution, dot or pooling in a kernel's own terms."""
 
     node: Node
     kernel: str
     """Name in the table's kernels: "onednn.convolution" …"""
     source: View
-    weights: View
+    weights: View | None
+    """None: the kernel has no second operand."""
     destination: tuple[Dimension, ...]
     """The result's dimensions in the kernel's order, over the anchor's buffer."""
     channel: int
     """Which of `destination` a bias runs along."""
     multiply_adds: int
-    """Arithmetic: multiply-add pairs."""
+    """Arithmetic: multiply-add pairs (of a pooling: elements that its windows read)."""
     attributes: dict = field(default_factory=dict, hash=False, compare=False)
     """What the kernel needs besides dimensions and types (strides, padding …)."""
     roles: tuple[str, str, str] = ("src", "weights", "dst")
     """What the kernel's attributes call source, weights and result."""
+    covers: tuple[Node, ...] = ()
+    """Instructions besides `node` that the kernel computes too, and nobody else needs."""
+    first: PostOp | None = None
+    """What the primitive has to do with its result before any epilogue."""
     formula: str = ""
     """What the kernel computes, for a person; empty: by the instruction's opcode."""
     own_steps: Callable[..., Any] | None = field(default=None, hash=False, compare=False)

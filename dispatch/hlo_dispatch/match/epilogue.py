@@ -14,7 +14,7 @@ from functools import partial
 
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.opcode import ANCHORS
-from hlo_dispatch.match.anchor import COMPUTED_TYPES, Anchor
+from hlo_dispatch.match.anchor import COMPUTED_TYPES, Anchor, PostOp
 from hlo_dispatch.match.function import Region, grow_region
 from hlo_dispatch.match.strided import Dimension, View, candidates, dense, project, restate, whole
 from hlo_dispatch.pattern import TOLERANCES
@@ -23,22 +23,6 @@ from hlo_dispatch.pattern.recognise import number
 _OPERAND_LOOK_THROUGH = frozenset(("bitcast", "broadcast", "convert"))
 _SMALL_BYTES = 64 * 1024
 MAXIMUM_POST_OPS = 32
-
-
-@dataclass(frozen=True)
-class PostOp:
-    """One step that the primitive computes on its result."""
-
-    kind: str
-    """"eltwise" or "binary"."""
-    algorithm: str
-    """The kernel library's name for it."""
-    formula: str
-    """With `{}` where the value so far stands and `{operand}` where the other operand stands."""
-    alpha: float = 0.0
-    beta: float = 0.0
-    operand: View | None = None
-    """A binary step's other operand, in the dimensions of the primitive's result (size 1: it repeats)."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +83,7 @@ class EpilogueFinder:
         steps: list[Step] = []
         current = anchor.node
         destination = anchor.destination
-        post_ops = 0
+        post_ops = 0 if anchor.first is None else 1
         while True:
             if not current.users or is_needed(current):
                 return Chain(tuple(steps), None, "the value is needed in memory")

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.match.anchor import Anchor
-from hlo_dispatch.match.epilogue import Chain, PostOp, Step
+from hlo_dispatch.match.anchor import Anchor, PostOp
+from hlo_dispatch.match.epilogue import Chain, Step
 from hlo_dispatch.match.strided import Dimension, View
 
 _BIAS_TYPES = frozenset(("f32", "bf16"))
@@ -52,16 +52,17 @@ class Match:
     @cached_property
     def covered(self) -> tuple[Node, ...]:
         """Every instruction that the kernel call replaces."""
-        return (self.anchor.node, *(node for step in self.steps for node in step.nodes))
+        return (self.anchor.node, *self.anchor.covers, *(node for step in self.steps for node in step.nodes))
 
     @cached_property
     def _post_ops(self) -> tuple[PostOp, ...]:
-        return tuple(post_op for step in self.steps for post_op in step.post_ops)
+        first = (self.anchor.first,) if self.anchor.first is not None else ()
+        return (*first, *(post_op for step in self.steps for post_op in step.post_ops))
 
     @cached_property
     def bias(self) -> PostOp | None:
         """The first post-op, if the primitive can take it as its bias: a vector along the channels."""
-        if not self._post_ops:
+        if not self._post_ops or self.anchor.weights is None:
             return None
         first = self._post_ops[0]
         if first.kind != "binary" or first.algorithm != "add" or first.operand.element_type not in _BIAS_TYPES:
@@ -83,7 +84,8 @@ class Match:
         """The kernel call's operands in order: source, weights, bias, then each binary post-op's."""
         bias = (self.bias.operand,) if self.bias is not None else ()
         others = tuple(p.operand for p in self.post_ops if p.operand is not None)
-        return (self.anchor.source, self.anchor.weights, *bias, *others)
+        weights = (self.anchor.weights,) if self.anchor.weights is not None else ()
+        return (self.anchor.source, *weights, *bias, *others)
 
     @property
     def reads(self) -> tuple[Node, ...]:
@@ -94,12 +96,10 @@ class Match:
         """The kernel call's attributes, as far as they follow from the match."""
         anchor = self.anchor
         source, weights, destination = anchor.roles
-        attributes: dict = {
-            f"{source}_type": anchor.source.element_type,
-            f"{weights}_type": anchor.weights.element_type,
-            f"{destination}_type": self.output.shape.element_type,
-        }
-        for role, view in ((source, anchor.source), (weights, anchor.weights)):
+        views = [(source, anchor.source)] + ([(weights, anchor.weights)] if anchor.weights is not None else [])
+        attributes: dict = {f"{role}_type": view.element_type for role, view in views}
+        attributes[f"{destination}_type"] = self.output.shape.element_type
+        for role, view in views:
             attributes[f"{role}_dims"], attributes[f"{role}_strides"] = view.sizes, view.strides
         attributes[f"{destination}_dims"] = [size for size, _ in self.destination]
         attributes[f"{destination}_strides"] = [stride for _, stride in self.destination]

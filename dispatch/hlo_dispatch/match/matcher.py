@@ -10,7 +10,7 @@ from hlo_dispatch.hlo.opcode import ANCHORS
 from hlo_dispatch.match.anchor import Anchor
 from hlo_dispatch.match.epilogue import EpilogueFinder
 from hlo_dispatch.match.match import Match
-from hlo_dispatch.match.reading import read_anchor
+from hlo_dispatch.match.reading import is_anchor, read_anchor
 
 # How many instructions above a value are searched for the anchor that may produce it.
 _FARTHEST_SOURCE = 128
@@ -27,8 +27,12 @@ class Matcher:
         self._possible_results: dict[Node, frozenset[Node]] = {}
 
     def anchors(self) -> list[Node]:
-        """The anchors, last first: a residual add then belongs to the anchor that runs last."""
-        return [node for node in reversed(self._graph.nodes) if node.opcode in ANCHORS]
+        """The anchors, last first: a residual add then belongs to the anchor that runs last.
+
+        Poolings come behind all others, as a depthwise convolution's gradient is cut out by one.
+        """
+        found = [node for node in reversed(self._graph.nodes) if is_anchor(node)]
+        return sorted(found, key=lambda node: node.opcode not in ANCHORS)
 
     def match(
         self, node: Node, is_taken: Callable[[Node], bool], is_needed: Callable[[Node], bool]

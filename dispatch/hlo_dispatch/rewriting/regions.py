@@ -12,6 +12,10 @@ from hlo_dispatch.report import Region
 from hlo_dispatch.rewriting.plan import ComputationPlan
 
 
+# What an anchor computes that no kernel's reader could describe.
+UNREAD_FORMULAS = {"convolution": "conv(x, w)", "dot": "x @ w", "reduce-window": "pool(x)"}
+
+
 def regions_of(module: Module, plans: list[ComputationPlan], *, details: bool = False) -> tuple[Region, ...]:
     """One Region per anchor and per pattern's match, in program order, then the patterns' nearest misses.
 
@@ -72,7 +76,7 @@ def _region(
     candidate = decision.candidate
     chosen = candidate.match if candidate is not None else match
     output = chosen.output if chosen is not None else node
-    plain = "conv(x, w)" if node.opcode == "convolution" else "x @ w"
+    plain = UNREAD_FORMULAS.get(node.opcode, node.opcode)
     metadata = _metadata(plan, node, chosen)
     stopped_at, stopped_because = _stop(chosen, decision, details)
     return Region(

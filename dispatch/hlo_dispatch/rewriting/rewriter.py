@@ -33,6 +33,9 @@ from hlo_dispatch.rewriting.plan import ComputationPlan, plan_computation
 from hlo_dispatch.rewriting.regions import regions_of
 
 
+_MAY_BE_ANCHORS = ANCHORS | {"reduce-window"}
+
+
 @dataclass(frozen=True)
 class Rewriter:
     """The pass with one table, one policy and one machine; safe to use from several threads."""
@@ -69,7 +72,7 @@ class Rewriter:
         kept = serialized if details else None
         module = Module.from_bytes(serialized)
         clock.lap("parse")
-        if not _has_one_of(module, ANCHORS | self.patterns.root_opcodes):
+        if not _has_one_of(module, _MAY_BE_ANCHORS | self.patterns.root_opcodes):
             return None, Report(module.name, (), clock.total(), clock.stages, _instructions(module), kept)
         instructions = _instructions(module)
         graphs = [(FlatGraph(module, c), small) for c, small in module.control_flow_computations()]
