@@ -7,9 +7,11 @@ executable is instantiated, so what was planned is what will run.
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
 
 from . import libraries
@@ -67,24 +69,44 @@ class Registrations:
 
 # Models repeat their layers, and compiling again repeats them all: plans are kept by content.
 _plans: dict[tuple[Any, ...], Planned | Refusal] = {}
+_asked: dict[tuple[Any, ...], int] = {}
+"""Questions asked ahead → their numbers."""
 _plans_lock = threading.Lock()
 _MOST_PLANS = 20_000
 
 
-def plan(name: str, attributes: Mapping[str, Any]) -> Planned | Refusal:
-    """Ask which implementation would run exactly this call; a :class:`Refusal` when none or only a slow one would."""
+def plan(name: str, attributes: Mapping[str, Any], key: str = "") -> Planned | Refusal:
+    """Ask which implementation would run exactly this call; a :class:`Refusal` when none or only a slow one would.
+
+    Args:
+        key: a text that says what `attributes` say, where the caller has one.
+    """
     library = libraries.onednn()
     if isinstance(library, Unavailable):
         return Refusal("library-missing", library.sentence)
-    key = (name, _frozen(attributes))
-    known = _plans.get(key)
+    known = _plans.get(place := (name, key or _frozen(attributes)))
     if known is None:
-        known = _ask(KERNELS[name], dict(attributes))
+        with _plans_lock:
+            number = _asked.pop(place, None)
+        known = _answer(KERNELS[name], dict(attributes), number)
         with _plans_lock:
             if len(_plans) >= _MOST_PLANS:
                 _plans.clear()
-            _plans[key] = known
+            _plans[place] = known
     return known
+
+
+def ask_ahead(name: str, attributes: Mapping[str, Any], key: str = "") -> None:
+    """Have the question that :func:`plan` will be asked worked on meanwhile, in a thread that needs no Python."""
+    place = (name, key or _frozen(attributes))
+    if place in _plans or isinstance(libraries.onednn(), Unavailable):
+        return
+    from . import _kernels
+
+    _finish_at_exit()
+    with _plans_lock:
+        if place not in _asked:
+            _asked[place] = _kernels.ask(KERNELS[name].target, dict(attributes))
 
 
 def warm_up() -> None:
@@ -106,11 +128,21 @@ def registrations() -> Registrations:
     return Registrations(found["types"], found["targets"])
 
 
-def _ask(kernel: Kernel, attributes: dict[str, Any]) -> Planned | Refusal:
+@lru_cache(maxsize=1)
+def _finish_at_exit() -> None:
+    """Nothing may run in the vendor library while the process takes it down."""
+    from . import _kernels
+
+    atexit.register(_kernels.finish)
+
+
+def _answer(kernel: Kernel, attributes: dict[str, Any], number: int | None) -> Planned | Refusal:
+    """What the library says; `number` is the question's if it was asked ahead."""
     from . import _kernels
 
     try:
-        implementation, scratch_bytes, reorders_weights = _kernels.plan(kernel.target, attributes)
+        answer = _kernels.plan(kernel.target, attributes) if number is None else _kernels.wait(number)
+        implementation, scratch_bytes, reorders_weights = answer
     except NotImplementedError as error:
         return Refusal("kernel-unsupported", f"{kernel.name}: {error}")
     except ImportError as error:

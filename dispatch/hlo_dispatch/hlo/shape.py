@@ -49,7 +49,11 @@ class Shape:
         return f"{self.element_type}[{dimensions}]{layout}"
 
     def to_proto(self):
-        """A fresh ShapeProto with a plain (untiled) layout."""
+        """The ShapeProto with a plain (untiled) layout. One for all who ask: to be copied, never changed."""
+        return self._proto
+
+    @cached_property
+    def _proto(self):
         proto = schema.ShapeProto(element_type=schema.ELEMENT_TYPE_NUMBERS[self.element_type])
         proto.dimensions.extend(self.dimensions)
         proto.is_dynamic_dimension.extend([False] * len(self.dimensions))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from hlo_dispatch.hlo.flat import Node
@@ -23,6 +23,8 @@ class Match:
     """How many of the chain's steps this match takes."""
     also_reads: tuple[Node, ...] = ()
     """What the operands are computed from, where they are made for this match."""
+    notes: dict = field(init=False, default_factory=dict, repr=False)
+    """What later rooms worked out about the match and will ask again."""
 
     def shortened(self) -> Match | None:
         """The same match with less for the primitive to do, or None if it is the bare anchor already."""
@@ -94,6 +96,10 @@ class Match:
 
     def attributes(self) -> dict:
         """The kernel call's attributes, as far as they follow from the match."""
+        return dict(self._attributes)
+
+    @cached_property
+    def _attributes(self) -> dict:
         anchor = self.anchor
         source, weights, destination = anchor.roles
         views = [(source, anchor.source)] + ([(weights, anchor.weights)] if anchor.weights is not None else [])

@@ -9,7 +9,7 @@ per dimension, the look ends there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.shape import Shape
@@ -20,9 +20,8 @@ Dimension = tuple[int, int]
 """(size, stride in elements)."""
 
 
-@dataclass(frozen=True)
-class View:
-    """A node's buffer read as dimensions of (size, stride)."""
+class View(NamedTuple):
+    """A node's buffer read as dimensions of (size, stride). A tuple: matching makes thousands."""
 
     node: Node
     dimensions: tuple[Dimension, ...]

@@ -28,6 +28,8 @@ class Candidate:
     implementation: str
     scratch_bytes: int | None
     """Working memory, which is a second result of the call; None: the call has one plain result."""
+    backend_config: str = ""
+    """The attributes as text, if somebody had to write it already."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,26 @@ def check_policy(policy: str) -> str:
     return policy
 
 
+def best_form(match: Match | StructuralMatch) -> Match | StructuralMatch:
+    """The form in which a kernel should compute the match: with its scales in the weights where that is cheaper."""
+    if not isinstance(match, Match) or not worth_folding(match):
+        return match
+    if "folded" not in match.notes:
+        match.notes["folded"] = fold(match)
+    return match.notes["folded"] or match
+
+
+def expect(match: Match, machine: Machine, policy: str) -> Match | None:
+    """What `decide` will most likely choose, if its first question is answered as usual; None: stock XLA.
+
+    Lets that question be asked ahead of time.
+    """
+    if policy == "never" or (policy == "heuristic" and not worth_dispatching(match, "", machine)[0]):
+        return None
+    form = best_form(match)
+    return form if isinstance(form, Match) else None
+
+
 def decide(
     match: Match | StructuralMatch,
     machine: Machine,
@@ -70,12 +92,12 @@ def decide(
     name, longest = match.anchor.node.name, match
     if policy == "never":
         return _stock(Refusal("policy", 'the policy "never" leaves everything to XLA', name))
-    candidate = ask(match)
-    if isinstance(match, Match) and worth_folding(match) and (folded := fold(match)) is not None:
-        in_weights = ask(folded)
-        if not isinstance(in_weights, Refusal):
-            match = longest = folded
-            candidate = in_weights
+    best = best_form(match)
+    candidate = ask(best)
+    if best is not match and isinstance(candidate, Refusal):
+        candidate = ask(match)
+    elif best is not match:
+        match = longest = best
     first_refusal = candidate
     while isinstance(candidate, Refusal):
         shorter = match.shortened()

@@ -1,8 +1,8 @@
 """The rule of thumb for regions that were not measured, with where each of its numbers comes from.
 
-The numbers are read off `bench/grid.py` (products, `--convolutions`, `--poolings`, `--folding`) on two cores of an AMD EPYC
-(AVX-512, AVX512-BF16), jax 0.10.2 and 0.12.0.1; they are meant to be right by a wide margin, not to the last
-case. Measured choice will replace them where it is available.
+The numbers are read off `bench/grid.py` (products, `--convolutions`, `--poolings`, `--folding`) on two cores of
+an AMD EPYC (AVX-512, AVX512-BF16), jax 0.10.2 and 0.12.0.1; they are meant to be right by a wide margin, not to
+the last case. Measured choice will replace them where it is available.
 """
 
 from __future__ import annotations

@@ -39,6 +39,8 @@ class KernelCall:
     attributes: dict
     scratch_bytes: int | None
     """Working memory, a second result; None: the call has one plain result."""
+    backend_config: str = ""
+    """The attributes as text, if it exists already."""
 
 
 @dataclass
@@ -162,7 +164,7 @@ class Emitter:
         proto.operand_ids.extend(self._identifier(view.node) for view in match.operands)
         proto.custom_call_target = call.target
         proto.custom_call_api_version = CUSTOM_CALL_API_TYPED_FFI
-        proto.backend_config = to_text(call.attributes).encode()
+        proto.backend_config = (call.backend_config or to_text(call.attributes)).encode()
         self._edit.calls[anchor] = proto.name
         self._place(proto, match.output if is_plain else anchor)
         if is_plain:

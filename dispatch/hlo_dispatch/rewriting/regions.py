@@ -11,7 +11,6 @@ from hlo_dispatch.policy.decide import Decision
 from hlo_dispatch.report import Region
 from hlo_dispatch.rewriting.plan import ComputationPlan
 
-
 # What an anchor computes that no kernel's reader could describe.
 UNREAD_FORMULAS = {"convolution": "conv(x, w)", "dot": "x @ w", "reduce-window": "pool(x)"}
 

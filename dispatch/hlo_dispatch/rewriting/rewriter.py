@@ -25,13 +25,13 @@ from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.match.structural import StructuralFinder
 from hlo_dispatch.match.structural_match import StructuralMatch
 from hlo_dispatch.pattern import Recogniser, Table
-from hlo_dispatch.policy.decide import Candidate, check_policy
+from hlo_dispatch.policy.decide import Candidate, check_policy, expect
 from hlo_dispatch.policy.machine import Machine, this_machine
 from hlo_dispatch.report import Report
+from hlo_dispatch.rewriting.backend_config import to_text
 from hlo_dispatch.rewriting.edit import apply_plans
 from hlo_dispatch.rewriting.plan import ComputationPlan, plan_computation
 from hlo_dispatch.rewriting.regions import regions_of
-
 
 _MAY_BE_ANCHORS = ANCHORS | {"reduce-window"}
 
@@ -96,10 +96,21 @@ class Rewriter:
 
     def _plan(self, graph: FlatGraph, small: bool) -> ComputationPlan:
         matcher = self._matcher(graph)
-        return plan_computation(graph, matcher, self.patterns, self.machine, self.policy, self._ask, small=small)
+        return plan_computation(
+            graph, matcher, self.patterns, self.machine, self.policy, self._ask, small=small, ahead=self._ask_ahead
+        )
 
     def _matcher(self, graph: FlatGraph) -> Matcher:
         return Matcher(graph, self.table, self.finder)
+
+    def _ask_ahead(self, match: Match) -> Match | None:
+        """Have the match's kernel asked while the matching goes on; returns what it will most likely be asked for."""
+        library = onednn()
+        chosen = expect(match, self.machine, self.policy) if library else None
+        if chosen is not None:
+            attributes, text = _question(chosen, library.version)
+            kernels.ask_ahead(chosen.anchor.kernel, attributes, text)
+        return chosen
 
     def _ask(self, match: Match | StructuralMatch) -> Candidate | Refusal:
         """What the match's kernel says to the match as it stands."""
@@ -110,12 +121,23 @@ class Rewriter:
         library = onednn()
         if not library:
             return Refusal("library-missing", library.sentence)
-        attributes = {"abi": kernels.ABI, "library": library.version, "scratch": 0} | match.attributes()
-        planned = kernels.plan(match.anchor.kernel, attributes)
+        question, text = _question(match, library.version)
+        planned = kernels.plan(match.anchor.kernel, question, text)
         if isinstance(planned, Refusal):
             return planned
-        attributes["scratch"] = planned.scratch_bytes
-        return Candidate(match, attributes, planned.implementation, planned.scratch_bytes)
+        attributes = question | {"scratch": planned.scratch_bytes}
+        config = text.replace("scratch = 0 : i64", f"scratch = {planned.scratch_bytes} : i64", 1)
+        return Candidate(match, attributes, planned.implementation, planned.scratch_bytes, config)
+
+
+def _question(match: Match | StructuralMatch, version: str) -> tuple[dict, str]:
+    """The attributes of the match's call before it is known how much scratch memory it needs, also as text."""
+    notes = match.notes if isinstance(match, Match) else {}
+    # Asked ahead first, then again.
+    if version not in notes:
+        attributes = {"abi": kernels.ABI, "library": version, "scratch": 0} | match.attributes()
+        notes[version] = attributes, to_text(attributes)
+    return notes[version]
 
 
 def _has_one_of(module: Module, opcodes: frozenset[str]) -> bool:
