@@ -16,7 +16,7 @@ from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.opcode import ANCHORS
 from hlo_dispatch.match.anchor import COMPUTED_TYPES, Anchor
 from hlo_dispatch.match.function import Region, grow_region
-from hlo_dispatch.match.strided import Dimension, View, candidates, dense, project, restate, whole
+from hlo_dispatch.match.strided import HALF_TYPES, Dimension, View, candidates, dense, project, restate, whole
 from hlo_dispatch.pattern import TOLERANCES
 from hlo_dispatch.pattern.recognise import number
 
@@ -116,7 +116,7 @@ class EpilogueFinder:
                 is_inner = partial(_is_inner, is_taken=is_taken, is_needed=is_needed)
                 step = anchor.own_steps(current, destination, steps, is_inner) or "the kernel has no post-ops"
             if step is None:
-                step = self._binary(anchor, current, current.users[0], destination, is_result_of_another)
+                step = self._binary(anchor, current, destination, is_taken, is_result_of_another)
             if isinstance(step, str):
                 return self._stopped(steps, region, current.users[0], step)
             post_ops += len(step.post_ops)
@@ -168,11 +168,12 @@ class EpilogueFinder:
         self,
         anchor: Anchor,
         current: Node,
-        user: Node,
         destination: tuple[Dimension, ...],
+        is_taken: Callable[[Node], bool],
         is_result_of_another: Callable[[Node, Node], bool],
     ) -> Step | str:
-        """The step of a binary instruction, or the sentence why it is none."""
+        """The step of the value's one user, a binary instruction, or the sentence why it is none."""
+        user = current.users[0]
         binary = self._binaries.get(user.opcode)
         if user.opcode in ANCHORS:
             return f"the next {user.opcode} reads the value"
@@ -195,7 +196,7 @@ class EpilogueFinder:
             first = binary.reversed.first
             before = (PostOp("eltwise", first.algorithm, "{}", number(first.alpha, {}), number(first.beta, {})),)
             algorithm, pattern = binary.reversed.then, f"({{operand}} {symbol} {{}})"
-        view = self._operand(anchor, user, other, is_result_of_another)
+        view = _operand(user, other, is_taken, lambda node: is_result_of_another(node, anchor.node))
         if view is None:
             return "the other operand is not in memory, and writing it there would cost more than it saves"
         dimensions = project(view, user.shape, destination)
@@ -203,22 +204,6 @@ class EpilogueFinder:
             return "the other operand repeats along a part of a dimension"
         post_op = PostOp("binary", algorithm, pattern, operand=View(view.node, dense(dimensions, destination)))
         return Step((user,), (*before, post_op), destination)
-
-    def _operand(self, anchor: Anchor, user: Node, other: Node, is_result_of_another) -> View | None:
-        """The other operand where it lies in memory (or is small enough to be put there)."""
-        views = [view for view in candidates(whole(other), _OPERAND_LOOK_THROUGH) if _usable(view)]
-        for view in reversed(views):
-            if view.node.top is not None:
-                return view
-        smallest = min(views, key=lambda view: view.node.shape.bytes, default=None)
-        if smallest is None:
-            return None
-        if smallest.node.shape.bytes * 8 <= user.shape.bytes or smallest.node.shape.bytes <= _SMALL_BYTES:
-            return smallest
-        for view in views:
-            if is_result_of_another(view.node, anchor.node):
-                return view
-        return None
 
 
 _SYMBOLS = {"add": "+", "subtract": "-", "multiply": "·", "divide": "/", "maximum": "max", "minimum": "min"}
@@ -232,6 +217,51 @@ def _tolerance(region: Region) -> float:
 
 def _usable(view: View) -> bool:
     return view.element_type in COMPUTED_TYPES
+
+
+def _operand(
+    user: Node, other: Node, is_taken: Callable[[Node], bool], will_be_result: Callable[[Node], bool]
+) -> View | None:
+    """The other operand of `user` where it lies in memory, or is small enough to be put there.
+
+    Where it is only found as it was before it was rounded to half precision, it is read so: XLA rounds between the
+    steps of half precision programs, and a kernel does not.
+    """
+    exact = [view for view in candidates(whole(other), _OPERAND_LOOK_THROUGH) if _usable(view)]
+    unrounded = _before_rounding(exact[-1]) if exact else []
+    for views in (exact, unrounded):
+        for view in reversed(views):
+            if (in_memory := _in_memory(view, is_taken)) is not None:
+                return in_memory
+    smallest = min(exact, key=lambda view: view.node.shape.bytes, default=None)
+    if smallest is None:
+        return None
+    if smallest.node.shape.bytes * 8 <= user.shape.bytes or smallest.node.shape.bytes <= _SMALL_BYTES:
+        return smallest
+    return next((view for view in (*exact, *unrounded) if will_be_result(view.node)), None)
+
+
+def _in_memory(view: View, is_taken: Callable[[Node], bool]) -> View | None:
+    """The view over a top-level instruction's result: the node's own, or the same bytes under another shape."""
+    if view.node.top is not None:
+        return view
+    for user in view.node.users:
+        same_bytes = user.opcode == "bitcast" and user.shape.element_type == view.element_type
+        if same_bytes and user.top is not None and not is_taken(user):
+            return View(user, view.dimensions)
+    return None
+
+
+def _before_rounding(view: View) -> list[View]:
+    """Every usable view of the elements that the view's node rounds, nearest first; none where it rounds nothing."""
+    node = view.node
+    if node.opcode != "convert" or node.shape.element_type not in HALF_TYPES:
+        return []
+    source = node.operands[0]
+    dimensions = restate(view.dimensions, node.shape, source.shape.strides)
+    if source.shape.element_type != "f32" or dimensions is None:
+        return []
+    return [view for view in candidates(View(source, dimensions), _OPERAND_LOOK_THROUGH) if _usable(view)]
 
 
 def _is_inner(value: Node, is_taken: Callable[[Node], bool], is_needed: Callable[[Node], bool]) -> bool:

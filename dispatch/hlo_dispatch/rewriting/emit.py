@@ -110,11 +110,8 @@ class Emitter:
     # --- what stays -------------------------------------------------------------------------------
 
     def _is_touched(self, identifier: int) -> bool:
-        members = self._graph.members.get(identifier)
-        if members is None:
-            return self._graph.value_of[identifier] in self._covered
         covered = self._covered
-        return any(member in covered for member in members)
+        return any(node in covered for node in self._graph.computed_by(identifier))
 
     def _with_live_operands(self, instruction):
         """The instruction, with operands that were replaced renamed; itself where none was."""
