@@ -129,19 +129,12 @@ class FlatGraph:
 
     def _number(self, instruction, operands: tuple[Node, ...], opcode: str, *, inside: bool) -> Node:
         """The node of this instruction: an existing one where an equal instruction was seen."""
-        if opcode in opcodes.REARRANGING and _is_widening(operands[0]) and not instruction.control_predecessor_ids:
+        waits = not inside and instruction.control_predecessor_ids
+        if opcode in opcodes.REARRANGING and not waits and _is_widening(operands[0]):
             return self._rearranged_before_widening(instruction, operands[0].operands[0], opcode, inside=inside)
         shape = shape_of(instruction.shape)
-        key: tuple | None = None
-        if opcode in opcodes.PLAIN:
-            key = (opcode, shape, operands)
-        elif opcode == "broadcast":
-            key = (opcode, shape, operands, tuple(instruction.dimensions))
-        elif opcode == "constant":
-            key = (opcode, shape, instruction.literal.SerializeToString())
-        elif opcode in opcodes.PURE_WITH_FIELDS:
-            key = (opcode, shape, operands, _meaning(instruction))
-        if key is not None and not (not inside and instruction.control_predecessor_ids):
+        key = _key(instruction, shape, operands, opcode)
+        if key is not None and not waits:
             known = self._numbering.get(key)
             if known is not None:
                 return known
@@ -188,6 +181,19 @@ class FlatGraph:
         graph.add_nodes_from((node.index, {"node": node}) for node in self.nodes)
         graph.add_edges_from((operand.index, node.index) for node in self.nodes for operand in node.operands)
         return graph
+
+
+def _key(instruction, shape: Shape, operands: tuple[Node, ...], opcode: str) -> tuple | None:
+    """What instructions of equal value have in common; None where the value may be another every time."""
+    if opcode in opcodes.PLAIN:
+        return (opcode, shape, operands)
+    if opcode == "broadcast":
+        return (opcode, shape, operands, tuple(instruction.dimensions))
+    if opcode == "constant":
+        return (opcode, shape, instruction.literal.SerializeToString())
+    if opcode in opcodes.PURE_WITH_FIELDS:
+        return (opcode, shape, operands, _meaning(instruction))
+    return None
 
 
 def _is_widening(node: Node) -> bool:

@@ -8,69 +8,20 @@ inside, so the chain can be replaced by one instruction without computing anythi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
 
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.opcode import ANCHORS
 from hlo_dispatch.match.anchor import COMPUTED_TYPES, Anchor
 from hlo_dispatch.match.function import Region, grow_region
-from hlo_dispatch.match.strided import HALF_TYPES, Dimension, View, candidates, dense, project, restate, whole
+from hlo_dispatch.match.operand import find_operand
+from hlo_dispatch.match.steps import Chain, PostOp, Step
+from hlo_dispatch.match.strided import Dimension, View, dense, project, restate
 from hlo_dispatch.pattern import TOLERANCES
 from hlo_dispatch.pattern.recognise import number
 
-_OPERAND_LOOK_THROUGH = frozenset(("bitcast", "broadcast", "convert"))
-_SMALL_BYTES = 64 * 1024
 MAXIMUM_POST_OPS = 32
-
-
-@dataclass(frozen=True)
-class PostOp:
-    """One step that the primitive computes on its result."""
-
-    kind: str
-    """"eltwise" or "binary"."""
-    algorithm: str
-    """The kernel library's name for it."""
-    formula: str
-    """With `{}` where the value so far stands and `{operand}` where the other operand stands."""
-    alpha: float = 0.0
-    beta: float = 0.0
-    operand: View | None = None
-    """A binary step's other operand, in the dimensions of the primitive's result (size 1: it repeats)."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """What the chain took at once: instructions, and the post-ops (possibly none) that compute them."""
-
-    nodes: tuple[Node, ...]
-    post_ops: tuple[PostOp, ...]
-    destination: tuple[Dimension, ...]
-    """The primitive's result dimensions over the buffer of the step's result."""
-    attributes: Mapping[str, int] = field(default_factory=dict, hash=False, compare=False)
-    """The kernel's attributes that are others from this step on."""
-
-    @property
-    def result(self) -> Node:
-        return self.nodes[-1]
-
-
-@dataclass(frozen=True)
-class Chain:
-    """An anchor's epilogue as far as it goes, and why it goes no further."""
-
-    steps: tuple[Step, ...]
-    stopped_at: Node | None
-    """The instruction at which it stopped; None: nothing could have followed."""
-    why: str
-    nearest: Callable[[], str] | None = field(default=None, hash=False, compare=False)
-    """Set where a function of one variable stopped it: says which activation came closest. Slow."""
-
-    def explanation(self) -> str:
-        """`why`, with the nearest miss where there is one; slow, for people who ask."""
-        return self.why if self.nearest is None else f"{self.why}: {self.nearest()}"
 
 
 class EpilogueFinder:
@@ -175,10 +126,8 @@ class EpilogueFinder:
         """The step of the value's one user, a binary instruction, or the sentence why it is none."""
         user = current.users[0]
         binary = self._binaries.get(user.opcode)
-        if user.opcode in ANCHORS:
-            return f"the next {user.opcode} reads the value"
         if binary is None:
-            return f"{user.opcode} is neither an activation of the table nor a binary epilogue"
+            return _no_binary(user.opcode)
         if user.shape.strides != current.shape.strides:
             return f"{user.opcode} changes the layout"
         if user.shape.element_type not in COMPUTED_TYPES or user.operands[0] is user.operands[1]:
@@ -196,7 +145,7 @@ class EpilogueFinder:
             first = binary.reversed.first
             before = (PostOp("eltwise", first.algorithm, "{}", number(first.alpha, {}), number(first.beta, {})),)
             algorithm, pattern = binary.reversed.then, f"({{operand}} {symbol} {{}})"
-        view = _operand(user, other, is_taken, lambda node: is_result_of_another(node, anchor.node))
+        view = find_operand(user, other, is_taken, lambda node: is_result_of_another(node, anchor.node))
         if view is None:
             return "the other operand is not in memory, and writing it there would cost more than it saves"
         dimensions = project(view, user.shape, destination)
@@ -206,6 +155,17 @@ class EpilogueFinder:
         return Step((user,), (*before, post_op), destination)
 
 
+def _no_binary(opcode: str) -> str:
+    """Why a chain ends before an instruction that the table has no binary for."""
+    if opcode in ANCHORS:
+        return f"the next {opcode} reads the value"
+    if opcode == "select":
+        # oneDNN has a select by a mask of bytes. Writing the mask and the dearer post-op made training steps of
+        # convolutional networks 1 to 15 % slower than a loop behind the call.
+        return "XLA's own loop is faster at a select than the kernel"
+    return f"{opcode} is neither an activation of the table nor a binary epilogue"
+
+
 _SYMBOLS = {"add": "+", "subtract": "-", "multiply": "·", "divide": "/", "maximum": "max", "minimum": "min"}
 
 
@@ -213,55 +173,6 @@ def _tolerance(region: Region) -> float:
     types = {node.shape.element_type for node in (region.entry, *region.nodes)}
     # XLA spells constants in the narrow type it rounds to between the steps.
     return max(TOLERANCES[kind] for kind in types & set(TOLERANCES))
-
-
-def _usable(view: View) -> bool:
-    return view.element_type in COMPUTED_TYPES
-
-
-def _operand(
-    user: Node, other: Node, is_taken: Callable[[Node], bool], will_be_result: Callable[[Node], bool]
-) -> View | None:
-    """The other operand of `user` where it lies in memory, or is small enough to be put there.
-
-    Where it is only found as it was before it was rounded to half precision, it is read so: XLA rounds between the
-    steps of half precision programs, and a kernel does not.
-    """
-    exact = [view for view in candidates(whole(other), _OPERAND_LOOK_THROUGH) if _usable(view)]
-    unrounded = _before_rounding(exact[-1]) if exact else []
-    for views in (exact, unrounded):
-        for view in reversed(views):
-            if (in_memory := _in_memory(view, is_taken)) is not None:
-                return in_memory
-    smallest = min(exact, key=lambda view: view.node.shape.bytes, default=None)
-    if smallest is None:
-        return None
-    if smallest.node.shape.bytes * 8 <= user.shape.bytes or smallest.node.shape.bytes <= _SMALL_BYTES:
-        return smallest
-    return next((view for view in (*exact, *unrounded) if will_be_result(view.node)), None)
-
-
-def _in_memory(view: View, is_taken: Callable[[Node], bool]) -> View | None:
-    """The view over a top-level instruction's result: the node's own, or the same bytes under another shape."""
-    if view.node.top is not None:
-        return view
-    for user in view.node.users:
-        same_bytes = user.opcode == "bitcast" and user.shape.element_type == view.element_type
-        if same_bytes and user.top is not None and not is_taken(user):
-            return View(user, view.dimensions)
-    return None
-
-
-def _before_rounding(view: View) -> list[View]:
-    """Every usable view of the elements that the view's node rounds, nearest first; none where it rounds nothing."""
-    node = view.node
-    if node.opcode != "convert" or node.shape.element_type not in HALF_TYPES:
-        return []
-    source = node.operands[0]
-    dimensions = restate(view.dimensions, node.shape, source.shape.strides)
-    if source.shape.element_type != "f32" or dimensions is None:
-        return []
-    return [view for view in candidates(View(source, dimensions), _OPERAND_LOOK_THROUGH) if _usable(view)]
 
 
 def _is_inner(value: Node, is_taken: Callable[[Node], bool], is_needed: Callable[[Node], bool]) -> bool:
