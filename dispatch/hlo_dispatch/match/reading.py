@@ -1,4 +1,4 @@
-"""Which kernel's reader describes an anchor: dots are products, convolutions one of three things."""
+"""Which kernel's reader describes an anchor: dots are products, convolutions one of three things, or swapped."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hlo_dispatch.match.anchor import Anchor
 from hlo_dispatch.match.convolution import read_convolution
 from hlo_dispatch.match.deconvolution import read_deconvolution
 from hlo_dispatch.match.dot import read_dot
+from hlo_dispatch.match.swapped import is_swapped, read_swapped
 from hlo_dispatch.match.weights_gradient import is_weights_gradient, read_weights_gradient
 
 
@@ -25,6 +26,8 @@ def read_anchor(node: Node, kernels: Mapping[str, str], graph: FlatGraph) -> Anc
         return Refusal("kernel-unsupported", f"the table has no anchor {kind}", node.name)
     if kind == "weights_gradient":
         return read_weights_gradient(node, kernel, graph)
+    if kind != "dot" and is_swapped(node):
+        return read_swapped(node, kernels.get("convolution", kernel))
     return _READERS[kind](node, kernel)
 
 
