@@ -8,6 +8,8 @@ from functools import cached_property
 
 from hlo_dispatch.hlo import schema
 
+HALF_TYPES = frozenset(("bf16", "f16"))
+
 
 @dataclass(frozen=True)
 class Shape:

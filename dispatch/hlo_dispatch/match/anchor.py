@@ -8,27 +8,12 @@ from typing import Any
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.match.steps import PostOp
 from hlo_dispatch.match.strided import HALF_TYPES, Dimension, View, candidates
 
 # Instructions that only widen or rename what an operand holds: looked through for every operand.
 WIDENING = frozenset(("bitcast", "convert"))
 COMPUTED_TYPES = frozenset(("f32",)) | HALF_TYPES
-
-
-@dataclass(frozen=True)
-class PostOp:
-    """One step that the primitive computes on its result."""
-
-    kind: str
-    """"eltwise" or "binary"."""
-    algorithm: str
-    """The kernel library's name for it."""
-    formula: str
-    """With `{}` where the value so far stands and `{operand}` where the other operand stands."""
-    alpha: float = 0.0
-    beta: float = 0.0
-    operand: View | None = None
-    """A binary step's other operand, in the dimensions of the primitive's result (size 1: it repeats)."""
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.match.epilogue import Step
 from hlo_dispatch.match.function import scalar_constant
+from hlo_dispatch.match.steps import Step
 from hlo_dispatch.match.strided import Dimension, dense, place_of
 
 _INTEGERS = frozenset(("s32", "u32", "s64", "u64"))

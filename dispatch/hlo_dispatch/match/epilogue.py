@@ -8,53 +8,20 @@ inside, so the chain can be replaced by one instruction without computing anythi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import partial
 
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.opcode import ANCHORS
-from hlo_dispatch.match.anchor import COMPUTED_TYPES, Anchor, PostOp
+from hlo_dispatch.match.anchor import COMPUTED_TYPES, Anchor
 from hlo_dispatch.match.function import Region, grow_region
-from hlo_dispatch.match.strided import Dimension, View, candidates, dense, project, restate, whole
+from hlo_dispatch.match.operand import find_operand
+from hlo_dispatch.match.steps import Chain, PostOp, Step
+from hlo_dispatch.match.strided import Dimension, View, dense, project, restate
 from hlo_dispatch.pattern import TOLERANCES
 from hlo_dispatch.pattern.recognise import number
 
-_OPERAND_LOOK_THROUGH = frozenset(("bitcast", "broadcast", "convert"))
-_SMALL_BYTES = 64 * 1024
 MAXIMUM_POST_OPS = 32
-
-
-@dataclass(frozen=True)
-class Step:
-    """What the chain took at once: instructions, and the post-ops (possibly none) that compute them."""
-
-    nodes: tuple[Node, ...]
-    post_ops: tuple[PostOp, ...]
-    destination: tuple[Dimension, ...]
-    """The primitive's result dimensions over the buffer of the step's result."""
-    attributes: Mapping[str, int] = field(default_factory=dict, hash=False, compare=False)
-    """The kernel's attributes that are others from this step on."""
-
-    @property
-    def result(self) -> Node:
-        return self.nodes[-1]
-
-
-@dataclass(frozen=True)
-class Chain:
-    """An anchor's epilogue as far as it goes, and why it goes no further."""
-
-    steps: tuple[Step, ...]
-    stopped_at: Node | None
-    """The instruction at which it stopped; None: nothing could have followed."""
-    why: str
-    nearest: Callable[[], str] | None = field(default=None, hash=False, compare=False)
-    """Set where a function of one variable stopped it: says which activation came closest. Slow."""
-
-    def explanation(self) -> str:
-        """`why`, with the nearest miss where there is one; slow, for people who ask."""
-        return self.why if self.nearest is None else f"{self.why}: {self.nearest()}"
 
 
 class EpilogueFinder:
@@ -100,7 +67,7 @@ class EpilogueFinder:
                 is_inner = partial(_is_inner, is_taken=is_taken, is_needed=is_needed)
                 step = anchor.own_steps(current, destination, steps, is_inner) or "the kernel has no post-ops"
             if step is None:
-                step = self._binary(anchor, current, current.users[0], destination, is_result_of_another)
+                step = self._binary(anchor, current, destination, is_taken, is_result_of_another)
             if isinstance(step, str):
                 return self._stopped(steps, region, current.users[0], step)
             post_ops += len(step.post_ops)
@@ -152,16 +119,15 @@ class EpilogueFinder:
         self,
         anchor: Anchor,
         current: Node,
-        user: Node,
         destination: tuple[Dimension, ...],
+        is_taken: Callable[[Node], bool],
         is_result_of_another: Callable[[Node, Node], bool],
     ) -> Step | str:
-        """The step of a binary instruction, or the sentence why it is none."""
+        """The step of the value's one user, a binary instruction, or the sentence why it is none."""
+        user = current.users[0]
         binary = self._binaries.get(user.opcode)
-        if user.opcode in ANCHORS:
-            return f"the next {user.opcode} reads the value"
         if binary is None:
-            return f"{user.opcode} is neither an activation of the table nor a binary epilogue"
+            return _no_binary(user.opcode)
         if user.shape.strides != current.shape.strides:
             return f"{user.opcode} changes the layout"
         if user.shape.element_type not in COMPUTED_TYPES or user.operands[0] is user.operands[1]:
@@ -179,7 +145,7 @@ class EpilogueFinder:
             first = binary.reversed.first
             before = (PostOp("eltwise", first.algorithm, "{}", number(first.alpha, {}), number(first.beta, {})),)
             algorithm, pattern = binary.reversed.then, f"({{operand}} {symbol} {{}})"
-        view = self._operand(anchor, user, other, is_result_of_another)
+        view = find_operand(user, other, is_taken, lambda node: is_result_of_another(node, anchor.node))
         if view is None:
             return "the other operand is not in memory, and writing it there would cost more than it saves"
         dimensions = project(view, user.shape, destination)
@@ -188,21 +154,16 @@ class EpilogueFinder:
         post_op = PostOp("binary", algorithm, pattern, operand=View(view.node, dense(dimensions, destination)))
         return Step((user,), (*before, post_op), destination)
 
-    def _operand(self, anchor: Anchor, user: Node, other: Node, is_result_of_another) -> View | None:
-        """The other operand where it lies in memory (or is small enough to be put there)."""
-        views = [view for view in candidates(whole(other), _OPERAND_LOOK_THROUGH) if _usable(view)]
-        for view in reversed(views):
-            if view.node.top is not None:
-                return view
-        smallest = min(views, key=lambda view: view.node.shape.bytes, default=None)
-        if smallest is None:
-            return None
-        if smallest.node.shape.bytes * 8 <= user.shape.bytes or smallest.node.shape.bytes <= _SMALL_BYTES:
-            return smallest
-        for view in views:
-            if is_result_of_another(view.node, anchor.node):
-                return view
-        return None
+
+def _no_binary(opcode: str) -> str:
+    """Why a chain ends before an instruction that the table has no binary for."""
+    if opcode in ANCHORS:
+        return f"the next {opcode} reads the value"
+    if opcode == "select":
+        # oneDNN has a select by a mask of bytes. Writing the mask and the dearer post-op made training steps of
+        # convolutional networks 1 to 15 % slower than a loop behind the call.
+        return "XLA's own loop is faster at a select than the kernel"
+    return f"{opcode} is neither an activation of the table nor a binary epilogue"
 
 
 _SYMBOLS = {"add": "+", "subtract": "-", "multiply": "·", "divide": "/", "maximum": "max", "minimum": "min"}
@@ -212,10 +173,6 @@ def _tolerance(region: Region) -> float:
     types = {node.shape.element_type for node in (region.entry, *region.nodes)}
     # XLA spells constants in the narrow type it rounds to between the steps.
     return max(TOLERANCES[kind] for kind in types & set(TOLERANCES))
-
-
-def _usable(view: View) -> bool:
-    return view.element_type in COMPUTED_TYPES
 
 
 def _is_inner(value: Node, is_taken: Callable[[Node], bool], is_needed: Callable[[Node], bool]) -> bool:

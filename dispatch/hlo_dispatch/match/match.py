@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.match.anchor import Anchor, PostOp
-from hlo_dispatch.match.epilogue import Chain, Step
+from hlo_dispatch.match.anchor import Anchor
+from hlo_dispatch.match.steps import Chain, PostOp, Step
 from hlo_dispatch.match.strided import Dimension, View
 
 _BIAS_TYPES = frozenset(("f32", "bf16"))

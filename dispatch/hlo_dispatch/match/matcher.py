@@ -9,6 +9,7 @@ from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.opcode import ANCHORS
 from hlo_dispatch.match.anchor import Anchor
 from hlo_dispatch.match.epilogue import EpilogueFinder
+from hlo_dispatch.match.masks import ask_results_for_masks
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.reading import is_anchor, read_anchor
 
@@ -20,6 +21,7 @@ class Matcher:
     """Matches one flat graph against one table. The caller walks the anchors and keeps what is taken."""
 
     def __init__(self, graph: FlatGraph, table, finder: EpilogueFinder) -> None:
+        ask_results_for_masks(graph)
         self._graph = graph
         self._finder = finder
         self._kernels = {anchor.name: anchor.kernel for anchor in table.anchors.values()}

@@ -16,8 +16,9 @@ from typing import Any
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.opcode import ANCHORS, ELEMENTWISE
-from hlo_dispatch.match.anchor import Anchor, PostOp, first_refusal, unsupported_types
+from hlo_dispatch.match.anchor import Anchor, first_refusal, unsupported_types
 from hlo_dispatch.match.function import scalar_constant
+from hlo_dispatch.match.steps import PostOp
 from hlo_dispatch.match.strided import Dimension, View, candidates, dense, merge, whole
 
 _REDUCERS = {"maximum": "max", "add": "average"}

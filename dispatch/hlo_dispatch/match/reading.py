@@ -1,4 +1,4 @@
-"""Which kernel's reader describes an anchor: dots are products, convolutions one of three things, windows pool."""
+"""Which kernel's reader describes an anchor: products, convolutions as one of four things, windows that pool."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hlo_dispatch.match.convolution import read_convolution
 from hlo_dispatch.match.deconvolution import read_deconvolution
 from hlo_dispatch.match.dot import read_dot
 from hlo_dispatch.match.pooling import is_pooling, read_pooling
+from hlo_dispatch.match.swapped import is_swapped, read_swapped
 from hlo_dispatch.match.weights_gradient import is_weights_gradient, read_weights_gradient
 
 
@@ -34,6 +35,8 @@ def read_anchor(node: Node, kernels: Mapping[str, str], graph: FlatGraph) -> Anc
         return read_weights_gradient(node, kernel, graph)
     if kind == "pooling":
         return read_pooling(node, kernel, graph.module.computations)
+    if kind != "dot" and is_swapped(node):
+        return read_swapped(node, kernels.get("convolution", kernel))
     return _READERS[kind](node, kernel)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.match.epilogue import Step
+from hlo_dispatch.match.steps import Step
 from hlo_dispatch.match.strided import HALF_TYPES, Dimension, View, look_through, place_of, restate
 
 _MOVING = frozenset(("bitcast", "copy", "reverse", "transpose"))

@@ -12,9 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.hlo.shape import Shape
-
-HALF_TYPES = frozenset(("bf16", "f16"))
+from hlo_dispatch.hlo.shape import HALF_TYPES, Shape
 
 Dimension = tuple[int, int]
 """(size, stride in elements)."""

@@ -21,8 +21,8 @@ from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.match.anchor import Anchor, first_refusal, furthest, unsupported_types
 from hlo_dispatch.match.convolution import convolution_views
 from hlo_dispatch.match.diagonal import diagonal_step
-from hlo_dispatch.match.epilogue import Step
 from hlo_dispatch.match.reversal import Backwards, reversing_step, turning_candidates
+from hlo_dispatch.match.steps import Step
 from hlo_dispatch.match.strided import Dimension, View, dense, merge
 
 _REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))

@@ -62,6 +62,7 @@ class Emitter:
     def __init__(self, module: Module, graph: FlatGraph, calls: list[KernelCall], threads: int) -> None:
         self._module, self._graph, self._calls, self._threads = module, graph, calls, threads
         self._covered = {node for call in calls for node in call.match.covered}
+        self._inside = self._covered - {call.match.output for call in calls}
         self._kept = {
             identifier: instruction
             for identifier, instruction in graph.instruction_of.items()
@@ -112,11 +113,11 @@ class Emitter:
     # --- what stays -------------------------------------------------------------------------------
 
     def _is_touched(self, identifier: int) -> bool:
-        members = self._graph.members.get(identifier)
-        if members is None:
-            return self._graph.value_of[identifier] in self._covered
-        covered = self._covered
-        return any(member in covered for member in members)
+        """Whether the instruction computes what a call does, or reads what will not exist any more."""
+        graph, covered, inside = self._graph, self._covered, self._inside
+        if any(node in covered for node in graph.computed_by(identifier)):
+            return True
+        return any(graph.value_of[operand] in inside for operand in graph.instruction_of[identifier].operand_ids)
 
     def _with_live_operands(self, instruction):
         """The instruction, with operands that were replaced renamed; itself where none was."""
