@@ -70,7 +70,7 @@ class FlatGraph:
         self._numbering: dict[tuple, Node] = {}
         self._narrow: list[Node] = []
         self._narrow_of: dict[int, list[Node]] = {}
-        for instruction in computation.instructions:
+        for instruction in computation.instructions[:]:
             self._add_top(instruction)
         self.root = self.value_of[computation.root_id]
         self._drop_dead()
@@ -78,7 +78,7 @@ class FlatGraph:
     def _add_top(self, instruction) -> None:
         identifier = instruction.id
         self.instruction_of[identifier] = instruction
-        operands = tuple([self.value_of[i] for i in instruction.operand_ids])
+        operands = tuple([self.value_of[i] for i in instruction.operand_ids[:]])
         if instruction.opcode == "fusion" and self._is_expandable(instruction):
             members: list[Node] = []
             node = self._expand(instruction, operands, members)
@@ -114,12 +114,12 @@ class FlatGraph:
         computation = self.module.computations[fusion.called_computation_ids[0]]
         values: dict[int, Node] = {}
         number = self._number
-        for instruction in computation.instructions:
+        for instruction in computation.instructions[:]:
             opcode = instruction.opcode
             if opcode == "parameter":
                 values[instruction.id] = operands[instruction.parameter_number]
                 continue
-            inner = tuple([values[i] for i in instruction.operand_ids])
+            inner = tuple([values[i] for i in instruction.operand_ids[:]])
             if opcode == "fusion":
                 values[instruction.id] = self._expand(instruction, inner, members)
                 continue
@@ -188,7 +188,7 @@ def _key(instruction, shape: Shape, operands: tuple[Node, ...], opcode: str) -> 
     if opcode in opcodes.PLAIN:
         return (opcode, shape, operands)
     if opcode == "broadcast":
-        return (opcode, shape, operands, tuple(instruction.dimensions))
+        return (opcode, shape, operands, tuple(instruction.dimensions[:]))
     if opcode == "constant":
         return (opcode, shape, instruction.literal.SerializeToString())
     if opcode in opcodes.PURE_WITH_FIELDS:

@@ -41,6 +41,18 @@ class Shape:
             distance *= self.dimensions[dimension]
         return tuple(strides)
 
+    @cached_property
+    def places(self) -> tuple[tuple[int, int], ...]:
+        """(size, stride) of each dimension."""
+        return tuple(zip(self.dimensions, self.strides, strict=True))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.element_type, self.dimensions, self.minor_to_major, self.is_dynamic))
+
     @property
     def is_array(self) -> bool:
         return self.element_type in schema.BYTES_PER_ELEMENT

@@ -98,7 +98,7 @@ def _algorithm(node: Node, computations: Mapping[int, Any]) -> str | Refusal:
     """What the windows are reduced by, if that starts from its neutral element."""
     called = computations[node.proto.called_computation_ids[0]]
     # Half precision is widened, reduced and rounded again for every element, which the kernel does once.
-    inner = [i.opcode for i in called.instructions if i.opcode not in ("parameter", "convert")]
+    inner = [i.opcode for i in called.instructions[:] if i.opcode not in ("parameter", "convert")]
     reducer = inner[0] if len(inner) == 1 else "more than one instruction"
     algorithm = _REDUCERS.get(reducer)
     if algorithm is None:

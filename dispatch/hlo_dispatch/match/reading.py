@@ -49,5 +49,5 @@ def kind_of(node: Node) -> str:
         return "pooling" if node.opcode == "reduce-window" else node.opcode
     if is_weights_gradient(node):
         return "weights_gradient"
-    dilated = any(dimension.base_dilation > 1 for dimension in node.proto.window.dimensions)
+    dilated = any(dimension.base_dilation > 1 for dimension in node.proto.window.dimensions[:])
     return "transposed_convolution" if dilated else "convolution"

@@ -66,8 +66,8 @@ def _reached(module: Module) -> set[int]:
     reached = {module.proto.entry_computation_id}
     pending = list(reached)
     while pending:
-        for instruction in module.computations[pending.pop()].instructions:
-            for called in instruction.called_computation_ids:
+        for instruction in module.computations[pending.pop()].instructions[:]:
+            for called in instruction.called_computation_ids[:]:
                 if called not in reached:
                     reached.add(called)
                     pending.append(called)

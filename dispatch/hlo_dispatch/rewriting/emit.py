@@ -117,20 +117,20 @@ class Emitter:
         graph, covered, inside = self._graph, self._covered, self._inside
         if any(node in covered for node in graph.computed_by(identifier)):
             return True
-        return any(graph.value_of[operand] in inside for operand in graph.instruction_of[identifier].operand_ids)
+        return any(graph.value_of[operand] in inside for operand in graph.instruction_of[identifier].operand_ids[:])
 
     def _with_live_operands(self, instruction):
         """The instruction, with operands that were replaced renamed; itself where none was."""
-        for predecessor in instruction.control_predecessor_ids:
-            if predecessor not in self._kept:
-                raise CannotRebuild(f"%{instruction.name} must run after an instruction that would be replaced")
-        if all(operand in self._kept for operand in instruction.operand_ids):
+        kept = self._kept.keys()
+        if not kept >= set(instruction.control_predecessor_ids[:]):
+            raise CannotRebuild(f"%{instruction.name} must run after an instruction that would be replaced")
+        if kept >= set(instruction.operand_ids[:]):
             return instruction
         changed = InstructionProto()
         changed.CopyFrom(instruction)
         del changed.operand_ids[:]
         changed.operand_ids.extend(
-            self._identifier(self._graph.value_of[operand], operand) for operand in instruction.operand_ids
+            self._identifier(self._graph.value_of[operand], operand) for operand in instruction.operand_ids[:]
         )
         return changed
 

@@ -17,13 +17,13 @@ def needed(kept: Sequence, created: Sequence, root_id: int) -> list:
     """
     found = {root_id}
     for proto in created:
-        found.update(proto.operand_ids)
-        found.update(proto.control_predecessor_ids)
+        found.update(proto.operand_ids[:])
+        found.update(proto.control_predecessor_ids[:])
     for proto in reversed(kept):
         if proto.id in found or proto.opcode not in _VALUES_ONLY:
             found.add(proto.id)
-            found.update(proto.operand_ids)
-            found.update(proto.control_predecessor_ids)
+            found.update(proto.operand_ids[:])
+            found.update(proto.control_predecessor_ids[:])
     return [proto for proto in kept if proto.id in found]
 
 
@@ -63,7 +63,7 @@ def in_order(protos: Mapping[int, object], place: Mapping[int, int]) -> list:
 def _is_ordered(protos: Sequence) -> bool:
     seen: set[int] = set()
     for proto in protos:
-        if not seen.issuperset(proto.operand_ids) or not seen.issuperset(proto.control_predecessor_ids):
+        if not seen.issuperset(proto.operand_ids[:]) or not seen.issuperset(proto.control_predecessor_ids[:]):
             return False
         seen.add(proto.id)
     return True

@@ -141,11 +141,11 @@ def _question(match: Match | StructuralMatch, version: str) -> tuple[dict, str]:
 
 
 def _has_one_of(module: Module, opcodes: frozenset[str]) -> bool:
-    return any(i.opcode in opcodes for c in module.proto.computations for i in c.instructions)
+    return any(i.opcode in opcodes for c in module.proto.computations[:] for i in c.instructions[:])
 
 
 def _instructions(module: Module) -> int:
-    return sum(len(computation.instructions) for computation in module.proto.computations)
+    return sum(len(computation.instructions) for computation in module.proto.computations[:])
 
 
 @contextmanager
