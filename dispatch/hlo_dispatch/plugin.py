@@ -16,11 +16,15 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from hlo_dispatch import kernels, libraries, own_kernels
 from hlo_dispatch.api import rewriter
 from hlo_dispatch.errors import HloDispatchError, PolicyError
+from hlo_dispatch.measuring import informed
+from hlo_dispatch.policy import executable
+from hlo_dispatch.policy.decide import MEASURING
 from hlo_dispatch.report import Report
 from hlo_dispatch.rewriting.rewriter import Rewriter
 
@@ -52,6 +56,11 @@ class _Settings:
     handlers: tuple[own_kernels.Handler, ...]
     """The users' own kernels of its table."""
 
+    @cached_property
+    def informed(self) -> Rewriter:
+        """The pass with what was measured on this machine; loads the vendor libraries."""
+        return informed(self.rewriter)
+
     @classmethod
     def make(cls, tables: Sequence[str | Path], policy: str) -> _Settings:
         """Raises TableError, PolicyError."""
@@ -67,7 +76,8 @@ class _State:
         self.settings: _Settings | None = None
         self.hooked = False
         self.keyed = False
-        self.kernels_registered = False
+        self.relay = contextlib.ExitStack()
+        """Says, while we are in JAX's hook, that stand-ins are exchanged there."""
         self.warned = False
         self.statistics = Statistics()
         self.explaining = 0
@@ -117,8 +127,7 @@ def install_when_ready(tables: Sequence[str | Path], policy: str) -> None:
         _state.settings = _Settings.make(tables, policy)
         if not _state.hooked:
             _xla.register_xla_transform(NAME, _PRE_SCHEDULER, _transform)
-            _state.hooked = True
-            _tell_compilation_cache_apart()
+            _hooked()
 
 
 def uninstall() -> None:
@@ -132,6 +141,7 @@ def uninstall() -> None:
             while xla.clear_hlo_module_transformation(NAME, platforms="cpu"):
                 pass
             _state.hooked = False
+            _state.relay.close()
     if changed:
         _forget_compiled()
 
@@ -208,21 +218,8 @@ def _register_kernels() -> None:
 
 def _register_targets() -> None:
     """Register the FFI types, then the targets, once; the CPU client exists by now."""
-    import jax
-
-    if _state.settings is not None:
-        own_kernels.register(
-            _state.settings.handlers,
-            lambda target, function: jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(function), platform="cpu"),
-        )
-    if _state.kernels_registered:
-        return
-    found = kernels.registrations()
-    for name, capsules in found.types.items():
-        jax.ffi.register_ffi_type(name, capsules, platform="cpu")
-    for name, stages in found.targets.items():
-        jax.ffi.register_ffi_target(name, stages, platform="cpu")
-    _state.kernels_registered = True
+    settings = _state.settings
+    executable.register_kernels(settings.handlers if settings is not None else ())
 
 
 def _hook() -> None:
@@ -232,7 +229,12 @@ def _hook() -> None:
 
     # JAX runs a name that is registered twice twice, so this is ours to get right.
     xla.register_hlo_module_transformation(_transform, name=NAME, platforms="cpu")
+    _hooked()
+
+
+def _hooked() -> None:
     _state.hooked = True
+    _state.relay.enter_context(executable.relayed())
     _tell_compilation_cache_apart()
 
 
@@ -267,19 +269,26 @@ def _fingerprint() -> str:
     _register_targets()
     library = libraries.onednn()
     version = f"{library.version} {library.runtime}" if library else "none"
-    rewriter = settings.rewriter
-    return f"|hlo_dispatch abi {kernels.ABI} table {rewriter.table.fingerprint} {rewriter.policy} oneDNN {version}"
+    rewriter = settings.informed
+    known = f" measured {rewriter.knowledge.fingerprint}" if rewriter.policy in MEASURING else ""
+    return (
+        f"|hlo_dispatch abi {kernels.ABI} table {rewriter.table.fingerprint} {rewriter.policy}{known} "
+        f"oneDNN {version}"
+    )
 
 
 def _transform(serialized: bytes) -> bytes | None:
     """JAX's callback. An exception here would abort the user's compile, so none leaves."""
+    is_stand_in, module = executable.exchanged(serialized)
+    if is_stand_in:
+        return module
     settings = _state.settings
     if settings is None:
         return None
     start = time.perf_counter()
     result, failed = None, False
     try:
-        result, report = settings.rewriter.run(serialized, details=_state.explaining > 0)
+        result, report = settings.informed.run(serialized, details=_state.explaining > 0)
         _state.reports.append(report)
         if result is not None:
             _register_targets()
