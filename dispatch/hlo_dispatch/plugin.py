@@ -22,7 +22,7 @@ from pathlib import Path
 from hlo_dispatch import kernels, libraries, own_kernels
 from hlo_dispatch.api import rewriter
 from hlo_dispatch.errors import HloDispatchError, PolicyError
-from hlo_dispatch.measuring import informed
+from hlo_dispatch.measuring import budget, informed
 from hlo_dispatch.policy import executable
 from hlo_dispatch.policy.decide import MEASURING
 from hlo_dispatch.report import Report
@@ -55,6 +55,8 @@ class _Settings:
     rewriter: Rewriter
     handlers: tuple[own_kernels.Handler, ...]
     """The users' own kernels of its table."""
+    tables: tuple[str, ...] = ()
+    """The users' own tables."""
 
     @cached_property
     def informed(self) -> Rewriter:
@@ -65,7 +67,9 @@ class _Settings:
     def make(cls, tables: Sequence[str | Path], policy: str) -> _Settings:
         """Raises TableError, PolicyError."""
         made = rewriter(tuple(map(str, tables)), policy)
-        return cls(made, tuple(own_kernels.open_handlers(made.table)))
+        if policy == "measure":
+            budget()  # says now what is wrong with it
+        return cls(made, tuple(own_kernels.open_handlers(made.table)), tuple(map(str, tables)))
 
 
 class _State:
@@ -73,6 +77,7 @@ class _State:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
+        self.capturing = threading.Lock()
         self.settings: _Settings | None = None
         self.hooked = False
         self.keyed = False
@@ -80,6 +85,8 @@ class _State:
         """Says, while we are in JAX's hook, that stand-ins are exchanged there."""
         self.warned = False
         self.statistics = Statistics()
+        self.captured: list[bytes] | None = None
+        """The modules that `optimized()` asked for; it wants them as XLA made them."""
         self.explaining = 0
         """How many explain() are compiling right now: their reports are to have details."""
         self.reports: deque[Report] = deque(maxlen=_KEPT_REPORTS)
@@ -89,13 +96,14 @@ _state = _State()
 
 
 def install(
-    tables: Sequence[str | Path] = (), policy: str = "heuristic", platforms: str | Sequence[str] = "cpu"
+    tables: Sequence[str | Path] = (), policy: str = "measure", platforms: str | Sequence[str] = "cpu"
 ) -> None:
     """Put the pass into JAX's compiler; programs compiled from now on are dispatched. Idempotent.
 
     Args:
         tables: pattern tables of your own, besides the shipped ones.
-        policy: "heuristic", "always" or "never".
+        policy: "measure" (what is not known yet is measured while it is compiled, for a few seconds at most),
+            "stored" (nothing is measured), "heuristic", "always" or "never".
         platforms: only "cpu" for now.
 
     Raises:
@@ -153,7 +161,7 @@ def installed() -> bool:
 
 @contextlib.contextmanager
 def enabled(
-    tables: Sequence[str | Path] = (), policy: str = "heuristic", platforms: str | Sequence[str] = "cpu"
+    tables: Sequence[str | Path] = (), policy: str = "measure", platforms: str | Sequence[str] = "cpu"
 ) -> Iterator[None]:
     """Dispatch inside a `with` block; afterwards everything is as it was before."""
     before = _state.settings
@@ -206,6 +214,39 @@ def explain(fn, *args, **kwargs) -> Report:
     if not fresh:
         raise HloDispatchError("JAX compiled nothing new for this function: its compilation cache answered")
     return max(fresh, key=lambda report: report.instructions)
+
+
+def optimized(fn, *args, **kwargs) -> bytes:
+    """The module that XLA makes of `fn(*args, **kwargs)`, as the pass would see it, serialized.
+
+    Raises:
+        HloDispatchError: JAX compiled nothing new.
+    """
+    import jax
+
+    jitted = jax.jit(lambda *a, **k: fn(*a, **k))
+    with contextlib.nullcontext() if installed() else enabled(policy="never"):
+        lowered = jitted.lower(*args, **kwargs)
+        with _state.capturing:
+            _state.captured = captured = []
+            try:
+                lowered.compile()
+            finally:
+                _state.captured = None
+    if not captured:
+        raise HloDispatchError("JAX compiled nothing new for this function: its compilation cache answered")
+    return max(captured, key=len)
+
+
+def installed_tables() -> tuple[str, ...]:
+    """The users' own tables that are installed."""
+    return _state.settings.tables if _state.settings is not None else ()
+
+
+def reconsider() -> None:
+    """Make what was measured meanwhile take effect: compile anew what is called next."""
+    if installed():
+        _forget_compiled()
 
 
 def _register_kernels() -> None:
@@ -284,6 +325,9 @@ def _transform(serialized: bytes) -> bytes | None:
         return module
     settings = _state.settings
     if settings is None:
+        return None
+    if _state.captured is not None:
+        _state.captured.append(serialized)
         return None
     start = time.perf_counter()
     result, failed = None, False

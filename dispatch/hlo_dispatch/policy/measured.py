@@ -42,7 +42,7 @@ class Measured:
         """`measured: 0.41 ms against stock 0.92 ms`."""
         best = self.chosen if self.chosen != STOCK else self._best_form()
         if best is None:
-            return f"wrong result: {next(iter(self.refused.values()))}"
+            return f"wrong result: {'; '.join(self.refused.values())}"
         what = f" ({implementation})" if implementation else ""
         if self.chosen != STOCK:
             return f"measured: {_time(self.seconds[best])}{what} against stock {_time(self.stock)}"

@@ -100,11 +100,12 @@ class Tuner:
         start = time.perf_counter()
         learnt = done = 0
         try:
-            self.prepare()
             for region in todo:
                 left = self._deadline - time.perf_counter()
                 if left <= 0:
                     break
+                if not done:
+                    self.prepare()
                 self.step(region.default.candidate.match.formula, done, len(todo), left)
                 learnt += self._learn(region, ask, left)
                 done += 1
@@ -126,9 +127,11 @@ class Tuner:
         if measured is None:
             self.given_up.add(region.digest)
             return False
-        self.knowledge.add(region.digest, measured)
         if self.remembers:
             self.records.append(Record(region, measured))
+        if not measured.seconds and not measured.refused:
+            return False  # its results are right, and nothing is known of its speed
+        self.knowledge.add(region.digest, measured)
         return True
 
     def _try(self, region: Unknown, ask: Ask) -> Measured | None:
