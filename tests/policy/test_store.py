@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from environment import clean_environment
 
+from environment import clean_environment
 from hlo_dispatch.policy.context import this_context
 from hlo_dispatch.policy.measured import STOCK, Knowledge, Measured
 from hlo_dispatch.policy.store import Store, StoreError
