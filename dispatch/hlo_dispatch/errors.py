@@ -62,6 +62,9 @@ REFUSALS: dict[str, str] = {
     "outranked": "a match that covers more has taken some of these instructions",
     "near-miss": "a pattern came close and matched nowhere",
     "policy": "the policy left this region to XLA",
+    "unmeasurable": "the region cannot be run on its own, so nothing is known of its speed",
+    "slower": "the kernel was measured on this machine and XLA was as fast or faster",
+    "wrong-result": "the kernel computed something else than XLA when it was measured",
     "rewrite-unsupported": "the surrounding instructions cannot be rebuilt without this region",
 }
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from reading import flattened, matches, only_match
 
 from hlo_dispatch.errors import Refusal
+from reading import flattened, matches, only_match
 
 REDUCER = "r { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[] OPERATION(a, b) }\n"
 

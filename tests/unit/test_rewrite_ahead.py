@@ -5,12 +5,12 @@ from __future__ import annotations
 from unittest import mock
 
 import pytest
-from reading import serialized, table
 
 from hlo_dispatch import kernels
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.policy.machine import Machine
 from hlo_dispatch.rewriting.rewriter import Rewriter
+from reading import serialized, table
 
 F = "f32[1,16,16,32]{3,2,1,0}"
 # Two convolutions in a row with a residual add: each may have the add, and the last one does.

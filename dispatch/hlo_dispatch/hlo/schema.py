@@ -141,6 +141,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "name": (1, "string"),
         "entry_computation_name": (2, "string"),
         "computations": (3, "Computation[]"),
+        "host_program_shape": (4, "ProgramShape"),
         "id": (5, "int64"),
         "entry_computation_id": (6, "int64"),
         "schedule": (7, "bytes"),

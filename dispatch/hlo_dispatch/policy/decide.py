@@ -1,7 +1,7 @@
 """Which kernel, if any, computes a match: one function, read from top to bottom.
 
-forced by the user → heuristic → stock XLA. (Measured choice will stand between the first two.) The policy
-sees a match, the machine and what a kernel answers to the match's attributes; never the module.
+forced by the user → measured on this machine → heuristic → stock XLA. The policy sees a match, the machine,
+what a kernel answers to the match's attributes and what was measured; never the module.
 """
 
 from __future__ import annotations
@@ -10,26 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hlo_dispatch.errors import PolicyError, Refusal
-from hlo_dispatch.match.folding import fold
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.structural_match import StructuralMatch
-from hlo_dispatch.policy.heuristic import worth_dispatching, worth_folding
+from hlo_dispatch.policy.candidate import Ask, Candidate, Default, best_form, default_of, form_named
+from hlo_dispatch.policy.heuristic import worth_dispatching
 from hlo_dispatch.policy.machine import Machine
+from hlo_dispatch.policy.measured import STOCK, Measured
 
-POLICIES = ("heuristic", "always", "never")
+MEASURING = ("measure", "stored")
+POLICIES = (*MEASURING, "heuristic", "always", "never")
 
-
-@dataclass(frozen=True)
-class Candidate:
-    """A match (or a shortened form of it) and the kernel's word that it can compute it."""
-
-    match: Match | StructuralMatch
-    attributes: dict
-    implementation: str
-    scratch_bytes: int | None
-    """Working memory, which is a second result of the call; None: the call has one plain result."""
-    backend_config: str = ""
-    """The attributes as text, if somebody had to write it already."""
+Recall = Callable[[Match | StructuralMatch, Default], Measured | None]
+"""What was measured of a match whose default form is known."""
 
 
 @dataclass(frozen=True)
@@ -57,15 +49,6 @@ def check_policy(policy: str) -> str:
     return policy
 
 
-def best_form(match: Match | StructuralMatch) -> Match | StructuralMatch:
-    """The form in which a kernel should compute the match: with its scales in the weights where that is cheaper."""
-    if not isinstance(match, Match) or not worth_folding(match):
-        return match
-    if "folded" not in match.notes:
-        match.notes["folded"] = fold(match)
-    return match.notes["folded"] or match
-
-
 def expect(match: Match, machine: Machine, policy: str) -> Match | None:
     """What `decide` will most likely choose, if its first question is answered as usual; None: stock XLA.
 
@@ -81,46 +64,54 @@ def decide(
     match: Match | StructuralMatch,
     machine: Machine,
     policy: str,
-    ask: Callable[[Match | StructuralMatch], Candidate | Refusal],
+    ask: Ask,
+    recall: Recall = lambda match, default: None,
 ) -> Decision:
     """Choose for one match.
 
     Args:
         match: the anchor with its longest epilogue, or a pattern.
         ask: what the kernel says to a match; asked again with a shorter epilogue while it refuses.
+        recall: what is known of the match from measuring; None where it was never measured.
     """
-    name, longest = match.anchor.node.name, match
+    name = match.anchor.node.name
     if policy == "never":
         return _stock(Refusal("policy", 'the policy "never" leaves everything to XLA', name))
-    best = best_form(match)
-    candidate = ask(best)
-    if best is not match and isinstance(candidate, Refusal):
-        candidate = ask(match)
-    elif best is not match:
-        match = longest = best
-    first_refusal = candidate
-    while isinstance(candidate, Refusal):
-        shorter = match.shortened()
-        if shorter is None or candidate.code == "library-missing":
-            refusal = first_refusal
-            return _stock(Refusal(refusal.code, refusal.sentence, refusal.instruction or name))
-        match = shorter
-        candidate = ask(match)
-    cut = first_refusal if match is not longest and isinstance(first_refusal, Refusal) else None
-    rest = f"; the rest of its epilogue stays with XLA: {cut}" if cut is not None else ""
+    default = default_of(match, ask)
+    if isinstance(default, Refusal):
+        return _stock(default)
+    rest = f"; the rest of its epilogue stays with XLA: {default.cut}" if default.cut is not None else ""
     if policy == "always":
         reason = f'the policy "always" takes every kernel that can compute the region{rest}'
-        return Decision(candidate, reason, cut=cut)
-    if isinstance(candidate.match, StructuralMatch):
-        return _asked_for(candidate, candidate.match)
-    worth, reason = worth_dispatching(candidate.match, candidate.implementation, machine)
+        return Decision(default.candidate, reason, cut=default.cut)
+    measured = recall(match, default) if policy in MEASURING else None
+    if measured is not None:
+        return by_measurement(measured, match, default, ask)
+    if isinstance(default.candidate.match, StructuralMatch):
+        return _asked_for(default.candidate, default.candidate.match)
+    worth, reason = worth_dispatching(default.candidate.match, default.candidate.implementation, machine)
     if not worth:
         return _stock(Refusal("policy", reason, name))
-    return Decision(candidate, reason + rest, cut=cut)
+    return Decision(default.candidate, reason + rest, cut=default.cut)
+
+
+def by_measurement(measured: Measured, match: Match | StructuralMatch, default: Default, ask: Ask) -> Decision:
+    """The form that won when the region was measured, or stock."""
+    name = match.anchor.node.name
+    if measured.chosen == STOCK:
+        code = "wrong-result" if measured.refused else "slower"
+        return _stock(Refusal(code, measured.sentence(default.candidate.implementation), name))
+    candidate = form_named(measured.chosen, match, default, ask)
+    if candidate is None:
+        sentence = f"measured: {measured.chosen} is fastest, but the kernel does not take it any more"
+        return _stock(Refusal("kernel-unsupported", sentence, name))
+    form = "" if measured.chosen == default.form else f"; {measured.chosen}"
+    cut = default.cut if candidate.match is default.candidate.match else None
+    return Decision(candidate, measured.sentence() + form, cut=cut)
 
 
 def _asked_for(candidate: Candidate, match: StructuralMatch) -> Decision:
-    """A pattern of the user's own table is always taken; a shipped one has to be measured first."""
+    """A pattern of the user's own table is taken where nothing was measured; a shipped one has to be measured."""
     if match.asked_for:
         return Decision(candidate, match.asked_for)
     sentence = f"the pattern {match.pattern.name} was not measured on this machine"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.structural_match import StructuralMatch
 from hlo_dispatch.policy.machine import Machine
 
 # A oneDNN call costs 5 to 10 µs over its SYCL runtime, XLA's smallest kernels 0.5 µs; between two parallel loops
@@ -26,6 +27,10 @@ FEWEST_READS_OF_AN_ELEMENT = 1.5
 SMALLEST_DOT = 1_000_000
 # Half precision products that XLA computes natively are as fast as oneDNN's below this.
 SMALLEST_NATIVE_HALF_DOT = 4_000_000
+# XLA's slowest loops (depthwise gradients) run at one multiply-add per nanosecond: so many last as long as the
+# library call alone. The same for patterns, in elements of their result.
+SMALLEST_MEASURED = 10_000
+SMALLEST_MEASURED_RESULT = 64
 # A pass of its own over the result costs XLA 1.1 to 1.9 times the whole product with one of these; with a
 # bias, a residual or a relu it costs next to nothing.
 COSTLY_ACTIVATIONS = frozenset(
@@ -111,3 +116,10 @@ def _dot(match: Match, machine: Machine) -> tuple[bool, str]:
     if costly and not is_vector:
         return True, f"{costly[0]} costs no pass of its own"
     return False, f"XLA's own {half or 'f32'} product is as fast, and what follows it is cheap"
+
+
+def worth_measuring(match: Match | StructuralMatch) -> bool:
+    """Whether a kernel might win at all: what is smaller than a library call stays with XLA unmeasured."""
+    if isinstance(match, StructuralMatch):
+        return match.output.shape.elements >= SMALLEST_MEASURED_RESULT
+    return match.anchor.multiply_adds >= SMALLEST_MEASURED

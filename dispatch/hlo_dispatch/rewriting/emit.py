@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.opcode import ANCHORS
+from hlo_dispatch.hlo.partitions import loop_backend_config
 from hlo_dispatch.hlo.schema import (
     CUSTOM_CALL_API_TYPED_FFI,
     ELEMENT_TYPE_NUMBERS,
@@ -24,7 +25,6 @@ from hlo_dispatch.match.structural_match import StructuralMatch
 from hlo_dispatch.rewriting.backend_config import to_text
 from hlo_dispatch.rewriting.hazards import UPDATES, CannotRebuild, Draft, protect, shared_pairs, writes_in_place
 from hlo_dispatch.rewriting.order import in_order, needed
-from hlo_dispatch.rewriting.partitions import loop_backend_config
 
 # Only XLA's library fusions compute these in parallel; a loop fusion would run them on one thread.
 _LIBRARY_OPCODES = ANCHORS | {"reduce", "reduce-window"}

@@ -16,8 +16,8 @@ from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.match.structural import Found, StructuralFinder
 from hlo_dispatch.match.structural_match import Miss, StructuralMatch
-from hlo_dispatch.policy.decide import Candidate, Decision, decide
-from hlo_dispatch.policy.machine import Machine
+from hlo_dispatch.policy.candidate import Candidate
+from hlo_dispatch.policy.decide import Decision
 from hlo_dispatch.rewriting.claims import Claims
 
 
@@ -49,9 +49,7 @@ def plan_computation(
     graph: FlatGraph,
     matcher: Matcher,
     patterns: StructuralFinder,
-    machine: Machine,
-    policy: str,
-    ask: Callable[[Match | StructuralMatch], Candidate | Refusal],
+    decide_on: Callable[[Match | StructuralMatch], Decision],
     *,
     small: bool,
     ahead: Callable[[Match], Match | None] | None = None,
@@ -59,11 +57,12 @@ def plan_computation(
     """Match and decide every pattern and anchor of `graph`.
 
     Args:
+        decide_on: what is chosen for a match.
         small: the computation runs inside one of XLA's small calls, which hold no custom-calls.
         ahead: has the kernel asked about a match meanwhile; returns the form of it that will most likely be
             chosen, or None. Without it every question waits for its answer.
     """
-    planner = _Planner(graph, matcher, lambda match: decide(match, machine, policy, ask), ahead)
+    planner = _Planner(graph, matcher, decide_on, ahead)
     found = patterns.find(graph) if patterns else Found()
     if small:
         planner.refuse_all(Refusal("small-call", "XLA runs this computation as one small call"), found.matches)

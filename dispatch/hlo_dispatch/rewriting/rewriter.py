@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from hlo_dispatch import kernels
 from hlo_dispatch.errors import Refusal
@@ -25,8 +25,11 @@ from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.match.structural import StructuralFinder
 from hlo_dispatch.match.structural_match import StructuralMatch
 from hlo_dispatch.pattern import Recogniser, Table
-from hlo_dispatch.policy.decide import Candidate, check_policy, expect
+from hlo_dispatch.policy.candidate import Candidate, Default
+from hlo_dispatch.policy.decide import MEASURING, Decision, Recall, check_policy, decide, expect
 from hlo_dispatch.policy.machine import Machine, this_machine
+from hlo_dispatch.policy.measured import Knowledge, Measured
+from hlo_dispatch.policy.wanted import Measure, Wanted
 from hlo_dispatch.report import Report
 from hlo_dispatch.rewriting.backend_config import to_text
 from hlo_dispatch.rewriting.edit import apply_plans
@@ -34,6 +37,8 @@ from hlo_dispatch.rewriting.plan import ComputationPlan, plan_computation
 from hlo_dispatch.rewriting.regions import regions_of
 
 _MAY_BE_ANCHORS = ANCHORS | {"reduce-window"}
+# The first plan guesses, the second knows; what it changes may show regions that nobody had seen.
+_MOST_PLANNINGS = 3
 
 
 @dataclass(frozen=True)
@@ -45,12 +50,20 @@ class Rewriter:
     machine: Machine
     finder: EpilogueFinder
     patterns: StructuralFinder
+    knowledge: Knowledge = field(default_factory=Knowledge)
+    """What was measured on this machine; asked by the policies "measure" and "stored"."""
+    measuring: Callable[[], Measure] | None = field(default=None, compare=False)
+    """Makes, for each module, something that measures what is not known yet; None: nothing is measured."""
 
     @classmethod
     def make(cls, table: Table, policy: str, machine: Machine | None = None) -> Rewriter:
         """Raises PolicyError for an unknown policy."""
         finder = EpilogueFinder(Recogniser(table.activations), table.binaries)
         return cls(table, check_policy(policy), machine or this_machine(), finder, StructuralFinder(table))
+
+    def knowing(self, knowledge: Knowledge, measuring: Callable[[], Measure] | None = None) -> Rewriter:
+        """The same pass with what was measured, and with something that measures the rest."""
+        return replace(self, knowledge=knowledge, measuring=measuring)
 
     def run(self, serialized: bytes, *, details: bool = False) -> tuple[bytes | None, Report]:
         """Rewrite one serialized HloModuleProto.
@@ -77,8 +90,12 @@ class Rewriter:
         instructions = _instructions(module)
         graphs = [(FlatGraph(module, c), small) for c, small in module.control_flow_computations()]
         clock.lap("flatten")
-        plans = [self._plan(graph, small) for graph, small in graphs]
+        wanted = Wanted(module, self.table, self.knowledge) if self.policy in MEASURING else None
+        plans = self._plans(graphs, wanted)
         clock.lap("match and decide")
+        if self.measuring is not None and wanted is not None:
+            plans = self._measured(graphs, plans, wanted, self.measuring())
+            clock.lap("measure")
         result = None
         changed = apply_plans(module, plans, self.table, self.machine.threads)
         # What the regions came from is gone from the module by now, but not from the plans.
@@ -94,11 +111,32 @@ class Rewriter:
         after = result if details else None
         return result, Report(module.name, regions, clock.total(), clock.stages, instructions, kept, after)
 
-    def _plan(self, graph: FlatGraph, small: bool) -> ComputationPlan:
-        matcher = self._matcher(graph)
+    def _plans(self, graphs: list[tuple[FlatGraph, bool]], wanted: Wanted | None = None) -> list[ComputationPlan]:
+        return [self._plan(graph, small, wanted) for graph, small in graphs]
+
+    def _plan(self, graph: FlatGraph, small: bool, wanted: Wanted | None = None) -> ComputationPlan:
+        recall = wanted.recall_in(graph) if wanted is not None else _nothing_known
+
+        def decide_on(match: Match | StructuralMatch) -> Decision:
+            return self._decide(match, recall)
+
         return plan_computation(
-            graph, matcher, self.patterns, self.machine, self.policy, self._ask, small=small, ahead=self._ask_ahead
+            graph, self._matcher(graph), self.patterns, decide_on, small=small, ahead=self._ask_ahead
         )
+
+    def _decide(self, match: Match | StructuralMatch, recall: Recall) -> Decision:
+        return decide(match, self.machine, self.policy, self._ask, recall)
+
+    def _measured(
+        self, graphs: list[tuple[FlatGraph, bool]], plans: list[ComputationPlan], wanted: Wanted, measure: Measure
+    ) -> list[ComputationPlan]:
+        """Measure what the plans had to guess, and plan again with what was found."""
+        for _ in range(_MOST_PLANNINGS):
+            if not measure(wanted.take(), self._ask):
+                break
+            # A region that is dispatched, or no longer is, changes what its neighbours can have.
+            plans = self._plans(graphs, wanted)
+        return plans
 
     def _matcher(self, graph: FlatGraph) -> Matcher:
         return Matcher(graph, self.table, self.finder)
@@ -108,12 +146,12 @@ class Rewriter:
         library = onednn()
         chosen = expect(match, self.machine, self.policy) if library else None
         if chosen is not None:
-            attributes, text = _question(chosen, library.version)
+            attributes, text = _question(chosen, library.version, {})
             kernels.ask_ahead(chosen.anchor.kernel, attributes, text)
         return chosen
 
-    def _ask(self, match: Match | StructuralMatch) -> Candidate | Refusal:
-        """What the match's kernel says to the match as it stands."""
+    def _ask(self, match: Match | StructuralMatch, **more: str) -> Candidate | Refusal:
+        """What the match's kernel says to the match as it stands; `more` attributes are asked for besides."""
         binding = self.table.kernels[match.anchor.kernel]
         if isinstance(match, StructuralMatch) and binding.path is not None:
             # A user's kernel takes what its table says it takes: there is nobody to ask.
@@ -121,23 +159,31 @@ class Rewriter:
         library = onednn()
         if not library:
             return Refusal("library-missing", library.sentence)
-        question, text = _question(match, library.version)
+        question, text = _question(match, library.version, more)
         planned = kernels.plan(match.anchor.kernel, question, text)
         if isinstance(planned, Refusal):
             return planned
-        attributes = question | {"scratch": planned.scratch_bytes}
-        config = text.replace("scratch = 0 : i64", f"scratch = {planned.scratch_bytes} : i64", 1)
-        return Candidate(match, attributes, planned.implementation, planned.scratch_bytes, config)
+        scratch = planned.scratch_bytes
+        config = text.replace("scratch = 0 : i64", f"scratch = {scratch} : i64", 1)
+        return Candidate(
+            match, question | {"scratch": scratch}, planned.implementation, scratch, config, planned.reorders_weights
+        )
 
 
-def _question(match: Match | StructuralMatch, version: str) -> tuple[dict, str]:
+def _question(match: Match | StructuralMatch, version: str, more: Mapping[str, str]) -> tuple[dict, str]:
     """The attributes of the match's call before it is known how much scratch memory it needs, also as text."""
     notes = match.notes if isinstance(match, Match) else {}
     # Asked ahead first, then again.
-    if version not in notes:
-        attributes = {"abi": kernels.ABI, "library": version, "scratch": 0} | match.attributes()
+    if version not in notes or more:
+        attributes = {"abi": kernels.ABI, "library": version, "scratch": 0} | match.attributes() | more
+        if more:
+            return attributes, to_text(attributes)
         notes[version] = attributes, to_text(attributes)
     return notes[version]
+
+
+def _nothing_known(match: Match | StructuralMatch, default: Default) -> Measured | None:
+    return None
 
 
 def _has_one_of(module: Module, opcodes: frozenset[str]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from reading import only_match, table
 
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.policy.heuristic import (
@@ -15,6 +14,7 @@ from hlo_dispatch.policy.heuristic import (
     worth_dispatching,
 )
 from hlo_dispatch.policy.machine import Machine
+from reading import only_match, table
 
 MODERN = Machine("modern", frozenset(("avx512f", "avx512_bf16")), 8)
 PLAIN = Machine("no bf16 arithmetic", frozenset(("avx2", "avx512f")), 8)

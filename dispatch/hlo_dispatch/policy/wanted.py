@@ -1,0 +1,119 @@
+"""What a module's plan asks of measuring: each region looked up by its digest, unknown ones noted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from hlo_dispatch.hlo.flat import FlatGraph
+from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.shape import shape_of
+from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.structural_match import StructuralMatch
+from hlo_dispatch.pattern.table import KernelBinding, Numerics, Table
+from hlo_dispatch.policy.candidate import Ask, Default
+from hlo_dispatch.policy.digest import Digests
+from hlo_dispatch.policy.heuristic import worth_measuring
+from hlo_dispatch.policy.measured import Knowledge, Measured
+from hlo_dispatch.policy.region import Cutter
+
+FOOTPRINTS = (1 << 20, 16 << 20, 64 << 20)
+
+
+@dataclass
+class Unknown:
+    """A region that was asked for and never measured."""
+
+    digest: str
+    cutter: Cutter
+    match: Match | StructuralMatch
+    default: Default
+    numerics: Numerics
+    footprint: int
+    """Bytes that the program reads between two runs of the region, roughly."""
+    count: int = 1
+    """How many regions of the module are like this."""
+
+    @property
+    def weight(self) -> float:
+        """How much depends on it: arithmetic, or bytes where no arithmetic is known, of all its occurrences."""
+        return self.count * weight_of(self.match)
+
+
+Measure = Callable[[Sequence[Unknown], Ask], int]
+"""Measures regions, as many as its budget allows; returns how many are known now that were not."""
+
+
+class Wanted:
+    """The questions that planning one module raises."""
+
+    def __init__(self, module: Module, table: Table, knowledge: Knowledge) -> None:
+        self._digests, self._table, self._knowledge = Digests(module), table, knowledge
+        self._footprint = footprint_of(module)
+        self._unknown: dict[str, Unknown] = {}
+        self.asked: dict[str, int] = {}
+        """Digest → how often it was asked for in the newest plan."""
+
+    def recall_in(self, graph: FlatGraph) -> Callable[[Match | StructuralMatch, Default], Measured | None]:
+        """What is known of a match in `graph`; what is not known is noted."""
+        cutter = Cutter(graph, self._digests)
+
+        def recall(match: Match | StructuralMatch, default: Default) -> Measured | None:
+            if not worth_measuring(match):
+                return None
+            numerics = self._numerics(match)
+            digest = cutter.digest(default.candidate.match, self._also(match, default, numerics))
+            known = self._knowledge.get(digest)
+            if known is None:
+                noted = self._unknown.get(digest)
+                if noted is not None:
+                    noted.count += 1
+                else:
+                    self._unknown[digest] = Unknown(digest, cutter, match, default, numerics, self._footprint)
+            return known
+
+        return recall
+
+    def take(self) -> list[Unknown]:
+        """The unknown regions, most important first; asking starts anew."""
+        unknown = sorted(self._unknown.values(), key=lambda region: -region.weight)
+        self._unknown = {}
+        return unknown
+
+    def _numerics(self, match: Match | StructuralMatch) -> Numerics:
+        kind = match.output.shape.element_type
+        if isinstance(match, StructuralMatch):
+            return match.pattern.numerics[kind]
+        anchors = [anchor for anchor in self._table.anchors.values() if anchor.kernel == match.anchor.kernel]
+        by_type = anchors[0].numerics
+        return by_type.get(match.anchor.source.element_type) or by_type[kind]
+
+    def _also(self, match: Match | StructuralMatch, default: Default, numerics: Numerics) -> str:
+        """What else the measurement depends on: the kernel call, and how exact it has to be."""
+        binding = self._table.kernels[match.anchor.kernel]
+        return (
+            f"{binding.target} {default.candidate.attributes} {numerics.tolerance} {self._footprint} {_file(binding)}"
+        )
+
+
+def footprint_of(module: Module) -> int:
+    """How much the program reads from outside, rounded up to what fits some cache (a core's, the last one) or none."""
+    # Constants that are as large as weights are weights.
+    outside = (i for i in module.entry.instructions if i.opcode in ("parameter", "constant"))
+    total = sum(shape_of(instruction.shape).bytes for instruction in outside)
+    return next((size for size in FOOTPRINTS if total <= size), FOOTPRINTS[-1])
+
+
+def weight_of(match: Match | StructuralMatch) -> float:
+    """Multiply-adds of the match, or how many bytes it reads and writes."""
+    if isinstance(match, Match):
+        return match.anchor.multiply_adds
+    return sum(node.shape.bytes for node in (*match.reads, match.output))
+
+
+def _file(binding: KernelBinding) -> str:
+    """Which build of a user's own library it is."""
+    if binding.path is None:
+        return ""
+    status = binding.path.stat()
+    return f"{binding.path} {status.st_size} {status.st_mtime_ns}"
