@@ -49,7 +49,7 @@ class Kernel:
         if self.refuses and match.formula == self.refuses:
             return Refusal("kernel-unsupported", "not this one")
         attributes = match.attributes() | more
-        return Candidate(match, attributes, "brgemm", 0, more.get("weights_format") == "any")
+        return Candidate(match, attributes, "brgemm", 0, reorders_weights=more.get("weights_format") == "any")
 
 
 def dense(kind: str = "f32") -> Match:
