@@ -49,6 +49,7 @@ def _closing(tuned: Tuned) -> str:
     for count, what in (
         (tuned.left, "not reached"),
         (tuned.unmeasurable, "that cannot be run alone"),
+        (tuned.unclear, "where the machine was too busy to tell"),
         (tuned.failures, "whose measuring failed"),
     ):
         if count:

@@ -52,6 +52,8 @@ class Tuned:
     """What tuning took."""
     unmeasurable: int = 0
     """Regions that cannot be run on their own: the heuristic decides."""
+    unclear: int = 0
+    """Regions where the machine was too busy to tell who is faster: the heuristic decides."""
     failures: int = 0
     """Regions whose measuring failed: the heuristic decides."""
     left: int = 0
@@ -113,6 +115,7 @@ def tune_module(
         regions=tuple(_region(record) for record in tuner.records),
         seconds=time.perf_counter() - start,
         unmeasurable=tuner.tally.unmeasurable,
+        unclear=tuner.tally.unclear,
         failures=tuner.tally.failures,
         left=tuner.tally.left,
         reproducers=tuple(refused),

@@ -20,7 +20,7 @@ from hlo_dispatch.policy.measured import STOCK, Measured
 from hlo_dispatch.policy.race import Time, race
 from hlo_dispatch.policy.reproducer import Reproducer
 from hlo_dispatch.policy.surroundings import surrounded
-from hlo_dispatch.policy.validation import Difference, difference, is_finite, judge
+from hlo_dispatch.policy.validation import Difference, is_finite, judge
 
 LEAST_GAIN = 0.02
 """Of stock's time: a kernel that gains less is not worth its call."""
@@ -51,6 +51,10 @@ class Unmeasurable(Exception):
     """The region cannot be run on its own; the message says why. The heuristic decides then."""
 
 
+class Unclear(Exception):
+    """The machine was too busy to tell who is faster; the heuristic decides, and another time it is asked again."""
+
+
 @dataclass(frozen=True)
 class Task:
     """One region to measure."""
@@ -76,6 +80,7 @@ def measure(task: Task, effort: Effort, keep: Callable[[str, Reproducer], str], 
 
     Raises:
         Unmeasurable: the region cannot be run on its own.
+        Unclear: noise hides who is faster.
     """
     modules = _modules(task, effort)
     outcome = _Comparison(task)
@@ -118,6 +123,8 @@ def _verdict(forms: Sequence[str], times: Sequence[Time], about: dict[str, Any])
         best = found[chosen].gain + 2 * time.error + 0.01 * stock if chosen != STOCK else 0.0
         if time.wins(stock, LEAST_GAIN) and time.gain > best:
             chosen = form
+    if chosen == STOCK and not about["refused"] and any(time.may_win(stock) for time in found.values()):
+        raise Unclear
     shown = found[chosen] if chosen != STOCK else max(found.values(), key=lambda time: time.gain)
     seconds = {STOCK: stock} | {form: time.seconds for form, time in found.items()}
     return Measured(chosen, seconds, shown.gain if chosen != STOCK else 0.0, shown.error, **about)
@@ -135,6 +142,7 @@ class _Comparison:
         except Exception as error:
             raise Unmeasurable(f"XLA does not run the region on its own: {str(error)[:200]}") from error
         self._exact: Sequence[Any] | None = None
+        self._asked_exactly = False
 
     def _run_stock(self) -> None:
         stock = self._executable(self._excerpt.module)
@@ -148,12 +156,14 @@ class _Comparison:
     def judge(self, module: bytes) -> Difference:
         """How far the candidate's results are from the right ones."""
         got = self._executable(module)(self._arguments)
-        tolerance = self._task.tolerance
-        if difference(self._stock, got, 2 * tolerance) and self._exact is None:
-            self._exact = self._in_double()
-        return judge(self._stock, got, tolerance, self._exact)
+        return judge(self._stock, got, self._task.tolerance, self._in_double)
 
     def _in_double(self) -> Sequence[Any] | None:
+        if not self._asked_exactly:
+            self._asked_exactly, self._exact = True, self._run_in_double()
+        return self._exact
+
+    def _run_in_double(self) -> Sequence[Any] | None:
         wide = in_double(self._excerpt.module)
         if wide is None:
             return None

@@ -20,7 +20,7 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.policy.candidate import Ask, Default, forms_of
 from hlo_dispatch.policy.context import Context
 from hlo_dispatch.policy.excerpt import Excerpt
-from hlo_dispatch.policy.measure import Effort, Task, Unmeasurable, measure
+from hlo_dispatch.policy.measure import Effort, Task, Unclear, Unmeasurable, measure
 from hlo_dispatch.policy.measured import Knowledge, Measured
 from hlo_dispatch.policy.reproducer import Reproducer
 from hlo_dispatch.policy.store import Store
@@ -47,6 +47,8 @@ class Tally:
     found: int = 0
     """Measured meanwhile by another process."""
     unmeasurable: int = 0
+    unclear: int = 0
+    """Too much else was going on to tell."""
     failures: int = 0
     left: int = 0
     """Regions that the budget did not reach."""
@@ -140,6 +142,9 @@ class Tuner:
         except Unmeasurable as reason:
             self.tally.unmeasurable += 1
             _logger.debug("%s cannot be measured: %s", region.match.formula, reason)
+            return None
+        except Unclear:
+            self.tally.unclear += 1
             return None
         except Exception as error:
             self.tally.failures += 1

@@ -43,6 +43,10 @@ def _difference(wanted: Any, got: Any, tolerance: float) -> float:
     if wanted.dtype.kind in "biu":
         share = float(np.mean(wanted != got)) if wanted.size else 0.0
         return 0.0 if share <= _FLIPS else share
+    if wanted.dtype == got.dtype == np.float32:
+        quick = _quick_difference(wanted, got)
+        if quick is not None:
+            return quick
     kind = np.complex128 if wanted.dtype.kind == "c" else np.float64
     wanted, got = wanted.astype(kind), got.astype(kind)
     finite = np.isfinite(wanted)
@@ -56,14 +60,29 @@ def _difference(wanted: Any, got: Any, tolerance: float) -> float:
     return float(np.max(np.abs(wanted[finite] - got[finite]))) / scale
 
 
-def judge(stock: Sequence[Any], candidate: Sequence[Any], tolerance: float, exact: Sequence[Any] | None) -> Difference:
+def _quick_difference(wanted: Any, got: Any) -> float | None:
+    """The same without a copy in double precision; None where something is not finite."""
+    with np.errstate(invalid="ignore"):
+        apart = np.subtract(wanted, got)
+    np.abs(apart, out=apart)
+    largest, scale = float(apart.max(initial=0)), float(max(wanted.max(initial=0), -wanted.min(initial=0)))
+    return largest / (scale or 1.0) if np.isfinite(largest) and np.isfinite(scale) else None
+
+
+def judge(
+    stock: Sequence[Any],
+    candidate: Sequence[Any],
+    tolerance: float,
+    in_double: Callable[[], Sequence[Any] | None],
+) -> Difference:
     """The verdict on a candidate.
 
     Args:
-        exact: the results in float64, where they could be had; they decide where candidate and stock differ.
+        in_double: gives the results in float64, where they can be had; they decide where candidate and stock differ.
     """
     apart = difference(stock, candidate, _BOTH * tolerance)
-    if not apart or exact is None:
+    exact = in_double() if apart else None
+    if exact is None:
         return apart
     own = difference(exact, candidate, tolerance)
     if not own:
@@ -75,8 +94,11 @@ def judge(stock: Sequence[Any], candidate: Sequence[Any], tolerance: float, exac
 
 def is_finite(values: Sequence[Any]) -> bool:
     """Whether all floating values are finite."""
-    return all(
-        np.isfinite(array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)).all()
-        for array in map(np.asarray, values)
-        if array.dtype.kind not in "biu"
-    )
+    return all(_is_finite(array) for array in map(np.asarray, values) if array.dtype.kind not in "biu")
+
+
+def _is_finite(array: Any) -> bool:
+    if array.dtype == np.float32:
+        # NaN and infinity reach the extremes.
+        return bool(np.isfinite(array.max(initial=0)) and np.isfinite(array.min(initial=0)))
+    return bool(np.isfinite(array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)).all())
