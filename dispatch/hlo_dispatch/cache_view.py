@@ -30,7 +30,7 @@ def show(*, regions: bool, as_json: bool) -> None:
         return
     out = console()
     here = this_context().fingerprint
-    out.print(Text(f"{store.path}: {plural(len(entries), 'measurement')}"))
+    out.print(Text(f"{store.path}: {plural(len(entries), 'measurement')}"), soft_wrap=True)
     if not entries:
         return
     out.print()
@@ -69,7 +69,7 @@ def load(path: Path) -> None:
         OSError: it cannot be read.
     """
     count = Store().load(path.read_text(encoding="utf-8", errors="replace"))
-    console().print(Text(f"{plural(count, 'measurement')} taken over from {path}"))
+    console().print(Text(f"{plural(count, 'measurement')} taken over from {path}"), soft_wrap=True)
 
 
 def clear() -> None:

@@ -19,10 +19,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from hlo_dispatch import kernels, libraries, own_kernels
+from hlo_dispatch import kernels, libraries, measuring, own_kernels
 from hlo_dispatch.api import rewriter
 from hlo_dispatch.errors import HloDispatchError, PolicyError
-from hlo_dispatch.measuring import budget, informed
 from hlo_dispatch.policy import executable
 from hlo_dispatch.policy.decide import MEASURING
 from hlo_dispatch.report import Report
@@ -47,7 +46,11 @@ class Statistics:
     failures: int = 0
     """Modules where something of ours failed and stock XLA was used instead."""
     seconds: float = 0.0
-    """Time spent in the pass."""
+    """Time spent in the pass, measuring included."""
+    measured: int = 0
+    """Regions that were measured."""
+    measuring_failures: int = 0
+    """Regions whose measuring failed: the heuristic decided."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +64,14 @@ class _Settings:
     @cached_property
     def informed(self) -> Rewriter:
         """The pass with what was measured on this machine; loads the vendor libraries."""
-        return informed(self.rewriter)
+        return measuring.informed(self.rewriter)
 
     @classmethod
     def make(cls, tables: Sequence[str | Path], policy: str) -> _Settings:
         """Raises TableError, PolicyError."""
         made = rewriter(tuple(map(str, tables)), policy)
         if policy == "measure":
-            budget()  # says now what is wrong with it
+            measuring.budget()  # says now what is wrong with it
         return cls(made, tuple(own_kernels.open_handlers(made.table)), tuple(map(str, tables)))
 
 
@@ -179,7 +182,8 @@ def enabled(
 
 def statistics() -> Statistics:
     """What the pass did in this process so far."""
-    return _state.statistics
+    done = measuring.tally
+    return replace(_state.statistics, measured=done.measured, measuring_failures=done.failures)
 
 
 def reports() -> list[Report]:

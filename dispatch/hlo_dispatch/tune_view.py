@@ -18,10 +18,10 @@ from .present import console, duration, make_table, plural, row, summary
 from .tuning import Tuned, TunedRegion, tune_module
 
 
-def run(serialized: bytes, *, tables: Sequence[Path], seconds: float | None, validate_only: bool, as_json: bool) -> int:
+def run(module: bytes | str, *, tables: Sequence[Path], seconds: float | None, validate_only: bool, as_json: bool) -> int:
     """Tune a module and say what was found; returns the exit status: 1 if a kernel computed something wrong."""
     with _progress() as step:
-        tuned = tune_module(serialized, tables=tables, seconds=seconds, validate_only=validate_only, step=step)
+        tuned = tune_module(module, tables=tables, seconds=seconds, validate_only=validate_only, step=step)
     if as_json:
         print(json.dumps(tuned.to_dict(), indent=2))
     else:

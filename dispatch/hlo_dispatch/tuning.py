@@ -10,6 +10,7 @@ from typing import Any
 
 from hlo_dispatch import measuring, plugin
 from hlo_dispatch.api import rewriter
+from hlo_dispatch.hlo import text as hlo_text
 from hlo_dispatch.policy.context import this_context
 from hlo_dispatch.policy.measure import THOROUGH
 from hlo_dispatch.policy.measured import STOCK, Knowledge
@@ -82,14 +83,14 @@ def tune(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Tuned:
 
 
 def tune_module(
-    serialized: bytes,
+    module: bytes | str,
     *,
     tables: Sequence[str | Path] = (),
     seconds: float | None = None,
     validate_only: bool = False,
     step: Step = lambda what, done, count, left: None,
 ) -> Tuned:
-    """Measure every region of an optimized module (a serialized HloModuleProto) in every form.
+    """Measure every region of an optimized module (a serialized HloModuleProto, or HLO text) in every form.
 
     Args:
         seconds: stop after so long; None: when everything is measured.
@@ -100,6 +101,7 @@ def tune_module(
         ModuleError, TableError.
     """
     start = time.perf_counter()
+    serialized = hlo_text.from_text(module) if isinstance(module, str) else module
     plain = rewriter(tuple(map(str, tables)), "measure")
     store, context = Store(), this_context()
     # Knowing nothing it asks for everything; what the store has measured as thoroughly is not measured again.
