@@ -18,7 +18,9 @@ from .present import console, duration, make_table, plural, row, summary
 from .tuning import Tuned, TunedRegion, tune_module
 
 
-def run(module: bytes | str, *, tables: Sequence[Path], seconds: float | None, validate_only: bool, as_json: bool) -> int:
+def run(
+    module: bytes | str, *, tables: Sequence[Path], seconds: float | None, validate_only: bool, as_json: bool
+) -> int:
     """Tune a module and say what was found; returns the exit status: 1 if a kernel computed something wrong."""
     with _progress() as step:
         tuned = tune_module(module, tables=tables, seconds=seconds, validate_only=validate_only, step=step)
