@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import networkx as nx
-from reading import flattened, instruction, node
 
 from hlo_dispatch.hlo.flat import KEPT_COPY, FlatGraph, Node
+from reading import flattened, instruction, node
 
 # XLA writes the bias and the relu out in each of the fusions that need them.
 DUPLICATED = """

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from reading import flattened, matches, node
 from running import calls, rewritten_and_run
 
 from hlo_dispatch.match.masks import ask_results_for_masks
 from hlo_dispatch.match.match import Match
+from reading import flattened, matches, node
 
 F, P = "f32[4,16]{1,0}", "pred[4,16]{1,0}"
 BOUNDS = {
