@@ -116,7 +116,15 @@ class Match:
             attributes["bias_type"] = self.bias.operand.element_type
         for number, post_op in enumerate(self.post_ops):
             attributes[f"post_op_{number}"] = _post_op_attributes(post_op)
-        return attributes
+        return _in_a_batch_of_one(attributes) if self._has_numbers_per_row else attributes
+
+    @property
+    def _has_numbers_per_row(self) -> bool:
+        """Whether a plain matrix product meets an operand with one number for each row."""
+        if self.anchor.node.opcode != "dot" or len(self.destination) != 2:
+            return False
+        operands = [post_op.operand.sizes for post_op in self.post_ops if post_op.operand is not None]
+        return any(rows > 1 == columns for rows, columns in operands) and self.destination[1][0] > 1
 
     @property
     def formula(self) -> str:
@@ -139,6 +147,26 @@ class Match:
 
 def _is_narrow(view: View, anchor: Anchor) -> bool:
     return any(size == 1 != whole for size, (whole, _) in zip(view.sizes, anchor.destination, strict=True))
+
+
+def _in_a_batch_of_one(attributes: dict) -> dict:
+    """A matrix product's attributes with one more dimension in front of everything.
+
+    oneDNN repeats one number along each row in products of three dimensions and more; in one of two dimensions it
+    would fall to its reference implementation.
+    """
+    batched = {}
+    for name, value in attributes.items():
+        if isinstance(value, dict):
+            batched[name] = _in_a_batch_of_one(value)
+        elif name.endswith("dims"):
+            batched[name] = [1, *value]
+        elif name.endswith("strides"):
+            sizes = attributes[name.removesuffix("strides") + "dims"]
+            batched[name] = [max(size * stride for size, stride in zip(sizes, value, strict=True)), *value]
+        else:
+            batched[name] = value
+    return batched
 
 
 def _post_op_attributes(post_op: PostOp) -> dict:

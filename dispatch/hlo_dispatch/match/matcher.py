@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
@@ -11,6 +12,7 @@ from hlo_dispatch.match.anchor import Anchor
 from hlo_dispatch.match.epilogue import EpilogueFinder
 from hlo_dispatch.match.masks import ask_results_for_masks
 from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.operand import in_memory
 from hlo_dispatch.match.reading import is_anchor, read_anchor
 
 # How many instructions above a value are searched for the anchor that may produce it.
@@ -48,7 +50,10 @@ class Matcher:
 
     def _anchor(self, node: Node) -> Anchor | Refusal:
         if node not in self._read:
-            self._read[node] = read_anchor(node, self._kernels, self._graph)
+            anchor = read_anchor(node, self._kernels, self._graph)
+            if not isinstance(anchor, Refusal):
+                anchor = _where_in_memory(anchor)
+            self._read[node] = anchor
         return self._read[node]
 
     def _is_result_of_another(self, value: Node, anchor: Node) -> bool:
@@ -78,3 +83,15 @@ class Matcher:
                 results += [step.result for step in chain.steps]
             self._possible_results[node] = frozenset(results)
         return self._possible_results[node]
+
+
+def _where_in_memory(anchor: Anchor) -> Anchor:
+    """The anchor with operands that are no instruction's result read under another shape that is one's.
+
+    The readers look past a bitcast at the end of a fusion; behind it there is nothing that could be read.
+    """
+    views = (anchor.source, anchor.weights)
+    source, weights = (view and (in_memory(view, lambda _: False) or view) for view in views)
+    if source is anchor.source and weights is anchor.weights:
+        return anchor
+    return replace(anchor, source=source, weights=weights)

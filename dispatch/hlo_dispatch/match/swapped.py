@@ -32,11 +32,10 @@ def is_swapped(node: Node) -> bool:
     if any(dimension.stride > 1 or dimension.window_dilation > 1 for dimension in window):
         return False
     long = [dimension for dimension in window if dimension.size > 1]
-    if long:
-        return all(dimension.window_reversal for dimension in long)
-    # An image of one position needs no turning; its kernel does, and is cropped to the one place it meets.
+    # An image of one position needs no turning, and crops its kernel to the one place that they meet.
     is_cropped = any(dimension.padding_low < 0 or dimension.padding_high < 0 for dimension in window)
-    return is_cropped and any(backwards for _, backwards in _weights(node))
+    is_turned = all(dimension.window_reversal for dimension in long) if long else is_cropped
+    return is_turned and any(backwards for _, backwards in _weights(node))
 
 
 def read_swapped(node: Node, kernel: str) -> Anchor | Refusal:
@@ -55,9 +54,8 @@ def read_swapped(node: Node, kernel: str) -> Anchor | Refusal:
         dilations.append(dilation - 1)
     if min(*low, *high) < 0:
         return Refusal("negative-padding", f"padding {min(*low, *high)} crops the image", node.name)
-    readings = _weights(node)
-    ahead = [view for view, backwards in readings if backwards]
-    source, weights = furthest(candidates(source, WIDENING), ahead or [view for view, _ in readings])
+    ahead = [view for view, backwards in _weights(node) if backwards]
+    source, weights = furthest(candidates(source, WIDENING), ahead)
     destination = dense((images, outputs, *space), (images, outputs, *space))
     return Anchor(
         node=node,
@@ -72,7 +70,6 @@ def read_swapped(node: Node, kernel: str) -> Anchor | Refusal:
             "dilations": dilations,
             "padding_low": low,
             "padding_high": high,
-            "weights_reversed": int(not ahead),
         },
     )
 

@@ -88,15 +88,34 @@ class Emitter:
             self._ids[call.match.output] = self._fresh_id()
         for call in self._calls:
             self._emit_call(call)
+        asked = len(self._pending)
         kept = [self._with_live_operands(instruction) for instruction in self._kept.values()]
+        # What is kept may itself be read by nobody any more.
+        doubtful = [self._ids[node] for node in self._pending[asked:]]
         self._edit.root_id = self._identifier(self._graph.root, self._graph.computation.root_id)
         while self._pending:
             self._emit_leftover(self._pending.pop())
-        created = [proto for proto, _ in self._created.values()]
-        instructions = self._protected(needed(kept, created, self._edit.root_id))
+        kept = self._needed(kept)
+        while unread := self._unread(doubtful, kept):
+            for identifier in unread:
+                del self._created[identifier]
+            kept = self._needed(kept)
+        instructions = self._protected(kept)
         place = {**self._position, **{identifier: near for identifier, (_, near) in self._created.items()}}
         self._edit.instructions = in_order(instructions, place)
         return self._edit
+
+    def _needed(self, kept: list) -> list:
+        return needed(kept, [proto for proto, _ in self._created.values()], self._edit.root_id)
+
+    def _unread(self, doubtful: list[int], kept: list) -> list[int]:
+        """Those of the `doubtful` new instructions that nothing reads."""
+        left = [identifier for identifier in doubtful if identifier in self._created]
+        if not left:
+            return []
+        protos = (*kept, *(proto for proto, _ in self._created.values()))
+        read = {self._edit.root_id, *(operand for proto in protos for operand in proto.operand_ids[:])}
+        return [identifier for identifier in left if identifier not in read]
 
     def _protected(self, kept: list) -> dict[int, object]:
         """All instructions by id, with the copies and orderings that shared buffers need."""
