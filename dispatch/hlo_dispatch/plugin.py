@@ -19,10 +19,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from hlo_dispatch import kernels, libraries, measuring, own_kernels
+from hlo_dispatch import kernels, measuring, own_kernels
 from hlo_dispatch.api import rewriter
 from hlo_dispatch.errors import HloDispatchError, PolicyError
 from hlo_dispatch.policy import executable
+from hlo_dispatch.policy.context import this_context
 from hlo_dispatch.policy.decide import MEASURING
 from hlo_dispatch.report import Report
 from hlo_dispatch.rewriting.rewriter import Rewriter
@@ -312,14 +313,9 @@ def _fingerprint() -> str:
         return ""
     # The key is made before the cache is asked, and what the cache holds may call our kernels.
     _register_targets()
-    library = libraries.onednn()
-    version = f"{library.version} {library.runtime}" if library else "none"
     rewriter = settings.informed
     known = f" measured {rewriter.knowledge.fingerprint}" if rewriter.policy in MEASURING else ""
-    return (
-        f"|hlo_dispatch abi {kernels.ABI} table {rewriter.table.fingerprint} {rewriter.policy}{known} "
-        f"oneDNN {version}"
-    )
+    return f"|hlo_dispatch {this_context().fingerprint} table {rewriter.table.fingerprint} {rewriter.policy}{known}"
 
 
 def _transform(serialized: bytes) -> bytes | None:

@@ -145,6 +145,7 @@ def test_forms_of_a_scaled_convolution() -> None:
     assert next(iter(found)) == "folded"
     assert found["folded"].match.formula == "conv(x, w·s) + b"
     assert found["whole"].match.formula == "(conv(x, w) · v1) + v2"
+    assert found["bare"].match.formula == "conv(x, w)", "with weights that nobody has scaled"
     small = SCALED.replace("56,56", "2,2")
     assert list(forms(only_match(small), Kernel()))[:2] == ["whole", "folded"]
 

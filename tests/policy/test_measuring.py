@@ -210,6 +210,20 @@ def test_the_users_settings_do_not_matter_and_stay(store: Store) -> None:
     assert len(store.entries()) == 1
 
 
+@pytest.mark.usefixtures("_any_answer")
+def test_a_compile_inside_a_trace(store: Store) -> None:
+    """What measuring does there must happen, not be written down."""
+    found = []
+
+    def program(x):
+        found.append(compiled(depthwise, IMAGE, FILTER))
+        return x + 1
+
+    assert jax.jit(program)(1.0) == 2.0
+    assert calls(found[0]) == 1
+    assert len(store.entries()) == 1
+
+
 # --- threads and processes ---------------------------------------------------------------------------------
 
 

@@ -97,8 +97,8 @@ def forms_of(match: Match | StructuralMatch, default: Default, ask: Ask) -> Iter
     yield from _other_weights(default, ask)
     shorter = chosen.shortened()
     if shorter is not None:
-        bare = replace(chosen, taken=0)
-        yield from _taken(BARE, ask(bare))
+        # What is in the weights cannot be left out.
+        yield from _taken(BARE, ask(replace(match if default.form == FOLDED else chosen, taken=0)))
         if shorter.taken > 0:
             yield from _taken(SHORTER, ask(shorter))
 

@@ -137,8 +137,8 @@ def to_device(arrays: Sequence[Any]) -> list[Any]:
     import jax
 
     device = jax.devices("cpu")[0]
-    # Without it f64 would become f32, whatever the user's setting is, which comes back afterwards.
-    with jax.enable_x64(True):
+    # Whatever the user's settings are: f64 stays f64, and nothing is traced where a compile runs inside a trace.
+    with jax.enable_x64(True), jax.ensure_compile_time_eval():
         return jax.device_put(list(arrays), device, may_alias=False)
 
 

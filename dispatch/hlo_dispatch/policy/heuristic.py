@@ -2,7 +2,8 @@
 
 The numbers are read off `bench/grid.py` (products, `--convolutions`, `--poolings`, `--folding`) on two cores of
 an AMD EPYC (AVX-512, AVX512-BF16), jax 0.10.2 and 0.12.0.1; they are meant to be right by a wide margin, not to
-the last case. Measured choice will replace them where it is available.
+the last case. `bench/fit.py` fits the thresholds to a machine and says what these lose on it. They decide only
+what was not measured.
 """
 
 from __future__ import annotations
