@@ -236,6 +236,14 @@ def check_patterns(files: Annotated[list[Path], typer.Argument(metavar="FILE..."
     print(f"OK: {count} {'entry' if count == 1 else 'entries'} in {', '.join(map(str, files))}")
 
 
+@patterns.command("reference")
+def patterns_reference() -> None:
+    """Print the language's reference as Markdown: the last part of patterns/README.md."""
+    from .pattern.reference import reference
+
+    print(reference(), end="")
+
+
 def _rewritten(path: str, tables: list[Path], policy: str) -> Rewritten:
     from .api import rewrite
 

@@ -146,13 +146,11 @@ class _CountingEpilogueFinder(EpilogueFinder):
                 self._profile.count("activation", name, seconds, hit=False)
         return found
 
-    def _binary(
-        self, anchor: Any, current: Node, user: Node, destination: Any, is_result_of_another: Any
-    ) -> Step | str:
+    def _binary(self, anchor: Any, current: Node, *arguments: Any) -> Step | str:
         start = time.perf_counter()
-        step = super()._binary(anchor, current, user, destination, is_result_of_another)
+        step = super()._binary(anchor, current, *arguments)
         seconds = time.perf_counter() - start
-        binary = self._binaries.get(user.opcode)
+        binary = self._binaries.get(current.users[0].opcode)
         if binary is not None:
             self._profile.count("binary", binary.name, seconds, hit=isinstance(step, Step))
         return step
