@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.opcode import ANCHORS
-from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto, ModuleProto
+from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto, ModuleProto
 from hlo_dispatch.hlo.shape import Shape, shape_of
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.structural_match import StructuralMatch
@@ -123,7 +123,13 @@ class Cutter:
                 found.add(node.top)
             elif not any(home in found for home in node.homes):
                 found.add(node.homes[0])
+        # A call with several results is its parts.
+        parts = {user for top in found if self._is_tuple(top) for user in self._users.get(top, ())}
+        found |= {part for part in parts if self._graph.instruction_of[part].opcode == "get-tuple-element"}
         return sorted(found, key=self._place.__getitem__)
+
+    def _is_tuple(self, identifier: int) -> bool:
+        return self._graph.instruction_of[identifier].shape.element_type == ELEMENT_TYPE_NUMBERS["tuple"]
 
     def _results(self, tops: Sequence[int]) -> list[int]:
         """Those of `tops` whose values are needed elsewhere."""

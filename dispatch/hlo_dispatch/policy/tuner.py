@@ -24,7 +24,7 @@ from hlo_dispatch.policy.measure import Effort, Task, Unclear, Unmeasurable, mea
 from hlo_dispatch.policy.measured import Knowledge, Measured
 from hlo_dispatch.policy.reproducer import Reproducer
 from hlo_dispatch.policy.store import Store
-from hlo_dispatch.policy.wanted import Unknown
+from hlo_dispatch.policy.wanted import Unknown, region_of
 
 _LOCK_FILE = "measuring.lock"
 _POLL_SECONDS = 0.02
@@ -162,7 +162,7 @@ class Tuner:
     def _task(self, region: Unknown, ask: Ask) -> Task:
         default = region.default
         match = default.candidate.match
-        excerpt = region.cutter.cut(match)
+        excerpt = region.cutter.cut(region_of(region.match, default))
         if isinstance(excerpt, Refusal):
             raise Unmeasurable(excerpt.sentence)
         return Task(

@@ -11,7 +11,7 @@ from hlo_dispatch.hlo.shape import shape_of
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.structural_match import StructuralMatch
 from hlo_dispatch.pattern.table import KernelBinding, Numerics, Table
-from hlo_dispatch.policy.candidate import Ask, Default
+from hlo_dispatch.policy.candidate import FOLDED, Ask, Default
 from hlo_dispatch.policy.digest import Digests
 from hlo_dispatch.policy.heuristic import worth_measuring
 from hlo_dispatch.policy.measured import Knowledge, Measured
@@ -62,7 +62,7 @@ class Wanted:
             if not worth_measuring(match):
                 return None
             numerics = self._numerics(match)
-            digest = cutter.digest(default.candidate.match, self._also(match, default, numerics))
+            digest = cutter.digest(region_of(match, default), self._also(match, default, numerics))
             known = self._knowledge.get(digest)
             if known is None:
                 noted = self._unknown.get(digest)
@@ -94,6 +94,12 @@ class Wanted:
         return (
             f"{binding.target} {default.candidate.attributes} {numerics.tolerance} {self._footprint} {_file(binding)}"
         )
+
+
+def region_of(match: Match | StructuralMatch, default: Default) -> Match | StructuralMatch:
+    """What says which instructions the default form covers, in the module's own terms."""
+    # Folded scales are instructions that no module has yet; they cover what the whole match does.
+    return match if default.form == FOLDED else default.candidate.match
 
 
 def footprint_of(module: Module) -> int:
