@@ -68,6 +68,8 @@ class Task:
     footprint: int
     """Bytes that the program reads between two runs of the region; what was read before is in no cache then."""
     threads: int
+    is_entangled: bool
+    """Whether neighbours share its fusions, so that it shows less than it gains there."""
     formula: str
     shape: str
     kernel: str
@@ -104,7 +106,8 @@ def measure(task: Task, effort: Effort, keep: Callable[[str, Reproducer], str], 
     }  # fmt: skip
     if not good or not timed:
         return Measured(STOCK, {}, **about)
-    return _verdict(good, outcome.race([modules[form] for form in good], effort.seconds), about)
+    times = outcome.race([modules[form] for form in good], effort.seconds)
+    return _verdict(good, times, about, is_entangled=task.is_entangled)
 
 
 def _modules(task: Task, effort: Effort) -> dict[str, bytes]:
@@ -115,7 +118,7 @@ def _modules(task: Task, effort: Effort) -> dict[str, bytes]:
     return modules
 
 
-def _verdict(forms: Sequence[str], times: Sequence[Time], about: dict[str, Any]) -> Measured:
+def _verdict(forms: Sequence[str], times: Sequence[Time], about: dict[str, Any], *, is_entangled: bool) -> Measured:
     """The form that gains most, if it gains clearly."""
     stock = times[0].seconds
     found = dict(zip(forms, times[1:], strict=True))
@@ -125,11 +128,13 @@ def _verdict(forms: Sequence[str], times: Sequence[Time], about: dict[str, Any])
         best = found[chosen].gain + 2 * time.error + 0.01 * stock if chosen != STOCK else 0.0
         if time.wins(LEAST_GAIN * stock + LEAST_SECONDS) and time.gain > best:
             chosen = form
-    if chosen == STOCK and not about["refused"] and any(time.may_win(stock, LEAST_SECONDS) for time in found.values()):
+    unclear = any(time.may_win(stock, LEAST_SECONDS) for time in found.values())
+    if chosen == STOCK and unclear and not is_entangled and not about["refused"]:
         raise Unclear
     shown = found[chosen] if chosen != STOCK else max(found.values(), key=lambda time: time.gain)
     seconds = {STOCK: stock} | {form: time.seconds for form, time in found.items()}
-    return Measured(chosen, seconds, shown.gain if chosen != STOCK else 0.0, shown.error, **about)
+    gain = shown.gain if chosen != STOCK else 0.0
+    return Measured(chosen, seconds, gain, shown.error, is_entangled=is_entangled, **about)
 
 
 class _Comparison:

@@ -96,6 +96,10 @@ class Cutter:
             [self._is_consumed(result, inside) for result in results],
         )
 
+    def is_entangled(self, match: Match | StructuralMatch) -> bool:
+        """Whether the region shares its fusions with another anchor, or reads what another call computes."""
+        return self._is_entangled(self._tops(match), match)
+
     def _is_entangled(self, tops: Sequence[int], match: Match | StructuralMatch) -> bool:
         """Whether the region holds another anchor, or reads what only another kernel call puts into memory."""
         covered, members = set(match.covered), self._graph.members
