@@ -20,11 +20,14 @@ import pytest
 import hlo_dispatch
 from environment import clean_environment
 from hlo_dispatch import measuring
+from hlo_dispatch.hlo.text import from_text
 from hlo_dispatch.pattern import shipped_tables
+from hlo_dispatch.policy import trial
 from hlo_dispatch.policy import tuner as tuner_module
-from hlo_dispatch.policy.measured import STOCK
+from hlo_dispatch.policy.measure import Unmeasurable
+from hlo_dispatch.policy.measured import APART, STOCK, TOGETHER, Measured
 from hlo_dispatch.policy.race import Time
-from hlo_dispatch.policy.store import Store
+from hlo_dispatch.policy.store import Entry, Store
 from hlo_dispatch.tuning import tune_module
 from side_by_side import assert_close
 
@@ -72,6 +75,11 @@ def compiled(function, *arguments, policy: str = "measure"):
 
 def calls(executable) -> int:
     return executable.as_text().count('custom_call_target="hlo_dispatch.')
+
+
+def regions_in(store: Store) -> list[Entry]:
+    """What is stored, without whole programs."""
+    return [entry for entry in store.entries() if entry.measured.kernel != trial.WHOLE]
 
 
 @pytest.fixture
@@ -293,7 +301,7 @@ def test_eight_processes_tune_one_model(module_file: Path, store: Store) -> None
         answers.append(output)
     assert len(set(answers)) == 1, "all have decided the same"
     assert answers[0].endswith("0 0\n")
-    assert len(store.entries()) == answers[0].count("f32["), "nothing lost, nothing twice"
+    assert len(regions_in(store)) == answers[0].count("f32["), "nothing lost, nothing twice"
 
 
 @pytest.mark.usefixtures("_any_answer")
@@ -311,7 +319,7 @@ def test_killed_while_it_measures(module_file: Path, store: Store) -> None:
     tuned = tune_module(module_file.read_bytes())
     assert (tuned.left, tuned.failures) == (0, 0)
     after = {entry.region: entry for entry in store.entries()}
-    assert len(after) == len(tuned.regions)
+    assert len(regions_in(store)) == len(tuned.regions)
     assert {region: after[region] for region in done} == done, "nothing was measured twice"
 
 
@@ -347,6 +355,69 @@ print(hlo_dispatch.statistics().modules)
     assert modules("stored") == 1, "another policy"
     store.remove()
     assert modules("stored") == 1, "less is known"
+
+
+# --- the program as a whole --------------------------------------------------------------------------------
+
+
+def two_layers(x, w, image, window):
+    return jnp.tanh(x @ w), depthwise(image, window), depthwise(image[:, :20], window)
+
+
+@pytest.mark.usefixtures("_any_answer")
+def test_a_program_is_tried_as_a_whole(store: Store) -> None:
+    arguments = (X, W, IMAGE, FILTER)
+    executable = compiled(two_layers, *arguments)
+    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == trial.WHOLE]
+    assert set(whole.seconds) <= {STOCK, APART, TOGETHER}
+    assert (calls(executable) > 0) == (whole.chosen != STOCK)
+    before = measuring.tally.measured
+    assert calls(compiled(two_layers, *arguments)) == calls(executable)
+    assert measuring.tally.measured == before
+
+
+@pytest.mark.usefixtures("_any_answer")
+def test_a_program_that_is_faster_with_stock_is_left_alone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(stock: bytes, variants: dict[str, bytes]) -> Measured:
+        assert all(b"hlo_dispatch.onednn" in module for module in variants.values())
+        return Measured(STOCK, {STOCK: 1e-3, APART: 2e-3}, formula="all of it", kernel=trial.WHOLE)
+
+    monkeypatch.setattr(trial, "compare", lost)
+    assert calls(compiled(two_layers, X, W, IMAGE, FILTER)) == 0
+    reasons = {region.reason for region in hlo_dispatch.reports()[-1].regions if region.refusal is not None}
+    assert "measured: stock 1 ms against 2 ms" in reasons
+    monkeypatch.undo()
+    monkeypatch.setenv("HLO_DISPATCH_CACHE_DIR", str(store.directory))
+    forget(store)
+    assert calls(compiled(two_layers, X, W, IMAGE, FILTER, policy="stored")) == 0
+
+
+@pytest.mark.parametrize(
+    ("stock", "together", "apart", "chosen"),
+    [(3.0, 1.0, 2.0, TOGETHER), (3.0, 2.0, 1.0, APART), (1.0, 2.0, 2.0, STOCK), (1.0, 1.0, 1.0, TOGETHER)],
+)
+def test_which_program_is_chosen(monkeypatch, stock: float, together: float, apart: float, chosen: str) -> None:
+    module = from_text("HloModule m\nENTRY e { ROOT x = f32[4]{0} parameter(0) }")
+    times = [Time(seconds, stock - seconds, 0.001) for seconds in (stock, together, apart)]
+    monkeypatch.setattr(trial, "race", lambda runners, seconds: times)
+    measuring.executable.start()
+    assert trial.compare(module, {TOGETHER: module, APART: module}).chosen == chosen
+
+
+def test_what_may_never_end_is_never_run() -> None:
+    loop = """HloModule m
+condition { s = (f32[4]{0}) parameter(0)
+  ROOT c = pred[] constant(true) }
+body { s = (f32[4]{0}) parameter(0)
+  x = f32[4]{0} get-tuple-element(s), index=0
+  ROOT t = (f32[4]{0}) tuple(x) }
+ENTRY e { x = f32[4]{0} parameter(0)
+  t = (f32[4]{0}) tuple(x)
+  w = (f32[4]{0}) while(t), condition=condition, body=body
+  ROOT r = f32[4]{0} get-tuple-element(w), index=0 }
+"""
+    with pytest.raises(Unmeasurable):
+        trial.compare(from_text(loop), {})
 
 
 # --- a kernel that computes something else -----------------------------------------------------------------

@@ -35,29 +35,29 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_a_clear_answer_ends_it(clock: Clock) -> None:
     stock, own = race([clock.worker("stock", 2e-3), clock.worker("own", 1e-3)], seconds=100)
     assert own.gain == pytest.approx(1e-3)
-    assert own.wins(stock.seconds, 0.02)
+    assert own.wins(0.02 * stock.seconds)
     assert clock.calls["stock"] < 30
 
 
 def test_noise_wins_nothing(clock: Clock) -> None:
     for _ in range(20):
         stock, own = race([clock.worker("stock", 1e-3, 0.3), clock.worker("own", 1e-3, 0.3)], seconds=0.2)
-        assert not own.wins(stock.seconds, 0.02)
+        assert not own.wins(0.02 * stock.seconds)
 
 
 def test_a_gain_shows_through_noise(clock: Clock) -> None:
     for _ in range(20):
         stock, own = race([clock.worker("stock", 1.3e-3, 0.2), clock.worker("own", 1e-3, 0.2)], seconds=0.5)
-        assert own.wins(stock.seconds, 0.02)
+        assert own.wins(0.02 * stock.seconds)
 
 
 def test_where_nothing_is_clear_it_takes_longer_but_not_for_ever(clock: Clock) -> None:
     begin = clock.now
     stock, own = race([clock.worker("stock", 1e-3, 3.0), clock.worker("own", 1e-3, 3.0)], seconds=0.1)
     spent = clock.now - begin
-    assert not own.wins(stock.seconds, 0.02)
+    assert not own.wins(0.02 * stock.seconds)
     assert spent < 1.5
-    if own.may_win(stock.seconds):
+    if own.may_win(stock.seconds, 0.0):
         assert spent > 0.4
 
 
@@ -76,3 +76,8 @@ def test_short_calls_are_timed_in_batches(clock: Clock) -> None:
 def test_long_calls_are_made_few_times(clock: Clock) -> None:
     race([clock.worker("stock", 0.5), clock.worker("own", 0.4)], seconds=0.1)
     assert clock.calls["stock"] <= 6
+
+
+def test_a_gain_that_does_not_matter_is_not_looked_for(clock: Clock) -> None:
+    race([clock.worker("stock", 5e-6, 0.5), clock.worker("own", 5e-6, 0.5)], seconds=0.1, least=1e-3)
+    assert clock.now < 0.25

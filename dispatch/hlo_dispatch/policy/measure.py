@@ -24,6 +24,8 @@ from hlo_dispatch.policy.validation import Difference, is_finite, judge
 
 LEAST_GAIN = 0.02
 """Of stock's time: a kernel that gains less is not worth its call."""
+LEAST_SECONDS = 10e-6
+"""So much may a call cost more in its program than here, where fewer threads come and go."""
 MOST_COPIES = 16
 SEED = 20240229
 _logger = logging.getLogger("hlo_dispatch")
@@ -66,6 +68,8 @@ class Task:
     footprint: int
     """Bytes that the program reads between two runs of the region; what was read before is in no cache then."""
     threads: int
+    is_entangled: bool
+    """Whether neighbours share its fusions, so that it shows less than it gains there."""
     formula: str
     shape: str
     kernel: str
@@ -102,7 +106,8 @@ def measure(task: Task, effort: Effort, keep: Callable[[str, Reproducer], str], 
     }  # fmt: skip
     if not good or not timed:
         return Measured(STOCK, {}, **about)
-    return _verdict(good, outcome.race([modules[form] for form in good], effort.seconds), about)
+    times = outcome.race([modules[form] for form in good], effort.seconds)
+    return _verdict(good, times, about, is_entangled=task.is_entangled)
 
 
 def _modules(task: Task, effort: Effort) -> dict[str, bytes]:
@@ -113,7 +118,7 @@ def _modules(task: Task, effort: Effort) -> dict[str, bytes]:
     return modules
 
 
-def _verdict(forms: Sequence[str], times: Sequence[Time], about: dict[str, Any]) -> Measured:
+def _verdict(forms: Sequence[str], times: Sequence[Time], about: dict[str, Any], *, is_entangled: bool) -> Measured:
     """The form that gains most, if it gains clearly."""
     stock = times[0].seconds
     found = dict(zip(forms, times[1:], strict=True))
@@ -121,13 +126,15 @@ def _verdict(forms: Sequence[str], times: Sequence[Time], about: dict[str, Any])
     for form, time in found.items():
         # The earlier form is the likelier one: a later one has to be better by more than noise.
         best = found[chosen].gain + 2 * time.error + 0.01 * stock if chosen != STOCK else 0.0
-        if time.wins(stock, LEAST_GAIN) and time.gain > best:
+        if time.wins(LEAST_GAIN * stock + LEAST_SECONDS) and time.gain > best:
             chosen = form
-    if chosen == STOCK and not about["refused"] and any(time.may_win(stock) for time in found.values()):
+    unclear = any(time.may_win(stock, LEAST_SECONDS) for time in found.values())
+    if chosen == STOCK and unclear and not is_entangled and not about["refused"]:
         raise Unclear
     shown = found[chosen] if chosen != STOCK else max(found.values(), key=lambda time: time.gain)
     seconds = {STOCK: stock} | {form: time.seconds for form, time in found.items()}
-    return Measured(chosen, seconds, shown.gain if chosen != STOCK else 0.0, shown.error, **about)
+    gain = shown.gain if chosen != STOCK else 0.0
+    return Measured(chosen, seconds, gain, shown.error, is_entangled=is_entangled, **about)
 
 
 class _Comparison:
@@ -178,7 +185,8 @@ class _Comparison:
         """Stock first, then the forms."""
         arguments = self._rotation()
         every = (self._excerpt.module, *modules)
-        return race([_Rotating(self._executable(m), arguments) for m in every], seconds=seconds)
+        runners = [_Rotating(self._executable(m), arguments) for m in every]
+        return race(runners, seconds=seconds, least=LEAST_SECONDS)
 
     def _rotation(self) -> list[list[Any]]:
         """So many copies of what comes from outside of the program that the caches forget it as in the program.

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 STOCK = "stock"
+TOGETHER, APART = "together", "apart"
+"""Of a whole program: entangled regions as the heuristic has them; or only those that win alone."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +29,19 @@ class Measured:
     """Form → why it must not be used: its result was wrong."""
     differences: Mapping[str, float] = field(default_factory=dict[str, float])
     """Form → largest difference from stock (or from float64) over the largest value."""
+    is_entangled: bool = False
+    """Whether neighbours share the region's fusions: alone it shows less than it gains together with them."""
     thorough: bool = False
     """Whether every form was measured, or only those most likely to win."""
     formula: str = ""
     shape: str = ""
     kernel: str = ""
+
+    @property
+    def loss(self) -> float:
+        """How much longer than stock the best form takes, in parts of stock's time; negative where it wins."""
+        best = self._best_form()
+        return (self.seconds[best] - self.stock) / self.stock if best is not None and self.stock else 0.0
 
     @property
     def stock(self) -> float:

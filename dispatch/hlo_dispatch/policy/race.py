@@ -46,20 +46,21 @@ class Time:
     error: float
     """How uncertain the gain is; seconds."""
 
-    def wins(self, reference: float, least: float) -> bool:
-        """Whether the gain is more than noise and more than `least` of the reference."""
-        return self.gain > CERTAIN * self.error + least * reference
+    def wins(self, least: float) -> bool:
+        """Whether the gain is more than noise and `least` (seconds) together."""
+        return self.gain > CERTAIN * self.error + least
 
-    def may_win(self, reference: float) -> bool:
-        """Whether noise hides a gain that would be worth having."""
-        noise, worth = CERTAIN * self.error, WORTH_KNOWING * reference
+    def may_win(self, reference: float, least: float) -> bool:
+        """Whether noise hides a gain that would be worth having, by the reference's time."""
+        noise, worth = CERTAIN * self.error, WORTH_KNOWING * reference + least
         return noise > worth / 2 and self.gain + noise > worth and not self.gain > noise
 
 
-def race(contestants: Sequence[Callable[[], object]], *, seconds: float) -> list[Time]:
+def race(contestants: Sequence[Callable[[], object]], *, seconds: float, least: float = 0.0) -> list[Time]:
     """Time every contestant; a call returns when its work is done.
 
     Args:
+        least: gains below so many seconds do not matter.
         seconds: stop after so long (where nothing is clear, after PATIENCE times as long), but not before a
             few turns.
     """
@@ -74,7 +75,7 @@ def race(contestants: Sequence[Callable[[], object]], *, seconds: float) -> list
             continue
         times = _times(runners)
         spent = time.perf_counter() - begin
-        is_open = any(times[number].may_win(times[0].seconds) for number in running if number)
+        is_open = any(times[number].may_win(times[0].seconds, least) for number in running if number)
         if spent > seconds * (PATIENCE if is_open else 1.0) or _is_settled(times, running):
             break
         running = [n for n in running if n == 0 or times[n].seconds < HOPELESS * times[0].seconds]

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.opcode import ANCHORS
-from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto, ModuleProto
+from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto, ModuleProto
 from hlo_dispatch.hlo.shape import Shape, shape_of
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.structural_match import StructuralMatch
@@ -96,6 +96,10 @@ class Cutter:
             [self._is_consumed(result, inside) for result in results],
         )
 
+    def is_entangled(self, match: Match | StructuralMatch) -> bool:
+        """Whether the region shares its fusions with another anchor, or reads what another call computes."""
+        return self._is_entangled(self._tops(match), match)
+
     def _is_entangled(self, tops: Sequence[int], match: Match | StructuralMatch) -> bool:
         """Whether the region holds another anchor, or reads what only another kernel call puts into memory."""
         covered, members = set(match.covered), self._graph.members
@@ -123,7 +127,13 @@ class Cutter:
                 found.add(node.top)
             elif not any(home in found for home in node.homes):
                 found.add(node.homes[0])
+        # A call with several results is its parts.
+        parts = {user for top in found if self._is_tuple(top) for user in self._users.get(top, ())}
+        found |= {part for part in parts if self._graph.instruction_of[part].opcode == "get-tuple-element"}
         return sorted(found, key=self._place.__getitem__)
+
+    def _is_tuple(self, identifier: int) -> bool:
+        return self._graph.instruction_of[identifier].shape.element_type == ELEMENT_TYPE_NUMBERS["tuple"]
 
     def _results(self, tops: Sequence[int]) -> list[int]:
         """Those of `tops` whose values are needed elsewhere."""

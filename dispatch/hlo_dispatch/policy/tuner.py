@@ -11,12 +11,13 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
 from hlo_dispatch.errors import Refusal
+from hlo_dispatch.policy import trial
 from hlo_dispatch.policy.candidate import Ask, Default, forms_of
 from hlo_dispatch.policy.context import Context
 from hlo_dispatch.policy.excerpt import Excerpt
@@ -24,10 +25,12 @@ from hlo_dispatch.policy.measure import Effort, Task, Unclear, Unmeasurable, mea
 from hlo_dispatch.policy.measured import Knowledge, Measured
 from hlo_dispatch.policy.reproducer import Reproducer
 from hlo_dispatch.policy.store import Store
-from hlo_dispatch.policy.wanted import Unknown
+from hlo_dispatch.policy.wanted import Unknown, region_of
 
 _LOCK_FILE = "measuring.lock"
 _POLL_SECONDS = 0.02
+# A trial runs each of up to three programs a handful of times, and compiles them.
+_RUNS = 25
 _logger = logging.getLogger("hlo_dispatch")
 # Two measurements at once would measure each other.
 _one_thread = threading.Lock()
@@ -87,6 +90,7 @@ class Tuner:
     prepare: Callable[[], None] = lambda: None
     """Called before anything is measured."""
     _deadline: float = float("inf")
+    _reached_all: bool = True
 
     def for_one_module(self) -> Tuner:
         """The same tuner, its budget beginning now; it counts and remembers in the same places."""
@@ -115,6 +119,7 @@ class Tuner:
             self.step("", done, len(todo), 0.0)
             self.tally.seconds += time.perf_counter() - start
             self.tally.left += len(todo) - done
+            self._reached_all = done == len(todo)
         return learnt
 
     def _learn(self, region: Unknown, ask: Ask, left: float) -> bool:
@@ -125,9 +130,12 @@ class Tuner:
             if measured is not None and (measured.thorough or not self.effort.is_thorough):
                 self.tally.found += 1
             else:
-                measured = self._try(region, ask)
+                measured = self._try(
+                    region.digest,
+                    region.match.formula,
+                    lambda: measure(self._task(region, ask), self.effort, self._keeper(region), timed=self.timed),
+                )
         if measured is None:
-            self.given_up.add(region.digest)
             return False
         if self.remembers:
             self.records.append(Record(region, measured))
@@ -136,12 +144,36 @@ class Tuner:
         self.knowledge.add(region.digest, measured)
         return True
 
-    def _try(self, region: Unknown, ask: Ask) -> Measured | None:
+    def whole(self, program: str, stock: bytes, seconds: float, variants: Callable[[], Mapping[str, bytes]]) -> None:
+        """Measure a whole program against stock, if all its regions were reached and there is time for it."""
+        left = self._deadline - time.perf_counter()
+        if (
+            not self.timed
+            or not self._reached_all
+            or left < trial.SECONDS + _RUNS * seconds
+            or program in self.given_up
+        ):
+            return
+        start = time.perf_counter()
+        with self._alone(left) as is_ours:
+            if not is_ours:
+                return
+            self.prepare()
+            measured = self.store.get(self.context, program) or self._try(
+                program, "the whole program", lambda: trial.compare(stock, variants())
+            )
+        if measured is not None:
+            self.knowledge.add(program, measured)
+        self.tally.seconds += time.perf_counter() - start
+
+    def _try(self, digest: str, what: str, make: Callable[[], Measured]) -> Measured | None:
+        """Measure, and keep what was found; None where nothing was, which is not tried again in this process."""
+        self.given_up.add(digest)
         try:
-            measured = measure(self._task(region, ask), self.effort, self._keeper(region), timed=self.timed)
+            measured = make()
         except Unmeasurable as reason:
             self.tally.unmeasurable += 1
-            _logger.debug("%s cannot be measured: %s", region.match.formula, reason)
+            _logger.debug("%s cannot be measured: %s", what, reason)
             return None
         except Unclear:
             self.tally.unclear += 1
@@ -150,19 +182,20 @@ class Tuner:
             self.tally.failures += 1
             if os.environ.get("HLO_DISPATCH_STRICT") == "1":
                 raise
-            _logger.debug("measuring %s failed", region.match.formula, exc_info=error)
+            _logger.debug("measuring %s failed", what, exc_info=error)
             return None
         self.tally.measured += 1
         for sentence in measured.refused.values():
             _logger.warning("a kernel is not used because its result is wrong: %s", sentence)
         if self.timed or measured.refused:
-            self.store.put(self.context, region.digest, measured)
+            self.store.put(self.context, digest, measured)
+        self.given_up.discard(digest)
         return measured
 
     def _task(self, region: Unknown, ask: Ask) -> Task:
         default = region.default
         match = default.candidate.match
-        excerpt = region.cutter.cut(match)
+        excerpt = region.cutter.cut(region_of(region.match, default))
         if isinstance(excerpt, Refusal):
             raise Unmeasurable(excerpt.sentence)
         return Task(
@@ -171,6 +204,7 @@ class Tuner:
             build=lambda form: self.build(excerpt, default, form),
             tolerance=region.numerics.tolerance,
             footprint=region.footprint,
+            is_entangled=region.is_entangled,
             threads=self.threads,
             formula=match.formula,
             shape=str(match.output.shape).partition("{")[0],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from hlo_dispatch.hlo.flat import FlatGraph
 from hlo_dispatch.hlo.module import Module
@@ -11,12 +13,15 @@ from hlo_dispatch.hlo.shape import shape_of
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.structural_match import StructuralMatch
 from hlo_dispatch.pattern.table import KernelBinding, Numerics, Table
-from hlo_dispatch.policy.candidate import Ask, Default
+from hlo_dispatch.policy.candidate import FOLDED, Ask, Default
 from hlo_dispatch.policy.digest import Digests
 from hlo_dispatch.policy.heuristic import worth_measuring
-from hlo_dispatch.policy.measured import Knowledge, Measured
+from hlo_dispatch.policy.measured import STOCK, TOGETHER, Knowledge, Measured
 from hlo_dispatch.policy.region import Cutter
 
+CLOSE = 0.1
+"""An entangled region that loses no more than this alone, in parts of stock's time, is left to the heuristic while
+nothing is known of its program."""
 FOOTPRINTS = (1 << 20, 16 << 20, 64 << 20)
 
 
@@ -31,6 +36,8 @@ class Unknown:
     numerics: Numerics
     footprint: int
     """Bytes that the program reads between two runs of the region, roughly."""
+    is_entangled: bool
+    """Whether neighbours share its fusions."""
     count: int = 1
     """How many regions of the module are like this."""
 
@@ -40,19 +47,37 @@ class Unknown:
         return self.count * weight_of(self.match)
 
 
-Measure = Callable[[Sequence[Unknown], Ask], int]
-"""Measures regions, as many as its budget allows; returns how many are known now that were not."""
+class Measure(Protocol):
+    """Measures what one module needs, as far as its budget goes."""
+
+    def __call__(self, unknown: Sequence[Unknown], ask: Ask) -> int:
+        """Measure regions; returns how many are known now that were not."""
+        ...
+
+    def whole(self, program: str, stock: bytes, seconds: float, variants: Callable[[], Mapping[str, bytes]]) -> None:
+        """Measure a whole program.
+
+        Args:
+            program: what stands for it in the store.
+            seconds: how long one run takes, roughly.
+            variants: makes the modules to compare with stock.
+        """
+        ...
 
 
 class Wanted:
     """The questions that planning one module raises."""
 
-    def __init__(self, module: Module, table: Table, knowledge: Knowledge) -> None:
+    def __init__(self, module: Module, table: Table, knowledge: Knowledge, mode: str = "") -> None:
+        """`mode` says what becomes of entangled regions that lost alone: "together", "apart", or by how much."""
+        self._mode = mode
         self._digests, self._table, self._knowledge = Digests(module), table, knowledge
         self._footprint = footprint_of(module)
         self._unknown: dict[str, Unknown] = {}
         self.asked: dict[str, int] = {}
         """Digest → how often it was asked for in the newest plan."""
+        self.has_entangled = False
+        """Whether a region was asked for that lost alone and may win with its neighbours."""
 
     def recall_in(self, graph: FlatGraph) -> Callable[[Match | StructuralMatch, Default], Measured | None]:
         """What is known of a match in `graph`; what is not known is noted."""
@@ -62,17 +87,44 @@ class Wanted:
             if not worth_measuring(match):
                 return None
             numerics = self._numerics(match)
-            digest = cutter.digest(default.candidate.match, self._also(match, default, numerics))
+            digest = cutter.digest(region_of(match, default), self._also(match, default, numerics))
+            self.asked[digest] = self.asked.get(digest, 0) + 1
             known = self._knowledge.get(digest)
+            if known is not None and known.is_entangled and known.chosen == STOCK and not known.refused:
+                self.has_entangled = True
+                return None if self._is_left_to_the_heuristic(known) else known
             if known is None:
                 noted = self._unknown.get(digest)
                 if noted is not None:
                     noted.count += 1
                 else:
-                    self._unknown[digest] = Unknown(digest, cutter, match, default, numerics, self._footprint)
+                    is_entangled = cutter.is_entangled(region_of(match, default))
+                    self._unknown[digest] = Unknown(
+                        digest, cutter, match, default, numerics, self._footprint, is_entangled
+                    )
             return known
 
         return recall
+
+    def _is_left_to_the_heuristic(self, lost: Measured) -> bool:
+        if self._mode:
+            return self._mode == TOGETHER
+        return lost.loss < CLOSE
+
+    @property
+    def program(self) -> str:
+        """What stands for the whole program in the store: all its regions, with how often it has them."""
+        return hashlib.sha256(f"program {sorted(self.asked.items())}".encode()).hexdigest()
+
+    @property
+    def seconds(self) -> float:
+        """What stock XLA takes for all regions that are known, together."""
+        known = ((self._knowledge.get(digest), count) for digest, count in self.asked.items())
+        return sum(measured.stock * count for measured, count in known if measured is not None)
+
+    def begin(self) -> None:
+        """A new plan is made."""
+        self.asked, self.has_entangled = {}, False
 
     def take(self) -> list[Unknown]:
         """The unknown regions, most important first; asking starts anew."""
@@ -94,6 +146,12 @@ class Wanted:
         return (
             f"{binding.target} {default.candidate.attributes} {numerics.tolerance} {self._footprint} {_file(binding)}"
         )
+
+
+def region_of(match: Match | StructuralMatch, default: Default) -> Match | StructuralMatch:
+    """What says which instructions the default form covers, in the module's own terms."""
+    # Folded scales are instructions that no module has yet; they cover what the whole match does.
+    return match if default.form == FOLDED else default.candidate.match
 
 
 def footprint_of(module: Module) -> int:

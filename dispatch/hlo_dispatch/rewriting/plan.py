@@ -33,11 +33,11 @@ class ComputationPlan:
     calls: dict[Node, str] = field(default_factory=dict)
     """Dispatched anchor, or a pattern's result → the name of its custom-call, once the module is edited."""
 
-    def give_up(self, problem: str) -> None:
+    def give_up(self, problem: str, code: str = "rewrite-unsupported") -> None:
         """Refuse everything that was to be dispatched here."""
         for node, (match, decision) in self.decisions.items():
             if decision:
-                refusal = Refusal("rewrite-unsupported", problem, node.name)
+                refusal = Refusal(code, problem, node.name)
                 self.decisions[node] = match, Decision(None, problem, refusal)
 
     @property

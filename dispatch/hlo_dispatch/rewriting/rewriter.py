@@ -28,7 +28,7 @@ from hlo_dispatch.pattern import Recogniser, Table
 from hlo_dispatch.policy.candidate import Candidate, Default
 from hlo_dispatch.policy.decide import MEASURING, Decision, Recall, check_policy, decide, expect
 from hlo_dispatch.policy.machine import Machine, this_machine
-from hlo_dispatch.policy.measured import Knowledge, Measured
+from hlo_dispatch.policy.measured import APART, STOCK, TOGETHER, Knowledge, Measured
 from hlo_dispatch.policy.wanted import Measure, Wanted
 from hlo_dispatch.report import Report
 from hlo_dispatch.rewriting.backend_config import to_text
@@ -39,6 +39,8 @@ from hlo_dispatch.rewriting.regions import regions_of
 _MAY_BE_ANCHORS = ANCHORS | {"reduce-window"}
 # The first plan guesses, the second knows; what it changes may show regions that nobody had seen.
 _MOST_PLANNINGS = 3
+# One call alone was measured as it is.
+_FEWEST_FOR_A_TRIAL = 2
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,9 @@ class Rewriter:
     """What was measured on this machine; asked by the policies "measure" and "stored"."""
     measuring: Callable[[], Measure] | None = field(default=None, compare=False)
     """Makes, for each module, something that measures what is not known yet; None: nothing is measured."""
+
+    mode: str = ""
+    """What becomes of entangled regions that lost alone (policy/wanted.py); set while a program is tried."""
 
     @classmethod
     def make(cls, table: Table, policy: str, machine: Machine | None = None) -> Rewriter:
@@ -90,11 +95,14 @@ class Rewriter:
         instructions = _instructions(module)
         graphs = [(FlatGraph(module, c), small) for c, small in module.control_flow_computations()]
         clock.lap("flatten")
-        wanted = Wanted(module, self.table, self.knowledge) if self.policy in MEASURING else None
+        wanted = self._wanted(module, self.mode) if self.policy in MEASURING else None
         plans = self._plans(graphs, wanted)
         clock.lap("match and decide")
-        if self.measuring is not None and wanted is not None:
-            plans = self._measured(graphs, plans, wanted, self.measuring())
+        if wanted is not None:
+            measure = self.measuring() if self.measuring is not None else None
+            if measure is not None:
+                plans = self._measured(graphs, plans, wanted, measure)
+            plans = self._as_a_whole(serialized, graphs, plans, wanted, measure)
             clock.lap("measure")
         result = None
         changed = apply_plans(module, plans, self.table, self.machine.threads)
@@ -111,7 +119,12 @@ class Rewriter:
         after = result if details else None
         return result, Report(module.name, regions, clock.total(), clock.stages, instructions, kept, after)
 
+    def _wanted(self, module: Module, mode: str) -> Wanted:
+        return Wanted(module, self.table, self.knowledge, mode)
+
     def _plans(self, graphs: list[tuple[FlatGraph, bool]], wanted: Wanted | None = None) -> list[ComputationPlan]:
+        if wanted is not None:
+            wanted.begin()
         return [self._plan(graph, small, wanted) for graph, small in graphs]
 
     def _plan(self, graph: FlatGraph, small: bool, wanted: Wanted | None = None) -> ComputationPlan:
@@ -137,6 +150,34 @@ class Rewriter:
             # A region that is dispatched, or no longer is, changes what its neighbours can have.
             plans = self._plans(graphs, wanted)
         return plans
+
+    def _as_a_whole(
+        self,
+        serialized: bytes,
+        graphs: list[tuple[FlatGraph, bool]],
+        plans: list[ComputationPlan],
+        wanted: Wanted,
+        measure: Measure | None,
+    ) -> list[ComputationPlan]:
+        """What the program as a whole is faster with: these plans, stricter ones, or stock XLA."""
+        count = sum(len(plan.dispatched) for plan in plans)
+        if self.mode or count < _FEWEST_FOR_A_TRIAL:
+            return plans
+        if measure is not None and self.knowledge.get(wanted.program) is None:
+            measure.whole(wanted.program, serialized, wanted.seconds, lambda: self._variants(serialized, wanted))
+        verdict = self.knowledge.get(wanted.program)
+        if verdict is not None and verdict.chosen == STOCK:
+            for plan in plans:
+                plan.give_up(verdict.sentence(), "slower")
+        elif verdict is not None and wanted.has_entangled:
+            plans = self._plans(graphs, self._wanted(graphs[0][0].module, verdict.chosen))
+        return plans
+
+    def _variants(self, serialized: bytes, wanted: Wanted) -> dict[str, bytes]:
+        """The program with only those regions that win alone and, where that differs, with those that may win."""
+        modes = (TOGETHER, APART) if wanted.has_entangled else (APART,)
+        modules = {mode: replace(self, measuring=None, mode=mode).run(serialized)[0] for mode in modes}
+        return {mode: module for mode, module in modules.items() if module is not None}
 
     def _matcher(self, graph: FlatGraph) -> Matcher:
         return Matcher(graph, self.table, self.finder)
