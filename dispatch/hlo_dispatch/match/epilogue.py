@@ -9,12 +9,14 @@ inside, so the chain can be replaced by one instruction without computing anythi
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.opcode import ANCHORS
 from hlo_dispatch.match.anchor import COMPUTED_TYPES, Anchor
 from hlo_dispatch.match.function import Region, grow_region
+from hlo_dispatch.match.looking import is_widening
 from hlo_dispatch.match.operand import find_operand
 from hlo_dispatch.match.steps import Chain, PostOp, Step
 from hlo_dispatch.match.strided import Dimension, View, dense, project, restate
@@ -73,7 +75,7 @@ class EpilogueFinder:
             post_ops += len(step.post_ops)
             if post_ops > MAXIMUM_POST_OPS:
                 return Chain(tuple(steps), step.nodes[0], f"a primitive takes {MAXIMUM_POST_OPS} post-ops")
-            steps.append(step)
+            steps += _apart(step)
             current, destination = step.result, step.destination
 
     def _stopped(self, steps: list[Step], region: Region | None, node: Node, why: str) -> Chain:
@@ -173,6 +175,14 @@ def _tolerance(region: Region) -> float:
     types = {node.shape.element_type for node in (region.entry, *region.nodes)}
     # XLA spells constants in the narrow type it rounds to between the steps.
     return max(TOLERANCES[kind] for kind in types & set(TOLERANCES))
+
+
+def _apart(step: Step) -> list[Step]:
+    """The step, with a widening at its end as a step of its own: a match may end ahead of it."""
+    *nodes, last = step.nodes
+    if not nodes or not is_widening(last):
+        return [step]
+    return [replace(step, nodes=tuple(nodes)), Step((last,), (), step.destination)]
 
 
 def _is_inner(value: Node, is_taken: Callable[[Node], bool], is_needed: Callable[[Node], bool]) -> bool:

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.anchor import Anchor
-from hlo_dispatch.match.steps import Chain, PostOp, Step
+from hlo_dispatch.match.steps import Chain, PostOp, Step, rounded_alike
 from hlo_dispatch.match.strided import Dimension, View
 
 _BIAS_TYPES = frozenset(("f32", "bf16"))
@@ -35,7 +35,7 @@ class Match:
         # Without the post-op, what only renames the value before it gains nothing either.
         while count and not steps[count - 1].post_ops and steps[count - 1].destination == self.destination:
             count -= 1
-        return replace(self, taken=count)
+        return replace(self, taken=rounded_alike(steps, count))
 
     @property
     def steps(self) -> tuple[Step, ...]:

@@ -14,6 +14,7 @@ from hlo_dispatch.match.masks import ask_results_for_masks
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.operand import in_memory
 from hlo_dispatch.match.reading import is_anchor, read_anchor
+from hlo_dispatch.match.steps import rounded_alike
 
 # How many instructions above a value are searched for the anchor that may produce it.
 _FARTHEST_SOURCE = 128
@@ -46,7 +47,7 @@ class Matcher:
         if isinstance(anchor, Refusal):
             return anchor
         chain = self._finder.grow(anchor, is_taken, is_needed, self._is_result_of_another)
-        return Match(anchor, chain, len(chain.steps))
+        return Match(anchor, chain, rounded_alike(chain.steps, len(chain.steps)))
 
     def _anchor(self, node: Node) -> Anchor | Refusal:
         if node not in self._read:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.match.function import scalar_constant
+from hlo_dispatch.match.looking import is_widening
 from hlo_dispatch.match.strided import Dimension, View
 
 
@@ -40,6 +42,15 @@ class Step:
     def result(self) -> Node:
         return self.nodes[-1]
 
+    @property
+    def leaves_half_values(self) -> bool:
+        """Whether the step's result is in single precision, but every element of it one of half precision.
+
+        A kernel that did not round ahead of it would leave others: x == max(x, 0) would hold nowhere, on which
+        gradients of clips and maxima in half precision rest.
+        """
+        return _is_half_valued(self.result)
+
 
 @dataclass(frozen=True)
 class Chain:
@@ -55,3 +66,26 @@ class Chain:
     def explanation(self) -> str:
         """`why`, with the nearest miss where there is one; slow, for people who ask."""
         return self.why if self.nearest is None else f"{self.why}: {self.nearest()}"
+
+
+def rounded_alike(steps: Sequence[Step], count: int) -> int:
+    """How many of the first `count` steps a call may take: between steps it rounds less, but its result is rounded."""
+    while count and steps[count - 1].leaves_half_values:
+        count -= 1
+    return count
+
+
+# What gives back one of the values it is given, or that with another sign.
+_CHOOSING = frozenset("abs bitcast clamp copy maximum minimum negate select transpose".split())
+_FARTHEST = 16
+
+
+def _is_half_valued(node: Node, farthest: int = _FARTHEST) -> bool:
+    if is_widening(node):
+        return True
+    if node.opcode not in _CHOOSING or node.shape.element_type != "f32" or not farthest:
+        return False
+    operands = node.operands[1:] if node.opcode == "select" else node.operands
+    # XLA writes a half precision program's constants as it would round them.
+    values = [operand for operand in operands if scalar_constant(operand) is None]
+    return bool(values) and all(_is_half_valued(value, farthest - 1) for value in values)
