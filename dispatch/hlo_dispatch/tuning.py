@@ -14,6 +14,7 @@ from hlo_dispatch.hlo import text as hlo_text
 from hlo_dispatch.policy.context import this_context
 from hlo_dispatch.policy.measure import THOROUGH
 from hlo_dispatch.policy.measured import STOCK, Knowledge
+from hlo_dispatch.policy.progress import Line
 from hlo_dispatch.policy.store import Store
 from hlo_dispatch.policy.tuner import Record, Step
 from hlo_dispatch.report import Report
@@ -77,7 +78,7 @@ def tune(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Tuned:
         HloDispatchError: JAX did not compile anything new for the function.
     """
     tables = plugin.installed_tables()
-    tuned = tune_module(plugin.optimized(fn, *args, **kwargs), tables=tables)
+    tuned = tune_module(plugin.optimized(fn, *args, **kwargs), tables=tables, step=Line())
     plugin.reconsider()
     return tuned
 

@@ -118,6 +118,22 @@ def test_a_folder_that_cannot_be_written_is_no_reason_to_fail(tmp_path: Path, ca
     assert caplog.text.count("cannot be used") == 1
 
 
+def test_a_store_that_can_only_be_read(store: Store, monkeypatch: pytest.MonkeyPatch, caplog) -> None:
+    """As one that is shipped with an image may be."""
+    store.put(this_context(), "a", WON)
+
+    def refuse(_):
+        raise sqlite3.OperationalError("attempt to write a readonly database")
+
+    monkeypatch.setattr(Store, "_prepare", lambda self, database: refuse(database))
+    read_only = Store(store.directory)
+    assert read_only.known(this_context()) == {"a": WON}
+    assert caplog.text == ""
+    read_only.put(this_context(), "b", WON)
+    assert "cannot be used" in caplog.text
+    assert read_only.known(this_context()) == {"a": WON}
+
+
 def test_an_entry_that_is_none_is_passed_over(store: Store) -> None:
     store.put(this_context(), "a", WON)
     store.put(this_context(), "b", WON)

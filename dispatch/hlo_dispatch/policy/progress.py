@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 
@@ -26,7 +27,8 @@ class Line:
             self._begun = now
         if sys.stderr is None or not sys.stderr.isatty() or now - self._begun < PATIENCE:
             return
-        text = f"hlo-dispatch: measuring region {done + 1} of {count}, once on this machine; at most {left:.0f} s more"
+        limit = f"; at most {left:.0f} s more" if math.isfinite(left) else ""
+        text = f"hlo-dispatch: measuring region {done + 1} of {count}, once on this machine{limit}"
         sys.stderr.write(f"\r\x1b[2K{text}")
         sys.stderr.flush()
         self._shown = True

@@ -42,6 +42,7 @@ CREATE TABLE IF NOT EXISTS measurements (
 """
 _logger = logging.getLogger("hlo_dispatch")
 _T = TypeVar("_T")
+_D = TypeVar("_D")
 
 
 class StoreError(HloDispatchError):
@@ -62,7 +63,7 @@ class Entry:
 def cache_directory() -> Path:
     """Where the store is: `HLO_DISPATCH_CACHE_DIR`, or the user's cache folder."""
     named = os.environ.get(DIRECTORY_VARIABLE)
-    return Path(named).expanduser() if named else Path(platformdirs.user_cache_dir("hlo-dispatch"))
+    return Path(named).expanduser().absolute() if named else Path(platformdirs.user_cache_dir("hlo-dispatch"))
 
 
 class Store:
@@ -81,12 +82,12 @@ class Store:
 
     def known(self, context: Context) -> dict[str, Measured]:
         """Everything measured in a context, by region."""
-        rows = self._run(lambda database: _select(database, context.fingerprint), [])
+        rows = self._read(lambda database: _select(database, context.fingerprint))
         return {entry.region: entry.measured for entry in _readable(rows)}
 
     def get(self, context: Context, region: str) -> Measured | None:
         """One region's measurement, as it is on disk now."""
-        rows = self._run(lambda database: _select(database, context.fingerprint, region), [])
+        rows = self._read(lambda database: _select(database, context.fingerprint, region))
         return next((entry.measured for entry in _readable(rows)), None)
 
     def put(self, context: Context, region: str, measured: Measured) -> None:
@@ -97,11 +98,11 @@ class Store:
 
     def entries(self) -> list[Entry]:
         """Everything that is stored."""
-        return list(_readable(self._run(_select, [])))
+        return list(_readable(self._read(_select)))
 
     def contexts(self) -> dict[str, dict[str, Any]]:
         """Every context's description, by fingerprint."""
-        rows = self._run(lambda database: database.execute("SELECT * FROM contexts").fetchall(), [])
+        rows = self._read(lambda database: database.execute("SELECT * FROM contexts").fetchall())
         return {fingerprint: json.loads(description) for fingerprint, description in rows}
 
     def export(self) -> str:
@@ -149,23 +150,36 @@ class Store:
 
     # --- the file ---------------------------------------------------------------------------------
 
-    def _run(self, action: Callable[[sqlite3.Connection], _T], otherwise: _T) -> _T:
+    def _read(self, action: Callable[[sqlite3.Connection], list[tuple[Any, ...]]]) -> list[tuple[Any, ...]]:
+        """Rows of a store that may be on a volume where nothing can be written, as one that was shipped may be."""
+        rows = self._run(action, None, is_silent=True)
+        if rows is not None:
+            return rows
+        try:
+            database = sqlite3.connect(f"{self.path.as_uri()}?mode=ro&immutable=1", uri=True)
+            try:
+                return action(database)
+            finally:
+                database.close()
+        except sqlite3.Error as problem:
+            self._warn(f"cannot be used ({problem})")
+            return []
+
+    def _run(self, action: Callable[[sqlite3.Connection], _T], otherwise: _D, *, is_silent: bool = False) -> _T | _D:
         """Do something in one transaction, on a store that is sound."""
         for attempt in range(2):
             try:
                 with self._database() as database:
                     return action(database)
-            except sqlite3.OperationalError as problem:
-                self._warn(f"cannot be used ({problem})")
+            except (sqlite3.OperationalError, OSError) as problem:
+                if not is_silent:
+                    self._warn(f"cannot be used ({problem})")
                 return otherwise
             except (sqlite3.DatabaseError, _Foreign) as problem:
                 if attempt:
                     self._warn(f"cannot be used ({problem})")
                     return otherwise
                 self._set_aside(str(problem))
-            except OSError as problem:
-                self._warn(f"cannot be used ({problem})")
-                return otherwise
         return otherwise
 
     @contextlib.contextmanager
