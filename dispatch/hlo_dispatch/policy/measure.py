@@ -196,7 +196,7 @@ class _Comparison:
         excerpt = self._excerpt
         outside = [place for place, is_produced in enumerate(excerpt.produced) if not is_produced]
         size = sum(excerpt.inputs[place].bytes for place in outside)
-        copies = min(MOST_COPIES, -(-self._task.footprint // max(size, 1)))
+        copies = min(MOST_COPIES, self._task.footprint // max(size, 1))
         copied = to_device([self._inputs[place] for place in outside] * (copies - 1))
         rotation = [self._arguments]
         while copied:

@@ -22,7 +22,8 @@ from hlo_dispatch.policy.region import Cutter
 CLOSE = 0.1
 """An entangled region that loses no more than this alone, in parts of stock's time, is left to the heuristic while
 nothing is known of its program."""
-FOOTPRINTS = (1 << 20, 16 << 20, 64 << 20)
+FOOTPRINTS = (1 << 18, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
+"""Bytes: from what a core's own cache holds to more than the last cache does."""
 
 
 @dataclass
@@ -155,11 +156,11 @@ def region_of(match: Match | StructuralMatch, default: Default) -> Match | Struc
 
 
 def footprint_of(module: Module) -> int:
-    """How much the program reads from outside, rounded up to what fits some cache (a core's, the last one) or none."""
+    """How much the program reads from outside, in bytes, rounded down to one of a few sizes."""
     # Constants that are as large as weights are weights.
     outside = (i for i in module.entry.instructions if i.opcode in ("parameter", "constant"))
     total = sum(shape_of(instruction.shape).bytes for instruction in outside)
-    return next((size for size in FOOTPRINTS if total <= size), FOOTPRINTS[-1])
+    return max((size for size in FOOTPRINTS if size <= total), default=0)
 
 
 def weight_of(match: Match | StructuralMatch) -> float:
