@@ -12,6 +12,11 @@ from collections.abc import Mapping
 
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.opcode import PLAIN
+from hlo_dispatch.hlo.shape import shape_of
+
+LARGEST_CONSTANT = 4096
+"""Bytes. A smaller constant is part of what is computed, since what is matched may depend on it; a larger one is an
+input, as weights are."""
 
 # Fields that only say where an instruction is; the operands are told by position.
 _PLACE = ("name", "id", "operand_ids", "metadata", "control_predecessor_ids", "called_computation_ids")
@@ -29,14 +34,18 @@ class Digests:
         if instruction.opcode in PLAIN:
             # Most instructions of a module are these, and a shape is all they have.
             return instruction.opcode.encode() + instruction.shape.SerializeToString()
+        if instruction.opcode == "constant" and shape_of(instruction.shape).bytes > LARGEST_CONSTANT:
+            # Weights: what is computed with them does not depend on their values.
+            return b"constant" + instruction.shape.SerializeToString()
         copy = type(instruction)()
         copy.CopyFrom(instruction)
         for field in _PLACE:
             copy.ClearField(field)
-        called = b"".join(self._of_computation(number) for number in instruction.called_computation_ids)
+        called = b"".join(self.of_computation(number) for number in instruction.called_computation_ids)
         return copy.SerializeToString(deterministic=True) + called
 
-    def _of_computation(self, identifier: int) -> bytes:
+    def of_computation(self, identifier: int) -> bytes:
+        """What the computation computes."""
         known = self._computations.get(identifier)
         if known is None:
             computation = self._module.computations[identifier]

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.shape import Shape, row_major, shape_of
-
-LARGEST_CONSTANT = 4096
-"""Bytes. A smaller constant is part of the region, since what is matched may depend on it; a larger one is an
-input, as weights are."""
+from hlo_dispatch.policy.digest import LARGEST_CONSTANT
 
 
 @dataclass(frozen=True)

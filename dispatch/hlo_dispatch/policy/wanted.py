@@ -71,9 +71,9 @@ class Wanted:
 
     def __init__(self, module: Module, table: Table, knowledge: Knowledge, mode: str = "") -> None:
         """`mode` says what becomes of entangled regions that lost alone: "together", "apart", or by how much."""
-        self._mode = mode
+        self.mode = mode
         self._digests, self._table, self._knowledge = Digests(module), table, knowledge
-        self._footprint = footprint_of(module)
+        self._module, self._footprint = module, footprint_of(module)
         self._unknown: dict[str, Unknown] = {}
         self.asked: dict[str, int] = {}
         """Digest → how often it was asked for in the newest plan."""
@@ -108,14 +108,14 @@ class Wanted:
         return recall
 
     def _is_left_to_the_heuristic(self, lost: Measured) -> bool:
-        if self._mode:
-            return self._mode == TOGETHER
+        if self.mode:
+            return self.mode == TOGETHER
         return lost.loss < CLOSE
 
-    @property
     def program(self) -> str:
-        """What stands for the whole program in the store: all its regions, with how often it has them."""
-        return hashlib.sha256(f"program {sorted(self.asked.items())}".encode()).hexdigest()
+        """What stands for the whole program in the store."""
+        entry = self._digests.of_computation(self._module.proto.entry_computation_id)
+        return hashlib.sha256(f"program {self._table.fingerprint} {entry.hex()}".encode()).hexdigest()
 
     @property
     def seconds(self) -> float:

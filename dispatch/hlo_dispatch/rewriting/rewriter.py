@@ -95,7 +95,7 @@ class Rewriter:
         instructions = _instructions(module)
         graphs = [(FlatGraph(module, c), small) for c, small in module.control_flow_computations()]
         clock.lap("flatten")
-        wanted = self._wanted(module, self.mode) if self.policy in MEASURING else None
+        wanted = self._wanted(module) if self.policy in MEASURING else None
         plans = self._plans(graphs, wanted)
         clock.lap("match and decide")
         if wanted is not None:
@@ -119,8 +119,13 @@ class Rewriter:
         after = result if details else None
         return result, Report(module.name, regions, clock.total(), clock.stages, instructions, kept, after)
 
-    def _wanted(self, module: Module, mode: str) -> Wanted:
-        return Wanted(module, self.table, self.knowledge, mode)
+    def _wanted(self, module: Module) -> Wanted:
+        wanted = Wanted(module, self.table, self.knowledge, self.mode)
+        if not self.mode:
+            # What is known of the program says how to plan it.
+            verdict = self.knowledge.get(wanted.program())
+            wanted.mode = verdict.chosen if verdict is not None and verdict.chosen != STOCK else ""
+        return wanted
 
     def _plans(self, graphs: list[tuple[FlatGraph, bool]], wanted: Wanted | None = None) -> list[ComputationPlan]:
         if wanted is not None:
@@ -163,14 +168,16 @@ class Rewriter:
         count = sum(len(plan.dispatched) for plan in plans)
         if self.mode or count < _FEWEST_FOR_A_TRIAL:
             return plans
-        if measure is not None and self.knowledge.get(wanted.program) is None:
-            measure.whole(wanted.program, serialized, wanted.seconds, lambda: self._variants(serialized, wanted))
-        verdict = self.knowledge.get(wanted.program)
+        program = wanted.program()
+        if measure is not None and self.knowledge.get(program) is None:
+            measure.whole(program, serialized, wanted.seconds, lambda: self._variants(serialized, wanted))
+        verdict = self.knowledge.get(program)
         if verdict is not None and verdict.chosen == STOCK:
             for plan in plans:
                 plan.give_up(verdict.sentence(), "slower")
-        elif verdict is not None and wanted.has_entangled:
-            plans = self._plans(graphs, self._wanted(graphs[0][0].module, verdict.chosen))
+        elif verdict is not None and verdict.chosen != wanted.mode:
+            wanted.mode = verdict.chosen
+            plans = self._plans(graphs, wanted) if wanted.has_entangled else plans
         return plans
 
     def _variants(self, serialized: bytes, wanted: Wanted) -> dict[str, bytes]:
