@@ -1,8 +1,9 @@
 """Where dispatching pays: single products and convolutions over a grid of sizes, against stock XLA.
 
-    python -m bench.grid [--seconds 0.2] [--convolutions | --folding]
+    python -m bench.grid [--seconds 0.2] [--convolutions | --folding | --poolings]
 
-`--convolutions` looks at small ones, dense and depthwise; `--folding` at the time of a scale and shift as
+`--convolutions` looks at small ones, dense and depthwise; `--poolings` at windows of 2 and 3 in f32 and bf16;
+`--folding` at the time of a scale and shift as
 post-ops over their time in the weights and the bias.
 
 The heuristic's constants (dispatch/hlo_dispatch/policy/heuristic.py) are read off this table. Every row is
@@ -17,13 +18,14 @@ from collections.abc import Callable
 from functools import partial
 from unittest import mock
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import hlo_dispatch
 from hlo_dispatch.demo.timing import interleaved
-from hlo_dispatch.policy import decide
+from hlo_dispatch.policy import candidate
 
 from .header import header
 
@@ -81,6 +83,22 @@ def print_convolutions(seconds: float) -> None:
             print(f"{kernel}x{kernel} {'depthwise' if depthwise else 'dense':10}{size:>3} {''.join(cells)}", flush=True)
 
 
+def print_poolings(seconds: float) -> None:
+    """Stock microseconds and gain of maximum and average poolings; in brackets what their windows read."""
+    random = np.random.default_rng(0)
+    for dtype in (jnp.float32, jnp.bfloat16):
+        for pool, window in ((nn.max_pool, 2), (nn.max_pool, 3), (nn.avg_pool, 3)):
+            for size in (4, 8, 16, 32, 56):
+                cells = []
+                for channels in (16, 64, 256):
+                    x = jnp.asarray(random.standard_normal((1, size, size, channels)), dtype)
+                    function = partial(pool, window_shape=(window, window), strides=(2, 2), padding="SAME")
+                    ms, gain = ratio(lambda x, function=function: function(x), (x,), seconds)
+                    reads = (size // 2) ** 2 * channels * window**2
+                    cells.append(f"{f'{channels} ({reads:,}): {ms * 1e3:.0f} us {gain:.2f}x':>34}")
+                print(f"{dtype.__name__} {pool.__name__} {window}x{window}{size:>4} {''.join(cells)}", flush=True)
+
+
 def print_folding(seconds: float) -> None:
     """Microseconds of both forms of a scaled convolution."""
     for kernel, size, channels, groups in (
@@ -90,7 +108,7 @@ def print_folding(seconds: float) -> None:
         function, arguments = convolution(kernel, size, channels, groups, scaled=True)
         calls = {}
         for form, folds in (("post-ops", False), ("folded", True)):
-            with mock.patch.object(decide, "worth_folding", lambda match, folds=folds: folds):
+            with mock.patch.object(candidate, "worth_folding", lambda match, folds=folds: folds):
                 with hlo_dispatch.enabled(policy="always"):
                     compiled = jax.jit(function).lower(*arguments).compile()
             calls[form] = partial(_run, compiled, arguments)
@@ -107,13 +125,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=0.2, help="time for each cell")
     parser.add_argument("--convolutions", action="store_true", help="small convolutions instead")
+    parser.add_argument("--poolings", action="store_true", help="windows instead")
     parser.add_argument("--folding", action="store_true", help="scales behind or inside the weights instead")
     chosen = parser.parse_args()
     seconds = chosen.seconds
     print("\n".join(header()))
-    if chosen.convolutions or chosen.folding:
-        (print_convolutions if chosen.convolutions else print_folding)(seconds)
-        return
+    others = {print_convolutions: chosen.convolutions, print_folding: chosen.folding, print_poolings: chosen.poolings}
+    for printing, is_chosen in others.items():
+        if is_chosen:
+            printing(seconds)
+            return
     random = np.random.default_rng(0)
     print(f"{'type':9}{'rows, inner, columns':24}" + "".join(f"{name:>18}" for name in EPILOGUES))
     for dtype in (jnp.float32, jnp.bfloat16):

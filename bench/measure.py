@@ -46,7 +46,7 @@ def measure(workload: Workload, sides: list[str], seconds: float, policy: str) -
         answer["pass"] = sum(report.seconds for report in reports)
         again = compile_dispatched(workload, policy=policy).reports
         answer["again"] = sum(report.seconds for report in again)
-        answer["regions"] = sum(len(report.regions) for report in reports)
+        answer["regions"] = sum(len(report.candidates) for report in reports)
         answer["taken"] = sum(len(report.dispatched) for report in reports)
     if len(compiled) == len(SIDES):
         answer["difference"] = relative_difference(compiled["stock"](), compiled["dispatched"]())

@@ -109,7 +109,7 @@ def main() -> None:
         runs = {"stock": stock, "dispatched": dispatched}
         calls = {way: partial(_run, run, arguments) for way, run in runs.items()}
         times = {way: timing.median * 1e3 for way, timing in interleaved(calls, seconds=seconds).items()}
-        anchors = f"{len(report.dispatched)} of {len(report.regions)} anchors"
+        anchors = f"{len(report.dispatched)} of {len(report.candidates)} anchors"
         print(
             f"{name}: {anchors} dispatched, largest difference {difference:.1e}; stock {times['stock']:.2f} ms, "
             f"dispatched {times['dispatched']:.2f} ms, {times['stock'] / times['dispatched']:.1f}x"

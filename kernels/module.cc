@@ -5,15 +5,17 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "common/attributes.h"
 #include "common/failure.h"
 #include "common/routine.h"
+#include "common/stored_attributes.h"
 #include "lapack/provider.h"
 #include "onednn/call.h"
+#include "onednn/inquiry.h"
 #include "onednn/library.h"
 
 namespace hlo_dispatch {
@@ -32,70 +34,53 @@ Owned Checked(PyObject* object) {
   return Owned(object);
 }
 
-// Attributes read from a Python dict; the counterpart of FfiAttributes.
-class PythonAttributes final : public Attributes {
- public:
-  explicit PythonAttributes(PyObject* dictionary) : dictionary_(dictionary) {}
+StoredAttributes::Value Store(PyObject* value);
 
-  bool Has(const std::string& name) const override {
-    return PyDict_GetItemString(dictionary_, name.c_str()) != nullptr;
-  }
-
-  int64_t Integer(const std::string& name) const override { return ToInteger(Get(name, "an integer"), name); }
-
-  float Real(const std::string& name) const override {
-    const double value = PyFloat_AsDouble(Get(name, "a number"));
-    if (value == -1.0 && PyErr_Occurred()) Wrong(name, "a number");
-    return static_cast<float>(value);
-  }
-
-  std::string Text(const std::string& name) const override {
-    PyObject* value = Get(name, "a string");
+// A copy of a Python dict; the counterpart of FfiAttributes.
+std::unique_ptr<StoredAttributes> StoreDictionary(PyObject* dictionary) {
+  auto stored = std::make_unique<StoredAttributes>();
+  PyObject *key = nullptr, *value = nullptr;
+  for (Py_ssize_t position = 0; PyDict_Next(dictionary, &position, &key, &value);) {
     Py_ssize_t size = 0;
-    const char* text = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, &size) : nullptr;
-    if (text == nullptr) Wrong(name, "a string");
+    const char* name = PyUnicode_Check(key) ? PyUnicode_AsUTF8AndSize(key, &size) : nullptr;
+    if (name == nullptr) throw Failure(FailureKind::kInvalid, "an attribute's name is not a string");
+    stored->Set(std::string(name, static_cast<size_t>(size)), Store(value));
+  }
+  return stored;
+}
+
+// A whole number (NumPy's included), or nothing.
+std::optional<int64_t> StoreInteger(PyObject* value) {
+  Owned index(PyNumber_Index(value));
+  const long long integer = index == nullptr ? -1 : PyLong_AsLongLong(index.get());
+  if (integer == -1 && PyErr_Occurred()) {
+    PyErr_Clear();
+    return std::nullopt;
+  }
+  return integer;
+}
+
+StoredAttributes::Value Store(PyObject* value) {
+  if (PyDict_Check(value)) return std::shared_ptr<const StoredAttributes>(StoreDictionary(value));
+  if (PyFloat_Check(value)) return PyFloat_AsDouble(value);
+  if (PyUnicode_Check(value)) {
+    Py_ssize_t size = 0;
+    const char* text = PyUnicode_AsUTF8AndSize(value, &size);
+    if (text == nullptr) throw PythonError();
     return std::string(text, static_cast<size_t>(size));
   }
-
-  std::vector<int64_t> Integers(const std::string& name) const override {
-    PyObject* value = Get(name, "a list of integers");
-    const Py_ssize_t size = PyUnicode_Check(value) ? -1 : PySequence_Size(value);
-    if (size < 0) Wrong(name, "a list of integers");
-    std::vector<int64_t> values;
-    values.reserve(static_cast<size_t>(size));
-    for (Py_ssize_t i = 0; i < size; ++i) {
-      values.push_back(ToInteger(Checked(PySequence_GetItem(value, i)).get(), name));
-    }
-    return values;
+  if (std::optional<int64_t> integer = StoreInteger(value)) return *integer;
+  const Py_ssize_t size = PySequence_Size(value);
+  if (size < 0) PyErr_Clear();
+  std::vector<int64_t> integers;
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    std::optional<int64_t> integer = StoreInteger(Checked(PySequence_GetItem(value, i)).get());
+    if (!integer.has_value()) return std::monostate();
+    integers.push_back(*integer);
   }
-
-  std::unique_ptr<Attributes> Nested(const std::string& name) const override {
-    PyObject* value = Get(name, "a dict");
-    if (!PyDict_Check(value)) Wrong(name, "a dict");
-    return std::make_unique<PythonAttributes>(value);
-  }
-
- private:
-  PyObject* Get(const std::string& name, const char* expected) const {
-    PyObject* value = PyDict_GetItemString(dictionary_, name.c_str());
-    if (value != nullptr) return value;
-    throw Failure(FailureKind::kInvalid, "attribute '" + name + "' is missing (expected " + expected + ")");
-  }
-
-  [[noreturn]] static void Wrong(const std::string& name, const char* expected) {
-    PyErr_Clear();
-    throw Failure(FailureKind::kInvalid, "attribute '" + name + "' is not " + expected);
-  }
-
-  static int64_t ToInteger(PyObject* value, const std::string& name) {
-    Owned index(PyNumber_Index(value));  // accepts NumPy's integers too
-    const long long integer = index == nullptr ? -1 : PyLong_AsLongLong(index.get());
-    if (integer == -1 && PyErr_Occurred()) Wrong(name, "an integer");
-    return integer;
-  }
-
-  PyObject* dictionary_;
-};
+  if (size < 0) return std::monostate();
+  return integers;
+}
 
 PyObject* PythonKind(FailureKind kind) {
   switch (kind) {
@@ -162,23 +147,81 @@ PyObject* OfferScipy(PyObject*, PyObject* arguments) {
   });
 }
 
+struct Question {
+  onednn::Planner planner;
+  std::unique_ptr<StoredAttributes> attributes;
+};
+
+Question ReadQuestion(PyObject* arguments) {
+  const char* target = nullptr;
+  PyObject* attributes = nullptr;
+  if (!PyArg_ParseTuple(arguments, "sO!", &target, &PyDict_Type, &attributes)) throw PythonError();
+  for (const onednn::KernelFamily& family : onednn::KernelFamilies()) {
+    if (std::string(target) == family.target) return {family.plan, StoreDictionary(attributes)};
+  }
+  throw Failure(FailureKind::kInvalid, "there is no kernel '" + std::string(target) + "'");
+}
+
+// Lets other Python threads run while it lives.
+class WithoutLock {
+ public:
+  WithoutLock() : state_(PyEval_SaveThread()) {}
+  ~WithoutLock() { PyEval_RestoreThread(state_); }
+  WithoutLock(const WithoutLock&) = delete;
+  WithoutLock& operator=(const WithoutLock&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+template <typename Body>
+Owned AnswerOf(Body body) {
+  const onednn::Answer answer = [&] {
+    WithoutLock without_lock;
+    return body();
+  }();
+  return Checked(Py_BuildValue("(sLO)", answer.implementation.c_str(), static_cast<long long>(answer.scratch_bytes),
+                               answer.reorders ? Py_True : Py_False));
+}
+
 PyObject* Plan(PyObject*, PyObject* arguments) {
   return Guarded([&] {
     const char* target = nullptr;
     PyObject* attributes = nullptr;
     if (!PyArg_ParseTuple(arguments, "sO!", &target, &PyDict_Type, &attributes)) throw PythonError();
-    for (const onednn::KernelFamily& family : onednn::KernelFamilies()) {
-      if (std::string(target) != family.target) continue;
-      const onednn::CallPlan plan = family.plan(PythonAttributes(attributes));
-      return Checked(Py_BuildValue("(sLO)", plan.implementation.c_str(), static_cast<long long>(plan.scratch_bytes),
-                                   plan.Reorders() ? Py_True : Py_False));
-    }
     for (const RoutineFamily& family : RoutineFamilies()) {
       if (std::string(target) != family.target) continue;
-      const std::unique_ptr<Routine> routine = family.make(PythonAttributes(attributes));
+      const std::unique_ptr<Routine> routine = family.make(*StoreDictionary(attributes));
       return Checked(Py_BuildValue("(siO)", routine->implementation().c_str(), 0, Py_False));
     }
-    throw Failure(FailureKind::kInvalid, "there is no kernel '" + std::string(target) + "'");
+    const Question question = ReadQuestion(arguments);
+    return AnswerOf([&] { return onednn::Inquire(question.planner, *question.attributes); });
+  });
+}
+
+PyObject* Ask(PyObject*, PyObject* arguments) {
+  return Guarded([&] {
+    Question question = ReadQuestion(arguments);
+    return Checked(
+        PyLong_FromLongLong(onednn::Inquiries::Get().Ask(question.planner, std::move(question.attributes))));
+  });
+}
+
+PyObject* WaitForAnswer(PyObject*, PyObject* number) {
+  return Guarded([&] {
+    const long long asked = PyLong_AsLongLong(number);
+    if (asked == -1 && PyErr_Occurred()) throw PythonError();
+    return AnswerOf([&] { return onednn::Inquiries::Get().Wait(asked); });
+  });
+}
+
+PyObject* Finish(PyObject*, PyObject*) {
+  return Guarded([] {
+    {
+      WithoutLock without_lock;
+      onednn::Inquiries::Get().Finish();
+    }
+    return Checked(PyBool_FromLong(1));
   });
 }
 
@@ -222,6 +265,9 @@ PyMethodDef methods[] = {
      "offer_scipy({routine: address}, version): the BLAS and LAPACK that JAX calls are there to be called."},
     {"plan", Plan, METH_VARARGS,
      "plan(target, attributes) -> (implementation, scratch bytes, whether the weights are reordered in every call)"},
+    {"ask", Ask, METH_VARARGS, "ask(target, attributes) -> number: the same question, worked on while the caller goes on"},
+    {"wait", WaitForAnswer, METH_O, "wait(number) -> what plan would have returned or raised; once for each number"},
+    {"finish", Finish, METH_NOARGS, "finish(): drops unanswered questions and waits for those being worked on."},
     {"registrations", Registrations, METH_NOARGS,
      "registrations() -> {'types': ..., 'targets': ...}: capsules for jax.ffi, types to be registered first."},
     {nullptr, nullptr, 0, nullptr},

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -10,6 +13,10 @@ from hypothesis import HealthCheck, settings
 # Read by the plug-in at every compile; the tests of its fallback take it away again.
 os.environ["HLO_DISPATCH_STRICT"] = "1"
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Nothing of the user's is read or written, and compiling measures nothing unless a test asks for it.
+os.environ["HLO_DISPATCH_CACHE_DIR"] = tempfile.mkdtemp(prefix="hlo_dispatch_tests_")
+os.environ["HLO_DISPATCH_MEASURE_SECONDS"] = "0"
+atexit.register(shutil.rmtree, os.environ["HLO_DISPATCH_CACHE_DIR"], ignore_errors=True)
 
 # Compiling takes as long as it takes, and the suite must give the same answer twice: `--hypothesis-profile=hunt`
 # searches further, differently each time.

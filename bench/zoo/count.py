@@ -70,7 +70,7 @@ def count(module: bytes) -> tuple[Counts, Report]:
 
 def left(report: Report) -> list[Region]:
     """The anchors that stay with XLA."""
-    return [r for r in report.left if r.opcode in OPCODES and (r.refusal is None or r.refusal.code != "near-miss")]
+    return [r for r in report.left if r.opcode in OPCODES and not r.missed]
 
 
 def reasons(report: Report) -> list[str]:

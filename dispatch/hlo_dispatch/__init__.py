@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         uninstall,
     )
     from hlo_dispatch.report import Region, Report
+    from hlo_dispatch.tuning import tune
 
 __version__ = "0.1.0"
 
@@ -50,6 +51,7 @@ _WHERE = {
     "reports": "plugin",
     "rewrite": "api",
     "statistics": "plugin",
+    "tune": "tuning",
     "uninstall": "plugin",
     "write_page": "explain_page",
 }
@@ -74,6 +76,7 @@ __all__ = [
     "reports",
     "rewrite",
     "statistics",
+    "tune",
     "uninstall",
     "write_page",
 ]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hlo_dispatch import kernels
 from hlo_dispatch.hlo import text as hlo_text
+from hlo_dispatch.measuring import informed
 from hlo_dispatch.pattern import load_tables
 from hlo_dispatch.report import Report
 from hlo_dispatch.rewriting.profile import Profile, ProfilingRewriter
@@ -43,7 +44,8 @@ def rewrite(
     Args:
         module: a serialized HloModuleProto, or HLO text.
         tables: pattern tables of your own, besides the shipped ones.
-        policy: "heuristic", "always" or "never".
+        policy: "heuristic", "always" or "never"; "stored" decides by what was measured on this machine, "measure"
+            also measures what was not, with jax.
         details: the report also says which activation came closest to what is none, and keeps both modules.
 
     Raises:
@@ -52,7 +54,7 @@ def rewrite(
         PolicyError: there is no such policy.
     """
     serialized = hlo_text.from_text(module) if isinstance(module, str) else module
-    proto, report = rewriter(tuple(map(str, tables)), policy).run(serialized, details=details)
+    proto, report = informed(rewriter(tuple(map(str, tables)), policy)).run(serialized, details=details)
     return Rewritten(proto, report, serialized)
 
 

@@ -32,10 +32,12 @@ app = typer.Typer(
 )
 patterns = typer.Typer(help="The table of what is known.", no_args_is_help=True)
 app.add_typer(patterns, name="patterns")
+cache = typer.Typer(help="What was measured on this machine.", no_args_is_help=True)
+app.add_typer(cache, name="cache")
 
 Module = Annotated[str, typer.Argument(metavar="FILE", help="HLO text or a serialized module; - is standard input.")]
 Tables = Annotated[list[Path], typer.Option("--tables", metavar="FILE", help="A table of yours; may be repeated.")]
-Policy = Annotated[str, typer.Option("--policy", help="always, heuristic or never.")]
+Policy = Annotated[str, typer.Option("--policy", help="measure, stored, heuristic, always or never.")]
 
 
 def main() -> None:
@@ -64,7 +66,7 @@ def demo(
         list[str], typer.Argument(metavar="[MODEL]...", help="Instead of ResNet50 and a BERT layer.")
     ] = [],  # noqa: B006
     seconds: Annotated[float, typer.Option(min=0.1, help="Time spent measuring each model.")] = 6.0,
-    policy: Policy = "heuristic",
+    policy: Policy = "measure",
 ) -> None:
     """Show it: a small example, ResNet50 and a BERT layer, stock XLA against dispatched."""
     from .demo.run import run
@@ -143,6 +145,70 @@ def explain(
         print_profile(console(errors=html == "-"), tallies)
 
 
+@app.command()
+def tune(
+    module: Module,
+    seconds: Annotated[float | None, typer.Option(min=0.1, help="Stop after so long; what is done is kept.")] = None,
+    validate_only: Annotated[
+        bool, typer.Option("--validate-only", help="Only compare the kernels' results with XLA's.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    tables: Tables = [],  # noqa: B006
+) -> None:
+    """Measure every region of a module in every form, and keep what was found; exit 1 if a result was wrong."""
+    from .tune_view import run
+
+    source = module_files.read_module(module)
+    with _named(module):
+        status = run(source, tables=tables, seconds=seconds, validate_only=validate_only, as_json=as_json)
+    raise typer.Exit(status)
+
+
+@cache.command("show")
+def show_cache(
+    regions: Annotated[bool, typer.Option("--regions", help="Also each region that can be used here.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs: everything.")] = False,
+) -> None:
+    """Say where measurements are stored and what there is."""
+    from .cache_view import show
+
+    show(regions=regions, as_json=as_json)
+
+
+@cache.command("export")
+def export_cache(output: Annotated[str, typer.Argument(metavar="OUT", help="- is standard output.")] = "-") -> None:
+    """Write all measurements to a file, for machines like this one."""
+    from .cache_view import export
+
+    export(output)
+
+
+@cache.command("import")
+def import_cache(file: Annotated[Path, typer.Argument(metavar="FILE")]) -> None:
+    """Add the measurements of a file that `export` wrote."""
+    from .cache_view import load
+
+    load(file)
+
+
+@cache.command("clear")
+def clear_cache() -> None:
+    """Forget all measurements."""
+    from .cache_view import clear
+
+    clear()
+
+
+@cache.command("prune")
+def prune_cache(
+    days: Annotated[float | None, typer.Option("--older-than", metavar="DAYS", min=0, help="Only by age.")] = None,
+) -> None:
+    """Forget measurements of other machines, libraries or versions; or those older than DAYS."""
+    from .cache_view import prune
+
+    prune(days=days)
+
+
 @patterns.command("list")
 def list_patterns(tables: Tables = []) -> None:  # noqa: B006
     """List the anchors, epilogues and kernels that are known."""
@@ -168,6 +234,14 @@ def check_patterns(files: Annotated[list[Path], typer.Argument(metavar="FILE..."
     own = {str(file.resolve()) for file in files}
     count = sum(str(Path(entry.place.file).resolve()) in own for entry in entries(table))
     print(f"OK: {count} {'entry' if count == 1 else 'entries'} in {', '.join(map(str, files))}")
+
+
+@patterns.command("reference")
+def patterns_reference() -> None:
+    """Print the language's reference as Markdown: the last part of patterns/README.md."""
+    from .pattern.reference import reference
+
+    print(reference(), end="")
 
 
 def _rewritten(path: str, tables: list[Path], policy: str) -> Rewritten:

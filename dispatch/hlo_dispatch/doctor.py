@@ -28,7 +28,10 @@ RELEVANT_FEATURES = (
 """The instruction sets that change which kernels a vendor library picks."""
 
 OLDEST_JAX = (0, 10, 2)
-_ENVIRONMENT = ("HLO_DISPATCH_TABLES", "HLO_DISPATCH_POLICY", "HLO_DISPATCH_ONEDNN_LIBRARY", "HLO_DISPATCH_MKL_LIBRARY")
+_ENVIRONMENT = (
+    *("HLO_DISPATCH_TABLES", "HLO_DISPATCH_POLICY", "HLO_DISPATCH_CACHE_DIR", "HLO_DISPATCH_MEASURE_SECONDS"),
+    *("HLO_DISPATCH_ONEDNN_LIBRARY", "HLO_DISPATCH_MKL_LIBRARY"),
+)
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,8 @@ def _sample(name: str, dtype: str, version: str) -> dict[str, Any]:
         "dst_dims": [1, 64, 56, 56], "dst_strides": [200704, 1, 3584, 64],
         "strides": [1, 1], "dilations": [0, 0], "padding_low": [1, 1], "padding_high": [1, 1],
     }  # fmt: skip
+    if name == "onednn.pooling":
+        return convolution | {"algorithm": "max", "window": [3, 3]}
     if name != "onednn.weights_gradient":
         return convolution
     roles = {"weights": "diff_weights", "dst": "diff_dst"}

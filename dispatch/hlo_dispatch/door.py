@@ -19,7 +19,7 @@ def initialize() -> None:
     from hlo_dispatch.errors import HloDispatchError
 
     tables = [path for path in os.environ.get("HLO_DISPATCH_TABLES", "").split(os.pathsep) if path]
-    policy = os.environ.get("HLO_DISPATCH_POLICY", "heuristic")
+    policy = os.environ.get("HLO_DISPATCH_POLICY", "measure")
     try:
         plugin.install_when_ready(tables, policy)
     except HloDispatchError as error:

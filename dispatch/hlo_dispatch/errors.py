@@ -48,6 +48,9 @@ REFUSALS: dict[str, str] = {
     "base-dilation": "the input is dilated (a transposed convolution)",
     "window-reversal": "the window is reversed",
     "batch-groups": "batch groups are not supported by the kernel",
+    "reducer-unsupported": "the windows are reduced by something else than a maximum or a sum",
+    "not-in-memory": "an operand exists only inside a fusion, and writing it to memory would cost more than it saves",
+    "empty-window": "some windows hold nothing but padding",
     "rank-unsupported": "the kernel has no implementation for this number of dimensions",
     "layout-unsupported": "the memory layout cannot be described by plain strides",
     "dot-dimensions": "the dot's dimensions cannot be read as a batched matrix product",
@@ -59,6 +62,9 @@ REFUSALS: dict[str, str] = {
     "outranked": "a match that covers more has taken some of these instructions",
     "near-miss": "a pattern came close and matched nowhere",
     "policy": "the policy left this region to XLA",
+    "unmeasurable": "the region cannot be run on its own, so nothing is known of its speed",
+    "slower": "the kernel was measured on this machine and XLA was as fast or faster",
+    "wrong-result": "the kernel computed something else than XLA when it was measured",
     "rewrite-unsupported": "the surrounding instructions cannot be rebuilt without this region",
 }
 

@@ -7,9 +7,11 @@ executable is instantiated, so what was planned is what will run.
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
 
 from . import libraries
@@ -17,7 +19,9 @@ from .errors import LibraryError, Refusal, Unavailable
 from .libraries import Library
 
 ABI = 1
-"""Version of the attributes' meaning; must equal the native part's (kernels/onednn/plan.cc, kernels/lapack/families.h)."""
+"""Version of the attributes' meaning; must equal the native parts'.
+
+These are kernels/onednn/plan.cc and kernels/lapack/families.h."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ KERNELS: dict[str, Kernel] = {
         Kernel("onednn.convolution", "hlo_dispatch.onednn.convolution", "oneDNN"),
         Kernel("onednn.deconvolution", "hlo_dispatch.onednn.deconvolution", "oneDNN"),
         Kernel("onednn.matmul", "hlo_dispatch.onednn.matmul", "oneDNN"),
+        Kernel("onednn.pooling", "hlo_dispatch.onednn.pooling", "oneDNN"),
         Kernel("onednn.weights_gradient", "hlo_dispatch.onednn.weights_gradient", "oneDNN"),
         Kernel("onemkl.fft", "hlo_dispatch.onemkl.fft", "oneMKL"),
         *(
@@ -75,6 +80,8 @@ class Registrations:
 
 # Models repeat their layers, and compiling again repeats them all: plans are kept by content.
 _plans: dict[tuple[Any, ...], Planned | Refusal] = {}
+_asked: dict[tuple[Any, ...], int] = {}
+"""Questions asked ahead → their numbers."""
 _plans_lock = threading.Lock()
 _MOST_PLANS = 20_000
 
@@ -84,20 +91,38 @@ def library(name: str) -> Library | Unavailable:
     return _LIBRARIES[KERNELS[name].library]()
 
 
-def plan(name: str, attributes: Mapping[str, Any]) -> Planned | Refusal:
-    """Ask which implementation would run exactly this call; a :class:`Refusal` when none or only a slow one would."""
+def plan(name: str, attributes: Mapping[str, Any], key: str = "") -> Planned | Refusal:
+    """Ask which implementation would run exactly this call; a :class:`Refusal` when none or only a slow one would.
+
+    Args:
+        key: a text that says what `attributes` say, where the caller has one.
+    """
     needed = library(name)
     if isinstance(needed, Unavailable):
         return Refusal("library-missing", needed.sentence)
-    key = (name, _frozen(attributes))
-    known = _plans.get(key)
+    known = _plans.get(place := (name, key or _frozen(attributes)))
     if known is None:
-        known = _ask(KERNELS[name], dict(attributes))
+        with _plans_lock:
+            number = _asked.pop(place, None)
+        known = _answer(KERNELS[name], dict(attributes), number)
         with _plans_lock:
             if len(_plans) >= _MOST_PLANS:
                 _plans.clear()
-            _plans[key] = known
+            _plans[place] = known
     return known
+
+
+def ask_ahead(name: str, attributes: Mapping[str, Any], key: str = "") -> None:
+    """Have the question that :func:`plan` will be asked worked on meanwhile, in a thread that needs no Python."""
+    place = (name, key or _frozen(attributes))
+    if place in _plans or isinstance(libraries.onednn(), Unavailable):
+        return
+    from . import _kernels
+
+    _finish_at_exit()
+    with _plans_lock:
+        if place not in _asked:
+            _asked[place] = _kernels.ask(KERNELS[name].target, dict(attributes))
 
 
 def warm_up() -> None:
@@ -119,17 +144,27 @@ def registrations() -> Registrations:
     return Registrations(found["types"], found["targets"])
 
 
-def _ask(kernel: Kernel, attributes: dict[str, Any]) -> Planned | Refusal:
+@lru_cache(maxsize=1)
+def _finish_at_exit() -> None:
+    """Nothing may run in the vendor library while the process takes it down."""
+    from . import _kernels
+
+    atexit.register(_kernels.finish)
+
+
+def _answer(kernel: Kernel, attributes: dict[str, Any], number: int | None) -> Planned | Refusal:
+    """What the library says; `number` is the question's if it was asked ahead."""
     from . import _kernels
 
     try:
-        implementation, scratch_bytes, reorders_weights = _kernels.plan(kernel.target, attributes)
+        answer = _kernels.plan(kernel.target, attributes) if number is None else _kernels.wait(number)
+        implementation, scratch_bytes, reorders_weights = answer
     except NotImplementedError as error:
         return Refusal("kernel-unsupported", f"{kernel.name}: {error}")
     except ImportError as error:
         return Refusal("library-missing", str(error))
     # oneDNN joins the parts of a composed implementation with +: one slow part makes it slow.
-    if any(part.startswith("ref") for part in implementation.replace("+", ":").split(":")):
+    if any(part.startswith(("ref", "simple")) for part in implementation.replace("+", ":").split(":")):
         return Refusal(
             "reference-kernel", f"{kernel.name}: {kernel.library} has only its slow {implementation} for this"
         )

@@ -16,11 +16,15 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
-from hlo_dispatch import kernels, libraries, own_kernels
+from hlo_dispatch import kernels, measuring, own_kernels
 from hlo_dispatch.api import rewriter
 from hlo_dispatch.errors import HloDispatchError, PolicyError
+from hlo_dispatch.policy import executable
+from hlo_dispatch.policy.context import this_context
+from hlo_dispatch.policy.decide import MEASURING
 from hlo_dispatch.report import Report
 from hlo_dispatch.rewriting.rewriter import Rewriter
 
@@ -43,7 +47,11 @@ class Statistics:
     failures: int = 0
     """Modules where something of ours failed and stock XLA was used instead."""
     seconds: float = 0.0
-    """Time spent in the pass."""
+    """Time spent in the pass, measuring included."""
+    measured: int = 0
+    """Regions that were measured."""
+    measuring_failures: int = 0
+    """Regions whose measuring failed: the heuristic decided."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +59,21 @@ class _Settings:
     rewriter: Rewriter
     handlers: tuple[own_kernels.Handler, ...]
     """The users' own kernels of its table."""
+    tables: tuple[str, ...] = ()
+    """The users' own tables."""
+
+    @cached_property
+    def informed(self) -> Rewriter:
+        """The pass with what was measured on this machine; loads the vendor libraries."""
+        return measuring.informed(self.rewriter)
 
     @classmethod
     def make(cls, tables: Sequence[str | Path], policy: str) -> _Settings:
         """Raises TableError, PolicyError."""
         made = rewriter(tuple(map(str, tables)), policy)
-        return cls(made, tuple(own_kernels.open_handlers(made.table)))
+        if policy == "measure":
+            measuring.budget()  # says now what is wrong with it
+        return cls(made, tuple(own_kernels.open_handlers(made.table)), tuple(map(str, tables)))
 
 
 class _State:
@@ -64,12 +81,16 @@ class _State:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
+        self.capturing = threading.Lock()
         self.settings: _Settings | None = None
         self.hooked = False
         self.keyed = False
-        self.kernels_registered = False
+        self.relay = contextlib.ExitStack()
+        """Says, while we are in JAX's hook, that stand-ins are exchanged there."""
         self.warned = False
         self.statistics = Statistics()
+        self.captured: list[bytes] | None = None
+        """The modules that `optimized()` asked for; it wants them as XLA made them."""
         self.explaining = 0
         """How many explain() are compiling right now: their reports are to have details."""
         self.reports: deque[Report] = deque(maxlen=_KEPT_REPORTS)
@@ -79,13 +100,14 @@ _state = _State()
 
 
 def install(
-    tables: Sequence[str | Path] = (), policy: str = "heuristic", platforms: str | Sequence[str] = "cpu"
+    tables: Sequence[str | Path] = (), policy: str = "measure", platforms: str | Sequence[str] = "cpu"
 ) -> None:
     """Put the pass into JAX's compiler; programs compiled from now on are dispatched. Idempotent.
 
     Args:
         tables: pattern tables of your own, besides the shipped ones.
-        policy: "heuristic", "always" or "never".
+        policy: "measure" (what is not known yet is measured while it is compiled, for a few seconds at most),
+            "stored" (nothing is measured), "heuristic", "always" or "never".
         platforms: only "cpu" for now.
 
     Raises:
@@ -117,8 +139,7 @@ def install_when_ready(tables: Sequence[str | Path], policy: str) -> None:
         _state.settings = _Settings.make(tables, policy)
         if not _state.hooked:
             _xla.register_xla_transform(NAME, _PRE_SCHEDULER, _transform)
-            _state.hooked = True
-            _tell_compilation_cache_apart()
+            _hooked()
 
 
 def uninstall() -> None:
@@ -132,6 +153,7 @@ def uninstall() -> None:
             while xla.clear_hlo_module_transformation(NAME, platforms="cpu"):
                 pass
             _state.hooked = False
+            _state.relay.close()
     if changed:
         _forget_compiled()
 
@@ -143,7 +165,7 @@ def installed() -> bool:
 
 @contextlib.contextmanager
 def enabled(
-    tables: Sequence[str | Path] = (), policy: str = "heuristic", platforms: str | Sequence[str] = "cpu"
+    tables: Sequence[str | Path] = (), policy: str = "measure", platforms: str | Sequence[str] = "cpu"
 ) -> Iterator[None]:
     """Dispatch inside a `with` block; afterwards everything is as it was before."""
     before = _state.settings
@@ -161,7 +183,8 @@ def enabled(
 
 def statistics() -> Statistics:
     """What the pass did in this process so far."""
-    return _state.statistics
+    done = measuring.tally
+    return replace(_state.statistics, measured=done.measured, measuring_failures=done.failures)
 
 
 def reports() -> list[Report]:
@@ -198,6 +221,39 @@ def explain(fn, *args, **kwargs) -> Report:
     return max(fresh, key=lambda report: report.instructions)
 
 
+def optimized(fn, *args, **kwargs) -> bytes:
+    """The module that XLA makes of `fn(*args, **kwargs)`, as the pass would see it, serialized.
+
+    Raises:
+        HloDispatchError: JAX compiled nothing new.
+    """
+    import jax
+
+    jitted = jax.jit(lambda *a, **k: fn(*a, **k))
+    with contextlib.nullcontext() if installed() else enabled(policy="never"):
+        lowered = jitted.lower(*args, **kwargs)
+        with _state.capturing:
+            _state.captured = captured = []
+            try:
+                lowered.compile()
+            finally:
+                _state.captured = None
+    if not captured:
+        raise HloDispatchError("JAX compiled nothing new for this function: its compilation cache answered")
+    return max(captured, key=len)
+
+
+def installed_tables() -> tuple[str, ...]:
+    """The users' own tables that are installed."""
+    return _state.settings.tables if _state.settings is not None else ()
+
+
+def reconsider() -> None:
+    """Make what was measured meanwhile take effect: compile anew what is called next."""
+    if installed():
+        _forget_compiled()
+
+
 def _register_kernels() -> None:
     import jax
 
@@ -208,21 +264,8 @@ def _register_kernels() -> None:
 
 def _register_targets() -> None:
     """Register the FFI types, then the targets, once; the CPU client exists by now."""
-    import jax
-
-    if _state.settings is not None:
-        own_kernels.register(
-            _state.settings.handlers,
-            lambda target, function: jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(function), platform="cpu"),
-        )
-    if _state.kernels_registered:
-        return
-    found = kernels.registrations()
-    for name, capsules in found.types.items():
-        jax.ffi.register_ffi_type(name, capsules, platform="cpu")
-    for name, stages in found.targets.items():
-        jax.ffi.register_ffi_target(name, stages, platform="cpu")
-    _state.kernels_registered = True
+    settings = _state.settings
+    executable.register_kernels(settings.handlers if settings is not None else ())
 
 
 def _hook() -> None:
@@ -232,7 +275,12 @@ def _hook() -> None:
 
     # JAX runs a name that is registered twice twice, so this is ours to get right.
     xla.register_hlo_module_transformation(_transform, name=NAME, platforms="cpu")
+    _hooked()
+
+
+def _hooked() -> None:
     _state.hooked = True
+    _state.relay.enter_context(executable.relayed())
     _tell_compilation_cache_apart()
 
 
@@ -265,21 +313,26 @@ def _fingerprint() -> str:
         return ""
     # The key is made before the cache is asked, and what the cache holds may call our kernels.
     _register_targets()
-    library = libraries.onednn()
-    version = f"{library.version} {library.runtime}" if library else "none"
-    rewriter = settings.rewriter
-    return f"|hlo_dispatch abi {kernels.ABI} table {rewriter.table.fingerprint} {rewriter.policy} oneDNN {version}"
+    rewriter = settings.informed
+    known = f" measured {rewriter.knowledge.fingerprint}" if rewriter.policy in MEASURING else ""
+    return f"|hlo_dispatch {this_context().fingerprint} table {rewriter.table.fingerprint} {rewriter.policy}{known}"
 
 
 def _transform(serialized: bytes) -> bytes | None:
     """JAX's callback. An exception here would abort the user's compile, so none leaves."""
+    is_stand_in, module = executable.exchanged(serialized)
+    if is_stand_in:
+        return module
     settings = _state.settings
     if settings is None:
+        return None
+    if _state.captured is not None:
+        _state.captured.append(serialized)
         return None
     start = time.perf_counter()
     result, failed = None, False
     try:
-        result, report = settings.rewriter.run(serialized, details=_state.explaining > 0)
+        result, report = settings.informed.run(serialized, details=_state.explaining > 0)
         _state.reports.append(report)
         if result is not None:
             _register_targets()

@@ -38,8 +38,8 @@ def report_parts(report: Report) -> Iterator[RenderableType]:
 
 def summary(report: Report) -> str:
     """One line: how much was dispatched and what the pass cost."""
-    if report.regions:
-        count = f"{len(report.dispatched)} of {plural(len(report.regions), 'region')} dispatched"
+    if report.candidates:
+        count = f"{len(report.dispatched)} of {plural(len(report.candidates), 'region')} dispatched"
     else:
         count = "no region that a kernel could take"
     stages = ", ".join(f"{name} {duration(seconds)}" for name, seconds in report.stages.items())

@@ -55,6 +55,11 @@ class Region:
         """Does a vendor kernel compute this region?"""
         return self.kernel is not None
 
+    @property
+    def missed(self) -> bool:
+        """Is this only where a pattern that matched nowhere came closest? There is nothing to dispatch then."""
+        return self.refusal is not None and self.refusal.code == "near-miss"
+
 
 @dataclass(frozen=True)
 class Report:
@@ -81,8 +86,13 @@ class Report:
         return tuple(region for region in self.regions if region.dispatched)
 
     @property
+    def candidates(self) -> tuple[Region, ...]:
+        """The regions that a kernel could have taken, and may have: all but the patterns' near misses."""
+        return tuple(region for region in self.regions if not region.missed)
+
+    @property
     def left(self) -> tuple[Region, ...]:
-        """The regions that stay as XLA made them."""
+        """The regions that stay as XLA made them, near misses among them."""
         return tuple(region for region in self.regions if not region.dispatched)
 
     def to_dict(self) -> dict[str, Any]:

@@ -50,6 +50,8 @@ enum Query : int {
 
 enum Algorithm : int {
   kConvolutionDirect = 1,
+  kPoolingMax = 0x1ff,
+  kPoolingAverageIncludingPadding = 0x2ff,
   kDeconvolutionDirect = 0xa,
   kEltwiseRelu = 0x20,
   kEltwiseTanh,
@@ -157,6 +159,9 @@ struct Argument {
   X(Status, matmul_primitive_desc_create,                                                                         \
     (PrimitiveDescriptor**, Engine*, const MemoryDescriptor*, const MemoryDescriptor*, const MemoryDescriptor*,   \
      const MemoryDescriptor*, const PrimitiveAttributes*))                                                        \
+  X(Status, pooling_forward_primitive_desc_create,                                                                \
+    (PrimitiveDescriptor**, Engine*, PropagationKind, Algorithm, const MemoryDescriptor*, const MemoryDescriptor*, \
+     const int64_t*, const int64_t*, const int64_t*, const int64_t*, const int64_t*, const PrimitiveAttributes*)) \
   X(Status, reorder_primitive_desc_create,                                                                        \
     (PrimitiveDescriptor**, const MemoryDescriptor*, Engine*, const MemoryDescriptor*, Engine*,                   \
      const PrimitiveAttributes*))                                                                                 \

@@ -18,6 +18,7 @@ namespace ffi = xla::ffi;
 constexpr char kConvolutionTarget[] = "hlo_dispatch.onednn.convolution";
 constexpr char kDeconvolutionTarget[] = "hlo_dispatch.onednn.deconvolution";
 constexpr char kMatmulTarget[] = "hlo_dispatch.onednn.matmul";
+constexpr char kPoolingTarget[] = "hlo_dispatch.onednn.pooling";
 constexpr char kWeightsGradientTarget[] = "hlo_dispatch.onednn.weights_gradient";
 
 struct CallState {
@@ -143,6 +144,8 @@ XLA_FFI_DEFINE_HANDLER(instantiate_deconvolution, (Instantiate<kDeconvolutionTar
                        ffi::Ffi::BindInstantiate().Attrs());
 XLA_FFI_DEFINE_HANDLER(instantiate_matmul, (Instantiate<kMatmulTarget, PlanMatmul>),
                        ffi::Ffi::BindInstantiate().Attrs());
+XLA_FFI_DEFINE_HANDLER(instantiate_pooling, (Instantiate<kPoolingTarget, PlanPooling>),
+                       ffi::Ffi::BindInstantiate().Attrs());
 XLA_FFI_DEFINE_HANDLER(instantiate_weights_gradient, (Instantiate<kWeightsGradientTarget, PlanWeightsGradient>),
                        ffi::Ffi::BindInstantiate().Attrs());
 XLA_FFI_DEFINE_HANDLER(execute, Execute,
@@ -155,6 +158,7 @@ const std::vector<KernelFamily>& KernelFamilies() {
       {kConvolutionTarget, PlanConvolution, instantiate_convolution, execute},
       {kDeconvolutionTarget, PlanDeconvolution, instantiate_deconvolution, execute},
       {kMatmulTarget, PlanMatmul, instantiate_matmul, execute},
+      {kPoolingTarget, PlanPooling, instantiate_pooling, execute},
       {kWeightsGradientTarget, PlanWeightsGradient, instantiate_weights_gradient, execute},
   };
   return *families;

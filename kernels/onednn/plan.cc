@@ -82,7 +82,7 @@ bool CallPlan::Reorders() const {
 
 CallOperands CallOperands::Read(const Attributes& attributes, const Roles& roles, bool add_unit_dimension) {
   CallOperands operands{ReadTensor(attributes, roles.source),
-                        ReadTensor(attributes, roles.weights),
+                        roles.weights == nullptr ? Tensor{} : ReadTensor(attributes, roles.weights),
                         ReadTensor(attributes, roles.destination),
                         /*has_bias=*/false,
                         /*bias=*/{},
@@ -92,7 +92,7 @@ CallOperands CallOperands::Read(const Attributes& attributes, const Roles& roles
   operands.chain = ReadPostOps(attributes, operands.destination.dims.size(), add_unit_dimension);
   if (add_unit_dimension) {
     for (Tensor* tensor : {&operands.source, &operands.weights, &operands.destination}) {
-      *tensor = tensor->WithUnitDimension();
+      if (!tensor->dims.empty()) *tensor = tensor->WithUnitDimension();
     }
   }
   return operands;
@@ -120,7 +120,7 @@ CallPlan MakePlan(const CallOperands& operands, OwnedDescriptor descriptor, cons
   CallPlan plan;
   plan.implementation = ImplementationName(descriptor.get());
   plan.operands.push_back({operands.source, indices.source, {}, {}});
-  plan.operands.push_back({operands.weights, indices.weights, {}, {}});
+  if (operands.has_weights()) plan.operands.push_back({operands.weights, indices.weights, {}, {}});
   plan.destination = {operands.destination, indices.destination, {}, {}};
   plan.spatial_dimensions = operands.source.dims.size() - 2;
 

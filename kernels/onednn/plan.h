@@ -55,7 +55,7 @@ enum class WeightsFormat {
 // What a kernel family calls its operands and its result: the prefixes of their attributes.
 struct Roles {
   const char* source = "src";
-  const char* weights = "weights";
+  const char* weights = "weights";  // null: there are none
   const char* destination = "dst";
 };
 
@@ -69,7 +69,7 @@ struct ArgumentIndices {
 // The operands of a call and the primitive attributes they lead to, before a primitive is chosen.
 struct CallOperands {
   Tensor source;
-  Tensor weights;
+  Tensor weights;  // empty where the roles have none
   Tensor destination;
   bool has_bias = false;
   Tensor bias;
@@ -77,6 +77,8 @@ struct CallOperands {
   // The primitive has the weights' (or their gradient's) spatial dimensions back to front (weights_reversed).
   bool weights_reversed = false;
   PostOpChain chain;
+
+  bool has_weights() const { return !weights.dims.empty(); }
 
   // Reads everything but the bias, whose length and place only the kernel knows. With `add_unit_dimension` every
   // tensor gets one more dimension, of size one, before its last.
@@ -100,6 +102,7 @@ std::string ImplementationName(const PrimitiveDescriptor* descriptor);
 using Planner = CallPlan (*)(const Attributes&);
 CallPlan PlanConvolution(const Attributes& attributes);
 CallPlan PlanDeconvolution(const Attributes& attributes);
+CallPlan PlanPooling(const Attributes& attributes);
 CallPlan PlanMatmul(const Attributes& attributes);
 CallPlan PlanWeightsGradient(const Attributes& attributes);
 

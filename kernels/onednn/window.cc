@@ -34,12 +34,13 @@ size_t CheckRanks(const Attributes& attributes, const Roles& roles, const std::s
   return rank - 2;
 }
 
+}  // namespace
+
 Window ReadWindow(const Attributes& attributes, size_t spatial) {
   return {ReadIntegers(attributes, "strides", spatial), ReadIntegers(attributes, "dilations", spatial),
           ReadIntegers(attributes, "padding_low", spatial), ReadIntegers(attributes, "padding_high", spatial)};
 }
 
-// The same window over one more dimension in front, of size one.
 Window WithUnitDimension(Window window) {
   window.strides.insert(window.strides.begin(), 1);
   for (auto* values : {&window.dilations, &window.padding_low, &window.padding_high}) {
@@ -47,8 +48,6 @@ Window WithUnitDimension(Window window) {
   }
   return window;
 }
-
-}  // namespace
 
 ConvolutionCall ConvolutionCall::Read(const Attributes& attributes, const Roles& roles, const char* weights) {
   const size_t spatial = CheckRanks(attributes, roles, weights);

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from environment import clean_environment
 
 COMMAND = Path(sys.executable).with_name("hlo-dispatch")
 Run = Callable[..., subprocess.CompletedProcess]
@@ -19,7 +20,7 @@ def run(tmp_path: Path) -> Run:
     """Run `hlo-dispatch` with arguments in an empty directory; `input` is bytes, `env` adds variables."""
 
     def call(*arguments: str | Path, input: bytes = b"", env: dict[str, str] | None = None, timeout: float = 300):
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("HLO_DISPATCH")}
+        clean = clean_environment()
         done = subprocess.run(
             [COMMAND, *map(str, arguments)],
             input=input,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
 import pytest
+
+from environment import clean_environment
 
 PROGRAM = """
 import jax, jax.numpy as jnp
@@ -19,7 +20,7 @@ print("dispatched" if "hlo_dispatch.onednn.matmul" in text else "stock", float(l
 
 def program(**environment: str) -> subprocess.CompletedProcess:
     """Run the program with these variables added."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("HLO_DISPATCH")}
+    clean = clean_environment()
     return subprocess.run(
         [sys.executable, "-c", PROGRAM], env=clean | environment, capture_output=True, text=True, check=True
     )
@@ -37,7 +38,7 @@ def test_open():
 @pytest.mark.parametrize(
     ("environment", "says"),
     [
-        ({"HLO_DISPATCH_POLICY": "fastest"}, "heuristic, always, never"),
+        ({"HLO_DISPATCH_POLICY": "fastest"}, "measure, stored, heuristic, always, never"),
         ({"HLO_DISPATCH_TABLES": "nowhere.yaml"}, "nowhere.yaml:1:1: there is no such table"),
     ],
     ids=["policy", "table"],

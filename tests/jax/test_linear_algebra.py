@@ -97,7 +97,8 @@ def wide(*values) -> list[np.ndarray]:
 @pytest.mark.parametrize("symmetrise", [False, True])
 def test_cholesky(dtype, library, batch, size, upper, symmetrise) -> None:
     a = positive(dtype, *batch, size, size)
-    program = lambda x: jnp.linalg.cholesky(x, upper=upper, symmetrize_input=symmetrise)
+    def program(x):
+        return jnp.linalg.cholesky(x, upper=upper, symmetrize_input=symmetrise)
     factor = np.asarray(dispatched(program, a, calls=1, library=library))
     assert np.array_equal(factor, np.triu(factor) if upper else np.tril(factor))
     wide_factor, wide_a = wide(factor, a)
@@ -114,9 +115,10 @@ def test_triangular_solve(dtype, library, batch, lower, trans, unit, left) -> No
     size, sides = 17, 5
     a = (general(dtype, *batch, size, size) / size + np.eye(size)).astype(dtype)
     b = general(dtype, *batch, *((size, sides) if left else (sides, size)), seed=1)
-    program = lambda a, b: jax.lax.linalg.triangular_solve(
-        a, b, left_side=left, lower=lower, transpose_a=trans > 0, conjugate_a=trans == 2, unit_diagonal=unit
-    )
+    def program(a, b):
+        return jax.lax.linalg.triangular_solve(
+            a, b, left_side=left, lower=lower, transpose_a=trans > 0, conjugate_a=trans == 2, unit_diagonal=unit
+        )
     x = np.asarray(dispatched(program, a, b, calls=1, library=library))
     triangle = np.tril(a) if lower else np.triu(a)
     if unit:
@@ -186,7 +188,8 @@ def test_eigh(dtype, library, batch, size) -> None:
     alone = dispatched(jnp.linalg.eigvalsh, a, calls=1, library=library)
     wide_values, wide_vectors, wide_a = wide(values, vectors, a)
     assert_residual(wide_a @ wide_vectors - wide_vectors * wide_values[..., None, :], a)
-    assert_residual(adjoint(wide_vectors) @ wide_vectors - np.eye(size), np.broadcast_to(np.eye(size, dtype=dtype), a.shape))
+    identity = np.broadcast_to(np.eye(size, dtype=dtype), a.shape)
+    assert_residual(adjoint(wide_vectors) @ wide_vectors - np.eye(size), identity)
     assert np.all(np.diff(wide_values) >= 0)
     assert_residual((np.asarray(alone) - wide_values)[..., None, :], a)
 
@@ -311,7 +314,8 @@ def test_carried_buffers(library) -> None:
 
 def test_many_threads_run_one_program(library) -> None:
     """Large and small matrices at once, from more threads than there are processors."""
-    program = lambda a, c: (jnp.linalg.cholesky(a), jnp.linalg.solve(c, c[..., :1]), jnp.fft.fft2(a))
+    def program(a, c):
+        return (jnp.linalg.cholesky(a), jnp.linalg.solve(c, c[..., :1]), jnp.fft.fft2(a))
     inputs = [(positive("float32", 200, 200) + i, positive("float32", 40, 8, 8) + i) for i in range(4)]
     with hlo_dispatch.enabled(policy="heuristic"):
         compiled = jax.jit(program).lower(*inputs[0]).compile()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import re
 import subprocess
@@ -17,6 +16,7 @@ import pytest
 from jax.experimental import serialize_executable
 
 import hlo_dispatch
+from environment import clean_environment
 from hlo_dispatch import plugin
 from hlo_dispatch.errors import PolicyError
 from hlo_dispatch.rewriting.rewriter import Rewriter
@@ -193,7 +193,7 @@ print(text.count('custom_call_target="hlo_dispatch.'))
 
 
 def run(code: str, *arguments: str | Path, **environment: str | Path) -> subprocess.CompletedProcess:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("HLO_DISPATCH")}
+    clean = clean_environment()
     return subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
         env=clean | {name: str(value) for name, value in environment.items()},

@@ -37,6 +37,8 @@ CONSTANTS = {
     "kQueryArgument": "dnnl_query_exec_arg_md",
     "kConvolutionDirect": "dnnl_convolution_direct",
     "kDeconvolutionDirect": "dnnl_deconvolution_direct",
+    "kPoolingMax": "dnnl_pooling_max",
+    "kPoolingAverageIncludingPadding": "dnnl_pooling_avg_include_padding",
     "kArgumentSource": "DNNL_ARG_SRC",
     "kArgumentDestination": "DNNL_ARG_DST",
     "kArgumentWeights": "DNNL_ARG_WEIGHTS",

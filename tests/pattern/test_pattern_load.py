@@ -36,7 +36,7 @@ def test_broken_table_says_exactly_what_is_wrong(path: Path) -> None:
 
 
 def test_shipped_table(table: Table) -> None:
-    assert set(table.anchors) == {"convolution", "dot", "transposed_convolution", "weights_gradient"}
+    assert set(table.anchors) == {"convolution", "dot", "pooling", "transposed_convolution", "weights_gradient"}
     assert {anchor.kernel for anchor in table.anchors.values()} == set(table.kernels)
     assert set(table.binaries) == {"add", "subtract", "multiply", "divide", "maximum", "minimum"}
     assert table.binaries["divide"].algorithm == "div"

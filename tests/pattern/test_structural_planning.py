@@ -9,6 +9,7 @@ from structures import module_text, write_table
 
 import hlo_dispatch
 from hlo_dispatch.pattern import load_tables
+from hlo_dispatch.present import summary
 from hlo_dispatch.report import Report
 
 PRODUCT = """
@@ -124,3 +125,11 @@ def test_a_pattern_may_call_a_shipped_kernel(tmp_path: Path) -> None:
     (region,) = rewrite(table, body).report.dispatched
     assert (region.kernel, region.covered) == ("onednn.matmul", ("p", "t"))
     assert region.attributes["src_dims"] == [64, 64]
+
+
+def test_a_near_miss_is_no_region_that_could_have_been_dispatched(tmp_path: Path) -> None:
+    """The pattern came as far as its square; there is no such instruction sequence to dispatch."""
+    report = rewrite(write_table(tmp_path, "square(sine(x @ w))"), PRODUCT).report
+    assert [region.missed for region in report.regions] == [False, True]
+    assert (len(report.candidates), len(report.dispatched), len(report.left)) == (1, 1, 1)
+    assert ": 1 of 1 region dispatched;" in summary(report)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from environment import clean_environment
 from hlo_dispatch.pattern import shipped_tables
 
 EXAMPLES = shipped_tables()[0].parent / "examples"
@@ -89,7 +90,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(code: str, folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("HLO_DISPATCH")}
+    clean = clean_environment()
     settings = clean | {"JAX_PLATFORMS": "cpu", "HLO_DISPATCH_STRICT": "1"} | environment
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, check=False, timeout=300)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-from reading import serialized
 
 import hlo_dispatch
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.shape import Shape, shape_of
+from reading import serialized
 from side_by_side import assert_close, run_module
 
 NAMES = {"f32": "float32", "bf16": "bfloat16", "s32": "int32"}

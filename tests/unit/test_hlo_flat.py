@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import networkx as nx
-from reading import flattened, instruction, node
 
 from hlo_dispatch.hlo.flat import KEPT_COPY, FlatGraph, Node
+from reading import flattened, instruction, node
 
 # XLA writes the bias and the relu out in each of the fusions that need them.
 DUPLICATED = """
@@ -227,3 +227,61 @@ def test_to_networkx() -> None:
     assert nx.is_directed_acyclic_graph(drawn)
     assert [drawn.nodes[number]["node"].opcode for number in sorted(drawn)] == opcodes(graph)
     assert sorted(drawn.edges) == [(0, 2), (1, 2), (2, 3), (2, 4), (3, 5), (4, 5)]
+
+
+# --- widening ----------------------------------------------------------------------------------------------
+
+WIDENED_EARLY = """
+fused { p = bf16[4,8]{1,0} parameter(0)
+  wide = f32[4,8]{1,0} convert(p)
+  turned = f32[8,4]{0,1} transpose(wide), dimensions={1,0}
+  ROOT apart = f32[8,4]{1,0} copy(turned) }
+ENTRY main { x = bf16[4,8]{1,0} parameter(0)
+  ROOT fusion = f32[8,4]{1,0} fusion(x), kind=kLoop, calls=fused }
+"""
+
+
+def test_widening_comes_after_what_rearranges() -> None:
+    graph = flattened(WIDENED_EARLY)
+    widened = graph.root
+    (moved,) = widened.operands
+    assert (widened.opcode, moved.opcode, moved.operands[0].opcode) == ("convert", "copy", "transpose")
+    assert [str(value.shape) for value in (moved, moved.operands[0])] == ["bf16[8,4]{1,0}", "bf16[8,4]{0,1}"]
+    assert moved.operands[0].operands == (node(graph, "x"),)
+    assert users(node(graph, "x")) == ["transpose"], "XLA's own f32 values are nobody's users any more"
+
+
+def test_what_was_rearranged_early_belongs_to_its_fusion() -> None:
+    graph = flattened(WIDENED_EARLY)
+    (fusion,) = graph.members
+    assert {"copy", "transpose"} <= {member.opcode for member in graph.members[fusion]}
+    assert all(value.homes == [fusion] for value in (graph.root.operands[0], graph.root.operands[0].operands[0]))
+
+
+def test_widening_comes_after_a_bitcast_outside_of_fusions() -> None:
+    graph = flattened("""
+ENTRY main { x = bf16[4,8]{1,0} parameter(0)
+  wide = f32[4,8]{1,0} convert(x)
+  flat = f32[32]{0} bitcast(wide)
+  ROOT tanh = f32[32]{0} tanh(flat) }
+""")
+    (widened,) = graph.root.operands
+    assert (widened.opcode, widened.operands[0].opcode) == ("convert", "bitcast")
+    assert graph.instruction_of[widened.top].name == "flat"
+    assert graph.computed_by(widened.top) == [widened, widened.operands[0]]
+    assert users(node(graph, "x")) == ["bitcast"]
+
+
+def test_other_converts_stay_where_they_are() -> None:
+    """Rounding, and copies outside of fusions, which copy insertion has put there."""
+    graph = flattened("""
+ENTRY main { x = f32[4,8]{1,0} parameter(0)
+  y = bf16[4,8]{1,0} parameter(1)
+  narrow = bf16[4,8]{1,0} convert(x)
+  flat = bf16[32]{0} bitcast(narrow)
+  wide = f32[4,8]{1,0} convert(y)
+  apart = f32[4,8]{1,0} copy(wide)
+  ROOT t = (bf16[32]{0}, f32[4,8]{1,0}) tuple(flat, apart) }
+""")
+    assert [value.opcode for value in graph.root.operands] == ["bitcast", KEPT_COPY]
+    assert [value.operands[0].opcode for value in graph.root.operands] == ["convert", "convert"]

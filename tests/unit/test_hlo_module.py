@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from reading import parsed
 
 from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.hlo.module import Module
+from reading import parsed
 
 LOOP = """
 condition { s.1 = (s32[], f32[2]{0}) parameter(0)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from reading import instruction, parsed
 
 from hlo_dispatch.hlo.schema import ShapeProto
 from hlo_dispatch.hlo.shape import Shape, row_major, shape_of
+from reading import instruction, parsed
 
 
 def shape(text: str) -> Shape:

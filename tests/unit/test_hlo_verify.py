@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from reading import instruction, parsed
 
 from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.shape import row_major
 from hlo_dispatch.hlo.verify import verify
+from reading import instruction, parsed
 
 # p ── negate ──┐         x, y ── fusion ── tanh ── root
 # q ────────────┴ add

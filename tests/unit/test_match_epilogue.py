@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from reading import flattened, matches, node, only_match
 
 from hlo_dispatch.match.epilogue import MAXIMUM_POST_OPS
 from hlo_dispatch.match.match import Match
+from reading import flattened, matches, node, only_match
 
 F = "f32[4,16]{1,0}"
 HEAD = f"""
@@ -182,8 +182,8 @@ def test_a_pair_of_converts_is_free() -> None:
   add = {F} add(wide, bias)
   ROOT result = bf16[4,16]{{1,0}} convert(add)
 """)
-    assert steps(match) == ["wide", "add", "result"]
-    assert [len(step.post_ops) for step in match.steps] == [0, 1, 0]
+    assert steps(match) == ["narrow", "wide", "add", "result"]
+    assert [len(step.post_ops) for step in match.steps] == [0, 0, 1, 0]
     assert match.attributes()["dst_type"] == "bf16"
     assert match.attributes()["bias_type"] == "f32"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from reading import only_match
 
 F = "f32[1,4,4,16]{3,2,1,0}"

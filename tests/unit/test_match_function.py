@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
-from reading import flattened, node
 
 from hlo_dispatch.hlo.flat import FlatGraph
 from hlo_dispatch.match.function import Region, grow_region, scalar_constant
+from reading import flattened, node
 
 F = "f32[8]{0}"
 CONSTANTS = f"""

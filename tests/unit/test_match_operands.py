@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from reading import flattened, matches, only_match
 
 from hlo_dispatch.errors import Refusal
+from hlo_dispatch.match.match import Match
+from reading import flattened, matches, only_match
 
 
 def product(operands: str, dot: str = "lhs_contracting_dims={1}, rhs_contracting_dims={0}") -> dict:
@@ -157,3 +158,122 @@ ENTRY main {{ a = f32[4,0]{{1,0}} parameter(0)
 """)).values()
     assert isinstance(refusal, Refusal)
     assert (refusal.code, refusal.instruction) == (code, guilty)
+
+
+# --- half precision behind what rearranges ------------------------------------------------------------------
+
+
+def test_widened_ahead_of_a_copy_that_cannot_be_read_through() -> None:
+    """The copy becomes one of bf16: half as much to move, and a product of the narrow type."""
+    match = only_match("""
+fused { p = bf16[8,4,40]{2,1,0} parameter(0)
+  wide = f32[8,4,40]{2,1,0} convert(p)
+  turned = f32[4,8,40]{2,0,1} transpose(wide), dimensions={1,0,2}
+  ROOT apart = f32[4,8,40]{2,1,0} copy(turned) }
+ENTRY main { x = bf16[8,4,40]{2,1,0} parameter(0)
+  w = bf16[320,16]{1,0} parameter(1)
+  copied = f32[4,8,40]{2,1,0} fusion(x), kind=kLoop, calls=fused
+  l = f32[4,320]{1,0} bitcast(copied)
+  r = f32[320,16]{1,0} convert(w)
+  ROOT dot = f32[4,16]{1,0} dot(l, r), lhs_contracting_dims={1}, rhs_contracting_dims={0} }
+""")
+    attributes = match.attributes()
+    assert (attributes["src_type"], attributes["weights_type"]) == ("bf16", "bf16")
+    assert (attributes["src_dims"], attributes["src_strides"]) == ([4, 320], [320, 1])
+
+
+def test_a_convolution_of_what_was_widened_and_then_transposed() -> None:
+    """As XLA:CPU has the first convolution of a model that takes its image channels first."""
+    match = only_match("""
+fused { p = bf16[1,4,8,8]{3,2,1,0} parameter(0)
+  wide = f32[1,4,8,8]{3,2,1,0} convert(p)
+  turned = f32[1,8,8,4]{2,1,3,0} transpose(wide), dimensions={0,2,3,1}
+  ROOT apart = f32[1,8,8,4]{3,2,1,0} copy(turned) }
+ENTRY main { x = bf16[1,4,8,8]{3,2,1,0} parameter(0)
+  w = bf16[3,3,4,16]{3,2,1,0} parameter(1)
+  l = f32[1,8,8,4]{3,2,1,0} fusion(x), kind=kLoop, calls=fused
+  r = f32[3,3,4,16]{3,2,1,0} convert(w)
+  ROOT c = f32[1,8,8,16]{3,2,1,0} convolution(l, r), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f }
+""")
+    attributes = match.attributes()
+    assert (attributes["src_type"], attributes["weights_type"]) == ("bf16", "bf16")
+    assert attributes["src_strides"] == [256, 1, 32, 4]
+
+
+# --- where an operand lies ----------------------------------------------------------------------------------
+
+UNDER_ANOTHER_SHAPE = """
+flattened { p = f32[1,160,160]{2,1,0} parameter(0)
+  tanh = f32[1,160,160]{2,1,0} tanh(p)
+  ROOT flat = f32[160,160]{1,0} bitcast(tanh) }
+added { p.2 = f32[1,160,160]{2,1,0} parameter(0)
+  product = f32[160,160]{1,0} parameter(1)
+  tanh.2 = f32[1,160,160]{2,1,0} tanh(p.2)
+  three = f32[1,160,160]{2,1,0} bitcast(product)
+  ROOT sum = f32[1,160,160]{2,1,0} add(three, tanh.2) }
+ENTRY main { x = f32[1,160,160]{2,1,0} parameter(0)
+  w = f32[160,160]{1,0} parameter(1)
+  fusion = f32[160,160]{1,0} fusion(x), kind=kLoop, calls=flattened
+  dot = f32[160,160]{1,0} dot(SOURCE, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT end = f32[1,160,160]{2,1,0} fusion(x, dot), kind=kLoop, calls=added }
+"""
+
+
+@pytest.mark.parametrize("source", ["w", "fusion"])
+def test_a_residual_that_is_only_in_memory_as_a_bitcast_of_itself(source: str) -> None:
+    match = only_match(UNDER_ANOTHER_SHAPE.replace("SOURCE", source))
+    assert match.output.name == "sum"
+    assert match.operands[-1].node.name == "flat"
+    assert match.attributes()["post_op_0"]["strides"] == [160, 1]
+
+
+def test_a_source_is_read_where_it_is_in_memory_too() -> None:
+    """Not what the bitcast renames, which would have to be computed once more."""
+    match = only_match(UNDER_ANOTHER_SHAPE.replace("SOURCE", "fusion"))
+    assert match.operands[0].node.name == "flat"
+
+
+def test_a_bitcast_that_another_match_has_taken_is_no_operand() -> None:
+    graph = flattened(UNDER_ANOTHER_SHAPE.replace("SOURCE", "w"))
+    (match,) = matches(graph, taken={value for value in graph.nodes if value.name == "flat"}).values()
+    assert isinstance(match, Match)
+    assert match.output.name == "three"
+
+
+BEFORE_ROUNDING = """
+fused { product = f32[160,160]{1,0} parameter(0)
+  p = f32[160,160]{1,0} parameter(1)
+  MADE
+  narrow = bf16[160,160]{1,0} convert(value)
+  wide = f32[160,160]{1,0} convert(narrow)
+  ROOT sum = f32[160,160]{1,0} add(product, wide) }
+ENTRY main { x = f32[160,160]{1,0} parameter(0)
+  w = f32[160,160]{1,0} parameter(1)
+  dot = f32[160,160]{1,0} dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT end = f32[160,160]{1,0} fusion(dot, w), kind=kLoop, calls=fused }
+"""
+
+
+def test_a_rounded_residual_is_read_before_it_was_rounded() -> None:
+    match = only_match(BEFORE_ROUNDING.replace("  MADE\n", "").replace("convert(value)", "convert(p)"))
+    assert match.output.name == "sum"
+    assert (match.operands[-1].node.name, match.operands[-1].element_type) == ("w", "f32")
+
+
+def test_a_rounded_residual_that_is_nowhere_in_memory_stays_with_xla() -> None:
+    match = only_match(BEFORE_ROUNDING.replace("MADE", "value = f32[160,160]{1,0} sine(p)").replace("160", "256"))
+    assert match.output.name == "dot"
+    assert "not in memory" in match.chain.why
+
+
+def test_a_rounded_value_that_is_in_memory_is_read_as_it_is() -> None:
+    """The same residual rounded, and in memory rounded: half as much to read, and exact."""
+    match = only_match("""
+ENTRY main { x = f32[160,160]{1,0} parameter(0)
+  w = f32[160,160]{1,0} parameter(1)
+  narrow = bf16[160,160]{1,0} convert(w)
+  wide = f32[160,160]{1,0} convert(narrow)
+  dot = f32[160,160]{1,0} dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT sum = f32[160,160]{1,0} add(dot, wide) }
+""")
+    assert (match.operands[-1].node.name, match.operands[-1].element_type) == ("narrow", "bf16")

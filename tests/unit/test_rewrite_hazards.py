@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from reading import parsed
 
 from hlo_dispatch.hlo import text as hlo_text
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.rewriting.hazards import CannotRebuild, Draft, protect, shared_pairs, writes_in_place
+from reading import parsed
 
 F = "f32[4]{0}"
 STATE = f"(s32[], {F}, {F})"

@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 from running import calls, fusions, opcodes, rewritten_and_run
 
+from hlo_dispatch.hlo.partitions import loop_backend_config
 from hlo_dispatch.hlo.shape import row_major
 from hlo_dispatch.policy.machine import this_machine
-from hlo_dispatch.rewriting.partitions import loop_backend_config
 
 M = "f32[512,512]{1,0}"
 TWO = '{"outer_dimension_partitions":["2"]}'

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from reading import parsed
 
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.rewriting.order import in_order, needed
+from reading import parsed
 
 F = "f32[4]{0}"
 TEXT = f"""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from reading import instruction, parsed, serialized
 from running import rewritten, rewritten_and_run
 
 import hlo_dispatch
 from hlo_dispatch.hlo.module import Module
+from reading import instruction, parsed, serialized
 
 M = "f32[64,64]{1,0}"
 DOT = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"

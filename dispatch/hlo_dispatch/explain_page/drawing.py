@@ -146,7 +146,7 @@ def _region(region: Region) -> dict[str, Any]:
         "sourceEnd": f"{PurePath(path).name}:{line}" if path else "",
         "covered": list(region.covered),
         "call": region.call,
-        "missed": region.refusal is not None and region.refusal.code == "near-miss",
+        "missed": region.missed,
         "attributes": {name: _attribute(value) for name, value in region.attributes.items()},
     }
 

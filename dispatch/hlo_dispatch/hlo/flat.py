@@ -5,6 +5,9 @@ out in all three. The flat view undoes both. Equal instructions on equal operand
 remembers every top-level instruction (`homes`) that computes it, so that the matcher sees the program as
 the user wrote it and the rewriter knows what has to be rebuilt.
 
+XLA:CPU widens bf16 early, then transposes and copies f32. Widening changes no value, so the flat view moves it
+behind what only rearranges: a kernel that multiplies bf16 finds bf16 elements in the order it wants them in.
+
 Guaranteed afterwards: `graph.nodes` is in topological order (operands before users); a fusion that cannot
 be expanded (several outputs) is one opaque node.
 """
@@ -14,7 +17,8 @@ from __future__ import annotations
 import networkx as nx
 
 from hlo_dispatch.hlo import opcode as opcodes
-from hlo_dispatch.hlo.shape import Shape, shape_of
+from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, InstructionProto
+from hlo_dispatch.hlo.shape import HALF_TYPES, Shape, shape_of
 
 KEPT_COPY = "kept-copy"
 
@@ -64,7 +68,9 @@ class FlatGraph:
         self.members: dict[int, list[Node]] = {}
         """Id of an expanded fusion → the nodes inside it."""
         self._numbering: dict[tuple, Node] = {}
-        for instruction in computation.instructions:
+        self._narrow: list[Node] = []
+        self._narrow_of: dict[int, list[Node]] = {}
+        for instruction in computation.instructions[:]:
             self._add_top(instruction)
         self.root = self.value_of[computation.root_id]
         self._drop_dead()
@@ -72,10 +78,11 @@ class FlatGraph:
     def _add_top(self, instruction) -> None:
         identifier = instruction.id
         self.instruction_of[identifier] = instruction
-        operands = tuple([self.value_of[i] for i in instruction.operand_ids])
+        operands = tuple([self.value_of[i] for i in instruction.operand_ids[:]])
         if instruction.opcode == "fusion" and self._is_expandable(instruction):
             members: list[Node] = []
             node = self._expand(instruction, operands, members)
+            members += self._narrow
             for member in members:
                 member.homes.append(identifier)
             self.members[identifier] = members
@@ -84,9 +91,21 @@ class FlatGraph:
             opcode = KEPT_COPY if instruction.opcode == "copy" else instruction.opcode
             node = self._number(instruction, operands, opcode, inside=False)
             node.homes.append(identifier)
+            if self._narrow:
+                self._narrow_of[identifier] = list(self._narrow)
+                for narrow in self._narrow:
+                    narrow.homes.append(identifier)
+        self._narrow.clear()
         if node.top is None:
             node.top = identifier
         self.value_of[identifier] = node
+
+    def computed_by(self, identifier: int) -> list[Node]:
+        """Everything that a top-level instruction computes: a fusion's members, or its own value."""
+        members = self.members.get(identifier)
+        if members is None:
+            return [self.value_of[identifier], *self._narrow_of.get(identifier, ())]
+        return members
 
     def _is_expandable(self, instruction) -> bool:
         return instruction.shape.element_type != 13 and not instruction.control_predecessor_ids  # 13: a tuple
@@ -95,12 +114,12 @@ class FlatGraph:
         computation = self.module.computations[fusion.called_computation_ids[0]]
         values: dict[int, Node] = {}
         number = self._number
-        for instruction in computation.instructions:
+        for instruction in computation.instructions[:]:
             opcode = instruction.opcode
             if opcode == "parameter":
                 values[instruction.id] = operands[instruction.parameter_number]
                 continue
-            inner = tuple([values[i] for i in instruction.operand_ids])
+            inner = tuple([values[i] for i in instruction.operand_ids[:]])
             if opcode == "fusion":
                 values[instruction.id] = self._expand(instruction, inner, members)
                 continue
@@ -110,17 +129,12 @@ class FlatGraph:
 
     def _number(self, instruction, operands: tuple[Node, ...], opcode: str, *, inside: bool) -> Node:
         """The node of this instruction: an existing one where an equal instruction was seen."""
+        waits = not inside and instruction.control_predecessor_ids
+        if opcode in opcodes.REARRANGING and not waits and _is_widening(operands[0]):
+            return self._rearranged_before_widening(instruction, operands[0].operands[0], opcode, inside=inside)
         shape = shape_of(instruction.shape)
-        key: tuple | None = None
-        if opcode in opcodes.PLAIN:
-            key = (opcode, shape, operands)
-        elif opcode == "broadcast":
-            key = (opcode, shape, operands, tuple(instruction.dimensions))
-        elif opcode == "constant":
-            key = (opcode, shape, instruction.literal.SerializeToString())
-        elif opcode in opcodes.PURE_WITH_FIELDS:
-            key = (opcode, shape, operands, _meaning(instruction))
-        if key is not None and not (not inside and instruction.control_predecessor_ids):
+        key = _key(instruction, shape, operands, opcode)
+        if key is not None and not waits:
             known = self._numbering.get(key)
             if known is not None:
                 return known
@@ -134,13 +148,25 @@ class FlatGraph:
                 operand.users.append(node)
         return node
 
+    def _rearranged_before_widening(self, instruction, source: Node, opcode: str, *, inside: bool) -> Node:
+        """`instruction`, which rearranges what was widened from `source`, as a convert of the rearranged source."""
+        narrow, wide = InstructionProto(), InstructionProto(opcode="convert", id=instruction.id, name=instruction.name)
+        narrow.CopyFrom(instruction)
+        narrow.shape.element_type = ELEMENT_TYPE_NUMBERS[source.shape.element_type]
+        wide.shape.CopyFrom(instruction.shape)
+        wide.metadata.CopyFrom(instruction.metadata)
+        moved = self._number(narrow, (source,), opcode, inside=inside)
+        self._narrow.append(moved)
+        return self._number(wide, (moved,), "convert", inside=inside)
+
     def _drop_dead(self) -> None:
         """Forget users that nothing needs (XLA leaves dead code inside some fusions)."""
         self.root.is_live_out = True
         alive = bytearray(len(self.nodes))
         for node in reversed(self.nodes):
-            # A top-level instruction is needed whether or not its result is used: it may have a side effect.
-            if alive[node.index] or node.is_live_out or node.top is not None:
+            # A top-level instruction is needed whether or not its result is used: it may have a side effect. A
+            # convert has none, and what rearranged it may have been moved in front of it.
+            if alive[node.index] or node.is_live_out or (node.top is not None and node.opcode != "convert"):
                 alive[node.index] = 1
                 for operand in node.operands:
                     alive[operand.index] = 1
@@ -155,6 +181,29 @@ class FlatGraph:
         graph.add_nodes_from((node.index, {"node": node}) for node in self.nodes)
         graph.add_edges_from((operand.index, node.index) for node in self.nodes for operand in node.operands)
         return graph
+
+
+def _key(instruction, shape: Shape, operands: tuple[Node, ...], opcode: str) -> tuple | None:
+    """What instructions of equal value have in common; None where the value may be another every time."""
+    if opcode in opcodes.PLAIN:
+        return (opcode, shape, operands)
+    if opcode == "broadcast":
+        return (opcode, shape, operands, tuple(instruction.dimensions[:]))
+    if opcode == "constant":
+        return (opcode, shape, instruction.literal.SerializeToString())
+    if opcode in opcodes.PURE_WITH_FIELDS:
+        return (opcode, shape, operands, _meaning(instruction))
+    return None
+
+
+def _is_widening(node: Node) -> bool:
+    """Whether `node` is a convert that changes no value."""
+    return (
+        node.opcode == "convert"
+        and node.shape.element_type == "f32"
+        and node.operands[0].shape.element_type in HALF_TYPES
+        and not node.proto.control_predecessor_ids
+    )
 
 
 def _meaning(instruction) -> bytes:

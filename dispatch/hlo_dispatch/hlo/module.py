@@ -1,7 +1,9 @@
 """One module: bytes in, computations and instructions by id, bytes out.
 
 The protobuf message *is* the module; this class only keeps the indexes that every room asks for and hands
-out fresh ids and names, so that an edit can never collide with what XLA wrote.
+out fresh ids and names, so that an edit can never collide with what XLA wrote. Repeated fields are read as
+slices (`operand_ids[:]`) all over the package: protobuf ends every other walk over one with an exception, which
+costs more than the walk.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ class Module:
 
     def __init__(self, proto) -> None:
         self.proto = proto
-        self.computations: dict[int, ComputationProto] = {c.id: c for c in proto.computations}
+        self.computations: dict[int, ComputationProto] = {c.id: c for c in proto.computations[:]}
         self._names: set[str] = set()
         self._last_number: dict[str, int] = {}
         self._next_computation = 0
@@ -69,10 +71,10 @@ class Module:
             if identifier in small and (small[identifier] or not is_small):
                 continue
             small[identifier] = is_small
-            for instruction in self.computations[identifier].instructions:
+            for instruction in self.computations[identifier].instructions[:]:
                 if instruction.opcode in _CONTROL_FLOW:
                     inner = is_small or is_small_call(instruction)
-                    pending += [(called, inner) for called in instruction.called_computation_ids]
+                    pending += [(called, inner) for called in instruction.called_computation_ids[:]]
         for identifier, computation in self.computations.items():
             if identifier in small:
                 yield computation, small[identifier]
@@ -87,8 +89,8 @@ class Module:
     def fresh_name(self, stem: str) -> str:
         """`stem`, or `stem.1`, `stem.2` … : a name that nothing in the module has."""
         if not self._names:
-            self._names = {i.name for c in self.proto.computations for i in c.instructions}
-            self._names.update(c.name for c in self.proto.computations)
+            self._names = {i.name for c in self.proto.computations[:] for i in c.instructions[:]}
+            self._names.update(c.name for c in self.proto.computations[:])
         # A name is tried from where its stem was left: thousands of parameters share one.
         number = self._last_number.get(stem, -1) + 1
         name = f"{stem}.{number}" if number else stem

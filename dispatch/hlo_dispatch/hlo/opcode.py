@@ -14,6 +14,9 @@ ELEMENTWISE = ELEMENTWISE_UNARY | ELEMENTWISE_BINARY | ELEMENTWISE_TERNARY
 # The same bytes under another shape.
 BITCAST = "bitcast"
 
+# The same elements in other places, or under another shape.
+REARRANGING = frozenset(("bitcast", "copy", "reshape", "transpose"))
+
 # Instructions whose meaning lies in opcode, shape and operands alone: equal ones compute equal values.
 PLAIN = ELEMENTWISE - {"compare"} | {BITCAST, "reshape", "copy"}
 

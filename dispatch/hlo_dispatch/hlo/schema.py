@@ -58,6 +58,12 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "input_spatial_dimensions": (11, "int64[]"),
         "output_spatial_dimensions": (12, "int64[]"),
     },
+    "PaddingDimension": {
+        "edge_padding_low": (1, "int64"),
+        "edge_padding_high": (2, "int64"),
+        "interior_padding": (3, "int64"),
+    },
+    "PaddingConfig": {"dimensions": (1, "PaddingDimension[]")},
     "DotDimensionNumbers": {
         "lhs_contracting_dimensions": (1, "int64[]"),
         "rhs_contracting_dimensions": (2, "int64[]"),
@@ -87,6 +93,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "dimensions": (14, "int64[]"),
         "window": (15, "Window"),
         "convolution_dimension_numbers": (16, "ConvolutionDimensionNumbers"),
+        "padding_config": (21, "PaddingConfig"),
         "custom_call_target": (28, "string"),
         "fft_type": (31, "int32"),
         "fft_length": (32, "int64[]"),
@@ -136,6 +143,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "name": (1, "string"),
         "entry_computation_name": (2, "string"),
         "computations": (3, "Computation[]"),
+        "host_program_shape": (4, "ProgramShape"),
         "id": (5, "int64"),
         "entry_computation_id": (6, "int64"),
         "schedule": (7, "bytes"),

@@ -8,6 +8,8 @@ from functools import cached_property
 
 from hlo_dispatch.hlo import schema
 
+HALF_TYPES = frozenset(("bf16", "f16"))
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -39,6 +41,18 @@ class Shape:
             distance *= self.dimensions[dimension]
         return tuple(strides)
 
+    @cached_property
+    def places(self) -> tuple[tuple[int, int], ...]:
+        """(size, stride) of each dimension."""
+        return tuple(zip(self.dimensions, self.strides, strict=True))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.element_type, self.dimensions, self.minor_to_major, self.is_dynamic))
+
     @property
     def is_array(self) -> bool:
         return self.element_type in schema.BYTES_PER_ELEMENT
@@ -49,7 +63,11 @@ class Shape:
         return f"{self.element_type}[{dimensions}]{layout}"
 
     def to_proto(self):
-        """A fresh ShapeProto with a plain (untiled) layout."""
+        """The ShapeProto with a plain (untiled) layout. One for all who ask: to be copied, never changed."""
+        return self._proto
+
+    @cached_property
+    def _proto(self):
         proto = schema.ShapeProto(element_type=schema.ELEMENT_TYPE_NUMBERS[self.element_type])
         proto.dimensions.extend(self.dimensions)
         proto.is_dynamic_dimension.extend([False] * len(self.dimensions))

@@ -6,7 +6,11 @@ from collections.abc import Collection
 
 from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.opcode import BITCAST, ELEMENTWISE
 from hlo_dispatch.hlo.shape import shape_of
+
+# Most of a module's instructions; the others are asked whom they call.
+_CALLS_NOTHING = ELEMENTWISE | {BITCAST, "broadcast", "constant", "copy", "get-tuple-element", "reshape", "transpose"}
 
 
 def verify(module: Module, computations: Collection[int] | None = None) -> None:
@@ -20,12 +24,12 @@ def verify(module: Module, computations: Collection[int] | None = None) -> None:
     """
     seen: set[int] = set()
     fused_by: dict[int, str] = {}
-    for computation in module.proto.computations:
+    for computation in module.proto.computations[:]:
         if computations is None or computation.id in computations:
             _verify_computation(module, computation, seen)
-        for instruction in computation.instructions:
+        for instruction in computation.instructions[:]:
             if instruction.opcode == "fusion":
-                for called in instruction.called_computation_ids:
+                for called in instruction.called_computation_ids[:]:
                     if called in fused_by:
                         raise ModuleError(
                             f"%{instruction.name} and %{fused_by[called]} are fusions of one computation"
@@ -36,47 +40,66 @@ def verify(module: Module, computations: Collection[int] | None = None) -> None:
         raise ModuleError("the module has no entry computation")
 
 
-def _verify_computation(module: Module, computation, seen: Collection[int]) -> None:
+def _verify_computation(module: Module, computation, seen: set[int]) -> None:
     by_id: dict[int, object] = {}
+    known: set[int] = set()
     names: set[str] = set()
     parameters: list[int] = []
-    for instruction in computation.instructions:
-        where = f"%{instruction.name} in {computation.name}"
-        if instruction.id in by_id:
-            raise ModuleError(f"{where}: its id {instruction.id} is taken")
-        if not instruction.name or instruction.name in names:
-            raise ModuleError(f"{where}: the name is empty or taken")
-        _verify_references(instruction, by_id, seen, where)
-        if instruction.opcode == "parameter":
+    for instruction in computation.instructions[:]:
+        identifier, name, opcode = instruction.id, instruction.name, instruction.opcode
+        if identifier in known:
+            raise ModuleError(f"{_where(instruction, computation)}: its id {identifier} is taken")
+        if not name or name in names:
+            raise ModuleError(f"{_where(instruction, computation)}: the name is empty or taken")
+        if not known.issuperset(instruction.operand_ids[:]):
+            where, missing = _where(instruction, computation), min(set(instruction.operand_ids[:]) - known)
+            raise ModuleError(f"{where}: operand {missing} is not defined before it")
+        if opcode == "parameter":
             parameters.append(instruction.parameter_number)
-        elif instruction.opcode == "fusion":
-            _verify_fusion(module, instruction, by_id, where)
-        by_id[instruction.id] = instruction
-        names.add(instruction.name)
-    if computation.root_id not in by_id:
+        elif opcode not in _CALLS_NOTHING:
+            _verify_calls(module, instruction, by_id, seen, computation)
+        by_id[identifier] = instruction
+        known.add(identifier)
+        names.add(name)
+    if computation.root_id not in known:
         raise ModuleError(f"{computation.name}: root {computation.root_id} is not one of its instructions")
     if sorted(parameters) != list(range(len(parameters))):
         raise ModuleError(f"{computation.name}: parameters are numbered {sorted(parameters)}")
 
 
-def _verify_references(instruction, by_id: dict, seen: Collection[int], where: str) -> None:
-    for operand in instruction.operand_ids:
-        if operand not in by_id:
-            raise ModuleError(f"{where}: operand {operand} is not defined before it")
-    for called in instruction.called_computation_ids:
-        if called not in seen:
-            raise ModuleError(f"{where}: calls computation {called}, which is not defined before it")
+def _verify_calls(module: Module, instruction, by_id: dict, seen: set[int], computation) -> None:
+    if missing := set(instruction.called_computation_ids[:]) - seen:
+        where = _where(instruction, computation)
+        raise ModuleError(f"{where}: calls computation {min(missing)}, which is not defined before it")
+    if instruction.opcode == "fusion":
+        _verify_fusion(module, instruction, by_id, computation)
 
 
-def _verify_fusion(module: Module, fusion, by_id: dict, where: str) -> None:
+def _where(instruction, computation) -> str:
+    return f"%{instruction.name} in {computation.name}"
+
+
+def _verify_fusion(module: Module, fusion, by_id: dict, computation) -> None:
     called = module.computations[fusion.called_computation_ids[0]]
-    parameters = {i.parameter_number: i for i in called.instructions if i.opcode == "parameter"}
+    parameters, root = {}, None
+    for instruction in called.instructions[:]:
+        if instruction.opcode == "parameter":
+            parameters[instruction.parameter_number] = instruction.shape
+        if instruction.id == called.root_id:
+            root = instruction
     if len(parameters) != len(fusion.operand_ids):
+        where = _where(fusion, computation)
         raise ModuleError(f"{where}: {len(fusion.operand_ids)} operands for {len(parameters)} parameters")
-    for number, operand in enumerate(fusion.operand_ids):
-        got, wanted = shape_of(by_id[operand].shape), shape_of(parameters[number].shape)
-        if got != wanted:
+    for number, operand in enumerate(fusion.operand_ids[:]):
+        got, wanted = by_id[operand].shape, parameters[number]
+        if not _is_same(got, wanted):
+            where, got, wanted = _where(fusion, computation), shape_of(got), shape_of(wanted)
             raise ModuleError(f"{where}: operand {number} is {got}, the fused parameter {wanted}")
-    root = next(i for i in called.instructions if i.id == called.root_id)
-    if shape_of(root.shape) != shape_of(fusion.shape):
-        raise ModuleError(f"{where}: is {shape_of(fusion.shape)}, its computation gives {shape_of(root.shape)}")
+    if not _is_same(root.shape, fusion.shape):
+        where, got, wanted = _where(fusion, computation), shape_of(fusion.shape), shape_of(root.shape)
+        raise ModuleError(f"{where}: is {got}, its computation gives {wanted}")
+
+
+def _is_same(one, other) -> bool:
+    """Whether two ShapeProtos are the same to us; equal messages, the usual case, are so without a look."""
+    return one == other or shape_of(one) == shape_of(other)

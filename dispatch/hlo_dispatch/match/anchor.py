@@ -8,6 +8,7 @@ from typing import Any
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.match.steps import PostOp
 from hlo_dispatch.match.strided import HALF_TYPES, Dimension, View, candidates
 
 # Instructions that only widen or rename what an operand holds: looked through for every operand.
@@ -17,23 +18,28 @@ COMPUTED_TYPES = frozenset(("f32",)) | HALF_TYPES
 
 @dataclass(frozen=True)
 class Anchor:
-    """A convolution or dot in a kernel's own terms."""
+    """A convolution, dot or pooling in a kernel's own terms."""
 
     node: Node
     kernel: str
     """Name in the table's kernels: "onednn.convolution" …"""
     source: View
-    weights: View
+    weights: View | None
+    """None: the kernel has no second operand."""
     destination: tuple[Dimension, ...]
     """The result's dimensions in the kernel's order, over the anchor's buffer."""
     channel: int
     """Which of `destination` a bias runs along."""
     multiply_adds: int
-    """Arithmetic: multiply-add pairs."""
+    """Arithmetic: multiply-add pairs (of a pooling: elements that its windows read)."""
     attributes: dict = field(default_factory=dict, hash=False, compare=False)
     """What the kernel needs besides dimensions and types (strides, padding …)."""
     roles: tuple[str, str, str] = ("src", "weights", "dst")
     """What the kernel's attributes call source, weights and result."""
+    covers: tuple[Node, ...] = ()
+    """Instructions besides `node` that the kernel computes too, and nobody else needs."""
+    first: PostOp | None = None
+    """What the primitive has to do with its result before any epilogue."""
     formula: str = ""
     """What the kernel computes, for a person; empty: by the instruction's opcode."""
     own_steps: Callable[..., Any] | None = field(default=None, hash=False, compare=False)

@@ -172,7 +172,7 @@ class Attempt:
     def _reduces_by(self, found: Node) -> str:
         """The opcode that a reduction applies; empty where it is more than one instruction."""
         called = self._graph.module.computations[found.proto.called_computation_ids[0]]
-        inner = [instruction for instruction in called.instructions if instruction.opcode != "parameter"]
+        inner = [instruction for instruction in called.instructions[:] if instruction.opcode != "parameter"]
         return inner[0].opcode if len(inner) == 1 and len(called.instructions) == 3 else ""
 
     def _orders(self, term: Operation, found: Node) -> list[tuple[Node, ...]]:

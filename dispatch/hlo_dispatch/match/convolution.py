@@ -106,7 +106,7 @@ def unsupported_window(node: Node) -> Refusal | None:
 
 
 def _unsupported_padding(node: Node) -> Refusal | None:
-    for dimension in node.proto.window.dimensions:
+    for dimension in node.proto.window.dimensions[:]:
         if dimension.base_dilation > 1:
             return Refusal("base-dilation", f"the input is dilated by {dimension.base_dilation}", node.name)
         if dimension.padding_low < 0 or dimension.padding_high < 0:

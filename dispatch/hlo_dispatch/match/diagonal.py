@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.match.epilogue import Step
 from hlo_dispatch.match.function import scalar_constant
+from hlo_dispatch.match.steps import Step
 from hlo_dispatch.match.strided import Dimension, dense, place_of
 
 _INTEGERS = frozenset(("s32", "u32", "s64", "u64"))
@@ -96,7 +96,7 @@ def _summed_dimension(total: Node, value: Node, computations: Mapping[int, objec
     expected = list(value.shape.dimensions)
     expected[long[0]] = 1
     plain = all(w.padding_low == w.padding_high == 0 and w.base_dilation <= 1 and w.window_dilation <= 1
-                for w in total.proto.window.dimensions)  # fmt: skip
+                for w in total.proto.window.dimensions[:])  # fmt: skip
     return long[0] if plain and list(total.shape.dimensions) == expected else None
 
 
@@ -107,7 +107,7 @@ def _adds(total: Node, computations: Mapping[int, object]) -> bool:
     inner = [instruction for instruction in instructions if instruction.opcode != "parameter"]
     if len(inner) != 1 or len(instructions) != 3 or inner[0].opcode != "add":
         return False
-    return len(set(inner[0].operand_ids)) == 2
+    return len(set(inner[0].operand_ids[:])) == 2
 
 
 def _moved(dimensions, value: Node, total: Node, summed: int) -> tuple[Dimension, ...] | None:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.match.anchor import Anchor, halved, unsupported_types
+from hlo_dispatch.match.anchor import Anchor, furthest, unsupported_types
 from hlo_dispatch.match.strided import Dimension, View, candidates, dense, merge, whole
 
 # A matrix product reads a transposed operand as fast as a plain one: the copy XLA made is not needed.
-_REARRANGING = frozenset(("bitcast", "copy", "transpose"))
+_LOOKED_THROUGH = frozenset(("bitcast", "convert", "copy", "transpose"))
 _MAXIMUM_BATCH_DIMENSIONS = 10
 
 
@@ -40,14 +40,14 @@ def read_dot(node: Node, kernel: str) -> Anchor | Refusal:
     columns = _merged(result[batches + len(free[0]) :])
     if rows is None or columns is None:
         return Refusal("dot-dimensions", "the result's free dimensions do not lie behind one another", node.name)
-    source = _matrix(left, batch[0], [free[0], contracting[0]])
-    weights = _matrix(right, batch[1], [contracting[1], free[1]])
-    for view, operand in ((source, left), (weights, right)):
-        if view is None:
+    sources = _readings(left, batch[0], [free[0], contracting[0]])
+    weight_views = _readings(right, batch[1], [contracting[1], free[1]])
+    for views, operand in ((sources, left), (weight_views, right)):
+        if not views:
             return Refusal(
                 "dot-dimensions", "an operand's dimensions do not lie behind one another", operand.name
             )
-    source, weights = halved(source, weights)
+    source, weights = furthest(sources, weight_views)
     destination = (*result[:batches], rows, columns)
     destination = dense(destination, destination)
     return Anchor(
@@ -65,14 +65,15 @@ def _merged(dimensions: Sequence[Dimension]) -> Dimension | None:
     return merge(reversed(dimensions))
 
 
-def _matrix(operand: Node, batch: list[int], groups: list[list[int]]) -> View | None:
-    """The operand as (batch…, group 0, group 1), looked at as far up as it stays expressible."""
-    for view in reversed(candidates(whole(operand), _REARRANGING)):
+def _readings(operand: Node, batch: list[int], groups: list[list[int]]) -> list[View]:
+    """The operand as (batch…, group 0, group 1) wherever it can be read so, nearest first."""
+    found = []
+    for view in candidates(whole(operand), _LOOKED_THROUGH):
         merged = [_merged([view.dimensions[number] for number in group]) for group in groups]
         if None not in merged and _readable(merged):
             dimensions = (*(view.dimensions[number] for number in batch), *merged)
-            return View(view.node, dense(dimensions, dimensions))
-    return None
+            found.append(View(view.node, dense(dimensions, dimensions)))
+    return found
 
 
 def _readable(matrix: Sequence[Dimension]) -> bool:

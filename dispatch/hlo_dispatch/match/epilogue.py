@@ -8,69 +8,22 @@ inside, so the chain can be replaced by one instruction without computing anythi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.opcode import ANCHORS
 from hlo_dispatch.match.anchor import COMPUTED_TYPES, Anchor
 from hlo_dispatch.match.function import Region, grow_region
-from hlo_dispatch.match.strided import Dimension, View, candidates, dense, project, restate, whole
+from hlo_dispatch.match.looking import is_widening
+from hlo_dispatch.match.operand import find_operand
+from hlo_dispatch.match.steps import Chain, PostOp, Step
+from hlo_dispatch.match.strided import Dimension, View, dense, project, restate
 from hlo_dispatch.pattern import TOLERANCES
 from hlo_dispatch.pattern.recognise import number
 
-_OPERAND_LOOK_THROUGH = frozenset(("bitcast", "broadcast", "convert"))
-_SMALL_BYTES = 64 * 1024
 MAXIMUM_POST_OPS = 32
-
-
-@dataclass(frozen=True)
-class PostOp:
-    """One step that the primitive computes on its result."""
-
-    kind: str
-    """"eltwise" or "binary"."""
-    algorithm: str
-    """The kernel library's name for it."""
-    formula: str
-    """With `{}` where the value so far stands and `{operand}` where the other operand stands."""
-    alpha: float = 0.0
-    beta: float = 0.0
-    operand: View | None = None
-    """A binary step's other operand, in the dimensions of the primitive's result (size 1: it repeats)."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """What the chain took at once: instructions, and the post-ops (possibly none) that compute them."""
-
-    nodes: tuple[Node, ...]
-    post_ops: tuple[PostOp, ...]
-    destination: tuple[Dimension, ...]
-    """The primitive's result dimensions over the buffer of the step's result."""
-    attributes: Mapping[str, int] = field(default_factory=dict, hash=False, compare=False)
-    """The kernel's attributes that are others from this step on."""
-
-    @property
-    def result(self) -> Node:
-        return self.nodes[-1]
-
-
-@dataclass(frozen=True)
-class Chain:
-    """An anchor's epilogue as far as it goes, and why it goes no further."""
-
-    steps: tuple[Step, ...]
-    stopped_at: Node | None
-    """The instruction at which it stopped; None: nothing could have followed."""
-    why: str
-    nearest: Callable[[], str] | None = field(default=None, hash=False, compare=False)
-    """Set where a function of one variable stopped it: says which activation came closest. Slow."""
-
-    def explanation(self) -> str:
-        """`why`, with the nearest miss where there is one; slow, for people who ask."""
-        return self.why if self.nearest is None else f"{self.why}: {self.nearest()}"
 
 
 class EpilogueFinder:
@@ -99,7 +52,7 @@ class EpilogueFinder:
         steps: list[Step] = []
         current = anchor.node
         destination = anchor.destination
-        post_ops = 0
+        post_ops = 0 if anchor.first is None else 1
         while True:
             if not current.users or is_needed(current):
                 return Chain(tuple(steps), None, "the value is needed in memory")
@@ -116,13 +69,13 @@ class EpilogueFinder:
                 is_inner = partial(_is_inner, is_taken=is_taken, is_needed=is_needed)
                 step = anchor.own_steps(current, destination, steps, is_inner) or "the kernel has no post-ops"
             if step is None:
-                step = self._binary(anchor, current, current.users[0], destination, is_result_of_another)
+                step = self._binary(anchor, current, destination, is_taken, is_result_of_another)
             if isinstance(step, str):
                 return self._stopped(steps, region, current.users[0], step)
             post_ops += len(step.post_ops)
             if post_ops > MAXIMUM_POST_OPS:
                 return Chain(tuple(steps), step.nodes[0], f"a primitive takes {MAXIMUM_POST_OPS} post-ops")
-            steps.append(step)
+            steps += _apart(step)
             current, destination = step.result, step.destination
 
     def _stopped(self, steps: list[Step], region: Region | None, node: Node, why: str) -> Chain:
@@ -168,16 +121,15 @@ class EpilogueFinder:
         self,
         anchor: Anchor,
         current: Node,
-        user: Node,
         destination: tuple[Dimension, ...],
+        is_taken: Callable[[Node], bool],
         is_result_of_another: Callable[[Node, Node], bool],
     ) -> Step | str:
-        """The step of a binary instruction, or the sentence why it is none."""
+        """The step of the value's one user, a binary instruction, or the sentence why it is none."""
+        user = current.users[0]
         binary = self._binaries.get(user.opcode)
-        if user.opcode in ANCHORS:
-            return f"the next {user.opcode} reads the value"
         if binary is None:
-            return f"{user.opcode} is neither an activation of the table nor a binary epilogue"
+            return _no_binary(user.opcode)
         if user.shape.strides != current.shape.strides:
             return f"{user.opcode} changes the layout"
         if user.shape.element_type not in COMPUTED_TYPES or user.operands[0] is user.operands[1]:
@@ -195,7 +147,7 @@ class EpilogueFinder:
             first = binary.reversed.first
             before = (PostOp("eltwise", first.algorithm, "{}", number(first.alpha, {}), number(first.beta, {})),)
             algorithm, pattern = binary.reversed.then, f"({{operand}} {symbol} {{}})"
-        view = self._operand(anchor, user, other, is_result_of_another)
+        view = find_operand(user, other, is_taken, lambda node: is_result_of_another(node, anchor.node))
         if view is None:
             return "the other operand is not in memory, and writing it there would cost more than it saves"
         dimensions = project(view, user.shape, destination)
@@ -204,21 +156,16 @@ class EpilogueFinder:
         post_op = PostOp("binary", algorithm, pattern, operand=View(view.node, dense(dimensions, destination)))
         return Step((user,), (*before, post_op), destination)
 
-    def _operand(self, anchor: Anchor, user: Node, other: Node, is_result_of_another) -> View | None:
-        """The other operand where it lies in memory (or is small enough to be put there)."""
-        views = [view for view in candidates(whole(other), _OPERAND_LOOK_THROUGH) if _usable(view)]
-        for view in reversed(views):
-            if view.node.top is not None:
-                return view
-        smallest = min(views, key=lambda view: view.node.shape.bytes, default=None)
-        if smallest is None:
-            return None
-        if smallest.node.shape.bytes * 8 <= user.shape.bytes or smallest.node.shape.bytes <= _SMALL_BYTES:
-            return smallest
-        for view in views:
-            if is_result_of_another(view.node, anchor.node):
-                return view
-        return None
+
+def _no_binary(opcode: str) -> str:
+    """Why a chain ends before an instruction that the table has no binary for."""
+    if opcode in ANCHORS:
+        return f"the next {opcode} reads the value"
+    if opcode == "select":
+        # oneDNN has a select by a mask of bytes. Writing the mask and the dearer post-op made training steps of
+        # convolutional networks 1 to 15 % slower than a loop behind the call.
+        return "XLA's own loop is faster at a select than the kernel"
+    return f"{opcode} is neither an activation of the table nor a binary epilogue"
 
 
 _SYMBOLS = {"add": "+", "subtract": "-", "multiply": "·", "divide": "/", "maximum": "max", "minimum": "min"}
@@ -230,8 +177,12 @@ def _tolerance(region: Region) -> float:
     return max(TOLERANCES[kind] for kind in types & set(TOLERANCES))
 
 
-def _usable(view: View) -> bool:
-    return view.element_type in COMPUTED_TYPES
+def _apart(step: Step) -> list[Step]:
+    """The step, with a widening at its end as a step of its own: a match may end ahead of it."""
+    *nodes, last = step.nodes
+    if not nodes or not is_widening(last):
+        return [step]
+    return [replace(step, nodes=tuple(nodes)), Step((last,), (), step.destination)]
 
 
 def _is_inner(value: Node, is_taken: Callable[[Node], bool], is_needed: Callable[[Node], bool]) -> bool:

@@ -15,8 +15,8 @@ from itertools import count
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.schema import InstructionProto
 from hlo_dispatch.hlo.shape import Shape, row_major
-from hlo_dispatch.match.epilogue import PostOp, Step
 from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.steps import PostOp, Step
 from hlo_dispatch.match.strided import View, dense
 
 # New nodes stand behind every node of a real graph.

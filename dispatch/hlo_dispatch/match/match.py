@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.anchor import Anchor
-from hlo_dispatch.match.epilogue import Chain, PostOp, Step
+from hlo_dispatch.match.steps import Chain, PostOp, Step, rounded_alike
 from hlo_dispatch.match.strided import Dimension, View
 
 _BIAS_TYPES = frozenset(("f32", "bf16"))
@@ -23,6 +23,8 @@ class Match:
     """How many of the chain's steps this match takes."""
     also_reads: tuple[Node, ...] = ()
     """What the operands are computed from, where they are made for this match."""
+    notes: dict = field(init=False, default_factory=dict, repr=False)
+    """What later rooms worked out about the match and will ask again."""
 
     def shortened(self) -> Match | None:
         """The same match with less for the primitive to do, or None if it is the bare anchor already."""
@@ -33,7 +35,7 @@ class Match:
         # Without the post-op, what only renames the value before it gains nothing either.
         while count and not steps[count - 1].post_ops and steps[count - 1].destination == self.destination:
             count -= 1
-        return replace(self, taken=count)
+        return replace(self, taken=rounded_alike(steps, count))
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -57,16 +59,17 @@ class Match:
     @cached_property
     def covered(self) -> tuple[Node, ...]:
         """Every instruction that the kernel call replaces."""
-        return (self.anchor.node, *(node for step in self.steps for node in step.nodes))
+        return (self.anchor.node, *self.anchor.covers, *(node for step in self.steps for node in step.nodes))
 
     @cached_property
     def _post_ops(self) -> tuple[PostOp, ...]:
-        return tuple(post_op for step in self.steps for post_op in step.post_ops)
+        first = (self.anchor.first,) if self.anchor.first is not None else ()
+        return (*first, *(post_op for step in self.steps for post_op in step.post_ops))
 
     @cached_property
     def bias(self) -> PostOp | None:
         """The first post-op, if the primitive can take it as its bias: a vector along the channels."""
-        if not self._post_ops:
+        if not self._post_ops or self.anchor.weights is None:
             return None
         first = self._post_ops[0]
         if first.kind != "binary" or first.algorithm != "add" or first.operand.element_type not in _BIAS_TYPES:
@@ -88,7 +91,8 @@ class Match:
         """The kernel call's operands in order: source, weights, bias, then each binary post-op's."""
         bias = (self.bias.operand,) if self.bias is not None else ()
         others = tuple(p.operand for p in self.post_ops if p.operand is not None)
-        return (self.anchor.source, self.anchor.weights, *bias, *others)
+        weights = (self.anchor.weights,) if self.anchor.weights is not None else ()
+        return (self.anchor.source, *weights, *bias, *others)
 
     @property
     def reads(self) -> tuple[Node, ...]:
@@ -97,14 +101,16 @@ class Match:
 
     def attributes(self) -> dict:
         """The kernel call's attributes, as far as they follow from the match."""
+        return dict(self._attributes)
+
+    @cached_property
+    def _attributes(self) -> dict:
         anchor = self.anchor
         source, weights, destination = anchor.roles
-        attributes: dict = {
-            f"{source}_type": anchor.source.element_type,
-            f"{weights}_type": anchor.weights.element_type,
-            f"{destination}_type": self.output.shape.element_type,
-        }
-        for role, view in ((source, anchor.source), (weights, anchor.weights)):
+        views = [(source, anchor.source)] + ([(weights, anchor.weights)] if anchor.weights is not None else [])
+        attributes: dict = {f"{role}_type": view.element_type for role, view in views}
+        attributes[f"{destination}_type"] = self.output.shape.element_type
+        for role, view in views:
             attributes[f"{role}_dims"], attributes[f"{role}_strides"] = view.sizes, view.strides
         attributes[f"{destination}_dims"] = [size for size, _ in self.destination]
         attributes[f"{destination}_strides"] = [stride for _, stride in self.destination]
@@ -115,7 +121,15 @@ class Match:
             attributes["bias_type"] = self.bias.operand.element_type
         for number, post_op in enumerate(self.post_ops):
             attributes[f"post_op_{number}"] = _post_op_attributes(post_op)
-        return attributes
+        return _in_a_batch_of_one(attributes) if self._has_numbers_per_row else attributes
+
+    @property
+    def _has_numbers_per_row(self) -> bool:
+        """Whether a plain matrix product meets an operand with one number for each row."""
+        if self.anchor.node.opcode != "dot" or len(self.destination) != 2:
+            return False
+        operands = [post_op.operand.sizes for post_op in self.post_ops if post_op.operand is not None]
+        return any(rows > 1 == columns for rows, columns in operands) and self.destination[1][0] > 1
 
     @property
     def formula(self) -> str:
@@ -138,6 +152,26 @@ class Match:
 
 def _is_narrow(view: View, anchor: Anchor) -> bool:
     return any(size == 1 != whole for size, (whole, _) in zip(view.sizes, anchor.destination, strict=True))
+
+
+def _in_a_batch_of_one(attributes: dict) -> dict:
+    """A matrix product's attributes with one more dimension in front of everything.
+
+    oneDNN repeats one number along each row in products of three dimensions and more; in one of two dimensions it
+    would fall to its reference implementation.
+    """
+    batched = {}
+    for name, value in attributes.items():
+        if isinstance(value, dict):
+            batched[name] = _in_a_batch_of_one(value)
+        elif name.endswith("dims"):
+            batched[name] = [1, *value]
+        elif name.endswith("strides"):
+            sizes = attributes[name.removesuffix("strides") + "dims"]
+            batched[name] = [max(size * stride for size, stride in zip(sizes, value, strict=True)), *value]
+        else:
+            batched[name] = value
+    return batched
 
 
 def _post_op_attributes(post_op: PostOp) -> dict:

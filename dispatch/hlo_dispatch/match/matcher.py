@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.opcode import ANCHORS
 from hlo_dispatch.match.anchor import Anchor
 from hlo_dispatch.match.epilogue import EpilogueFinder
+from hlo_dispatch.match.masks import ask_results_for_masks
 from hlo_dispatch.match.match import Match
-from hlo_dispatch.match.reading import read_anchor
+from hlo_dispatch.match.operand import in_memory
+from hlo_dispatch.match.reading import is_anchor, read_anchor
+from hlo_dispatch.match.steps import rounded_alike
 
 # How many instructions above a value are searched for the anchor that may produce it.
 _FARTHEST_SOURCE = 128
@@ -20,6 +24,7 @@ class Matcher:
     """Matches one flat graph against one table. The caller walks the anchors and keeps what is taken."""
 
     def __init__(self, graph: FlatGraph, table, finder: EpilogueFinder) -> None:
+        ask_results_for_masks(graph)
         self._graph = graph
         self._finder = finder
         self._kernels = {anchor.name: anchor.kernel for anchor in table.anchors.values()}
@@ -27,8 +32,12 @@ class Matcher:
         self._possible_results: dict[Node, frozenset[Node]] = {}
 
     def anchors(self) -> list[Node]:
-        """The anchors, last first: a residual add then belongs to the anchor that runs last."""
-        return [node for node in reversed(self._graph.nodes) if node.opcode in ANCHORS]
+        """The anchors, last first: a residual add then belongs to the anchor that runs last.
+
+        Poolings come behind all others, as a depthwise convolution's gradient is cut out by one.
+        """
+        found = [node for node in reversed(self._graph.nodes) if is_anchor(node)]
+        return sorted(found, key=lambda node: node.opcode not in ANCHORS)
 
     def match(
         self, node: Node, is_taken: Callable[[Node], bool], is_needed: Callable[[Node], bool]
@@ -38,11 +47,14 @@ class Matcher:
         if isinstance(anchor, Refusal):
             return anchor
         chain = self._finder.grow(anchor, is_taken, is_needed, self._is_result_of_another)
-        return Match(anchor, chain, len(chain.steps))
+        return Match(anchor, chain, rounded_alike(chain.steps, len(chain.steps)))
 
     def _anchor(self, node: Node) -> Anchor | Refusal:
         if node not in self._read:
-            self._read[node] = read_anchor(node, self._kernels, self._graph)
+            anchor = read_anchor(node, self._kernels, self._graph)
+            if not isinstance(anchor, Refusal):
+                anchor = _where_in_memory(anchor)
+            self._read[node] = anchor
         return self._read[node]
 
     def _is_result_of_another(self, value: Node, anchor: Node) -> bool:
@@ -72,3 +84,15 @@ class Matcher:
                 results += [step.result for step in chain.steps]
             self._possible_results[node] = frozenset(results)
         return self._possible_results[node]
+
+
+def _where_in_memory(anchor: Anchor) -> Anchor:
+    """The anchor with operands that are no instruction's result read under another shape that is one's.
+
+    The readers look past a bitcast at the end of a fusion; behind it there is nothing that could be read.
+    """
+    views = (anchor.source, anchor.weights)
+    source, weights = (view and (in_memory(view, lambda _: False) or view) for view in views)
+    if source is anchor.source and weights is anchor.weights:
+        return anchor
+    return replace(anchor, source=source, weights=weights)

@@ -1,4 +1,4 @@
-"""Which kernel's reader describes an anchor: dots are products, convolutions one of three things."""
+"""Which kernel's reader describes an anchor: products, convolutions as one of four things, windows that pool."""
 
 from __future__ import annotations
 
@@ -6,15 +6,23 @@ from collections.abc import Mapping
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
+from hlo_dispatch.hlo.opcode import ANCHORS
 from hlo_dispatch.match.anchor import Anchor
 from hlo_dispatch.match.convolution import read_convolution
 from hlo_dispatch.match.deconvolution import read_deconvolution
 from hlo_dispatch.match.dot import read_dot
+from hlo_dispatch.match.pooling import is_pooling, read_pooling
+from hlo_dispatch.match.swapped import is_swapped, read_swapped
 from hlo_dispatch.match.weights_gradient import is_weights_gradient, read_weights_gradient
 
 
+def is_anchor(node: Node) -> bool:
+    """Whether an instruction is one that kernels are looked for."""
+    return node.opcode in ANCHORS or is_pooling(node)
+
+
 def read_anchor(node: Node, kernels: Mapping[str, str], graph: FlatGraph) -> Anchor | Refusal:
-    """Describe a dot or convolution of `graph` for its kernel.
+    """Describe an anchor of `graph` for its kernel.
 
     Args:
         kernels: the table's anchors, by name, and their kernels.
@@ -25,6 +33,10 @@ def read_anchor(node: Node, kernels: Mapping[str, str], graph: FlatGraph) -> Anc
         return Refusal("kernel-unsupported", f"the table has no anchor {kind}", node.name)
     if kind == "weights_gradient":
         return read_weights_gradient(node, kernel, graph)
+    if kind == "pooling":
+        return read_pooling(node, kernel, graph.module.computations)
+    if kind != "dot" and is_swapped(node):
+        return read_swapped(node, kernels.get("convolution", kernel))
     return _READERS[kind](node, kernel)
 
 
@@ -34,8 +46,8 @@ _READERS = {"convolution": read_convolution, "transposed_convolution": read_deco
 def kind_of(node: Node) -> str:
     """The name of the table's anchor."""
     if node.opcode != "convolution":
-        return node.opcode
+        return "pooling" if node.opcode == "reduce-window" else node.opcode
     if is_weights_gradient(node):
         return "weights_gradient"
-    dilated = any(dimension.base_dilation > 1 for dimension in node.proto.window.dimensions)
+    dilated = any(dimension.base_dilation > 1 for dimension in node.proto.window.dimensions[:])
     return "transposed_convolution" if dilated else "convolution"

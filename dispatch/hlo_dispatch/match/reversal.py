@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.match.epilogue import Step
+from hlo_dispatch.match.steps import Step
 from hlo_dispatch.match.strided import HALF_TYPES, Dimension, View, look_through, place_of, restate
 
 _MOVING = frozenset(("bitcast", "copy", "reverse", "transpose"))
@@ -45,7 +45,7 @@ def reversing_step(value: Node, destination: tuple[Dimension, ...], window: int,
     user = value.users[0]
     if user.opcode != "reverse":
         return None
-    turned = {number for number in user.proto.dimensions if user.shape.dimensions[number] > 1}
+    turned = {number for number in user.proto.dimensions[:] if user.shape.dimensions[number] > 1}
     if turned != {place_of(dimension, value) for dimension in destination[-window:] if dimension[0] > 1}:
         return None
     moved = restate(destination, value.shape, user.shape.strides)
@@ -72,7 +72,7 @@ def _turned(view: View) -> Backwards | None:
     """Which dimensions of the view its node reverses; None where it reverses a part of one, or several as one."""
     shape = view.node.shape
     turned = set()
-    for number in view.node.proto.dimensions:
+    for number in view.node.proto.dimensions[:]:
         if shape.dimensions[number] == 1:
             continue
         whole = (shape.dimensions[number], shape.strides[number])

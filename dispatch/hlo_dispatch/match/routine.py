@@ -19,8 +19,8 @@ from hlo_dispatch.hlo.opcode import ELEMENTWISE
 from hlo_dispatch.hlo.schema import CUSTOM_CALL_API_TYPED_FFI
 from hlo_dispatch.hlo.shape import Shape, shape_of
 from hlo_dispatch.match.function import scalar_constant
-from hlo_dispatch.match.structural_match import PatternAnchor
 from hlo_dispatch.match.strided import Dimension, View, candidates, whole, whole_shape
+from hlo_dispatch.match.structural_match import PatternAnchor
 from hlo_dispatch.pattern import Routine, Table
 
 Dimensions = tuple[Dimension, ...]

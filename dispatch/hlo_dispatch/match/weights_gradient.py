@@ -21,8 +21,8 @@ from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.match.anchor import Anchor, first_refusal, furthest, unsupported_types
 from hlo_dispatch.match.convolution import convolution_views
 from hlo_dispatch.match.diagonal import diagonal_step
-from hlo_dispatch.match.epilogue import Step
 from hlo_dispatch.match.reversal import Backwards, reversing_step, turning_candidates
+from hlo_dispatch.match.steps import Step
 from hlo_dispatch.match.strided import Dimension, View, dense, merge
 
 _REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
@@ -48,6 +48,11 @@ def is_weights_gradient(node: Node) -> bool:
     It is where the window is at least as large as the result in space, and what the convolution calls features
     lies in memory as a batch does: outside of space, and outside of what it calls its batch.
     """
+    # Groups in the form of space are as many on both sides, so they do not matter here.
+    numbers = node.proto.convolution_dimension_numbers
+    window = math.prod(dimension.size for dimension in node.proto.window.dimensions[:])
+    if window < math.prod(node.shape.dimensions[number] for number in numbers.output_spatial_dimensions):
+        return False
     roles = _roles(node)
     window = math.prod(dimension.size for dimension in roles.window)
     if window < math.prod(size for size, _ in _space(roles.weights, roles)) or window == 1:

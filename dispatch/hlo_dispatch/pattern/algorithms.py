@@ -66,7 +66,7 @@ def binary_meaning(formula: str) -> Formula:
     return parse(formula, ("y", "other"))
 
 
-ANCHOR_OPCODES: tuple[str, ...] = ("convolution", "dot")
+ANCHOR_OPCODES: tuple[str, ...] = ("convolution", "dot", "reduce-window")
 
 LIBRARIES: tuple[str, ...] = ("onednn", "onemkl", "scipy")
 

@@ -83,7 +83,7 @@ def _load(stamped: tuple[tuple[Path, tuple[int, int]], ...]) -> Table:
         kernels,
         _patterns(files, kernels, activations),
         tuple(path for path, _ in stamped),
-        tuple(builder.routine(name, entry, kernels) for builder, file in files for name, entry in file.routines.items()),
+        tuple(builder.routine(name, entry, kernels) for builder, f in files for name, entry in f.routines.items()),
         digest.hexdigest(),
     )
 

@@ -1,7 +1,7 @@
 """Which kernel, if any, computes a match: one function, read from top to bottom.
 
-forced by the user → heuristic → stock XLA. (Measured choice will stand between the first two.) The policy
-sees a match, the machine and what a kernel answers to the match's attributes; never the module.
+forced by the user → measured on this machine → heuristic → stock XLA. The policy sees a match, the machine,
+what a kernel answers to the match's attributes and what was measured; never the module.
 """
 
 from __future__ import annotations
@@ -10,26 +10,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hlo_dispatch.errors import PolicyError, Refusal
-from hlo_dispatch.match.folding import fold
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.routine import RoutineMatch
 from hlo_dispatch.match.structural_match import StructuralMatch
-from hlo_dispatch.policy.heuristic import worth_dispatching, worth_folding
+from hlo_dispatch.policy.candidate import Ask, Candidate, Default, best_form, default_of, form_named
+from hlo_dispatch.policy.heuristic import worth_dispatching
 from hlo_dispatch.policy.linear_algebra import in_order_of_speed, worth_calling
 from hlo_dispatch.policy.machine import Machine
+from hlo_dispatch.policy.measured import STOCK, Measured
 
-POLICIES = ("heuristic", "always", "never")
+MEASURING = ("measure", "stored")
+POLICIES = (*MEASURING, "heuristic", "always", "never")
 
-
-@dataclass(frozen=True)
-class Candidate:
-    """A match (or a shortened form of it) and the kernel's word that it can compute it."""
-
-    match: Match | StructuralMatch | RoutineMatch
-    attributes: dict
-    implementation: str
-    scratch_bytes: int | None
-    """Working memory, which is a second result of the call; None: the call has one plain result."""
+Recall = Callable[[Match | StructuralMatch, Default], Measured | None]
+"""What was measured of a match whose default form is known."""
 
 
 @dataclass(frozen=True)
@@ -57,53 +51,70 @@ def check_policy(policy: str) -> str:
     return policy
 
 
+def expect(match: Match, machine: Machine, policy: str) -> Match | None:
+    """What `decide` will most likely choose, if its first question is answered as usual; None: stock XLA.
+
+    Lets that question be asked ahead of time.
+    """
+    if policy == "never" or (policy == "heuristic" and not worth_dispatching(match, "", machine)[0]):
+        return None
+    form = best_form(match)
+    return form if isinstance(form, Match) else None
+
+
 def decide(
     match: Match | StructuralMatch | RoutineMatch,
     machine: Machine,
     policy: str,
-    ask: Callable[[Match | StructuralMatch | RoutineMatch], Candidate | Refusal],
+    ask: Ask,
+    recall: Recall = lambda match, default: None,
 ) -> Decision:
     """Choose for one match.
 
     Args:
         match: the anchor with its longest epilogue, or a pattern.
         ask: what the kernel says to a match; asked again with a shorter epilogue while it refuses.
+        recall: what is known of the match from measuring; None where it was never measured.
     """
-    name, longest = match.anchor.node.name, match
+    name = match.anchor.node.name
     if policy == "never":
         return _stock(Refusal("policy", 'the policy "never" leaves everything to XLA', name))
     if isinstance(match, RoutineMatch):
         return _routine(match, machine, policy, ask)
-    candidate = ask(match)
-    if isinstance(match, Match) and worth_folding(match) and (folded := fold(match)) is not None:
-        in_weights = ask(folded)
-        if not isinstance(in_weights, Refusal):
-            match = longest = folded
-            candidate = in_weights
-    first_refusal = candidate
-    while isinstance(candidate, Refusal):
-        shorter = match.shortened()
-        if shorter is None or candidate.code == "library-missing":
-            refusal = first_refusal
-            return _stock(Refusal(refusal.code, refusal.sentence, refusal.instruction or name))
-        match = shorter
-        candidate = ask(match)
-    cut = first_refusal if match is not longest and isinstance(first_refusal, Refusal) else None
-    rest = f"; the rest of its epilogue stays with XLA: {cut}" if cut is not None else ""
+    default = default_of(match, ask)
+    if isinstance(default, Refusal):
+        return _stock(default)
+    rest = f"; the rest of its epilogue stays with XLA: {default.cut}" if default.cut is not None else ""
     if policy == "always":
         reason = f'the policy "always" takes every kernel that can compute the region{rest}'
-        return Decision(candidate, reason, cut=cut)
-    if isinstance(candidate.match, StructuralMatch):
-        return _asked_for(candidate, candidate.match)
-    worth, reason = worth_dispatching(candidate.match, candidate.implementation, machine)
+        return Decision(default.candidate, reason, cut=default.cut)
+    measured = recall(match, default) if policy in MEASURING else None
+    if measured is not None:
+        return by_measurement(measured, match, default, ask)
+    if isinstance(default.candidate.match, StructuralMatch):
+        return _asked_for(default.candidate, default.candidate.match)
+    worth, reason = worth_dispatching(default.candidate.match, default.candidate.implementation, machine)
     if not worth:
         return _stock(Refusal("policy", reason, name))
-    return Decision(candidate, reason + rest, cut=cut)
+    return Decision(default.candidate, reason + rest, cut=default.cut)
 
 
-def _routine(
-    match: RoutineMatch, machine: Machine, policy: str, ask: Callable[[RoutineMatch], Candidate | Refusal]
-) -> Decision:
+def by_measurement(measured: Measured, match: Match | StructuralMatch, default: Default, ask: Ask) -> Decision:
+    """The form that won when the region was measured, or stock."""
+    name = match.anchor.node.name
+    if measured.chosen == STOCK:
+        code = "wrong-result" if measured.refused else "slower"
+        return _stock(Refusal(code, measured.sentence(default.candidate.implementation), name))
+    candidate = form_named(measured.chosen, match, default, ask)
+    if candidate is None:
+        sentence = f"measured: {measured.chosen} is fastest, but the kernel does not take it any more"
+        return _stock(Refusal("kernel-unsupported", sentence, name))
+    form = "" if measured.chosen == default.form else f"; {measured.chosen}"
+    cut = default.cut if candidate.match is default.candidate.match else None
+    return Decision(candidate, measured.sentence() + form, cut=cut)
+
+
+def _routine(match: RoutineMatch, machine: Machine, policy: str, ask: Ask) -> Decision:
     """The first of a routine's kernels that can compute it: in the table's order, or the fastest here first."""
     is_forced = policy == "always"
     refusal: Refusal | None = None
@@ -121,7 +132,7 @@ def _routine(
 
 
 def _asked_for(candidate: Candidate, match: StructuralMatch) -> Decision:
-    """A pattern of the user's own table is always taken; a shipped one has to be measured first."""
+    """A pattern of the user's own table is taken where nothing was measured; a shipped one has to be measured."""
     if match.asked_for:
         return Decision(candidate, match.asked_for)
     sentence = f"the pattern {match.pattern.name} was not measured on this machine"

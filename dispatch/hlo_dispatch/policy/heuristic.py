@@ -1,8 +1,9 @@
 """The rule of thumb for regions that were not measured, with where each of its numbers comes from.
 
-The numbers are read off `bench/grid.py` (products, `--convolutions`, `--folding`) on two cores of an AMD EPYC
-(AVX-512, AVX512-BF16), jax 0.10.2 and 0.12.0.1; they are meant to be right by a wide margin, not to the last
-case. Measured choice will replace them where it is available.
+The numbers are read off `bench/grid.py` (products, `--convolutions`, `--poolings`, `--folding`) on two cores of
+an AMD EPYC (AVX-512, AVX512-BF16), jax 0.10.2 and 0.12.0.1; they are meant to be right by a wide margin, not to
+the last case. `bench/fit.py` fits the thresholds to a machine and says what these lose on it. They decide only
+what was not measured.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 
 from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.structural_match import StructuralMatch
 from hlo_dispatch.policy.machine import Machine
 
 # A oneDNN call costs 5 to 10 µs over its SYCL runtime, XLA's smallest kernels 0.5 µs; between two parallel loops
@@ -19,9 +21,17 @@ from hlo_dispatch.policy.machine import Machine
 SMALLEST_DENSE_CONVOLUTION = 4_000_000
 # Depthwise and grouped, 1-D and 3-D, transposed convolutions and gradients: XLA is 3 to 100 times slower.
 SMALLEST_OTHER_CONVOLUTION = 30_000
+# Elements that all windows of a pooling read. Where they overlap XLA takes 85 to 210 us for 150,000 and oneDNN
+# 15 to 40; where each element is read once XLA is at most 1.5 times slower, which a call's surroundings cost.
+SMALLEST_POOLING = 150_000
+FEWEST_READS_OF_AN_ELEMENT = 1.5
 SMALLEST_DOT = 1_000_000
 # Half precision products that XLA computes natively are as fast as oneDNN's below this.
 SMALLEST_NATIVE_HALF_DOT = 4_000_000
+# XLA's slowest loops (depthwise gradients) run at one multiply-add per nanosecond: so many last as long as the
+# library call alone. The same for patterns, in elements of their result.
+SMALLEST_MEASURED = 10_000
+SMALLEST_MEASURED_RESULT = 64
 # A pass of its own over the result costs XLA 1.1 to 1.9 times the whole product with one of these; with a
 # bias, a residual or a relu it costs next to nothing.
 COSTLY_ACTIVATIONS = frozenset(
@@ -38,6 +48,8 @@ NANOSECONDS_PER_FOLDING = 15_000
 
 def worth_folding(match: Match) -> bool:
     """Whether per-channel scales are cheaper in the weights than behind the convolution."""
+    if match.anchor.weights is None:
+        return False
     results = math.prod(size for size, _ in match.destination)
     weights = match.anchor.weights.node.shape.elements
     folding = NANOSECONDS_PER_FOLDING + NANOSECONDS_PER_SCALED_WEIGHT * weights
@@ -48,6 +60,8 @@ def worth_dispatching(match: Match, implementation: str, machine: Machine) -> tu
     """Whether the kernel is expected to beat XLA on this match, and the sentence why."""
     if match.anchor.node.opcode == "convolution":
         return _convolution(match, implementation)
+    if match.anchor.node.opcode == "reduce-window":
+        return _pooling(match)
     return _dot(match, machine)
 
 
@@ -60,6 +74,15 @@ def _convolution(match: Match, implementation: str) -> tuple[bool, str]:
     if "gemm" in implementation:
         return False, f"oneDNN would unfold this convolution into a matrix product ({implementation})"
     return True, f"oneDNN's {implementation} convolutions beat XLA's"
+
+
+def _pooling(match: Match) -> tuple[bool, str]:
+    reads = match.anchor.multiply_adds
+    if reads < SMALLEST_POOLING:
+        return False, f"windows of {reads:,} elements in all are too few to pay for a library call"
+    if reads < FEWEST_READS_OF_AN_ELEMENT * math.prod(match.anchor.source.sizes):
+        return False, "windows that hardly overlap are a loop that XLA is good at"
+    return True, "XLA reads overlapping windows element by element; oneDNN is 5 to 14 times faster"
 
 
 def _is_plain(match: Match) -> bool:
@@ -94,3 +117,10 @@ def _dot(match: Match, machine: Machine) -> tuple[bool, str]:
     if costly and not is_vector:
         return True, f"{costly[0]} costs no pass of its own"
     return False, f"XLA's own {half or 'f32'} product is as fast, and what follows it is cheap"
+
+
+def worth_measuring(match: Match | StructuralMatch) -> bool:
+    """Whether a kernel might win at all: what is smaller than a library call stays with XLA unmeasured."""
+    if isinstance(match, StructuralMatch):
+        return match.output.shape.elements >= SMALLEST_MEASURED_RESULT
+    return match.anchor.multiply_adds >= SMALLEST_MEASURED

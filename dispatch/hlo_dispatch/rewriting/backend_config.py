@@ -26,6 +26,10 @@ def _value(value) -> str:
         return f"array<i64: {str(value)[1:-1].rstrip(',')}>" if value else "array<i64>"
     if kind is str:
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+    if kind is dict:
+        return to_text(value)
+    if kind is float:
+        return _float(value)
     if kind is bool:
         return "true" if value else "false"
     if isinstance(value, Mapping):

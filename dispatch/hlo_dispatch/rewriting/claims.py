@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.routine import RoutineMatch
@@ -16,6 +18,12 @@ class Claims:
         # What a call reads has to be in memory, also where the call reads past a convert or a transpose.
         self.needed: set[Node] = {root}
         self._results: set[Node] = set()
+
+    def copy(self) -> Claims:
+        """The same claims, to go on from on trial."""
+        other = copy(self)
+        other.taken, other.needed, other._results = set(self.taken), set(self.needed), set(self._results)
+        return other
 
     def claim(self, match: Match | StructuralMatch | RoutineMatch) -> None:
         """`match` will become a kernel call."""

@@ -18,7 +18,9 @@ def apply_plans(module: Module, plans: list[ComputationPlan], table: Table, thre
     edits: dict[int, Edit] = {}
     for plan in plans:
         calls = [
-            KernelCall(c.match, table.kernels[c.match.anchor.kernel].target, c.attributes, c.scratch_bytes)
+            KernelCall(
+                c.match, table.kernels[c.match.anchor.kernel].target, c.attributes, c.scratch_bytes, c.backend_config
+            )
             for c in plan.dispatched
         ]
         if not calls:
@@ -36,28 +38,37 @@ def apply_plans(module: Module, plans: list[ComputationPlan], table: Table, thre
 
 def _replace(module: Module, edits: dict[int, Edit]) -> None:
     """Exchange the rebuilt computations; new fused ones stand right before their caller, callees first."""
-    computations = []
-    for computation in module.proto.computations:
+    computations = module.proto.computations
+    order: dict[int, int] = {}
+    for computation in list(computations):
         edit = edits.get(computation.id)
-        if edit is None:
-            computations.append(computation)
-            continue
-        computations += edit.computations
-        # Messages that are taken out of their list live on as long as they are referred to.
-        del computation.instructions[:]
-        computation.instructions.extend(edit.instructions)
-        computation.root_id = edit.root_id
-        computations.append(computation)
-    by_id = {computation.id: computation for computation in computations}
+        if edit is not None:
+            # Messages that are taken out of their list live on as long as they are referred to.
+            del computation.instructions[:]
+            computation.instructions.extend(edit.instructions)
+            computation.root_id = edit.root_id
+            computations.extend(edit.computations)
+            for new in edit.computations:
+                order[new.id] = len(order)
+        order[computation.id] = len(order)
+    module.computations = {c.id: c for c in computations}
+    reached = _reached(module)
+    for place in reversed(range(len(computations))):
+        if computations[place].id not in reached:
+            del computations[place]
+    # Sorted in place, so that none of them is copied.
+    computations.sort(key=lambda computation: order[computation.id])
+    module.computations = {c.id: c for c in computations}
+
+
+def _reached(module: Module) -> set[int]:
+    """Ids of the computations that the entry calls, directly or not."""
     reached = {module.proto.entry_computation_id}
     pending = list(reached)
     while pending:
-        for instruction in by_id[pending.pop()].instructions:
-            for called in instruction.called_computation_ids:
+        for instruction in module.computations[pending.pop()].instructions[:]:
+            for called in instruction.called_computation_ids[:]:
                 if called not in reached:
                     reached.add(called)
                     pending.append(called)
-    kept = [c for c in computations if c.id in reached]
-    del module.proto.computations[:]
-    module.proto.computations.extend(kept)
-    module.computations = {c.id: c for c in module.proto.computations}
+    return reached

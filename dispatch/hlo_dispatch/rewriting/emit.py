@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.opcode import ANCHORS
+from hlo_dispatch.hlo.partitions import loop_backend_config
 from hlo_dispatch.hlo.schema import (
     CUSTOM_CALL_API_TYPED_FFI,
     ELEMENT_TYPE_NUMBERS,
@@ -25,7 +26,6 @@ from hlo_dispatch.match.structural_match import StructuralMatch
 from hlo_dispatch.rewriting.backend_config import to_text
 from hlo_dispatch.rewriting.hazards import UPDATES, CannotRebuild, Draft, protect, shared_pairs, writes_in_place
 from hlo_dispatch.rewriting.order import in_order, needed
-from hlo_dispatch.rewriting.partitions import loop_backend_config
 
 # Only XLA's library fusions compute these in parallel; a loop fusion would run them on one thread.
 _LIBRARY_OPCODES = ANCHORS | {"reduce", "reduce-window"}
@@ -40,6 +40,8 @@ class KernelCall:
     attributes: dict
     scratch_bytes: int | None
     """Working memory, one more result; None: there is none."""
+    backend_config: str = ""
+    """The attributes as text, if it exists already."""
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
@@ -74,6 +76,7 @@ class Emitter:
     def __init__(self, module: Module, graph: FlatGraph, calls: list[KernelCall], threads: int) -> None:
         self._module, self._graph, self._calls, self._threads = module, graph, calls, threads
         self._covered = {node for call in calls for node in call.match.covered}
+        self._inside = self._covered - {call.match.output for call in calls}
         self._kept = {
             identifier: instruction
             for identifier, instruction in graph.instruction_of.items()
@@ -99,15 +102,34 @@ class Emitter:
             self._ids.update((result, self._fresh_id()) for result in call.match.results if result is not None)
         for call in self._calls:
             self._emit_call(call)
+        asked = len(self._pending)
         kept = [self._with_live_operands(instruction) for instruction in self._kept.values()]
+        # What is kept may itself be read by nobody any more.
+        doubtful = [self._ids[node] for node in self._pending[asked:]]
         self._edit.root_id = self._identifier(self._graph.root, self._graph.computation.root_id)
         while self._pending:
             self._emit_leftover(self._pending.pop())
-        created = [proto for proto, _ in self._created.values()]
-        instructions = self._protected(needed(kept, created, self._edit.root_id))
+        kept = self._needed(kept)
+        while unread := self._unread(doubtful, kept):
+            for identifier in unread:
+                del self._created[identifier]
+            kept = self._needed(kept)
+        instructions = self._protected(kept)
         place = {**self._position, **{identifier: near for identifier, (_, near) in self._created.items()}}
         self._edit.instructions = in_order(instructions, place)
         return self._edit
+
+    def _needed(self, kept: list) -> list:
+        return needed(kept, [proto for proto, _ in self._created.values()], self._edit.root_id)
+
+    def _unread(self, doubtful: list[int], kept: list) -> list[int]:
+        """Those of the `doubtful` new instructions that nothing reads."""
+        left = [identifier for identifier in doubtful if identifier in self._created]
+        if not left:
+            return []
+        protos = (*kept, *(proto for proto, _ in self._created.values()))
+        read = {self._edit.root_id, *(operand for proto in protos for operand in proto.operand_ids[:])}
+        return [identifier for identifier in left if identifier not in read]
 
     def _protected(self, kept: list) -> dict[int, object]:
         """All instructions by id, with the copies and orderings that shared buffers need."""
@@ -124,24 +146,24 @@ class Emitter:
     # --- what stays -------------------------------------------------------------------------------
 
     def _is_touched(self, identifier: int) -> bool:
-        members = self._graph.members.get(identifier)
-        if members is None:
-            return self._graph.value_of[identifier] in self._covered
-        covered = self._covered
-        return any(member in covered for member in members)
+        """Whether the instruction computes what a call does, or reads what will not exist any more."""
+        graph, covered, inside = self._graph, self._covered, self._inside
+        if any(node in covered for node in graph.computed_by(identifier)):
+            return True
+        return any(graph.value_of[operand] in inside for operand in graph.instruction_of[identifier].operand_ids[:])
 
     def _with_live_operands(self, instruction):
         """The instruction, with operands that were replaced renamed; itself where none was."""
-        for predecessor in instruction.control_predecessor_ids:
-            if predecessor not in self._kept:
-                raise CannotRebuild(f"%{instruction.name} must run after an instruction that would be replaced")
-        if all(operand in self._kept for operand in instruction.operand_ids):
+        kept = self._kept.keys()
+        if not kept >= set(instruction.control_predecessor_ids[:]):
+            raise CannotRebuild(f"%{instruction.name} must run after an instruction that would be replaced")
+        if kept >= set(instruction.operand_ids[:]):
             return instruction
         changed = InstructionProto()
         changed.CopyFrom(instruction)
         del changed.operand_ids[:]
         changed.operand_ids.extend(
-            self._identifier(self._graph.value_of[operand], operand) for operand in instruction.operand_ids
+            self._identifier(self._graph.value_of[operand], operand) for operand in instruction.operand_ids[:]
         )
         return changed
 
@@ -176,7 +198,7 @@ class Emitter:
         proto.operand_ids.extend(self._identifier(view.node) for view in match.operands)
         proto.custom_call_target = call.target
         proto.custom_call_api_version = CUSTOM_CALL_API_TYPED_FFI
-        proto.backend_config = to_text(call.attributes).encode()
+        proto.backend_config = (call.backend_config or to_text(call.attributes)).encode()
         self._edit.calls[anchor] = proto.name
         self._place(proto, match.output if is_plain else anchor)
         if is_plain:

@@ -60,8 +60,8 @@ def shared_pairs(module: Module, computation) -> list[tuple[tuple[int, ...], int
             )
             for entry in module.proto.input_output_alias.entries
         ]
-    for caller in module.proto.computations:
-        for instruction in caller.instructions:
+    for caller in module.proto.computations[:]:
+        for instruction in caller.instructions[:]:
             # A while calls its body first, then its condition, whose state shares with nothing.
             if instruction.opcode == "while" and computation.id == instruction.called_computation_ids[0]:
                 count = len(instruction.shape.tuple_shapes)
@@ -73,7 +73,7 @@ def writes_in_place(module: Module, instruction) -> bool:
     """Whether the instruction may write over an operand that XLA has not copied for it."""
     if instruction.opcode == "fusion":
         fused = module.computations[instruction.called_computation_ids[0]]
-        return any(inner.opcode in UPDATES for inner in fused.instructions)
+        return any(inner.opcode in UPDATES for inner in fused.instructions[:])
     return instruction.opcode in _IN_PLACE or len(instruction.output_operand_aliasing) > 0
 
 
@@ -100,7 +100,7 @@ class _Guard:
         self._protos = draft.instructions
         self._users: dict[int, list[int]] = {}
         for identifier, proto in self._protos.items():
-            for operand in dict.fromkeys(proto.operand_ids):
+            for operand in dict.fromkeys(proto.operand_ids[:]):
                 self._users.setdefault(operand, []).append(identifier)
         self._parameters: dict[int, set[int]] = {}
         for identifier, proto in self._protos.items():
@@ -143,7 +143,7 @@ class _Guard:
             return  # as XLA left it: it has its own reasons why this is safe
         copy = self._copy(value)
         self._depend(update, copy.id)
-        operands = [copy.id if operand == value else operand for operand in self._protos[reader].operand_ids]
+        operands = [copy.id if operand == value else operand for operand in self._protos[reader].operand_ids[:]]
         del self._protos[reader].operand_ids[:]
         self._protos[reader].operand_ids.extend(operands)
         self._before.clear()

@@ -10,16 +10,20 @@ _VALUES_ONLY = frozenset(("bitcast", "constant", "fusion"))
 
 
 def needed(kept: Sequence, created: Sequence, root_id: int) -> list:
-    """Those of the `kept` instructions that something reads or waits for, or that may do more than compute."""
-    every = {proto.id: proto for proto in (*kept, *created)}
-    found = {root_id} | {proto.id for proto in kept if proto.opcode not in _VALUES_ONLY}
-    pending = [*found, *(proto.id for proto in created)]
-    while pending:
-        proto = every[pending.pop()]
-        for earlier in (*proto.operand_ids, *proto.control_predecessor_ids):
-            if earlier not in found:
-                found.add(earlier)
-                pending.append(earlier)
+    """Those of the `kept` instructions that something reads or waits for, or that may do more than compute.
+
+    Args:
+        kept: operands before users.
+    """
+    found = {root_id}
+    for proto in created:
+        found.update(proto.operand_ids[:])
+        found.update(proto.control_predecessor_ids[:])
+    for proto in reversed(kept):
+        if proto.id in found or proto.opcode not in _VALUES_ONLY:
+            found.add(proto.id)
+            found.update(proto.operand_ids[:])
+            found.update(proto.control_predecessor_ids[:])
     return [proto for proto in kept if proto.id in found]
 
 
@@ -31,6 +35,9 @@ def in_order(protos: Mapping[int, object], place: Mapping[int, int]) -> list:
         place: id → position in the original order that the instruction should stand near.
     """
     position = {identifier: (place[identifier], identifier) for identifier in protos}
+    straight = [protos[identifier] for _, identifier in sorted(position.values())]
+    if _is_ordered(straight):
+        return straight
     waiting: dict[int, int] = {}
     users: dict[int, list[int]] = {}
     for identifier, proto in protos.items():
@@ -51,3 +58,12 @@ def in_order(protos: Mapping[int, object], place: Mapping[int, int]) -> list:
     if len(ordered) != len(protos):
         raise AssertionError("the rebuilt computation has a cycle")
     return ordered
+
+
+def _is_ordered(protos: Sequence) -> bool:
+    seen: set[int] = set()
+    for proto in protos:
+        if not seen.issuperset(proto.operand_ids[:]) or not seen.issuperset(proto.control_predecessor_ids[:]):
+            return False
+        seen.add(proto.id)
+    return True

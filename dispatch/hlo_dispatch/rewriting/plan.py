@@ -17,10 +17,9 @@ from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.match.routine import RoutineFinder, RoutineMatch
 from hlo_dispatch.match.structural import Found, StructuralFinder
 from hlo_dispatch.match.structural_match import Miss, StructuralMatch
-from hlo_dispatch.policy.decide import Candidate, Decision, decide
-from hlo_dispatch.policy.machine import Machine
+from hlo_dispatch.policy.candidate import Candidate
+from hlo_dispatch.policy.decide import Decision
 from hlo_dispatch.rewriting.claims import Claims
-
 
 AnyMatch = Match | StructuralMatch | RoutineMatch
 
@@ -37,11 +36,11 @@ class ComputationPlan:
     calls: dict[Node, str] = field(default_factory=dict)
     """Dispatched anchor, or a pattern's result → the name of its custom-call, once the module is edited."""
 
-    def give_up(self, problem: str) -> None:
+    def give_up(self, problem: str, code: str = "rewrite-unsupported") -> None:
         """Refuse everything that was to be dispatched here."""
         for node, (match, decision) in self.decisions.items():
             if decision:
-                refusal = Refusal("rewrite-unsupported", problem, node.name)
+                refusal = Refusal(code, problem, node.name)
                 self.decisions[node] = match, Decision(None, problem, refusal)
 
     @property
@@ -54,18 +53,20 @@ def plan_computation(
     matcher: Matcher,
     patterns: StructuralFinder,
     routines: RoutineFinder,
-    machine: Machine,
-    policy: str,
-    ask: Callable[[AnyMatch], Candidate | Refusal],
+    decide_on: Callable[[AnyMatch], Decision],
     *,
     small: bool,
+    ahead: Callable[[Match], Match | None] | None = None,
 ) -> ComputationPlan:
     """Match and decide every pattern and anchor of `graph`.
 
     Args:
+        decide_on: what is chosen for a match.
         small: the computation runs inside one of XLA's small calls, which hold no custom-calls.
+        ahead: has the kernel asked about a match meanwhile; returns the form of it that will most likely be
+            chosen, or None. Without it every question waits for its answer.
     """
-    planner = _Planner(graph, matcher, lambda match: decide(match, machine, policy, ask))
+    planner = _Planner(graph, matcher, decide_on, ahead)
     found = patterns.find(graph) if patterns else Found()
     if small:
         planner.refuse_all(Refusal("small-call", "XLA runs this computation as one small call"), found.matches)
@@ -80,10 +81,14 @@ def plan_computation(
 
 class _Planner:
     def __init__(
-        self, graph: FlatGraph, matcher: Matcher, decide_on: Callable[[AnyMatch], Decision]
+        self,
+        graph: FlatGraph,
+        matcher: Matcher,
+        decide_on: Callable[[AnyMatch], Decision],
+        ahead: Callable[[Match], Match | None] | None,
     ) -> None:
         self.plan = ComputationPlan(graph)
-        self._matcher, self._decide_on = matcher, decide_on
+        self._matcher, self._decide_on, self._ahead = matcher, decide_on, ahead
         self._claims = Claims(graph.root)
 
     def refuse_all(self, refusal: Refusal, matches: list[StructuralMatch]) -> None:
@@ -114,17 +119,41 @@ class _Planner:
 
     def plan_anchors(self) -> None:
         """Settle every anchor that no pattern has taken."""
+        expected = self._look_ahead()
         for node in self._matcher.anchors():
             if node in self._claims.taken:
                 continue
-            match = self._match(node)
+            match, chosen = expected.get(node) or (self._match(node), None)
             if isinstance(match, Refusal):
                 self._refuse(node, match)
             elif (hidden := self._claims.hide(match)) is not None:
                 sentence = f"it reads %{hidden.name}, which a pattern's kernel computes past"
                 self._refuse(node, Refusal("outranked", sentence, node.name))
             else:
-                self._settle(node, match)
+                decision = self._settle(node, match)
+                if not _is_as_expected(decision, chosen):
+                    # What follows was matched as if this had been chosen.
+                    expected = {}
+
+    def _look_ahead(self) -> dict[Node, tuple[Match | Refusal, Match | None]]:
+        """Match every anchor as if each were decided as is most likely, and have the kernels asked meanwhile.
+
+        Returns:
+            anchor → its match and the form of it that is expected to be chosen (None: stock).
+        """
+        found: dict[Node, tuple[Match | Refusal, Match | None]] = {}
+        if self._ahead is None:
+            return found
+        settled, self._claims = self._claims, self._claims.copy()
+        for node in self._matcher.anchors():
+            if node not in self._claims.taken:
+                match = self._match(node)
+                chosen = None if isinstance(match, Refusal) or self._claims.hide(match) else self._ahead(match)
+                found[node] = match, chosen
+                if chosen is not None:
+                    self._claims.claim(chosen)
+        self._claims = settled
+        return found
 
     def plan_rest(self, matches: list[StructuralMatch]) -> None:
         """Settle those of `matches` that nothing stands in the way of; the plan says of the others what does."""
@@ -140,11 +169,12 @@ class _Planner:
     def _match(self, node: Node) -> Match | Refusal:
         return self._matcher.match(node, self._claims.taken.__contains__, self._claims.needed.__contains__)
 
-    def _settle(self, node: Node, match: AnyMatch) -> None:
+    def _settle(self, node: Node, match: AnyMatch) -> Decision:
         decision = self._decide_on(match)
         self.plan.decisions[node] = match, decision
         if decision.candidate is not None:
             self._claims.claim(decision.candidate.match)
+        return decision
 
     def _refuse(self, node: Node, refusal: Refusal) -> None:
         self.plan.decisions[node] = None, Decision(None, refusal.sentence, refusal)
@@ -158,6 +188,13 @@ class _Planner:
                 for covered in match.covered:
                     sizes[covered] = max(sizes.get(covered, 0), len(match.covered))
         return sizes
+
+
+def _is_as_expected(decision: Decision, chosen: Match | None) -> bool:
+    if decision.candidate is None or chosen is None:
+        return decision.candidate is None and chosen is None
+    match = decision.candidate.match
+    return match.output is chosen.output and match.covered == chosen.covered
 
 
 def _gives_way(match: StructuralMatch, rivals: dict[Node, int]) -> bool:

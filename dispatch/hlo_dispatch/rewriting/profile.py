@@ -23,7 +23,8 @@ from hlo_dispatch.match.structural import StructuralFinder
 from hlo_dispatch.match.structural_match import StructuralMatch
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.pattern.timed_recogniser import TimedRecogniser
-from hlo_dispatch.policy.decide import Candidate, check_policy
+from hlo_dispatch.policy.candidate import Candidate
+from hlo_dispatch.policy.decide import check_policy
 from hlo_dispatch.policy.machine import Machine, this_machine
 from hlo_dispatch.rewriting.rewriter import Rewriter
 
@@ -89,21 +90,21 @@ class Profile:
 class ProfilingRewriter(Rewriter):
     """The pass, counting into `profile`; made anew for each profile, as it must not remember anything."""
 
-    profile: Profile
+    profile: Profile = field(default_factory=lambda: Profile({}))
 
     @classmethod
     def make(cls, table: Table, policy: str, machine: Machine | None = None) -> ProfilingRewriter:
         """Raises PolicyError for an unknown policy."""
         profile = Profile.of(table)
         finder, patterns = _CountingEpilogueFinder(table, profile), _CountingStructuralFinder(table, profile)
-        return cls(table, check_policy(policy), machine or this_machine(), finder, patterns, profile)
+        return cls(table, check_policy(policy), machine or this_machine(), finder, patterns, profile=profile)
 
     def _matcher(self, graph: FlatGraph) -> Matcher:
         return _CountingMatcher(graph, self.table, self.finder, self.profile)
 
-    def _ask(self, match: Match | StructuralMatch) -> Candidate | Refusal:
+    def _ask(self, match: Match | StructuralMatch, **more: str) -> Candidate | Refusal:
         start = time.perf_counter()
-        answer = super()._ask(match)
+        answer = super()._ask(match, **more)
         seconds = time.perf_counter() - start
         self.profile.count("kernel", match.anchor.kernel, seconds, hit=not isinstance(answer, Refusal))
         return answer
@@ -114,9 +115,7 @@ class _CountingMatcher(Matcher):
         super().__init__(graph, table, finder)
         self._profile = profile
 
-    def match(
-        self, node: Node, is_taken: Callable[[Node], bool], is_needed: Callable[[Node], bool]
-    ) -> Match | Refusal:
+    def match(self, node: Node, is_taken: Callable[[Node], bool], is_needed: Callable[[Node], bool]) -> Match | Refusal:
         start = time.perf_counter()
         match = super().match(node, is_taken, is_needed)
         seconds = time.perf_counter() - start
@@ -147,13 +146,11 @@ class _CountingEpilogueFinder(EpilogueFinder):
                 self._profile.count("activation", name, seconds, hit=False)
         return found
 
-    def _binary(
-        self, anchor: Any, current: Node, user: Node, destination: Any, is_result_of_another: Any
-    ) -> Step | str:
+    def _binary(self, anchor: Any, current: Node, *arguments: Any) -> Step | str:
         start = time.perf_counter()
-        step = super()._binary(anchor, current, user, destination, is_result_of_another)
+        step = super()._binary(anchor, current, *arguments)
         seconds = time.perf_counter() - start
-        binary = self._binaries.get(user.opcode)
+        binary = self._binaries.get(current.users[0].opcode)
         if binary is not None:
             self._profile.count("binary", binary.name, seconds, hit=isinstance(step, Step))
         return step

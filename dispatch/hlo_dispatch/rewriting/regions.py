@@ -12,9 +12,8 @@ from hlo_dispatch.policy.decide import Decision
 from hlo_dispatch.report import Region
 from hlo_dispatch.rewriting.plan import ComputationPlan
 
-
-# What a region that could not even be read computes.
-_PLAIN = {"convolution": "conv(x, w)", "dot": "x @ w"}
+# What an anchor computes that no kernel's reader could describe.
+UNREAD_FORMULAS = {"convolution": "conv(x, w)", "dot": "x @ w", "reduce-window": "pool(x)"}
 
 
 def regions_of(module: Module, plans: list[ComputationPlan], *, details: bool = False) -> tuple[Region, ...]:
@@ -77,7 +76,7 @@ def _region(
     candidate = decision.candidate
     chosen = candidate.match if candidate is not None else match
     output = chosen.output if chosen is not None else node
-    plain = _PLAIN.get(node.opcode) or node.proto.custom_call_target or node.opcode
+    plain = UNREAD_FORMULAS.get(node.opcode) or node.proto.custom_call_target or node.opcode
     metadata = _metadata(plan, node, chosen)
     stopped_at, stopped_because = _stop(chosen, decision, details)
     return Region(

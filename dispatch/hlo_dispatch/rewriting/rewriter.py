@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from hlo_dispatch import kernels
 from hlo_dispatch.errors import Refusal
@@ -18,18 +18,30 @@ from hlo_dispatch.hlo.flat import FlatGraph
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.opcode import ANCHORS
 from hlo_dispatch.hlo.verify import verify
+from hlo_dispatch.libraries import onednn
 from hlo_dispatch.match.epilogue import EpilogueFinder
+from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.match.routine import RoutineFinder, RoutineMatch
 from hlo_dispatch.match.structural import StructuralFinder
 from hlo_dispatch.match.structural_match import StructuralMatch
 from hlo_dispatch.pattern import Recogniser, Table
-from hlo_dispatch.policy.decide import Candidate, check_policy
+from hlo_dispatch.policy.candidate import Candidate, Default
+from hlo_dispatch.policy.decide import MEASURING, Decision, Recall, check_policy, decide, expect
 from hlo_dispatch.policy.machine import Machine, this_machine
+from hlo_dispatch.policy.measured import APART, STOCK, TOGETHER, Knowledge, Measured
+from hlo_dispatch.policy.wanted import Measure, Wanted
 from hlo_dispatch.report import Report
+from hlo_dispatch.rewriting.backend_config import to_text
 from hlo_dispatch.rewriting.edit import apply_plans
 from hlo_dispatch.rewriting.plan import AnyMatch, ComputationPlan, plan_computation
 from hlo_dispatch.rewriting.regions import regions_of
+
+_MAY_BE_ANCHORS = ANCHORS | {"reduce-window"}
+# The first plan guesses, the second knows; what it changes may show regions that nobody had seen.
+_MOST_PLANNINGS = 3
+# One call alone was measured as it is.
+_FEWEST_FOR_A_TRIAL = 2
 
 
 @dataclass(frozen=True)
@@ -42,6 +54,13 @@ class Rewriter:
     finder: EpilogueFinder
     patterns: StructuralFinder
     routines: RoutineFinder
+    knowledge: Knowledge = field(default_factory=Knowledge)
+    """What was measured on this machine; asked by the policies "measure" and "stored"."""
+    measuring: Callable[[], Measure] | None = field(default=None, compare=False)
+    """Makes, for each module, something that measures what is not known yet; None: nothing is measured."""
+
+    mode: str = ""
+    """What becomes of entangled regions that lost alone (policy/wanted.py); set while a program is tried."""
 
     @classmethod
     def make(cls, table: Table, policy: str, machine: Machine | None = None) -> Rewriter:
@@ -49,6 +68,10 @@ class Rewriter:
         finder = EpilogueFinder(Recogniser(table.activations), table.binaries)
         machine = machine or this_machine()
         return cls(table, check_policy(policy), machine, finder, StructuralFinder(table), RoutineFinder(table))
+
+    def knowing(self, knowledge: Knowledge, measuring: Callable[[], Measure] | None = None) -> Rewriter:
+        """The same pass with what was measured, and with something that measures the rest."""
+        return replace(self, knowledge=knowledge, measuring=measuring)
 
     def run(self, serialized: bytes, *, details: bool = False) -> tuple[bytes | None, Report]:
         """Rewrite one serialized HloModuleProto.
@@ -70,13 +93,20 @@ class Rewriter:
         kept = serialized if details else None
         module = Module.from_bytes(serialized)
         clock.lap("parse")
-        if not _has_one_of(module, ANCHORS | self.patterns.root_opcodes | self.routines.opcodes):
+        if not _has_one_of(module, _MAY_BE_ANCHORS | self.patterns.root_opcodes | self.routines.opcodes):
             return None, Report(module.name, (), clock.total(), clock.stages, _instructions(module), kept)
         instructions = _instructions(module)
         graphs = [(FlatGraph(module, c), small) for c, small in module.control_flow_computations()]
         clock.lap("flatten")
-        plans = [self._plan(graph, small) for graph, small in graphs]
+        wanted = self._wanted(module) if self.policy in MEASURING else None
+        plans = self._plans(graphs, wanted)
         clock.lap("match and decide")
+        if wanted is not None:
+            measure = self.measuring() if self.measuring is not None else None
+            if measure is not None:
+                plans = self._measured(graphs, plans, wanted, measure)
+            plans = self._as_a_whole(serialized, graphs, plans, wanted, measure)
+            clock.lap("measure")
         result = None
         changed = apply_plans(module, plans, self.table, self.machine.threads)
         # What the regions came from is gone from the module by now, but not from the plans.
@@ -92,17 +122,87 @@ class Rewriter:
         after = result if details else None
         return result, Report(module.name, regions, clock.total(), clock.stages, instructions, kept, after)
 
-    def _plan(self, graph: FlatGraph, small: bool) -> ComputationPlan:
-        matcher = self._matcher(graph)
+    def _wanted(self, module: Module) -> Wanted:
+        wanted = Wanted(module, self.table, self.knowledge, self.mode)
+        if not self.mode:
+            # What is known of the program says how to plan it.
+            verdict = self.knowledge.get(wanted.program())
+            wanted.mode = verdict.chosen if verdict is not None and verdict.chosen != STOCK else ""
+        return wanted
+
+    def _plans(self, graphs: list[tuple[FlatGraph, bool]], wanted: Wanted | None = None) -> list[ComputationPlan]:
+        if wanted is not None:
+            wanted.begin()
+        return [self._plan(graph, small, wanted) for graph, small in graphs]
+
+    def _plan(self, graph: FlatGraph, small: bool, wanted: Wanted | None = None) -> ComputationPlan:
+        recall = wanted.recall_in(graph) if wanted is not None else _nothing_known
+
+        def decide_on(match: AnyMatch) -> Decision:
+            return self._decide(match, recall)
+
         return plan_computation(
-            graph, matcher, self.patterns, self.routines, self.machine, self.policy, self._ask, small=small
+            graph, self._matcher(graph), self.patterns, self.routines, decide_on, small=small, ahead=self._ask_ahead
         )
+
+    def _decide(self, match: AnyMatch, recall: Recall) -> Decision:
+        return decide(match, self.machine, self.policy, self._ask, recall)
+
+    def _measured(
+        self, graphs: list[tuple[FlatGraph, bool]], plans: list[ComputationPlan], wanted: Wanted, measure: Measure
+    ) -> list[ComputationPlan]:
+        """Measure what the plans had to guess, and plan again with what was found."""
+        for _ in range(_MOST_PLANNINGS):
+            if not measure(wanted.take(), self._ask):
+                break
+            # A region that is dispatched, or no longer is, changes what its neighbours can have.
+            plans = self._plans(graphs, wanted)
+        return plans
+
+    def _as_a_whole(
+        self,
+        serialized: bytes,
+        graphs: list[tuple[FlatGraph, bool]],
+        plans: list[ComputationPlan],
+        wanted: Wanted,
+        measure: Measure | None,
+    ) -> list[ComputationPlan]:
+        """What the program as a whole is faster with: these plans, stricter ones, or stock XLA."""
+        count = sum(len(plan.dispatched) for plan in plans)
+        if self.mode or count < _FEWEST_FOR_A_TRIAL:
+            return plans
+        program = wanted.program()
+        if measure is not None and self.knowledge.get(program) is None:
+            measure.whole(program, serialized, wanted.seconds, lambda: self._variants(serialized, wanted))
+        verdict = self.knowledge.get(program)
+        if verdict is not None and verdict.chosen == STOCK:
+            for plan in plans:
+                plan.give_up(verdict.sentence(), "slower")
+        elif verdict is not None and verdict.chosen != wanted.mode:
+            wanted.mode = verdict.chosen
+            plans = self._plans(graphs, wanted) if wanted.has_entangled else plans
+        return plans
+
+    def _variants(self, serialized: bytes, wanted: Wanted) -> dict[str, bytes]:
+        """The program with only those regions that win alone and, where that differs, with those that may win."""
+        modes = (TOGETHER, APART) if wanted.has_entangled else (APART,)
+        modules = {mode: replace(self, measuring=None, mode=mode).run(serialized)[0] for mode in modes}
+        return {mode: module for mode, module in modules.items() if module is not None}
 
     def _matcher(self, graph: FlatGraph) -> Matcher:
         return Matcher(graph, self.table, self.finder)
 
-    def _ask(self, match: AnyMatch) -> Candidate | Refusal:
-        """What the match's kernel says to the match as it stands."""
+    def _ask_ahead(self, match: Match) -> Match | None:
+        """Have the match's kernel asked while the matching goes on; returns what it will most likely be asked for."""
+        library = onednn()
+        chosen = expect(match, self.machine, self.policy) if library else None
+        if chosen is not None:
+            attributes, text = _question(chosen, library.version, {})
+            kernels.ask_ahead(chosen.anchor.kernel, attributes, text)
+        return chosen
+
+    def _ask(self, match: AnyMatch, **more: str) -> Candidate | Refusal:
+        """What the match's kernel says to the match as it stands; `more` attributes are asked for besides."""
         binding = self.table.kernels[match.anchor.kernel]
         if isinstance(match, StructuralMatch) and binding.path is not None:
             # A user's kernel takes what its table says it takes: there is nobody to ask.
@@ -110,23 +210,45 @@ class Rewriter:
         library = kernels.library(match.anchor.kernel)
         if not library:
             return Refusal("library-missing", library.sentence)
-        scratch = {} if isinstance(match, RoutineMatch) else {"scratch": 0}
-        attributes = {"abi": kernels.ABI, "library": library.version} | scratch | match.attributes()
-        planned = kernels.plan(match.anchor.kernel, attributes)
+        if isinstance(match, RoutineMatch):
+            attributes = {"abi": kernels.ABI, "library": library.version} | match.attributes()
+            planned = kernels.plan(match.anchor.kernel, attributes)
+            if isinstance(planned, Refusal):
+                return planned
+            return Candidate(match, attributes, planned.implementation, None)
+        question, text = _question(match, library.version, more)
+        planned = kernels.plan(match.anchor.kernel, question, text)
         if isinstance(planned, Refusal):
             return planned
-        if isinstance(match, RoutineMatch):
-            return Candidate(match, attributes, planned.implementation, None)
-        attributes["scratch"] = planned.scratch_bytes
-        return Candidate(match, attributes, planned.implementation, planned.scratch_bytes)
+        scratch = planned.scratch_bytes
+        config = text.replace("scratch = 0 : i64", f"scratch = {scratch} : i64", 1)
+        return Candidate(
+            match, question | {"scratch": scratch}, planned.implementation, scratch, config, planned.reorders_weights
+        )
+
+
+def _question(match: Match | StructuralMatch, version: str, more: Mapping[str, str]) -> tuple[dict, str]:
+    """The attributes of the match's call before it is known how much scratch memory it needs, also as text."""
+    notes = match.notes if isinstance(match, Match) else {}
+    # Asked ahead first, then again.
+    if version not in notes or more:
+        attributes = {"abi": kernels.ABI, "library": version, "scratch": 0} | match.attributes() | more
+        if more:
+            return attributes, to_text(attributes)
+        notes[version] = attributes, to_text(attributes)
+    return notes[version]
+
+
+def _nothing_known(match: Match | StructuralMatch, default: Default) -> Measured | None:
+    return None
 
 
 def _has_one_of(module: Module, opcodes: frozenset[str]) -> bool:
-    return any(i.opcode in opcodes for c in module.proto.computations for i in c.instructions)
+    return any(i.opcode in opcodes for c in module.proto.computations[:] for i in c.instructions[:])
 
 
 def _instructions(module: Module) -> int:
-    return sum(len(computation.instructions) for computation in module.proto.computations)
+    return sum(len(computation.instructions) for computation in module.proto.computations[:])
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from reading import only_match, table
 
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.policy.heuristic import (
@@ -11,9 +10,11 @@ from hlo_dispatch.policy.heuristic import (
     SMALLEST_DENSE_CONVOLUTION,
     SMALLEST_DOT,
     SMALLEST_NATIVE_HALF_DOT,
+    SMALLEST_POOLING,
     worth_dispatching,
 )
 from hlo_dispatch.policy.machine import Machine
+from reading import only_match, table
 
 MODERN = Machine("modern", frozenset(("avx512f", "avx512_bf16")), 8)
 PLAIN = Machine("no bf16 arithmetic", frozenset(("avx2", "avx512f")), 8)
@@ -48,6 +49,20 @@ def convolution(channels: int) -> Match:
 ENTRY main {{ x = f32[1,10,10,10]{{3,2,1,0}} parameter(0)
   w = f32[1,1,10,{channels}]{{3,2,1,0}} parameter(1)
   ROOT conv = f32[1,10,10,{channels}]{{3,2,1,0}} convolution(x, w), window={{size=1x1}}, dim_labels=b01f_01io->b01f }}
+""")
+
+
+def pooling(channels: int, window: int) -> Match:
+    """Windows of `window` by `window`, one element apart where they overlap, at 100 places."""
+    step, size = (2, 20) if window == 2 else (1, 9 + window)
+    return only_match(f"""
+r {{ a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] maximum(a, b) }}
+ENTRY main {{ x = f32[1,{size},{size},{channels}]{{3,2,1,0}} parameter(0)
+  i = f32[] constant(-inf)
+  ROOT pool = f32[1,10,10,{channels}]{{3,2,1,0}} reduce-window(x, i),
+      window={{size=1x{window}x{window}x1 stride=1x{step}x{step}x1}}, to_apply=r }}
 """)
 
 
@@ -166,3 +181,18 @@ def test_f32_is_the_same_without_half_arithmetic() -> None:
 def test_the_rule_of_thumb_does_not_depend_on_threads() -> None:
     for match in (product(100, 100, 100, after="tanh"), product(100, 400, 100, kind="bf16"), convolution(100)):
         assert verdict(match, SINGLE) == verdict(match, MODERN)
+
+
+# --- poolings ----------------------------------------------------------------------------------------------
+
+
+def test_poolings_whose_windows_overlap_pay_from_a_size_on():
+    enough = -(-SMALLEST_POOLING // 1600)
+    assert not verdict(pooling(enough - 1, 4), implementation="jit:avx512_core")[0]
+    assert verdict(pooling(enough, 4), implementation="jit:avx512_core")[0]
+
+
+def test_windows_side_by_side_stay_with_xla():
+    worth, reason = verdict(pooling(10_000, 2), implementation="jit:avx512_core")
+    assert not worth
+    assert "hardly overlap" in reason

@@ -61,6 +61,8 @@ def matches(graph: FlatGraph, taken: set[Node] = frozenset(), needed: set[Node] 
     owned, in_memory = set(taken), {graph.root, *needed}
     found: dict[str, Match | Refusal] = {}
     for anchor in matcher.anchors():
+        if anchor in owned:
+            continue
         match = found[anchor.name] = matcher.match(anchor, owned.__contains__, in_memory.__contains__)
         if isinstance(match, Match):
             owned.update(match.covered)

@@ -1,0 +1,91 @@
+"""The vocabulary of epilogues: post-ops, the steps that bring them, and the chain they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.match.function import scalar_constant
+from hlo_dispatch.match.looking import is_widening
+from hlo_dispatch.match.strided import Dimension, View
+
+
+@dataclass(frozen=True)
+class PostOp:
+    """One step that the primitive computes on its result."""
+
+    kind: str
+    """"eltwise" or "binary"."""
+    algorithm: str
+    """The kernel library's name for it."""
+    formula: str
+    """With `{}` where the value so far stands and `{operand}` where the other operand stands."""
+    alpha: float = 0.0
+    beta: float = 0.0
+    operand: View | None = None
+    """A binary step's other operand, in the dimensions of the primitive's result (size 1: it repeats)."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What the chain took at once: instructions, and the post-ops (possibly none) that compute them."""
+
+    nodes: tuple[Node, ...]
+    post_ops: tuple[PostOp, ...]
+    destination: tuple[Dimension, ...]
+    """The primitive's result dimensions over the buffer of the step's result."""
+    attributes: Mapping[str, int] = field(default_factory=dict, hash=False, compare=False)
+    """The kernel's attributes that are others from this step on."""
+
+    @property
+    def result(self) -> Node:
+        return self.nodes[-1]
+
+    @property
+    def leaves_half_values(self) -> bool:
+        """Whether the step's result is in single precision, but every element of it one of half precision.
+
+        A kernel that did not round ahead of it would leave others: x == max(x, 0) would hold nowhere, on which
+        gradients of clips and maxima in half precision rest.
+        """
+        return _is_half_valued(self.result)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """An anchor's epilogue as far as it goes, and why it goes no further."""
+
+    steps: tuple[Step, ...]
+    stopped_at: Node | None
+    """The instruction at which it stopped; None: nothing could have followed."""
+    why: str
+    nearest: Callable[[], str] | None = field(default=None, hash=False, compare=False)
+    """Set where a function of one variable stopped it: says which activation came closest. Slow."""
+
+    def explanation(self) -> str:
+        """`why`, with the nearest miss where there is one; slow, for people who ask."""
+        return self.why if self.nearest is None else f"{self.why}: {self.nearest()}"
+
+
+def rounded_alike(steps: Sequence[Step], count: int) -> int:
+    """How many of the first `count` steps a call may take: between steps it rounds less, but its result is rounded."""
+    while count and steps[count - 1].leaves_half_values:
+        count -= 1
+    return count
+
+
+# What gives back one of the values it is given, or that with another sign.
+_CHOOSING = frozenset("abs bitcast clamp copy maximum minimum negate select transpose".split())
+_FARTHEST = 16
+
+
+def _is_half_valued(node: Node, farthest: int = _FARTHEST) -> bool:
+    if is_widening(node):
+        return True
+    if node.opcode not in _CHOOSING or node.shape.element_type != "f32" or not farthest:
+        return False
+    operands = node.operands[1:] if node.opcode == "select" else node.operands
+    # XLA writes a half precision program's constants as it would round them.
+    values = [operand for operand in operands if scalar_constant(operand) is None]
+    return bool(values) and all(_is_half_valued(value, farthest - 1) for value in values)

@@ -1,0 +1,78 @@
+"""What a measurement is valid for, besides its region: the machine and everything that runs on it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from importlib import metadata
+
+from hlo_dispatch import kernels, libraries
+from hlo_dispatch.policy.machine import this_machine
+
+# Instruction sets that change what XLA or a vendor library runs; the rest of a CPU's flags does not matter.
+_RELEVANT = (
+    "sse4_1 avx avx2 fma f16c avx_vnni avx_ne_convert avx512f avx512dq avx512bw avx512vl avx512_vnni avx512_bf16 "
+    "avx512_fp16 amx_tile amx_bf16 amx_int8 amx_fp16"
+).split()
+_VARIABLES = ("ONEDNN_", "DNNL_", "MKL_", "OMP_", "TBB_", "KMP_", "OCL_CPU_", "DPCPP_CPU_")
+
+
+@dataclass(frozen=True)
+class Context:
+    """Under what a region was measured."""
+
+    cpu: str
+    features: tuple[str, ...]
+    threads: int
+    libraries: tuple[str, ...]
+    """`oneDNN 3.13.2 sycl`, or `oneDNN none`."""
+    jaxlib: str
+    abi: int
+    settings: tuple[str, ...]
+    """Settings of XLA's CPU compiler and of the libraries, from the environment."""
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for equal contexts, in every process."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def describe(self) -> str:
+        """One line for a person."""
+        return f"{self.cpu}, {self.threads} threads, {', '.join(self.libraries)}, jaxlib {self.jaxlib}"
+
+
+def this_context() -> Context:
+    """The context of this process; loads the vendor libraries."""
+    machine = this_machine()
+    return _context(machine.threads, tuple(_settings()))
+
+
+@lru_cache(maxsize=8)
+def _context(threads: int, settings: tuple[str, ...]) -> Context:
+    machine = this_machine()
+    features = tuple(feature for feature in _RELEVANT if feature in machine.features)
+    return Context(machine.model, features, threads, tuple(_libraries()), _jaxlib(), kernels.ABI, settings)
+
+
+def _libraries() -> list[str]:
+    load = {"oneDNN": libraries.onednn, "oneMKL": libraries.mkl}
+    used = sorted({kernel.library for kernel in kernels.KERNELS.values()} & set(load))
+    found = [(name, load[name]()) for name in used]
+    return [f"{name} {lib.version} {lib.runtime}" if lib else f"{name} none" for name, lib in found]
+
+
+def _jaxlib() -> str:
+    try:
+        return metadata.version("jaxlib")
+    except metadata.PackageNotFoundError:
+        return "none"
+
+
+def _settings() -> list[str]:
+    flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if flag.startswith("--xla_cpu")]
+    own = [f"{name}={value}" for name, value in os.environ.items() if name.startswith(_VARIABLES)]
+    return sorted(flags) + sorted(own)

@@ -1,0 +1,90 @@
+"""Random inputs for a region, valid for what it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.shape import Shape
+
+MIXED, POSITIVE = "mixed", "positive"
+KINDS = (MIXED, POSITIVE)
+"""In this order: positive values where mixed ones lead to NaN (a variance under a square root)."""
+
+_LARGEST_INDEX = 2
+# Larger arrays repeat themselves; the length is a prime, so that no row is like another.
+_DIFFERENT_VALUES = 999_983
+
+
+def random_inputs(module: Module, shapes: Sequence[Shape], seed: int, kind: str = MIXED) -> list[Any]:
+    """NumPy arrays for the shapes.
+
+    Floating values are normal (or positive, around one), scaled so that sums over a row stay small; integers are
+    small enough to be indices. Matrices that are factorized are positive definite, those of triangular systems
+    have a dominant diagonal.
+    """
+    random = np.random.default_rng(seed)
+    operations = _operations(module)
+    definite = any(word in name for name in operations for word in ("cholesky", "potrf"))
+    dominant = any(word in name for name in operations for word in ("triangular", "trsm"))
+    values = []
+    for shape in shapes:
+        value = _random(random, shape, kind)
+        if (definite or dominant) and _is_square(shape):
+            value = _well_conditioned(value, definite=definite)
+        values.append(np.ascontiguousarray(value.astype(dtype_of(shape), copy=False)))
+    return values
+
+
+def dtype_of(shape: Shape) -> np.dtype:
+    """The NumPy type of a shape's elements."""
+    if shape.element_type == "bf16" or shape.element_type.startswith("f8"):
+        import ml_dtypes
+
+        names = {"bf16": "bfloat16", "f8e5m2": "float8_e5m2", "f8e4m3fn": "float8_e4m3fn"}
+        return np.dtype(getattr(ml_dtypes, names[shape.element_type]))
+    letter, bits = shape.element_type[0], shape.element_type[1:]
+    names = {"p": "bool", "s": f"int{bits}", "u": f"uint{bits}", "f": f"float{bits}", "c": f"complex{bits}"}
+    return np.dtype(names[letter])
+
+
+def _operations(module: Module) -> set[str]:
+    """Opcodes and custom-call targets of the module."""
+    every = [i for computation in module.proto.computations for i in computation.instructions]
+    return {i.opcode for i in every} | {i.custom_call_target for i in every}
+
+
+def _random(random: np.random.Generator, shape: Shape, kind: str) -> Any:
+    if shape.elements > _DIFFERENT_VALUES:
+        return np.resize(_values(random, shape, kind, (_DIFFERENT_VALUES,)), shape.dimensions)
+    return _values(random, shape, kind, shape.dimensions)
+
+
+def _values(random: np.random.Generator, shape: Shape, kind: str, size: tuple[int, ...]) -> Any:
+    match shape.element_type[0]:
+        case "p":
+            return random.random(size) < 0.5
+        case "s" | "u":
+            return random.integers(0, _LARGEST_INDEX, size)
+        case "c":
+            return random.standard_normal(size) / 4 + 1j * random.standard_normal(size) / 4
+        case _ if kind == POSITIVE:
+            return random.uniform(0.5, 1.5, size)
+        case _:
+            return random.standard_normal(size, dtype=np.float32) / 4
+
+
+def _is_square(shape: Shape) -> bool:
+    dimensions = shape.dimensions
+    return len(dimensions) >= 2 and dimensions[-1] == dimensions[-2] and shape.element_type[0] in "fc"
+
+
+def _well_conditioned(value: Any, *, definite: bool) -> Any:
+    size = value.shape[-1]
+    wide = value.astype(np.complex128 if np.iscomplexobj(value) else np.float64)
+    if definite:
+        return wide @ np.conj(np.swapaxes(wide, -1, -2)) / size + np.eye(size)
+    return wide / np.sqrt(size) + 2 * np.eye(size)

@@ -1,0 +1,232 @@
+"""Measuring one region: stock XLA's own code for it against each form of the kernel, in speed and in result.
+
+Both are compiled from the same excerpt, run on the same random inputs, and compared before they are timed: a
+form that computes something else is refused, whatever its speed, and a reproducer is kept.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hlo_dispatch.policy.candidate import Candidate
+from hlo_dispatch.policy.double import in_double
+from hlo_dispatch.policy.excerpt import Excerpt, excerpt_module
+from hlo_dispatch.policy.executable import Executable, to_device
+from hlo_dispatch.policy.inputs import KINDS, random_inputs
+from hlo_dispatch.policy.measured import STOCK, Measured
+from hlo_dispatch.policy.race import Time, race
+from hlo_dispatch.policy.reproducer import Reproducer
+from hlo_dispatch.policy.surroundings import surrounded
+from hlo_dispatch.policy.validation import Difference, is_finite, judge
+
+LEAST_GAIN = 0.02
+"""Of stock's time: a kernel that gains less is not worth its call."""
+LEAST_SECONDS = 10e-6
+"""So much may a call cost more in its program than here, where fewer threads come and go."""
+MOST_COPIES = 16
+SEED = 20240229
+_logger = logging.getLogger("hlo_dispatch")
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured."""
+
+    seconds: float
+    """Timing of one region, at most."""
+    most_forms: int
+    """Forms besides stock, the likeliest first."""
+    is_thorough: bool = False
+
+
+QUICK = Effort(seconds=0.12, most_forms=1)
+THOROUGH = Effort(seconds=1.0, most_forms=6, is_thorough=True)
+
+Build = Callable[[str], bytes | None]
+"""Form → the excerpt's module with its region dispatched so, or None where that cannot be done."""
+
+
+class Unmeasurable(Exception):
+    """The region cannot be run on its own; the message says why. The heuristic decides then."""
+
+
+class Unclear(Exception):
+    """The machine was too busy to tell who is faster; the heuristic decides, and another time it is asked again."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One region to measure."""
+
+    excerpt: Excerpt
+    forms: Sequence[tuple[str, Candidate]]
+    build: Build
+    tolerance: float
+    footprint: int
+    """Bytes that the program reads between two runs of the region; what was read before is in no cache then."""
+    threads: int
+    is_entangled: bool
+    """Whether neighbours share its fusions, so that it shows less than it gains there."""
+    formula: str
+    shape: str
+    kernel: str
+
+
+def measure(task: Task, effort: Effort, keep: Callable[[str, Reproducer], str], *, timed: bool = True) -> Measured:
+    """Measure one region.
+
+    Args:
+        keep: stores a reproducer of a wrong result under a form's name and returns where.
+        timed: False only compares the results; stock is chosen then unless every form is right.
+
+    Raises:
+        Unmeasurable: the region cannot be run on its own.
+        Unclear: noise hides who is faster.
+    """
+    modules = _modules(task, effort)
+    outcome = _Comparison(task)
+    refused: dict[str, str] = {}
+    differences: dict[str, float] = {}
+    for form, module in modules.items():
+        found = outcome.judge(module)
+        differences[form] = found.value
+        if found:
+            where = keep(form, outcome.reproducer(module, found))
+            refused[form] = (
+                f"{task.formula} on {task.shape} by {task.kernel} ({form}) differs from stock XLA by "
+                f"{found.value:.2g} where {found.tolerance:.2g} is allowed; reproducer: {where}"
+            )
+    good = [form for form in modules if form not in refused]
+    about = {
+        "refused": refused, "differences": differences, "thorough": effort.is_thorough,
+        "formula": task.formula, "shape": task.shape, "kernel": task.kernel,
+    }  # fmt: skip
+    if not good or not timed:
+        return Measured(STOCK, {}, **about)
+    times = outcome.race([modules[form] for form in good], effort.seconds)
+    return _verdict(good, times, about, is_entangled=task.is_entangled)
+
+
+def _modules(task: Task, effort: Effort) -> dict[str, bytes]:
+    built = {form: task.build(form) for form, _ in task.forms[: effort.most_forms]}
+    modules = {form: module for form, module in built.items() if module is not None}
+    if not modules:
+        raise Unmeasurable("cut out of its module, the region is matched in another way")
+    return modules
+
+
+def _verdict(forms: Sequence[str], times: Sequence[Time], about: dict[str, Any], *, is_entangled: bool) -> Measured:
+    """The form that gains most, if it gains clearly."""
+    stock = times[0].seconds
+    found = dict(zip(forms, times[1:], strict=True))
+    chosen = STOCK
+    for form, time in found.items():
+        # The earlier form is the likelier one: a later one has to be better by more than noise.
+        best = found[chosen].gain + 2 * time.error + 0.01 * stock if chosen != STOCK else 0.0
+        if time.wins(LEAST_GAIN * stock + LEAST_SECONDS) and time.gain > best:
+            chosen = form
+    unclear = any(time.may_win(stock, LEAST_SECONDS) for time in found.values())
+    if chosen == STOCK and unclear and not is_entangled and not about["refused"]:
+        raise Unclear
+    shown = found[chosen] if chosen != STOCK else max(found.values(), key=lambda time: time.gain)
+    seconds = {STOCK: stock} | {form: time.seconds for form, time in found.items()}
+    gain = shown.gain if chosen != STOCK else 0.0
+    return Measured(chosen, seconds, gain, shown.error, is_entangled=is_entangled, **about)
+
+
+class _Comparison:
+    """Stock and the candidates of one excerpt, on the same inputs."""
+
+    def __init__(self, task: Task) -> None:
+        self._task, self._excerpt = task, task.excerpt
+        self._parsed = excerpt_module(task.excerpt)
+        self._executables: dict[bytes, Executable] = {}
+        try:
+            self._run_stock()
+        except Exception as error:
+            raise Unmeasurable(f"XLA does not run the region on its own: {str(error)[:200]}") from error
+        self._exact: Sequence[Any] | None = None
+        self._asked_exactly = False
+
+    def _run_stock(self) -> None:
+        stock = self._executable(self._excerpt.module)
+        for self._kind in KINDS:
+            self._inputs = random_inputs(self._parsed, self._excerpt.inputs, SEED, self._kind)
+            self._arguments = to_device(self._inputs)
+            self._stock = stock(self._arguments)
+            if is_finite(self._stock):
+                break
+
+    def judge(self, module: bytes) -> Difference:
+        """How far the candidate's results are from the right ones."""
+        got = self._executable(module)(self._arguments)
+        return judge(self._stock, got, self._task.tolerance, self._in_double)
+
+    def _in_double(self) -> Sequence[Any] | None:
+        if not self._asked_exactly:
+            self._asked_exactly, self._exact = True, self._run_in_double()
+        return self._exact
+
+    def _run_in_double(self) -> Sequence[Any] | None:
+        wide = in_double(self._excerpt.module)
+        if wide is None:
+            return None
+        try:
+            executable = Executable(wide)
+        except Exception as error:
+            _logger.debug("no float64 form of %s: %s", self._task.formula, error)
+            return None
+        return executable(to_device([_widened(value) for value in self._inputs]))
+
+    def race(self, modules: Sequence[bytes], seconds: float) -> list[Time]:
+        """Stock first, then the forms."""
+        arguments = self._rotation()
+        every = (self._excerpt.module, *modules)
+        runners = [_Rotating(self._executable(m), arguments) for m in every]
+        return race(runners, seconds=seconds, least=LEAST_SECONDS)
+
+    def _rotation(self) -> list[list[Any]]:
+        """So many copies of what comes from outside of the program that the caches forget it as in the program.
+
+        What other instructions produce is in the caches there, too.
+        """
+        excerpt = self._excerpt
+        outside = [place for place, is_produced in enumerate(excerpt.produced) if not is_produced]
+        size = sum(excerpt.inputs[place].bytes for place in outside)
+        copies = min(MOST_COPIES, self._task.footprint // max(size, 1))
+        copied = to_device([self._inputs[place] for place in outside] * (copies - 1))
+        rotation = [self._arguments]
+        while copied:
+            fresh = dict(zip(outside, copied, strict=False))
+            del copied[: len(outside)]
+            rotation.append([fresh.get(place, value) for place, value in enumerate(self._arguments)])
+        return rotation
+
+    def _executable(self, module: bytes) -> Executable:
+        """The module in its surroundings, which change no value."""
+        if module not in self._executables:
+            self._executables[module] = Executable(surrounded(module, self._excerpt, self._task.threads))
+        return self._executables[module]
+
+    def reproducer(self, module: bytes, found: Difference) -> Reproducer:
+        return Reproducer(self._excerpt.module, module, SEED, self._kind, found)
+
+
+class _Rotating:
+    """Calls an executable on each set of arguments in turn."""
+
+    def __init__(self, executable: Executable, arguments: Sequence[Sequence[Any]]) -> None:
+        self._executable, self._arguments, self._next = executable, arguments, 0
+
+    def __call__(self) -> None:
+        self._next = (self._next + 1) % len(self._arguments)
+        self._executable(self._arguments[self._next])
+
+
+def _widened(value: Any) -> Any:
+    if value.dtype.kind == "c":
+        return value.astype("complex128")
+    return value if value.dtype.kind in "biu" else value.astype("float64")

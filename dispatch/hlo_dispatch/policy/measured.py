@@ -1,0 +1,126 @@
+"""What measuring a region found, as a value, and everything known of it in this process."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+STOCK = "stock"
+TOGETHER, APART = "together", "apart"
+"""Of a whole program: entangled regions as the heuristic has them; or only those that win alone."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One region's measurement."""
+
+    chosen: str
+    """The form that won (policy/candidate.py), or "stock"."""
+    seconds: Mapping[str, float]
+    """Form, or "stock" → median seconds of a call, what surrounds the region included."""
+    gain: float = 0.0
+    """Seconds that the chosen form saves; 0 for stock."""
+    noise: float = 0.0
+    """Seconds: how uncertain the difference between stock and the best form is."""
+    refused: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Form → why it must not be used: its result was wrong."""
+    differences: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Form → largest difference from stock (or from float64) over the largest value."""
+    is_entangled: bool = False
+    """Whether neighbours share the region's fusions: alone it shows less than it gains together with them."""
+    thorough: bool = False
+    """Whether every form was measured, or only those most likely to win."""
+    formula: str = ""
+    shape: str = ""
+    kernel: str = ""
+
+    @property
+    def loss(self) -> float:
+        """How much longer than stock the best form takes, in parts of stock's time; negative where it wins."""
+        best = self._best_form()
+        return (self.seconds[best] - self.stock) / self.stock if best is not None and self.stock else 0.0
+
+    @property
+    def stock(self) -> float:
+        """Seconds of stock XLA; 0 where only the results were compared."""
+        return self.seconds.get(STOCK, 0.0)
+
+    def sentence(self, implementation: str = "") -> str:
+        """`measured: 0.41 ms against stock 0.92 ms`."""
+        best = self.chosen if self.chosen != STOCK else self._best_form()
+        if best is None:
+            return f"wrong result: {'; '.join(self.refused.values())}"
+        what = f" ({implementation})" if implementation else ""
+        if self.chosen != STOCK:
+            return f"measured: {_time(self.seconds[best])}{what} against stock {_time(self.stock)}"
+        return f"measured: stock {_time(self.stock)} against {_time(self.seconds[best])}{what}"
+
+    def _best_form(self) -> str | None:
+        times = {form: s for form, s in self.seconds.items() if form != STOCK and form not in self.refused}
+        return min(times, key=times.__getitem__) if times else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Measured:
+        """The inverse of `to_dict`.
+
+        Raises:
+            ValueError: the values are not those of a measurement.
+        """
+        try:
+            made = cls(**values)
+            seconds = {str(form): float(value) for form, value in made.seconds.items()}
+            known = isinstance(made.chosen, str) and (made.chosen == STOCK or made.chosen in seconds)
+            refused = {str(form): str(why) for form, why in made.refused.items()}
+        except (TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"not a measurement: {error}") from None
+        if not known or made.chosen in refused:
+            raise ValueError(f"not a measurement: {made.chosen!r} is chosen and was not measured")
+        return made
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
+
+
+class Knowledge:
+    """Measurements by region digest, for this machine; safe to use from several threads."""
+
+    def __init__(self, known: Mapping[str, Measured] | None = None) -> None:
+        self._known = dict(known or {})
+        self._lock = threading.Lock()
+        self._fingerprint: str | None = None
+
+    def get(self, region: str) -> Measured | None:
+        """What is known of the region."""
+        return self._known.get(region)
+
+    def add(self, region: str, measured: Measured) -> None:
+        """Remember a measurement for the rest of the process."""
+        with self._lock:
+            self._known[region] = measured
+            self._fingerprint = None
+
+    def replace(self, known: Mapping[str, Measured]) -> None:
+        """Know exactly this from here on."""
+        with self._lock:
+            self._known = dict(known)
+            self._fingerprint = None
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes whenever a choice does; part of the key of JAX's compilation cache."""
+        with self._lock:
+            if self._fingerprint is None:
+                choices = sorted(f"{region} {measured.chosen}" for region, measured in self._known.items())
+                self._fingerprint = hashlib.sha256("\n".join(choices).encode()).hexdigest()[:16]
+            return self._fingerprint

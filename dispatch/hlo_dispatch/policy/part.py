@@ -1,0 +1,236 @@
+"""A match's own part of the fusions that hold it, as XLA would run it had it nothing else to fuse.
+
+The library fusion around the anchor keeps its kind and holds what it held of the match. Instructions that bring
+an operand into form stay in front of it, whole; what other fusions held of the match follows in one loop.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.hlo.flat import KEPT_COPY, FlatGraph, Node
+from hlo_dispatch.hlo.partitions import loop_backend_config
+from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto, ModuleProto
+from hlo_dispatch.hlo.shape import Shape
+from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.structural_match import StructuralMatch
+from hlo_dispatch.policy.digest import Digests
+from hlo_dispatch.policy.excerpt import Excerpt, called_by, in_memory_order, is_small_constant, set_signature
+from hlo_dispatch.policy.machine import this_machine
+
+
+class Part:
+    """The nodes of one region, operands first."""
+
+    def __init__(
+        self, graph: FlatGraph, match: Match | StructuralMatch, nodes: list[Node], produced: set[Node]
+    ) -> None:
+        self._graph, self._match, self._produced = graph, match, produced
+        self._home = graph.instruction_of[match.anchor.node.homes[0]]
+        members = set(graph.members.get(self._home.id, (match.anchor.node,)))
+        known, dependent = set(nodes), self._dependent(nodes)
+        self.library = [node for node in nodes if node in members]
+        self.loop = _with_ancestors([n for n in dependent if n not in members], known - dependent)
+        self.before = self._in_front([n for n in nodes if n in set(self.library) & dependent], known - dependent)
+        needed = _with_ancestors([n for n in self.library if n in dependent], set(self.library) - dependent)
+        self.library = needed
+
+    def _dependent(self, nodes: Sequence[Node]) -> dict[Node, None] | set[Node]:
+        """The anchor and what follows it."""
+        found = {self._match.anchor.node}
+        for node in nodes:
+            if any(operand in found for operand in node.operands):
+                found.add(node)
+        return found
+
+    def _in_front(self, nodes: Iterable[Node], candidates: set[Node]) -> list[int]:
+        """Ids of the top-level instructions that bring the operands of `nodes` into form."""
+        found: set[int] = set()
+        inside, pending = set(self.library), list(nodes)
+        seen = set(pending)
+        while pending:
+            for operand in pending.pop().operands:
+                if operand not in candidates or operand in seen:
+                    continue
+                seen.add(operand)
+                pending.append(operand)
+                if operand not in inside and operand.top is not None:
+                    found.add(operand.top)
+        return [identifier for identifier in self._graph.instruction_of if identifier in found]
+
+    def digest(self, also: str, digests: Digests) -> str:
+        """What `Cutter.digest` says of it."""
+        hasher = hashlib.sha256(f"part {also} {self._home.fusion_kind} {self._home.backend_config!r}".encode())
+        position: dict[Node, int] = {}
+
+        def place(node: Node) -> int:
+            if node not in position:
+                position[node] = len(position)
+                is_constant = is_small_constant(node.proto)
+                literal = node.proto.literal.SerializeToString(deterministic=True) if is_constant else b""
+                hasher.update(f"{node.shape} {node in self._produced}".encode() + literal)
+            return position[node]
+
+        for identifier in self.before:
+            instruction = self._graph.instruction_of[identifier]
+            hasher.update(f"{[place(self._graph.value_of[o]) for o in instruction.operand_ids]}".encode())
+            hasher.update(digests.of_instruction(instruction))
+            position[self._graph.value_of[identifier]] = len(position)
+        for nodes in (self.library, self.loop):
+            for node in nodes:
+                hasher.update(f"{[place(operand) for operand in node.operands]}".encode())
+                hasher.update(digests.of_instruction(node.proto))
+                position[node] = len(position)
+            hasher.update(b"|")
+        return hasher.hexdigest()
+
+    def cut(self) -> Excerpt | Refusal:
+        """The part as a module of its own."""
+        library = set(self.library)
+        crossing = {o for node in self.loop for o in node.operands if o in library} - set(self.loop)
+        back = any(operand in set(self.loop) - library for node in self.library for operand in node.operands)
+        result = next(iter(crossing)) if self.loop and crossing else self._match.output
+        if len(crossing) > 1 or back or result not in library or self._home.opcode != "fusion":
+            name = self._match.anchor.node.name
+            return Refusal("unmeasurable", f"what belongs to %{name} cannot be told from its neighbours", name)
+        return _Writer(self._graph, self, self._home, self._produced).write(self._match, result)
+
+
+def _with_ancestors(nodes: Iterable[Node], among: set[Node]) -> list[Node]:
+    """`nodes` and those of `among` that they need, operands first."""
+    found, pending = dict.fromkeys(nodes), list(nodes)
+    while pending:
+        for operand in pending.pop().operands:
+            if operand in among and operand not in found:
+                found[operand] = None
+                pending.append(operand)
+    return sorted(found, key=lambda node: node.index)
+
+
+class _Writer:
+    """Writes one part."""
+
+    def __init__(self, graph: FlatGraph, part: Part, home, produced: set[Node]) -> None:
+        self._graph, self._part, self._home, self._produced = graph, part, home, produced
+        first = max(graph.module.computations) + 1
+        self._entry = ComputationProto(id=first, name="region", execution_thread=graph.computation.execution_thread)
+        self._fused: list[ComputationProto] = []
+        self._ids: dict[Node, int] = {}
+        self._inputs: list[Node] = []
+
+    def write(self, match: Match | StructuralMatch, result: Node) -> Excerpt | Refusal:
+        instruction_of, value_of = self._graph.instruction_of, self._graph.value_of
+        whole = [instruction_of[identifier] for identifier in self._part.before]
+        held = {value_of[identifier] for identifier in self._part.before} | {result}
+        reads = [value_of[o] for i in whole for o in i.operand_ids]
+        for nodes in (self._part.library, self._part.loop):
+            inside = set(nodes)
+            reads += [o for node in nodes for o in node.operands if o not in inside]
+        self._inputs = [n for n in dict.fromkeys(reads) if n not in held and not is_small_constant(n.proto)]
+        for node in self._inputs:
+            if (node.opcode == KEPT_COPY and node.top is None) or not node.shape.is_array or not node.shape.elements:
+                return Refusal("unmeasurable", f"%{node.name} is {node.shape}", node.name)
+        shapes = [self._parameter(node, number) for number, node in enumerate(self._inputs)]
+        for instruction in whole:
+            self._copy(instruction)
+        self._fusion(self._part.library, result, self._home.fusion_kind, self._home.backend_config)
+        if self._part.loop:
+            config = loop_backend_config(match.output.shape, this_machine().threads)
+            self._fusion(self._part.loop, match.output, "kLoop", config)
+        return self._excerpt(match, shapes, whole)
+
+    def _excerpt(self, match: Match | StructuralMatch, shapes: list[Shape], whole: list) -> Excerpt:
+        output, entry = match.output, self._entry
+        plain = in_memory_order(output.shape)
+        entry.root_id = self._ids[output]
+        if plain != output.shape:
+            entry.root_id = self._add(entry, "bitcast", "region_result", plain, [self._ids[output]]).id
+        set_signature(entry, shapes, plain.to_proto())
+        module = ModuleProto(name="region", entry_computation_name="region", entry_computation_id=entry.id)
+        nodes = [node.proto for node in (*self._part.library, *self._part.loop)]
+        for computation in (*called_by(self._graph.module, [*whole, *nodes]), *self._fused, entry):
+            module.computations.add().CopyFrom(computation)
+            for instruction in module.computations[-1].instructions:
+                instruction.ClearField("metadata")
+        module.host_program_shape.CopyFrom(entry.program_shape)
+        return Excerpt(
+            module=module.SerializeToString(),
+            anchor=match.anchor.node.name,
+            inputs=tuple(shapes),
+            results=(plain,),
+            produced=tuple(node in self._produced for node in self._inputs),
+            consumed=(bool(output.users),),
+        )
+
+    def _parameter(self, node: Node, number: int) -> Shape:
+        plain = in_memory_order(node.shape)
+        parameter = self._add(self._entry, "parameter", f"region_input.{number}", plain, [])
+        parameter.parameter_number = number
+        self._ids[node] = parameter.id
+        if plain != node.shape:
+            name = f"region_input_as_given.{number}"
+            self._ids[node] = self._add(self._entry, "bitcast", name, node.shape, [parameter.id]).id
+        return plain
+
+    def _copy(self, instruction) -> None:
+        operands = [self._value(self._graph.value_of[operand]) for operand in instruction.operand_ids]
+        copy = self._entry.instructions.add()
+        copy.CopyFrom(instruction)
+        copy.id = self._ids[self._graph.value_of[instruction.id]] = _next_id(self._entry)
+        del copy.operand_ids[:]
+        copy.operand_ids.extend(operands)
+        del copy.control_predecessor_ids[:]
+
+    def _value(self, node: Node) -> int:
+        """Id of the entry's instruction that holds the value; a constant gets one where it is first read."""
+        if node not in self._ids:
+            copy = self._entry.instructions.add()
+            copy.CopyFrom(node.proto)
+            copy.id = self._ids[node] = _next_id(self._entry)
+        return self._ids[node]
+
+    def _fusion(self, nodes: Sequence[Node], root: Node, kind: str, config: bytes) -> None:
+        """A fusion of `nodes` whose result is `root`."""
+        number = len(self._fused)
+        computation = ComputationProto(id=self._entry.id + 1 + number, name=f"part.{number}")
+        computation.execution_thread = self._entry.execution_thread
+        inside = set(nodes)
+        reads = list(dict.fromkeys(o for node in nodes for o in node.operands if o not in inside))
+        constants = [node for node in reads if is_small_constant(node.proto) and node not in self._ids]
+        parameters = [node for node in reads if node not in constants]
+        own: dict[Node, int] = {}
+        for place, node in enumerate(parameters):
+            proto = self._add(computation, "parameter", f"part_{number}_input.{place}", node.shape, [])
+            proto.parameter_number = place
+            own[node] = proto.id
+        for node in (*constants, *nodes):
+            proto = computation.instructions.add()
+            proto.CopyFrom(node.proto)
+            proto.id = own[node] = _next_id(computation)
+            del proto.operand_ids[:]
+            proto.operand_ids.extend(own[operand] for operand in node.operands)
+            del proto.control_predecessor_ids[:]
+            # Constants, and what is made of them, may stand in both fusions; the anchor keeps its name.
+            if number or node in constants:
+                proto.name = f"{proto.name}.part_{number}"
+        computation.root_id = own[root]
+        fusion = self._add(self._entry, "fusion", f"part_{number}", root.shape, [self._ids[n] for n in parameters])
+        fusion.fusion_kind, fusion.backend_config = kind, config
+        fusion.called_computation_ids.append(computation.id)
+        self._ids[root] = fusion.id
+        self._fused.append(computation)
+
+    @staticmethod
+    def _add(computation, opcode: str, name: str, shape: Shape, operands: list[int]) -> InstructionProto:
+        proto = computation.instructions.add(opcode=opcode, name=name)
+        proto.id = _next_id(computation)
+        proto.shape.CopyFrom(shape.to_proto())
+        proto.operand_ids.extend(operands)
+        return proto
+
+
+def _next_id(computation) -> int:
+    """The id of the instruction that was added last."""
+    return (computation.id << 32) + len(computation.instructions)

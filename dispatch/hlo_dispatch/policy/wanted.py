@@ -1,0 +1,178 @@
+"""What a module's plan asks of measuring: each region looked up by its digest, unknown ones noted."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from hlo_dispatch.hlo.flat import FlatGraph
+from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.shape import shape_of
+from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.structural_match import StructuralMatch
+from hlo_dispatch.pattern.table import KernelBinding, Numerics, Table
+from hlo_dispatch.policy.candidate import FOLDED, Ask, Default
+from hlo_dispatch.policy.digest import Digests
+from hlo_dispatch.policy.heuristic import worth_measuring
+from hlo_dispatch.policy.measured import STOCK, TOGETHER, Knowledge, Measured
+from hlo_dispatch.policy.region import Cutter
+
+CLOSE = 0.1
+"""An entangled region that loses no more than this alone, in parts of stock's time, is left to the heuristic while
+nothing is known of its program."""
+FOOTPRINTS = (1 << 18, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
+"""Bytes: from what a core's own cache holds to more than the last cache does."""
+
+
+@dataclass
+class Unknown:
+    """A region that was asked for and never measured."""
+
+    digest: str
+    cutter: Cutter
+    match: Match | StructuralMatch
+    default: Default
+    numerics: Numerics
+    footprint: int
+    """Bytes that the program reads between two runs of the region, roughly."""
+    is_entangled: bool
+    """Whether neighbours share its fusions."""
+    count: int = 1
+    """How many regions of the module are like this."""
+
+    @property
+    def weight(self) -> float:
+        """How much depends on it: arithmetic, or bytes where no arithmetic is known, of all its occurrences."""
+        return self.count * weight_of(self.match)
+
+
+class Measure(Protocol):
+    """Measures what one module needs, as far as its budget goes."""
+
+    def __call__(self, unknown: Sequence[Unknown], ask: Ask) -> int:
+        """Measure regions; returns how many are known now that were not."""
+        ...
+
+    def whole(self, program: str, stock: bytes, seconds: float, variants: Callable[[], Mapping[str, bytes]]) -> None:
+        """Measure a whole program.
+
+        Args:
+            program: what stands for it in the store.
+            seconds: how long one run takes, roughly.
+            variants: makes the modules to compare with stock.
+        """
+        ...
+
+
+class Wanted:
+    """The questions that planning one module raises."""
+
+    def __init__(self, module: Module, table: Table, knowledge: Knowledge, mode: str = "") -> None:
+        """`mode` says what becomes of entangled regions that lost alone: "together", "apart", or by how much."""
+        self.mode = mode
+        self._digests, self._table, self._knowledge = Digests(module), table, knowledge
+        self._module, self._footprint = module, footprint_of(module)
+        self._unknown: dict[str, Unknown] = {}
+        self.asked: dict[str, int] = {}
+        """Digest → how often it was asked for in the newest plan."""
+        self.has_entangled = False
+        """Whether a region was asked for that lost alone and may win with its neighbours."""
+
+    def recall_in(self, graph: FlatGraph) -> Callable[[Match | StructuralMatch, Default], Measured | None]:
+        """What is known of a match in `graph`; what is not known is noted."""
+        cutter = Cutter(graph, self._digests)
+
+        def recall(match: Match | StructuralMatch, default: Default) -> Measured | None:
+            if not worth_measuring(match):
+                return None
+            numerics = self._numerics(match)
+            digest = cutter.digest(region_of(match, default), self._also(match, default, numerics))
+            self.asked[digest] = self.asked.get(digest, 0) + 1
+            known = self._knowledge.get(digest)
+            if known is not None and known.is_entangled and known.chosen == STOCK and not known.refused:
+                self.has_entangled = True
+                return None if self._is_left_to_the_heuristic(known) else known
+            if known is None:
+                noted = self._unknown.get(digest)
+                if noted is not None:
+                    noted.count += 1
+                else:
+                    is_entangled = cutter.is_entangled(region_of(match, default))
+                    self._unknown[digest] = Unknown(
+                        digest, cutter, match, default, numerics, self._footprint, is_entangled
+                    )
+            return known
+
+        return recall
+
+    def _is_left_to_the_heuristic(self, lost: Measured) -> bool:
+        if self.mode:
+            return self.mode == TOGETHER
+        return lost.loss < CLOSE
+
+    def program(self) -> str:
+        """What stands for the whole program in the store."""
+        entry = self._digests.of_computation(self._module.proto.entry_computation_id)
+        return hashlib.sha256(f"program {self._table.fingerprint} {entry.hex()}".encode()).hexdigest()
+
+    @property
+    def seconds(self) -> float:
+        """What stock XLA takes for all regions that are known, together."""
+        known = ((self._knowledge.get(digest), count) for digest, count in self.asked.items())
+        return sum(measured.stock * count for measured, count in known if measured is not None)
+
+    def begin(self) -> None:
+        """A new plan is made."""
+        self.asked, self.has_entangled = {}, False
+
+    def take(self) -> list[Unknown]:
+        """The unknown regions, most important first; asking starts anew."""
+        unknown = sorted(self._unknown.values(), key=lambda region: -region.weight)
+        self._unknown = {}
+        return unknown
+
+    def _numerics(self, match: Match | StructuralMatch) -> Numerics:
+        kind = match.output.shape.element_type
+        if isinstance(match, StructuralMatch):
+            return match.pattern.numerics[kind]
+        anchors = [anchor for anchor in self._table.anchors.values() if anchor.kernel == match.anchor.kernel]
+        by_type = anchors[0].numerics
+        return by_type.get(match.anchor.source.element_type) or by_type[kind]
+
+    def _also(self, match: Match | StructuralMatch, default: Default, numerics: Numerics) -> str:
+        """What else the measurement depends on: the kernel call, and how exact it has to be."""
+        binding = self._table.kernels[match.anchor.kernel]
+        return (
+            f"{binding.target} {default.candidate.attributes} {numerics.tolerance} {self._footprint} {_file(binding)}"
+        )
+
+
+def region_of(match: Match | StructuralMatch, default: Default) -> Match | StructuralMatch:
+    """What says which instructions the default form covers, in the module's own terms."""
+    # Folded scales are instructions that no module has yet; they cover what the whole match does.
+    return match if default.form == FOLDED else default.candidate.match
+
+
+def footprint_of(module: Module) -> int:
+    """How much the program reads from outside, in bytes, rounded down to one of a few sizes."""
+    # Constants that are as large as weights are weights.
+    outside = (i for i in module.entry.instructions if i.opcode in ("parameter", "constant"))
+    total = sum(shape_of(instruction.shape).bytes for instruction in outside)
+    return max((size for size in FOOTPRINTS if size <= total), default=0)
+
+
+def weight_of(match: Match | StructuralMatch) -> float:
+    """Multiply-adds of the match, or how many bytes it reads and writes."""
+    if isinstance(match, Match):
+        return match.anchor.multiply_adds
+    return sum(node.shape.bytes for node in (*match.reads, match.output))
+
+
+def _file(binding: KernelBinding) -> str:
+    """Which build of a user's own library it is."""
+    if binding.path is None:
+        return ""
+    status = binding.path.stat()
+    return f"{binding.path} {status.st_size} {status.st_mtime_ns}"

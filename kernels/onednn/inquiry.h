@@ -1,0 +1,59 @@
+// Questions to oneDNN that are answered ahead of time. Choosing an implementation takes it up to 5 ms for one shape;
+// a compilation asks dozens of times, and has other things to do meanwhile.
+#ifndef HLO_DISPATCH_ONEDNN_INQUIRY_H_
+#define HLO_DISPATCH_ONEDNN_INQUIRY_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "common/attributes.h"
+#include "onednn/plan.h"
+
+namespace hlo_dispatch::onednn {
+
+// What a call would be, in short.
+struct Answer {
+  std::string implementation;
+  int64_t scratch_bytes;
+  bool reorders;
+};
+
+Answer Inquire(Planner planner, const Attributes& attributes);
+
+// Answers questions in threads of their own, first come first served. The threads end when there are no more
+// questions, so that none is lost in a fork and none runs while the process ends (see Finish).
+class Inquiries {
+ public:
+  static Inquiries& Get();
+
+  // Returns the question's number.
+  int64_t Ask(Planner planner, std::unique_ptr<const Attributes> attributes);
+  // Waits for the answer, or throws what answering threw. Each number serves once.
+  Answer Wait(int64_t number);
+  // Drops what is still waiting and returns once no thread is left.
+  void Finish();
+
+ private:
+  Inquiries() = default;
+  void Work();
+  // Runs the first question that waits, without the lock.
+  void RunNext(std::unique_lock<std::mutex>& lock);
+
+  std::mutex mutex_;
+  std::condition_variable idle_;
+  std::deque<std::packaged_task<Answer()>> waiting_;
+  std::map<int64_t, std::future<Answer>> answers_;
+  int64_t last_number_ = 0;
+  int threads_ = 0;
+  int process_ = 0;  // in which the threads run: a forked child has none of them
+};
+
+}  // namespace hlo_dispatch::onednn
+
+#endif  // HLO_DISPATCH_ONEDNN_INQUIRY_H_

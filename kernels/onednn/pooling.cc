@@ -1,0 +1,66 @@
+// hlo_dispatch.onednn.pooling
+//
+//   dst[n, c, x] = post_ops( max (or average) over k of src[n, c, x * strides + k * (dilations + 1) - padding_low] )
+//
+// in one, two or three spatial dimensions. A maximum does not see the padding; to an average it is zeros that count.
+// Operands: src, one per binary post-op. Results: dst, scratch.
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/failure.h"
+#include "onednn/plan.h"
+#include "onednn/window.h"
+
+namespace hlo_dispatch::onednn {
+
+namespace {
+
+constexpr Roles kRoles{"src", nullptr, "dst"};
+
+size_t SpatialDimensions(const Attributes& attributes) {
+  const size_t source = attributes.Integers("src_dims").size(), destination = attributes.Integers("dst_dims").size();
+  if (source < 3 || source > 5) {
+    throw Failure(FailureKind::kInvalid, "src: expected 3 to 5 dimensions (batch, channels, 1 to 3 spatial), got " +
+                                             std::to_string(source));
+  }
+  if (destination != source) {
+    throw Failure(FailureKind::kInvalid, "dst: expected as many dimensions as src (" + std::to_string(source) +
+                                             "), got " + std::to_string(destination));
+  }
+  return source - 2;
+}
+
+Algorithm ReadAlgorithm(const Attributes& attributes) {
+  const std::string name = attributes.Text("algorithm");
+  if (name == "max") return kPoolingMax;
+  if (name == "average") return kPoolingAverageIncludingPadding;
+  throw Failure(FailureKind::kInvalid, "attribute 'algorithm': expected max or average, got '" + name + "'");
+}
+
+}  // namespace
+
+CallPlan PlanPooling(const Attributes& attributes) {
+  CheckAbi(attributes);
+  const Library& library = Library::Get();
+  const size_t spatial = SpatialDimensions(attributes);
+  Window window = ReadWindow(attributes, spatial);
+  std::vector<int64_t> sizes = ReadIntegers(attributes, "window", spatial);
+  const bool one_dimensional = spatial == 1;
+  if (one_dimensional) {
+    window = WithUnitDimension(std::move(window));
+    sizes.insert(sizes.begin(), 1);
+  }
+  const CallOperands operands = CallOperands::Read(attributes, kRoles, /*add_unit_dimension=*/one_dimensional);
+  PrimitiveDescriptor* descriptor = nullptr;
+  library.Check(library.functions().pooling_forward_primitive_desc_create(
+                    &descriptor, library.engine(), kForwardInference, ReadAlgorithm(attributes),
+                    operands.source.Describe().get(), operands.destination.Describe().get(), window.strides.data(),
+                    sizes.data(), window.dilations.data(), window.padding_low.data(), window.padding_high.data(),
+                    MakePrimitiveAttributes(operands.chain).get()),
+                "choosing a pooling");
+  return MakePlan(operands, OwnedDescriptor(descriptor));
+}
+
+}  // namespace hlo_dispatch::onednn

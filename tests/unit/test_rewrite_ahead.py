@@ -1,0 +1,56 @@
+"""Planning asks ahead what it will most likely ask; being wrong about that must change nothing."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import pytest
+
+from hlo_dispatch import kernels
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.policy.machine import Machine
+from hlo_dispatch.rewriting.rewriter import Rewriter
+from reading import serialized, table
+
+F = "f32[1,16,16,32]{3,2,1,0}"
+# Two convolutions in a row with a residual add: each may have the add, and the last one does.
+TEXT = f"""
+ENTRY main {{ x = {F} parameter(0)
+  w = f32[3,3,32,32]{{3,2,1,0}} parameter(1)
+  first = {F} convolution(x, w), window={{size=3x3 pad=1_1x1_1}}, dim_labels=b01f_01io->b01f
+  side = {F} convolution(x, w), window={{size=3x3 pad=1_1x1_1 rhs_dilate=1x1}}, dim_labels=b01f_01io->b01f
+  zero = f32[] constant(0)
+  zeros = {F} broadcast(zero), dimensions={{}}
+  relu = {F} maximum(first, zeros)
+  second = {F} convolution(relu, w), window={{size=3x3 pad=1_1x1_1}}, dim_labels=b01f_01io->b01f
+  sum = {F} add(second, side)
+  ROOT end = {F} tanh(sum) }}
+"""
+
+
+def result(policy: str, *, ahead: bool) -> list[tuple]:
+    """Every region: what it computes and covers, or why it does not."""
+    rewriter = Rewriter.make(table(), policy, Machine("any", frozenset(("avx512f",)), 2))
+    asked = rewriter._ask_ahead if ahead else lambda _: None
+    with mock.patch.object(Rewriter, "_ask_ahead", lambda _, match: asked(match)):
+        report = rewriter.run(serialized(TEXT))[1]
+    return [(r.name, r.formula, r.covered, r.kernel, str(r.refusal)) for r in report.regions]
+
+
+@pytest.mark.parametrize("policy", ["always", "heuristic", "never"])
+def test_asking_ahead_changes_nothing(policy):
+    assert result(policy, ahead=True) == result(policy, ahead=False)
+
+
+@pytest.mark.parametrize("refused", ["relu", "tanh", "binary", "all"])
+def test_a_wrong_guess_changes_nothing(refused, monkeypatch):
+    """The kernels refuse what was expected of them, so that what follows was matched on a wrong guess."""
+    plan = kernels.plan
+
+    def refusing(name, attributes, key=""):
+        if refused == "all" or refused in str([v for k, v in attributes.items() if k.startswith("post_op")]):
+            return Refusal("kernel-unsupported", "not today")
+        return plan(name, attributes, key)
+
+    monkeypatch.setattr(kernels, "plan", refusing)
+    assert result("always", ahead=True) == result("always", ahead=False)
