@@ -47,10 +47,7 @@ class Finding:
 def examine() -> list[Finding]:
     """Look at everything; never raises."""
     findings = [*_machine(), *_jax(), *_libraries()]
-    # A kernel's own absence is only news when its library is there.
-    if all(finding.good for finding in findings if finding.subject == "oneDNN"):
-        findings += _kernels()
-    return [*findings, *_door()]
+    return [*findings, *_kernels(), *_door()]
 
 
 def print_findings(findings: list[Finding]) -> None:
@@ -121,22 +118,22 @@ def _libraries() -> Iterator[Finding]:
 
 
 def _kernels() -> Iterator[Finding]:
-    from .kernels import KERNELS, plan, registrations
-    from .libraries import onednn
+    from .kernels import KERNELS, library, plan, registrations
 
     try:
         registrations()
     except LibraryError as error:
         yield Finding(False, "kernels", str(error))
         return
-    library = onednn()
-    if not library:
-        return
-    for name in KERNELS:
+    for name, kernel in KERNELS.items():
+        found = library(name)
+        if not found:
+            continue  # said already
         parts: list[str] = []
         good = False
-        for dtype in ("f32", "bf16", "f16"):
-            planned = plan(name, _sample(name, dtype, library.version))
+        for dtype in ("f32", "bf16", "f16") if kernel.library == "oneDNN" else ("f32", "f64", "c64", "c128"):
+            sample = _sample(name, dtype, found.version) if kernel.library == "oneDNN" else _routine(name, dtype)
+            planned = plan(name, sample | {"library": found.version})
             parts.append(f"{dtype} {planned.implementation}" if planned else f"{dtype} no ({planned.sentence})")
             good = good or bool(planned)
         yield Finding(good, name, "; ".join(parts))
@@ -171,6 +168,19 @@ def _sample(name: str, dtype: str, version: str) -> dict[str, Any]:
         for key, value in convolution.items()
         for role, _, rest in [key.partition("_")]
     }
+
+
+def _routine(name: str, dtype: str) -> dict[str, Any]:
+    """A small call of a library routine: everything is a square matrix, which the vectors need not be told apart."""
+    roles = "a b x factor lu qr q v destroyed u vt src dst".split()
+    square = {f"{role}_dims": [8, 8] for role in roles} | {f"{role}_strides": [8, 1] for role in roles}
+    letters = {"side": "L", "uplo": "L", "trans_x": "N", "diag": "N", "mode": "A" if name.endswith("svd") else "V"}
+    options = {option: ord(letter) for option, letter in letters.items()}
+    # Only the transform of a complex array is the same size; real ones have the kind of their own.
+    if dtype in ("f32", "f64"):
+        square["dst_dims"] = [8, 5]
+    kind = {"fft_type": 2 if dtype in ("f32", "f64") else 0, "rank": 2}
+    return {"abi": 1, "type": dtype, "tau_dims": [8]} | square | options | kind
 
 
 def _door() -> Iterator[Finding]:

@@ -66,7 +66,7 @@ def scipy() -> Library | Unavailable:
 
 def survey() -> dict[str, Library | Unavailable]:
     """Return every library the project can use, by name."""
-    return {"oneDNN": onednn(), "oneMKL": mkl()}
+    return {"oneDNN": onednn(), "oneMKL": mkl(), "SciPy": scipy()}
 
 
 _answers: dict[str, Library | Unavailable] = {}

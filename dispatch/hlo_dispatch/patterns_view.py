@@ -12,14 +12,15 @@ from rich.text import Text
 from .errors import HloDispatchError
 from .pattern.facts import Asked, Attribute
 from .pattern.structure import Pattern
-from .pattern.table import Activation, Anchor, Binary, EltwiseBinding, KernelBinding, Table
+from .pattern.table import Activation, Anchor, Binary, EltwiseBinding, KernelBinding, Routine, Table
 from .present import console, make_table, row
 
-Entry = Activation | Anchor | Binary | KernelBinding | Pattern
+Entry = Activation | Anchor | Binary | KernelBinding | Pattern | Routine
 
 KINDS = {
     Pattern: "pattern",
     Anchor: "anchor",
+    Routine: "routine",
     Activation: "activation",
     Binary: "binary",
     KernelBinding: "kernel",
@@ -30,6 +31,7 @@ def entries(table: Table) -> Iterator[Entry]:
     """Everything in the table: patterns, anchors, what may follow them, and the kernels."""
     yield from table.patterns
     yield from table.anchors.values()
+    yield from table.routines
     yield from table.activations
     yield from table.binaries.values()
     yield from table.kernels.values()
@@ -78,6 +80,8 @@ def _becomes(entry: Entry) -> str:
             return f"binary {entry.algorithm}"
         case Anchor() | Pattern():
             return entry.kernel
+        case Routine():
+            return " or ".join(entry.kernels)
         case _:
             return entry.target
 
@@ -102,6 +106,13 @@ def _details(entry: Entry) -> Iterator[tuple[str, str]]:
             yield "opcode", entry.opcode
             yield "types", ", ".join(entry.dtypes)
             yield "followed by", f"{', '.join((*entry.binaries, *entry.activations))} (at most {entry.longest_chain})"
+            for dtype, numerics in entry.numerics.items():
+                yield "tolerance", f"{dtype} {numerics.tolerance:g}: {numerics.why}"
+        case Routine():
+            yield "opcode", entry.opcode
+            yield "targets", _pairs(entry.targets)
+            yield "operands", _pairs(entry.operands)
+            yield "results", _pairs(entry.results)
             for dtype, numerics in entry.numerics.items():
                 yield "tolerance", f"{dtype} {numerics.tolerance:g}: {numerics.why}"
         case Pattern():

@@ -18,6 +18,9 @@ def test_all_is_well_here(run):
         "oneMKL",
         "onednn.convolution",
         "onednn.matmul",
+        "onemkl.cholesky",
+        "onemkl.fft",
+        "scipy.svd",
         "everything is there",
     ):
         assert word in printed, word
@@ -32,6 +35,16 @@ def test_an_unusable_library_is_named(run, tmp_path, content):
     assert done.returncode == 1
     assert "missing: oneDNN" in done.stdout.decode()
     assert "HLO_DISPATCH_ONEDNN_LIBRARY" in done.stdout.decode()
+
+
+def test_without_onemkl_the_rest_is_there(run, tmp_path):
+    done = run("doctor", env={"HLO_DISPATCH_MKL_LIBRARY": str(tmp_path / "nowhere.so")})
+    printed = done.stdout.decode()
+    assert done.returncode == 1
+    assert "missing: oneMKL" in printed
+    assert "HLO_DISPATCH_MKL_LIBRARY" in printed
+    assert "scipy.cholesky" in printed
+    assert "onemkl.cholesky" not in printed
 
 
 def test_another_library_is_not_onednn(run):

@@ -49,7 +49,7 @@ def test_this_environments_libraries():
     assert mkl, mkl
     assert mkl.version.startswith("20")
     assert mkl.runtime in ("tbb", "sequential")
-    assert libraries.survey() == {"oneDNN": onednn, "oneMKL": mkl}
+    assert libraries.survey() == {"oneDNN": onednn, "oneMKL": mkl, "SciPy": libraries.scipy()}
 
 
 def test_nothing_is_loaded_by_importing():

@@ -72,6 +72,8 @@ def reference() -> str:
         _table(("fact", "type", ""), ((f"`{name}`", fact.type, fact.sentence) for name, fact in FACTS.items())),
         "Operations, besides the activations of all tables:\n",
         f"`{' '.join(sorted(OPERATIONS))}`\n",
+        "### `routines: {name: ...}`\n",
+        _keys(schema.RoutineEntry),
     ]
     return "\n".join(parts)
 

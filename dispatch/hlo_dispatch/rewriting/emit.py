@@ -76,7 +76,7 @@ class Emitter:
     def __init__(self, module: Module, graph: FlatGraph, calls: list[KernelCall], threads: int) -> None:
         self._module, self._graph, self._calls, self._threads = module, graph, calls, threads
         self._covered = {node for call in calls for node in call.match.covered}
-        self._inside = self._covered - {call.match.output for call in calls}
+        self._inside = self._covered - {result for call in calls for result in call.match.results}
         self._kept = {
             identifier: instruction
             for identifier, instruction in graph.instruction_of.items()

@@ -19,6 +19,7 @@ from hlo_dispatch.match.function import Region
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.match.reading import kind_of
+from hlo_dispatch.match.routine import RoutineFinder
 from hlo_dispatch.match.structural import StructuralFinder
 from hlo_dispatch.match.structural_match import StructuralMatch
 from hlo_dispatch.pattern import Table
@@ -97,7 +98,8 @@ class ProfilingRewriter(Rewriter):
         """Raises PolicyError for an unknown policy."""
         profile = Profile.of(table)
         finder, patterns = _CountingEpilogueFinder(table, profile), _CountingStructuralFinder(table, profile)
-        return cls(table, check_policy(policy), machine or this_machine(), finder, patterns, profile=profile)
+        machine, routines = machine or this_machine(), RoutineFinder(table)
+        return cls(table, check_policy(policy), machine, finder, patterns, routines, profile=profile)
 
     def _matcher(self, graph: FlatGraph) -> Matcher:
         return _CountingMatcher(graph, self.table, self.finder, self.profile)
