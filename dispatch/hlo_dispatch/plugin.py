@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from hlo_dispatch import kernels, measuring, own_kernels
+from hlo_dispatch import kernels, libraries, measuring, own_kernels
 from hlo_dispatch.api import rewriter
 from hlo_dispatch.errors import HloDispatchError, PolicyError
 from hlo_dispatch.policy import executable
@@ -315,7 +315,10 @@ def _fingerprint() -> str:
     _register_targets()
     rewriter = settings.informed
     known = f" measured {rewriter.knowledge.fingerprint}" if rewriter.policy in MEASURING else ""
-    return f"|hlo_dispatch {this_context().fingerprint} table {rewriter.table.fingerprint} {rewriter.policy}{known}"
+    # Loaded here for the same reason: a cached executable may call any of them.
+    found = (f"{name} {library.version if library else 'none'}" for name, library in libraries.survey().items())
+    context = f"{this_context().fingerprint} {', '.join(found)}"
+    return f"|hlo_dispatch {context} table {rewriter.table.fingerprint} {rewriter.policy}{known}"
 
 
 def _transform(serialized: bytes) -> bytes | None:

@@ -43,9 +43,11 @@ def dtype(request: pytest.FixtureRequest) -> Iterator[str]:
 def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """This library's kernels are chosen wherever it has one."""
     chosen = request.param
-    monkeypatch.setattr(
-        decide, "in_order_of_speed", lambda match, _: sorted(match.routine.kernels, key=lambda k: not k.startswith(chosen))
-    )
+
+    def chosen_first(match, machine):
+        return sorted(match.routine.kernels, key=lambda kernel: not kernel.startswith(chosen))
+
+    monkeypatch.setattr(decide, "in_order_of_speed", chosen_first)
     monkeypatch.setattr(decide, "worth_calling", lambda match, _: (True, "under test"))
     return chosen
 
@@ -226,9 +228,9 @@ PROGRAMS = {
     "cholesky_jvp": lambda a, b: jax.jvp(jnp.linalg.cholesky, (a,), (a @ a,)),
     "vmap": lambda a, b: jax.vmap(jnp.linalg.solve, (0, None))(jnp.stack([a, a + 1, a.T]), b),
     "vmap_sides": lambda a, b: jax.vmap(lambda c: jsl.solve_triangular(a, c), 1)(b),
-    "logdet_and_solve": lambda a, b: (
-        lambda f: jsl.cho_solve(f, b).sum() + jnp.log(jnp.diagonal(f[0])).sum()
-    )(jsl.cho_factor(a, lower=True)),
+    "logdet_and_solve": lambda a, b: (lambda f: jsl.cho_solve(f, b).sum() + jnp.log(jnp.diagonal(f[0])).sum())(
+        jsl.cho_factor(a, lower=True)
+    ),
     "eigh_function": lambda a, b: (lambda w, v: (v * jnp.sqrt(w)) @ v.T)(*jnp.linalg.eigh(a)),
     "pinv": lambda a, b: jnp.linalg.pinv(a[:, :5]),
     "eig": lambda a, b: jnp.sort(jnp.abs(jnp.linalg.eigvals(a))),

@@ -305,9 +305,7 @@ def _same_order(first: Dimensions, second: Dimensions) -> bool:
     return [b for _, b in sorted(long)] == sorted(b for _, b in long)
 
 
-def _behind(
-    value: Node, dimensions: Dimensions, fits: Callable[[Dimensions], bool]
-) -> tuple[list[Node], Dimensions]:
+def _behind(value: Node, dimensions: Dimensions, fits: Callable[[Dimensions], bool]) -> tuple[list[Node], Dimensions]:
     """Follow a result through copies that only re-arrange it, as long as nobody else reads what is before them.
 
     Returns the values on the way, the last of which is the result, and the result's dimensions over its buffer.

@@ -43,6 +43,7 @@ class OneCall(Rewriter):
 
 def one_call(rewriter: Rewriter, excerpt: Excerpt, default: Default, form: str) -> bytes | None:
     """The excerpt's module with its region dispatched; None where it matches otherwise than in its program."""
-    fields = {name: getattr(rewriter, name) for name in ("table", "policy", "machine", "finder", "patterns", "routines")}
+    names = ("table", "policy", "machine", "finder", "patterns", "routines")
+    fields = {name: getattr(rewriter, name) for name in names}
     forced = OneCall(**fields, anchor=excerpt.anchor, wanted=default, form=form)
     return replace(forced, policy="always").run(excerpt.module)[0]
