@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import module_files
+from .bench_command import app as bench
 from .errors import HloDispatchError, ModuleError
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ patterns = typer.Typer(help="The table of what is known.", no_args_is_help=True)
 app.add_typer(patterns, name="patterns")
 cache = typer.Typer(help="What was measured on this machine.", no_args_is_help=True)
 app.add_typer(cache, name="cache")
+app.add_typer(bench, name="bench")
 
 Module = Annotated[str, typer.Argument(metavar="FILE", help="HLO text or a serialized module; - is standard input.")]
 Tables = Annotated[list[Path], typer.Option("--tables", metavar="FILE", help="A table of yours; may be repeated.")]

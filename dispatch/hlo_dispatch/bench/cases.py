@@ -102,7 +102,11 @@ def make_case(
     if layout == LAYOUTS[1] and not operation.spatial:
         raise CaseError(f"{operation.name} has no channels to put first")
     given = read_shape(read, shape)
-    order = [key for key in (*operation.needed, *operation.defaults) if key in given and given[key] != operation.defaults.get(key)]
+    order = [
+        key
+        for key in (*operation.needed, *operation.defaults)
+        if key in given and given[key] != operation.defaults.get(key)
+    ]
     return Case(read, tuple((key, given[key]) for key in order), dtype, layout, model, tuple(tags))
 
 
@@ -151,7 +155,9 @@ def choose(
     for name in patterns:
         pattern = read_pattern(name)
         if not any(case.pattern.name == name for case in CASES):
-            raise CaseError(f"no listed case has the pattern {name}: give its --shape ({explain_shape(pattern.operation)})")
+            raise CaseError(
+                f"no listed case has the pattern {name}: give its --shape ({explain_shape(pattern.operation)})"
+            )
     found = tuple(
         case
         for case in CASES

@@ -16,7 +16,11 @@ from . import epilogues
 from .cases import Case
 from .operations import padding
 
-_SPATIAL = {1: ("NWC", "WIO", "NCW", "OIW"), 2: ("NHWC", "HWIO", "NCHW", "OIHW"), 3: ("NDHWC", "DHWIO", "NCDHW", "OIDHW")}
+_SPATIAL = {
+    1: ("NWC", "WIO", "NCW", "OIW"),
+    2: ("NHWC", "HWIO", "NCHW", "OIHW"),
+    3: ("NDHWC", "DHWIO", "NCDHW", "OIDHW"),
+}
 _DTYPES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "f64": "float64", "c64": "complex64"}
 
 _ACTIVATIONS: dict[str, Callable[[Any], Any]] = {

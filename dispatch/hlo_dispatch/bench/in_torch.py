@@ -111,13 +111,13 @@ def _operation(case: Case) -> Callable[..., Any]:
     name, z = case.pattern.operation.name, case.sizes
     if name == "conv_transpose":
         # SAME: the result has stride times the source's size.
-        extra = max(z["r"] - z["stride"], 0)
-        low = extra - extra // 2 - (1 if z["stride"] > z["r"] else 0)
-        if extra % 2 or z["stride"] > z["r"]:
+        extra = z["r"] - z["stride"]
+        if extra < 0 or extra % 2:
             raise NotImplementedError(f"PyTorch has no such padding (window {z['r']}, stride {z['stride']})")
+        options = {"stride": z["stride"], "padding": extra // 2}
         if case.is_channels_first:
-            return lambda x, w: F.conv_transpose2d(x, w.transpose(0, 1).flip(-1, -2), stride=z["stride"], padding=low)
-        return lambda x, w: F.conv_transpose2d(x, w, stride=z["stride"], padding=low)
+            return lambda x, w: F.conv_transpose2d(x, w.transpose(0, 1).flip(-1, -2), **options)
+        return lambda x, w: F.conv_transpose2d(x, w, **options)
     if "conv" in name:
         return _convolution(case)
     if name == "max_pool":

@@ -133,8 +133,8 @@ _DENSE = "m=128,k=768,n=768"
 _OTHERS = tuple(
     Row(f"matmul_{steps}", _DENSE, "a dense layer of BERT-base's size")
     for steps in (
-        "relu", "abs", "sqrt", "log", "pow", "exp", "round", "softplus", "linear", "difference", "deviation", "quotient",
-        "maximum", "minimum",
+        "relu", "abs", "sqrt", "log", "pow", "exp", "round", "softplus", "linear", "difference", "deviation",
+        "quotient", "maximum", "minimum",
     )
 )  # fmt: skip
 
