@@ -82,6 +82,70 @@ def list_cases(patterns: Patterns = [], dtype: Dtypes = "", tag: Tag = "") -> No
     print_cases(console(), choose(patterns, dtypes=_words(dtype), tag=tag))
 
 
+@app.command("models")
+def bench_models(
+    models: Annotated[list[str], typer.Argument(metavar="[MODEL]...", help="Such as resnet50; else all.")] = [],  # noqa: B006
+    dtype: Annotated[str, typer.Option("--dtype", metavar="TYPE,...", help="f32, bf16; else both.")] = "",
+    batch: Annotated[str, typer.Option(metavar="N,...", help="Else each model's own: 1 and 8 for most.")] = "",
+    peers: Annotated[str, typer.Option(metavar="PEER,...", help="Else all but torch-frozen.")] = "",
+    rounds: Annotated[int, typer.Option(min=1, help="Processes for each peer, in turns.")] = 3,
+    seconds: Annotated[float, typer.Option(min=0.01, help="Measuring time of each process.")] = 3.0,
+    policy: Annotated[str, typer.Option(help="measure, stored, heuristic or always.")] = "measure",
+    tune: Annotated[float, typer.Option(min=0, help="Seconds for measuring kernels before the first round.")] = 30.0,
+    small: Annotated[bool, typer.Option("--small", help="Tiny models, to see that everything runs.")] = False,
+    output: Output = None,
+    resume: Resume = False,
+    as_json: Json = False,
+) -> None:
+    """Measure whole models: stock, dispatched, XLA's oneDNN flags, torch.compile, OpenVINO, a process each."""
+    from .bench.models import campaign, view
+    from .bench.models.catalogue import DEFAULT_PEERS, MODELS, PEERS, jobs
+    from .bench.results import Results, default_path
+    from .present import console
+
+    chosen = jobs(tuple(models), _words(dtype), tuple(_number(word) for word in _words(batch)))
+    asked = _known(_words(peers) or DEFAULT_PEERS, tuple(PEERS), "peer")
+    kind = "small-models" if small else "models"
+    results = Results.open(output or default_path(kind), kind)
+    interrupted = False
+    try:
+        for model in dict.fromkeys(job.model for job in chosen):
+            campaign.run(
+                [job for job in chosen if job.model == model],
+                results,
+                peers=asked,
+                rounds=rounds,
+                seconds=seconds,
+                policy=policy,
+                tuning=tune,
+                options=dict(MODELS[model].small) if small else {},
+                resume=resume,
+                say=_say,
+            )
+    except KeyboardInterrupt:
+        interrupted = True
+    entries = [entry for job in chosen if (entry := results.get(job.name))]
+    _finish(results, entries, as_json, lambda: view.print_models(console(), results.header, entries), interrupted)
+
+
+@app.command("diffusion")
+def bench_diffusion(
+    steps: Annotated[int, typer.Option(min=1, help="Denoising steps of the real pipeline.")] = 2,
+    dtype: Annotated[str, typer.Option("--dtype", metavar="TYPE,...", help="f32, bf16.")] = "f32",
+    narrow: Annotated[bool, typer.Option("--small", help="A narrow pipeline, to see that it runs.")] = False,
+    output: Output = None,
+) -> None:
+    """Run the whole Stable Diffusion pipeline, stock and dispatched; say what an image takes, from measured parts."""
+    from .bench.models import diffusion_view
+    from .bench.models.catalogue import DTYPES
+    from .bench.results import Results, default_path
+
+    dtypes = _known(_words(dtype), DTYPES, "element type")
+    results = Results.open(output or default_path("diffusion"), "diffusion")
+    parts = default_path("models")
+    diffusion_view.run(results, dtypes, steps, narrow=narrow, parts=Results.read(parts) if parts.exists() else None)
+
+
 def _finish(results: Any, entries: list[Any], as_json: bool, draw: Any, interrupted: bool) -> None:
     """Print what there is, say where it is kept, and end as a command that was interrupted ends."""
     if as_json:
@@ -110,3 +174,11 @@ def _known(asked: tuple[str, ...], known: tuple[str, ...], what: str) -> tuple[s
         if name not in known:
             raise CaseError(f"unknown {what} {name!r}: one of {', '.join(known)}")
     return asked
+
+
+def _number(word: str) -> int:
+    from .bench.pattern import CaseError
+
+    if not word.isdecimal() or int(word) < 1:
+        raise CaseError(f"{word!r} is no batch size: expected a whole number from 1 on")
+    return int(word)
