@@ -146,6 +146,44 @@ def bench_diffusion(
     diffusion_view.run(results, dtypes, steps, narrow=narrow, parts=Results.read(parts) if parts.exists() else None)
 
 
+Files = Annotated[
+    list[Path], typer.Argument(metavar="[FILE]...", help="Files of results; else those of the cache folder.")
+]
+
+
+@app.command("report")
+def bench_report(
+    files: Files = [],  # noqa: B006
+    output: Annotated[str, typer.Option("--output", "-o", metavar="OUT", help="The page.")] = "hlo-dispatch-bench.html",
+    png: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Also each figure as a PNG.")] = None,
+) -> None:
+    """Write one page with everything that was measured: bars against peers, roofline, where time goes."""
+    from .bench.report.gather import gather
+    from .bench.report.page import write_report
+
+    for name in write_report(gather(files), output, png):
+        print(name)
+
+
+@app.command("readme")
+def bench_readme(
+    files: Files = [],  # noqa: B006
+    readme: Annotated[Path, typer.Option(metavar="FILE", help="The file with the marks.")] = Path("README.md"),
+    check: Annotated[bool, typer.Option("--check", help="Only say whether it is in step; exit 1 if not.")] = False,
+) -> None:
+    """Write the tables of results into a README, between its marks."""
+    from . import module_files
+    from .bench.report.gather import gather
+    from .bench.report.readme import with_tables
+
+    before = readme.read_text()
+    after = with_tables(before, gather(files))
+    if check:
+        print(f"{readme} is in step" if before == after else f"{readme} is not in step: run this without --check")
+        raise typer.Exit(int(before != after))
+    module_files.write_atomically(str(readme), after.encode())
+
+
 def _finish(results: Any, entries: list[Any], as_json: bool, draw: Any, interrupted: bool) -> None:
     """Print what there is, say where it is kept, and end as a command that was interrupted ends."""
     if as_json:

@@ -30,16 +30,25 @@ def profile(
     policy: Annotated[str, typer.Option("--policy", help="measure, stored, heuristic, always or never.")] = "measure",
     tables: Annotated[list[Path], typer.Option("--tables", metavar="FILE", help="A table of yours.")] = [],  # noqa: B006
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="OUT", help="Add it to these results.")] = None,
 ) -> None:
     """Run a program stock and dispatched; list each region's time, and the largest of what is left."""
     from .bench.profile import profile_module
 
     serialized = _module(program, dtype, batch, small)
     found = profile_module(serialized, tables=tables, policy=policy, runs=runs, seconds=seconds)
+    if output is not None:
+        from .bench.results import Results
+
+        Results.open(output, "profiles").put({"name": _title(program, dtype, batch)} | found.to_dict())
     if as_json:
         print(json.dumps(found.to_dict(), indent=1))
     else:
         print_profile(found)
+
+
+def _title(program: str, dtype: str, batch: int) -> str:
+    return Path(program).name if Path(program).suffix or program == "-" else f"{program} {dtype} batch {batch}"
 
 
 def _module(program: str, dtype: str, batch: int, small: bool) -> bytes:
