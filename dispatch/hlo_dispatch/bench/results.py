@@ -94,9 +94,11 @@ class Results:
 
     def write(self) -> None:
         """Write the whole file: another name first, then renamed."""
-        content = {"format": FORMAT, "kind": self.kind, "header": self.header, "results": list(self)}
+        top = json.dumps({"format": FORMAT, "kind": self.kind, "header": self.header}, indent=1).removesuffix("\n}")
+        # A line for each entry: differences between two files of results can be read.
+        lines = ",\n".join(json.dumps(entry, separators=(",", ":")) for entry in self)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(str(self.path), (json.dumps(content, indent=1) + "\n").encode())
+        write_atomically(str(self.path), f'{top},\n "results": [\n{lines}\n]}}\n'.encode())
 
 
 def default_path(kind: str) -> Path:

@@ -19,6 +19,9 @@ from hlo_dispatch.errors import HloDispatchError
 
 XLA_ONEDNN_FLAGS = "--xla_cpu_experimental_onednn_custom_call=true --xla_cpu_experimental_ynn_fusion_type="
 
+ROUNDS = 20
+"""Of one request: files of results hold every sample, and more than a few hundred say nothing new."""
+
 
 class WorkerFailed(HloDispatchError):
     """A worker could not do what it was asked for, or is gone; the message is its own."""
@@ -111,5 +114,5 @@ def timed(calls: dict[str, Callable[[], object]], request: dict[str, Any]) -> di
         return {"sides": list(calls)}
     if "once" in request:
         return {"seconds": once(calls[request["once"]])}
-    times = interleaved(calls, seconds=request["seconds"])
+    times = interleaved(calls, seconds=request["seconds"], rounds=ROUNDS)
     return {side: list(timing.samples) for side, timing in times.items()}

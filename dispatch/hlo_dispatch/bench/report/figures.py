@@ -52,15 +52,17 @@ def patterns(entries: Sequence[dict[str, Any]]) -> Figure:
     rows = [(entry, numbers.speedups(entry)) for entry in numbers.shown(entries)]
     rows = [(entry, found) for entry, found in rows if found]
     sides = [side for side in SIDES if any(side in found for _, found in rows)]
-    figure, axes = plt.subplots(figsize=(9, 1.0 + 0.17 * (len(sides) + 1) * len(rows)), layout="constrained")
+    figure, axes = plt.subplots(figsize=(9, 1.0 + 0.125 * (len(sides) + 1) * len(rows)), layout="constrained")
     for place, (_, found) in enumerate(rows):
         for number, side in enumerate(sides):
             if side in found:
                 y = place + (number - (len(sides) - 1) / 2) * 0.8 / len(sides)
                 axes.barh(y, found[side] - 1, 0.75 / len(sides), left=1, color=COLORS[side])
+                align = "left" if found[side] >= 1 else "right"
+                axes.annotate(f" {found[side]:.2f} ", (found[side], y), va="center", ha=align, fontsize=6)
     _ratio_axis(axes, [value for _, found in rows for value in found.values()])
-    axes.set_yticks(range(len(rows)), [_label(entry) for entry, _ in rows])
-    axes.invert_yaxis()
+    axes.set_yticks(range(len(rows)), [_label(entry) for entry, _ in rows], fontsize=7)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlabel("times faster than stock XLA")
     _legend(figure, {SIDES[side]: COLORS[side] for side in sides})
     return figure
@@ -130,7 +132,7 @@ def models(entries: Sequence[dict[str, Any]]) -> Figure:
                 axes.annotate(text, (against[peer], y), va="center", ha=side, fontsize=7)
         _ratio_axis(axes, ratios)
         axes.set_yticks(range(len(own)), [f"{e['model']}\nstock {_stock_ms(e)}" for e in own])
-        axes.invert_yaxis()
+        axes.set_ylim(len(own) - 0.5, -0.5)
         axes.set_title(f"{dtype}, batch {batch}", loc="left", fontsize=10)
     grid[-1, 0].set_xlabel("times faster than stock XLA")
     _legend(figure, {PEERS[peer]: COLORS[peer] for peer in peers})
