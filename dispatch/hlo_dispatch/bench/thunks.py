@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import bisect
 import tempfile
+import warnings
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +38,10 @@ def instruction_seconds(call: Callable[[], object], runs: int) -> dict[str, floa
         files = sorted(Path(directory).rglob("*.xplane.pb"))
         if not files:
             raise NoTrace("jax.profiler wrote no trace")
-        totals = _read(jax.profiler.ProfileData.from_file(str(files[-1])))
+        with warnings.catch_warnings():
+            # jaxlib's own types; an error raised there would end the process.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            totals = _read(jax.profiler.ProfileData.from_file(str(files[-1])))
     if not totals:
         raise NoTrace("jax.profiler's trace names no instruction of the program")
     return {name: total / runs for name, total in totals.items()}

@@ -35,7 +35,7 @@ def build(model: str, dtype: str, batch: int, options: dict[str, int]) -> tuple[
     """(a module in evaluation mode, its inputs) of one model of the catalogue."""
     torch.manual_seed(0)
     if model in _KERAS:
-        module, inputs = _keras(*_KERAS[model], batch, **options)
+        module, inputs = _keras(*_KERAS[model], dtype, batch, **options)
     else:
         module, inputs = _OTHERS[model](batch=batch, **options)
     wanted = DTYPES[dtype]
@@ -43,14 +43,28 @@ def build(model: str, dtype: str, batch: int, options: dict[str, int]) -> tuple[
     return module.eval().requires_grad_(False).to(wanted), inputs
 
 
-def _keras(application: str, order: str, batch: int, *, size: int = 224) -> tuple[Any, tuple[Any, ...]]:
+def _keras(application: str, order: str, dtype: str, batch: int, *, size: int = 224) -> tuple[Any, tuple[Any, ...]]:
     os.environ["KERAS_BACKEND"] = "torch"
     import keras
 
     keras.config.set_image_data_format(order)
+    # Keras casts what its layers get to the policy's type, whatever the weights are.
+    keras.config.set_dtype_policy({"f32": "float32", "bf16": "bfloat16"}[dtype])
     shape = (3, size, size) if order == "channels_first" else (size, size, 3)
     model = getattr(keras.applications, application)(weights=None, input_shape=shape, classifier_activation=None)
     return model, (torch.rand(batch, *shape) * 2 - 1,)
+
+
+def traced(module: Any, inputs: tuple[Any, ...]) -> Any:
+    """The module as a plain graph of PyTorch's own operations: Keras' layers are too much Python for the compiler."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    with torch.no_grad():
+        return make_fx(lambda *values: module(*values))(*inputs)
+
+
+def is_keras(model: str) -> bool:
+    return model in _KERAS
 
 
 def _identifiers(batch: int, tokens: int, vocabulary: int) -> Any:

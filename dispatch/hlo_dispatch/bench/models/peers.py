@@ -56,6 +56,8 @@ def _torch(peer: str, job: Job, options: dict[str, int], said: dict[str, Any]) -
 
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     module, inputs = in_torch.build(job.model, job.dtype, job.batch, options)
+    if in_torch.is_keras(job.model):
+        module = in_torch.traced(module, inputs)
     # What it compiled for an earlier round would hide what compiling takes.
     os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
 
