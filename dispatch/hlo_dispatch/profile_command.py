@@ -21,7 +21,9 @@ _SHOWN = 12
 
 
 def profile(
-    program: Annotated[str, typer.Argument(metavar="FILE|MODEL", help="A dumped module, or a model of `bench models`.")],
+    program: Annotated[
+        str, typer.Argument(metavar="FILE|MODEL", help="A dumped module, or a model of `bench models`.")
+    ],
     dtype: Annotated[str, typer.Option(help="Of a model: f32 or bf16.")] = "f32",
     batch: Annotated[int, typer.Option(min=1, help="Of a model.")] = 1,
     small: Annotated[bool, typer.Option("--small", help="A tiny one of a model.")] = False,
@@ -30,7 +32,9 @@ def profile(
     policy: Annotated[str, typer.Option("--policy", help="measure, stored, heuristic, always or never.")] = "measure",
     tables: Annotated[list[Path], typer.Option("--tables", metavar="FILE", help="A table of yours.")] = [],  # noqa: B006
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="OUT", help="Add it to these results.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="OUT", help="Add it to these results.")
+    ] = None,
 ) -> None:
     """Run a program stock and dispatched; list each region's time, and the largest of what is left."""
     from .bench.profile import profile_module

@@ -14,13 +14,14 @@ import jax
 import hlo_dispatch
 from hlo_dispatch import _kernels
 from hlo_dispatch.demo.compare import relative_difference
+from hlo_dispatch.demo.timing import once
 from hlo_dispatch.kernels import KERNELS
 from hlo_dispatch.policy import executable
 from hlo_dispatch.report import Report
 
 from . import in_jax, peak
 from .cases import Case, make_case
-from .repeated import CALLS, only_call, repeated
+from .repeated import CALLS, CALLS_OF_LONG, LONG, only_call, repeated
 from .worker import serve, timed
 
 POLICIES = {"ours": "measure", "always": "always"}
@@ -47,8 +48,10 @@ def prepare(case: Case, sides: Sequence[str]) -> tuple[dict[str, Callable[[], ob
     if "always" in sides or "raw" in sides:
         with hlo_dispatch.enabled(policy="always"):
             report = hlo_dispatch.explain(in_jax.function(case), *operands)
-        calls |= _kernel_alone(report, operands) if "raw" in sides else {}
+        alone, count = _kernel_alone(report, operands) if "raw" in sides else ({}, 0)
+        calls |= alone
         said |= {
+            "calls": count,
             "formulas": [region.formula for region in report.dispatched],
             "kernels": [region.kernel for region in report.dispatched],
             "implementations": [region.implementation for region in report.dispatched],
@@ -59,21 +62,22 @@ def prepare(case: Case, sides: Sequence[str]) -> tuple[dict[str, Callable[[], ob
     return calls, said
 
 
-def _kernel_alone(report: Report, operands: Sequence[Any]) -> dict[str, Callable[[], object]]:
-    """The library's own call, and programs that make one and several calls of it."""
+def _kernel_alone(report: Report, operands: Sequence[Any]) -> tuple[dict[str, Callable[[], object]], int]:
+    """The library's own call, and programs that make one and several calls of it; how many several are."""
     if len(report.dispatched) != 1 or report.after is None:
-        return {}
+        return {}, 0
     (region,) = report.dispatched
     assert region.kernel is not None
     kernel = KERNELS.get(region.kernel)
     if kernel is None or kernel.library != "oneDNN":
-        return {}
+        return {}, 0
     raw = _kernels.raw_call(kernel.target, region.attributes)
     calls: dict[str, Callable[[], object]] = {"raw": partial(_kernels.run_raw, raw, 1)}
+    several = CALLS if once(calls["raw"]) < LONG else CALLS_OF_LONG
     if only_call(report.after):
-        for name, count in (("one call", 1), ("several calls", CALLS)):
+        for name, count in (("one call", 1), ("several calls", several)):
             calls[name] = partial(executable.Executable(repeated(report.after, count)), operands)
-    return calls
+    return calls, several
 
 
 def _compiled(case: Case, operands: Sequence[Any]) -> Callable[[], object]:

@@ -180,7 +180,7 @@ def overhead(entry: dict[str, Any]) -> float | None:
     one, several, raw = (median(sides.get(name)) for name in ("one call", "several calls", "raw"))
     if one is None or several is None or raw is None:
         return None
-    return (several - one) / (repeated.CALLS - 1) - raw
+    return (several - one) / (entry.get("calls", repeated.CALLS) - 1) - raw
 
 
 def _worker_of(side: str) -> str:

@@ -76,7 +76,12 @@ class TimeProfile:
 
 
 def profile_module(
-    serialized: bytes, *, tables: Sequence[str | Path] = (), policy: str = "measure", runs: int = 10, seconds: float = 2.0
+    serialized: bytes,
+    *,
+    tables: Sequence[str | Path] = (),
+    policy: str = "measure",
+    runs: int = 10,
+    seconds: float = 2.0,
 ) -> TimeProfile:
     """Run an optimized module (a serialized HloModuleProto) on random inputs, as it is and rewritten.
 
@@ -151,14 +156,7 @@ def _regions(
 def _shares(regions: Sequence[Region], module: Module, stock: dict[str, float]) -> dict[int, float]:
     """Each region's part of what stock takes: an instruction's time goes to the regions that it computes, evenly
     by how many of its inner instructions each of them covers; the anchor, which is the work, weighs as the rest."""
-    tops: dict[str, set[str]] = {}
-    for computation in module.proto.computations[:]:
-        for instruction in computation.instructions[:]:
-            inner = {instruction.name}
-            if instruction.opcode == "fusion":
-                called = [module.computations[number] for number in instruction.called_computation_ids[:]]
-                inner |= {own.name for one in called for own in one.instructions[:]}
-            tops[instruction.name] = inner
+    tops = _members(module)
     top_of: dict[str, list[str]] = defaultdict(list)
     for top, seconds in stock.items():
         if seconds:
@@ -175,6 +173,19 @@ def _shares(regions: Sequence[Region], module: Module, stock: dict[str, float]) 
         for owner, part in parts.items():
             result[owner] += stock[top] * part / whole
     return result
+
+
+def _members(module: Module) -> dict[str, set[str]]:
+    """Instruction → its name and, of a fusion, those of what is in it."""
+    tops: dict[str, set[str]] = {}
+    for computation in module.proto.computations[:]:
+        for instruction in computation.instructions[:]:
+            inner = {instruction.name}
+            if instruction.opcode == "fusion":
+                called = [module.computations[number] for number in instruction.called_computation_ids[:]]
+                inner |= {own.name for one in called for own in one.instructions[:]}
+            tops[instruction.name] = inner
+    return tops
 
 
 def _left(report: Report, module: Module, dispatched: dict[str, float]) -> tuple[LeftInstruction, ...]:

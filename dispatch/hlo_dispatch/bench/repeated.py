@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from hlo_dispatch.hlo.module import Module
 
-CALLS = 9
-"""How many calls the longer program has."""
+CALLS, CALLS_OF_LONG, LONG = 9, 3, 1e-3
+"""How many calls the longer program has; fewer of what takes longer than this, in seconds."""
 _FREE = ("parameter", "constant", "bitcast", "tuple", "get-tuple-element")
 
 

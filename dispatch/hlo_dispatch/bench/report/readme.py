@@ -12,6 +12,7 @@ from ..results import header_lines, median
 from . import numbers
 from .gather import Gathered
 
+_SIDES = {"stock": "stock", "xla-onednn": "XLA's oneDNN", "ours": "ours", "raw": "raw call", "torch": "PyTorch, eager"}
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
@@ -58,14 +59,14 @@ def _models(entries: Sequence[dict[str, Any]]) -> str:
 
 
 def _patterns(entries: Sequence[dict[str, Any]]) -> str:
+    sides = [side for side in _SIDES if any(side in entry["sides"] for entry in entries)]
     rows = []
     for entry in entries:
-        times = [_us(median(entry["sides"].get(side))) for side in ("stock", "xla-onednn", "ours", "raw", "torch")]
+        times = [_us(median(entry["sides"].get(side))) for side in sides]
         over = numbers.speedups(entry).get("ours")
         name = f"`{entry['pattern']}` {entry['dtype']}, {entry['model'] or entry['shape']}"
         rows.append([name, *times, f"{over:.2f}x" if over else ""])
-    columns = ["microseconds", "stock", "XLA's oneDNN", "ours", "raw call", "PyTorch, eager", "ours over stock"]
-    return _markdown(columns, rows)
+    return _markdown(["microseconds", *(_SIDES[side] for side in sides), "ours over stock"], rows)
 
 
 def _markdown(columns: list[str], rows: list[list[str]]) -> str:
