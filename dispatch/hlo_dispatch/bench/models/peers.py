@@ -90,7 +90,12 @@ def _openvino(peer: str, job: Job, options: dict[str, int], said: dict[str, Any]
 
     def compile() -> Call:
         with torch.no_grad():
-            model = openvino.convert_model(module, example_input=inputs if len(inputs) > 1 else inputs[0])
+            try:
+                model = openvino.convert_model(module, example_input=inputs if len(inputs) > 1 else inputs[0])
+            except Exception:
+                # PyTorch's tracing has no way through some models (GPT-2's masks); its export has.
+                model = openvino.convert_model(torch.export.export(module, inputs))
+                said["note"] = "converted by torch.export"
         settings = {
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_PRECISION_HINT": job.dtype,
