@@ -17,6 +17,7 @@
 #include "onednn/call.h"
 #include "onednn/inquiry.h"
 #include "onednn/library.h"
+#include "onednn/raw_call.h"
 
 namespace hlo_dispatch {
 namespace {
@@ -215,6 +216,40 @@ PyObject* WaitForAnswer(PyObject*, PyObject* number) {
   });
 }
 
+constexpr char kRawCall[] = "hlo_dispatch raw call";
+
+void DestroyRawCall(PyObject* capsule) {
+  delete static_cast<onednn::RawCall*>(PyCapsule_GetPointer(capsule, kRawCall));
+}
+
+PyObject* MakeRawCall(PyObject*, PyObject* arguments) {
+  return Guarded([&] {
+    const Question question = ReadQuestion(arguments);
+    auto call = [&] {
+      WithoutLock without_lock;
+      return std::make_unique<onednn::RawCall>(question.planner(*question.attributes));
+    }();
+    Owned capsule = Checked(PyCapsule_New(call.get(), kRawCall, DestroyRawCall));
+    call.release();
+    return capsule;
+  });
+}
+
+PyObject* RunRawCall(PyObject*, PyObject* arguments) {
+  return Guarded([&] {
+    PyObject* capsule = nullptr;
+    long long count = 0;
+    if (!PyArg_ParseTuple(arguments, "OL", &capsule, &count)) throw PythonError();
+    auto* call = static_cast<onednn::RawCall*>(PyCapsule_GetPointer(capsule, kRawCall));
+    if (call == nullptr) throw PythonError();
+    {
+      WithoutLock without_lock;
+      call->Run(count);
+    }
+    return Checked(PyBool_FromLong(1));
+  });
+}
+
 PyObject* Finish(PyObject*, PyObject*) {
   return Guarded([] {
     {
@@ -267,6 +302,8 @@ PyMethodDef methods[] = {
      "plan(target, attributes) -> (implementation, scratch bytes, whether the weights are reordered in every call)"},
     {"ask", Ask, METH_VARARGS, "ask(target, attributes) -> number: the same question, worked on while the caller goes on"},
     {"wait", WaitForAnswer, METH_O, "wait(number) -> what plan would have returned or raised; once for each number"},
+    {"raw_call", MakeRawCall, METH_VARARGS, "raw_call(target, attributes) -> the call on buffers of its own, without XLA."},
+    {"run_raw", RunRawCall, METH_VARARGS, "run_raw(call, count): runs a raw call so often; not from two threads at once."},
     {"finish", Finish, METH_NOARGS, "finish(): drops unanswered questions and waits for those being worked on."},
     {"registrations", Registrations, METH_NOARGS,
      "registrations() -> {'types': ..., 'targets': ...}: capsules for jax.ffi, types to be registered first."},

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import module_files
+from .bench_command import app as bench
 from .errors import HloDispatchError, ModuleError
+from .profile_command import profile
 
 if TYPE_CHECKING:
     from .api import Rewritten
@@ -34,6 +36,8 @@ patterns = typer.Typer(help="The table of what is known.", no_args_is_help=True)
 app.add_typer(patterns, name="patterns")
 cache = typer.Typer(help="What was measured on this machine.", no_args_is_help=True)
 app.add_typer(cache, name="cache")
+app.add_typer(bench, name="bench")
+app.command()(profile)
 
 Module = Annotated[str, typer.Argument(metavar="FILE", help="HLO text or a serialized module; - is standard input.")]
 Tables = Annotated[list[Path], typer.Option("--tables", metavar="FILE", help="A table of yours; may be repeated.")]

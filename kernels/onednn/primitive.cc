@@ -122,7 +122,7 @@ class Primitive::ContextLease {
     std::lock_guard<std::mutex> lock(owner_.idle_mutex_);
     owner_.idle_.push_back(std::move(context_));
   }
-  Context* operator->() const { return context_.get(); }
+  Context& operator*() const { return *context_; }
 
  private:
   Primitive& owner_;
@@ -160,49 +160,69 @@ std::unique_ptr<Primitive::Context> Primitive::MakeContext() const {
   return context;
 }
 
+void* Primitive::AddressOf(const Operand& operand, void* given, char* scratch) {
+  return operand.reversed_offset.has_value() ? scratch + *operand.reversed_offset : given;
+}
+
+void Primitive::Point(Context& context, const std::vector<void*>& operands, void* destination, char* scratch) const {
+  const Library& library = Library::Get();
+  auto point = [&](const OwnedMemory& memory, void* address) {
+    library.Check(library.functions().memory_set_data_handle(memory.get(), address),
+                  "pointing a memory object at its buffer");
+  };
+  auto point_buffer = [&](const Buffer& buffer, const Operand& operand, void* given) {
+    point(buffer.given, AddressOf(operand, given, scratch));
+    if (buffer.packed == nullptr) return;
+    point(buffer.packed, scratch + operand.packing.offset);
+    point(buffer.reorder_scratch, scratch + operand.packing.scratch_offset);
+  };
+  point_buffer(context.destination, plan_.destination, destination);
+  point(context.scratch, scratch + plan_.primitive_scratch_offset);
+  for (size_t i = 0; i < operands.size(); ++i) point_buffer(context.operands[i], plan_.operands[i], operands[i]);
+}
+
+void Primitive::Submit(const Context& context, Stream* stream) const {
+  const Library& library = Library::Get();
+  auto run = [&](const OwnedPrimitive& primitive, const std::vector<Argument>& arguments) {
+    library.Check(library.functions().primitive_execute(primitive.get(), stream, static_cast<int>(arguments.size()),
+                                                        arguments.data()),
+                  "executing " + plan_.implementation);
+  };
+  for (size_t i = 0; i < reorders_.size(); ++i) {
+    if (reorders_[i] != nullptr) run(reorders_[i], context.operands[i].reorder);
+  }
+  run(primitive_, context.arguments);
+  if (destination_reorder_ != nullptr) run(destination_reorder_, context.destination.reorder);
+}
+
 void Primitive::Execute(const std::vector<void*>& operands, void* destination, void* scratch) {
   const Library& library = Library::Get();
-  const Functions& onednn = library.functions();
   ContextLease context(*this);
   StreamLease stream;
   char* scratch_bytes = static_cast<char*>(scratch);
-
-  auto point = [&](const OwnedMemory& memory, void* address) {
-    library.Check(onednn.memory_set_data_handle(memory.get(), address), "pointing a memory object at its buffer");
-  };
-  auto point_buffer = [&](const Buffer& buffer, const Packing& packing, void* address) {
-    point(buffer.given, address);
-    if (buffer.packed == nullptr) return;
-    point(buffer.packed, scratch_bytes + packing.offset);
-    point(buffer.reorder_scratch, scratch_bytes + packing.scratch_offset);
-  };
-  auto run = [&](const OwnedPrimitive& primitive, const std::vector<Argument>& arguments) {
-    library.Check(onednn.primitive_execute(primitive.get(), stream.get(), static_cast<int>(arguments.size()),
-                                           arguments.data()),
-                  "executing " + plan_.implementation);
-  };
-
-  const std::optional<int64_t> reversed_result = plan_.destination.reversed_offset;
-  void* result = reversed_result.has_value() ? scratch_bytes + *reversed_result : destination;
-  point_buffer(context->destination, plan_.destination.packing, result);
-  point(context->scratch, scratch_bytes + plan_.primitive_scratch_offset);
+  Point(*context, operands, destination, scratch_bytes);
   for (size_t i = 0; i < operands.size(); ++i) {
     const Operand& operand = plan_.operands[i];
-    void* address = operands[i];
-    if (operand.reversed_offset.has_value()) {
-      address = scratch_bytes + *operand.reversed_offset;
-      CopyReversed(operand.tensor, plan_.spatial_dimensions, operands[i], address);
-    }
-    point_buffer(context->operands[i], operand.packing, address);
+    if (!operand.reversed_offset.has_value()) continue;
+    CopyReversed(operand.tensor, plan_.spatial_dimensions, operands[i], AddressOf(operand, operands[i], scratch_bytes));
   }
-  for (size_t i = 0; i < operands.size(); ++i) {
-    if (reorders_[i] != nullptr) run(reorders_[i], context->operands[i].reorder);
+  Submit(*context, stream.get());
+  library.Check(library.functions().stream_wait(stream.get()), "waiting for " + plan_.implementation);
+  if (plan_.destination.reversed_offset.has_value()) {
+    CopyReversed(plan_.destination.tensor, plan_.spatial_dimensions,
+                 AddressOf(plan_.destination, destination, scratch_bytes), destination);
   }
-  run(primitive_, context->arguments);
-  if (destination_reorder_ != nullptr) run(destination_reorder_, context->destination.reorder);
-  library.Check(onednn.stream_wait(stream.get()), "waiting for " + plan_.implementation);
-  if (reversed_result.has_value()) {
-    CopyReversed(plan_.destination.tensor, plan_.spatial_dimensions, result, destination);
+  context.GiveBack();
+}
+
+void Primitive::Repeat(const std::vector<void*>& operands, void* destination, void* scratch, int64_t count) {
+  const Library& library = Library::Get();
+  ContextLease context(*this);
+  StreamLease stream;
+  Point(*context, operands, destination, static_cast<char*>(scratch));
+  for (int64_t i = 0; i < count; ++i) {
+    Submit(*context, stream.get());
+    library.Check(library.functions().stream_wait(stream.get()), "waiting for " + plan_.implementation);
   }
   context.GiveBack();
 }

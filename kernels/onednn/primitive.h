@@ -2,6 +2,7 @@
 #ifndef HLO_DISPATCH_ONEDNN_PRIMITIVE_H_
 #define HLO_DISPATCH_ONEDNN_PRIMITIVE_H_
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -20,12 +21,21 @@ class Primitive {
   // Runs once and waits. `operands` has one address for each of plan().operands.
   void Execute(const std::vector<void*>& operands, void* destination, void* scratch);
 
+  // Runs `count` times with nothing between the library and its caller: memory objects are pointed at the buffers
+  // once, and nothing is copied back to front. What benchmarks call the raw library call, its reorders included.
+  void Repeat(const std::vector<void*>& operands, void* destination, void* scratch, int64_t count);
+
  private:
   // The memory objects of one execution under way. Made when all existing ones are busy, then kept: creating
   // them costs microseconds, pointing them at other buffers nearly nothing.
   struct Context;
   class ContextLease;
   std::unique_ptr<Context> MakeContext() const;
+  // Where the primitive reads an operand or writes the result: in the scratch memory, if that is back to front.
+  static void* AddressOf(const Operand& operand, void* given, char* scratch);
+  void Point(Context& context, const std::vector<void*>& operands, void* destination, char* scratch) const;
+  // Gives the work to the stream; the caller waits for it.
+  void Submit(const Context& context, Stream* stream) const;
 
   CallPlan plan_;
   OwnedPrimitive primitive_;

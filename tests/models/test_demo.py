@@ -53,3 +53,20 @@ def test_unknown_models_are_answered_with_the_list():
     assert done.returncode == 2
     assert "resnet50" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_leaving_everything_to_xla_by_choice_is_no_failure() -> None:
+    from dataclasses import replace
+
+    import hlo_dispatch
+    from hlo_dispatch.demo.run import _is_left_by_choice
+    from hlo_dispatch.errors import Refusal
+    from hlo_dispatch.report import Report
+
+    text = "ENTRY e { x = f32[4,4]{1,0} parameter(0)\n ROOT d = f32[4,4]{1,0} dot(x, x), "
+    text = "HloModule m\n" + text + "lhs_contracting_dims={1}, rhs_contracting_dims={0} }"
+    report = hlo_dispatch.rewrite(text, policy="never").report
+    assert _is_left_by_choice(report)
+    missing = replace(report.regions[0], refusal=Refusal("library-missing", "it is not there"))
+    assert not _is_left_by_choice(replace(report, regions=(missing,)))
+    assert not _is_left_by_choice(Report("nothing to see"))

@@ -100,7 +100,7 @@ def _bert_layer(
     layer = FlaxBertLayer(BertConfig(), dtype=jax.numpy.dtype(dtype))
     hidden = jax.random.normal(jax.random.key(0), (batch, tokens, 768), dtype)
     mask = jax.numpy.ones((batch, tokens), "int32")
-    weights = _random_weights(lambda key: layer.init(key, hidden, mask, None), dtype)
+    weights = random_weights(lambda key: layer.init(key, hidden, mask, None), dtype)
 
     def encode(weights: Any, hidden: Any, mask: Any) -> Any:
         return layer.apply(weights, hidden, mask, None)[0]
@@ -120,7 +120,7 @@ def _bert(
     mask = jax.numpy.ones((batch, tokens), "int32")
     types = jax.numpy.zeros((batch, tokens), "int32")
     positions = jax.numpy.broadcast_to(jax.numpy.arange(tokens), (batch, tokens))
-    weights = _random_weights(lambda key: module.init(key, identifiers, mask, types, positions, None), dtype)
+    weights = random_weights(lambda key: module.init(key, identifiers, mask, types, positions, None), dtype)
 
     def encode(weights: Any, identifiers: Any, mask: Any) -> Any:
         return module.apply(weights, identifiers, mask, types, positions, None)[0]
@@ -144,7 +144,7 @@ def _unet(
         up_block_types=("UpBlock2D",) + ("CrossAttnUpBlock2D",) * attention,
         dtype=jax.numpy.dtype(dtype),
     )
-    weights = _random_weights(lambda key: {"params": unet.init_weights(key)}, dtype)
+    weights = random_weights(lambda key: {"params": unet.init_weights(key)}, dtype)
     latents = jax.random.normal(jax.random.key(0), (batch, 4, size, size), dtype)
     text = jax.random.normal(jax.random.key(2), (batch, 77, 768), dtype)
 
@@ -154,7 +154,7 @@ def _unet(
     return denoise, (weights, latents, text)
 
 
-def _random_weights(initialise: Callable[[Any], Any], dtype: str) -> Any:
+def random_weights(initialise: Callable[[Any], Any], dtype: str) -> Any:
     """Fill the shapes that `initialise` would make; running it would compile a generator for each of them."""
     import jax
     import numpy as np

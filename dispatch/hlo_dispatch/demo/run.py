@@ -15,6 +15,7 @@ from ..errors import HloDispatchError
 from ..libraries import Library, onednn
 from ..policy.machine import this_machine
 from ..present import duration, print_report
+from ..report import Report
 from . import models, seed
 from .compare import Comparison, compare, compile_dispatched, compile_stock, relative_difference
 from .progress import Progress
@@ -65,6 +66,10 @@ def _heading(library: Library) -> Text:
     return Text(f"jax {jax.__version__}, {name}, {machine.model}, {machine.threads} processors")
 
 
+# What is refused for these is no failure of ours or of a library's.
+_CHOICES = frozenset(("policy", "slower"))
+
+
 def _show_seed(out: Console, progress: Progress, policy: str) -> bool:
     out.print()
     out.print(Rule(Text("the smallest example"), align="left"))
@@ -107,7 +112,13 @@ def _show_model(out: Console, progress: Progress, model: models.Model, seconds: 
     print_report(out, comparison.report)
     for line in closing_lines(comparison):
         out.print(Text(line))
-    return bool(comparison.report.dispatched)
+    return bool(comparison.report.dispatched) or _is_left_by_choice(comparison.report)
+
+
+def _is_left_by_choice(report: Report) -> bool:
+    """Whether kernels could have been used, and XLA's own code is as fast."""
+    refusals = [region.refusal for region in report.left]
+    return bool(refusals) and all(refusal is not None and refusal.code in _CHOICES for refusal in refusals)
 
 
 def closing_lines(comparison: Comparison) -> list[str]:

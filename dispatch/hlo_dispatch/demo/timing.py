@@ -67,6 +67,15 @@ def interleaved(
     return {name: Timing(tuple(values)) for name, values in samples.items()}
 
 
+def once(call: Callable[[], object]) -> float:
+    """Seconds of a call, a mean of several where one is too short for the clock."""
+    batch = _batch(call)
+    begin = time.perf_counter()
+    for _ in range(batch):
+        call()
+    return (time.perf_counter() - begin) / batch
+
+
 def _turn(call: Callable[[], object], batch: int) -> list[float]:
     call()
     values: list[float] = []

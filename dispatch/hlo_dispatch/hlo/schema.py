@@ -109,6 +109,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "comparison_direction": (63, "string"),
         "frontend_attributes": (68, "FrontendAttributes"),
         "output_operand_aliasing": (74, "bytes[]"),
+        "custom_call_has_side_effect": (65, "bool"),
         "custom_call_api_version": (77, "int32"),
     },
     "Computation": {

@@ -1,0 +1,93 @@
+"""Results of single patterns drawn for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from hlo_dispatch.present import duration, make_table, plural, row
+
+from .micro import overhead
+from .results import header_lines, median
+
+_COLUMNS = {
+    "stock": "stock",
+    "xla-onednn": "XLA's oneDNN",
+    "ours": "ours",
+    "always": "kernel always",
+    "raw": "raw call",
+    "torch": "torch",
+}
+
+
+def print_micro(target: Console, header: dict[str, Any], entries: Sequence[dict[str, Any]]) -> None:
+    """The table, what its columns mean, and what failed."""
+    for line in header_lines(header):
+        target.print(Text(line))
+    target.print()
+    sides = [side for side in _COLUMNS if any(side in entry["sides"] for entry in entries)]
+    titles = [_COLUMNS[side] for side in sides]
+    table = make_table("name", *titles, "GFLOP/s", "of peak", "of memory", "over stock", "overhead")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for entry in entries:
+        times = [_time(entry, side) for side in sides]
+        row(table, entry["name"], *times, *shares(entry, header.get("peak")), _over_stock(entry), _overhead(entry))
+    target.print(table)
+    failed = [f"{entry['name']}: {name}: {why}" for entry in entries for name, why in entry["failed"].items()]
+    for line in failed:
+        target.print(Text(f"not measured: {line}"))
+    target.print(
+        Text(
+            "ours: the default policy, which may leave a case to stock. GFLOP/s and shares of the measured peak are "
+            "ours'; what fits into caches can exceed the memory's share. overhead: what one more call costs inside of "
+            "an executable, less the raw call."
+        )
+    )
+
+
+def line(entry: dict[str, Any]) -> str:
+    """One measured case in one line."""
+    times = [f"{_COLUMNS[side]} {_time(entry, side)}" for side in _COLUMNS if side in entry["sides"]]
+    ratio = _over_stock(entry)
+    return ", ".join(times) + (f": {ratio} over stock" if ratio else "")
+
+
+def shares(entry: dict[str, Any], peak: dict[str, Any] | None) -> tuple[str, str, str]:
+    """(GFLOP/s, share of the arithmetic peak, share of the memory's), empty where unknown."""
+    seconds = median(entry["sides"].get("ours")) or median(entry["sides"].get("always"))
+    if not seconds:
+        return "", "", ""
+    rate = entry["work"] / seconds
+    if peak is None:
+        return f"{rate / 1e9:.1f}", "", ""
+    best = peak["arithmetic"].get({"c64": "f32"}.get(entry["dtype"], entry["dtype"]))
+    arithmetic = f"{rate / best:.0%}" if best else ""
+    return f"{rate / 1e9:.1f}", arithmetic, f"{entry['bytes'] / seconds / peak['bandwidth']:.0%}"
+
+
+def _time(entry: dict[str, Any], side: str) -> str:
+    seconds = median(entry["sides"].get(side))
+    return "" if seconds is None else duration(seconds)
+
+
+def _over_stock(entry: dict[str, Any]) -> str:
+    stock, ours = median(entry["sides"].get("stock")), median(entry["sides"].get("ours"))
+    return f"{stock / ours:.2f}x" if stock and ours else ""
+
+
+def _overhead(entry: dict[str, Any]) -> str:
+    found = overhead(entry)
+    return "" if found is None else f"{found * 1e6:.1f} µs"
+
+
+def print_cases(target: Console, cases: Sequence[Any]) -> None:
+    """The list of cases."""
+    table = make_table("name", "from", "tags")
+    for case in cases:
+        row(table, case.name, case.model, " ".join(case.tags))
+    target.print(table)
+    target.print(Text(plural(len(cases), "case")))

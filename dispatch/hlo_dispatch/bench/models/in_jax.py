@@ -1,0 +1,141 @@
+"""The models in JAX: Keras on its JAX backend, Flax from transformers and diffusers. Weights are random."""
+
+# pyright: basic
+# The frameworks have no complete type hints.
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from hlo_dispatch.demo.models import MODELS as DEMO
+from hlo_dispatch.demo.models import random_weights
+
+Built = tuple[Callable[..., Any], tuple[Any, ...]]
+"""A pure function and its arguments."""
+_DTYPES = {"f32": "float32", "bf16": "bfloat16"}
+_KERAS = {
+    "resnet50": "ResNet50", "mobilenetv2": "MobileNetV2", "efficientnetb0": "EfficientNetB0",
+    "convnexttiny": "ConvNeXtTiny",
+}  # fmt: skip
+
+
+def build(model: str, dtype: str, batch: int, options: dict[str, int]) -> Built:
+    """One model of the catalogue."""
+    os.environ.setdefault("KERAS_BACKEND", "jax")
+    if model in _KERAS:
+        return _keras(_KERAS[model], _DTYPES[dtype], batch, **options)
+    return _OTHERS[model](dtype=_DTYPES[dtype], batch=batch, **options)
+
+
+def _keras(application: str, dtype: str, batch: int, *, size: int = 224) -> Built:
+    import keras
+    import numpy as np
+
+    keras.utils.set_random_seed(0)
+    keras.config.set_dtype_policy(dtype)
+    model = getattr(keras.applications, application)(
+        weights=None, input_shape=(size, size, 3), classifier_activation=None
+    )
+
+    def predict(trainable: Any, frozen: Any, images: Any) -> Any:
+        return model.stateless_call(trainable, frozen, images, training=False)[0]
+
+    trainable = [variable.value for variable in model.trainable_variables]
+    frozen = [variable.value for variable in model.non_trainable_variables]
+    images = np.random.default_rng(0).uniform(-1, 1, (batch, size, size, 3))
+    return predict, (trainable, frozen, keras.ops.convert_to_tensor(images, dtype))
+
+
+def _unet(*, dtype: str, batch: int, size: int = 64, narrow: int = 0) -> Built:
+    channels = (32, 64) if narrow else (320, 640, 1280, 1280)
+    return DEMO["unet"].build(size=size, channels=channels, batch=batch, dtype=dtype)
+
+
+def _text(module: Any, dtype: str, batch: int, tokens: int, vocabulary: int, types: bool = False) -> Built:
+    """A Flax module of transformers that reads token numbers."""
+    import jax
+
+    identifiers = jax.random.randint(jax.random.key(0), (batch, tokens), 0, vocabulary)
+    mask = jax.numpy.ones((batch, tokens), "int32")
+    positions = jax.numpy.broadcast_to(jax.numpy.arange(tokens), (batch, tokens))
+    inputs = (identifiers, mask, *((jax.numpy.zeros_like(mask),) if types else ()), positions)
+    weights = random_weights(lambda key: module.init(key, *inputs), dtype)
+
+    def run(weights: Any, *inputs: Any) -> Any:
+        return module.apply(weights, *inputs)[0]
+
+    return run, (weights, *inputs)
+
+
+def _gpt2(*, dtype: str, batch: int, tokens: int = 128, layers: int = 12) -> Built:
+    import jax
+    from transformers import GPT2Config
+    from transformers.models.gpt2.modeling_flax_gpt2 import FlaxGPT2LMHeadModule
+
+    module = FlaxGPT2LMHeadModule(GPT2Config(n_layer=layers), dtype=jax.numpy.dtype(dtype))
+    return _text(module, dtype, batch, tokens, 50257)
+
+
+def _vit(*, dtype: str, batch: int, layers: int = 12) -> Built:
+    import jax
+    from transformers import ViTConfig
+    from transformers.models.vit.modeling_flax_vit import FlaxViTForImageClassificationModule
+
+    settings = ViTConfig(num_labels=1000, num_hidden_layers=layers)
+    module = FlaxViTForImageClassificationModule(settings, dtype=jax.numpy.dtype(dtype))
+    images = jax.random.normal(jax.random.key(0), (batch, 224, 224, 3), dtype)
+    weights = random_weights(lambda key: module.init(key, images), dtype)
+    return lambda weights, images: module.apply(weights, images)[0], (weights, images)
+
+
+def _text_encoder(*, dtype: str, batch: int, layers: int = 12) -> Built:
+    import jax
+    from transformers.models.clip.modeling_flax_clip import FlaxCLIPTextModule
+
+    module = FlaxCLIPTextModule(text_config(layers), dtype=jax.numpy.dtype(dtype))
+    return _text(module, dtype, batch, 77, 49408)
+
+
+def text_config(layers: int = 12) -> Any:
+    """Stable Diffusion 1.4's text encoder: CLIP ViT-L/14's."""
+    from transformers import CLIPTextConfig
+
+    return CLIPTextConfig(
+        hidden_size=768, intermediate_size=3072, num_attention_heads=12, num_hidden_layers=layers, projection_dim=768
+    )
+
+
+def _vae_decoder(*, dtype: str, batch: int, size: int = 64, narrow: int = 0) -> Built:
+    import jax
+
+    module = vae(dtype, size * 8, (32, 64) if narrow else (128, 256, 512, 512))
+    latents = jax.random.normal(jax.random.key(0), (batch, 4, size, size), dtype)
+    weights = random_weights(lambda key: {"params": module.init_weights(key)}, dtype)
+    return lambda weights, latents: module.apply(weights, latents, method=module.decode).sample, (weights, latents)
+
+
+def vae(dtype: str, size: int, channels: tuple[int, ...]) -> Any:
+    """Stable Diffusion's autoencoder."""
+    import jax
+    from diffusers import FlaxAutoencoderKL
+
+    return FlaxAutoencoderKL(
+        sample_size=size,
+        latent_channels=4,
+        block_out_channels=channels,
+        layers_per_block=2,
+        down_block_types=("DownEncoderBlock2D",) * len(channels),
+        up_block_types=("UpDecoderBlock2D",) * len(channels),
+        dtype=jax.numpy.dtype(dtype),
+    )
+
+
+_OTHERS: dict[str, Callable[..., Built]] = {
+    "bert": DEMO["bert"].build,
+    "gpt2": _gpt2,
+    "vit": _vit,
+    "unet": _unet,
+    "text-encoder": _text_encoder,
+    "vae-decoder": _vae_decoder,
+}

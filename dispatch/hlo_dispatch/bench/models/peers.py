@@ -1,0 +1,115 @@
+"""Each peer's way from a model to something that can be called; a call returns when its result is there."""
+
+# pyright: basic
+# The frameworks have no complete type hints.
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from .catalogue import Job
+
+Call = Callable[[], Any]
+Compile = Callable[[], Call]
+"""Compiles; what the model's own code did before (building it, filling its weights) is not part of it."""
+
+
+def prepare(peer: str, job: Job, options: dict[str, int], policy: str) -> tuple[Compile, dict[str, Any]]:
+    """Build the model; returns how to compile it, and a dict that compiling fills with what there is to say."""
+    said: dict[str, Any] = {}
+    if peer in ("stock", "ours", "xla-onednn"):
+        return _jax(peer, job, options, policy, said), said
+    return (_openvino if peer == "openvino" else _torch)(peer, job, options, said), said
+
+
+def _jax(peer: str, job: Job, options: dict[str, int], policy: str, said: dict[str, Any]) -> Compile:
+    import jax
+
+    import hlo_dispatch
+
+    from . import in_jax
+
+    hlo_dispatch.uninstall()
+    jax.config.update("jax_enable_compilation_cache", False)
+    function, arguments = in_jax.build(job.model, job.dtype, job.batch, options)
+    arguments = jax.device_put(arguments)
+
+    def compile() -> Call:
+        if peer == "ours":
+            hlo_dispatch.install(policy=policy)
+        compiled = jax.jit(function).lower(*arguments).compile()
+        if peer == "ours":
+            reports = hlo_dispatch.reports()
+            said["regions"] = sum(len(report.regions) for report in reports)
+            said["dispatched"] = sum(len(report.dispatched) for report in reports)
+            said["pass"] = sum(report.seconds for report in reports)
+        return lambda: jax.block_until_ready(compiled(*arguments))
+
+    return compile
+
+
+def _torch(peer: str, job: Job, options: dict[str, int], said: dict[str, Any]) -> Compile:
+    import torch
+
+    from . import in_torch
+
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    module, inputs = in_torch.build(job.model, job.dtype, job.batch, options)
+    if in_torch.is_keras(job.model):
+        module = in_torch.traced(module, inputs)
+    # What it compiled for an earlier round would hide what compiling takes.
+    os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
+
+    def compile() -> Call:
+        if peer == "torch-frozen":
+            from torch._inductor import config
+
+            config.freezing = True
+        compiled = torch.compile(module)
+        said["note"] = "compiles in its first call"
+
+        def call() -> Any:
+            # Freezing looks for no_grad, which inference_mode is not.
+            with torch.no_grad():
+                return compiled(*inputs)
+
+        return call
+
+    return compile
+
+
+def _openvino(peer: str, job: Job, options: dict[str, int], said: dict[str, Any]) -> Compile:
+    import openvino
+    import torch
+
+    from . import in_torch
+
+    # bf16 is a way of computing here, chosen by a hint: the model itself stays f32.
+    module, inputs = in_torch.build(job.model, "f32", job.batch, options)
+
+    def compile() -> Call:
+        with torch.no_grad():
+            try:
+                model = openvino.convert_model(module, example_input=inputs if len(inputs) > 1 else inputs[0])
+            except Exception:
+                # PyTorch's tracing has no way through some models (GPT-2's masks); its export has.
+                model = openvino.convert_model(torch.export.export(module, inputs))
+                said["note"] = "converted by torch.export"
+        settings = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_PRECISION_HINT": job.dtype,
+            "INFERENCE_NUM_THREADS": len(os.sched_getaffinity(0)),
+        }
+        # The example's shapes are the ones that are asked for: dynamic ones would be slower.
+        model.reshape({port: list(value.shape) for port, value in zip(model.inputs, inputs, strict=True)})
+        request = openvino.Core().compile_model(model, "CPU", settings).create_infer_request()
+        values = [value.numpy() for value in inputs]
+
+        def call() -> Any:
+            request.infer(values, share_inputs=True, share_outputs=True)
+            return request
+
+        return call
+
+    return compile

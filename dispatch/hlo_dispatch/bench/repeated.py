@@ -1,0 +1,39 @@
+"""A program that runs its only kernel call several times: what one more call costs inside of an executable.
+
+The time of a whole program holds JAX's own launch, which has nothing to do with dispatching. The difference between
+a program with several calls and one with a single call does not.
+"""
+
+from __future__ import annotations
+
+from hlo_dispatch.hlo.module import Module
+
+CALLS, CALLS_OF_LONG, LONG = 9, 3, 1e-3
+"""How many calls the longer program has; fewer of what takes longer than this, in seconds."""
+_FREE = ("parameter", "constant", "bitcast", "tuple", "get-tuple-element")
+
+
+def only_call(serialized: bytes) -> bool:
+    """Whether the entry of a module is one custom-call and nothing else that takes time."""
+    opcodes = [i.opcode for i in Module.from_bytes(serialized).entry.instructions[:] if i.opcode not in _FREE]
+    return opcodes == ["custom-call"]
+
+
+def repeated(serialized: bytes, calls: int) -> bytes:
+    """The module with so many calls in place of its one, each after the one before, on the same operands."""
+    module = Module.from_bytes(serialized)
+    entry = module.entry
+    (call,) = (instruction for instruction in entry.instructions[:] if instruction.opcode == "custom-call")
+    first = call.id
+    next_id = max(instruction.id for instruction in entry.instructions[:]) + 1
+    before = first
+    for number in range(1, calls):
+        copy = entry.instructions.add()
+        copy.CopyFrom(call)
+        copy.id, copy.name = next_id + number, module.fresh_name(call.name)
+        # Nothing uses the copies, and they are all alike: without an effect XLA would drop them.
+        copy.custom_call_has_side_effect = True
+        del copy.control_predecessor_ids[:]
+        copy.control_predecessor_ids.append(before)
+        before = copy.id
+    return module.to_bytes()

@@ -1,0 +1,82 @@
+"""The README's tables, generated from files of results that are kept in the repository."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hlo_dispatch.errors import HloDispatchError
+
+from ..models.catalogue import MODELS, PEERS
+from ..results import header_lines, median
+from . import numbers
+from .gather import Gathered
+
+_SIDES = {"stock": "stock", "xla-onednn": "XLA's oneDNN", "ours": "ours", "raw": "raw call", "torch": "PyTorch, eager"}
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+
+
+class NoPlace(HloDispatchError):
+    """The file has no place for the tables."""
+
+
+def with_tables(text: str, gathered: Gathered) -> str:
+    """The text with everything between the marks written anew.
+
+    Raises:
+        NoPlace: the marks are not there, once each and in order.
+    """
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end or BEGIN in after or END in after:
+        raise NoPlace(f"there is no single place between {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n{tables(gathered)}\n{END}{after}"
+
+
+def tables(gathered: Gathered) -> str:
+    """Markdown: the machine, the models, the patterns."""
+    parts = ["  \n".join(header_lines(gathered.header))]
+    if gathered.entries.get("models"):
+        parts.append(_models(gathered.entries["models"]))
+    if gathered.entries.get("patterns"):
+        parts.append(_patterns(numbers.shown(gathered.entries["patterns"])))
+    return "\n\n".join(parts)
+
+
+def _models(entries: Sequence[dict[str, Any]]) -> str:
+    peers = [peer for peer in PEERS if any(entry["peers"].get(peer) for entry in entries)]
+    rows = []
+    for entry in entries:
+        seconds = numbers.latencies(entry)
+        cells = [_ms(seconds.get(peer)) for peer in peers]
+        best = min((value for peer, value in seconds.items() if peer != "ours"), default=None)
+        ours = seconds.get("ours")
+        over = [f"{value / ours:.2f}x" if value and ours else "" for value in (seconds.get("stock"), best)]
+        rows.append([f"{MODELS[entry['model']].title}, {entry['dtype']}, batch {entry['batch']}", *cells, *over])
+    return _markdown(
+        ["milliseconds", *(PEERS[peer] for peer in peers), "ours over stock", "ours over the best peer"], rows
+    )
+
+
+def _patterns(entries: Sequence[dict[str, Any]]) -> str:
+    sides = [side for side in _SIDES if any(side in entry["sides"] for entry in entries)]
+    rows = []
+    for entry in entries:
+        times = [_us(median(entry["sides"].get(side))) for side in sides]
+        over = numbers.speedups(entry).get("ours")
+        name = f"`{entry['pattern']}` {entry['dtype']}, {entry['model'] or entry['shape']}"
+        rows.append([name, *times, f"{over:.2f}x" if over else ""])
+    return _markdown(["microseconds", *(_SIDES[side] for side in sides), "ours over stock"], rows)
+
+
+def _markdown(columns: list[str], rows: list[list[str]]) -> str:
+    line = "|" + "---|" + "---:|" * (len(columns) - 1)
+    return "\n".join(["| " + " | ".join(columns) + " |", line, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def _ms(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e3:.3g}" if seconds < 1 else f"{seconds * 1e3:.0f}"
+
+
+def _us(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e6:,.0f}" if seconds >= 1e-4 else f"{seconds * 1e6:.3g}"

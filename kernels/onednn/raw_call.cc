@@ -1,0 +1,64 @@
+#include "onednn/raw_call.h"
+
+#include <cstring>
+#include <new>
+#include <random>
+#include <utility>
+
+namespace hlo_dispatch::onednn {
+
+namespace {
+
+constexpr size_t kAlignment = 64;  // as XLA aligns its buffers
+
+// A value is a random sign and random digits behind the exponent of one half: no zeros, no subnormals.
+template <typename Bits>
+void Fill(void* memory, int64_t bytes, Bits half, int digits) {
+  std::minstd_rand random(1);
+  char* at = static_cast<char*>(memory);
+  const Bits sign = static_cast<Bits>(Bits{1} << (8 * sizeof(Bits) - 1));
+  const Bits mask = static_cast<Bits>((Bits{1} << digits) - 1);
+  for (int64_t offset = 0; offset + static_cast<int64_t>(sizeof(Bits)) <= bytes; offset += sizeof(Bits)) {
+    const auto drawn = static_cast<uint32_t>(random());
+    Bits value = static_cast<Bits>(half | (static_cast<Bits>(drawn) & mask));
+    if ((drawn >> 30) & 1) value = static_cast<Bits>(value | sign);
+    std::memcpy(at + offset, &value, sizeof(Bits));
+  }
+}
+
+void Fill(void* memory, const Tensor& tensor) {
+  switch (tensor.type) {
+    case ElementType::kF32: return Fill<uint32_t>(memory, tensor.Bytes(), 0x3f000000u, 23);
+    case ElementType::kBF16: return Fill<uint16_t>(memory, tensor.Bytes(), 0x3f00, 7);
+    case ElementType::kF16: return Fill<uint16_t>(memory, tensor.Bytes(), 0x3800, 10);
+  }
+}
+
+}  // namespace
+
+RawCall::Bytes RawCall::Allocate(int64_t bytes) {
+  const size_t rounded = (static_cast<size_t>(bytes) + kAlignment) / kAlignment * kAlignment;
+  Bytes memory(std::aligned_alloc(kAlignment, rounded));
+  if (memory == nullptr) throw std::bad_alloc();
+  // Touched here, so that no run pays for the operating system's first look at a page.
+  std::memset(memory.get(), 0, rounded);
+  return memory;
+}
+
+RawCall::RawCall(CallPlan plan) : primitive_(std::move(plan)) {
+  const CallPlan& built = primitive_.plan();
+  for (const Operand& operand : built.operands) {
+    operands_.push_back(Allocate(operand.tensor.Bytes()));
+    Fill(operands_.back().get(), operand.tensor);
+  }
+  destination_ = Allocate(built.destination.tensor.Bytes());
+  scratch_ = Allocate(built.scratch_bytes);
+}
+
+void RawCall::Run(int64_t count) {
+  std::vector<void*> addresses;
+  for (const Bytes& operand : operands_) addresses.push_back(operand.get());
+  primitive_.Repeat(addresses, destination_.get(), scratch_.get(), count);
+}
+
+}  // namespace hlo_dispatch::onednn

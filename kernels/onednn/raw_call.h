@@ -1,0 +1,36 @@
+// A kernel call without XLA around it, on buffers of its own: what the library can do by itself. For benchmarks.
+#ifndef HLO_DISPATCH_ONEDNN_RAW_CALL_H_
+#define HLO_DISPATCH_ONEDNN_RAW_CALL_H_
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "onednn/primitive.h"
+
+namespace hlo_dispatch::onednn {
+
+class RawCall {
+ public:
+  // Builds the primitive and fills its operands with numbers whose size is between a half and one, both signs.
+  explicit RawCall(CallPlan plan);
+
+  // Runs `count` times, waiting for each.
+  void Run(int64_t count);
+
+ private:
+  struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+  };
+  using Bytes = std::unique_ptr<void, Free>;
+  static Bytes Allocate(int64_t bytes);
+
+  Primitive primitive_;
+  std::vector<Bytes> operands_;
+  Bytes destination_, scratch_;
+};
+
+}  // namespace hlo_dispatch::onednn
+
+#endif  // HLO_DISPATCH_ONEDNN_RAW_CALL_H_

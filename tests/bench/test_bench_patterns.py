@@ -1,0 +1,102 @@
+"""Measuring single patterns: everything is kept, also when it stops early; this is no timing gate."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hlo_dispatch.bench import micro
+from hlo_dispatch.bench.cases import choose
+from hlo_dispatch.bench.repeated import CALLS, only_call, repeated
+from hlo_dispatch.bench.results import Results, ResultsError, median
+from hlo_dispatch.bench.worker import Worker, WorkerFailed
+
+PEAK = {"arithmetic": {"f32": 1e11, "bf16": 1e11, "f16": 1e11, "f64": 1e10}, "bandwidth": 1e10}
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    opened = Results.open(tmp_path / "results.json", "patterns")
+    opened.header["peak"] = PEAK  # measuring it takes longer than the cases
+    return opened
+
+
+def test_smoke(results: Results) -> None:
+    cases = choose(tag="ci")
+    entries = micro.run(cases, results, sides=("stock", "ours", "always", "raw"), seconds=0.01)
+    assert [entry["name"] for entry in entries] == [case.name for case in cases]
+    for entry in entries:
+        assert entry["failed"] == {}
+        assert median(entry["sides"]["stock"])
+        if read_entries(entry):
+            assert entry["kernels"]
+            # bf16 rounds once where stock rounds at each step
+            assert entry["difference"] <= (1e-4 if entry["dtype"] == "f32" else 3e-2)
+            assert min(entry["sides"]["raw"]["samples"]) > 0
+            assert micro.overhead(entry) is not None
+    assert len(json.loads(results.path.read_text())["results"]) == len(cases)
+
+
+def read_entries(entry: dict) -> tuple[str, ...]:
+    from hlo_dispatch.bench.pattern import read_pattern
+
+    return read_pattern(entry["pattern"]).entries
+
+
+def test_interrupted_and_resumed(results: Results) -> None:
+    cases = choose(tag="ci")[:2]
+
+    def interrupt(text: str) -> None:
+        if text.startswith("2 of 2"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        micro.run(cases, results, sides=("stock",), seconds=0.01, say=interrupt)
+    again = Results.open(results.path, "patterns")
+    assert [entry["name"] for entry in again] == [cases[0].name]
+    said: list[str] = []
+    micro.run(cases, again, sides=("stock",), seconds=0.01, resume=True, say=said.append)
+    assert len(again) == 2
+    assert any("1 of 2 cases are measured already" in text for text in said)
+
+
+def test_a_file_of_another_machine_is_left_alone(results: Results) -> None:
+    results.header["machine"]["model"] = "another"
+    results.write()
+    with pytest.raises(ResultsError, match="another machine"):
+        Results.open(results.path, "patterns")
+    results.path.write_text("{}")
+    with pytest.raises(ResultsError, match="no file of results"):
+        Results.open(results.path, "patterns")
+
+
+def test_a_worker_that_dies_is_an_error_with_its_last_words() -> None:
+    worker = Worker("hlo_dispatch.bench.jax_worker", "no-such-side")
+    with pytest.raises(WorkerFailed, match="no-such-side"):
+        worker.ask({"hello": True})
+    worker.close()
+
+
+def test_repeated_calls_really_run() -> None:
+    import jax
+
+    import hlo_dispatch
+    from hlo_dispatch.bench import in_jax
+    from hlo_dispatch.policy import executable
+
+    case = choose(tag="ci")[0]
+    operands = executable.to_device(in_jax.arguments(case))
+    with hlo_dispatch.enabled(policy="always"):
+        report = hlo_dispatch.explain(in_jax.function(case), *operands)
+    assert report.before is not None
+    assert report.after is not None
+    assert only_call(report.after)
+    assert not only_call(report.before)
+    several = executable.Executable(repeated(report.after, CALLS))
+    text = several._loaded.hlo_modules()[0].to_string()
+    assert text.count('custom_call_target="hlo_dispatch.onednn.convolution"') == CALLS
+    (result,) = several(operands)
+    expected = jax.jit(in_jax.function(case))(*operands)
+    assert abs(result - expected).max() <= 1e-5
