@@ -175,6 +175,14 @@ class FlatGraph:
                 if not all(alive[user.index] for user in node.users):
                     node.users = [user for user in node.users if alive[user.index]]
 
+    def take_apart(self) -> None:
+        """Free the nodes: they refer to each other, and only Python's cycle collector would find them.
+
+        Nothing may use the graph afterwards.
+        """
+        for node in self.nodes:
+            node.users = []
+
     def to_networkx(self) -> nx.DiGraph:
         """The graph with operand → user edges, for drawing and for questions networkx answers well."""
         graph = nx.DiGraph(name=self.computation.name)

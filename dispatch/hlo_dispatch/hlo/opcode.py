@@ -32,3 +32,5 @@ LOOP_FUSIBLE = ELEMENTWISE | frozenset(
     "reduce-window reshape reverse slice transpose".split()
 )
 ANCHORS = frozenset(("convolution", "dot"))
+# A window that reduces may pool; which ones do, the match room knows.
+MAY_BE_ANCHORS = ANCHORS | {"reduce-window"}

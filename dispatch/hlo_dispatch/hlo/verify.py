@@ -26,21 +26,13 @@ def verify(module: Module, computations: Collection[int] | None = None) -> None:
     fused_by: dict[int, str] = {}
     for computation in module.proto.computations[:]:
         if computations is None or computation.id in computations:
-            _verify_computation(module, computation, seen)
-        for instruction in computation.instructions[:]:
-            if instruction.opcode == "fusion":
-                for called in instruction.called_computation_ids[:]:
-                    if called in fused_by:
-                        raise ModuleError(
-                            f"%{instruction.name} and %{fused_by[called]} are fusions of one computation"
-                        )
-                    fused_by[called] = instruction.name
+            _verify_computation(module, computation, seen, fused_by)
         seen.add(computation.id)
     if module.proto.entry_computation_id not in seen:
         raise ModuleError("the module has no entry computation")
 
 
-def _verify_computation(module: Module, computation, seen: set[int]) -> None:
+def _verify_computation(module: Module, computation, seen: set[int], fused_by: dict[int, str]) -> None:
     by_id: dict[int, object] = {}
     known: set[int] = set()
     names: set[str] = set()
@@ -58,6 +50,8 @@ def _verify_computation(module: Module, computation, seen: set[int]) -> None:
             parameters.append(instruction.parameter_number)
         elif opcode not in _CALLS_NOTHING:
             _verify_calls(module, instruction, by_id, seen, computation)
+            if opcode == "fusion":
+                _verify_fused_once(instruction, fused_by)
         by_id[identifier] = instruction
         known.add(identifier)
         names.add(name)
@@ -73,6 +67,13 @@ def _verify_calls(module: Module, instruction, by_id: dict, seen: set[int], comp
         raise ModuleError(f"{where}: calls computation {min(missing)}, which is not defined before it")
     if instruction.opcode == "fusion":
         _verify_fusion(module, instruction, by_id, computation)
+
+
+def _verify_fused_once(fusion, fused_by: dict[int, str]) -> None:
+    for called in fusion.called_computation_ids[:]:
+        if called in fused_by:
+            raise ModuleError(f"%{fusion.name} and %{fused_by[called]} are fusions of one computation")
+        fused_by[called] = fusion.name
 
 
 def _where(instruction, computation) -> str:

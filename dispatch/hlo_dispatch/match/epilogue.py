@@ -9,7 +9,6 @@ inside, so the chain can be replaced by one instruction without computing anythi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 from hlo_dispatch.hlo.flat import Node
@@ -182,7 +181,7 @@ def _apart(step: Step) -> list[Step]:
     *nodes, last = step.nodes
     if not nodes or not is_widening(last):
         return [step]
-    return [replace(step, nodes=tuple(nodes)), Step((last,), (), step.destination)]
+    return [step._replace(nodes=tuple(nodes)), Step((last,), (), step.destination)]
 
 
 def _is_inner(value: Node, is_taken: Callable[[Node], bool], is_needed: Callable[[Node], bool]) -> bool:

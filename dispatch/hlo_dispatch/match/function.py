@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -79,8 +79,7 @@ _FUNCTIONS: dict[str, Callable] = {
 assert set(_FUNCTIONS) | {"compare", "convert"} == ELEMENTWISE, "every elementwise opcode needs its function"
 
 
-@dataclass(frozen=True)
-class Region:
+class Region(NamedTuple):
     """Elementwise instructions that all depend on `entry`, in topological order, and the exits among them."""
 
     entry: Node
@@ -126,12 +125,19 @@ def apply(node: Node, arguments: list) -> np.ndarray:
 def scalar_constant(node: Node) -> float | None:
     """The one value that every element of `node` has, if it is a constant known here."""
     # Not by recursion: a network's residual stream is one elementwise chain of thousands of instructions.
-    pending = [node] if node.scalar is False else []
+    if node.scalar is not False:
+        return node.scalar
+    pending = [node]
     while pending:
         current = pending[-1]
-        operands = _scalar_operands(current)
-        unknown = next((operand for operand in operands if operand.scalar is False), None)
-        if unknown is not None and not any(operand.scalar is None for operand in operands):
+        unknown = None
+        for operand in _scalar_operands(current):
+            if operand.scalar is None:
+                unknown = None
+                break
+            if operand.scalar is False and unknown is None:
+                unknown = operand
+        if unknown is not None:
             pending.append(unknown)
         else:
             current.scalar = _scalar_constant(current)
@@ -152,7 +158,11 @@ def _scalar_constant(node: Node) -> float | None:
     if opcode == "constant":
         return _literal_scalar(node) if node.shape.elements == 1 else None
     arguments = [operand.scalar for operand in _scalar_operands(node)]
-    if not arguments or any(value is None or value is False for value in arguments):
+    # By identity: a constant may be the number 0, which equals False.
+    for value in arguments:
+        if value is None or value is False:
+            return None
+    if not arguments:
         return None
     if opcode not in ELEMENTWISE or opcode in _PASSING:
         return arguments[0]

@@ -20,13 +20,14 @@ from hlo_dispatch.hlo.shape import HALF_TYPES
 from hlo_dispatch.match.function import scalar_constant
 
 _FLOATING = frozenset(("f32",)) | HALF_TYPES
+_BOUNDING = frozenset(("clamp", "maximum", "minimum"))
 _MIRRORED = {"GT": "LT", "LT": "GT", "GE": "LE", "LE": "GE"}
 
 
 def ask_results_for_masks(graph: FlatGraph) -> None:
     """Let comparisons read the results of bounding activations, in place, where that frees the activation's input."""
     for result in graph.nodes:
-        bounded = _bounded(result)
+        bounded = _bounded(result) if result.opcode in _BOUNDING else None
         if bounded is None:
             continue
         value, low, high = bounded

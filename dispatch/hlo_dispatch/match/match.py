@@ -37,16 +37,16 @@ class Match:
             count -= 1
         return replace(self, taken=rounded_alike(steps, count))
 
-    @property
+    @cached_property
     def steps(self) -> tuple[Step, ...]:
         return self.chain.steps[: self.taken]
 
-    @property
+    @cached_property
     def destination(self) -> tuple[Dimension, ...]:
         """The primitive's result dimensions over the buffer of `output`."""
         return self.steps[-1].destination if self.steps else self.anchor.destination
 
-    @property
+    @cached_property
     def output(self) -> Node:
         """The value that the kernel call produces."""
         return self.steps[-1].result if self.steps else self.anchor.node
@@ -86,7 +86,7 @@ class Match:
         """The post-ops after the bias."""
         return self._post_ops[1:] if self.bias is not None else self._post_ops
 
-    @property
+    @cached_property
     def operands(self) -> tuple[View, ...]:
         """The kernel call's operands in order: source, weights, bias, then each binary post-op's."""
         bias = (self.bias.operand,) if self.bias is not None else ()

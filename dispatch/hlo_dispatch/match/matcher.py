@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
-from hlo_dispatch.hlo.opcode import ANCHORS
+from hlo_dispatch.hlo.opcode import ANCHORS, MAY_BE_ANCHORS
 from hlo_dispatch.match.anchor import Anchor
 from hlo_dispatch.match.epilogue import EpilogueFinder
 from hlo_dispatch.match.masks import ask_results_for_masks
@@ -26,6 +26,8 @@ class Matcher:
     def __init__(self, graph: FlatGraph, table, finder: EpilogueFinder) -> None:
         ask_results_for_masks(graph)
         self._graph = graph
+        found = [node for node in reversed(graph.nodes) if node.opcode in MAY_BE_ANCHORS and is_anchor(node)]
+        self._anchors = sorted(found, key=lambda node: node.opcode not in ANCHORS)
         self._finder = finder
         self._kernels = {anchor.name: anchor.kernel for anchor in table.anchors.values()}
         self._read: dict[Node, Anchor | Refusal] = {}
@@ -36,8 +38,7 @@ class Matcher:
 
         Poolings come behind all others, as a depthwise convolution's gradient is cut out by one.
         """
-        found = [node for node in reversed(self._graph.nodes) if is_anchor(node)]
-        return sorted(found, key=lambda node: node.opcode not in ANCHORS)
+        return self._anchors
 
     def match(
         self, node: Node, is_taken: Callable[[Node], bool], is_needed: Callable[[Node], bool]

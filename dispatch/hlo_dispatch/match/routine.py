@@ -114,7 +114,7 @@ class RoutineFinder:
         """Every routine of `graph` in program order, or why it has to stay as it is."""
         hidden: set[Node] = set()
         for node in graph.nodes:
-            known = self._known(node)
+            known = self._known(node) if node.opcode in self.opcodes else None
             if known is not None:
                 found = _read(node, *known, hidden.__contains__)
                 if isinstance(found, RoutineMatch):
@@ -122,11 +122,9 @@ class RoutineFinder:
                 yield node, found
 
     def _known(self, node: Node) -> tuple[Routine, str] | None:
-        """The table's routine that the instruction is, and its element type."""
+        """The table's routine that the instruction, one of `opcodes`, is, and its element type."""
         if node.opcode == "custom-call":
             return self._by_target.get(node.proto.custom_call_target)
-        if node.opcode not in self.opcodes:
-            return None
         return self._by_opcode[node.opcode], node.operands[0].shape.element_type
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.function import scalar_constant
@@ -11,8 +13,7 @@ from hlo_dispatch.match.looking import is_widening
 from hlo_dispatch.match.strided import Dimension, View
 
 
-@dataclass(frozen=True)
-class PostOp:
+class PostOp(NamedTuple):
     """One step that the primitive computes on its result."""
 
     kind: str
@@ -27,15 +28,14 @@ class PostOp:
     """A binary step's other operand, in the dimensions of the primitive's result (size 1: it repeats)."""
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """What the chain took at once: instructions, and the post-ops (possibly none) that compute them."""
 
     nodes: tuple[Node, ...]
     post_ops: tuple[PostOp, ...]
     destination: tuple[Dimension, ...]
     """The primitive's result dimensions over the buffer of the step's result."""
-    attributes: Mapping[str, int] = field(default_factory=dict, hash=False, compare=False)
+    attributes: Mapping[str, int] = MappingProxyType({})
     """The kernel's attributes that are others from this step on."""
 
     @property

@@ -76,7 +76,9 @@ class Emitter:
     def __init__(self, module: Module, graph: FlatGraph, calls: list[KernelCall], threads: int) -> None:
         self._module, self._graph, self._calls, self._threads = module, graph, calls, threads
         self._covered = {node for call in calls for node in call.match.covered}
-        self._inside = self._covered - {result for call in calls for result in call.match.results}
+        inside = self._covered - {result for call in calls for result in call.match.results}
+        self._vanishing = {identifier for identifier, node in graph.value_of.items() if node in inside}
+        """Ids of the instructions whose values will not exist any more."""
         self._kept = {
             identifier: instruction
             for identifier, instruction in graph.instruction_of.items()
@@ -127,8 +129,9 @@ class Emitter:
         left = [identifier for identifier in doubtful if identifier in self._created]
         if not left:
             return []
-        protos = (*kept, *(proto for proto, _ in self._created.values()))
-        read = {self._edit.root_id, *(operand for proto in protos for operand in proto.operand_ids[:])}
+        read = {self._edit.root_id}
+        for proto in (*kept, *(proto for proto, _ in self._created.values())):
+            read.update(proto.operand_ids[:])
         return [identifier for identifier in left if identifier not in read]
 
     def _protected(self, kept: list) -> dict[int, object]:
@@ -147,10 +150,9 @@ class Emitter:
 
     def _is_touched(self, identifier: int) -> bool:
         """Whether the instruction computes what a call does, or reads what will not exist any more."""
-        graph, covered, inside = self._graph, self._covered, self._inside
-        if any(node in covered for node in graph.computed_by(identifier)):
+        if not self._covered.isdisjoint(self._graph.computed_by(identifier)):
             return True
-        return any(graph.value_of[operand] in inside for operand in graph.instruction_of[identifier].operand_ids[:])
+        return not self._vanishing.isdisjoint(self._graph.instruction_of[identifier].operand_ids[:])
 
     def _with_live_operands(self, instruction):
         """The instruction, with operands that were replaced renamed; itself where none was."""

@@ -41,7 +41,7 @@ def in_order(protos: Mapping[int, object], place: Mapping[int, int]) -> list:
     waiting: dict[int, int] = {}
     users: dict[int, list[int]] = {}
     for identifier, proto in protos.items():
-        needs = {*proto.operand_ids, *proto.control_predecessor_ids}
+        needs = {*proto.operand_ids[:], *proto.control_predecessor_ids[:]}
         waiting[identifier] = len(needs)
         for operand in needs:
             users.setdefault(operand, []).append(identifier)

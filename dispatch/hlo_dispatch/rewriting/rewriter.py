@@ -16,7 +16,7 @@ from hlo_dispatch import kernels
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph
 from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.hlo.opcode import ANCHORS
+from hlo_dispatch.hlo.opcode import MAY_BE_ANCHORS
 from hlo_dispatch.hlo.verify import verify
 from hlo_dispatch.libraries import onednn
 from hlo_dispatch.match.epilogue import EpilogueFinder
@@ -37,7 +37,6 @@ from hlo_dispatch.rewriting.edit import apply_plans
 from hlo_dispatch.rewriting.plan import AnyMatch, ComputationPlan, plan_computation
 from hlo_dispatch.rewriting.regions import regions_of
 
-_MAY_BE_ANCHORS = ANCHORS | {"reduce-window"}
 # The first plan guesses, the second knows; what it changes may show regions that nobody had seen.
 _MOST_PLANNINGS = 3
 # One call alone was measured as it is.
@@ -93,7 +92,7 @@ class Rewriter:
         kept = serialized if details else None
         module = Module.from_bytes(serialized)
         clock.lap("parse")
-        if not _has_one_of(module, _MAY_BE_ANCHORS | self.patterns.root_opcodes | self.routines.opcodes):
+        if not _has_one_of(module, MAY_BE_ANCHORS | self.patterns.root_opcodes | self.routines.opcodes):
             return None, Report(module.name, (), clock.total(), clock.stages, _instructions(module), kept)
         instructions = _instructions(module)
         graphs = [(FlatGraph(module, c), small) for c, small in module.control_flow_computations()]
@@ -119,6 +118,8 @@ class Rewriter:
             verify(module, changed)
             result = module.to_bytes()
             clock.lap("verify and serialize")
+        for graph, _ in graphs:
+            graph.take_apart()
         after = result if details else None
         return result, Report(module.name, regions, clock.total(), clock.stages, instructions, kept, after)
 
