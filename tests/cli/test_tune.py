@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ def test_measurements_go_to_another_machine_of_the_kind(run, proto_file: Path, t
     assert run("cache", "export", env=there).stdout.decode() == exported
     assert run("cache", "prune", env=there).stdout.decode() == "0 measurements forgotten\n"
     assert run("cache", "prune", "--older-than", "1", env=there).stdout.decode() == "0 measurements forgotten\n"
-    with sqlite3.connect(tmp_path / "other" / "measurements.sqlite3") as database:
+    with closing(sqlite3.connect(tmp_path / "other" / "measurements.sqlite3", isolation_level=None)) as database:
         database.execute("UPDATE measurements SET context = 'of another machine'")
     assert run("cache", "prune", env=there).stdout.decode().startswith(f"{count} measurement")
     assert run("cache", "clear", env=here).stdout.decode().startswith(f"{count} measurement")

@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,13 +73,13 @@ def test_settings_of_the_libraries_are_in_the_key(monkeypatch: pytest.MonkeyPatc
 
 
 def foreign(path: Path) -> None:
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.execute("CREATE TABLE somebody (elses TEXT)")
 
 
 def newer(path: Path) -> None:
     Store(path.parent).put(this_context(), "a", WON)
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.execute("PRAGMA user_version=99")
 
 
@@ -86,7 +87,7 @@ def damaged(path: Path) -> None:
     store = Store(path.parent)
     for number in range(200):
         store.put(this_context(), f"region {number}", WON)
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     content = bytearray(path.read_bytes())
     content[4096:] = os.urandom(len(content) - 4096)
@@ -137,7 +138,7 @@ def test_a_store_that_can_only_be_read(store: Store, monkeypatch: pytest.MonkeyP
 def test_an_entry_that_is_none_is_passed_over(store: Store) -> None:
     store.put(this_context(), "a", WON)
     store.put(this_context(), "b", WON)
-    with sqlite3.connect(store.path) as database:
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as database:
         database.execute("UPDATE measurements SET measured = '{\"chosen\": \"whole\"}' WHERE region = 'b'")
     assert store.known(this_context()) == {"a": WON}
 
