@@ -8,10 +8,13 @@ from typing import Any
 
 import hlo_dispatch
 from hlo_dispatch.errors import HloDispatchError
+from hlo_dispatch.hlo.flat import FlatGraph
 from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.match.pooling import is_pooling
 from hlo_dispatch.report import Region, Report, explanation
 
-OPCODES = ("convolution", "dot")
+POOLING = "reduce-window"
+OPCODES = ("convolution", "dot", POOLING)
 
 
 class _Enough(Exception):
@@ -23,7 +26,7 @@ class Counts:
     """One model's anchors under one jax."""
 
     anchors: dict[str, int]
-    """Opcode → how many instructions of it XLA gave us."""
+    """Opcode → how many instructions of it XLA gave us; of the windows those that pool, not the reductions."""
     dispatched: dict[str, int]
     """Opcode → how many of them are gone afterwards."""
     left: dict[str, int]
@@ -84,6 +87,8 @@ def _place(op_name: str) -> str:
 
 
 def _anchors(module: bytes) -> dict[str, int]:
-    computations = Module.from_bytes(module).proto.computations
-    opcodes = Counter(instruction.opcode for c in computations for instruction in c.instructions)
+    parsed = Module.from_bytes(module)
+    opcodes = Counter(instruction.opcode for c in parsed.proto.computations for instruction in c.instructions)
+    graphs = [FlatGraph(parsed, computation) for computation, _ in parsed.control_flow_computations()]
+    opcodes[POOLING] = sum(is_pooling(node) for graph in graphs for node in graph.nodes)
     return {opcode: opcodes[opcode] for opcode in OPCODES}
