@@ -11,8 +11,8 @@ from .count import OPCODES, Counts
 
 FILE = Path(__file__).parents[2] / "tests" / "models" / "anchors.toml"
 _HEAD = """\
-# How many anchors (convolutions, dots, windows that pool) each model of bench/zoo has at the pass, and how many are dispatched
-# under the policy "always"; `left` says what stood in the way of the others. By model, then by jax.
+# How many anchors (convolutions, dots, windows that pool) each model of bench/zoo has at the pass, and how many
+# are dispatched under the policy "always"; `left` says what stood in the way of the others. By model, then by jax.
 # Written by `python -m bench.zoo --write`, compared by tests/models/test_zoo.py.
 """
 

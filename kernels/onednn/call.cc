@@ -85,9 +85,9 @@ std::unique_ptr<CallState> MakeState(const char* target, Planner planner, const 
 // Throws unless the buffer holds what the attributes say; the shape may differ, as bitcasts are free.
 void CheckBuffer(const Tensor& tensor, const ffi::AnyBuffer& buffer) {
   const bool right_type = buffer.element_type() == ToFfi(tensor.type);
-  if (right_type && static_cast<int64_t>(buffer.size_bytes()) == tensor.Bytes()) return;
+  if (right_type && static_cast<int64_t>(buffer.size_bytes()) == tensor.BufferBytes()) return;
   std::ostringstream message;
-  message << tensor.role << ": expected " << tensor.Bytes() << " bytes of " << ElementTypeName(tensor.type) << ", got "
+  message << tensor.role << ": expected " << tensor.BufferBytes() << " bytes of " << ElementTypeName(tensor.type) << ", got "
           << buffer.size_bytes() << " bytes of " << buffer.element_type();
   Invalid(message.str());
 }
@@ -114,8 +114,9 @@ void Run(Primitive& primitive, ffi::RemainingArgs arguments, ffi::RemainingRets 
   addresses.reserve(plan.operands.size());
   for (size_t i = 0; i < plan.operands.size(); ++i) {
     ffi::AnyBuffer buffer = *arguments.get<ffi::AnyBuffer>(i);
-    CheckBuffer(plan.operands[i].tensor, buffer);
-    addresses.push_back(buffer.untyped_data());
+    const Tensor& tensor = plan.operands[i].tensor;
+    CheckBuffer(tensor, buffer);
+    addresses.push_back(static_cast<char*>(buffer.untyped_data()) + tensor.offset * ElementBytes(tensor.type));
   }
   ffi::AnyBuffer destination = **results.get<ffi::AnyBuffer>(0);
   CheckBuffer(plan.destination.tensor, destination);

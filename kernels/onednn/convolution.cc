@@ -63,6 +63,8 @@ CallPlan PlanConvolution(const Attributes& attributes) {
   ConvolutionCall call = ConvolutionCall::Read(attributes, Roles(), "weights");
   CallOperands& operands = call.operands;
   operands.ReadBias(attributes, /*length=*/operands.destination.dims[1], /*rank=*/1, /*axis=*/0);
+  // Several implementations take weights with holes between them for dense ones; a reorder does not.
+  if (operands.weights.elements > 0) operands.weights_format = WeightsFormat::kAny;
   if (operands.weights_format == WeightsFormat::kBest) return PlanBest(operands, call.window);
   return PlanWith(operands, call.window, operands.weights_format);
 }

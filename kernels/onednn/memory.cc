@@ -44,6 +44,8 @@ int64_t Tensor::Bytes() const {
   return (last + 1) * ElementBytes(type);
 }
 
+int64_t Tensor::BufferBytes() const { return elements > 0 ? elements * ElementBytes(type) : Bytes(); }
+
 OwnedMemoryDescriptor Tensor::Describe() const {
   const Library& library = Library::Get();
   MemoryDescriptor* descriptor = nullptr;
@@ -89,8 +91,17 @@ Tensor Tensor::WithChannelsLast() const {
 }
 
 Tensor ReadTensor(const Attributes& attributes, const std::string& role) {
-  return Checked({role, ElementTypeFromName(attributes.Text(role + "_type"), role + "_type"),
-                  attributes.Integers(role + "_dims"), attributes.Integers(role + "_strides")});
+  Tensor tensor = Checked({role, ElementTypeFromName(attributes.Text(role + "_type"), role + "_type"),
+                           attributes.Integers(role + "_dims"), attributes.Integers(role + "_strides")});
+  if (!attributes.Has(role + "_elements")) return tensor;
+  tensor.offset = attributes.Integer(role + "_offset");
+  tensor.elements = attributes.Integer(role + "_elements");
+  const int64_t whole = tensor.Bytes() / ElementBytes(tensor.type);
+  if (tensor.offset < 0 || tensor.elements < 1 || whole > tensor.elements - tensor.offset) {
+    Invalid(role + ": expected " + std::to_string(whole) + " elements behind offset " + std::to_string(tensor.offset) +
+            ", got a buffer of " + std::to_string(tensor.elements));
+  }
+  return tensor;
 }
 
 Tensor ReadOperand(const Attributes& attributes, const std::string& role) {

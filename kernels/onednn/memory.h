@@ -17,9 +17,13 @@ struct Tensor {
   ElementType type;
   std::vector<int64_t> dims;
   std::vector<int64_t> strides;
+  int64_t offset = 0;    // elements in front of the first one, where the buffer holds more than the tensor
+  int64_t elements = 0;  // of the whole buffer then; 0: the tensor is the buffer
 
-  // Bytes from the first to the last element; equals the buffer's size, as XLA's arrays have no holes.
+  // Bytes from the first to the last element.
   int64_t Bytes() const;
+  // The buffer's size; equals Bytes() unless the tensor is a part of it, as XLA's arrays have no holes.
+  int64_t BufferBytes() const;
   OwnedMemoryDescriptor Describe() const;
   // The same tensor with the format left to oneDNN.
   OwnedMemoryDescriptor DescribeAnyFormat() const;
@@ -31,7 +35,7 @@ struct Tensor {
   Tensor WithChannelsLast() const;
 };
 
-// Reads <role>_type, <role>_dims and <role>_strides.
+// Reads <role>_type, <role>_dims and <role>_strides; of a part of a buffer <role>_offset and <role>_elements too.
 Tensor ReadTensor(const Attributes& attributes, const std::string& role);
 // Reads type, dims and strides of a nested dictionary (a binary post-op's operand).
 Tensor ReadOperand(const Attributes& attributes, const std::string& role);

@@ -89,6 +89,9 @@ CallOperands CallOperands::Read(const Attributes& attributes, const Roles& roles
                         ReadWeightsFormat(attributes),
                         attributes.Has("weights_reversed") && attributes.Integer("weights_reversed") != 0,
                         /*chain=*/{}};
+  if (operands.destination.elements > 0) {
+    throw Failure(FailureKind::kInvalid, "dst: expected a whole buffer, got a part of one");
+  }
   operands.chain = ReadPostOps(attributes, operands.destination.dims.size(), add_unit_dimension);
   if (add_unit_dimension) {
     for (Tensor* tensor : {&operands.source, &operands.weights, &operands.destination}) {

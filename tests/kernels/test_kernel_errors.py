@@ -130,3 +130,13 @@ def test_plans_are_kept_by_content():
 def test_unknown_kernel():
     with pytest.raises(KeyError):
         kernels.plan("onednn.softmax", {})
+
+
+def test_part_reaches_beyond_its_buffer():
+    fails(product(), "src: expected 12 elements behind offset 2, got a buffer of 13", src_offset=2, src_elements=13)
+    fails(product(), "weights: expected 20 elements behind offset -1", weights_offset=-1, weights_elements=40)
+    fails(product(), "dst: expected a whole buffer, got a part of one", dst_offset=0, dst_elements=15)
+
+
+def test_buffer_of_a_part_has_another_size():
+    fails(product(), "src: expected 80 bytes of f32, got 48 bytes of F32", src_offset=2, src_elements=20)

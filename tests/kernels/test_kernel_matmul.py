@@ -66,3 +66,14 @@ def test_result_layout_is_a_matter_of_strides():
     generator = np.random.default_rng(4)
     source, weights = tensor(random_values(generator, [5, 70])), tensor(random_values(generator, [70, 33]))
     check((matmul_call(source, weights, result_layout=[1, 0]), source, weights, None), "f32")
+
+
+def test_operands_that_are_parts_of_their_buffers():
+    generator = np.random.default_rng(5)
+    source, weights = random_values(generator, [17, 9]), random_values(generator, [9, 33])
+    call = matmul_call(tensor(source[3:12:2]), tensor(weights[:, 6:27]))
+    call.operands[:] = [source, weights]
+    call.spec |= {"src_strides": [18, 1], "src_offset": 27, "src_elements": 153}
+    call.spec |= {"weights_strides": [33, 1], "weights_offset": 6, "weights_elements": 297}
+    expected = source[3:12:2].astype(np.float64) @ weights[:, 6:27].astype(np.float64)
+    np.testing.assert_allclose(call.run(), expected, rtol=0, atol=1e-5)

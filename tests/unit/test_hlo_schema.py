@@ -8,7 +8,7 @@ from hlo_dispatch.hlo import schema
 from hlo_dispatch.hlo import text as hlo_text
 from hlo_dispatch.hlo.module import Module
 
-# Undeclared: sharding, fft_type, is_stable, lower, slice and padding configurations, the module's own attributes …
+# Undeclared: sharding, fft_type, is_stable, lower, the module's own attributes …
 TEXT = """
 HloModule fields, input_output_alias={ {0}: (0, {}, may-alias) }, frontend_attributes={a="b"}
 less {

@@ -88,14 +88,15 @@ def test_what_another_match_has_taken_is_not_taken_again() -> None:
     ("body", "why"),
     [
         (f"ROOT stop = {F} atan2(dot, r)", "atan2 is neither an activation of the table nor a binary epilogue"),
-        ("ROOT stop = f32[4,8]{1,0} slice(dot), slice={[0:4], [0:8]}", "slice is neither an activation of the table"),
+        ("ROOT stop = f32[4,8]{1,0} slice(dot), slice={[0:4], [0:16:2]}", "takes single columns"),
+        (f"n = {F} add(dot, r)\n ROOT stop = f32[4,8]{{1,0}} slice(n), slice={{[0:4], [0:8]}}", "keeps a part of the"),
         (f"ROOT stop = {F} sine(dot)", "activation of the table"),
         (f"n = {F} add(dot, r)\n ROOT stop = {F} subtract(n, n)", ""),
         ("ROOT stop = f64[4,16]{1,0} convert(dot)", "convert is neither an activation of the table"),
         (f"ROOT stop = {F} copy(dot)", "kept-copy is neither an activation of the table nor a binary epilogue"),
         ("ROOT stop = f32[16,4]{1,0} transpose(dot), dimensions={1,0}", "transpose is neither an activation"),
     ],
-    ids=["atan2", "slice", "sine", "itself", "f64", "copy", "rows apart"],
+    ids=["atan2", "columns apart", "slice behind a step", "sine", "itself", "f64", "copy", "rows apart"],
 )
 def test_what_is_no_step(body: str, why: str) -> None:
     match = chain(body)

@@ -70,6 +70,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "lhs_batch_dimensions": (3, "int64[]"),
         "rhs_batch_dimensions": (4, "int64[]"),
     },
+    "SliceDimensions": {"start": (1, "int64"), "limit": (2, "int64"), "stride": (3, "int64")},
     "PrecisionConfig": {"operand_precision": (1, "int32[]"), "algorithm": (2, "int32")},
     "OpMetadata": {
         "op_type": (1, "string"),
@@ -93,6 +94,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "dimensions": (14, "int64[]"),
         "window": (15, "Window"),
         "convolution_dimension_numbers": (16, "ConvolutionDimensionNumbers"),
+        "slice_dimensions": (17, "SliceDimensions[]"),
         "padding_config": (21, "PaddingConfig"),
         "custom_call_target": (28, "string"),
         "fft_type": (31, "int32"),

@@ -45,6 +45,15 @@ class Anchor:
     own_steps: Callable[..., Any] | None = field(default=None, hash=False, compare=False)
     """Set where the kernel has no post-ops: (value, destination, steps so far, is_inner) → the Step in which the
     kernel computes the value's user too, or None. `is_inner` says whether a value is for one user alone."""
+    value: Node | None = None
+    """What the kernel gives, where that is only a part of the node's own value: the last of `covers`."""
+    whole: Anchor | None = field(default=None, hash=False, compare=False)
+    """The anchor that gives all of the node's value, where this one gives a part."""
+
+    @property
+    def result(self) -> Node:
+        """The value that the kernel gives without any epilogue."""
+        return self.node if self.value is None else self.value
 
 
 def halved(source: View, weights: View) -> tuple[View, View]:

@@ -6,7 +6,8 @@ Formula: y[n, o, p] = sum over c, k of x[n, c, p·stride + k·dilation - padding
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
@@ -20,7 +21,7 @@ _REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
 def read_convolution(node: Node, kernel: str) -> Anchor | Refusal:
     """Describe `node`, an HLO convolution, for the convolution kernel."""
     window = node.proto.window.dimensions
-    refusal = first_refusal(unsupported_types(node), unsupported_window(node), _unsupported_padding(node))
+    refusal = first_refusal(unsupported_types(node), unsupported_window(node), unsupported_padding(node, window[:]))
     if refusal is not None:
         return refusal
     source, weights, destination = convolution_views(node)
@@ -92,9 +93,9 @@ def by_group(weights: View, groups: int) -> View:
     return View(weights.node, ((groups, per_group * stride), (per_group, stride), *weights.dimensions[1:]))
 
 
-def unsupported_window(node: Node) -> Refusal | None:
-    """A refusal for what no reading of a convolution allows."""
-    window, name = node.proto.window.dimensions, node.name
+def unsupported_window(node: Node, window: Sequence[Any] | None = None) -> Refusal | None:
+    """A refusal for what no reading of a convolution allows, in all of its window or in those dimensions of it."""
+    window, name = node.proto.window.dimensions[:] if window is None else window, node.name
     if not 1 <= len(window) <= 3:
         return Refusal("rank-unsupported", f"{len(window)} spatial dimensions; the kernel takes 1 to 3", name)
     if node.proto.batch_group_count > 1:
@@ -105,8 +106,9 @@ def unsupported_window(node: Node) -> Refusal | None:
     return None
 
 
-def _unsupported_padding(node: Node) -> Refusal | None:
-    for dimension in node.proto.window.dimensions[:]:
+def unsupported_padding(node: Node, window: Sequence[Any]) -> Refusal | None:
+    """A refusal for a dilated or cropped input, which a plain convolution does not have."""
+    for dimension in window:
         if dimension.base_dilation > 1:
             return Refusal("base-dilation", f"the input is dilated by {dimension.base_dilation}", node.name)
         if dimension.padding_low < 0 or dimension.padding_high < 0:

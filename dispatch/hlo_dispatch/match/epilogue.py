@@ -49,7 +49,7 @@ class EpilogueFinder:
                 that it will be in memory although XLA had fused it away.
         """
         steps: list[Step] = []
-        current = anchor.node
+        current = anchor.result
         destination = anchor.destination
         post_ops = 0 if anchor.first is None else 1
         while True:
@@ -59,7 +59,7 @@ class EpilogueFinder:
             step = self._activation(region, destination) if region is not None and region.exits else None
             if step is None:
                 if len(current.users) > 1:
-                    return self._stopped(steps, region, current, "the value is used more than once")
+                    return self._stopped(steps, region, current, _shared(current))
                 user = current.users[0]
                 if is_taken(user):
                     return Chain(tuple(steps), user, "another match has taken this instruction")
@@ -156,6 +156,13 @@ class EpilogueFinder:
         return Step((user,), (*before, post_op), destination)
 
 
+def _shared(value: Node) -> str:
+    """Why a chain ends at a value with several users."""
+    if all(user.opcode == "slice" for user in value.users):
+        return f"{len(value.users)} slices share the value, and it is computed once: the value is used more than once"
+    return "the value is used more than once"
+
+
 def _no_binary(opcode: str) -> str:
     """Why a chain ends before an instruction that the table has no binary for."""
     if opcode in ANCHORS:
@@ -164,6 +171,8 @@ def _no_binary(opcode: str) -> str:
         # oneDNN has a select by a mask of bytes. Writing the mask and the dearer post-op made training steps of
         # convolutional networks 1 to 15 % slower than a loop behind the call.
         return "XLA's own loop is faster at a select than the kernel"
+    if opcode == "slice":
+        return "the slice that follows keeps a part of the value, and the steps ahead of it are computed on all of it"
     return f"{opcode} is neither an activation of the table nor a binary epilogue"
 
 

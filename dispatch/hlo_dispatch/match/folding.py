@@ -28,6 +28,9 @@ def fold(match: Match) -> Match | None:
     """The same match with its leading per-channel scales and shifts folded, or None where there is no scale."""
     anchor = match.anchor
     weights = anchor.weights.node
+    # Weights of batch groups, and of a part of the channels, have other dimensions than the vectors.
+    if anchor.whole is not None or len(anchor.destination) != len(anchor.node.shape.dimensions):
+        return None
     if anchor.node.opcode != "convolution" or anchor.own_steps is not None or weights is not anchor.node.operands[1]:
         return None
     steps = _leading(match)

@@ -30,7 +30,8 @@ class Match:
         """The same match with less for the primitive to do, or None if it is the bare anchor already."""
         steps = self.chain.steps
         if self.taken == 0:
-            return None
+            whole = self.anchor.whole
+            return None if whole is None else replace(self, anchor=whole, chain=_ends_at_slice(self.anchor))
         count = self.taken - 1
         # Without the post-op, what only renames the value before it gains nothing either.
         while count and not steps[count - 1].post_ops and steps[count - 1].destination == self.destination:
@@ -49,7 +50,7 @@ class Match:
     @cached_property
     def output(self) -> Node:
         """The value that the kernel call produces."""
-        return self.steps[-1].result if self.steps else self.anchor.node
+        return self.steps[-1].result if self.steps else self.anchor.result
 
     @property
     def results(self) -> tuple[Node, ...]:
@@ -148,6 +149,12 @@ class Match:
             argument = text[1:-1] if is_function and text.startswith("(") else text
             text = post_op.formula.replace("{operand}", operand).replace("{}", argument)
         return text[1:-1] if text.startswith("(") and self._post_ops[-1].operand is not None else text
+
+
+def _ends_at_slice(anchor: Anchor) -> Chain:
+    """The chain of the whole value, of which a kernel does not compute the slice that follows."""
+    cut = next(node for node in anchor.covers if node.opcode == "slice")
+    return Chain((), cut, "the kernel does not compute the slice that follows alone")
 
 
 def _is_narrow(view: View, anchor: Anchor) -> bool:

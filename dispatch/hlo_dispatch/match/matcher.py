@@ -13,11 +13,14 @@ from hlo_dispatch.match.epilogue import EpilogueFinder
 from hlo_dispatch.match.masks import ask_results_for_masks
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.operand import in_memory
-from hlo_dispatch.match.reading import is_anchor, read_anchor
+from hlo_dispatch.match.reading import is_anchor, kind_of, read_anchor
+from hlo_dispatch.match.sliced import narrowed
 from hlo_dispatch.match.steps import rounded_alike
 
 # How many instructions above a value are searched for the anchor that may produce it.
 _FARTHEST_SOURCE = 128
+# The table's anchors of which a kernel may compute a part alone.
+_SLICED = frozenset(("convolution", "dot"))
 
 
 class Matcher:
@@ -47,7 +50,10 @@ class Matcher:
         anchor = self._anchor(node)
         if isinstance(anchor, Refusal):
             return anchor
+        anchor, refused = _narrowed(anchor, is_taken, is_needed)
         chain = self._finder.grow(anchor, is_taken, is_needed, self._is_result_of_another)
+        if refused and not any(step.post_ops for step in chain.steps):
+            chain = replace(chain, why=refused)
         return Match(anchor, chain, rounded_alike(chain.steps, len(chain.steps)))
 
     def _anchor(self, node: Node) -> Anchor | Refusal:
@@ -85,6 +91,17 @@ class Matcher:
                 results += [step.result for step in chain.steps]
             self._possible_results[node] = frozenset(results)
         return self._possible_results[node]
+
+
+def _narrowed(anchor: Anchor, is_taken: Callable, is_needed: Callable) -> tuple[Anchor, str]:
+    """The anchor for what is used of its result; and where that is a slice that stays with XLA, why."""
+    if kind_of(anchor.node) not in _SLICED:
+        return anchor, ""
+    while True:
+        smaller = narrowed(anchor, is_taken, is_needed)
+        if not isinstance(smaller, Anchor):
+            return anchor, smaller or ""
+        anchor = smaller
 
 
 def _where_in_memory(anchor: Anchor) -> Anchor:

@@ -8,6 +8,7 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.opcode import ANCHORS
 from hlo_dispatch.match.anchor import Anchor
+from hlo_dispatch.match.batch_groups import group_dimensions, read_batch_groups
 from hlo_dispatch.match.convolution import read_convolution
 from hlo_dispatch.match.deconvolution import read_deconvolution
 from hlo_dispatch.match.dot import read_dot
@@ -35,6 +36,8 @@ def read_anchor(node: Node, kernels: Mapping[str, str], graph: FlatGraph) -> Anc
         return read_weights_gradient(node, kernel, graph)
     if kind == "pooling":
         return read_pooling(node, kernel, graph.module.computations)
+    if kind == "convolution" and group_dimensions(node):
+        return read_batch_groups(node, kernel)
     if kind != "dot" and is_swapped(node):
         return read_swapped(node, kernels.get("convolution", kernel))
     return _READERS[kind](node, kernel)
@@ -49,5 +52,7 @@ def kind_of(node: Node) -> str:
         return "pooling" if node.opcode == "reduce-window" else node.opcode
     if is_weights_gradient(node):
         return "weights_gradient"
+    if len(group_dimensions(node)) == 1:
+        return "convolution"
     dilated = any(dimension.base_dilation > 1 for dimension in node.proto.window.dimensions[:])
     return "transposed_convolution" if dilated else "convolution"

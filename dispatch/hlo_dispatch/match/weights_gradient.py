@@ -19,6 +19,7 @@ from typing import Any
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.match.anchor import Anchor, first_refusal, furthest, unsupported_types
+from hlo_dispatch.match.batch_groups import group_dimensions
 from hlo_dispatch.match.convolution import convolution_views
 from hlo_dispatch.match.diagonal import diagonal_step
 from hlo_dispatch.match.reversal import Backwards, reversing_step, turning_candidates
@@ -136,8 +137,7 @@ class _OwnSteps:
 def _roles(node: Node) -> _Roles:
     lhs, rhs, result = convolution_views(node)
     window = tuple(node.proto.window.dimensions)
-    sizes = zip(lhs.sizes[_SPACE:], result.sizes[_SPACE:], window, strict=True)
-    groups = tuple(number for number, entry in enumerate(sizes, _SPACE) if _is_group(*entry))
+    groups = group_dimensions(node)
 
     def exchanged(view: View) -> View:
         return View(view.node, (view.dimensions[1], view.dimensions[0], *view.dimensions[2:]))
@@ -148,22 +148,6 @@ def _roles(node: Node) -> _Roles:
         exchanged(result),
         tuple(dimension for number, dimension in enumerate(window, _SPACE) if number not in groups),
         groups,
-    )
-
-
-def _is_group(size: int, result: int, window) -> bool:
-    """Whether result g along this dimension is the product of input g and window position g alone.
-
-    Inputs lie at multiples of `size` and the window moves by size - 1: position k of result g meets place
-    g·(size - 1) + k, a multiple of `size` only for k = g, and there lies input g.
-    """
-    return (
-        size > 1
-        and size == result == window.size == window.base_dilation
-        and max(1, window.stride) == size - 1
-        and max(1, window.window_dilation) == 1
-        and window.padding_low == window.padding_high == 0
-        and not window.window_reversal
     )
 
 

@@ -96,7 +96,7 @@ def forms_of(match: Match | StructuralMatch, default: Default, ask: Ask) -> Iter
         yield from _taken(FOLDED, ask(folded))
     yield from _other_weights(default, ask)
     shorter = chosen.shortened()
-    if shorter is not None:
+    if shorter is not None and chosen.taken:
         # What is in the weights cannot be left out.
         yield from _taken(BARE, ask(replace(match if default.form == FOLDED else chosen, taken=0)))
         if shorter.taken > 0:

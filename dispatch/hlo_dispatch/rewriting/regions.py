@@ -105,7 +105,9 @@ def _stop(match: Match | StructuralMatch | RoutineMatch | None, decision: Decisi
         return "", ""
     chain = match.chain
     if decision.cut is not None:
-        return chain.steps[match.taken].nodes[0].name, str(decision.cut)
+        # Without a step left out it was the slice of the anchor's value that the kernel did not take.
+        end = chain.steps[match.taken].nodes[0] if match.taken < len(chain.steps) else chain.stopped_at
+        return end.name if end is not None else "", str(decision.cut)
     why = chain.explanation() if details else chain.why
     return (chain.stopped_at.name if chain.stopped_at is not None else ""), why
 
