@@ -109,3 +109,41 @@ def test_both_forms_run_alike(bound: str, direction: str) -> None:
     module = rewritten_and_run(program(bound, f"z, {constant}", direction, selected, "r, s"))
     (call,) = calls(module)
     assert "post_op_0" in call
+
+
+HALF = {"bf16": "bf16[4,16]{1,0}", "f16": "f16[4,16]{1,0}"}
+
+
+def half_program(kind: str, low: float) -> str:
+    """As JAX 0.10 writes max(z, low) and its mask in half precision: widened, computed, rounded and widened again."""
+    narrow = HALF[kind]
+    return f"""
+ENTRY main {{ x = f32[4,8]{{1,0}} parameter(0)
+  w = f32[8,16]{{1,0}} parameter(1)
+  low = f32[] constant({low})
+  lows = {F} broadcast(low), dimensions={{}}
+  dot = {F} dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  rounded = {narrow} convert(dot)
+  z = {F} convert(rounded)
+  r = {F} maximum(z, lows)
+  kept = {narrow} convert(r)
+  again = {F} convert(kept)
+  m = {P} compare(z, lows), direction=GT
+  ROOT t = ({F}, {P}) tuple(again, m) }}
+"""
+
+
+@pytest.mark.parametrize(("kind", "low"), [("bf16", 0), ("bf16", 0.5), ("f16", 0), ("f16", 0.25)])
+def test_half_precision_asks_behind_the_rounding(kind: str, low: float) -> None:
+    graph = flattened(half_program(kind, low))
+    ask_results_for_masks(graph)
+    assert node(graph, "again") in node(graph, "m").operands
+    (match,) = matches(graph).values()
+    assert match.output.name == "kept"
+
+
+def test_a_bound_that_half_precision_lacks_is_not_asked_behind_the_rounding() -> None:
+    # 0.1 becomes 0.10009765625 in bfloat16, which is more than 0.1.
+    graph = flattened(half_program("bf16", 0.1))
+    ask_results_for_masks(graph)
+    assert node(graph, "again") not in node(graph, "m").operands

@@ -9,15 +9,22 @@ not go on to r, although r > 0 says the same:
 
 and so do their opposites, <= and >=. Where every other reader of z is such a comparison, it reads r; z is then
 for the activation alone, and never has to be in memory. NaN stays NaN in r and compares as false.
+
+Where r is single precision that holds half precision's values, and is rounded to that and widened again (JAX 0.10
+spells half precision so), the comparisons read it behind that: the same values, and a kernel can end at the rounding.
 """
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.shape import HALF_TYPES
 from hlo_dispatch.match.function import scalar_constant
+from hlo_dispatch.match.looking import is_widening
+from hlo_dispatch.match.steps import is_half_valued
 
 _FLOATING = frozenset(("f32",)) | HALF_TYPES
 _BOUNDING = frozenset(("clamp", "maximum", "minimum"))
@@ -32,12 +39,18 @@ def ask_results_for_masks(graph: FlatGraph) -> None:
             continue
         value, low, high = bounded
         others = [user for user in value.users if user is not result]
-        if value.is_live_out or not others or not all(_answers(result, value, user, low, high) for user in others):
+        read = _where_calls_end(result, low, high)
+        if (
+            read is None
+            or value.is_live_out
+            or not others
+            or not all(_answers(read, value, user, low, high) for user in others)
+        ):
             continue
         for comparison in others:
-            comparison.operands = tuple(result if operand is value else operand for operand in comparison.operands)
+            comparison.operands = tuple(read if operand is value else operand for operand in comparison.operands)
         value.users = [result]
-        result.users = sorted({*result.users, *others}, key=lambda node: node.index)
+        read.users = sorted({*read.users, *others}, key=lambda node: node.index)
 
 
 def _bounded(node: Node) -> tuple[Node, float, float] | None:
@@ -56,6 +69,33 @@ def _bounded(node: Node) -> tuple[Node, float, float] | None:
     if lowest is None or highest is None or value.shape.element_type not in _FLOATING:
         return None
     return value, lowest, highest
+
+
+def _where_calls_end(result: Node, low: float, high: float) -> Node | None:
+    """The values of `result` where a call that computes it may end: behind a rounding that rounds nothing, if at all.
+
+    A call does not end in single precision that holds half precision's values (`rounded_alike`).
+    """
+    if result.shape.element_type != "f32" or not is_half_valued(result):
+        return result
+    for rounded in result.users:
+        kind = rounded.shape.element_type
+        if rounded.opcode != "convert" or not all(_is_exact(bound, kind) for bound in (low, high)):
+            continue
+        again = next((user for user in rounded.users if is_widening(user)), None)
+        if again is not None and again.shape.strides == result.shape.strides:
+            return again
+    return None
+
+
+def _is_exact(value: float, element_type: str) -> bool:
+    """Whether half precision has this number."""
+    with np.errstate(over="ignore"):
+        if element_type == "f16":
+            return float(np.float16(value)) == value
+        single = np.float32(value)
+    # bfloat16 is the upper half of single precision.
+    return element_type == "bf16" and float(single) == value and not single.view(np.uint32) & 0xFFFF
 
 
 def _answers(result: Node, value: Node, user: Node, low: float, high: float) -> bool:

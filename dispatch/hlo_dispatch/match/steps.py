@@ -49,7 +49,7 @@ class Step(NamedTuple):
         A kernel that did not round ahead of it would leave others: x == max(x, 0) would hold nowhere, on which
         gradients of clips and maxima in half precision rest.
         """
-        return _is_half_valued(self.result)
+        return is_half_valued(self.result)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,8 @@ _CHOOSING = frozenset("abs bitcast clamp copy maximum minimum negate select tran
 _FARTHEST = 16
 
 
-def _is_half_valued(node: Node, farthest: int = _FARTHEST) -> bool:
+def is_half_valued(node: Node, farthest: int = _FARTHEST) -> bool:
+    """Whether a value of single precision holds values of half precision, but for its constants."""
     if is_widening(node):
         return True
     if node.opcode not in _CHOOSING or node.shape.element_type != "f32" or not farthest:
@@ -88,4 +89,4 @@ def _is_half_valued(node: Node, farthest: int = _FARTHEST) -> bool:
     operands = node.operands[1:] if node.opcode == "select" else node.operands
     # XLA writes a half precision program's constants as it would round them.
     values = [operand for operand in operands if scalar_constant(operand) is None]
-    return bool(values) and all(_is_half_valued(value, farthest - 1) for value in values)
+    return bool(values) and all(is_half_valued(value, farthest - 1) for value in values)
