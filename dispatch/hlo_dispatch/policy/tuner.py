@@ -29,15 +29,13 @@ from hlo_dispatch.policy.wanted import Unknown, region_of
 
 _LOCK_FILE = "measuring.lock"
 _POLL_SECONDS = 0.02
-# A trial runs each of up to three programs a handful of times, and compiles them.
-_RUNS = 25
 _logger = logging.getLogger("hlo_dispatch")
 # Two measurements at once would measure each other.
 _one_thread = threading.Lock()
 
 Step = Callable[[str, int, int, float], None]
-"""Told what is measured (nothing: it is over), how many regions are done, how many there are, and the seconds that
-are left."""
+"""Told what is measured (nothing: it is over), how many regions are done, how many there are (0: it is the whole
+program), and the seconds that are left."""
 BuildOne = Callable[[Excerpt, Default, str], bytes | None]
 """An excerpt, what is dispatched by default, a form → the module with its one kernel call."""
 
@@ -144,24 +142,26 @@ class Tuner:
         self.knowledge.add(region.digest, measured)
         return True
 
-    def whole(self, program: str, stock: bytes, seconds: float, variants: Callable[[], Mapping[str, bytes]]) -> None:
-        """Measure a whole program against stock, if all its regions were reached and there is time for it."""
+    def whole(self, program: str, stock: bytes, variants: Callable[[], Mapping[str, bytes]], *, is_final: bool) -> None:
+        """Measure a whole program against stock, before its regions or, if all of them were reached, after them."""
         left = self._deadline - time.perf_counter()
-        if (
-            not self.timed
-            or not self._reached_all
-            or left < trial.SECONDS + _RUNS * seconds
-            or program in self.given_up
-        ):
+        # Without a budget every region is reached, and the answer would be asked for once more.
+        is_superfluous = not self._reached_all if is_final else self.budget is None
+        if not self.timed or is_superfluous or left <= 0 or program in self.given_up:
             return
         start = time.perf_counter()
         with self._alone(left) as is_ours:
             if not is_ours:
                 return
             self.prepare()
-            measured = self.store.get(self.context, program) or self._try(
-                program, "the whole program", lambda: trial.compare(stock, variants())
-            )
+            self.step(trial.PROGRAM, 0, 0, left)
+            measured = self.store.get(self.context, program)
+            # What was measured thoroughly may have changed what is compared.
+            if measured is None or (is_final and (not measured.thorough or self.effort.is_thorough)):
+                measured = self._try(
+                    program, trial.PROGRAM, lambda: trial.compare(stock, variants(), left=left, is_final=is_final)
+                )
+            self.step("", 0, 0, 0.0)
         if measured is not None:
             self.knowledge.add(program, measured)
         self.tally.seconds += time.perf_counter() - start
@@ -174,6 +174,9 @@ class Tuner:
         except Unmeasurable as reason:
             self.tally.unmeasurable += 1
             _logger.debug("%s cannot be measured: %s", what, reason)
+            return None
+        except trial.OutOfTime:
+            self.given_up.discard(digest)
             return None
         except Unclear:
             self.tally.unclear += 1
