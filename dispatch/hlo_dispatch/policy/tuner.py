@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 
 from hlo_dispatch.errors import Refusal
+from hlo_dispatch.match.routine import RoutineMatch
 from hlo_dispatch.policy import trial
 from hlo_dispatch.policy.candidate import Ask, Default, forms_of
 from hlo_dispatch.policy.context import Context
@@ -201,9 +202,11 @@ class Tuner:
         excerpt = region.cutter.cut(region_of(region.match, default))
         if isinstance(excerpt, Refusal):
             raise Unmeasurable(excerpt.sentence)
+        # A routine's forms are different libraries, of which nobody knows which is faster here.
+        most_forms = len(match.routine.kernels) if isinstance(match, RoutineMatch) else self.effort.most_forms
         return Task(
             excerpt=excerpt,
-            forms=list(islice(forms_of(region.match, default, ask), self.effort.most_forms)),
+            forms=list(islice(forms_of(region.match, default, ask), most_forms)),
             build=lambda form: self.build(excerpt, default, form),
             tolerance=region.numerics.tolerance,
             footprint=region.footprint,

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from hlo_dispatch.hlo.flat import FlatGraph
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.shape import shape_of
 from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.routine import RoutineMatch
 from hlo_dispatch.match.structural_match import StructuralMatch
 from hlo_dispatch.pattern.table import KernelBinding, Numerics, Table
-from hlo_dispatch.policy.candidate import FOLDED, Ask, Default
+from hlo_dispatch.policy.candidate import FOLDED, AnyMatch, Ask, Default
 from hlo_dispatch.policy.digest import Digests
 from hlo_dispatch.policy.heuristic import worth_measuring
 from hlo_dispatch.policy.measured import GUESSED, STOCK, TOGETHER, Knowledge, Measured
@@ -32,7 +34,7 @@ class Unknown:
 
     digest: str
     cutter: Cutter
-    match: Match | StructuralMatch
+    match: AnyMatch
     default: Default
     numerics: Numerics
     footprint: int
@@ -77,11 +79,11 @@ class Wanted:
         self._module, self._footprint = module, footprint_of(module)
         self._unknown: dict[str, Unknown] = {}
 
-    def recall_in(self, graph: FlatGraph) -> Callable[[Match | StructuralMatch, Default], Measured | None]:
+    def recall_in(self, graph: FlatGraph) -> Callable[[AnyMatch, Default], Measured | None]:
         """What is known of a match in `graph`; what is not known is noted."""
         cutter = Cutter(graph, self._digests)
 
-        def recall(match: Match | StructuralMatch, default: Default) -> Measured | None:
+        def recall(match: AnyMatch, default: Default) -> Measured | None:
             if not worth_measuring(match):
                 return None
             numerics = self._numerics(match)
@@ -121,7 +123,12 @@ class Wanted:
         """The unknown regions of the newest plan, most important first."""
         return sorted(self._unknown.values(), key=lambda region: -region.weight)
 
-    def _numerics(self, match: Match | StructuralMatch) -> Numerics:
+    def _numerics(self, match: AnyMatch) -> Numerics:
+        if isinstance(match, RoutineMatch):
+            sizes, kind = match.matrix
+            numerics = match.routine.numerics[kind]
+            # As LAPACK's own tests bound it: in units of size times epsilon.
+            return replace(numerics, tolerance=numerics.tolerance * max(sizes[-2:]))
         kind = match.output.shape.element_type
         if isinstance(match, StructuralMatch):
             return match.pattern.numerics[kind]
@@ -129,7 +136,7 @@ class Wanted:
         by_type = anchors[0].numerics
         return by_type.get(match.anchor.source.element_type) or by_type[kind]
 
-    def _also(self, match: Match | StructuralMatch, default: Default, numerics: Numerics) -> str:
+    def _also(self, match: AnyMatch, default: Default, numerics: Numerics) -> str:
         """What else the measurement depends on: the kernel call, and how exact it has to be."""
         binding = self._table.kernels[match.anchor.kernel]
         return (
@@ -137,7 +144,7 @@ class Wanted:
         )
 
 
-def region_of(match: Match | StructuralMatch, default: Default) -> Match | StructuralMatch:
+def region_of(match: AnyMatch, default: Default) -> AnyMatch:
     """What says which instructions the default form covers, in the module's own terms."""
     # Folded scales are instructions that no module has yet; they cover what the whole match does.
     return match if default.form == FOLDED else default.candidate.match
@@ -151,10 +158,13 @@ def footprint_of(module: Module) -> int:
     return max((size for size in FOOTPRINTS if size <= total), default=0)
 
 
-def weight_of(match: Match | StructuralMatch) -> float:
+def weight_of(match: AnyMatch) -> float:
     """Multiply-adds of the match, or how many bytes it reads and writes."""
     if isinstance(match, Match):
         return match.anchor.multiply_adds
+    if isinstance(match, RoutineMatch) and match.routine.opcode != "fft":
+        sizes, _ = match.matrix
+        return math.prod(sizes) * min(sizes[-2:])
     return sum(node.shape.bytes for node in (*match.reads, match.output))
 
 

@@ -39,7 +39,6 @@ from hlo_dispatch.rewriting.plan import AnyMatch, ComputationPlan, plan_computat
 from hlo_dispatch.rewriting.regions import regions_of
 
 
-
 @dataclass(frozen=True)
 class Rewriter:
     """The pass with one table, one policy and one machine; safe to use from several threads."""
@@ -203,7 +202,7 @@ def _question(match: Match | StructuralMatch, version: str, more: Mapping[str, s
     return notes[version]
 
 
-def _nothing_known(match: Match | StructuralMatch, default: Default) -> Measured | None:
+def _nothing_known(match: AnyMatch, default: Default) -> Measured | None:
     return None
 
 
