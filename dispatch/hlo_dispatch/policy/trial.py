@@ -36,7 +36,7 @@ LEAST_GAIN = 0.01
 LARGEST_LOSS = 0.005
 """In parts of stock's time: a program that seems to lose more than that is left to stock, noise or not."""
 # Each contestant is warmed up and runs a few turns.
-_RUNS_EACH = 6
+_RUNS_EACH = 5
 # ResNet50 takes 0.1 to 0.2 ms.
 _COMPILE_SECONDS_PER_INSTRUCTION = 0.15e-3
 

@@ -30,6 +30,9 @@ from hlo_dispatch.policy.wanted import Unknown, region_of
 
 _LOCK_FILE = "measuring.lock"
 _POLL_SECONDS = 0.02
+PROGRAM_SHARE = 8
+"""So many times the budget may be spent on trying a program as a whole: what is large takes long to compile, and region
+by region it may become slower than stock."""
 _logger = logging.getLogger("hlo_dispatch")
 # Two measurements at once would measure each other.
 _one_thread = threading.Lock()
@@ -89,12 +92,18 @@ class Tuner:
     prepare: Callable[[], None] = lambda: None
     """Called before anything is measured."""
     _deadline: float = float("inf")
+    _program_deadline: float = float("inf")
     _reached_all: bool = True
+    _has_guessed: bool = False
+    """Whether the program was tried before its regions, in this very compile."""
 
     def for_one_module(self) -> Tuner:
         """The same tuner, its budget beginning now; it counts and remembers in the same places."""
         begun = replace(self)
-        begun._deadline = float("inf") if self.budget is None else time.perf_counter() + self.budget
+        if self.budget is not None:
+            now = time.perf_counter()
+            begun._deadline = now + self.budget
+            begun._program_deadline = now + self.budget * PROGRAM_SHARE
         return begun
 
     def __call__(self, unknown: Sequence[Unknown], ask: Ask) -> int:
@@ -145,12 +154,14 @@ class Tuner:
 
     def whole(self, program: str, stock: bytes, variants: Callable[[], Mapping[str, bytes]], *, is_final: bool) -> None:
         """Measure a whole program against stock, before its regions or, if all of them were reached, after them."""
-        left = self._deadline - time.perf_counter()
+        # One compile pays for one long trial, not for two.
+        left = (self._deadline if self._has_guessed else self._program_deadline) - time.perf_counter()
         # Without a budget every region is reached, and the answer would be asked for once more.
         is_superfluous = not self._reached_all if is_final else self.budget is None
         if not self.timed or is_superfluous or left <= 0 or program in self.given_up:
             return
         start = time.perf_counter()
+        has_guessed, self._has_guessed = self._has_guessed, True
         with self._alone(left) as is_ours:
             if not is_ours:
                 return
@@ -165,6 +176,9 @@ class Tuner:
             self.step("", 0, 0, 0.0)
         if measured is not None:
             self.knowledge.add(program, measured)
+        elif has_guessed:
+            # Another compile has more time for it.
+            self.given_up.discard(program)
         self.tally.seconds += time.perf_counter() - start
 
     def _try(self, digest: str, what: str, make: Callable[[], Measured]) -> Measured | None:
@@ -175,9 +189,6 @@ class Tuner:
         except Unmeasurable as reason:
             self.tally.unmeasurable += 1
             _logger.debug("%s cannot be measured: %s", what, reason)
-            return None
-        except trial.OutOfTime:
-            self.given_up.discard(digest)
             return None
         except Unclear:
             self.tally.unclear += 1
