@@ -23,7 +23,9 @@ MOVING = SILENT | {"copy", "transpose", "fusion", "reverse"}
 
 
 def conv(x, w, strides=(1, 1), groups=1, labels=("NHWC", "HWIO", "NHWC")):
-    return lax.conv_general_dilated(x, w, strides, "SAME", dimension_numbers=labels, feature_group_count=groups)
+    return lax.conv_general_dilated(
+        x, w, strides, "SAME", dimension_numbers=labels, feature_group_count=groups
+    )
 
 
 def squares(w, x, **options):

@@ -182,7 +182,9 @@ def test_a_computation_that_cannot_be_rebuilt_is_refused_and_the_others_are_not(
     assert regions["inside"].dispatched
     refusal = regions["dot"].refusal
     assert refusal is not None
-    assert str(refusal) == ("rewrite-unsupported: %late must run after an instruction that would be replaced (%dot)")
+    assert str(refusal) == (
+        "rewrite-unsupported: %late must run after an instruction that would be replaced (%dot)"
+    )
     assert (regions["dot"].kernel, regions["dot"].covered) == (None, ())
     assert result.proto is not None
     assert Module.from_bytes(result.proto).entry == parsed(WAITING).entry

@@ -33,7 +33,7 @@ SMALLEST_NATIVE_HALF_DOT = 4_000_000
 # library call alone. The same for patterns, in elements of their result.
 SMALLEST_MEASURED = 10_000
 SMALLEST_MEASURED_RESULT = 64
-# Elements of a library call's first operand: JAX's own call needs 5 to 30 us for a matrix of 32 rows.
+# Elements of a library call's first operand; a matrix of 32 rows is done in little more than a call takes.
 SMALLEST_MEASURED_OPERAND = 1024
 # A pass of its own over the result costs XLA 1.1 to 1.9 times the whole product with one of these; with a
 # bias, a residual or a relu it costs next to nothing.
