@@ -19,7 +19,8 @@ NEVER_RUN = frozenset(
     "all-to-all collective-permute reduce-scatter partition-id replica-id async-start custom-call".split()
 )
 _FREE = frozenset("parameter constant tuple get-tuple-element bitcast after-all partition-id".split())
-# A seventh of the f32 peak of two cores of an AMD EPYC (README); grouped convolutions and what is not f32 run in plain loops.
+# A seventh of the f32 peak of two cores of an AMD EPYC (README). Grouped convolutions and what is not f32 run in
+# plain loops.
 DENSE_PER_NANOSECOND = 40.0
 PLAIN_PER_NANOSECOND = 1.0
 ELEMENTS_PER_NANOSECOND = 1.0
