@@ -28,7 +28,7 @@ class OneCall(Rewriter):
         if match.anchor.node.name != self.anchor or self.wanted is None:
             return stays
         if isinstance(match, RoutineMatch):
-            return self._routine(match, stays)
+            return self._routine(match, self.wanted, stays)
         target = self.wanted.candidate.attributes
         shorter: Match | StructuralMatch | None = match
         # Here nobody else has taken a part of the epilogue, so the match may be longer than in its module.
@@ -42,11 +42,11 @@ class OneCall(Rewriter):
             shorter = default.candidate.match.shortened() if default.form == "whole" else shorter.shortened()
         return stays
 
-    def _routine(self, match: RoutineMatch, stays: Decision) -> Decision:
-        wanted, candidate = self._ask(match.by(self.wanted.form)), self._ask(match.by(self.form))
-        if isinstance(wanted, Refusal) or isinstance(candidate, Refusal):
+    def _routine(self, match: RoutineMatch, wanted: Default, stays: Decision) -> Decision:
+        default, candidate = self._ask(match.by(wanted.form)), self._ask(match.by(self.form))
+        if isinstance(default, Refusal) or isinstance(candidate, Refusal):
             return stays
-        is_same = wanted.attributes == self.wanted.candidate.attributes
+        is_same = default.attributes == wanted.candidate.attributes
         return Decision(candidate, "it is being measured") if is_same else stays
 
 
