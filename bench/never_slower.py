@@ -1,232 +1,307 @@
-"""Is measured choice ever slower than stock? Models and random single regions, timed again and independently.
+"""Is measured choice ever slower than stock? Models, random single regions and tiny programs, timed independently.
 
-    python -m bench.never_slower [--models resnet50 bert-layer …] [--regions 200] [--seconds 2] [--json OUT]
+    python -m bench.never_slower tiny regions models [--output FILE [--resume]] [--regions 200] [--models NAME …]
 
-Everything is compiled twice in this process, stock and with the policy "measure" (an empty store of its own, no
-limit on measuring), then timed in turns. A ratio below the limit is measured twice more with twice the time and
-the middle one counts: on a shared machine one in fifty is off by more than that by itself. The limits are 0.98
-of stock's speed for a model and 0.95 for a region.
+Everything is compiled stock and with the policy "measure" (an empty store of its own), then timed in turns. A
+model is timed twice dispatched: as its first compile leaves it (the default budget) and as later compiles do. A
+ratio below the limit is measured twice more with twice the time and the middle one counts: on a shared machine one
+in fifty is off by more than that by itself. The limits are 0.98 of stock's speed for a model and 0.95 for a region; a
+tiny program has to be left as it is, and to be within 2 %. Each model has a process of its own, which is
+stopped after --most-seconds. Everything measured is in the JSON file after each program; --resume leaves out what
+it has. The exit status is 1 where anything was slower.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
-import math
 import os
+import platform
 import statistics
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from hlo_dispatch.demo.timing import interleaved
 
 from .header import header
+from .programs import Program, model, random_regions, tiny
 
-MODEL_LIMIT, REGION_LIMIT = 0.98, 0.95
-LARGEST = 4096
-# Larger regions take minutes on XLA's slowest path, and say nothing that smaller ones do not.
-MOST_MULTIPLY_ADDS = 3e9
-MOST_ELEMENTS = 3e7
+KINDS = ("tiny", "regions", "models")
+LIMITS = {"models": 0.98, "regions": 0.95, "tiny": 0.98}
+NO_LIMIT = "3600"
+"""Seconds of measuring, where it shall not end early."""
+LONG_CALL = 0.3
+"""Seconds; what lasts so long is called once a turn."""
+FEW_TURNS = 5
+STOCK, FIRST, SETTLED = "stock", "first compile", "later compiles"
+_MODELS = (
+    "resnet50 mobilenetv2 efficientnetb0 convnexttiny densenet121 inceptionv3 xception bert-layer bert gpt2 vit t5 "
+    "clip whisper-encoder unet-small resnet50-bf16 convnexttiny-bf16 bert-bf16 vit-bf16 whisper-encoder-bf16 "
+    "mobilenetv2-gradient efficientnetb0-gradient resnet50-gradient bert-gradient unet"
+).split()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Result:
     """One program, stock against dispatched."""
 
+    kind: str
     name: str
-    ratio: float
-    """Stock's time over the dispatched one."""
-    stock: float
-    """Seconds."""
-    dispatched: float
-    calls: int
-    """Kernel calls in the dispatched program."""
-    compile_more: float
-    """Seconds that compiling took longer than stock's."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """"stock", "first compile" (of a model), "later compiles" → median seconds of a call."""
+    ratios: dict[str, float] = field(default_factory=dict)
+    """Stock's time over that of each other way, in the same turns."""
+    calls: dict[str, int] = field(default_factory=dict)
+    """Kernel calls in each dispatched program."""
+    compile_more: float = 0.0
+    """Seconds that the first dispatched compile took longer than stock's."""
+    is_unchanged: bool = False
+    """Whether every compiled program is, letter by letter, stock XLA's."""
+    spent: float = 0.0
+    """Seconds that all of this took."""
+    problem: str = ""
+    """Why there is no answer."""
+
+    @property
+    def verdict(self) -> str:
+        """`ok`, `unchanged`, `SLOWER`, `CHANGED`, `OTHER TIME` (of a tiny one), or `none: …`."""
+        if self.problem:
+            return f"none: {self.problem}"
+        limit = LIMITS[self.kind]
+        if self.kind == "tiny":
+            if not self.is_unchanged:
+                return "CHANGED"
+            return "unchanged" if all(limit <= r <= 2 - limit for r in self.ratios.values()) else "OTHER TIME"
+        slower = any(ratio < limit for way, ratio in self.ratios.items() if self.calls[way])
+        return "SLOWER" if slower else "ok" if any(self.calls.values()) else "unchanged"
+
+    @property
+    def is_good(self) -> bool:
+        return self.verdict in ("ok", "unchanged")
 
     @property
     def gain(self) -> float:
-        return self.stock - self.dispatched
+        """Seconds that a call is shorter in the end."""
+        return self.seconds[STOCK] - self.seconds[SETTLED] if self.calls.get(SETTLED) else 0.0
 
 
-@dataclass(frozen=True)
-class Program:
-    """A function and its arguments."""
-
-    name: str
-    function: Callable
-    arguments: tuple
-
-
-def compare(program: Program, seconds: float, limit: float) -> Result:
-    """Compile and time one program both ways."""
-    import time
-
-    import jax
-
+def compare(kind: str, program: Program, seconds: float) -> Result:
+    """Compile and time one program in each way, `seconds` long."""
     import hlo_dispatch
 
-    def compiled() -> tuple[Any, float]:
-        lowered = jax.jit(lambda *arguments: program.function(*arguments)).lower(*program.arguments)
-        begin = time.perf_counter()
-        return lowered.compile(), time.perf_counter() - begin
-
-    stock, stock_seconds = compiled()
-    with hlo_dispatch.enabled(policy="measure"):
-        dispatched, dispatched_seconds = compiled()
-    calls = dispatched.as_text().count('custom_call_target="hlo_dispatch.')
-    ways = {
-        "stock": lambda: jax.block_until_ready(stock(*program.arguments)),
-        "dispatched": lambda: jax.block_until_ready(dispatched(*program.arguments)),
-    }
-
-    def once(longer: float = 1.0) -> tuple[float, float]:
-        times = interleaved(ways, seconds=seconds * longer)
-        return times["stock"].median, times["dispatched"].median
-
-    runs = [once()]
-    # Equal programs are not timed again: what differs is the machine.
-    if calls and runs[0][0] / runs[0][1] < limit:
-        runs += [once(2.0), once(2.0)]
-    middle = statistics.median_low([a / b for a, b in runs])
-    stock_time, own_time = next((a, b) for a, b in runs if a / b == middle)
-    return Result(program.name, middle, stock_time, own_time, calls, dispatched_seconds - stock_seconds)
-
-
-def models(names: list[str]) -> Iterator[Program]:
-    """The demo's models."""
-    from hlo_dispatch.demo.models import find
-
-    for name in names:
-        workload = find(name).workload()
-        yield Program(name, workload.function, tuple(workload.arguments))
+    begin = time.perf_counter()
+    result = Result(kind, program.name)
+    executables: dict[str, Any] = {}
+    took: dict[str, float] = {}
+    for way in (STOCK, FIRST, SETTLED) if kind == "models" else (STOCK, SETTLED):
+        if way == SETTLED:
+            os.environ["HLO_DISPATCH_MEASURE_SECONDS"] = NO_LIMIT
+        with contextlib.nullcontext() if way == STOCK else hlo_dispatch.enabled(policy="measure"):
+            # From one line for all of them: a compiled program says where it was compiled from.
+            executables[way], took[way] = _compiled(program)
+    result.compile_more = took[FIRST if FIRST in took else SETTLED] - took[STOCK]
+    texts = {way: executable.as_text() for way, executable in executables.items()}
+    result.calls = {way: _kernel_calls(text) for way, text in texts.items() if way != STOCK}
+    result.is_unchanged = len(set(texts.values())) == 1
+    runs = [_times(executables, program.arguments, seconds)]
+    limit = LIMITS[kind]
+    for way in result.calls:
+        # Equal programs are not timed again: what differs is the machine. Of tiny ones just this is to be shown.
+        ratio = _ratio(runs[0], way)
+        if (result.calls[way] and ratio < limit) or (kind == "tiny" and not limit <= ratio <= 2 - limit):
+            again = [way, STOCK]
+            more = [_times({w: executables[w] for w in again}, program.arguments, 2 * seconds) for _ in range(2)]
+            middle = sorted([runs[0], *more], key=lambda run: _ratio(run, way))[1]
+            result.seconds[way], result.ratios[way] = middle[way], _ratio(middle, way)
+        else:
+            result.seconds[way], result.ratios[way] = runs[0][way], _ratio(runs[0], way)
+    result.seconds[STOCK] = runs[0][STOCK]
+    result.spent = time.perf_counter() - begin
+    return result
 
 
-def random_regions(count: int, seed: int) -> Iterator[Program]:
-    """Products and convolutions with an epilogue, sizes log-uniform from 1 to 4096 in each dimension."""
-    random = np.random.default_rng(seed)
-    made = 0
-    while made < count:
-        program = _convolution(random) if random.random() < 0.4 else _product(random)
-        if program is not None:
-            made += 1
-            yield program
-
-
-def _size(random: np.random.Generator, largest: int = LARGEST) -> int:
-    return round(math.exp(random.uniform(0, math.log(largest))))
-
-
-def _product(random: np.random.Generator) -> Program | None:
-    import jax.numpy as jnp
-
-    rows, inner, columns = (_size(random) for _ in range(3))
-    if rows * inner * columns > MOST_MULTIPLY_ADDS:
-        return None
-    kind = "bfloat16" if random.random() < 0.3 else "float32"
-    name, epilogue = _epilogue(random)
-    shapes = ((rows, inner), (inner, columns), (columns,), (rows, columns))
-    arguments = tuple(jnp.asarray(random.standard_normal(s, dtype=np.float32) / 4, kind) for s in shapes)
-    title = f"dot {rows}x{inner}x{columns} {kind} {name}"
-    return Program(title, lambda x, w, b, r: epilogue(x @ w, b, r), arguments)
-
-
-def _convolution(random: np.random.Generator) -> Program | None:
-    import jax
-    import jax.numpy as jnp
-
-    kernel = int(random.choice([1, 3, 5]))
-    size, batch, inputs, outputs = _size(random, 256), _size(random, 8), _size(random), _size(random)
-    is_depthwise = random.random() < 0.3
-    if is_depthwise:
-        outputs = inputs
-    per_group = 1 if is_depthwise else inputs
-    work = batch * size * size * outputs * per_group * kernel * kernel
-    if work > MOST_MULTIPLY_ADDS / 3 or batch * size * size * max(inputs, outputs) > MOST_ELEMENTS:
-        return None
-    name, epilogue = _epilogue(random)
-    shapes = (
-        (batch, size, size, inputs), (kernel, kernel, per_group, outputs), (outputs,), (batch, size, size, outputs)
-    )  # fmt: skip
-    arguments = tuple(jnp.asarray(random.standard_normal(s, dtype=np.float32) / 4) for s in shapes)
-
-    def function(x, w, b, r):
-        y = jax.lax.conv_general_dilated(
-            x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"),
-            feature_group_count=inputs if is_depthwise else 1,
-        )  # fmt: skip
-        return epilogue(y, b, r)
-
-    groups = "depthwise" if is_depthwise else f"to {outputs}"
-    return Program(f"conv {kernel}x{kernel} {batch}x{size}x{size}x{inputs} {groups} {name}", function, arguments)
-
-
-def _epilogue(random: np.random.Generator) -> tuple[str, Callable]:
+def _compiled(program: Program) -> tuple[Any, float]:
     import jax
 
-    epilogues: dict[str, Callable] = {
-        "plain": lambda y, b, r: y,
-        "bias": lambda y, b, r: y + b,
-        "relu": lambda y, b, r: jax.nn.relu(y + b),
-        "gelu": lambda y, b, r: jax.nn.gelu(y + b),
-        "residual": lambda y, b, r: jax.nn.relu(y + b + r),
-    }
-    name = str(random.choice(list(epilogues)))
-    return name, epilogues[name]
+    lowered = jax.jit(lambda *arguments: program.function(*arguments)).lower(*program.arguments)
+    begin = time.perf_counter()
+    return lowered.compile(), time.perf_counter() - begin
+
+
+def _kernel_calls(text: str) -> int:
+    return text.count('custom_call_target="hlo_dispatch.')
+
+
+def _times(executables: dict[str, Any], arguments: tuple, seconds: float) -> dict[str, float]:
+    """Way → median seconds of a call."""
+    import jax
+
+    def call(executable: Any) -> Callable[[], object]:
+        return lambda: jax.block_until_ready(executable(*arguments))
+
+    ways = {way: call(executable) for way, executable in executables.items()}
+    first = next(iter(ways.values()))
+    first()
+    begin = time.perf_counter()
+    first()
+    if time.perf_counter() - begin < LONG_CALL:
+        return {way: timing.median for way, timing in interleaved(ways, seconds=seconds).items()}
+    samples: dict[str, list[float]] = {way: [] for way in ways}
+    for turn in range(FEW_TURNS):
+        for way in list(ways)[:: 1 if turn % 2 else -1]:
+            begin = time.perf_counter()
+            ways[way]()
+            samples[way].append(time.perf_counter() - begin)
+    return {way: statistics.median(values) for way, values in samples.items()}
+
+
+def _ratio(run: dict[str, float], way: str) -> float:
+    return run[STOCK] / run[way]
+
+
+class Record:
+    """Everything measured so far, kept in a file after each program."""
+
+    def __init__(self, path: Path | None, *, resume: bool) -> None:
+        self._path = path
+        self.results: dict[tuple[str, str], Result] = {}
+        if path is not None and resume and path.exists():
+            kept = json.loads(path.read_text())
+            if kept["versions"] != _versions():
+                raise SystemExit(f"{path} was measured with {kept['versions']}, not {_versions()}: choose another file")
+            for values in kept["results"]:
+                values.pop("verdict")
+                self._keep(Result(**values))
+
+    def __contains__(self, program: tuple[str, str]) -> bool:
+        return program in self.results
+
+    def add(self, result: Result) -> None:
+        """Keep and show it."""
+        self._keep(result)
+        print(_line(result), flush=True)
+        if self._path is not None:
+            results = [asdict(r) | {"verdict": r.verdict} for r in self.results.values()]
+            text = json.dumps({"versions": _versions(), "machine": header(), "results": results}, indent=1)
+            temporary = self._path.with_name(f".{self._path.name}.writing")
+            temporary.write_text(text + "\n")
+            os.replace(temporary, self._path)
+
+    def _keep(self, result: Result) -> None:
+        self.results[result.kind, result.name] = result
+
+    def of(self, kind: str) -> list[Result]:
+        return [result for result in self.results.values() if result.kind == kind]
+
+
+def _versions() -> str:
+    from importlib import metadata
+
+    return f"jax {metadata.version('jax')}, Python {platform.python_version()}"
+
+
+def _line(result: Result) -> str:
+    if result.problem:
+        return f"{result.kind:8}{result.name:52} {result.verdict}"
+    times = " ".join(f"{way}: {ratio:.3f}x, {result.calls[way]} calls;" for way, ratio in result.ratios.items())
+    return (
+        f"{result.kind:8}{result.name:52} {result.seconds[STOCK] * 1e3:10.3f} ms {times} "
+        f"compile +{result.compile_more:.1f} s; {result.verdict} ({result.spent:.0f} s)"
+    )
+
+
+def summary(kind: str, results: list[Result]) -> str:
+    """How many were faster, and by how much; the worst one."""
+    known = [result for result in results if not result.problem]
+    own = [result for result in known if any(result.calls.values())]
+    bad = [result.name for result in known if not result.is_good]
+    text = f"{kind}: {len(own)} of {len(known)} dispatched"
+    if own:
+        worst = min(own, key=lambda result: min(result.ratios.values()))
+        gain, stock = sum(r.gain for r in own), sum(r.seconds[STOCK] for r in known)
+        text += f"; worst {min(worst.ratios.values()):.3f}x ({worst.name})"
+        text += f"; {gain * 1e3:.1f} ms of {stock * 1e3:.1f} ms saved"
+    text += f"; below the limit of {LIMITS[kind]}: {len(bad)}" + (f" ({', '.join(bad)})" if bad else "")
+    unknown = [result.name for result in results if result.problem]
+    return text + (f"; not measured: {', '.join(unknown)}" if unknown else "")
+
+
+@contextlib.contextmanager
+def _empty_store() -> Iterator[None]:
+    with tempfile.TemporaryDirectory() as folder:
+        before = os.environ.copy()
+        os.environ["HLO_DISPATCH_CACHE_DIR"] = folder
+        os.environ.pop("HLO_DISPATCH_MEASURE_SECONDS", None)
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+
+def _model_in_a_process(name: str, seconds: float, most_seconds: float) -> Result:
+    command = [sys.executable, "-m", "bench.never_slower", "models", "--one", name, "--seconds", str(seconds)]
+    begin = time.perf_counter()
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=most_seconds)
+    except subprocess.TimeoutExpired:
+        return Result("models", name, problem=f"not done in {most_seconds:.0f} s", spent=most_seconds)
+    if done.returncode:
+        reason = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
+        return Result("models", name, problem=reason[0][:200], spent=time.perf_counter() - begin)
+    return Result(**json.loads(done.stdout.splitlines()[-1]))
 
 
 def main() -> None:
     """Measure, print a line for each program and the sums, exit 1 where something was slower."""
     parser = argparse.ArgumentParser(prog="python -m bench.never_slower", description=__doc__.splitlines()[0])
-    parser.add_argument("--models", nargs="*", default=["resnet50", "mobilenetv2", "efficientnetb0", "bert-layer"])
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(KINDS)}; all of them if none is named")
+    parser.add_argument("--models", nargs="*", default=_MODELS, metavar="NAME")
     parser.add_argument("--regions", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=2.0, help="for a model; a tenth for a region")
-    parser.add_argument("--json", metavar="OUT")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of timing: a model; regions a tenth")
+    parser.add_argument("--most-seconds", type=float, default=600.0, help="for one model, everything included")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="JSON, written after each program")
+    parser.add_argument("--resume", action="store_true", help="leave out what the file has")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory() as store:
-        os.environ.setdefault("HLO_DISPATCH_CACHE_DIR", store)
-        os.environ.setdefault("HLO_DISPATCH_MEASURE_SECONDS", "3600")
-        print("\n".join(header()))
-        results = [_shown(compare(p, chosen.seconds, MODEL_LIMIT), MODEL_LIMIT) for p in models(chosen.models)]
-        found = [
-            _shown(compare(p, chosen.seconds / 10, REGION_LIMIT), REGION_LIMIT)
-            for p in random_regions(chosen.regions, chosen.seed)
-        ]
-    _summary("models", results, MODEL_LIMIT)
-    _summary("regions", found, REGION_LIMIT)
-    if chosen.json:
-        with open(chosen.json, "w") as file:
-            json.dump([asdict(result) for result in (*results, *found)], file, indent=1)
-    raise SystemExit(any(r.ratio < MODEL_LIMIT for r in results) or any(r.ratio < REGION_LIMIT for r in found))
-
-
-def _shown(result: Result, limit: float) -> Result:
-    mark = " SLOWER" if result.calls and result.ratio < limit else ""
-    print(
-        f"{result.name:60} {result.stock * 1e3:10.3f} ms {result.ratio:6.2f}x {result.calls:4} calls "
-        f"+{result.compile_more:.1f} s{mark}",
-        flush=True,
-    )
-    return result
-
-
-def _summary(what: str, results: list[Result], limit: float) -> None:
-    own = [result for result in results if result.calls]
-    if not own:
-        print(f"{what}: nothing was dispatched in {len(results)}")
+    unknown = set(chosen.kinds) - set(KINDS)
+    if unknown:
+        parser.error(f"unknown kind {min(unknown)!r}; known: {', '.join(KINDS)}")
+    if chosen.one:
+        with _empty_store():
+            print(json.dumps(asdict(compare("models", model(chosen.one), chosen.seconds))))
         return
-    worst = min(own, key=lambda result: result.ratio)
-    slower = sum(result.ratio < limit for result in own)
-    gain, stock = sum(result.gain for result in own), sum(result.stock for result in results)
-    print(
-        f"{what}: {len(own)} of {len(results)} dispatched; worst {worst.ratio:.3f}x ({worst.name}); {slower} below "
-        f"{limit}; {gain * 1e3:.1f} ms of {stock * 1e3:.1f} ms saved"
-    )
+    print("\n".join(header()), flush=True)
+    record = Record(chosen.output, resume=chosen.resume)
+    begin = time.perf_counter()
+    for kind in chosen.kinds or KINDS:
+        _measure(kind, chosen, record)
+    for kind in KINDS:
+        if record.of(kind):
+            print(summary(kind, record.of(kind)))
+    print(f"{time.perf_counter() - begin:.0f} s")
+    raise SystemExit(any(not result.is_good and not result.problem for result in record.results.values()))
+
+
+def _measure(kind: str, chosen: argparse.Namespace, record: Record) -> None:
+    if kind == "models":
+        for name in chosen.models:
+            if (kind, name) not in record:
+                record.add(_model_in_a_process(name, chosen.seconds, chosen.most_seconds))
+        return
+    programs = random_regions(chosen.regions, chosen.seed) if kind == "regions" else tiny()
+    for program in programs:
+        if (kind, program.name) not in record:
+            with _empty_store():
+                record.add(compare(kind, program, chosen.seconds / (10 if kind == "regions" else 3)))
 
 
 if __name__ == "__main__":

@@ -24,8 +24,10 @@ def test_who_sees_it(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, patie
     line = Line()
     line("relu(x @ w)", 0, 7, 4.2)
     line("tanh(x @ w)", 1, 7, float("inf"))
+    line("the whole program", 0, 0, 2.0)
     line("", 7, 7, 0.0)
     shown = stream.getvalue()
     assert ("measuring region 1 of 7, once on this machine; at most 4 s more" in shown) == says
     assert ("measuring region 2 of 7, once on this machine\r" in shown) == says
+    assert ("measuring the whole program, once" in shown) == says
     assert shown.endswith("\r\x1b[2K") == says

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.folding import fold
 from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.routine import RoutineMatch
 from hlo_dispatch.match.structural_match import StructuralMatch
 from hlo_dispatch.policy.heuristic import worth_folding
+
+AnyMatch = Match | StructuralMatch | RoutineMatch
 
 WHOLE, FOLDED = "whole", "folded"
 PACKED, PLAIN = ", weights packed", ", weights plain"
@@ -21,7 +24,7 @@ SHORTER, BARE = "one step less", "bare"
 class Candidate:
     """A match (or a shortened form of it) and the kernel's word that it can compute it."""
 
-    match: Match | StructuralMatch
+    match: AnyMatch
     attributes: dict
     implementation: str
     scratch_bytes: int | None
@@ -35,7 +38,7 @@ class Candidate:
 class Ask(Protocol):
     """What the kernel says to a match; `attributes` are asked for besides the match's own."""
 
-    def __call__(self, match: Match | StructuralMatch, **attributes: str) -> Candidate | Refusal: ...
+    def __call__(self, match: AnyMatch, **attributes: str) -> Candidate | Refusal: ...
 
 
 @dataclass(frozen=True)
@@ -83,9 +86,26 @@ def default_of(match: Match | StructuralMatch, ask: Ask) -> Default | Refusal:
     return Default(candidate, form, cut)
 
 
-def forms_of(match: Match | StructuralMatch, default: Default, ask: Ask) -> Iterator[tuple[str, Candidate]]:
+def fastest_of(match: RoutineMatch, kernels: Sequence[str], ask: Ask) -> Default | Refusal:
+    """The first of a routine's kernels that takes it; its form is its name."""
+    refusal: Refusal | None = None
+    for kernel in kernels:
+        candidate = ask(match.by(kernel))
+        if not isinstance(candidate, Refusal):
+            return Default(candidate, kernel)
+        refusal = candidate if refusal is None else refusal
+    assert refusal is not None, "a routine has at least one kernel"
+    return Refusal(refusal.code, refusal.sentence, refusal.instruction or match.node.name)
+
+
+def forms_of(match: AnyMatch, default: Default, ask: Ask) -> Iterator[tuple[str, Candidate]]:
     """Every form worth measuring, the default first. Names are stable: the store keeps them."""
     yield default.form, default.candidate
+    if isinstance(match, RoutineMatch):
+        for kernel in match.routine.kernels:
+            if kernel != default.form:
+                yield from _taken(kernel, ask(match.by(kernel)))
+        return
     chosen = default.candidate.match
     if not isinstance(chosen, Match):
         return
@@ -103,7 +123,7 @@ def forms_of(match: Match | StructuralMatch, default: Default, ask: Ask) -> Iter
             yield from _taken(SHORTER, ask(shorter))
 
 
-def form_named(name: str, match: Match | StructuralMatch, default: Default, ask: Ask) -> Candidate | None:
+def form_named(name: str, match: AnyMatch, default: Default, ask: Ask) -> Candidate | None:
     """The form that the store knows as `name`; None where the kernel does not take it (any more)."""
     return next((candidate for form, candidate in forms_of(match, default, ask) if form == name), None)
 

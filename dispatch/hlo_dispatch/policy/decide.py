@@ -13,7 +13,16 @@ from hlo_dispatch.errors import PolicyError, Refusal
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.routine import RoutineMatch
 from hlo_dispatch.match.structural_match import StructuralMatch
-from hlo_dispatch.policy.candidate import Ask, Candidate, Default, best_form, default_of, form_named
+from hlo_dispatch.policy.candidate import (
+    AnyMatch,
+    Ask,
+    Candidate,
+    Default,
+    best_form,
+    default_of,
+    fastest_of,
+    form_named,
+)
 from hlo_dispatch.policy.heuristic import worth_dispatching
 from hlo_dispatch.policy.linear_algebra import in_order_of_speed, worth_calling
 from hlo_dispatch.policy.machine import Machine
@@ -22,7 +31,7 @@ from hlo_dispatch.policy.measured import STOCK, Measured
 MEASURING = ("measure", "stored")
 POLICIES = (*MEASURING, "heuristic", "always", "never")
 
-Recall = Callable[[Match | StructuralMatch, Default], Measured | None]
+Recall = Callable[[AnyMatch, Default], Measured | None]
 """What was measured of a match whose default form is known."""
 
 
@@ -63,7 +72,7 @@ def expect(match: Match, machine: Machine, policy: str) -> Match | None:
 
 
 def decide(
-    match: Match | StructuralMatch | RoutineMatch,
+    match: AnyMatch,
     machine: Machine,
     policy: str,
     ask: Ask,
@@ -80,7 +89,7 @@ def decide(
     if policy == "never":
         return _stock(Refusal("policy", 'the policy "never" leaves everything to XLA', name))
     if isinstance(match, RoutineMatch):
-        return _routine(match, machine, policy, ask)
+        return _routine(match, machine, policy, ask, recall)
     default = default_of(match, ask)
     if isinstance(default, Refusal):
         return _stock(default)
@@ -99,7 +108,7 @@ def decide(
     return Decision(default.candidate, reason + rest, cut=default.cut)
 
 
-def by_measurement(measured: Measured, match: Match | StructuralMatch, default: Default, ask: Ask) -> Decision:
+def by_measurement(measured: Measured, match: AnyMatch, default: Default, ask: Ask) -> Decision:
     """The form that won when the region was measured, or stock."""
     name = match.anchor.node.name
     if measured.chosen == STOCK:
@@ -114,21 +123,21 @@ def by_measurement(measured: Measured, match: Match | StructuralMatch, default: 
     return Decision(candidate, measured.sentence() + form, cut=cut)
 
 
-def _routine(match: RoutineMatch, machine: Machine, policy: str, ask: Ask) -> Decision:
-    """The first of a routine's kernels that can compute it: in the table's order, or the fastest here first."""
+def _routine(match: RoutineMatch, machine: Machine, policy: str, ask: Ask, recall: Recall) -> Decision:
+    """The kernel that won, or the first that can compute it: in the table's order, or the fastest here first."""
     is_forced = policy == "always"
-    refusal: Refusal | None = None
-    for kernel in match.routine.kernels if is_forced else in_order_of_speed(match, machine):
-        candidate = ask(match.by(kernel))
-        if isinstance(candidate, Refusal):
-            refusal = candidate if refusal is None else refusal
-            continue
-        if is_forced:
-            return Decision(candidate, 'the policy "always" takes every kernel that can compute the region')
-        worth, reason = worth_calling(candidate.match, machine)
-        return Decision(candidate, reason) if worth else _stock(Refusal("policy", reason, match.node.name))
-    assert refusal is not None, "a routine has at least one kernel"
-    return _stock(Refusal(refusal.code, refusal.sentence, refusal.instruction or match.node.name))
+    default = fastest_of(match, match.routine.kernels if is_forced else in_order_of_speed(match, machine), ask)
+    if isinstance(default, Refusal):
+        return _stock(default)
+    if is_forced:
+        return Decision(default.candidate, 'the policy "always" takes every kernel that can compute the region')
+    measured = recall(match, default) if policy in MEASURING else None
+    if measured is not None:
+        return by_measurement(measured, match, default, ask)
+    chosen = default.candidate.match
+    assert isinstance(chosen, RoutineMatch)
+    worth, reason = worth_calling(chosen, machine)
+    return Decision(default.candidate, reason) if worth else _stock(Refusal("policy", reason, match.node.name))
 
 
 def _asked_for(candidate: Candidate, match: StructuralMatch) -> Decision:

@@ -24,6 +24,10 @@ class Excerpt:
     """Of each input: whether another instruction computes it, or it comes into the program from outside."""
     consumed: tuple[bool, ...]
     """Of each result: whether another instruction reads it, or it only leaves the program."""
+    routine: str = ""
+    """The library call's name in the table (`eigh`), where the region is one; its results follow."""
+    logical: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
+    """Of a library call, for each result its name in the table and its (size, stride) dimensions over its buffer."""
 
     @property
     def bytes(self) -> int:

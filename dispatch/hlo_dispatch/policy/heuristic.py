@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.routine import RoutineMatch
 from hlo_dispatch.match.structural_match import StructuralMatch
 from hlo_dispatch.policy.machine import Machine
 
@@ -32,6 +33,8 @@ SMALLEST_NATIVE_HALF_DOT = 4_000_000
 # library call alone. The same for patterns, in elements of their result.
 SMALLEST_MEASURED = 10_000
 SMALLEST_MEASURED_RESULT = 64
+# Elements of a library call's first operand; a matrix of 32 rows is done in little more than a call takes.
+SMALLEST_MEASURED_OPERAND = 1024
 # A pass of its own over the result costs XLA 1.1 to 1.9 times the whole product with one of these; with a
 # bias, a residual or a relu it costs next to nothing.
 COSTLY_ACTIVATIONS = frozenset(
@@ -119,8 +122,10 @@ def _dot(match: Match, machine: Machine) -> tuple[bool, str]:
     return False, f"XLA's own {half or 'f32'} product is as fast, and what follows it is cheap"
 
 
-def worth_measuring(match: Match | StructuralMatch) -> bool:
+def worth_measuring(match: Match | StructuralMatch | RoutineMatch) -> bool:
     """Whether a kernel might win at all: what is smaller than a library call stays with XLA unmeasured."""
+    if isinstance(match, RoutineMatch):
+        return math.prod(match.operands[0].sizes) >= SMALLEST_MEASURED_OPERAND
     if isinstance(match, StructuralMatch):
         return match.output.shape.elements >= SMALLEST_MEASURED_RESULT
     return match.anchor.multiply_adds >= SMALLEST_MEASURED

@@ -23,18 +23,25 @@ def random_inputs(module: Module, shapes: Sequence[Shape], seed: int, kind: str 
     """NumPy arrays for the shapes.
 
     Floating values are normal (or positive, around one), scaled so that sums over a row stay small; integers are
-    small enough to be indices. Matrices that are factorized are positive definite, those of triangular systems
-    have a dominant diagonal.
+    small enough to be indices. Cholesky's matrices are positive definite; square ones of triangular systems, of
+    LU and of QR have a dominant diagonal, so that rounding is all that results differ by; Householder reflectors
+    shrink what they reflect.
     """
     random = np.random.default_rng(seed)
     operations = _operations(module)
     definite = any(word in name for name in operations for word in ("cholesky", "potrf"))
-    dominant = any(word in name for name in operations for word in ("triangular", "trsm"))
+    dominant = any(word in name for name in operations for word in ("triangular", "trsm", "getrf", "geqrf"))
+    reflects = any(word in name for name in operations for word in ("orgqr", "ungqr"))
+    longest = max((size for shape in shapes for size in shape.dimensions), default=1)
+    most = max((len(shape.dimensions) for shape in shapes), default=0)
     values = []
     for shape in shapes:
         value = _random(random, shape, kind)
         if (definite or dominant) and _is_square(shape):
             value = _well_conditioned(value, definite=definite)
+        if reflects and len(shape.dimensions) < most:
+            # The factors tau: a reflector's vector has entries of variance 1/16, and its first one is 1.
+            value = np.abs(value) / (1 + longest / 16)
         values.append(np.ascontiguousarray(value.astype(dtype_of(shape), copy=False)))
     return values
 

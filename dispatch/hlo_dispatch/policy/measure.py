@@ -15,6 +15,7 @@ from hlo_dispatch.policy.candidate import Candidate
 from hlo_dispatch.policy.double import in_double
 from hlo_dispatch.policy.excerpt import Excerpt, excerpt_module
 from hlo_dispatch.policy.executable import Executable, to_device
+from hlo_dispatch.policy.factors import comparable
 from hlo_dispatch.policy.inputs import KINDS, random_inputs
 from hlo_dispatch.policy.measured import STOCK, Measured
 from hlo_dispatch.policy.race import Time, race
@@ -86,7 +87,7 @@ def measure(task: Task, effort: Effort, keep: Callable[[str, Reproducer], str], 
         Unmeasurable: the region cannot be run on its own.
         Unclear: noise hides who is faster.
     """
-    modules = _modules(task, effort)
+    modules = _modules(task)
     outcome = _Comparison(task)
     refused: dict[str, str] = {}
     differences: dict[str, float] = {}
@@ -110,8 +111,8 @@ def measure(task: Task, effort: Effort, keep: Callable[[str, Reproducer], str], 
     return _verdict(good, times, about, is_entangled=task.is_entangled)
 
 
-def _modules(task: Task, effort: Effort) -> dict[str, bytes]:
-    built = {form: task.build(form) for form, _ in task.forms[: effort.most_forms]}
+def _modules(task: Task) -> dict[str, bytes]:
+    built = {form: task.build(form) for form, _ in task.forms}
     modules = {form: module for form, module in built.items() if module is not None}
     if not modules:
         raise Unmeasurable("cut out of its module, the region is matched in another way")
@@ -159,11 +160,16 @@ class _Comparison:
             self._stock = stock(self._arguments)
             if is_finite(self._stock):
                 break
+        else:
+            if self._excerpt.routine:
+                # What fails ends early, and says nothing of how long the routine takes.
+                raise ValueError("its results are not finite on any inputs that were tried")
 
     def judge(self, module: bytes) -> Difference:
         """How far the candidate's results are from the right ones."""
         got = self._executable(module)(self._arguments)
-        return judge(self._stock, got, self._task.tolerance, self._in_double)
+        stock = comparable(self._excerpt, self._stock)
+        return judge(stock, comparable(self._excerpt, got), self._task.tolerance, self._in_double)
 
     def _in_double(self) -> Sequence[Any] | None:
         if not self._asked_exactly:

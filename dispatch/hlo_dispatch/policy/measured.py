@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 STOCK = "stock"
-TOGETHER, APART = "together", "apart"
-"""Of a whole program: entangled regions as the heuristic has them; or only those that win alone."""
+GUESSED, TOGETHER, APART = "guessed", "together", "apart"
+"""Of a whole program: every region as the heuristic has it; or as it was measured, where entangled regions that lost
+alone are as the heuristic has them; or only those that win alone."""
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Sequence
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import KEPT_COPY, FlatGraph, Node
 from hlo_dispatch.hlo.partitions import loop_backend_config
-from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto, ModuleProto
 from hlo_dispatch.hlo.shape import Shape
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.structural_match import StructuralMatch
 from hlo_dispatch.policy.digest import Digests
-from hlo_dispatch.policy.excerpt import Excerpt, called_by, in_memory_order, is_small_constant, set_signature
+from hlo_dispatch.policy.excerpt import Excerpt, in_memory_order, is_small_constant, set_signature
+from hlo_dispatch.policy.excerpt_writer import ExcerptWriter
 from hlo_dispatch.policy.machine import this_machine
 
 
@@ -109,19 +109,16 @@ def _with_ancestors(nodes: Iterable[Node], among: set[Node]) -> list[Node]:
     return sorted(found, key=lambda node: node.index)
 
 
-class _Writer:
+class _Writer(ExcerptWriter):
     """Writes one part."""
 
     def __init__(self, graph: FlatGraph, part: Part, home, produced: set[Node]) -> None:
-        self._graph, self._part, self._home, self._produced = graph, part, home, produced
-        first = max(graph.module.computations) + 1
-        self._entry = ComputationProto(id=first, name="region", execution_thread=graph.computation.execution_thread)
-        self._fused: list[ComputationProto] = []
-        self._ids: dict[Node, int] = {}
+        super().__init__(graph)
+        self._part, self._home, self._produced = part, home, produced
         self._inputs: list[Node] = []
 
     def write(self, match: Match | StructuralMatch, result: Node) -> Excerpt | Refusal:
-        instruction_of, value_of = self._graph.instruction_of, self._graph.value_of
+        instruction_of, value_of = self.graph.instruction_of, self.graph.value_of
         whole = [instruction_of[identifier] for identifier in self._part.before]
         held = {value_of[identifier] for identifier in self._part.before} | {result}
         reads = [value_of[o] for i in whole for o in i.operand_ids]
@@ -132,105 +129,28 @@ class _Writer:
         for node in self._inputs:
             if (node.opcode == KEPT_COPY and node.top is None) or not node.shape.is_array or not node.shape.elements:
                 return Refusal("unmeasurable", f"%{node.name} is {node.shape}", node.name)
-        shapes = [self._parameter(node, number) for number, node in enumerate(self._inputs)]
+        shapes = [self.parameter(node, number) for number, node in enumerate(self._inputs)]
         for instruction in whole:
-            self._copy(instruction)
-        self._fusion(self._part.library, result, self._home.fusion_kind, self._home.backend_config)
+            self.copy(instruction)
+        self.fusion(self._part.library, result, self._home.fusion_kind, self._home.backend_config)
         if self._part.loop:
             config = loop_backend_config(match.output.shape, this_machine().threads)
-            self._fusion(self._part.loop, match.output, "kLoop", config)
+            self.fusion(self._part.loop, match.output, "kLoop", config)
         return self._excerpt(match, shapes, whole)
 
     def _excerpt(self, match: Match | StructuralMatch, shapes: list[Shape], whole: list) -> Excerpt:
-        output, entry = match.output, self._entry
+        output, entry = match.output, self.entry
         plain = in_memory_order(output.shape)
-        entry.root_id = self._ids[output]
+        entry.root_id = self.ids[output]
         if plain != output.shape:
-            entry.root_id = self._add(entry, "bitcast", "region_result", plain, [self._ids[output]]).id
+            entry.root_id = self.add(entry, "bitcast", "region_result", plain, [self.ids[output]]).id
         set_signature(entry, shapes, plain.to_proto())
-        module = ModuleProto(name="region", entry_computation_name="region", entry_computation_id=entry.id)
         nodes = [node.proto for node in (*self._part.library, *self._part.loop)]
-        for computation in (*called_by(self._graph.module, [*whole, *nodes]), *self._fused, entry):
-            module.computations.add().CopyFrom(computation)
-            for instruction in module.computations[-1].instructions:
-                instruction.ClearField("metadata")
-        module.host_program_shape.CopyFrom(entry.program_shape)
         return Excerpt(
-            module=module.SerializeToString(),
+            module=self.module([*whole, *nodes]),
             anchor=match.anchor.node.name,
             inputs=tuple(shapes),
             results=(plain,),
             produced=tuple(node in self._produced for node in self._inputs),
             consumed=(bool(output.users),),
         )
-
-    def _parameter(self, node: Node, number: int) -> Shape:
-        plain = in_memory_order(node.shape)
-        parameter = self._add(self._entry, "parameter", f"region_input.{number}", plain, [])
-        parameter.parameter_number = number
-        self._ids[node] = parameter.id
-        if plain != node.shape:
-            name = f"region_input_as_given.{number}"
-            self._ids[node] = self._add(self._entry, "bitcast", name, node.shape, [parameter.id]).id
-        return plain
-
-    def _copy(self, instruction) -> None:
-        operands = [self._value(self._graph.value_of[operand]) for operand in instruction.operand_ids]
-        copy = self._entry.instructions.add()
-        copy.CopyFrom(instruction)
-        copy.id = self._ids[self._graph.value_of[instruction.id]] = _next_id(self._entry)
-        del copy.operand_ids[:]
-        copy.operand_ids.extend(operands)
-        del copy.control_predecessor_ids[:]
-
-    def _value(self, node: Node) -> int:
-        """Id of the entry's instruction that holds the value; a constant gets one where it is first read."""
-        if node not in self._ids:
-            copy = self._entry.instructions.add()
-            copy.CopyFrom(node.proto)
-            copy.id = self._ids[node] = _next_id(self._entry)
-        return self._ids[node]
-
-    def _fusion(self, nodes: Sequence[Node], root: Node, kind: str, config: bytes) -> None:
-        """A fusion of `nodes` whose result is `root`."""
-        number = len(self._fused)
-        computation = ComputationProto(id=self._entry.id + 1 + number, name=f"part.{number}")
-        computation.execution_thread = self._entry.execution_thread
-        inside = set(nodes)
-        reads = list(dict.fromkeys(o for node in nodes for o in node.operands if o not in inside))
-        constants = [node for node in reads if is_small_constant(node.proto) and node not in self._ids]
-        parameters = [node for node in reads if node not in constants]
-        own: dict[Node, int] = {}
-        for place, node in enumerate(parameters):
-            proto = self._add(computation, "parameter", f"part_{number}_input.{place}", node.shape, [])
-            proto.parameter_number = place
-            own[node] = proto.id
-        for node in (*constants, *nodes):
-            proto = computation.instructions.add()
-            proto.CopyFrom(node.proto)
-            proto.id = own[node] = _next_id(computation)
-            del proto.operand_ids[:]
-            proto.operand_ids.extend(own[operand] for operand in node.operands)
-            del proto.control_predecessor_ids[:]
-            # Constants, and what is made of them, may stand in both fusions; the anchor keeps its name.
-            if number or node in constants:
-                proto.name = f"{proto.name}.part_{number}"
-        computation.root_id = own[root]
-        fusion = self._add(self._entry, "fusion", f"part_{number}", root.shape, [self._ids[n] for n in parameters])
-        fusion.fusion_kind, fusion.backend_config = kind, config
-        fusion.called_computation_ids.append(computation.id)
-        self._ids[root] = fusion.id
-        self._fused.append(computation)
-
-    @staticmethod
-    def _add(computation, opcode: str, name: str, shape: Shape, operands: list[int]) -> InstructionProto:
-        proto = computation.instructions.add(opcode=opcode, name=name)
-        proto.id = _next_id(computation)
-        proto.shape.CopyFrom(shape.to_proto())
-        proto.operand_ids.extend(operands)
-        return proto
-
-
-def _next_id(computation) -> int:
-    """The id of the instruction that was added last."""
-    return (computation.id << 32) + len(computation.instructions)

@@ -28,7 +28,8 @@ class Line:
         if sys.stderr is None or not sys.stderr.isatty() or now - self._begun < PATIENCE:
             return
         limit = f"; at most {left:.0f} s more" if math.isfinite(left) else ""
-        text = f"hlo-dispatch: measuring region {done + 1} of {count}, once on this machine{limit}"
+        subject = f"region {done + 1} of {count}" if count else what
+        text = f"hlo-dispatch: measuring {subject}, once on this machine{limit}"
         sys.stderr.write(f"\r\x1b[2K{text}")
         sys.stderr.flush()
         self._shown = True

@@ -17,6 +17,8 @@ SHORTEST_SAMPLE = 150e-6
 """Seconds; shorter calls are timed in batches."""
 LONG_CALL = 10e-3
 """Seconds; what lasts so long needs no call before it that warms up caches and threads."""
+VERY_LONG_CALL = 1.0
+"""Seconds; such calls vary little, and nobody waits for many of them."""
 CALLS_PER_TURN = 3
 FEWEST_TURNS = 5
 MOST_TURNS = 100
@@ -70,7 +72,8 @@ def race(contestants: Sequence[Callable[[], object]], *, seconds: float, least: 
     for turn in range(MOST_TURNS):
         for number in running[:: 1 if turn % 2 else -1]:
             runners[number].run()
-        fewest = FEWEST_TURNS if runners[0].once < LONG_CALL else FEWEST_TURNS - 2
+        once = runners[0].once
+        fewest = FEWEST_TURNS if once < LONG_CALL else FEWEST_TURNS - 2 if once < VERY_LONG_CALL else FEWEST_TURNS - 3
         if turn + 1 < fewest:
             continue
         times = _times(runners)

@@ -9,7 +9,7 @@ values can be compared.
 Where one of these fusions holds another anchor as well (XLA's library fusions hold up to seven convolutions), the
 other one would drown the difference, and it is decided on its own anyway: then the region is the match's part
 of the fusion alone (`policy/part.py`). So it is where the match reads a value that only another kernel call puts
-into memory, such as a residual.
+into memory, such as a residual. A library call is cut out by `policy/routine_part.py`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,14 @@ from hlo_dispatch.hlo.opcode import ANCHORS
 from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto, ModuleProto
 from hlo_dispatch.hlo.shape import Shape, shape_of
 from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.routine import RoutineMatch
 from hlo_dispatch.match.structural_match import StructuralMatch
 from hlo_dispatch.policy.digest import Digests, operands
 from hlo_dispatch.policy.excerpt import Excerpt, called_by, in_memory_order, is_small_constant, set_signature
 from hlo_dispatch.policy.part import Part
+from hlo_dispatch.policy.routine_part import RoutinePart
+
+AnyMatch = Match | StructuralMatch | RoutineMatch
 
 _FARTHEST = 64
 # What is never looked past: their results come from elsewhere.
@@ -47,8 +51,10 @@ class Cutter:
                 self._users.setdefault(operand, []).append(identifier)
         self._place = {identifier: place for place, identifier in enumerate(graph.instruction_of)}
 
-    def digest(self, match: Match | StructuralMatch, also: str) -> str:
+    def digest(self, match: AnyMatch, also: str) -> str:
         """The region's digest; `also` is whatever else its measurement depends on."""
+        if isinstance(match, RoutineMatch):
+            return self._routine(match).digest(also, self._digests)
         tops = self._tops(match)
         if self._is_entangled(tops, match):
             return self._part(match).digest(also, self._digests)
@@ -76,8 +82,10 @@ class Cutter:
             return instruction.literal.SerializeToString(deterministic=True)
         return str(shape_of(instruction.shape)).encode() + bytes([self._is_produced(instruction)])
 
-    def cut(self, match: Match | StructuralMatch) -> Excerpt | Refusal:
+    def cut(self, match: AnyMatch) -> Excerpt | Refusal:
         """The region as a module of its own."""
+        if isinstance(match, RoutineMatch):
+            return self._routine(match).cut()
         tops = self._tops(match)
         if self._is_entangled(tops, match):
             return self._part(match).cut()
@@ -96,9 +104,9 @@ class Cutter:
             [self._is_consumed(result, inside) for result in results],
         )
 
-    def is_entangled(self, match: Match | StructuralMatch) -> bool:
+    def is_entangled(self, match: AnyMatch) -> bool:
         """Whether the region shares its fusions with another anchor, or reads what another call computes."""
-        return self._is_entangled(self._tops(match), match)
+        return not isinstance(match, RoutineMatch) and self._is_entangled(self._tops(match), match)
 
     def _is_entangled(self, tops: Sequence[int], match: Match | StructuralMatch) -> bool:
         """Whether the region holds another anchor, or reads what only another kernel call puts into memory."""
@@ -108,6 +116,9 @@ class Cutter:
         if any(node.top is None for node in _real(match.reads)):
             return True
         return any(n.opcode in ANCHORS and n not in covered for top in tops for n in members.get(top, ()))
+
+    def _routine(self, match: RoutineMatch) -> RoutinePart:
+        return RoutinePart(self._graph, match, {node for node in match.reads if self._is_produced_node(node)})
 
     def _part(self, match: Match | StructuralMatch) -> Part:
         past = looked_past(set(match.covered), set(match.reads))

@@ -1,12 +1,15 @@
 """A whole program, stock against dispatched: what its regions cannot tell one by one.
 
 Regions that share fusions are entangled: dispatching one takes work out of its neighbours' fusions that alone it
-does not show. And however well each region was measured, it is the program that must not become slower. So
-where a program can be run on its own, it is, once.
+does not show. A kernel between two of XLA's parallel loops costs more than between two other kernels. And however
+well each region was measured, it is the program that must not become slower. So where a program can be run on its
+own, it is: once before its regions are measured (as the heuristic has it, the most valuable single measurement
+there is), and once when all of them are known.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,66 +17,109 @@ from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.shape import Shape, shape_of
 from hlo_dispatch.policy.executable import Executable, to_device
 from hlo_dispatch.policy.inputs import random_inputs
-from hlo_dispatch.policy.measure import Unmeasurable
+from hlo_dispatch.policy.measure import Unclear, Unmeasurable
 from hlo_dispatch.policy.measured import STOCK, Measured
-from hlo_dispatch.policy.race import race
+from hlo_dispatch.policy.race import PATIENCE, race
+from hlo_dispatch.policy.running_time import running_time
 
 WHOLE = "all of them"
 """What is measured instead of one kernel."""
+PROGRAM = "the whole program"
+"""What is being measured, for people."""
 SECONDS = 1.0
+"""Of timing, when all regions are known."""
+QUICK_SECONDS = 0.5
+"""Of timing, before they are."""
 LARGEST_PROGRAM = 2 << 30
 """Bytes of inputs; so much is allocated for a moment."""
 LEAST_GAIN = 0.01
-# Random inputs may make a loop endless, and what has an effect is nobody's to repeat.
-_NEVER_RUN = frozenset(
-    "while conditional call infeed outfeed send recv rng rng-bit-generator all-reduce all-gather all-to-all "
-    "collective-permute reduce-scatter partition-id replica-id async-start custom-call".split()
-)
+LARGEST_LOSS = 0.005
+"""In parts of stock's time: a program that seems to lose more than that is left to stock, noise or not."""
+# Each contestant is warmed up and runs a few turns.
+_RUNS_EACH = 5
+# ResNet50 takes 0.1 to 0.2 ms.
+_COMPILE_SECONDS_PER_INSTRUCTION = 0.15e-3
 
 
-def can_be_run(module: Module) -> bool:
-    """Whether the program computes the same amount on any inputs, and nothing else than its results."""
-    entry = module.entry
-    if any(instruction.opcode in _NEVER_RUN for instruction in entry.instructions):
-        return False
-    signature = entry.program_shape
+class OutOfTime(Unclear):
+    """There is not enough time left; another compile may have it."""
+
+
+def expected_seconds(module: Module, variants: int) -> float | None:
+    """What compiling all and running stock once takes, on the safe side; None where random inputs will not do.
+
+    After that run it is known better than anybody could say now.
+    """
+    signature = module.entry.program_shape
     results = signature.result.tuple_shapes or (signature.result,)
     shapes = [shape_of(shape) for shape in (*signature.parameters, *results)]
-    return all(s.is_array and not s.is_dynamic for s in shapes) and sum(s.bytes for s in shapes) <= LARGEST_PROGRAM
+    if any(not s.is_array or s.is_dynamic for s in shapes) or sum(s.bytes for s in shapes) > LARGEST_PROGRAM:
+        return None
+    run = running_time(module)
+    if run is None:
+        return None
+    instructions = sum(len(computation.instructions) for computation in module.proto.computations)
+    return (1 + variants) * _COMPILE_SECONDS_PER_INSTRUCTION * instructions + run
 
 
-def compare(stock: bytes, variants: Mapping[str, bytes]) -> Measured:
+def compare(
+    stock: bytes, variants: Mapping[str, bytes], *, left: float = float("inf"), is_final: bool = True
+) -> Measured:
     """Time whole programs.
 
     Args:
         stock: the optimized module as XLA made it.
-        variants: "together" and maybe "apart" → the module with its kernel calls.
+        variants: what they are called → the module with its kernel calls; the one expected to win first.
+        left: seconds that it may take.
+        is_final: whether all regions are known.
 
     Returns:
         the chosen variant, or "stock".
 
     Raises:
         Unmeasurable: the program cannot be run on random inputs.
+        OutOfTime: it takes too long.
     """
     module = Module.from_bytes(stock)
-    if not can_be_run(module):
+    about = {"thorough": is_final, "formula": f"all of {module.name}", "kernel": WHOLE}
+    if not variants:
+        return Measured(STOCK, {STOCK: 0.0}, **about)
+    expected = expected_seconds(module, len(variants))
+    if expected is None:
         raise Unmeasurable("what the program does depends on its inputs")
+    if expected > left:
+        raise OutOfTime
     shapes: Sequence[Shape] = [shape_of(shape) for shape in module.entry.program_shape.parameters]
     arguments = to_device(random_inputs(module, shapes, 1))
-    programs = [_Program(Executable(_plain(m)), arguments) for m in (stock, *variants.values())]
-    times = race(programs, seconds=SECONDS)
+    begin = time.perf_counter()
+    programs = _in_time(stock, variants, arguments, left)
+    left -= time.perf_counter() - begin
+    times = race(programs, seconds=min(SECONDS if is_final else QUICK_SECONDS, max(left, 0.0) / PATIENCE))
     reference = times[0].seconds
     seconds = {STOCK: reference} | dict(zip(variants, (time.seconds for time in times[1:]), strict=True))
     found = dict(zip(variants, times[1:], strict=True))
     best = max(found, key=lambda name: found[name].gain)
-    # The first variant is what is dispatched anyway; another one has to be clearly better.
+    # Of the first variant most is known; another one has to be clearly better.
     first = next(iter(found))
     if found[best].gain < found[first].gain + 2 * found[best].error + LEAST_GAIN * reference:
         best = first
-    slower = found[best].gain < -2 * found[best].error - LEAST_GAIN * reference
+    slower = found[best].gain < -LARGEST_LOSS * reference
     chosen = STOCK if slower else best
     gain = 0.0 if slower else found[best].gain
-    return Measured(chosen, seconds, gain, found[best].error, formula=f"all of {module.name}", kernel=WHOLE)
+    return Measured(chosen, seconds, gain, found[best].error, **about)
+
+
+def _in_time(stock: bytes, variants: Mapping[str, bytes], arguments: Sequence[Any], left: float) -> list[_Program]:
+    """All of them compiled, unless stock alone shows that this would take too long."""
+    begin = time.perf_counter()
+    programs = [_Program(Executable(_plain(stock)), arguments)]
+    compiled = time.perf_counter() - begin
+    begin = time.perf_counter()
+    programs[0]()
+    run = time.perf_counter() - begin
+    if (1 + len(variants)) * (compiled + _RUNS_EACH * run) > left:
+        raise OutOfTime
+    return programs + [_Program(Executable(_plain(variant)), arguments) for variant in variants.values()]
 
 
 def _plain(serialized: bytes) -> bytes:

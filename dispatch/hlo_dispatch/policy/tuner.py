@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 
 from hlo_dispatch.errors import Refusal
+from hlo_dispatch.match.routine import RoutineMatch
 from hlo_dispatch.policy import trial
 from hlo_dispatch.policy.candidate import Ask, Default, forms_of
 from hlo_dispatch.policy.context import Context
@@ -29,15 +30,16 @@ from hlo_dispatch.policy.wanted import Unknown, region_of
 
 _LOCK_FILE = "measuring.lock"
 _POLL_SECONDS = 0.02
-# A trial runs each of up to three programs a handful of times, and compiles them.
-_RUNS = 25
+PROGRAM_SHARE = 8
+"""So many times the budget may be spent on trying a program as a whole: what is large takes long to compile, and region
+by region it may become slower than stock."""
 _logger = logging.getLogger("hlo_dispatch")
 # Two measurements at once would measure each other.
 _one_thread = threading.Lock()
 
 Step = Callable[[str, int, int, float], None]
-"""Told what is measured (nothing: it is over), how many regions are done, how many there are, and the seconds that
-are left."""
+"""Told what is measured (nothing: it is over), how many regions are done, how many there are (0: it is the whole
+program), and the seconds that are left."""
 BuildOne = Callable[[Excerpt, Default, str], bytes | None]
 """An excerpt, what is dispatched by default, a form → the module with its one kernel call."""
 
@@ -90,12 +92,18 @@ class Tuner:
     prepare: Callable[[], None] = lambda: None
     """Called before anything is measured."""
     _deadline: float = float("inf")
+    _program_deadline: float = float("inf")
     _reached_all: bool = True
+    _has_guessed: bool = False
+    """Whether the program was tried before its regions, in this very compile."""
 
     def for_one_module(self) -> Tuner:
         """The same tuner, its budget beginning now; it counts and remembers in the same places."""
         begun = replace(self)
-        begun._deadline = float("inf") if self.budget is None else time.perf_counter() + self.budget
+        if self.budget is not None:
+            now = time.perf_counter()
+            begun._deadline = now + self.budget
+            begun._program_deadline = now + self.budget * PROGRAM_SHARE
         return begun
 
     def __call__(self, unknown: Sequence[Unknown], ask: Ask) -> int:
@@ -144,26 +152,33 @@ class Tuner:
         self.knowledge.add(region.digest, measured)
         return True
 
-    def whole(self, program: str, stock: bytes, seconds: float, variants: Callable[[], Mapping[str, bytes]]) -> None:
-        """Measure a whole program against stock, if all its regions were reached and there is time for it."""
-        left = self._deadline - time.perf_counter()
-        if (
-            not self.timed
-            or not self._reached_all
-            or left < trial.SECONDS + _RUNS * seconds
-            or program in self.given_up
-        ):
+    def whole(self, program: str, stock: bytes, variants: Callable[[], Mapping[str, bytes]], *, is_final: bool) -> None:
+        """Measure a whole program against stock, before its regions or, if all of them were reached, after them."""
+        # One compile pays for one long trial, not for two.
+        left = (self._deadline if self._has_guessed else self._program_deadline) - time.perf_counter()
+        # Without a budget every region is reached, and the answer would be asked for once more.
+        is_superfluous = not self._reached_all if is_final else self.budget is None
+        if not self.timed or is_superfluous or left <= 0 or program in self.given_up:
             return
         start = time.perf_counter()
+        has_guessed, self._has_guessed = self._has_guessed, True
         with self._alone(left) as is_ours:
             if not is_ours:
                 return
             self.prepare()
-            measured = self.store.get(self.context, program) or self._try(
-                program, "the whole program", lambda: trial.compare(stock, variants())
-            )
+            self.step(trial.PROGRAM, 0, 0, left)
+            measured = self.store.get(self.context, program)
+            # What was measured thoroughly may have changed what is compared.
+            if measured is None or (is_final and (not measured.thorough or self.effort.is_thorough)):
+                measured = self._try(
+                    program, trial.PROGRAM, lambda: trial.compare(stock, variants(), left=left, is_final=is_final)
+                )
+            self.step("", 0, 0, 0.0)
         if measured is not None:
             self.knowledge.add(program, measured)
+        elif has_guessed:
+            # Another compile has more time for it.
+            self.given_up.discard(program)
         self.tally.seconds += time.perf_counter() - start
 
     def _try(self, digest: str, what: str, make: Callable[[], Measured]) -> Measured | None:
@@ -198,9 +213,11 @@ class Tuner:
         excerpt = region.cutter.cut(region_of(region.match, default))
         if isinstance(excerpt, Refusal):
             raise Unmeasurable(excerpt.sentence)
+        # A routine's forms are different libraries, of which nobody knows which is faster here.
+        most_forms = len(match.routine.kernels) if isinstance(match, RoutineMatch) else self.effort.most_forms
         return Task(
             excerpt=excerpt,
-            forms=list(islice(forms_of(region.match, default, ask), self.effort.most_forms)),
+            forms=list(islice(forms_of(region.match, default, ask), most_forms)),
             build=lambda form: self.build(excerpt, default, form),
             tolerance=region.numerics.tolerance,
             footprint=region.footprint,

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from hlo_dispatch.hlo.flat import FlatGraph
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.shape import shape_of
 from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.routine import RoutineMatch
 from hlo_dispatch.match.structural_match import StructuralMatch
 from hlo_dispatch.pattern.table import KernelBinding, Numerics, Table
-from hlo_dispatch.policy.candidate import FOLDED, Ask, Default
+from hlo_dispatch.policy.candidate import FOLDED, AnyMatch, Ask, Default
 from hlo_dispatch.policy.digest import Digests
 from hlo_dispatch.policy.heuristic import worth_measuring
-from hlo_dispatch.policy.measured import STOCK, TOGETHER, Knowledge, Measured
+from hlo_dispatch.policy.measured import GUESSED, STOCK, TOGETHER, Knowledge, Measured
 from hlo_dispatch.policy.region import Cutter
 
 CLOSE = 0.1
@@ -32,7 +34,7 @@ class Unknown:
 
     digest: str
     cutter: Cutter
-    match: Match | StructuralMatch
+    match: AnyMatch
     default: Default
     numerics: Numerics
     footprint: int
@@ -55,13 +57,13 @@ class Measure(Protocol):
         """Measure regions; returns how many are known now that were not."""
         ...
 
-    def whole(self, program: str, stock: bytes, seconds: float, variants: Callable[[], Mapping[str, bytes]]) -> None:
+    def whole(self, program: str, stock: bytes, variants: Callable[[], Mapping[str, bytes]], *, is_final: bool) -> None:
         """Measure a whole program.
 
         Args:
             program: what stands for it in the store.
-            seconds: how long one run takes, roughly.
             variants: makes the modules to compare with stock.
+            is_final: whether all its regions should be known by now; nothing happens where they are not.
         """
         ...
 
@@ -70,30 +72,25 @@ class Wanted:
     """The questions that planning one module raises."""
 
     def __init__(self, module: Module, table: Table, knowledge: Knowledge, mode: str = "") -> None:
-        """`mode` says what becomes of entangled regions that lost alone: "together", "apart", or by how much."""
+        """`mode` says what becomes of what was measured: nothing ("guessed"), or everything except for entangled
+        regions that lost alone: "together", "apart", or, by how much they lost, empty."""
         self.mode = mode
         self._digests, self._table, self._knowledge = Digests(module), table, knowledge
         self._module, self._footprint = module, footprint_of(module)
         self._unknown: dict[str, Unknown] = {}
-        self.asked: dict[str, int] = {}
-        """Digest → how often it was asked for in the newest plan."""
-        self.has_entangled = False
-        """Whether a region was asked for that lost alone and may win with its neighbours."""
 
-    def recall_in(self, graph: FlatGraph) -> Callable[[Match | StructuralMatch, Default], Measured | None]:
+    def recall_in(self, graph: FlatGraph) -> Callable[[AnyMatch, Default], Measured | None]:
         """What is known of a match in `graph`; what is not known is noted."""
         cutter = Cutter(graph, self._digests)
 
-        def recall(match: Match | StructuralMatch, default: Default) -> Measured | None:
+        def recall(match: AnyMatch, default: Default) -> Measured | None:
             if not worth_measuring(match):
                 return None
             numerics = self._numerics(match)
             digest = cutter.digest(region_of(match, default), self._also(match, default, numerics))
-            self.asked[digest] = self.asked.get(digest, 0) + 1
             known = self._knowledge.get(digest)
-            if known is not None and known.is_entangled and known.chosen == STOCK and not known.refused:
-                self.has_entangled = True
-                return None if self._is_left_to_the_heuristic(known) else known
+            if known is not None and not known.refused and self._is_left_to_the_heuristic(known):
+                return None
             if known is None:
                 noted = self._unknown.get(digest)
                 if noted is not None:
@@ -107,33 +104,31 @@ class Wanted:
 
         return recall
 
-    def _is_left_to_the_heuristic(self, lost: Measured) -> bool:
-        if self.mode:
-            return self.mode == TOGETHER
-        return lost.loss < CLOSE
+    def _is_left_to_the_heuristic(self, known: Measured) -> bool:
+        if self.mode == GUESSED:
+            return True
+        has_lost = known.is_entangled and known.chosen == STOCK
+        return has_lost and (self.mode == TOGETHER or (not self.mode and known.loss < CLOSE))
 
     def program(self) -> str:
         """What stands for the whole program in the store."""
         entry = self._digests.of_computation(self._module.proto.entry_computation_id)
         return hashlib.sha256(f"program {self._table.fingerprint} {entry.hex()}".encode()).hexdigest()
 
-    @property
-    def seconds(self) -> float:
-        """What stock XLA takes for all regions that are known, together."""
-        known = ((self._knowledge.get(digest), count) for digest, count in self.asked.items())
-        return sum(measured.stock * count for measured, count in known if measured is not None)
-
     def begin(self) -> None:
         """A new plan is made."""
-        self.asked, self.has_entangled = {}, False
+        self._unknown = {}
 
     def take(self) -> list[Unknown]:
-        """The unknown regions, most important first; asking starts anew."""
-        unknown = sorted(self._unknown.values(), key=lambda region: -region.weight)
-        self._unknown = {}
-        return unknown
+        """The unknown regions of the newest plan, most important first."""
+        return sorted(self._unknown.values(), key=lambda region: -region.weight)
 
-    def _numerics(self, match: Match | StructuralMatch) -> Numerics:
+    def _numerics(self, match: AnyMatch) -> Numerics:
+        if isinstance(match, RoutineMatch):
+            sizes, kind = match.matrix
+            numerics = match.routine.numerics[kind]
+            # As LAPACK's own tests bound it: in units of size times epsilon.
+            return replace(numerics, tolerance=numerics.tolerance * max(sizes[-2:]))
         kind = match.output.shape.element_type
         if isinstance(match, StructuralMatch):
             return match.pattern.numerics[kind]
@@ -141,7 +136,7 @@ class Wanted:
         by_type = anchors[0].numerics
         return by_type.get(match.anchor.source.element_type) or by_type[kind]
 
-    def _also(self, match: Match | StructuralMatch, default: Default, numerics: Numerics) -> str:
+    def _also(self, match: AnyMatch, default: Default, numerics: Numerics) -> str:
         """What else the measurement depends on: the kernel call, and how exact it has to be."""
         binding = self._table.kernels[match.anchor.kernel]
         return (
@@ -149,7 +144,7 @@ class Wanted:
         )
 
 
-def region_of(match: Match | StructuralMatch, default: Default) -> Match | StructuralMatch:
+def region_of(match: AnyMatch, default: Default) -> AnyMatch:
     """What says which instructions the default form covers, in the module's own terms."""
     # Folded scales are instructions that no module has yet; they cover what the whole match does.
     return match if default.form == FOLDED else default.candidate.match
@@ -163,10 +158,13 @@ def footprint_of(module: Module) -> int:
     return max((size for size in FOOTPRINTS if size <= total), default=0)
 
 
-def weight_of(match: Match | StructuralMatch) -> float:
+def weight_of(match: AnyMatch) -> float:
     """Multiply-adds of the match, or how many bytes it reads and writes."""
     if isinstance(match, Match):
         return match.anchor.multiply_adds
+    if isinstance(match, RoutineMatch) and match.routine.opcode != "fft":
+        sizes, _ = match.matrix
+        return math.prod(sizes) * min(sizes[-2:])
     return sum(node.shape.bytes for node in (*match.reads, match.output))
 
 

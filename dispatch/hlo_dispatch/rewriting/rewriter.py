@@ -29,18 +29,14 @@ from hlo_dispatch.pattern import Recogniser, Table
 from hlo_dispatch.policy.candidate import Candidate, Default
 from hlo_dispatch.policy.decide import MEASURING, Decision, Recall, check_policy, decide, expect
 from hlo_dispatch.policy.machine import Machine, this_machine
-from hlo_dispatch.policy.measured import APART, STOCK, TOGETHER, Knowledge, Measured
+from hlo_dispatch.policy.measured import Knowledge, Measured
 from hlo_dispatch.policy.wanted import Measure, Wanted
 from hlo_dispatch.report import Report
 from hlo_dispatch.rewriting.backend_config import to_text
+from hlo_dispatch.rewriting.deliberation import Deliberation
 from hlo_dispatch.rewriting.edit import apply_plans
 from hlo_dispatch.rewriting.plan import AnyMatch, ComputationPlan, plan_computation
 from hlo_dispatch.rewriting.regions import regions_of
-
-# The first plan guesses, the second knows; what it changes may show regions that nobody had seen.
-_MOST_PLANNINGS = 3
-# One call alone was measured as it is.
-_FEWEST_FOR_A_TRIAL = 2
 
 
 @dataclass(frozen=True)
@@ -59,7 +55,7 @@ class Rewriter:
     """Makes, for each module, something that measures what is not known yet; None: nothing is measured."""
 
     mode: str = ""
-    """What becomes of entangled regions that lost alone (policy/wanted.py); set while a program is tried."""
+    """What becomes of what was measured (policy/wanted.py); set while a program is tried."""
 
     @classmethod
     def make(cls, table: Table, policy: str, machine: Machine | None = None) -> Rewriter:
@@ -97,15 +93,12 @@ class Rewriter:
         instructions = _instructions(module)
         graphs = [(FlatGraph(module, c), small) for c, small in module.control_flow_computations()]
         clock.lap("flatten")
-        wanted = self._wanted(module) if self.policy in MEASURING else None
-        plans = self._plans(graphs, wanted)
-        clock.lap("match and decide")
-        if wanted is not None:
-            measure = self.measuring() if self.measuring is not None else None
-            if measure is not None:
-                plans = self._measured(graphs, plans, wanted, measure)
-            plans = self._as_a_whole(serialized, graphs, plans, wanted, measure)
-            clock.lap("measure")
+        if self.policy in MEASURING:
+            plans = self._deliberated(serialized, module, graphs)
+            clock.lap("match, measure and decide")
+        else:
+            plans = self._plans(graphs)
+            clock.lap("match and decide")
         result = None
         changed = apply_plans(module, plans, self.table, self.machine.threads)
         # What the regions came from is gone from the module by now, but not from the plans.
@@ -123,13 +116,23 @@ class Rewriter:
         after = result if details else None
         return result, Report(module.name, regions, clock.total(), clock.stages, instructions, kept, after)
 
-    def _wanted(self, module: Module) -> Wanted:
+    def _deliberated(
+        self, serialized: bytes, module: Module, graphs: list[tuple[FlatGraph, bool]]
+    ) -> list[ComputationPlan]:
+        """The plans by what was measured, and by what is measured now."""
         wanted = Wanted(module, self.table, self.knowledge, self.mode)
-        if not self.mode:
-            # What is known of the program says how to plan it.
-            verdict = self.knowledge.get(wanted.program())
-            wanted.mode = verdict.chosen if verdict is not None and verdict.chosen != STOCK else ""
-        return wanted
+        if self.mode:
+            return self._plans(graphs, wanted)
+        deliberation = Deliberation(
+            serialized=serialized,
+            wanted=wanted,
+            knowledge=self.knowledge,
+            measure=self.measuring() if self.measuring is not None else None,
+            ask=self._ask,
+            make_plans=lambda: self._plans(graphs, wanted),
+            rewritten=lambda mode: replace(self, measuring=None, mode=mode).run(serialized)[0],
+        )
+        return deliberation.settle()
 
     def _plans(self, graphs: list[tuple[FlatGraph, bool]], wanted: Wanted | None = None) -> list[ComputationPlan]:
         if wanted is not None:
@@ -148,47 +151,6 @@ class Rewriter:
 
     def _decide(self, match: AnyMatch, recall: Recall) -> Decision:
         return decide(match, self.machine, self.policy, self._ask, recall)
-
-    def _measured(
-        self, graphs: list[tuple[FlatGraph, bool]], plans: list[ComputationPlan], wanted: Wanted, measure: Measure
-    ) -> list[ComputationPlan]:
-        """Measure what the plans had to guess, and plan again with what was found."""
-        for _ in range(_MOST_PLANNINGS):
-            if not measure(wanted.take(), self._ask):
-                break
-            # A region that is dispatched, or no longer is, changes what its neighbours can have.
-            plans = self._plans(graphs, wanted)
-        return plans
-
-    def _as_a_whole(
-        self,
-        serialized: bytes,
-        graphs: list[tuple[FlatGraph, bool]],
-        plans: list[ComputationPlan],
-        wanted: Wanted,
-        measure: Measure | None,
-    ) -> list[ComputationPlan]:
-        """What the program as a whole is faster with: these plans, stricter ones, or stock XLA."""
-        count = sum(len(plan.dispatched) for plan in plans)
-        if self.mode or count < _FEWEST_FOR_A_TRIAL:
-            return plans
-        program = wanted.program()
-        if measure is not None and self.knowledge.get(program) is None:
-            measure.whole(program, serialized, wanted.seconds, lambda: self._variants(serialized, wanted))
-        verdict = self.knowledge.get(program)
-        if verdict is not None and verdict.chosen == STOCK:
-            for plan in plans:
-                plan.give_up(verdict.sentence(), "slower")
-        elif verdict is not None and verdict.chosen != wanted.mode:
-            wanted.mode = verdict.chosen
-            plans = self._plans(graphs, wanted) if wanted.has_entangled else plans
-        return plans
-
-    def _variants(self, serialized: bytes, wanted: Wanted) -> dict[str, bytes]:
-        """The program with only those regions that win alone and, where that differs, with those that may win."""
-        modes = (TOGETHER, APART) if wanted.has_entangled else (APART,)
-        modules = {mode: replace(self, measuring=None, mode=mode).run(serialized)[0] for mode in modes}
-        return {mode: module for mode, module in modules.items() if module is not None}
 
     def _matcher(self, graph: FlatGraph) -> Matcher:
         return Matcher(graph, self.table, self.finder)
@@ -240,7 +202,7 @@ def _question(match: Match | StructuralMatch, version: str, more: Mapping[str, s
     return notes[version]
 
 
-def _nothing_known(match: Match | StructuralMatch, default: Default) -> Measured | None:
+def _nothing_known(match: AnyMatch, default: Default) -> Measured | None:
     return None
 
 

@@ -25,8 +25,10 @@ class OneCall(Rewriter):
 
     def _decide(self, match: AnyMatch, recall: Recall) -> Decision:
         stays = Decision(None, "", Refusal("policy", "another region is being measured"))
-        if match.anchor.node.name != self.anchor or self.wanted is None or isinstance(match, RoutineMatch):
+        if match.anchor.node.name != self.anchor or self.wanted is None:
             return stays
+        if isinstance(match, RoutineMatch):
+            return self._routine(match, self.wanted, stays)
         target = self.wanted.candidate.attributes
         shorter: Match | StructuralMatch | None = match
         # Here nobody else has taken a part of the epilogue, so the match may be longer than in its module.
@@ -39,6 +41,13 @@ class OneCall(Rewriter):
                 return stays if candidate is None else Decision(candidate, "it is being measured")
             shorter = default.candidate.match.shortened() if default.form == "whole" else shorter.shortened()
         return stays
+
+    def _routine(self, match: RoutineMatch, wanted: Default, stays: Decision) -> Decision:
+        default, candidate = self._ask(match.by(wanted.form)), self._ask(match.by(self.form))
+        if isinstance(default, Refusal) or isinstance(candidate, Refusal):
+            return stays
+        is_same = default.attributes == wanted.candidate.attributes
+        return Decision(candidate, "it is being measured") if is_same else stays
 
 
 def one_call(rewriter: Rewriter, excerpt: Excerpt, default: Default, form: str) -> bytes | None:

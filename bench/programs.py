@@ -1,0 +1,174 @@
+"""The programs that `bench.never_slower` compiles both ways: models, random single regions, and tiny ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+LARGEST = 4096
+# Larger regions take minutes on XLA's slowest path, and say nothing that smaller ones do not.
+MOST_MULTIPLY_ADDS = 3e9
+MOST_ELEMENTS = 3e7
+
+
+@dataclass(frozen=True)
+class Program:
+    """A function and its arguments."""
+
+    name: str
+    function: Callable
+    arguments: tuple
+
+
+def model(name: str) -> Program:
+    """A model of the demo, or of the zoo in its full size, with random weights.
+
+    Raises:
+        ImportError: what it needs is not installed.
+        KeyError: there is no such model.
+    """
+    from hlo_dispatch.demo.models import MODELS
+
+    from .zoo.fill import fill
+    from .zoo.models import ZOO
+
+    if name not in ZOO:
+        workload = MODELS[name].workload()
+        return Program(name, workload.function, tuple(workload.arguments))
+    found = ZOO[name]
+    function, shapes = found.built()
+    *weights, inputs = shapes
+    arguments = (*(fill(tree, number, found.gain) for number, tree in enumerate(weights, 10)), fill(inputs, 1))
+    return Program(name, function, arguments)
+
+
+def random_regions(count: int, seed: int) -> Iterator[Program]:
+    """Products, convolutions and library calls, sizes log-uniform from 1 to 4096 in each dimension.
+
+    Equal arguments give equal programs; their values are made when they are asked for.
+    """
+    random = np.random.default_rng(seed)
+    made = 0
+    while made < count:
+        kind = random.random()
+        program = _convolution(random) if kind < 0.35 else _product(random) if kind < 0.85 else _routine(random)
+        if program is not None:
+            made += 1
+            yield program
+
+
+def tiny() -> Iterator[Program]:
+    """Programs that no library call can help; a pass that touches them makes them many times slower."""
+    import jax
+    import jax.numpy as jnp
+
+    for size in (2, 8):
+        x = jnp.ones((size, size), "float32")
+        yield Program(f"x @ w at {size}x{size}", lambda x, w: x @ w, (x, x))
+
+    def steps(x, w):
+        return jax.lax.scan(lambda c, _: (jnp.tanh(c @ w), c.sum()), x, None, length=1000)
+
+    x = jnp.ones((8, 8), "float32")
+    yield Program("a scan of 1000 steps at 8x8", steps, (x, x))
+
+    @jax.vmap
+    @jax.grad
+    def products(x):
+        out = 0
+        for i in range(50):
+            out = out + (x @ jnp.array([i, i + 1], dtype=jnp.float32)) * x[0]
+        return out
+
+    yield Program("openxla/xla issue 5875", products, (jnp.ones((2, 2)),))
+
+
+def _size(random: np.random.Generator, largest: int = LARGEST) -> int:
+    return round(math.exp(random.uniform(0, math.log(largest))))
+
+
+def _arrays(random: np.random.Generator, shapes: tuple[tuple[int, ...], ...], kind: str = "float32") -> tuple:
+    import jax.numpy as jnp
+
+    return tuple(jnp.asarray(random.standard_normal(s, dtype=np.float32) / 4, kind) for s in shapes)
+
+
+def _product(random: np.random.Generator) -> Program | None:
+    rows, inner, columns = (_size(random) for _ in range(3))
+    if rows * inner * columns > MOST_MULTIPLY_ADDS:
+        return None
+    kind = "bfloat16" if random.random() < 0.3 else "float32"
+    name, epilogue = _epilogue(random)
+    arguments = _arrays(random, ((rows, inner), (inner, columns), (columns,), (rows, columns)), kind)
+    title = f"dot {rows}x{inner}x{columns} {kind} {name}"
+    return Program(title, lambda x, w, b, r: epilogue(x @ w, b, r), arguments)
+
+
+def _convolution(random: np.random.Generator) -> Program | None:
+    import jax
+
+    kernel = int(random.choice([1, 3, 5]))
+    size, batch, inputs, outputs = _size(random, 256), _size(random, 8), _size(random), _size(random)
+    is_depthwise = random.random() < 0.3
+    if is_depthwise:
+        outputs = inputs
+    per_group = 1 if is_depthwise else inputs
+    work = batch * size * size * outputs * per_group * kernel * kernel
+    if work > MOST_MULTIPLY_ADDS / 3 or batch * size * size * max(inputs, outputs) > MOST_ELEMENTS:
+        return None
+    name, epilogue = _epilogue(random)
+    shapes = (
+        (batch, size, size, inputs), (kernel, kernel, per_group, outputs), (outputs,), (batch, size, size, outputs)
+    )  # fmt: skip
+
+    def function(x, w, b, r):
+        y = jax.lax.conv_general_dilated(
+            x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            feature_group_count=inputs if is_depthwise else 1,
+        )  # fmt: skip
+        return epilogue(y, b, r)
+
+    groups = "depthwise" if is_depthwise else f"to {outputs}"
+    title = f"conv {kernel}x{kernel} {batch}x{size}x{size}x{inputs} {groups} {name}"
+    return Program(title, function, _arrays(random, shapes))
+
+
+def _routine(random: np.random.Generator) -> Program | None:
+    """A call of LAPACK's or a Fourier transform."""
+    import jax
+    import jax.numpy as jnp
+
+    name = str(random.choice(["cholesky", "solve_triangular", "lu", "qr", "eigh", "svd", "fft"]))
+    size, batch = _size(random, 1024), _size(random, 64)
+    if batch * size**3 > MOST_MULTIPLY_ADDS / (30 if name in ("eigh", "svd") else 3):
+        return None
+    (square,) = _arrays(random, ((batch, size, size),))
+    definite = square @ square.swapaxes(-1, -2) / size + 2 * jnp.eye(size)
+    functions: dict[str, tuple[Callable, tuple]] = {
+        "cholesky": (jnp.linalg.cholesky, (definite,)),
+        "solve_triangular": (jax.vmap(jax.scipy.linalg.solve_triangular), (definite, square)),
+        "lu": (lambda a: jax.lax.linalg.lu(a), (definite,)),
+        "qr": (lambda a: jnp.linalg.qr(a), (square,)),
+        "eigh": (lambda a: jnp.linalg.eigh(a), (definite,)),
+        "svd": (lambda a: jnp.linalg.svd(a), (square,)),
+        "fft": (lambda a: jnp.fft.fft(a), (square,)),
+    }
+    function, arguments = functions[name]
+    return Program(f"{name} {batch}x{size}x{size}", function, arguments)
+
+
+def _epilogue(random: np.random.Generator) -> tuple[str, Callable]:
+    import jax
+
+    epilogues: dict[str, Callable] = {
+        "plain": lambda y, b, r: y,
+        "bias": lambda y, b, r: y + b,
+        "relu": lambda y, b, r: jax.nn.relu(y + b),
+        "gelu": lambda y, b, r: jax.nn.gelu(y + b),
+        "residual": lambda y, b, r: jax.nn.relu(y + b + r),
+    }
+    name = str(random.choice(list(epilogues)))
+    return name, epilogues[name]

@@ -1,0 +1,111 @@
+"""How long a program takes at most, roughly, and whether that is known at all before it runs.
+
+A program that is started cannot be stopped. So it is run for measuring only if it does the same amount of work on
+any inputs, and if even a pessimist expects that it ends in time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+
+from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.shape import Shape, shape_of
+
+# What has an effect besides its results is nobody's to repeat; a custom-call may want inputs that random ones are
+# not, such as a positive definite matrix.
+NEVER_RUN = frozenset(
+    "infeed outfeed send send-done recv recv-done rng rng-bit-generator rng-get-and-update-state all-reduce all-gather "
+    "all-to-all collective-permute reduce-scatter partition-id replica-id async-start custom-call".split()
+)
+_FREE = frozenset("parameter constant tuple get-tuple-element bitcast after-all partition-id".split())
+# A seventh of the f32 peak of two cores of an AMD EPYC (README). Grouped convolutions and what is not f32 run in
+# plain loops.
+DENSE_PER_NANOSECOND = 40.0
+PLAIN_PER_NANOSECOND = 1.0
+ELEMENTS_PER_NANOSECOND = 1.0
+NANOSECONDS_PER_INSTRUCTION = 300.0
+"""Of one that is no part of a fusion; matters in loops of many short steps."""
+# With the work per element: transcendental functions take 10 to 20 operations.
+_COSTLY = dict.fromkeys("exponential log log-plus-one exponential-minus-one tanh erf power sine cosine tan".split(), 10)
+
+
+def running_time(module: Module) -> float | None:
+    """Seconds for one run on two cores, on the safe side; None where it depends on the inputs."""
+    return _Walk(module).computation(module.entry.id, is_fused=False)
+
+
+def trip_count(loop) -> int | None:
+    """How often a `while` runs its body on any inputs, where XLA has found it out."""
+    try:
+        known = json.loads(loop.backend_config or b"{}").get("known_trip_count", {}).get("n")
+        return int(known) if known is not None else None
+    except (ValueError, TypeError, AttributeError):
+        return None
+
+
+class _Walk:
+    def __init__(self, module: Module) -> None:
+        self._module = module
+        self._known: dict[int, float | None] = {}
+
+    def computation(self, identifier: int, *, is_fused: bool) -> float | None:
+        """Seconds for one run of it."""
+        if identifier not in self._known:
+            self._known[identifier] = self._sum(self._module.computations[identifier], is_fused)
+        return self._known[identifier]
+
+    def _sum(self, computation, is_fused: bool) -> float | None:
+        shapes = {instruction.id: instruction.shape for instruction in computation.instructions}
+        total = 0.0
+        for instruction in computation.instructions:
+            if instruction.opcode in _FREE:
+                continue
+            seconds = self._instruction(instruction, shapes)
+            if seconds is None:
+                return None
+            total += seconds + (0 if is_fused else NANOSECONDS_PER_INSTRUCTION * 1e-9)
+        return total
+
+    def _instruction(self, instruction, shapes) -> float | None:
+        opcode, called = instruction.opcode, instruction.called_computation_ids
+        if opcode in NEVER_RUN:
+            return None
+        if opcode == "while":
+            times = trip_count(instruction)
+            inside = self._all(called)
+            return None if times is None or inside is None else times * inside
+        if opcode == "conditional":
+            branches = [self.computation(branch, is_fused=False) for branch in called]
+            return None if None in branches else max((b for b in branches if b is not None), default=0.0)
+        if opcode == "call":
+            return self._all(called)
+        if opcode == "fusion":
+            return self.computation(called[0], is_fused=True)
+        return _work(instruction, [shape_of(shapes[operand]) for operand in instruction.operand_ids]) * 1e-9
+
+    def _all(self, called) -> float | None:
+        parts = [self.computation(identifier, is_fused=False) for identifier in called]
+        return None if None in parts else sum(part for part in parts if part is not None)
+
+
+def _work(instruction, operands: list[Shape]) -> float:
+    """Nanoseconds of an instruction that calls nothing of weight."""
+    result = shape_of(instruction.shape)
+    # Of tuples (a sort's, a variadic reduction's) the operands say how large they are.
+    elements = max(result.elements if result.is_array else 0, *(o.elements for o in operands if o.is_array), 1)
+    if instruction.opcode == "dot":
+        summed = instruction.dot_dimension_numbers.lhs_contracting_dimensions
+        inner = math.prod(operands[0].dimensions[dimension] for dimension in summed)
+        return result.elements * inner / (DENSE_PER_NANOSECOND if result.element_type == "f32" else 1.0)
+    if instruction.opcode == "convolution":
+        outputs = instruction.convolution_dimension_numbers.kernel_output_feature_dimension
+        inner = operands[1].elements // max(1, operands[1].dimensions[outputs])
+        groups = max(instruction.feature_group_count, instruction.batch_group_count)
+        is_dense = result.element_type == "f32" and groups <= 1
+        return result.elements * inner / (DENSE_PER_NANOSECOND if is_dense else PLAIN_PER_NANOSECOND)
+    if instruction.opcode == "reduce-window":
+        elements *= math.prod(dimension.size for dimension in instruction.window.dimensions)
+    if instruction.opcode == "sort":
+        elements *= max(1, math.ceil(math.log2(elements))) * 10
+    return elements * _COSTLY.get(instruction.opcode, 1) / ELEMENTS_PER_NANOSECOND

@@ -1,0 +1,98 @@
+"""What becomes of a module's regions, where measuring has a say: known, measured now, and tried as a whole.
+
+Nothing known: the plan by the heuristic is tried against stock XLA first, as a whole program. That one
+measurement says most, so that the first compile is no worse than the better of the two. Regions are measured with
+the time that is left. Once all of them are known, the plans that follow from them are tried in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from hlo_dispatch.policy.candidate import Ask
+from hlo_dispatch.policy.measured import APART, GUESSED, STOCK, TOGETHER, Knowledge, Measured
+from hlo_dispatch.policy.wanted import Measure, Wanted
+from hlo_dispatch.rewriting.plan import ComputationPlan
+
+# The first plan guesses, the second knows; what it changes may show regions that nobody had seen.
+_MOST_PLANNINGS = 3
+# One call alone is measured as it is.
+_FEWEST_FOR_A_TRIAL = 2
+
+Plans = list[ComputationPlan]
+
+
+@dataclass(frozen=True)
+class Deliberation:
+    """One module's; `settle()` is called once."""
+
+    serialized: bytes
+    wanted: Wanted
+    knowledge: Knowledge
+    measure: Measure | None
+    """None: nothing is measured."""
+    ask: Ask
+    make_plans: Callable[[], Plans]
+    """Plans the module in the mode that `wanted` is in."""
+    rewritten: Callable[[str], bytes | None]
+    """The module in a mode, nothing measured; None: nothing is dispatched."""
+
+    def settle(self) -> Plans:
+        """The plans to follow."""
+        program = self.wanted.program()
+        verdict = self.knowledge.get(program)
+        plans = self._planned(_mode(verdict))
+        if self.measure is None or (verdict is not None and verdict.thorough):
+            return _followed(plans, verdict)
+        plans = self._measured(self.measure, program, plans)
+        verdict = self.knowledge.get(program)
+        if self.wanted.mode != _mode(verdict):
+            plans = self._planned(_mode(verdict))
+        return _followed(plans, verdict)
+
+    def _planned(self, mode: str) -> Plans:
+        self.wanted.mode = mode
+        return self.make_plans()
+
+    def _measured(self, measure: Measure, program: str, plans: Plans) -> Plans:
+        """Measure the program and its regions as far as time goes; returns the newest plans."""
+        unknown, most = self.wanted.take(), _calls(plans)
+        if unknown and most >= _FEWEST_FOR_A_TRIAL and self.knowledge.get(program) is None:
+            measure.whole(program, self.serialized, lambda: self._variants(GUESSED), is_final=False)
+        for _ in range(_MOST_PLANNINGS):
+            if not unknown or not measure(unknown, self.ask):
+                break
+            # A region that is dispatched, or no longer is, changes what its neighbours can have.
+            plans = self._planned(TOGETHER if self.knowledge.get(program) is not None else "")
+            unknown, most = self.wanted.take(), max(most, _calls(plans))
+        if most >= _FEWEST_FOR_A_TRIAL or self.knowledge.get(program) is not None:
+            measure.whole(program, self.serialized, lambda: self._variants(TOGETHER, APART, GUESSED), is_final=True)
+        return plans
+
+    def _variants(self, *modes: str) -> dict[str, bytes]:
+        """The different programs that follow from what is known now; equal ones under the first mode's name."""
+        found: dict[str, bytes] = {}
+        for mode in modes:
+            module = self.rewritten(mode)
+            if module is not None and module not in found.values():
+                found[mode] = module
+        return found
+
+
+def _mode(verdict: Measured | None) -> str:
+    """How to plan a program of which this is known."""
+    if verdict is None:
+        return ""
+    return TOGETHER if verdict.chosen == STOCK else verdict.chosen
+
+
+def _followed(plans: Plans, verdict: Measured | None) -> Plans:
+    if verdict is not None and verdict.chosen == STOCK:
+        for plan in plans:
+            plan.give_up(verdict.sentence(), "slower")
+    return plans
+
+
+def _calls(plans: Sequence[ComputationPlan]) -> int:
+    return sum(len(plan.dispatched) for plan in plans)

@@ -1,0 +1,65 @@
+"""The verdicts of `bench.never_slower`, and that a run goes on where another one stopped."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from environment import clean_environment
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+from bench.never_slower import SETTLED, STOCK, Result, summary  # noqa: E402
+from bench.programs import random_regions  # noqa: E402
+
+
+@pytest.mark.parametrize(
+    ("kind", "ratio", "calls", "is_unchanged", "verdict"),
+    [
+        ("models", 0.981, 3, False, "ok"), ("models", 0.979, 3, False, "SLOWER"), ("models", 0.9, 0, True, "unchanged"),
+        ("regions", 0.951, 1, False, "ok"), ("regions", 0.949, 1, False, "SLOWER"),
+        ("regions", float("nan"), 0, True, "unchanged"),
+        ("tiny", 1.0, 0, False, "CHANGED"), ("tiny", 0.99, 0, True, "unchanged"), ("tiny", 0.97, 0, True, "OTHER TIME"),
+        ("tiny", 1.03, 0, True, "OTHER TIME"), ("tiny", float("nan"), 0, True, "OTHER TIME"),
+    ],
+)  # fmt: skip
+def test_verdict(kind: str, ratio: float, calls: int, is_unchanged: bool, verdict: str) -> None:
+    seconds = {STOCK: 1.0, SETTLED: 1.0}
+    result = Result(kind, "x", seconds, {SETTLED: ratio}, {SETTLED: calls}, is_unchanged=is_unchanged)
+    assert result.verdict == verdict
+    assert result.is_good == (verdict in ("ok", "unchanged"))
+    assert ("(x)" in summary(kind, [result])) == (not result.is_good or calls > 0)
+
+
+def test_nothing_measured_is_said() -> None:
+    assert "not measured: y" in summary("models", [Result("models", "y", problem="not done in 3 s")])
+
+
+def test_the_same_regions_every_time() -> None:
+    first, second = ([p.name for p in random_regions(12, seed=5)] for _ in range(2))
+    assert first == second
+    assert len(set(first)) == 12
+
+
+def test_tiny_programs_are_left_as_they_are_and_resumed(tmp_path: Path) -> None:
+    """Not how fast they are: for that the machine has to be idle."""
+    output = tmp_path / "tiny.json"
+    command = [sys.executable, "-m", "bench.never_slower", "tiny", "--seconds", "0.1", "--output", str(output)]
+    subprocess.run(command, cwd=ROOT, env=clean_environment(), check=False, timeout=300)
+    results = json.loads(output.read_text())["results"]
+    assert len(results) == 4
+    assert all(result["is_unchanged"] and result["calls"] == {SETTLED: 0} for result in results)
+    # Nothing is left to do, and what is known still decides.
+    results[0]["calls"], results[0]["is_unchanged"] = {SETTLED: 1}, False
+    document = json.loads(output.read_text()) | {"results": results}
+    output.write_text(json.dumps(document))
+    done = subprocess.run(
+        [*command, "--resume"], cwd=ROOT, env=clean_environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "1 of 4 dispatched" in done.stdout
+    assert "later compiles:" not in done.stdout

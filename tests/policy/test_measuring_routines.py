@@ -1,0 +1,168 @@
+"""Library calls measured like any other region: on inputs that the routine wants, each library against stock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_dispatch
+from hlo_dispatch import measuring
+from hlo_dispatch.policy import measure as measure_module
+from hlo_dispatch.policy.excerpt import Excerpt
+from hlo_dispatch.policy.factors import comparable
+from hlo_dispatch.policy.measured import STOCK
+from hlo_dispatch.policy.race import Time
+from hlo_dispatch.policy.store import Store
+from side_by_side import assert_close
+
+RANDOM = np.random.default_rng(11)
+SIZE = 60
+
+
+def matrix(*shape: int, dtype: str = "float32") -> np.ndarray:
+    value = RANDOM.standard_normal(shape)
+    return (value + 1j * RANDOM.standard_normal(shape) if dtype == "complex64" else value).astype(dtype)
+
+
+def covariance(x):
+    """Computed in the fusion that also symmetrises: random numbers in front of it are no covariance behind it."""
+    return jnp.linalg.cholesky(jnp.exp(-jnp.square(x[:, None] - x[None])) + 0.1 * jnp.eye(SIZE))
+
+
+def lower(a, b):
+    return jax.scipy.linalg.solve_triangular(a, b, lower=True)
+
+
+PROGRAMS = {
+    "cholesky": (jnp.linalg.cholesky, (matrix(SIZE, SIZE),), 1),
+    "cholesky f64": (jnp.linalg.cholesky, (matrix(SIZE, SIZE, dtype="float64"),), 1),
+    "cholesky, many": (jnp.linalg.cholesky, (matrix(7, SIZE, SIZE),), 1),
+    "covariance": (covariance, (matrix(SIZE),), 1),
+    "triangular solve": (lower, (matrix(SIZE, SIZE), matrix(SIZE, 9)), 1),
+    "triangular solve, one vector": (lower, (matrix(SIZE, SIZE), matrix(SIZE)), 1),
+    "lu": (jax.lax.linalg.lu, (matrix(SIZE, SIZE + 4),), 1),
+    "qr": (jnp.linalg.qr, (matrix(SIZE + 20, SIZE),), 2),
+    "qr, many": (jnp.linalg.qr, (matrix(5, SIZE, SIZE),), 2),
+    "eigh": (jnp.linalg.eigh, (matrix(SIZE, SIZE),), 1),
+    "eigh, many": (jnp.linalg.eigh, (matrix(6, SIZE, SIZE),), 1),
+    "eigh, complex": (jnp.linalg.eigh, (matrix(SIZE, SIZE, dtype="complex64"),), 1),
+    "eigenvalues": (jnp.linalg.eigvalsh, (matrix(SIZE, SIZE),), 1),
+    "svd": (jnp.linalg.svd, (matrix(SIZE, SIZE + 20),), 1),
+    "svd, thin": (lambda a: jnp.linalg.svd(a, full_matrices=False), (matrix(SIZE + 20, SIZE),), 1),
+    "fft": (jnp.fft.fft, (matrix(SIZE, SIZE),), 1),
+    "fft, columns": (lambda a: jnp.fft.fft(a, axis=0), (matrix(SIZE, SIZE, dtype="complex64"),), 1),
+}
+
+
+@pytest.fixture(autouse=True)
+def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("HLO_DISPATCH_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("HLO_DISPATCH_MEASURE_SECONDS", "60")
+    # However busy the machine is, somebody is found to be faster.
+    monkeypatch.setattr(Time, "may_win", lambda *_: False)
+    yield
+    hlo_dispatch.uninstall()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_each_library_is_measured(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    function, arguments, count = PROGRAMS[name]
+    finite: list[bool] = []
+    real = measure_module.is_finite
+    monkeypatch.setattr(measure_module, "is_finite", lambda values: finite.append(real(values)) or finite[-1])
+    with jax.enable_x64(True), hlo_dispatch.enabled():
+        compiled = jax.jit(lambda *a: function(*a)).lower(*arguments).compile()
+    entries = Store(tmp_path).entries()
+    assert len(entries) == count
+    assert finite == [True] * count, "the inputs are what the routine wants at the first attempt"
+    for entry in entries:
+        forms = set(entry.measured.seconds) - {STOCK}
+        assert not entry.measured.refused
+        assert "onemkl." in " ".join(forms)
+        assert ("scipy." in " ".join(forms)) == ("fft" not in name)
+        assert all(np.isfinite(value) for value in entry.measured.differences.values())
+    report = hlo_dispatch.reports()[-1]
+    chosen = sum(entry.measured.chosen != STOCK for entry in entries)
+    assert len(report.dispatched) == chosen == compiled.as_text().count('custom_call_target="hlo_dispatch.')
+    before = measuring.tally.measured
+    with jax.enable_x64(True), hlo_dispatch.enabled():
+        jax.jit(lambda *a: function(*a)).lower(*arguments).compile()
+    assert measuring.tally.measured == before
+
+
+@pytest.mark.parametrize("winner", ["onemkl.", "scipy.", STOCK])
+def test_the_one_that_wins_is_called(winner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the heuristic thinks of it."""
+
+    def race(runners, *, seconds: float, least: float) -> list[Time]:
+        gains = {"onemkl.": (0.5, 0.1), "scipy.": (0.1, 0.5), STOCK: (-0.5, -0.5)}[winner]
+        # On this processor the heuristic asks SciPy first, or oneMKL: both orders have to do.
+        order = gains if first.startswith("onemkl.") else gains[::-1]
+        return [Time(1.0, 0.0, 0.0), *(Time(1.0 - gain, gain, 0.0) for gain in order)]
+
+    first = ""
+    real = measure_module.measure
+
+    def noted(task, *arguments, **options):
+        nonlocal first
+        first = task.forms[0][0]
+        return real(task, *arguments, **options)
+
+    monkeypatch.setattr("hlo_dispatch.policy.tuner.measure", noted)
+    monkeypatch.setattr(measure_module, "race", race)
+    value = matrix(SIZE, SIZE)
+    positive = value @ value.T + SIZE * np.eye(SIZE, dtype="float32")
+    with hlo_dispatch.enabled():
+        compiled = jax.jit(lambda a: jnp.linalg.cholesky(a)).lower(positive).compile()
+    (entry,) = Store(tmp_path).entries()
+    assert entry.measured.chosen == winner if winner == STOCK else entry.measured.chosen.startswith(winner)
+    assert ("hlo_dispatch." + winner in compiled.as_text()) == (winner != STOCK)
+    assert_close(np.asarray(compiled(positive)), np.linalg.cholesky(positive.astype("float64")), 1e-5)
+
+
+def excerpt(routine: str, arrays: dict[str, np.ndarray]) -> Excerpt:
+    logical = tuple(
+        (name, tuple((size, stride // array.itemsize) for size, stride in zip(array.shape, array.strides, strict=True)))
+        for name, array in arrays.items()
+    )
+    return Excerpt(b"", "", (), (), (), (), routine, logical)
+
+
+def buffers(arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
+    return [array.ravel(order="K") for array in arrays.values()]
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_which_way_vectors_point_does_not_matter(order: str) -> None:
+    value = matrix(9, 9).astype("float64")
+    w, v = np.linalg.eigh(value + value.T)
+    found = {"v": np.asarray(v, order=order), "w": w}
+    turned = {"v": np.asarray(v * np.where(np.arange(9) % 2, 1, -1), order=order), "w": w}
+    about = excerpt("eigh", found)
+    right = comparable(about, buffers(found))
+    np.testing.assert_allclose(right[0], value + value.T, atol=1e-12)
+    for expected, actual in zip(right, comparable(about, buffers(turned)), strict=True):
+        np.testing.assert_allclose(actual, expected, atol=1e-12)
+    for wrong in ({"v": found["v"], "w": w[::-1].copy()}, {"v": np.asarray(2 * v, order=order), "w": w / 4}):
+        assert np.abs(comparable(about, buffers(wrong))[0] - right[0]).max() > 0.1 or (
+            np.abs(comparable(about, buffers(wrong))[1] - right[1]).max() > 0.1
+        )
+
+
+def test_singular_vectors_are_compared_by_their_product() -> None:
+    value = matrix(5, 8).astype("float64")
+    u, s, vt = np.linalg.svd(value)
+    found = {"s": s, "u": np.asfortranarray(u), "vt": np.asfortranarray(vt)}
+    about = excerpt("svd", found)
+    right = comparable(about, buffers(found))
+    np.testing.assert_allclose(right[0], value, atol=1e-12)
+    turned = {"s": s, "u": np.asfortranarray(-u), "vt": np.asfortranarray(np.vstack([-vt[:5], vt[5:]]))}
+    for expected, actual in zip(right, comparable(about, buffers(turned)), strict=True):
+        np.testing.assert_allclose(actual, expected, atol=1e-12)
+    wrong = {"s": s, "u": np.asfortranarray(-u), "vt": np.asfortranarray(vt)}
+    assert np.abs(comparable(about, buffers(wrong))[0] - value).max() > 0.1
