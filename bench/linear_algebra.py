@@ -26,7 +26,7 @@ from hlo_dispatch.policy import decide
 from .header import header
 
 SIZES = (256, 1000, 1024, 2000, 2048)
-CHOICES = ("heuristic", "onemkl", "scipy")
+CHOICES = ("heuristic", "blocked", "onemkl", "scipy")
 
 Case = tuple[str, Callable, tuple[np.ndarray, ...]]
 
