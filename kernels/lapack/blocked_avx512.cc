@@ -1,5 +1,7 @@
 #include "lapack/blocked_avx512.h"
 
+#include "lapack/transpose.h"
+
 namespace hlo_dispatch::lapack::blocked {
 
 namespace {
@@ -62,8 +64,18 @@ void Pack(T* panel, const T* m, int64_t row_stride, int64_t column_stride, int64
       for (int64_t r = 0; r < height; ++r) panel[c * height + r] = m[c * column_stride + r];
     }
   } else {
-    // A cache line of each row at a time, should columns be neighbours.
-    for (int64_t first = 0; first < columns; first += 16) {
+    int64_t first = 0;
+    if (rows == height && (column_stride == 1 || column_stride == -1)) {
+      for (; first + kSquare <= columns; first += kSquare) {
+        // The one of the four columns that lies first in memory.
+        const int64_t lowest = column_stride == 1 ? first : first + kSquare - 1;
+        for (int64_t r = 0; r < height; r += kSquare) {
+          TransposeSquare(m + r * row_stride + lowest * column_stride, row_stride, panel + lowest * height + r,
+                          column_stride * height);
+        }
+      }
+    }
+    for (; first < columns; first += 16) {
       const int64_t last = first + 16 < columns ? first + 16 : columns;
       for (int64_t r = 0; r < rows; ++r) {
         for (int64_t c = first; c < last; ++c) panel[c * height + r] = m[r * row_stride + c * column_stride];
@@ -88,7 +100,17 @@ void Unpack(const T* panel, T* m, int64_t row_stride, int64_t column_stride, int
     }
     return;
   }
-  for (int64_t first = 0; first < columns; first += 16) {
+  int64_t first = 0;
+  if (rows == height && columns <= -lowest + 1 && (column_stride == 1 || column_stride == -1)) {
+    for (; first + kSquare <= columns; first += kSquare) {
+      const int64_t begin = column_stride == 1 ? first : first + kSquare - 1;
+      for (int64_t r = 0; r < height; r += kSquare) {
+        TransposeSquare(panel + begin * height + r, column_stride * height, m + r * row_stride + begin * column_stride,
+                        row_stride);
+      }
+    }
+  }
+  for (; first < columns; first += 16) {
     for (int64_t r = 0; r < rows; ++r) {
       int64_t last = first + 16 < columns ? first + 16 : columns;
       if (r - lowest + 1 < last) last = r - lowest + 1;
