@@ -3,7 +3,7 @@
     python -m bench.linear_algebra [NAME ...] [--seconds 0.3] [--dtype float32] [--process]
 
 NAMEs are the beginnings of the rows' names. Every row is stock's milliseconds, then how many times faster the
-heuristic's choice is, and oneMKL and SciPy's LAPACK where each is forced; all are compiled in one process and timed
+heuristic's choice is, and our own code, oneMKL and SciPy's LAPACK where each is forced; all are compiled in one process and timed
 in turns. `--process` adds a step of Gaussian process regression (2000 points, value and gradient). The heuristic's
 constants (dispatch/hlo_dispatch/policy/linear_algebra.py) are read off this table.
 """
@@ -26,6 +26,8 @@ from hlo_dispatch.policy import decide
 from .header import header
 
 SIZES = (256, 1000, 1024, 2000, 2048)
+SETTLE = 0.1
+"""Seconds; until the threads of the library that ran before have gone to sleep."""
 CHOICES = ("heuristic", "blocked", "onemkl", "scipy")
 
 Case = tuple[str, Callable, tuple[np.ndarray, ...]]
@@ -122,7 +124,7 @@ def row(case: Case, seconds: float) -> str:
     programs = {choice: compiled(program, inputs, choice) for choice in ("stock", *CHOICES)}
     used = {choice: f for choice, f in programs.items() if choice == "stock" or "hlo_dispatch." in f.as_text()}
     calls = {choice: lambda f=f: jax.block_until_ready(f(*inputs)) for choice, f in used.items()}
-    timings = interleaved(calls, seconds=seconds)
+    timings = interleaved(calls, seconds=seconds, settle=SETTLE)
     stock = timings["stock"].median
     cells = [f"{stock / timings[choice].median:8.2f}x" if choice in used else "        -" for choice in CHOICES]
     return f"{name:40} {stock * 1e3:9.3f} ms  " + "  ".join(cells)
