@@ -20,6 +20,7 @@ import jax.scipy.linalg as jsl
 import numpy as np
 
 import hlo_dispatch
+from hlo_dispatch.demo import gaussian_process
 from hlo_dispatch.demo.timing import interleaved
 from hlo_dispatch.policy import decide
 
@@ -81,23 +82,10 @@ def cases(dtype: str) -> Iterator[Case]:
     yield "rfft2 1024 x 1024", jnp.fft.rfft2, (square.real,)
 
 
-def gaussian_process(dtype: str, points: int = 2000) -> Case:
+def regression_step(dtype: str, points: int = 2000) -> Case:
     """Value and gradient of a Gaussian process regression's negative log likelihood."""
-    random = np.random.default_rng(0)
-    x = random.uniform(-3, 3, (points, 4)).astype(dtype)
-    y = (np.sin(x).sum(1) + 0.1 * random.standard_normal(points)).astype(dtype)
-
-    def loss(parameters, x, y):
-        amplitude, scales, noise = parameters
-        scaled = x / jnp.exp(scales)
-        norms = jnp.sum(scaled * scaled, 1)
-        squares = jnp.maximum(norms[:, None] + norms - 2 * scaled @ scaled.T, 0)
-        kernel = jnp.exp(amplitude - 0.5 * squares) + (jnp.exp(noise) + 1e-5) * jnp.eye(points, dtype=dtype)
-        factor = jnp.linalg.cholesky(kernel)
-        return 0.5 * y @ jsl.cho_solve((factor, True), y) + jnp.sum(jnp.log(jnp.diagonal(factor)))
-
-    parameters = (np.zeros((), dtype), np.zeros(4, dtype), np.full((), -2, dtype))
-    return f"Gaussian process, {points} points", jax.value_and_grad(loss), (parameters, x, y)
+    loss, inputs = gaussian_process.regression(points=points, dtype=dtype)
+    return f"Gaussian process, {points} points", jax.value_and_grad(loss), inputs
 
 
 def compiled(program: Callable, inputs: tuple, choice: str):
@@ -145,7 +133,7 @@ def main() -> None:
         if everything or case[0].startswith(tuple(arguments.names) or ("\0",)):
             print(row(case, arguments.seconds), flush=True)
     if arguments.process:
-        print(row(gaussian_process(arguments.dtype), max(arguments.seconds, 4)), flush=True)
+        print(row(regression_step(arguments.dtype), max(arguments.seconds, 4)), flush=True)
 
 
 if __name__ == "__main__":

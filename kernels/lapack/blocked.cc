@@ -16,8 +16,8 @@ namespace {
 constexpr int64_t kBlock = 192;
 // Columns of the trailing matrix that one thread updates at a time.
 constexpr int64_t kStrip = 64;
-// Panels of right-hand sides that one thread solves at a time, so that each coefficient is read once for all.
-constexpr int64_t kPanelsPerPiece = 2;
+// Panels of right-hand sides that one thread may solve at a time, so that each coefficient is read once for all.
+constexpr int64_t kMostPanels = 4;
 constexpr int64_t kNone = std::numeric_limits<int64_t>::max() / 2;
 
 int64_t Divided(int64_t value, int64_t by) { return (value + by - 1) / by; }
@@ -214,11 +214,29 @@ class Coefficients {
   Buffer<T> values_;
 };
 
-// Solves z · gᵀ = z for some panels of n columns each.
+// How many columns at the front of a panel are 0, in whole blocks of sums: a solution is 0 as long as its right-hand
+// side is. That of a triangular or unit matrix is so for half of all columns.
 template <typename T>
-void SolvePanels(T* z, int64_t panels, int64_t n, const Coefficients<T>& g) {
+int64_t LeadingZeros(const T* panel, int64_t columns) {
+  const T* first = std::find_if(panel, panel + kRows<T> * columns, [](T value) { return value != 0; });
+  return (first - panel) / (kRows<T> * kColumns) * kColumns;
+}
+
+// How many panels make a piece: the more the better, as long as no thread is left waiting.
+int64_t PanelsPerPiece(int64_t panels, int64_t threads) {
+  int64_t best = 1;
+  const auto longest = [&](int64_t count) { return Divided(Divided(panels, count), threads) * count; };
+  for (int64_t count = 2; count <= kMostPanels; ++count) {
+    if (longest(count) <= longest(best)) best = count;
+  }
+  return best;
+}
+
+// Solves z · gᵀ = z for some panels of n columns each, the first `zeros` of which are 0.
+template <typename T>
+void SolvePanels(T* z, int64_t panels, int64_t n, int64_t zeros, const Coefficients<T>& g) {
   const int64_t size = kRows<T> * n;
-  for (int64_t first = 0; first < n; first += kBlock) {
+  for (int64_t first = zeros; first < n; first += kBlock) {
     const int64_t last = std::min(n, first + kBlock);
     for (int64_t j = first; j < n; j += kColumns) {
       const int64_t depth = std::min(j, last) - first;
@@ -261,18 +279,20 @@ void Solve(char side, char uplo, bool transposed, bool unit, int64_t m, int64_t 
   const Coefficients<T> g(matrix, size, row_stride, column_stride, unit, parallel);
   const int64_t padded = Padded(size);
   const int64_t panels = Divided(sides, kRows<T>);
-  const int64_t per_piece = std::clamp<int64_t>(panels / (2 * parallel.threads()), 1, kPanelsPerPiece);
+  const int64_t per_piece = PanelsPerPiece(panels, parallel.threads());
   parallel.For(Divided(panels, per_piece), 1, [&](int64_t begin, int64_t end) {
     const Buffer<T> z(per_piece * kRows<T> * padded);
     for (int64_t piece = begin; piece < end; ++piece) {
       const int64_t first = piece * per_piece;
       const int64_t count = std::min(per_piece, panels - first);
+      int64_t zeros = padded;
       for (int64_t p = 0; p < count; ++p) {
         const int64_t row = (first + p) * kRows<T>;
         Pack(z.data() + p * kRows<T> * padded, from + row * b_side, b_side, b_along, std::min(kRows<T>, sides - row),
              size, padded);
+        zeros = std::min(zeros, LeadingZeros(z.data() + p * kRows<T> * padded, padded));
       }
-      SolvePanels(z.data(), count, padded, g);
+      SolvePanels(z.data(), count, padded, zeros, g);
       for (int64_t p = 0; p < count; ++p) {
         const int64_t row = (first + p) * kRows<T>;
         Unpack(z.data() + p * kRows<T> * padded, to + row * x_side, x_side, x_along, std::min(kRows<T>, sides - row),

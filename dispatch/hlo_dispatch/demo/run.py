@@ -20,7 +20,7 @@ from . import models, seed
 from .compare import Comparison, compare, compile_dispatched, compile_stock, relative_difference
 from .progress import Progress
 
-SHOWN_BY_DEFAULT = ("resnet50", "bert-layer")
+SHOWN_BY_DEFAULT = ("resnet50", "bert-layer", "gaussian-process")
 
 
 def run(names: Sequence[str], *, seconds: float, policy: str) -> int:
