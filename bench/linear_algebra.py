@@ -3,9 +3,9 @@
     python -m bench.linear_algebra [NAME ...] [--seconds 0.3] [--dtype float32] [--process]
 
 NAMEs are the beginnings of the rows' names. Every row is stock's milliseconds, then how many times faster the
-heuristic's choice is, and our own code, oneMKL and SciPy's LAPACK where each is forced; all are compiled in one process and timed
-in turns. `--process` adds a step of Gaussian process regression (2000 points, value and gradient). The heuristic's
-constants (dispatch/hlo_dispatch/policy/linear_algebra.py) are read off this table.
+heuristic's choice is, and our own code, oneMKL and SciPy's LAPACK where each is forced; all are compiled in one
+process and timed in turns. `--process` adds a step of Gaussian process regression (2000 points, value and gradient).
+The heuristic's constants (dispatch/hlo_dispatch/policy/linear_algebra.py) are read off this table.
 """
 
 from __future__ import annotations

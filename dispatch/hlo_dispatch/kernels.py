@@ -55,7 +55,12 @@ KERNELS: dict[str, Kernel] = {
     )
 }
 
-_LIBRARIES = {"oneDNN": libraries.onednn, "oneMKL": libraries.mkl, "SciPy": libraries.scipy, "hlo-dispatch": libraries.own}
+_LIBRARIES = {
+    "oneDNN": libraries.onednn,
+    "oneMKL": libraries.mkl,
+    "SciPy": libraries.scipy,
+    "hlo-dispatch": libraries.own,
+}
 
 
 @dataclass(frozen=True)

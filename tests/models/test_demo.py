@@ -30,6 +30,7 @@ def test_demo_shows_the_small_example_and_a_model_each():
         "left exactly as XLA made it",
         "Keras ResNet50",
         "Flax BERT encoder layer",
+        "Gaussian process regression",
         "largest difference from stock",
         "speed-up",
     ):

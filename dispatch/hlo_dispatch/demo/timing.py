@@ -50,7 +50,8 @@ def interleaved(
     """Time every call in turns for about `seconds`, at most `rounds` rounds and never fewer than a handful.
 
     A call must return only when its work is done. Each turn begins with unrecorded calls: one, and more until
-    `settle` seconds are over (OpenBLAS's threads keep a processor busy for some 20 ms after their work). `progress` is told the finished fraction after each round.
+    `settle` seconds are over (OpenBLAS's threads keep a processor busy for some 20 ms after their work).
+    `progress` is told the finished fraction after each round.
     """
     batches = {name: _batch(call) for name, call in calls.items()}
     samples: dict[str, list[float]] = {name: [] for name in calls}
