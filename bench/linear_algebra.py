@@ -1,6 +1,7 @@
 """Linear algebra and Fourier transforms: stock XLA against each library, routine by routine and size by size.
 
     python -m bench.linear_algebra [NAME ...] [--seconds 0.3] [--dtype float32] [--process]
+                                   [--choices heuristic]
 
 NAMEs are the beginnings of the rows' names. Every row is stock's milliseconds, then how many times faster the
 heuristic's choice is, and our own code, oneMKL and SciPy's LAPACK where each is forced; all are compiled in one
@@ -11,7 +12,7 @@ The heuristic's constants (dispatch/hlo_dispatch/policy/linear_algebra.py) are r
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from unittest import mock
 
 import jax
@@ -105,16 +106,16 @@ def compiled(program: Callable, inputs: tuple, choice: str):
             return jitted.lower(*inputs).compile()
 
 
-def row(case: Case, seconds: float) -> str:
+def row(case: Case, seconds: float, choices: Sequence[str]) -> str:
     """One line of the table; - where the choice leaves everything to XLA."""
     name, program, inputs = case
     inputs = jax.tree.map(jnp.asarray, inputs)
-    programs = {choice: compiled(program, inputs, choice) for choice in ("stock", *CHOICES)}
+    programs = {choice: compiled(program, inputs, choice) for choice in ("stock", *choices)}
     used = {choice: f for choice, f in programs.items() if choice == "stock" or "hlo_dispatch." in f.as_text()}
     calls = {choice: lambda f=f: jax.block_until_ready(f(*inputs)) for choice, f in used.items()}
     timings = interleaved(calls, seconds=seconds, settle=SETTLE)
     stock = timings["stock"].median
-    cells = [f"{stock / timings[choice].median:8.2f}x" if choice in used else "        -" for choice in CHOICES]
+    cells = [f"{stock / timings[choice].median:8.2f}x" if choice in used else "        -" for choice in choices]
     return f"{name:40} {stock * 1e3:9.3f} ms  " + "  ".join(cells)
 
 
@@ -123,17 +124,18 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--seconds", type=float, default=0.3, help="for each row (default 0.3)")
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
+    parser.add_argument("--choices", nargs="+", choices=CHOICES, default=CHOICES, help="only these columns")
     parser.add_argument("--process", action="store_true", help="add a step of Gaussian process regression")
     arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", arguments.dtype == "float64")
     print("\n".join(header()))
-    print(f"{arguments.dtype:40} {'stock':>12}  " + "  ".join(f"{choice:>9}" for choice in CHOICES))
+    print(f"{arguments.dtype:40} {'stock':>12}  " + "  ".join(f"{choice:>9}" for choice in arguments.choices))
     for case in cases(arguments.dtype):
         everything = not arguments.names and not arguments.process
         if everything or case[0].startswith(tuple(arguments.names) or ("\0",)):
-            print(row(case, arguments.seconds), flush=True)
+            print(row(case, arguments.seconds, arguments.choices), flush=True)
     if arguments.process:
-        print(row(regression_step(arguments.dtype), max(arguments.seconds, 4)), flush=True)
+        print(row(regression_step(arguments.dtype), max(arguments.seconds, 4), arguments.choices), flush=True)
 
 
 if __name__ == "__main__":
