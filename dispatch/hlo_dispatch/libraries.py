@@ -66,6 +66,7 @@ def scipy() -> Library | Unavailable:
 
 def own() -> Library | Unavailable:
     """Return our own blocked linear algebra, which is part of the extension module."""
+    # The version is kernels/lapack/provider.cc's, and counts up when results or speed change.
     return _once("hlo-dispatch", lambda: Library("hlo-dispatch", Path(_native().__file__), "1", "XLA's threads"))
 
 
