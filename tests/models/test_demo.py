@@ -17,7 +17,7 @@ def demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
         env=os.environ | {"COLUMNS": "120"} | environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
 
