@@ -25,7 +25,7 @@ export KERAS_BACKEND := jax
 .PHONY: help demo test install lint types clean
 
 help:
-	@echo 'make demo      show it: small example, ResNet50 and a BERT layer, stock against dispatched'
+	@echo 'make demo      show it: small example, ResNet50, a BERT layer, a Gaussian process: stock against dispatched'
 	@echo 'make test      run the whole test suite (TESTS=tests/unit for a part)'
 	@echo 'make install   only set up $(VENV)'
 	@echo 'make lint      ruff'

@@ -1,17 +1,18 @@
 """Linear algebra and Fourier transforms: stock XLA against each library, routine by routine and size by size.
 
     python -m bench.linear_algebra [NAME ...] [--seconds 0.3] [--dtype float32] [--process]
+                                   [--choices heuristic]
 
 NAMEs are the beginnings of the rows' names. Every row is stock's milliseconds, then how many times faster the
-heuristic's choice is, and oneMKL and SciPy's LAPACK where each is forced; all are compiled in one process and timed
-in turns. `--process` adds a step of Gaussian process regression (2000 points, value and gradient). The heuristic's
-constants (dispatch/hlo_dispatch/policy/linear_algebra.py) are read off this table.
+heuristic's choice is, and our own code, oneMKL and SciPy's LAPACK where each is forced; all are compiled in one
+process and timed in turns. `--process` adds a step of Gaussian process regression (2000 points, value and gradient).
+The heuristic's constants (dispatch/hlo_dispatch/policy/linear_algebra.py) are read off this table.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from unittest import mock
 
 import jax
@@ -20,13 +21,16 @@ import jax.scipy.linalg as jsl
 import numpy as np
 
 import hlo_dispatch
+from hlo_dispatch.demo import gaussian_process
 from hlo_dispatch.demo.timing import interleaved
 from hlo_dispatch.policy import decide
 
 from .header import header
 
 SIZES = (256, 1000, 1024, 2000, 2048)
-CHOICES = ("heuristic", "onemkl", "scipy")
+SETTLE = 0.1
+"""Seconds; until the threads of the library that ran before have gone to sleep."""
+CHOICES = ("heuristic", "blocked", "onemkl", "scipy")
 
 Case = tuple[str, Callable, tuple[np.ndarray, ...]]
 
@@ -79,23 +83,10 @@ def cases(dtype: str) -> Iterator[Case]:
     yield "rfft2 1024 x 1024", jnp.fft.rfft2, (square.real,)
 
 
-def gaussian_process(dtype: str, points: int = 2000) -> Case:
+def regression_step(dtype: str, points: int = 2000) -> Case:
     """Value and gradient of a Gaussian process regression's negative log likelihood."""
-    random = np.random.default_rng(0)
-    x = random.uniform(-3, 3, (points, 4)).astype(dtype)
-    y = (np.sin(x).sum(1) + 0.1 * random.standard_normal(points)).astype(dtype)
-
-    def loss(parameters, x, y):
-        amplitude, scales, noise = parameters
-        scaled = x / jnp.exp(scales)
-        norms = jnp.sum(scaled * scaled, 1)
-        squares = jnp.maximum(norms[:, None] + norms - 2 * scaled @ scaled.T, 0)
-        kernel = jnp.exp(amplitude - 0.5 * squares) + (jnp.exp(noise) + 1e-5) * jnp.eye(points, dtype=dtype)
-        factor = jnp.linalg.cholesky(kernel)
-        return 0.5 * y @ jsl.cho_solve((factor, True), y) + jnp.sum(jnp.log(jnp.diagonal(factor)))
-
-    parameters = (np.zeros((), dtype), np.zeros(4, dtype), np.full((), -2, dtype))
-    return f"Gaussian process, {points} points", jax.value_and_grad(loss), (parameters, x, y)
+    loss, inputs = gaussian_process.regression(points=points, dtype=dtype)
+    return f"Gaussian process, {points} points", jax.value_and_grad(loss), inputs
 
 
 def compiled(program: Callable, inputs: tuple, choice: str):
@@ -115,16 +106,16 @@ def compiled(program: Callable, inputs: tuple, choice: str):
             return jitted.lower(*inputs).compile()
 
 
-def row(case: Case, seconds: float) -> str:
+def row(case: Case, seconds: float, choices: Sequence[str]) -> str:
     """One line of the table; - where the choice leaves everything to XLA."""
     name, program, inputs = case
     inputs = jax.tree.map(jnp.asarray, inputs)
-    programs = {choice: compiled(program, inputs, choice) for choice in ("stock", *CHOICES)}
+    programs = {choice: compiled(program, inputs, choice) for choice in ("stock", *choices)}
     used = {choice: f for choice, f in programs.items() if choice == "stock" or "hlo_dispatch." in f.as_text()}
     calls = {choice: lambda f=f: jax.block_until_ready(f(*inputs)) for choice, f in used.items()}
-    timings = interleaved(calls, seconds=seconds)
+    timings = interleaved(calls, seconds=seconds, settle=SETTLE)
     stock = timings["stock"].median
-    cells = [f"{stock / timings[choice].median:8.2f}x" if choice in used else "        -" for choice in CHOICES]
+    cells = [f"{stock / timings[choice].median:8.2f}x" if choice in used else "        -" for choice in choices]
     return f"{name:40} {stock * 1e3:9.3f} ms  " + "  ".join(cells)
 
 
@@ -133,17 +124,18 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--seconds", type=float, default=0.3, help="for each row (default 0.3)")
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
+    parser.add_argument("--choices", nargs="+", choices=CHOICES, default=CHOICES, help="only these columns")
     parser.add_argument("--process", action="store_true", help="add a step of Gaussian process regression")
     arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", arguments.dtype == "float64")
     print("\n".join(header()))
-    print(f"{arguments.dtype:40} {'stock':>12}  " + "  ".join(f"{choice:>9}" for choice in CHOICES))
+    print(f"{arguments.dtype:40} {'stock':>12}  " + "  ".join(f"{choice:>9}" for choice in arguments.choices))
     for case in cases(arguments.dtype):
         everything = not arguments.names and not arguments.process
         if everything or case[0].startswith(tuple(arguments.names) or ("\0",)):
-            print(row(case, arguments.seconds), flush=True)
+            print(row(case, arguments.seconds, arguments.choices), flush=True)
     if arguments.process:
-        print(row(gaussian_process(arguments.dtype), max(arguments.seconds, 4)), flush=True)
+        print(row(regression_step(arguments.dtype), max(arguments.seconds, 4), arguments.choices), flush=True)
 
 
 if __name__ == "__main__":

@@ -50,10 +50,17 @@ KERNELS: dict[str, Kernel] = {
             for routine in "cholesky triangular_solve lu qr householder_product eigh svd".split()
             for folder, name in (("onemkl", "oneMKL"), ("scipy", "SciPy"))
         ),
+        Kernel("blocked.cholesky", "hlo_dispatch.blocked.cholesky", "hlo-dispatch"),
+        Kernel("blocked.triangular_solve", "hlo_dispatch.blocked.triangular_solve", "hlo-dispatch"),
     )
 }
 
-_LIBRARIES = {"oneDNN": libraries.onednn, "oneMKL": libraries.mkl, "SciPy": libraries.scipy}
+_LIBRARIES = {
+    "oneDNN": libraries.onednn,
+    "oneMKL": libraries.mkl,
+    "SciPy": libraries.scipy,
+    "hlo-dispatch": libraries.own,
+}
 
 
 @dataclass(frozen=True)

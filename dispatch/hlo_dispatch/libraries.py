@@ -64,6 +64,12 @@ def scipy() -> Library | Unavailable:
     return _once("SciPy", _load_scipy)
 
 
+def own() -> Library | Unavailable:
+    """Return our own blocked linear algebra, which is part of the extension module."""
+    # The version is kernels/lapack/provider.cc's, and counts up when results or speed change.
+    return _once("hlo-dispatch", lambda: Library("hlo-dispatch", Path(_native().__file__), "1", "XLA's threads"))
+
+
 def survey() -> dict[str, Library | Unavailable]:
     """Return every library the project can use, by name."""
     return {"oneDNN": onednn(), "oneMKL": mkl(), "SciPy": scipy()}

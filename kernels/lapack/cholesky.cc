@@ -1,6 +1,7 @@
 // factor · factorᴴ = a (or factorᴴ · factor = a), in the triangle that uplo names; the other one is a's.
 #include "common/failure.h"
 #include "lapack/batch.h"
+#include "lapack/blocked.h"
 #include "lapack/families.h"
 #include "lapack/matrix.h"
 #include "lapack/options.h"
@@ -20,7 +21,8 @@ class Cholesky final : public Routine {
         uplo_(Option(attributes, "uplo", "LU")),
         copying_(attributes.Has("symmetrised") && attributes.Integer("symmetrised") != 0 ? Copying::kSymmetrised
                                                                                          : Copying::kPlain),
-        potrf_(provider.Get<Potrf>(a_.scalar.prefix, "potrf")) {
+        potrf_(provider.is_own() ? nullptr : provider.Get<Potrf>(a_.scalar.prefix, "potrf")),
+        blocked_(provider.is_own() ? blocked::FindPotrf(a_.scalar) : nullptr) {
     CheckSame(a_, factor_);
     CheckSquare(a_);
     if (copying_ == Copying::kSymmetrised && a_.scalar.is_complex()) {
@@ -30,7 +32,7 @@ class Cholesky final : public Routine {
     results_ = {factor_.spec(), VectorSpec("info", xla::ffi::S32, 4, a_.batch())};
   }
 
-  std::string implementation() const override { return a_.scalar.prefix + "potrf"; }
+  std::string implementation() const override { return (blocked_ ? "blocked_" : "") + a_.scalar.prefix + "potrf"; }
   const std::vector<BufferSpec>& operands() const override { return operands_; }
   const std::vector<BufferSpec>& results() const override { return results_; }
 
@@ -45,7 +47,11 @@ class Cholesky final : public Routine {
       const char* source = static_cast<const char*>(buffers.operands[0]) + a_.Offset(i);
       char* factor = static_cast<char*>(buffers.results[0]) + factor_.Offset(i);
       Copy(a_, source, factor_, factor, copying_, inner);
-      potrf_(&uplo, &n, factor, &leading, info + i);
+      if (blocked_ != nullptr) {
+        blocked_(uplo, n, factor, leading, info + i, inner);
+      } else {
+        potrf_(&uplo, &n, factor, &leading, info + i);
+      }
     });
   }
 
@@ -56,6 +62,7 @@ class Cholesky final : public Routine {
   char uplo_;
   Copying copying_;
   Potrf potrf_;
+  blocked::Potrf blocked_;
   std::vector<BufferSpec> operands_;
   std::vector<BufferSpec> results_;
 };

@@ -1,4 +1,5 @@
-// The families of this folder: (library, name, maker), once for oneMKL and once for SciPy's LAPACK. A family is one
+// The families of this folder: (library, name, maker), once for oneMKL and once for SciPy's LAPACK, two also for our
+// own blocked code. A family is one
 // file that declares nothing but its makers here.
 #ifndef HLO_DISPATCH_LAPACK_FAMILIES_H_
 #define HLO_DISPATCH_LAPACK_FAMILIES_H_
@@ -38,6 +39,7 @@ std::unique_ptr<Routine> MakeFor(const Attributes& attributes) {
 
 inline constexpr char kMkl[] = "oneMKL";
 inline constexpr char kScipy[] = "SciPy";
+inline constexpr char kOwn[] = "hlo-dispatch";
 
 }  // namespace hlo_dispatch::lapack
 
@@ -45,7 +47,12 @@ inline constexpr char kScipy[] = "SciPy";
   family(onemkl, name, (::hlo_dispatch::lapack::MakeFor<make, ::hlo_dispatch::lapack::kMkl>)) \
   family(scipy, name, (::hlo_dispatch::lapack::MakeFor<make, ::hlo_dispatch::lapack::kScipy>))
 
+#define HLO_DISPATCH_BLOCKED_FAMILY(family, name, make) \
+  family(blocked, name, (::hlo_dispatch::lapack::MakeFor<make, ::hlo_dispatch::lapack::kOwn>))
+
 #define HLO_DISPATCH_LAPACK_FAMILIES(family)                                                    \
+  HLO_DISPATCH_BLOCKED_FAMILY(family, cholesky, ::hlo_dispatch::lapack::MakeCholesky)           \
+  HLO_DISPATCH_BLOCKED_FAMILY(family, triangular_solve, ::hlo_dispatch::lapack::MakeTriangularSolve) \
   HLO_DISPATCH_LAPACK_FAMILY(family, cholesky, ::hlo_dispatch::lapack::MakeCholesky)            \
   HLO_DISPATCH_LAPACK_FAMILY(family, triangular_solve, ::hlo_dispatch::lapack::MakeTriangularSolve) \
   HLO_DISPATCH_LAPACK_FAMILY(family, lu, ::hlo_dispatch::lapack::MakeLu)                        \

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/failure.h"
+#include "lapack/transpose.h"
 
 namespace hlo_dispatch::lapack {
 
@@ -41,16 +42,20 @@ class Tile {
   // The elements at lines [line, line + lines) and places [place, place + places) of a matrix whose lines are
   // neighbours in memory (between == 1).
   void Read(const Lines<const T>& from, int64_t line, int64_t lines, int64_t place, int64_t places) {
-    for (int64_t p = 0; p < places; ++p) {
-      const T* source = from.data + (place + p) * from.along + line;
-      if (lines == kTile) {
-        std::memcpy(elements_[p], source, sizeof(elements_[p]));
-      } else {
-        std::memcpy(elements_[p], source, static_cast<size_t>(lines) * sizeof(T));
+    int64_t p = 0;
+    if (lines == kTile) {
+      for (; p + kSquare <= places; p += kSquare) {
+        for (int64_t l = 0; l < kTile; l += kSquare) {
+          TransposeSquare(from.data + (place + p) * from.along + line + l, from.along, &elements_[l][p], kTile);
+        }
       }
     }
+    for (; p < places; ++p) {
+      const T* source = from.data + (place + p) * from.along + line;
+      for (int64_t l = 0; l < lines; ++l) elements_[l][p] = source[l];
+    }
   }
-  T operator()(int64_t line, int64_t place) const { return elements_[place][line]; }
+  T operator()(int64_t line, int64_t place) const { return elements_[line][place]; }
 
  private:
   T elements_[kTile][kTile];

@@ -14,13 +14,20 @@ namespace {
 
 std::mutex mutex;
 
-// Offered providers live as long as the process: compiled executables refer to them.
-std::map<std::string, std::unique_ptr<const Provider>>& Offered() {
-  static auto* offered = new std::map<std::string, std::unique_ptr<const Provider>>();
+}  // namespace
+
+std::map<std::string, std::unique_ptr<const Provider>>& Provider::Offered() {
+  static auto* offered = [] {
+    auto* providers = new std::map<std::string, std::unique_ptr<const Provider>>();
+    std::unique_ptr<Provider> own(new Provider());
+    own->name_ = "hlo-dispatch";
+    own->version_ = "1";  // hlo_dispatch/libraries.py has it too
+    own->is_own_ = true;
+    providers->emplace(own->name_, std::move(own));
+    return providers;
+  }();
   return *offered;
 }
-
-}  // namespace
 
 const Provider& Provider::Get(const std::string& name) {
   std::lock_guard<std::mutex> lock(mutex);

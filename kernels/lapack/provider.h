@@ -1,17 +1,19 @@
 // Who computes BLAS and LAPACK in this process: oneMKL, opened at run time, or the OpenBLAS inside SciPy that JAX
-// itself calls. Both offer the same Fortran routines, so every family of this folder serves both.
+// itself calls. Both offer the same Fortran routines, so every family of this folder serves both. For a few routines
+// there is a third one, our own (blocked.h).
 #ifndef HLO_DISPATCH_LAPACK_PROVIDER_H_
 #define HLO_DISPATCH_LAPACK_PROVIDER_H_
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 
 namespace hlo_dispatch::lapack {
 
 class Provider {
  public:
-  // The providers by name: "oneMKL" and "SciPy". Throws Failure(kUnavailable) where it was not offered.
+  // The providers by name: "oneMKL", "SciPy" and "hlo-dispatch", our own. Throws Failure(kUnavailable) where it was not offered.
   static const Provider& Get(const std::string& name);
   // Offers oneMKL, whose functions are looked up in the library at `path`, or the same functions by address.
   // Offering one again is harmless.
@@ -21,6 +23,7 @@ class Provider {
   const std::string& name() const { return name_; }
   const std::string& version() const { return version_; }
   bool is_mkl() const { return handle_ != nullptr; }
+  bool is_own() const { return is_own_; }
 
   // The routine's address; throws Failure(kUnsupported) where the provider lacks it.
   template <typename Function>
@@ -39,12 +42,15 @@ class Provider {
 
  private:
   Provider() = default;
+  // Offered providers live as long as the process: compiled executables refer to them.
+  static std::map<std::string, std::unique_ptr<const Provider>>& Offered();
   void* Find(const std::string& function) const;
   void* FindSymbol(const std::string& name) const;
 
   std::string name_;
   std::string version_;
   void* handle_ = nullptr;
+  bool is_own_ = false;
   std::map<std::string, void*> functions_;
   int (*set_threads_)(int) = nullptr;
 

@@ -1,6 +1,7 @@
 // op(a) · x = b, or x · op(a) = b, with a triangular.
 #include "common/failure.h"
 #include "lapack/batch.h"
+#include "lapack/blocked.h"
 #include "lapack/families.h"
 #include "lapack/matrix.h"
 #include "lapack/options.h"
@@ -26,7 +27,8 @@ class TriangularSolve final : public Routine {
         side_(Option(attributes, "side", "LR")),
         uplo_(Option(attributes, "uplo", "LU")),
         diag_(Option(attributes, "diag", "NU")),
-        trsm_(provider.Get<Trsm>(a_.scalar.prefix, "trsm")) {
+        trsm_(provider.is_own() ? nullptr : provider.Get<Trsm>(a_.scalar.prefix, "trsm")),
+        blocked_(provider.is_own() ? blocked::FindTrsm(a_.scalar) : nullptr) {
     CheckSquare(a_);
     CheckSame(b_, x_);
     if (a_.batch() != b_.batch() || a_.rows != (side_ == 'L' ? b_.rows : b_.columns)) {
@@ -52,7 +54,7 @@ class TriangularSolve final : public Routine {
     results_ = {x_.spec()};
   }
 
-  std::string implementation() const override { return a_.scalar.prefix + "trsm"; }
+  std::string implementation() const override { return (blocked_ ? "blocked_" : "") + a_.scalar.prefix + "trsm"; }
   const std::vector<BufferSpec>& operands() const override { return operands_; }
   const std::vector<BufferSpec>& results() const override { return results_; }
 
@@ -67,6 +69,12 @@ class TriangularSolve final : public Routine {
       const char* a = static_cast<const char*>(buffers.operands[0]) + a_.Offset(i);
       const char* b = static_cast<const char*>(buffers.operands[1]) + b_.Offset(i);
       char* x = static_cast<char*>(buffers.results[0]) + x_.Offset(i);
+      if (blocked_ != nullptr) {
+        const bool flipped = !by_column;
+        blocked_(side_, uplo_, trans_ != 'N', diag_ == 'U', m, n, a, lda, b, flipped ? b_.column_stride : b_.row_stride,
+                 flipped ? b_.row_stride : b_.column_stride, x, 1, ldb, inner);
+        return;
+      }
       Copy(b_, b, x_, x, copying_, inner);
       trsm_(&side_, &uplo_, &trans_, &diag_, &m, &n, one, a, &lda, x, &ldb);
       if (copying_ == Copying::kConjugated) Conjugate(x_, x);
@@ -84,6 +92,7 @@ class TriangularSolve final : public Routine {
   char trans_;
   Copying copying_;
   Trsm trsm_;
+  blocked::Trsm blocked_;
   std::vector<BufferSpec> operands_;
   std::vector<BufferSpec> results_;
 };

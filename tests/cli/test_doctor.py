@@ -44,6 +44,7 @@ def test_without_onemkl_the_rest_is_there(run, tmp_path):
     assert "missing: oneMKL" in printed
     assert "HLO_DISPATCH_MKL_LIBRARY" in printed
     assert "scipy.cholesky" in printed
+    assert "blocked.cholesky" in printed
     assert "onemkl.cholesky" not in printed
 
 

@@ -17,7 +17,7 @@ def demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
         env=os.environ | {"COLUMNS": "120"} | environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
 
@@ -30,6 +30,7 @@ def test_demo_shows_the_small_example_and_a_model_each():
         "left exactly as XLA made it",
         "Keras ResNet50",
         "Flax BERT encoder layer",
+        "Gaussian process regression",
         "largest difference from stock",
         "speed-up",
     ):

@@ -20,7 +20,7 @@ class Operation:
 
     name: str
     entry: str
-    """The shipped table's anchor or pattern that dispatches it; empty where there is none."""
+    """The shipped table's anchor, pattern or routine that dispatches it; empty where there is none."""
     needed: tuple[str, ...]
     """The numbers that a shape must give."""
     defaults: Mapping[str, int]
@@ -200,9 +200,17 @@ def _attention() -> Operation:
 
 
 def _square(
-    name: str, work: Callable[[float, float], float], *, columns: bool = False, signs_differ: bool = False
+    name: str,
+    work: Callable[[float, float], float],
+    *,
+    entry: str = "",
+    columns: bool = False,
+    signs_differ: bool = False,
 ) -> Operation:
-    """b square matrices of size n, with m right-hand sides where it has `columns`; work(n, m) of one."""
+    """b square matrices of size n, with m right-hand sides where it has `columns`; work(n, m) of one.
+
+    `entry`: the table's routine, where it has another name.
+    """
 
     def batched(z: Sizes, *dimensions: int) -> Dimensions:
         return (z["b"], *dimensions) if z["b"] > 1 else dimensions
@@ -213,7 +221,7 @@ def _square(
 
     return Operation(
         name=name,
-        entry="",
+        entry=entry or name,
         needed=("n", "m") if columns else ("n",),
         defaults={"b": 1},
         operands=operands,
@@ -238,7 +246,7 @@ def _fourier(name: str, *sizes: str, real: bool = False) -> Operation:
 
     return Operation(
         name=name,
-        entry="",
+        entry="fft",
         needed=sizes,
         defaults={"b": 1},
         operands=lambda z: {"source": (z["b"], *(z[size] for size in sizes))},
@@ -266,7 +274,7 @@ OPERATIONS: dict[str, Operation] = {
         _rows("rms_norm", ("scale",), 5),
         _square("cholesky", lambda n, m: n**3 / 3),
         _square("triangular_solve", lambda n, m: n**2 * m, columns=True),
-        _square("solve", lambda n, m: 2 * n**3 / 3 + 2 * n**2 * m, columns=True),
+        _square("solve", lambda n, m: 2 * n**3 / 3 + 2 * n**2 * m, entry="lu", columns=True),
         _square("lu", lambda n, m: 2 * n**3 / 3),
         _square("qr", lambda n, m: 8 * n**3 / 3, signs_differ=True),
         _square("eigh", lambda n, m: 9 * n**3, signs_differ=True),

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import HloDispatchError
+from . import gaussian_process
 
 INSTALL_ADVICE = "pip install 'hlo-dispatch[models]'"
 
@@ -178,6 +179,7 @@ _FULL_UNET = {"size": 64, "channels": (320, 640, 1280, 1280)}
 MODELS: dict[str, Model] = {
     model.name: model
     for model in (
+        Model("gaussian-process", "Gaussian process regression, 2000 points, 3 steps", gaussian_process.training, ()),
         Model("resnet50", "Keras ResNet50", partial(_keras, "ResNet50"), ("keras",)),
         Model("mobilenetv2", "Keras MobileNetV2", partial(_keras, "MobileNetV2"), ("keras",)),
         Model("efficientnetb0", "Keras EfficientNetB0", partial(_keras, "EfficientNetB0"), ("keras",)),

@@ -44,11 +44,14 @@ def interleaved(
     *,
     seconds: float = 6.0,
     rounds: int = 200,
+    settle: float = 0.0,
     progress: Callable[[float], None] | None = None,
 ) -> dict[str, Timing]:
     """Time every call in turns for about `seconds`, at most `rounds` rounds and never fewer than a handful.
 
-    A call must return only when its work is done. `progress` is told the finished fraction after each round.
+    A call must return only when its work is done. Each turn begins with unrecorded calls: one, and more until
+    `settle` seconds are over (OpenBLAS's threads keep a processor busy for some 20 ms after their work).
+    `progress` is told the finished fraction after each round.
     """
     batches = {name: _batch(call) for name, call in calls.items()}
     samples: dict[str, list[float]] = {name: [] for name in calls}
@@ -61,7 +64,7 @@ def interleaved(
             progress(min(1.0, max(turn / rounds, spent / seconds)))
         order = list(calls)[:: 1 if turn % 2 == 0 else -1]
         for name in order:
-            samples[name] += _turn(calls[name], batches[name])
+            samples[name] += _turn(calls[name], batches[name], settle)
     if progress is not None:
         progress(1.0)
     return {name: Timing(tuple(values)) for name, values in samples.items()}
@@ -76,8 +79,11 @@ def once(call: Callable[[], object]) -> float:
     return (time.perf_counter() - begin) / batch
 
 
-def _turn(call: Callable[[], object], batch: int) -> list[float]:
+def _turn(call: Callable[[], object], batch: int, settle: float) -> list[float]:
+    settled = time.perf_counter() + settle
     call()
+    while time.perf_counter() < settled:
+        call()
     values: list[float] = []
     for _ in range(CALLS_PER_TURN):
         begin = time.perf_counter()

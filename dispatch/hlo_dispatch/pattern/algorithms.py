@@ -68,6 +68,6 @@ def binary_meaning(formula: str) -> Formula:
 
 ANCHOR_OPCODES: tuple[str, ...] = ("convolution", "dot", "reduce-window")
 
-LIBRARIES: tuple[str, ...] = ("onednn", "onemkl", "scipy")
+LIBRARIES: tuple[str, ...] = ("onednn", "onemkl", "scipy", "blocked")
 
 DTYPES: tuple[str, ...] = ("f32", "bf16", "f16")

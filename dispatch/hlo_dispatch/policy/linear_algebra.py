@@ -22,6 +22,9 @@ CONFLICTING_BYTES = 4096
 SMALLEST_LONG_TRANSFORM = 1 << 19
 # Of one right-hand side or a few, solving is reading the matrix, which oneMKL does three times as fast.
 MOST_RIGHT_HAND_SIDES = 4
+# From here on our own code, on XLA's threads, beats libraries that do without AVX-512; it works on panels of 48 sides.
+SMALLEST_BLOCKED = 256
+FEWEST_SIDES = 64
 # What these compute costs far more than any copy.
 _HEAVY = frozenset(("lu", "qr", "householder_product", "eigh", "svd"))
 
@@ -31,7 +34,10 @@ def in_order_of_speed(match: RoutineMatch, machine: Machine) -> list[str]:
     # oneMKL takes its AVX-512 code on Intel's processors only; elsewhere the OpenBLAS in SciPy wins at large
     # matrices, and loses where it would be busier with its threads than with the matrix.
     is_small = _is_batch_of_small(match) and match.routine.name in _HEAVY - {"lu"}
-    favourite = "onemkl." if "Intel" in machine.model or is_small or _has_few_sides(match) else "scipy."
+    if _suits_blocked(match, machine):
+        favourite = "blocked."
+    else:
+        favourite = "onemkl." if "Intel" in machine.model or is_small or _has_few_sides(match) else "scipy."
     return sorted(match.routine.kernels, key=lambda kernel: not kernel.startswith(favourite))
 
 
@@ -45,6 +51,10 @@ def worth_calling(match: RoutineMatch, machine: Machine) -> tuple[bool, str]:
     batch = math.prod(sizes[:-2])
     if _is_batch_of_small(match) and machine.threads > 1:
         return True, f"{batch} small matrices are shared out to all threads, which JAX's own call does not do"
+    if match.kernel.startswith("blocked."):
+        if not _suits_blocked(match, machine):
+            return False, "too small for a gain"
+        return True, "our own code uses AVX-512, and XLA's threads"
     if match.kernel.startswith("onemkl.") and ("Intel" in machine.model or _has_few_sides(match)):
         return True, "oneMKL is faster at this than the LAPACK that JAX calls"
     if not match.absorbed:
@@ -74,9 +84,21 @@ def _is_batch_of_small(match: RoutineMatch) -> bool:
     return math.prod(sizes[:-2]) > 1 and sizes[-2] * sizes[-1] <= LARGEST_SMALL_MATRIX
 
 
+def _suits_blocked(match: RoutineMatch, machine: Machine) -> bool:
+    """Whether our own code is the fastest: large real matrices, where the libraries do not use AVX-512."""
+    sizes, dtype = match.matrix
+    if f"blocked.{match.routine.name}" not in match.routine.kernels or dtype not in ("f32", "f64"):
+        return False
+    if "Intel" in machine.model or not {"avx512f", "avx512dq"} <= machine.features:
+        return False
+    return sizes[-1] >= SMALLEST_BLOCKED and (match.routine.name == "cholesky" or _sides(match) >= FEWEST_SIDES)
+
+
 def _has_few_sides(match: RoutineMatch) -> bool:
     """Whether a triangular system is solved for a few vectors only."""
-    if match.routine.name != "triangular_solve":
-        return False
-    sides = match.operands[1].sizes[-1 if match.options["side"] == ord("L") else -2]
-    return sides <= MOST_RIGHT_HAND_SIDES
+    return match.routine.name == "triangular_solve" and _sides(match) <= MOST_RIGHT_HAND_SIDES
+
+
+def _sides(match: RoutineMatch) -> int:
+    """For how many vectors a triangular system is solved."""
+    return match.operands[1].sizes[-1 if match.options["side"] == ord("L") else -2]

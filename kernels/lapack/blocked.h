@@ -1,0 +1,30 @@
+// Cholesky factors and triangular solves of our own, on XLA's thread pool: for processors with AVX-512 that
+// neither oneMKL nor the OpenBLAS inside SciPy uses it on. Real matrices, column-major, as LAPACK has them.
+#ifndef HLO_DISPATCH_LAPACK_BLOCKED_H_
+#define HLO_DISPATCH_LAPACK_BLOCKED_H_
+
+#include <cstdint>
+
+#include "common/parallel.h"
+#include "lapack/matrix.h"
+
+namespace hlo_dispatch::lapack::blocked {
+
+// Whether this processor can run them.
+bool IsSupported();
+
+// LAPACK's potrf. The other triangle is left alone.
+using Potrf = void (*)(char uplo, int64_t n, void* a, int64_t leading, int* info, const Parallel& parallel);
+
+// BLAS's trsm with alpha 1, from `b` into `x` (m x n, any strides, the same or apart).
+using Trsm = void (*)(char side, char uplo, bool transposed, bool unit, int64_t m, int64_t n, const void* a,
+                      int64_t leading, const void* b, int64_t b_row_stride, int64_t b_column_stride, void* x,
+                      int64_t x_row_stride, int64_t x_column_stride, const Parallel& parallel);
+
+// For the element type; throw Failure(kUnsupported) for a complex one, or where the processor lacks AVX-512.
+Potrf FindPotrf(const Scalar& scalar);
+Trsm FindTrsm(const Scalar& scalar);
+
+}  // namespace hlo_dispatch::lapack::blocked
+
+#endif  // HLO_DISPATCH_LAPACK_BLOCKED_H_

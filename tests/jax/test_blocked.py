@@ -1,0 +1,166 @@
+"""Our own blocked Cholesky and triangular solve: every triangle, side and order, at sizes around the blocks'."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_dispatch
+from hlo_dispatch import kernels
+from hlo_dispatch.policy import decide, linear_algebra
+from hlo_dispatch.policy.machine import Machine, this_machine
+
+# Panels have 48 (f32) or 24 (f64) rows, sums 8 columns, blocks 192.
+SIZES = (1, 7, 8, 9, 24, 49, 191, 193, 400)
+LARGE_SIZES = (2, 3, 17, 64, 255, 1000, 2048)
+LARGEST_RESIDUAL = 3  # in units of size * epsilon * norm
+
+needs_avx512 = pytest.mark.skipif(
+    not {"avx512f", "avx512dq"} <= this_machine().features, reason="this processor has no AVX-512"
+)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "size" in metafunc.fixturenames:
+        large = LARGE_SIZES if metafunc.config.getoption("all_sizes") else ()
+        metafunc.parametrize("size", (*SIZES, *large))
+
+
+@pytest.fixture(params=["float32", "float64"])
+def dtype(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Our own code is chosen wherever there is some."""
+    monkeypatch.setattr(decide, "in_order_of_speed", lambda match, _: sorted(match.routine.kernels))
+    monkeypatch.setattr(decide, "worth_calling", lambda match, _: (match.kernel.startswith("blocked."), "under test"))
+    with jax.enable_x64(True):
+        yield request.param
+
+
+def dispatched(program: Callable, *arguments: np.ndarray, kernel: str) -> np.ndarray:
+    with hlo_dispatch.enabled(policy="heuristic"):
+        compiled = jax.jit(lambda *inputs: program(*inputs)).lower(*arguments).compile()
+    assert f'custom_call_target="hlo_dispatch.blocked.{kernel}"' in compiled.as_text()
+    return np.asarray(compiled(*arguments))
+
+
+def residual(difference: np.ndarray, epsilon: float, *factors: np.ndarray) -> float:
+    norms = np.prod([np.linalg.norm(factor) for factor in factors])
+    return float(np.linalg.norm(difference) / (len(factors[0]) * epsilon * norms))
+
+
+def positive(dtype: str, size: int) -> np.ndarray:
+    value = np.random.default_rng(size).standard_normal((size, size))
+    return (value @ value.T + size * np.eye(size)).astype(dtype)
+
+
+@needs_avx512
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("by_column", [False, True])
+def test_cholesky(dtype: str, size: int, upper: bool, by_column: bool) -> None:
+    a = positive(dtype, size)
+    # JAX reads the lower triangle for either; what is in the other one must not matter.
+    half = np.tril(a)
+
+    def program(a: jax.Array) -> jax.Array:
+        factor = jnp.linalg.cholesky(a.T if by_column else a, upper=upper, symmetrize_input=False)
+        return factor.T if by_column else factor
+
+    factor = dispatched(program, half.T.copy() if by_column else half, kernel="cholesky").astype(np.float64)
+    factor = factor.T if by_column else factor
+    product = factor.T @ factor if upper else factor @ factor.T
+    assert residual(product - a, np.finfo(dtype).eps, a) < LARGEST_RESIDUAL
+    assert np.array_equal(factor, np.triu(factor) if upper else np.tril(factor))
+
+
+@needs_avx512
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("lower", [False, True])
+def test_triangular_solve(dtype: str, size: int, left: bool, lower: bool) -> None:
+    random = np.random.default_rng(size)
+    sides = size // 2 + 3
+    a = (np.tril(random.standard_normal((size, size))) / size + np.eye(size)).astype(dtype)
+    a = a if lower else a.T.copy()
+    b = random.standard_normal((size, sides) if left else (sides, size)).astype(dtype)
+    for transposed, unit in product((False, True), repeat=2):
+        if unit:
+            np.fill_diagonal(a, 7)  # which nobody may read
+        x = dispatched(
+            lambda a, b, transposed=transposed, unit=unit: jax.lax.linalg.triangular_solve(
+                a, b, left_side=left, lower=lower, transpose_a=transposed, unit_diagonal=unit
+            ),
+            a,
+            b,
+            kernel="triangular_solve",
+        ).astype(np.float64)
+        matrix = a.astype(np.float64)
+        if unit:
+            np.fill_diagonal(matrix, 1)
+        matrix = matrix.T if transposed else matrix
+        difference = (matrix @ x if left else x @ matrix) - b
+        assert residual(difference, np.finfo(dtype).eps, matrix, x) < LARGEST_RESIDUAL
+
+
+@needs_avx512
+@pytest.mark.parametrize("lower", [False, True])
+def test_zeros_are_skipped_and_what_follows_is_not(dtype: str, lower: bool) -> None:
+    """Right-hand sides that begin with zeros: the unit matrix, a triangle, nothing but zeros, one late NaN."""
+    size = 230
+    a = (np.tril(np.random.default_rng(0).standard_normal((size, size))) / size + np.eye(size)).astype(dtype)
+    a = a if lower else a.T.copy()
+    triangle = np.tril(np.ones((size, size), dtype)) if lower else np.triu(np.ones((size, size), dtype))
+    late = np.zeros((size, size), dtype)
+    late[-1 if lower else 0, 5] = np.nan
+    for b in (np.eye(size, dtype=dtype), triangle, np.zeros((size, size), dtype), late):
+        x = dispatched(
+            lambda a, b: jax.lax.linalg.triangular_solve(a, b, left_side=True, lower=lower),
+            a,
+            b,
+            kernel="triangular_solve",
+        )
+        if b is late:
+            assert np.argwhere(np.isnan(x)).tolist() == np.argwhere(np.isnan(late)).tolist()
+        else:
+            np.testing.assert_allclose(x, np.linalg.solve(a.astype(np.float64), b), rtol=1e-5, atol=1e-5)
+
+
+@needs_avx512
+@pytest.mark.parametrize("value", [-1.0, 0.0, np.nan])
+@pytest.mark.parametrize("place", [0, 5, 190, 250])
+def test_a_bad_pivot_makes_every_element_nan(dtype: str, value: float, place: int) -> None:
+    a = np.eye(300, dtype=dtype)
+    a[place, place] = value
+    assert np.isnan(dispatched(jnp.linalg.cholesky, a, kernel="cholesky")).sum() >= 300 * 301 // 2
+
+
+@needs_avx512
+def test_info_counts_from_one(dtype: str) -> None:
+    attributes = {"type": "f32" if dtype == "float32" else "f64", "abi": kernels.ABI, "library": "1", "uplo": ord("L")}
+    attributes |= {"a_dims": [4, 4], "a_strides": [4, 1], "factor_dims": [4, 4], "factor_strides": [1, 4]}
+    planned = kernels.plan("blocked.cholesky", attributes)
+    assert planned
+    assert planned.implementation == ("blocked_spotrf" if dtype == "float32" else "blocked_dpotrf")
+    refused = kernels.plan("blocked.cholesky", attributes | {"type": "c64"})
+    assert not refused
+    assert "real matrices only" in refused.sentence
+
+
+def test_chosen_for_large_matrices_where_the_libraries_lack_avx512(monkeypatch: pytest.MonkeyPatch) -> None:
+    amd = Machine("AMD EPYC", frozenset(("avx2", "avx512f", "avx512dq")), 2)
+    intel = Machine("Intel Xeon", amd.features, 2)
+    old = Machine("AMD EPYC", frozenset(("avx2",)), 2)
+    first: list[list[str]] = []
+
+    def ordered(match, _):
+        first.append([linear_algebra.in_order_of_speed(match, machine)[0] for machine in (amd, intel, old)])
+        return linear_algebra.in_order_of_speed(match, amd)
+
+    monkeypatch.setattr(decide, "in_order_of_speed", ordered)
+    for size in (2000, 100):
+        with hlo_dispatch.enabled(policy="heuristic"):
+            jax.jit(lambda a: jnp.linalg.cholesky(a)).lower(np.zeros((size, size), np.float32)).compile()
+    assert first[0] == ["blocked.cholesky", "onemkl.cholesky", "scipy.cholesky"]
+    assert first[-1] == ["scipy.cholesky", "onemkl.cholesky", "scipy.cholesky"]
