@@ -95,22 +95,20 @@ def test_each_library_is_measured(name: str, tmp_path: Path, monkeypatch: pytest
     assert measuring.tally.measured == before
 
 
-@pytest.mark.parametrize("winner", ["onemkl.", "scipy.", STOCK])
+@pytest.mark.parametrize("winner", ["onemkl.", "scipy.", "blocked.", STOCK])
 def test_the_one_that_wins_is_called(winner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the heuristic thinks of it."""
 
     def race(runners, *, seconds: float, least: float) -> list[Time]:
-        gains = {"onemkl.": (0.5, 0.1), "scipy.": (0.1, 0.5), STOCK: (-0.5, -0.5)}[winner]
-        # On this processor the heuristic asks SciPy first, or oneMKL: both orders have to do.
-        order = gains if first.startswith("onemkl.") else gains[::-1]
-        return [Time(1.0, 0.0, 0.0), *(Time(1.0 - gain, gain, 0.0) for gain in order)]
+        # In the order in which the heuristic, which knows the processor, asks the kernels.
+        gains = [0.5 if form.startswith(winner) else -0.5 if winner == STOCK else 0.1 for form in forms]
+        return [Time(1.0, 0.0, 0.0), *(Time(1.0 - gain, gain, 0.0) for gain in gains)]
 
-    first = ""
+    forms: list[str] = []
     real = measure_module.measure
 
     def noted(task, *arguments, **options):
-        nonlocal first
-        first = task.forms[0][0]
+        forms[:] = [name for name, _ in task.forms]
         return real(task, *arguments, **options)
 
     monkeypatch.setattr("hlo_dispatch.policy.tuner.measure", noted)

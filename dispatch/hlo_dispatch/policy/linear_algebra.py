@@ -33,7 +33,7 @@ def in_order_of_speed(match: RoutineMatch, machine: Machine) -> list[str]:
     """The routine's kernels, the one expected to be fastest first."""
     # oneMKL takes its AVX-512 code on Intel's processors only; elsewhere the OpenBLAS in SciPy wins at large
     # matrices, and loses where it would be busier with its threads than with the matrix.
-    is_small = _is_batch_of_small(match) and match.routine.name in _HEAVY - {"lu"}
+    is_small = _is_batch_of_small(match) and match.routine.name in _HEAVY - {"lu"} | {"cholesky"}
     if _suits_blocked(match, machine):
         favourite = "blocked."
     else:
