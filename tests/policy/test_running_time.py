@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -48,15 +50,36 @@ def test_the_slower_branch() -> None:
     assert whole > 2 * once
 
 
+@pytest.mark.parametrize("function", [jnp.linalg.cholesky, jnp.linalg.qr, jnp.linalg.eigh, jnp.linalg.svd])
+def test_a_library_call_by_its_matrix(function) -> None:
+    """As long on any inputs; on the safe side, and not by orders of magnitude."""
+    value = np.random.default_rng(0).standard_normal((256, 256)).astype("float32")
+    value = value @ value.T + 256 * np.eye(256, dtype="float32")
+    call = jax.jit(function)
+    jax.block_until_ready(call(value))
+    took = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        jax.block_until_ready(call(value))
+        took.append(time.perf_counter() - begin)
+    seconds = expected(function, value)
+    assert seconds is not None
+    assert min(took) / 2 < seconds < 200 * min(took)
+
+
+def called_back(x):
+    return jax.pure_callback(lambda value: value, x, x)
+
+
 @pytest.mark.parametrize(
     "function",
     [
         lambda x: jax.lax.while_loop(lambda c: c[0, 0] < 9, lambda c: c @ c, x),
         lambda x: jax.lax.fori_loop(0, x[0, 0].astype(int), lambda _, c: c @ c, x),
-        jnp.linalg.cholesky,
-        lambda x: jax.lax.cond(x[0, 0] > 0, jnp.linalg.cholesky, lambda c: c + 1, x),
+        called_back,
+        lambda x: jax.lax.cond(x[0, 0] > 0, called_back, lambda c: c + 1, x),
     ],
-    ids=["while", "trip count from the inputs", "library call", "library call in a branch"],
+    ids=["while", "trip count from the inputs", "callback", "callback in a branch"],
 )
 def test_what_depends_on_its_inputs(function) -> None:
     assert expected(function, X) is None

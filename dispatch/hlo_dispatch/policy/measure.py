@@ -27,6 +27,8 @@ LEAST_GAIN = 0.02
 """Of stock's time: a kernel that gains less is not worth its call."""
 LEAST_SECONDS = 10e-6
 """So much may a call cost more in its program than here, where fewer threads come and go."""
+SETTLE = 0.03
+"""Seconds between turns of library calls: OpenBLAS's threads keep a processor busy for 20 ms after their work."""
 MOST_COPIES = 16
 SEED = 20240229
 _logger = logging.getLogger("hlo_dispatch")
@@ -192,7 +194,8 @@ class _Comparison:
         arguments = self._rotation()
         every = (self._excerpt.module, *modules)
         runners = [_Rotating(self._executable(m), arguments) for m in every]
-        return race(runners, seconds=seconds, least=LEAST_SECONDS)
+        settle = SETTLE if self._excerpt.routine else 0.0
+        return race(runners, seconds=seconds, least=LEAST_SECONDS, settle=settle)
 
     def _rotation(self) -> list[list[Any]]:
         """So many copies of what comes from outside of the program that the caches forget it as in the program.

@@ -58,15 +58,18 @@ class Time:
         return noise > worth / 2 and self.gain + noise > worth and not self.gain > noise
 
 
-def race(contestants: Sequence[Callable[[], object]], *, seconds: float, least: float = 0.0) -> list[Time]:
+def race(
+    contestants: Sequence[Callable[[], object]], *, seconds: float, least: float = 0.0, settle: float = 0.0
+) -> list[Time]:
     """Time every contestant; a call returns when its work is done.
 
     Args:
         least: gains below so many seconds do not matter.
+        settle: seconds to wait before each turn, for the threads of whoever ran before to go to sleep.
         seconds: stop after so long (where nothing is clear, after PATIENCE times as long), but not before a
             few turns.
     """
-    runners = [_Runner(call) for call in contestants]
+    runners = [_Runner(call, settle) for call in contestants]
     running = list(range(len(contestants)))
     begin = time.perf_counter()
     for turn in range(MOST_TURNS):
@@ -90,8 +93,9 @@ def race(contestants: Sequence[Callable[[], object]], *, seconds: float, least: 
 class _Runner:
     """One contestant and its samples, in seconds per call."""
 
-    def __init__(self, call: Callable[[], object]) -> None:
-        self._call = call
+    def __init__(self, call: Callable[[], object], settle: float) -> None:
+        self._call, self._settle = call, settle
+        time.sleep(settle)
         call()
         begin = time.perf_counter()
         call()
@@ -101,6 +105,8 @@ class _Runner:
 
     def run(self) -> None:
         """A turn: the middle one of a few calls, after one that finds caches and threads as another left them."""
+        if self._settle:
+            time.sleep(self._settle)
         if self.once < LONG_CALL:
             self._call()
         self.samples.append(statistics.median(self._sample() for _ in range(self._calls())))

@@ -12,17 +12,21 @@ import math
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.shape import Shape, shape_of
 
-# What has an effect besides its results is nobody's to repeat; a custom-call may want inputs that random ones are
-# not, such as a positive definite matrix.
+# What has an effect besides its results is nobody's to repeat.
 NEVER_RUN = frozenset(
     "infeed outfeed send send-done recv recv-done rng rng-bit-generator rng-get-and-update-state all-reduce all-gather "
-    "all-to-all collective-permute reduce-scatter partition-id replica-id async-start custom-call".split()
+    "all-to-all collective-permute reduce-scatter partition-id replica-id async-start".split()
 )
+# JAX's own library calls do the same work on all inputs that they do not fail on; of others nobody knows.
+_LAPACK = "lapack_"
 _FREE = frozenset("parameter constant tuple get-tuple-element bitcast after-all partition-id".split())
 # A seventh of the f32 peak of two cores of an AMD EPYC (README). Grouped convolutions and what is not f32 run in
 # plain loops.
 DENSE_PER_NANOSECOND = 40.0
 PLAIN_PER_NANOSECOND = 1.0
+_FACTORED_PER_NANOSECOND = {"potrf": 50.0, "trsm": 50.0, "getrf": 30.0, "geqrf": 10.0}
+_REDUCED_PER_NANOSECOND = 1.0
+"""Of the other library calls, eigenvalues and singular values; both of rows x columns x the fewer of them."""
 ELEMENTS_PER_NANOSECOND = 1.0
 NANOSECONDS_PER_INSTRUCTION = 300.0
 """Of one that is no part of a fusion; matters in loops of many short steps."""
@@ -33,6 +37,16 @@ _COSTLY = dict.fromkeys("exponential log log-plus-one exponential-minus-one tanh
 def running_time(module: Module) -> float | None:
     """Seconds for one run on two cores, on the safe side; None where it depends on the inputs."""
     return _Walk(module).computation(module.entry.id, is_fused=False)
+
+
+def calls_libraries(module: Module) -> bool:
+    """Whether any instruction is a library call."""
+    return any(is_library_call(i) for computation in module.proto.computations for i in computation.instructions)
+
+
+def is_library_call(instruction) -> bool:
+    """Whether a custom-call is one into LAPACK, made by JAX."""
+    return instruction.custom_call_target.startswith(_LAPACK)
 
 
 def trip_count(loop) -> int | None:
@@ -69,7 +83,7 @@ class _Walk:
 
     def _instruction(self, instruction, shapes) -> float | None:
         opcode, called = instruction.opcode, instruction.called_computation_ids
-        if opcode in NEVER_RUN:
+        if opcode in NEVER_RUN or (opcode == "custom-call" and not is_library_call(instruction)):
             return None
         if opcode == "while":
             times = trip_count(instruction)
@@ -104,8 +118,19 @@ def _work(instruction, operands: list[Shape]) -> float:
         groups = max(instruction.feature_group_count, instruction.batch_group_count)
         is_dense = result.element_type == "f32" and groups <= 1
         return result.elements * inner / (DENSE_PER_NANOSECOND if is_dense else PLAIN_PER_NANOSECOND)
+    if instruction.opcode == "custom-call":
+        return _library_work(instruction.custom_call_target, operands)
     if instruction.opcode == "reduce-window":
         elements *= math.prod(dimension.size for dimension in instruction.window.dimensions)
     if instruction.opcode == "sort":
         elements *= max(1, math.ceil(math.log2(elements))) * 10
     return elements * _COSTLY.get(instruction.opcode, 1) / ELEMENTS_PER_NANOSECOND
+
+
+def _library_work(target: str, operands: list[Shape]) -> float:
+    """Nanoseconds of a call into LAPACK: "lapack_spotrf_ffi" of (…, m, n)."""
+    routine = target.removeprefix(_LAPACK).removesuffix("_ffi")[1:]
+    matrix, *more = operands
+    inner = min(matrix.dimensions[-2:]) if len(matrix.dimensions) > 1 else 1
+    elements = more[0].elements if routine == "trsm" and more else matrix.elements
+    return elements * inner / _FACTORED_PER_NANOSECOND.get(routine, _REDUCED_PER_NANOSECOND)

@@ -20,7 +20,8 @@ from hlo_dispatch.policy.inputs import random_inputs
 from hlo_dispatch.policy.measure import Unclear, Unmeasurable
 from hlo_dispatch.policy.measured import STOCK, Measured
 from hlo_dispatch.policy.race import PATIENCE, race
-from hlo_dispatch.policy.running_time import running_time
+from hlo_dispatch.policy.running_time import calls_libraries, running_time
+from hlo_dispatch.policy.validation import is_finite
 
 WHOLE = "all of them"
 """What is measured instead of one kernel."""
@@ -92,7 +93,7 @@ def compare(
     shapes: Sequence[Shape] = [shape_of(shape) for shape in module.entry.program_shape.parameters]
     arguments = to_device(random_inputs(module, shapes, 1))
     begin = time.perf_counter()
-    programs = _in_time(stock, variants, arguments, left)
+    programs = _in_time(stock, variants, arguments, left, may_fail=calls_libraries(module))
     left -= time.perf_counter() - begin
     times = race(programs, seconds=min(SECONDS if is_final else QUICK_SECONDS, max(left, 0.0) / PATIENCE))
     reference = times[0].seconds
@@ -109,14 +110,19 @@ def compare(
     return Measured(chosen, seconds, gain, found[best].error, **about)
 
 
-def _in_time(stock: bytes, variants: Mapping[str, bytes], arguments: Sequence[Any], left: float) -> list[_Program]:
+def _in_time(
+    stock: bytes, variants: Mapping[str, bytes], arguments: Sequence[Any], left: float, *, may_fail: bool
+) -> list[_Program]:
     """All of them compiled, unless stock alone shows that this would take too long."""
     begin = time.perf_counter()
     programs = [_Program(Executable(_plain(stock)), arguments)]
     compiled = time.perf_counter() - begin
     begin = time.perf_counter()
-    programs[0]()
+    results = programs[0]()
     run = time.perf_counter() - begin
+    if may_fail and not is_finite(results):
+        # What fails ends early, and says nothing of how long it takes.
+        raise Unmeasurable("its library calls fail on random inputs")
     if (1 + len(variants)) * (compiled + _RUNS_EACH * run) > left:
         raise OutOfTime
     return programs + [_Program(Executable(_plain(variant)), arguments) for variant in variants.values()]
@@ -134,5 +140,5 @@ class _Program:
     def __init__(self, executable: Executable, arguments: Sequence[Any]) -> None:
         self._executable, self._arguments = executable, arguments
 
-    def __call__(self) -> None:
-        self._executable(self._arguments)
+    def __call__(self) -> list[Any]:
+        return self._executable(self._arguments)
