@@ -44,6 +44,8 @@ def is_group(size: int, result: int, window: Any) -> bool:
 
 def group_dimensions(node: Node) -> tuple[int, ...]:
     """Which dimensions of a convolution's views (N, C, spatial…) are groups."""
+    if all(dimension.base_dilation <= 1 for dimension in node.proto.window.dimensions[:]):
+        return ()
     source, _, result = convolution_views(node)
     sizes = zip(source.sizes[_SPACE:], result.sizes[_SPACE:], node.proto.window.dimensions, strict=True)
     return tuple(number for number, entry in enumerate(sizes, _SPACE) if is_group(*entry))

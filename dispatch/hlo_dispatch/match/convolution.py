@@ -6,7 +6,7 @@ Formula: y[n, o, p] = sum over c, k of x[n, c, p·stride + k·dilation - padding
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from hlo_dispatch.errors import Refusal
@@ -20,8 +20,8 @@ _REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
 
 def read_convolution(node: Node, kernel: str) -> Anchor | Refusal:
     """Describe `node`, an HLO convolution, for the convolution kernel."""
-    window = node.proto.window.dimensions
-    refusal = first_refusal(unsupported_types(node), unsupported_window(node), unsupported_padding(node, window[:]))
+    window = node.proto.window.dimensions[:]
+    refusal = first_refusal(unsupported_types(node), unsupported_window(node), unsupported_padding(node, window))
     if refusal is not None:
         return refusal
     source, weights, destination = convolution_views(node)
@@ -80,8 +80,8 @@ def convolution_views(node: Node) -> tuple[View, View, View]:
     )
 
 
-def _pick(view: View, first: int, second: int, spatial: Iterable[int]) -> View:
-    return View(view.node, tuple(view.dimensions[number] for number in (first, second, *spatial)))
+def _pick(view: View, first: int, second: int, spatial: Sequence[int]) -> View:
+    return View(view.node, tuple([view.dimensions[number] for number in (first, second, *spatial[:])]))
 
 
 def by_group(weights: View, groups: int) -> View:

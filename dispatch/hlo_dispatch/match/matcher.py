@@ -21,6 +21,8 @@ from hlo_dispatch.match.steps import rounded_alike
 _FARTHEST_SOURCE = 128
 # The table's anchors of which a kernel may compute a part alone.
 _SLICED = frozenset(("convolution", "dot"))
+# What may stand directly behind an anchor of which a slice is used.
+_UP_TO_SLICE = frozenset(("bitcast", "convert", "slice"))
 
 
 class Matcher:
@@ -95,7 +97,8 @@ class Matcher:
 
 def _narrowed(anchor: Anchor, is_taken: Callable, is_needed: Callable) -> tuple[Anchor, str]:
     """The anchor for what is used of its result; and where that is a slice that stays with XLA, why."""
-    if kind_of(anchor.node) not in _SLICED:
+    users = anchor.node.users
+    if len(users) != 1 or users[0].opcode not in _UP_TO_SLICE or kind_of(anchor.node) not in _SLICED:
         return anchor, ""
     while True:
         smaller = narrowed(anchor, is_taken, is_needed)

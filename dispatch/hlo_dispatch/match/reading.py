@@ -52,7 +52,6 @@ def kind_of(node: Node) -> str:
         return "pooling" if node.opcode == "reduce-window" else node.opcode
     if is_weights_gradient(node):
         return "weights_gradient"
-    if len(group_dimensions(node)) == 1:
-        return "convolution"
     dilated = any(dimension.base_dilation > 1 for dimension in node.proto.window.dimensions[:])
-    return "transposed_convolution" if dilated else "convolution"
+    # Groups are dilated, too.
+    return "transposed_convolution" if dilated and len(group_dimensions(node)) != 1 else "convolution"

@@ -26,7 +26,7 @@ _REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
 
 def is_swapped(node: Node) -> bool:
     """Whether the convolution's window is an image that slides over a kernel."""
-    window = node.proto.window.dimensions
+    window = node.proto.window.dimensions[:]
     if node.proto.feature_group_count > 1 or node.proto.batch_group_count > 1 or not 1 <= len(window) <= 3:
         return False
     if any(dimension.stride > 1 or dimension.window_dilation > 1 for dimension in window):

@@ -52,7 +52,7 @@ def is_weights_gradient(node: Node) -> bool:
     # Groups in the form of space are as many on both sides, so they do not matter here.
     numbers = node.proto.convolution_dimension_numbers
     window = math.prod(dimension.size for dimension in node.proto.window.dimensions[:])
-    if window < math.prod(node.shape.dimensions[number] for number in numbers.output_spatial_dimensions):
+    if window < math.prod(node.shape.dimensions[number] for number in numbers.output_spatial_dimensions[:]):
         return False
     roles = _roles(node)
     window = math.prod(dimension.size for dimension in roles.window)
