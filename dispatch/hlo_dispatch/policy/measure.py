@@ -121,8 +121,11 @@ def measure(task: Task, effort: Effort, keep: Callable[[str, Reproducer], str], 
     # Memory that has to be fetched from the system anew, or threads that are slow to wake, last for a whole race.
     sleep(PAUSE)
     again = outcome.race([modules[verdict.chosen]], effort.seconds)
-    second = _verdict([verdict.chosen], again, about, is_entangled=False)
-    return verdict if second.chosen != STOCK else replace(second, seconds={**verdict.seconds, **second.seconds})
+    stock, won = again
+    if won.wins(LEAST_GAIN * stock.seconds + LEAST_SECONDS):
+        return verdict
+    seconds = {**verdict.seconds, STOCK: stock.seconds, verdict.chosen: won.seconds}
+    return replace(verdict, chosen=STOCK, seconds=seconds, gain=0.0)
 
 
 def _modules(task: Task) -> dict[str, bytes]:
