@@ -129,22 +129,26 @@ def _bert(
     return encode, (weights, identifiers, mask)
 
 
+def unet_settings(size: int, channels: tuple[int, ...]) -> dict[str, Any]:
+    """Stable Diffusion 1.4's UNet for latents of size², as both JAX and PyTorch build it."""
+    attention = len(channels) - 1
+    return {
+        "sample_size": size,
+        "cross_attention_dim": 768,
+        "attention_head_dim": 8,
+        "block_out_channels": channels,
+        "down_block_types": ("CrossAttnDownBlock2D",) * attention + ("DownBlock2D",),
+        "up_block_types": ("UpBlock2D",) + ("CrossAttnUpBlock2D",) * attention,
+    }
+
+
 def _unet(
     *, size: int = 16, channels: tuple[int, ...] = (32, 64), batch: int = 1, dtype: str = "float32"
 ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     import jax
     from diffusers import FlaxUNet2DConditionModel
 
-    attention = len(channels) - 1
-    unet = FlaxUNet2DConditionModel(
-        sample_size=size,
-        cross_attention_dim=768,
-        attention_head_dim=8,
-        block_out_channels=channels,
-        down_block_types=("CrossAttnDownBlock2D",) * attention + ("DownBlock2D",),
-        up_block_types=("UpBlock2D",) + ("CrossAttnUpBlock2D",) * attention,
-        dtype=jax.numpy.dtype(dtype),
-    )
+    unet = FlaxUNet2DConditionModel(**unet_settings(size, channels), dtype=jax.numpy.dtype(dtype))
     weights = random_weights(lambda key: {"params": unet.init_weights(key)}, dtype)
     latents = jax.random.normal(jax.random.key(0), (batch, 4, size, size), dtype)
     text = jax.random.normal(jax.random.key(2), (batch, 77, 768), dtype)

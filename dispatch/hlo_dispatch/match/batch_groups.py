@@ -17,7 +17,7 @@ from typing import Any
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.anchor import WIDENING, Anchor, first_refusal, furthest, unsupported_types
-from hlo_dispatch.match.convolution import convolution_views, unsupported_padding, unsupported_window
+from hlo_dispatch.match.convolution import convolution_views, unsupported_padding, unsupported_window, window_attributes
 from hlo_dispatch.match.strided import View, candidates, dense, merge
 
 _REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
@@ -78,12 +78,7 @@ def read_batch_groups(node: Node, kernel: str) -> Anchor | Refusal:
         destination=destination.dimensions,
         channel=1,
         multiply_adds=math.prod(destination.sizes) * math.prod(weights.sizes[_SPACE:]),
-        attributes={
-            "strides": [max(1, d.stride) for d in window],
-            "dilations": [max(1, d.window_dilation) - 1 for d in window],
-            "padding_low": [d.padding_low for d in window],
-            "padding_high": [d.padding_high for d in window],
-        },
+        attributes=window_attributes(window),
     )
 
 

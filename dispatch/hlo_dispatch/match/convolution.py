@@ -35,13 +35,7 @@ def read_convolution(node: Node, kernel: str) -> Anchor | Refusal:
         destination=destination.dimensions,
         channel=1,
         multiply_adds=arithmetic,
-        attributes={
-            "strides": [max(1, d.stride) for d in window],
-            "dilations": [max(1, d.window_dilation) - 1 for d in window],
-            "padding_low": [d.padding_low for d in window],
-            "padding_high": [d.padding_high for d in window],
-        }
-        | attributes,
+        attributes=window_attributes(window) | attributes,
     )
 
 
@@ -57,6 +51,16 @@ def _operands(source: View, weights: View, window: int) -> tuple[View, View, dic
         return *halved(source, weights), {}
     source, weights = furthest(candidates(source, WIDENING), backwards)
     return source, weights, {"weights_reversed": 1}
+
+
+def window_attributes(window: Sequence[Any]) -> dict[str, list[int]]:
+    """How the kernel's window moves, from an HLO window's dimensions; a dilation of 0 has no gaps."""
+    return {
+        "strides": [max(1, d.stride) for d in window],
+        "dilations": [max(1, d.window_dilation) - 1 for d in window],
+        "padding_low": [d.padding_low for d in window],
+        "padding_high": [d.padding_high for d in window],
+    }
 
 
 def convolution_views(node: Node) -> tuple[View, View, View]:

@@ -122,7 +122,7 @@ def measure(task: Task, effort: Effort, keep: Callable[[str, Reproducer], str], 
     sleep(PAUSE)
     again = outcome.race([modules[verdict.chosen]], effort.seconds)
     stock, won = again
-    if won.wins(LEAST_GAIN * stock.seconds + LEAST_SECONDS):
+    if _wins(won, stock.seconds):
         return verdict
     seconds = {**verdict.seconds, STOCK: stock.seconds, verdict.chosen: won.seconds}
     return replace(verdict, chosen=STOCK, seconds=seconds, gain=0.0)
@@ -144,7 +144,7 @@ def _verdict(forms: Sequence[str], times: Sequence[Time], about: dict[str, Any],
     for form, time in found.items():
         # The earlier form is the likelier one: a later one has to be better by more than noise.
         best = found[chosen].gain + 2 * time.error + 0.01 * stock if chosen != STOCK else 0.0
-        if time.wins(LEAST_GAIN * stock + LEAST_SECONDS) and time.gain > best:
+        if _wins(time, stock) and time.gain > best:
             chosen = form
     unclear = any(time.may_win(stock, LEAST_SECONDS) for time in found.values())
     if chosen == STOCK and unclear and not is_entangled and not about["refused"]:
@@ -153,6 +153,10 @@ def _verdict(forms: Sequence[str], times: Sequence[Time], about: dict[str, Any],
     seconds = {STOCK: stock} | {form: time.seconds for form, time in found.items()}
     gain = shown.gain if chosen != STOCK else 0.0
     return Measured(chosen, seconds, gain, shown.error, is_entangled=is_entangled, **about)
+
+
+def _wins(time: Time, stock: float) -> bool:
+    return time.wins(LEAST_GAIN * stock + LEAST_SECONDS)
 
 
 class _Comparison:

@@ -41,19 +41,11 @@ def pipeline(dtype: str, *, narrow: bool = False) -> tuple[Any, Any]:
     from diffusers import FlaxPNDMScheduler, FlaxStableDiffusionPipeline, FlaxUNet2DConditionModel
     from transformers import FlaxCLIPTextModel
 
-    from hlo_dispatch.demo.models import random_weights
+    from hlo_dispatch.demo.models import random_weights, unet_settings
 
     channels = (32, 64) if narrow else (320, 640, 1280, 1280)
-    attention, size = len(channels) - 1, 16 if narrow else 64
-    unet = FlaxUNet2DConditionModel(
-        sample_size=size,
-        cross_attention_dim=768,
-        attention_head_dim=8,
-        block_out_channels=channels,
-        down_block_types=("CrossAttnDownBlock2D",) * attention + ("DownBlock2D",),
-        up_block_types=("UpBlock2D",) + ("CrossAttnUpBlock2D",) * attention,
-        dtype=jax.numpy.dtype(dtype),
-    )
+    size = 16 if narrow else 64
+    unet = FlaxUNet2DConditionModel(**unet_settings(size, channels), dtype=jax.numpy.dtype(dtype))
     decoder = vae(dtype, size * 8, (32, 64, 64, 64) if narrow else (128, 256, 512, 512))
     text = FlaxCLIPTextModel(text_config(1 if narrow else 12), dtype=jax.numpy.dtype(dtype), _do_init=False)
     scheduler = FlaxPNDMScheduler(

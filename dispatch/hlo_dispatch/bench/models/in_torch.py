@@ -96,16 +96,10 @@ def _vit(*, batch: int, layers: int = 12) -> tuple[Any, tuple[Any, ...]]:
 def _unet(*, batch: int, size: int = 64, narrow: int = 0) -> tuple[Any, tuple[Any, ...]]:
     from diffusers import UNet2DConditionModel
 
+    from hlo_dispatch.demo.models import unet_settings
+
     channels = (32, 64) if narrow else (320, 640, 1280, 1280)
-    attention = len(channels) - 1
-    model = UNet2DConditionModel(
-        sample_size=size,
-        cross_attention_dim=768,
-        attention_head_dim=8,
-        block_out_channels=channels,
-        down_block_types=("CrossAttnDownBlock2D",) * attention + ("DownBlock2D",),
-        up_block_types=("UpBlock2D",) + ("CrossAttnUpBlock2D",) * attention,
-    )
+    model = UNet2DConditionModel(**unet_settings(size, channels))
     inputs = (torch.randn(batch, 4, size, size), torch.tensor([10]), torch.randn(batch, 77, 768))
     return First(model, "sample"), inputs
 
