@@ -172,7 +172,7 @@ def _sample(name: str, dtype: str, version: str) -> dict[str, Any]:
 
 def _routine(name: str, dtype: str) -> dict[str, Any]:
     """A small call of a library routine: everything is a square matrix, which the vectors need not be told apart."""
-    roles = "a b x factor lu qr q v destroyed u vt src dst".split()
+    roles = "a b x product factor lu qr q v destroyed u vt src dst".split()
     square = {f"{role}_dims": [8, 8] for role in roles} | {f"{role}_strides": [8, 1] for role in roles}
     letters = {"side": "L", "uplo": "L", "trans_x": "N", "diag": "N", "mode": "A" if name.endswith("svd") else "V"}
     options = {option: ord(letter) for option, letter in letters.items()}

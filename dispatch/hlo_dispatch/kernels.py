@@ -50,7 +50,9 @@ KERNELS: dict[str, Kernel] = {
             for routine in "cholesky triangular_solve lu qr householder_product eigh svd".split()
             for folder, name in (("onemkl", "oneMKL"), ("scipy", "SciPy"))
         ),
+        Kernel("onemkl.product", "hlo_dispatch.onemkl.product", "oneMKL"),
         Kernel("blocked.cholesky", "hlo_dispatch.blocked.cholesky", "hlo-dispatch"),
+        Kernel("blocked.triangular_product", "hlo_dispatch.blocked.triangular_product", "hlo-dispatch"),
         Kernel("blocked.triangular_solve", "hlo_dispatch.blocked.triangular_solve", "hlo-dispatch"),
     )
 }

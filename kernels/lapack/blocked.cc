@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <limits>
-#include <new>
 
 #include "common/failure.h"
 #include "lapack/blocked_avx512.h"
+#include "lapack/panels.h"
 
 namespace hlo_dispatch::lapack::blocked {
 
@@ -19,24 +19,6 @@ constexpr int64_t kStrip = 64;
 // Panels of right-hand sides that one thread may solve at a time, so that each coefficient is read once for all.
 constexpr int64_t kMostPanels = 4;
 constexpr int64_t kNone = std::numeric_limits<int64_t>::max() / 2;
-
-int64_t Divided(int64_t value, int64_t by) { return (value + by - 1) / by; }
-int64_t Padded(int64_t value) { return Divided(value, kColumns) * kColumns; }
-
-// Uninitialised, at the start of a cache line.
-template <typename T>
-class Buffer {
- public:
-  explicit Buffer(int64_t elements)
-      : data_(static_cast<T*>(::operator new(static_cast<size_t>(elements) * sizeof(T), std::align_val_t(64)))) {}
-  ~Buffer() { ::operator delete(data_, std::align_val_t(64)); }
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-  T* data() const { return data_; }
-
- private:
-  T* data_;
-};
 
 // --- Cholesky -------------------------------------------------------------------------------------------------
 
@@ -302,12 +284,12 @@ void Solve(char side, char uplo, bool transposed, bool unit, int64_t m, int64_t 
   });
 }
 
+}  // namespace
+
 void Check(const Scalar& scalar) {
   if (scalar.is_complex()) throw Failure(FailureKind::kUnsupported, "real matrices only");
   if (!IsSupported()) throw Failure(FailureKind::kUnsupported, "this processor has no AVX-512");
 }
-
-}  // namespace
 
 bool IsSupported() { return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"); }
 

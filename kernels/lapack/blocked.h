@@ -1,4 +1,4 @@
-// Cholesky factors and triangular solves of our own, on XLA's thread pool: for processors with AVX-512 that
+// Cholesky factors, triangular solves and products of our own, on XLA's thread pool: for processors with AVX-512 that
 // neither oneMKL nor the OpenBLAS inside SciPy uses it on. Real matrices, column-major, as LAPACK has them.
 #ifndef HLO_DISPATCH_LAPACK_BLOCKED_H_
 #define HLO_DISPATCH_LAPACK_BLOCKED_H_
@@ -21,9 +21,16 @@ using Trsm = void (*)(char side, char uplo, bool transposed, bool unit, int64_t 
                       int64_t leading, const void* b, int64_t b_row_stride, int64_t b_column_stride, void* x,
                       int64_t x_row_stride, int64_t x_column_stride, const Parallel& parallel);
 
+// c (m x n, dense columns `leading` apart) = a (m x k) · b (k x n), both with any strides. Panels' zeros at either end
+// of the sum are left out: of triangular matrices, half or two thirds of the work.
+using Product = void (*)(int64_t m, int64_t n, int64_t k, const void* a, int64_t a_row_stride, int64_t a_column_stride,
+                         const void* b, int64_t b_row_stride, int64_t b_column_stride, void* c, int64_t leading,
+                         const Parallel& parallel);
+
 // For the element type; throw Failure(kUnsupported) for a complex one, or where the processor lacks AVX-512.
 Potrf FindPotrf(const Scalar& scalar);
 Trsm FindTrsm(const Scalar& scalar);
+Product FindProduct(const Scalar& scalar);
 
 }  // namespace hlo_dispatch::lapack::blocked
 

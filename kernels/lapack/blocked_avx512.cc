@@ -1,5 +1,7 @@
 #include "lapack/blocked_avx512.h"
 
+#include <immintrin.h>
+
 #include "lapack/transpose.h"
 
 namespace hlo_dispatch::lapack::blocked {
@@ -22,6 +24,14 @@ inline typename Wide<T>::Vector Load(const T* from) {
 template <typename T>
 inline void Store(T* to, typename Wide<T>::Vector value) {
   *reinterpret_cast<typename Wide<T>::Unaligned*>(to) = value;
+}
+
+// The bits of a vector without its signs: 0 for -0 too.
+inline __m512i Magnitude(typename Wide<float>::Vector values) {
+  return _mm512_and_si512(reinterpret_cast<__m512i>(values), _mm512_set1_epi32(0x7fffffff));
+}
+inline __m512i Magnitude(typename Wide<double>::Vector values) {
+  return _mm512_and_si512(reinterpret_cast<__m512i>(values), _mm512_set1_epi64(0x7fffffffffffffff));
 }
 
 inline float Root(float value) { return __builtin_sqrtf(value); }
@@ -163,6 +173,55 @@ void SubtractFrom(T* c, int64_t leading, const T* a, int64_t depth, const T* g, 
 }
 
 template <typename T>
+void AddTo(T* c, int64_t leading, const T* a, int64_t depth, const T* g, int64_t g_stride, int64_t rows,
+           int64_t columns, bool fresh) {
+  constexpr int64_t height = kRows<T>;
+  typename Wide<T>::Vector sums[kColumns][3];
+  Multiply(sums, a, depth, g, g_stride);
+  if (rows == height && columns == kColumns) {
+#pragma GCC unroll 8
+    for (int q = 0; q < kColumns; ++q) {
+      for (int v = 0; v < 3; ++v) {
+        T* place = c + q * leading + v * Wide<T>::kLanes;
+        Store(place, fresh ? sums[q][v] : Load(place) + sums[q][v]);
+      }
+    }
+    return;
+  }
+  T values[kColumns * height];
+#pragma GCC unroll 8
+  for (int q = 0; q < kColumns; ++q) {
+    for (int v = 0; v < 3; ++v) Store(values + q * height + v * Wide<T>::kLanes, sums[q][v]);
+  }
+  for (int64_t q = 0; q < columns; ++q) {
+    for (int64_t r = 0; r < rows; ++r) {
+      T* place = c + q * leading + r;
+      *place = fresh ? values[q * height + r] : *place + values[q * height + r];
+    }
+  }
+}
+
+template <typename T>
+Extent ExtentOf(const T* panel, int64_t columns) {
+  Extent extent{columns, 0, true};
+  typename Wide<T>::Vector rest{};
+  for (int64_t c = 0; c < columns; ++c) {
+    const T* column = panel + c * kRows<T>;
+    bool is_zero = true;
+    for (int v = 0; v < 3; ++v) {
+      const auto values = Load(column + v * Wide<T>::kLanes);
+      rest += values * T(0);
+      is_zero = is_zero && _mm512_test_epi64_mask(Magnitude(values), Magnitude(values)) == 0;
+    }
+    if (is_zero) continue;
+    if (extent.first == columns) extent.first = c;
+    extent.last = c + 1;
+  }
+  for (int64_t lane = 0; lane < Wide<T>::kLanes; ++lane) extent.is_finite = extent.is_finite && rest[lane] == 0;
+  return extent;
+}
+
+template <typename T>
 void SolveTriangle(T* c, const T* triangle) {
   typename Wide<T>::Vector x[kColumns][3];
 #pragma GCC unroll 8
@@ -208,6 +267,8 @@ int64_t FactorTriangle(T* c, int64_t first, int64_t size, T* triangle) {
   template void Unpack(const T*, T*, int64_t, int64_t, int64_t, int64_t, int64_t);                                  \
   template void Subtract(T*, const T*, int64_t, const T*, int64_t);                                                 \
   template void SubtractFrom(T*, int64_t, const T*, int64_t, const T*, int64_t, int64_t, int64_t, int64_t, int64_t); \
+  template void AddTo(T*, int64_t, const T*, int64_t, const T*, int64_t, int64_t, int64_t, bool);                    \
+  template Extent ExtentOf(const T*, int64_t);                                                                      \
   template void SolveTriangle(T*, const T*);                                                                        \
   template int64_t FactorTriangle(T*, int64_t, int64_t, T*);
 HLO_DISPATCH_BLOCKED(float)

@@ -35,6 +35,20 @@ template <typename T>
 void SubtractFrom(T* c, int64_t leading, const T* a, int64_t depth, const T* g, int64_t g_stride, int64_t rows,
                   int64_t columns, int64_t lowest, int64_t highest);
 
+// c (+)= a · gᵀ on the first rows and columns of a column-major matrix; `fresh` leaves out what c was.
+template <typename T>
+void AddTo(T* c, int64_t leading, const T* a, int64_t depth, const T* g, int64_t g_stride, int64_t rows,
+           int64_t columns, bool fresh);
+
+// Where a panel is not 0, in columns, and whether all its elements are finite: 0 times others is not 0.
+struct Extent {
+  int64_t first = 0;
+  int64_t last = 0;  // at most `first` where everything is 0
+  bool is_finite = true;
+};
+template <typename T>
+Extent ExtentOf(const T* panel, int64_t columns);
+
 // Solves x · triangleᵀ = c in place for kRows x kColumns of a panel; triangle is lower, by rows, and has the
 // diagonal's inverse on its diagonal.
 template <typename T>

@@ -1,6 +1,5 @@
-// The families of this folder: (library, name, maker), once for oneMKL and once for SciPy's LAPACK, two also for our
-// own blocked code. A family is one
-// file that declares nothing but its makers here.
+// The families of this folder: (library, name, maker), once for oneMKL and once for SciPy's LAPACK, some for our own
+// blocked code. A family is one file that declares nothing but its makers here.
 #ifndef HLO_DISPATCH_LAPACK_FAMILIES_H_
 #define HLO_DISPATCH_LAPACK_FAMILIES_H_
 
@@ -23,7 +22,7 @@ std::unique_ptr<Routine> MakeQr(const Provider& provider, const Attributes& attr
 std::unique_ptr<Routine> MakeHouseholderProduct(const Provider& provider, const Attributes& attributes);
 std::unique_ptr<Routine> MakeEigh(const Provider& provider, const Attributes& attributes);
 std::unique_ptr<Routine> MakeSvd(const Provider& provider, const Attributes& attributes);
-std::unique_ptr<Routine> MakeGemm(const Provider& provider, const Attributes& attributes);
+std::unique_ptr<Routine> MakeProduct(const Provider& provider, const Attributes& attributes);
 
 // The maker for one provider, of the version that the call was planned for.
 template <std::unique_ptr<Routine> (*make)(const Provider&, const Attributes&), const char* provider_name>
@@ -50,7 +49,12 @@ inline constexpr char kOwn[] = "hlo-dispatch";
 #define HLO_DISPATCH_BLOCKED_FAMILY(family, name, make) \
   family(blocked, name, (::hlo_dispatch::lapack::MakeFor<make, ::hlo_dispatch::lapack::kOwn>))
 
+#define HLO_DISPATCH_MKL_FAMILY(family, name, make) \
+  family(onemkl, name, (::hlo_dispatch::lapack::MakeFor<make, ::hlo_dispatch::lapack::kMkl>))
+
 #define HLO_DISPATCH_LAPACK_FAMILIES(family)                                                    \
+  HLO_DISPATCH_BLOCKED_FAMILY(family, triangular_product, ::hlo_dispatch::lapack::MakeProduct)  \
+  HLO_DISPATCH_MKL_FAMILY(family, product, ::hlo_dispatch::lapack::MakeProduct)                 \
   HLO_DISPATCH_BLOCKED_FAMILY(family, cholesky, ::hlo_dispatch::lapack::MakeCholesky)           \
   HLO_DISPATCH_BLOCKED_FAMILY(family, triangular_solve, ::hlo_dispatch::lapack::MakeTriangularSolve) \
   HLO_DISPATCH_LAPACK_FAMILY(family, cholesky, ::hlo_dispatch::lapack::MakeCholesky)            \

@@ -1,9 +1,10 @@
-"""Our own blocked Cholesky and triangular solve: every triangle, side and order, at sizes around the blocks'."""
+"""Our own blocked Cholesky, triangular solve and product: every triangle, side and order, at sizes around blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import product
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -40,11 +41,11 @@ def dtype(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         yield request.param
 
 
-def dispatched(program: Callable, *arguments: np.ndarray, kernel: str) -> np.ndarray:
+def dispatched(program: Callable, *arguments: np.ndarray, kernel: str) -> Any:
     with hlo_dispatch.enabled(policy="heuristic"):
         compiled = jax.jit(lambda *inputs: program(*inputs)).lower(*arguments).compile()
     assert f'custom_call_target="hlo_dispatch.blocked.{kernel}"' in compiled.as_text()
-    return np.asarray(compiled(*arguments))
+    return jax.tree.map(np.asarray, compiled(*arguments))
 
 
 def residual(difference: np.ndarray, epsilon: float, *factors: np.ndarray) -> float:
@@ -125,6 +126,49 @@ def test_zeros_are_skipped_and_what_follows_is_not(dtype: str, lower: bool) -> N
             assert np.argwhere(np.isnan(x)).tolist() == np.argwhere(np.isnan(late)).tolist()
         else:
             np.testing.assert_allclose(x, np.linalg.solve(a.astype(np.float64), b), rtol=1e-5, atol=1e-5)
+
+
+@needs_avx512
+@pytest.mark.parametrize("order", ["rows", "columns"])
+@pytest.mark.parametrize("kind", ["full", "lower", "upper", "zeros"])
+def test_product_of_a_factor(dtype: str, size: int, kind: str, order: str) -> None:
+    """A factor and its transpose, on either side of what is full, triangular or nothing but zeros."""
+    other = np.random.default_rng(size + 1).standard_normal((size, size))
+    other = {"full": other, "lower": np.tril(other), "upper": np.triu(other), "zeros": 0 * other}[kind].astype(dtype)
+    a = positive(dtype, size)
+    spread = np.asfortranarray(other) if order == "columns" else other
+
+    def program(a: jax.Array, other: jax.Array) -> list[jax.Array]:
+        factor = jnp.linalg.cholesky(a)
+        other = other.T if order == "columns" else other
+        return [factor, factor @ other, factor.T @ other, other @ factor, other @ factor.T, (other @ factor.T).T]
+
+    results = dispatched(
+        program, a, spread.T if order == "columns" else spread, kernel="triangular_product" if size > 1 else "cholesky"
+    )
+    factor, *products = (np.asarray(result, np.float64) for result in results)
+    wide = other.astype(np.float64)
+    wanted = [factor @ wide, factor.T @ wide, wide @ factor, wide @ factor.T, (wide @ factor.T).T]
+    for got, want in zip(products, wanted, strict=True):
+        assert np.linalg.norm(got - want) <= LARGEST_RESIDUAL * np.finfo(dtype).eps * size * (
+            np.linalg.norm(factor) * np.linalg.norm(wide)
+        )
+
+
+@needs_avx512
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_zeros_times_what_is_not_finite(dtype: str, value: float) -> None:
+    """0 · ∞ and 0 · NaN are NaN wherever stock XLA's are."""
+    a = positive(dtype, 130)
+    for place in ((0, 0), (3, 129), (129, 3), (70, 70)):
+        other = np.tril(np.ones((130, 130), dtype))
+        other[place] = value
+
+        def program(a: jax.Array, other: jax.Array) -> jax.Array:
+            return jnp.linalg.cholesky(a).T @ other
+
+        got = dispatched(program, a, other, kernel="triangular_product")
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(np.asarray(jax.jit(program)(a, other))))
 
 
 @needs_avx512

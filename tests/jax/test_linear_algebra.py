@@ -95,6 +95,31 @@ def wide(*values) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("batch", BATCHES, ids=str)
+@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)])
+def test_product(dtype, batch, size, turned, monkeypatch) -> None:
+    """What oneDNN does not multiply, in every order; what it does is not this routine's."""
+    monkeypatch.setattr(decide, "worth_calling", lambda match, _: (True, "under test"))
+    first, second = (2 * size + 1, size), (size, size + 2)
+    a = general(dtype, *batch, *(first[::-1] if turned[0] else first))
+    b = general(dtype, *batch, *(second[::-1] if turned[1] else second), seed=1)
+
+    def program(a, b):
+        a = jnp.swapaxes(a, -1, -2) if turned[0] else a
+        b = jnp.swapaxes(b, -1, -2) if turned[1] else b
+        return a @ b, jnp.swapaxes(jnp.sin(a) @ b, -1, -2)
+
+    with hlo_dispatch.enabled(policy="heuristic"):
+        compiled = jax.jit(lambda *inputs: program(*inputs)).lower(a, b).compile()
+    calls = compiled.as_text().count('custom_call_target="hlo_dispatch.onemkl.product')
+    assert calls == 0 if dtype == "float32" else size < 17 or calls >= 1, compiled.as_text()
+    plain, right = wide(np.swapaxes(a, -1, -2) if turned[0] else a, np.swapaxes(b, -1, -2) if turned[1] else b)
+    product, other = wide(*compiled(a, b))
+    for left, got in ((plain, product), (np.sin(plain), np.swapaxes(other, -1, -2))):
+        bound = LARGEST_RESIDUAL * size * np.finfo(dtype).eps * np.linalg.norm(left) * np.linalg.norm(right)
+        assert np.linalg.norm(got - left @ right) <= bound
+
+
+@pytest.mark.parametrize("batch", BATCHES, ids=str)
 @pytest.mark.parametrize(("upper", "symmetrise"), [(False, True), (True, False), (False, False)])
 def test_cholesky(dtype, library, batch, size, upper, symmetrise) -> None:
     a = positive(dtype, *batch, size, size)

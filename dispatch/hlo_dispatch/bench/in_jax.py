@@ -102,9 +102,9 @@ def _operand(case: Case, name: str, dims: tuple[int, ...], step: Any, random: An
 def _conditioned(values: np.ndarray, operation: str) -> np.ndarray:
     """A matrix that the operation can take and that does not blow rounding up."""
     size = values.shape[-1]
-    if operation in ("cholesky", "eigh"):
+    if operation in ("cholesky", "eigh", "triangular_product"):
         symmetric = values @ np.swapaxes(values, -1, -2) / size
-        return symmetric + np.eye(size) if operation == "cholesky" else symmetric
+        return symmetric if operation == "eigh" else symmetric + np.eye(size)
     if operation == "triangular_solve":
         return np.tril(values) / size + np.eye(size)
     return values / np.sqrt(size) + np.eye(size)
@@ -184,6 +184,8 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "rms_norm": _rms_norm,
     "cholesky": lambda a: lax.linalg.cholesky(a, symmetrize_input=False),
     "triangular_solve": lambda a, b: lax.linalg.triangular_solve(a, b, left_side=True, lower=True),
+    "triangular_product": lambda a, b: lax.linalg.cholesky(a, symmetrize_input=False).mT @ b,
+    "product": jnp.matmul,
     "solve": jnp.linalg.solve,
     "lu": lambda a: lax.linalg.lu(a)[0],
     "qr": lambda a: jnp.linalg.qr(a),

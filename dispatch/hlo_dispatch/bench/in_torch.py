@@ -157,6 +157,8 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "rms_norm": lambda x, scale: F.rms_norm(x, x.shape[-1:], scale, 1e-6),
     "cholesky": torch.linalg.cholesky,
     "triangular_solve": lambda a, b: torch.linalg.solve_triangular(a, b, upper=False),
+    "triangular_product": lambda a, b: torch.linalg.cholesky(a).mT @ b,
+    "product": torch.matmul,
     "solve": torch.linalg.solve,
     "lu": lambda a: torch.linalg.lu_factor(a)[0],
     "qr": lambda a: torch.linalg.qr(a),

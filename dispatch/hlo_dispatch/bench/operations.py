@@ -205,6 +205,7 @@ def _square(
     *,
     entry: str = "",
     columns: bool = False,
+    dtypes: tuple[str, ...] = ("f32", "f64"),
     signs_differ: bool = False,
 ) -> Operation:
     """b square matrices of size n, with m right-hand sides where it has `columns`; work(n, m) of one.
@@ -227,7 +228,7 @@ def _square(
         operands=operands,
         result=lambda z: batched(z, z["n"], z["m"] if columns else z["n"]),
         work=lambda z: z["b"] * work(z["n"], z["m"] if columns else 0),
-        dtypes=("f32", "f64"),
+        dtypes=dtypes,
         signs_differ=signs_differ,
         small={"n": 16, "m": 4} if columns else {"n": 16},
     )
@@ -274,6 +275,9 @@ OPERATIONS: dict[str, Operation] = {
         _rows("rms_norm", ("scale",), 5),
         _square("cholesky", lambda n, m: n**3 / 3),
         _square("triangular_solve", lambda n, m: n**2 * m, columns=True),
+        # the factor, and what it takes to multiply its transpose, half of which is zeros
+        _square("triangular_product", lambda n, m: n**3 / 3 + n**2 * m, columns=True),
+        _square("product", lambda n, m: 8 * n**2 * m, columns=True, dtypes=("c64",)),
         _square("solve", lambda n, m: 2 * n**3 / 3 + 2 * n**2 * m, entry="lu", columns=True),
         _square("lu", lambda n, m: 2 * n**3 / 3),
         _square("qr", lambda n, m: 8 * n**3 / 3, signs_differ=True),

@@ -111,6 +111,8 @@ _SCIENCE = (
     Row("cholesky", "b=64,n=64", "Gaussian processes, many small ones"),
     Row("triangular_solve", "n=1024,m=1024", "Gaussian processes", "primary", "f32 f64"),
     Row("triangular_solve", "n=1024,m=1", "Gaussian processes, one right-hand side"),
+    Row("triangular_product", "n=1024,m=1024", "Gaussian processes, gradients", "", "f32 f64"),
+    Row("product", "n=512,m=512", "quantum chemistry, optics", "", "c64"),
     Row("solve", "n=1024,m=16", "linear systems", "", "f32 f64"),
     Row("lu", "n=1024", "linear systems, determinants", "", "f32 f64"),
     Row("qr", "n=512", "least squares"),

@@ -30,18 +30,15 @@ def read_dot(node: Node, kernel: str) -> Anchor | Refusal:
     contracting = (list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions))
     if len(batch[0]) > _MAXIMUM_BATCH_DIMENSIONS:
         return Refusal("rank-unsupported", f"{len(batch[0])} batch dimensions", node.name)
-    free = tuple(
-        [n for n in range(len(operand.shape.dimensions)) if n not in batch[side] and n not in contracting[side]]
-        for side, operand in enumerate((left, right))
-    )
+    free = free_dimensions(node)
     result = whole(node).dimensions
     batches = len(batch[0])
-    rows = _merged(result[batches : batches + len(free[0])])
-    columns = _merged(result[batches + len(free[0]) :])
+    rows = merged(result[batches : batches + len(free[0])])
+    columns = merged(result[batches + len(free[0]) :])
     if rows is None or columns is None:
         return Refusal("dot-dimensions", "the result's free dimensions do not lie behind one another", node.name)
-    sources = _readings(left, batch[0], [free[0], contracting[0]])
-    weight_views = _readings(right, batch[1], [contracting[1], free[1]])
+    sources = readings(left, batch[0], [free[0], contracting[0]])
+    weight_views = readings(right, batch[1], [contracting[1], free[1]])
     for views, operand in ((sources, left), (weight_views, right)):
         if not views:
             return Refusal(
@@ -61,17 +58,27 @@ def read_dot(node: Node, kernel: str) -> Anchor | Refusal:
     )
 
 
-def _merged(dimensions: Sequence[Dimension]) -> Dimension | None:
+def free_dimensions(node: Node) -> tuple[list[int], list[int]]:
+    """Each operand's dimensions that are dimensions of the result and of no batch."""
+    numbers = node.proto.dot_dimension_numbers
+    left = {*numbers.lhs_batch_dimensions, *numbers.lhs_contracting_dimensions}
+    right = {*numbers.rhs_batch_dimensions, *numbers.rhs_contracting_dimensions}
+    first, second = (range(len(operand.shape.dimensions)) for operand in node.operands)
+    return [n for n in first if n not in left], [n for n in second if n not in right]
+
+
+def merged(dimensions: Sequence[Dimension]) -> Dimension | None:
+    """Dimensions that lie behind one another in memory as one; None where they do not."""
     return merge(reversed(dimensions))
 
 
-def _readings(operand: Node, batch: list[int], groups: list[list[int]]) -> list[View]:
+def readings(operand: Node, batch: list[int], groups: list[list[int]]) -> list[View]:
     """The operand as (batch…, group 0, group 1) wherever it can be read so, nearest first."""
     found = []
     for view in candidates(whole(operand), _LOOKED_THROUGH):
-        merged = [_merged([view.dimensions[number] for number in group]) for group in groups]
-        if None not in merged and _readable(merged):
-            dimensions = (*(view.dimensions[number] for number in batch), *merged)
+        matrix = [merged([view.dimensions[number] for number in group]) for group in groups]
+        if None not in matrix and _readable(matrix):
+            dimensions = (*(view.dimensions[number] for number in batch), *matrix)
             found.append(View(view.node, dense(dimensions, dimensions)))
     return found
 

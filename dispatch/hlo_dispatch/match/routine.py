@@ -19,6 +19,7 @@ from hlo_dispatch.hlo.opcode import ELEMENTWISE
 from hlo_dispatch.hlo.schema import CUSTOM_CALL_API_TYPED_FFI
 from hlo_dispatch.hlo.shape import Shape, shape_of
 from hlo_dispatch.match.function import scalar_constant
+from hlo_dispatch.match.product import read_product, reads_factor, stands_alone
 from hlo_dispatch.match.strided import Dimension, View, candidates, whole, whole_shape
 from hlo_dispatch.match.structural_match import PatternAnchor
 from hlo_dispatch.pattern import Routine, Table
@@ -107,25 +108,38 @@ class RoutineFinder:
 
     def __init__(self, table: Table) -> None:
         self._by_target = {target: (r, dtype) for r in table.routines for dtype, target in r.targets.items()}
-        self._by_opcode = {routine.opcode: routine for routine in table.routines if not routine.targets}
+        self._by_opcode: dict[str, list[Routine]] = {}
+        for routine in table.routines:
+            if not routine.targets:
+                self._by_opcode.setdefault(routine.opcode, []).append(routine)
+        self._factored = frozenset(name for routine in table.routines for name in routine.factors_of)
         self.opcodes = frozenset(routine.opcode for routine in table.routines)
 
     def find(self, graph: FlatGraph) -> Iterator[tuple[Node, RoutineMatch | Refusal]]:
         """Every routine of `graph` in program order, or why it has to stay as it is."""
         hidden: set[Node] = set()
+        factors: set[Node] = set()
         for node in graph.nodes:
-            known = self._known(node) if node.opcode in self.opcodes else None
+            known = self._known(node, graph, factors) if node.opcode in self.opcodes else None
             if known is not None:
                 found = _read(node, *known, hidden.__contains__)
                 if isinstance(found, RoutineMatch):
                     hidden.update(set(found.covered) - set(found.results))
+                if known[0].name in self._factored:
+                    factors.add(node)
                 yield node, found
 
-    def _known(self, node: Node) -> tuple[Routine, str] | None:
+    def _known(self, node: Node, graph: FlatGraph, factors: set[Node]) -> tuple[Routine, str] | None:
         """The table's routine that the instruction, one of `opcodes`, is, and its element type."""
         if node.opcode == "custom-call":
             return self._by_target.get(node.proto.custom_call_target)
-        return self._by_opcode[node.opcode], node.operands[0].shape.element_type
+        dtype = node.operands[0].shape.element_type
+        for routine in self._by_opcode[node.opcode]:
+            if node.opcode == "dot" and (dtype not in routine.numerics or not stands_alone(node, graph)):
+                continue
+            if not routine.factors_of or (factors and reads_factor(node, factors)):
+                return routine, dtype
+        return None
 
 
 def _read(node: Node, routine: Routine, dtype: str, is_hidden: Callable[[Node], bool]) -> RoutineMatch | Refusal:
@@ -137,6 +151,8 @@ def _read(node: Node, routine: Routine, dtype: str, is_hidden: Callable[[Node], 
     if set(options) != set(routine.options):
         said = ", ".join(sorted(options)) or "none"
         return Refusal("kernel-unsupported", f"{routine.name} with the attributes {said} is unknown", node.name)
+    if node.opcode == "dot":
+        return _product(node, routine, shapes, is_hidden)
     operands, symmetrised, absorbed = [], False, 0
     for (name, kind), operand in zip(routine.operands.items(), node.operands, strict=True):
         view = whole(operand)
@@ -167,6 +183,22 @@ def _read(node: Node, routine: Routine, dtype: str, is_hidden: Callable[[Node], 
     )  # fmt: skip
 
 
+def _product(
+    node: Node, routine: Routine, shapes: tuple[Shape, ...], is_hidden: Callable[[Node], bool]
+) -> RoutineMatch | Refusal:
+    found = read_product(node, _is_matrix, is_hidden)
+    if isinstance(found, Refusal):
+        return found
+    operands, destination = found
+    path, destination = _behind(node, destination, _is_matrix)
+    views = tuple(_easiest(candidates) for candidates in operands)
+    absorbed = sum(view.node is not operand for view, operand in zip(views, node.operands, strict=True))
+    return RoutineMatch(
+        routine, routine.kernels[0], node, views, (path[-1],), (path[-1].shape,), (destination,), tuple(path),
+        False, {}, absorbed + len(path) - 1,
+    )  # fmt: skip
+
+
 def _unfit(node: Node, routine: Routine, shapes: tuple[Shape, ...]) -> Refusal | None:
     """Why the instruction is not what the table's entry describes, or cannot be replaced."""
     proto = node.proto
@@ -191,6 +223,8 @@ def _unfit(node: Node, routine: Routine, shapes: tuple[Shape, ...]) -> Refusal |
 
 def _options(node: Node) -> dict[str, int]:
     """What the instruction says besides its operands."""
+    if node.opcode == "dot":
+        return {}
     if node.opcode == "fft":
         return {"fft_type": node.proto.fft_type, "rank": len(node.proto.fft_length)}
     return {name: int(value) for name, value in _OPTION.findall(node.proto.backend_config.decode())}

@@ -121,9 +121,11 @@ class Builder:
             self.source.key_place(path), entry.symbol or "", library, symbol_place,
         )  # fmt: skip
 
-    def routine(self, name: str, entry: RoutineEntry, kernels: Iterable[str]) -> Routine:
+    def routine(self, name: str, entry: RoutineEntry, kernels: Iterable[str], routines: Iterable[str]) -> Routine:
         path: Keys = ("routines", name)
         known = list(kernels)
+        for index, factored in enumerate(entry.factors_of):
+            self._one_of((*path, "factors_of", index), factored, routines, "routine")
         for index, kernel in enumerate(entry.kernels):
             self._one_of((*path, "kernels", index), kernel, known, "kernel")
         if (entry.opcode == "custom-call") != bool(entry.targets):
@@ -138,8 +140,8 @@ class Builder:
         numerics = {dtype: Numerics(n.tolerance, n.why) for dtype, n in entry.numerics.items()}
         return Routine(
             name, entry.opcode, entry.targets, tuple(entry.kernels), entry.operands, entry.results,
-            tuple(entry.options), entry.symmetrised or "", numerics, entry.formula, entry.origin,
-            self.source.key_place(path),
+            tuple(entry.options), entry.symmetrised or "", tuple(entry.factors_of), numerics, entry.formula,
+            entry.origin, self.source.key_place(path),
         )  # fmt: skip
 
     def _own_library(self, path: Keys, entry: KernelEntry) -> Path:

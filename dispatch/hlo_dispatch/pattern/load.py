@@ -76,6 +76,7 @@ def _load(stamped: tuple[tuple[Path, tuple[int, int]], ...]) -> Table:
     for builder, file in files:
         for name, entry in file.anchors.items():
             anchors[name] = builder.anchor(name, entry, kernels, activations, binaries)
+    routines = [name for _, file in files for name in file.routines]
     return Table(
         tuple(activations.values()),
         _by_opcode(binaries),
@@ -83,7 +84,7 @@ def _load(stamped: tuple[tuple[Path, tuple[int, int]], ...]) -> Table:
         kernels,
         _patterns(files, kernels, activations),
         tuple(path for path, _ in stamped),
-        tuple(builder.routine(name, entry, kernels) for builder, f in files for name, entry in f.routines.items()),
+        tuple(b.routine(name, entry, kernels, routines) for b, file in files for name, entry in file.routines.items()),
         digest.hexdigest(),
     )
 

@@ -118,7 +118,7 @@ class PatternEntry(_Entry):
 
 class RoutineEntry(_Entry):
     formula: Text = Field(description="what it computes, for people")
-    opcode: Literal["custom-call", "fft"] = Field("custom-call", description="the HLO opcode")
+    opcode: Literal["custom-call", "dot", "fft"] = Field("custom-call", description="the HLO opcode")
     targets: dict[Text, Text] = Field({}, description="per element type: the custom-call's target as JAX writes it")
     kernels: Annotated[list[KernelName], Field(min_length=1)] = Field(description="the kernels that compute it")
     operands: Annotated[dict[Name, Literal["matrix", "array", "vector"]], Field(min_length=1)] = Field(
@@ -129,6 +129,9 @@ class RoutineEntry(_Entry):
     )
     options: list[Name] = Field([], description="attributes of the instruction that the kernel reads too")
     symmetrised: Name | None = Field(None, description="the operand that may be read as (a + transpose(a)) / 2")
+    factors_of: list[Name] = Field(
+        [], description="routines: only where an operand is the factor that one of them gives, half of it zeros"
+    )
     numerics: Annotated[dict[Text, NumericsEntry], Field(min_length=1)] = Field(
         description="per element type; the residual, in units of the matrix's size and norm"
     )

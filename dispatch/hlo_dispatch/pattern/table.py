@@ -159,6 +159,8 @@ class Routine:
     options: tuple[str, ...]
     symmetrised: str
     """The operand that may be read as (a + transpose(a)) / 2; empty where there is none."""
+    factors_of: tuple[str, ...]
+    """Routines: taken only where an operand is the factor that one of them gives; empty: everywhere."""
     numerics: Mapping[str, Numerics]
     formula: str
     origin: str

@@ -33,10 +33,10 @@ class ExcerptWriter:
         module.host_program_shape.CopyFrom(entry.program_shape)
         return module.SerializeToString()
 
-    def parameter(self, node: Node, number: int) -> Shape:
+    def parameter(self, node: Node, number: int, kind: str = "region_input") -> Shape:
         """A parameter with the value's bytes: row-major, and renamed where the value has another layout."""
         plain = in_memory_order(node.shape)
-        parameter = self.add(self.entry, "parameter", f"region_input.{number}", plain, [])
+        parameter = self.add(self.entry, "parameter", f"{kind}.{number}", plain, [])
         parameter.parameter_number = number
         self.ids[node] = parameter.id
         if plain != node.shape:

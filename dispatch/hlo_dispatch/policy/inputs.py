@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,9 @@ from hlo_dispatch.hlo.shape import Shape
 MIXED, POSITIVE = "mixed", "positive"
 KINDS = (MIXED, POSITIVE)
 """In this order: positive values where mixed ones lead to NaN (a variance under a square root)."""
+
+LOWER, UPPER = "lower_triangle", "upper_triangle"
+"""How the name of a parameter begins whose other half, in its last two dimensions, is zeros."""
 
 _LARGEST_INDEX = 2
 # Larger arrays repeat themselves; the length is a prime, so that no row is like another.
@@ -25,7 +28,7 @@ def random_inputs(module: Module, shapes: Sequence[Shape], seed: int, kind: str 
     Floating values are normal (or positive, around one), scaled so that sums over a row stay small; integers are
     small enough to be indices. Cholesky's matrices are positive definite; square ones of triangular systems, of
     LU and of QR have a dominant diagonal, so that rounding is all that results differ by; Householder reflectors
-    shrink what they reflect.
+    shrink what they reflect. Parameters that are named after a triangle are one.
     """
     random = np.random.default_rng(seed)
     operations = _operations(module)
@@ -34,14 +37,17 @@ def random_inputs(module: Module, shapes: Sequence[Shape], seed: int, kind: str 
     reflects = any(word in name for name in operations for word in ("orgqr", "ungqr"))
     longest = max((size for shape in shapes for size in shape.dimensions), default=1)
     most = max((len(shape.dimensions) for shape in shapes), default=0)
+    triangles = _triangles(module)
     values = []
-    for shape in shapes:
+    for number, shape in enumerate(shapes):
         value = _random(random, shape, kind)
         if (definite or dominant) and _is_square(shape):
             value = _well_conditioned(value, definite=definite)
         if reflects and len(shape.dimensions) < most:
             # The factors tau: a reflector's vector has entries of variance 1/16, and its first one is 1.
             value = np.abs(value) / (1 + longest / 16)
+        if number in triangles:
+            value = triangles[number](value)
         values.append(np.ascontiguousarray(value.astype(dtype_of(shape), copy=False)))
     return values
 
@@ -62,6 +68,16 @@ def _operations(module: Module) -> set[str]:
     """Opcodes and custom-call targets of the module."""
     every = [i for computation in module.proto.computations for i in computation.instructions]
     return {i.opcode for i in every} | {i.custom_call_target for i in every}
+
+
+def _triangles(module: Module) -> dict[int, Callable[[Any], Any]]:
+    """Number of each parameter that is a triangle → what makes one of a matrix."""
+    kinds = {LOWER: np.tril, UPPER: np.triu}
+    return {
+        instruction.parameter_number: kinds[kind]
+        for instruction in module.entry.instructions
+        if instruction.opcode == "parameter" and (kind := instruction.name.partition(".")[0]) in kinds
+    }
 
 
 def _random(random: np.random.Generator, shape: Shape, kind: str) -> Any:

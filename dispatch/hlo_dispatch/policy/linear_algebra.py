@@ -45,6 +45,8 @@ def worth_calling(match: RoutineMatch, machine: Machine) -> tuple[bool, str]:
     """Whether the kernel is expected to beat stock XLA, and the sentence why."""
     if match.routine.opcode == "fft":
         return _transform(match)
+    if match.routine.opcode == "dot":
+        return _product(match, machine)
     sizes, dtype = match.matrix
     if math.prod(sizes) < FEWEST_ELEMENTS:
         return False, f"{math.prod(sizes):,} elements are too few for a gain"
@@ -64,6 +66,15 @@ def worth_calling(match: RoutineMatch, machine: Machine) -> tuple[bool, str]:
         return False, "XLA's copies between row and column order are a small part of it"
     copies = f"{match.absorbed} of XLA's copies" if match.absorbed > 1 else "one of XLA's copies"
     return True, f"{copies} between row and column order becomes superfluous"
+
+
+def _product(match: RoutineMatch, machine: Machine) -> tuple[bool, str]:
+    """Of triangular factors: yes, where it is ours. oneMKL's took twice XLA's time on AMD; elsewhere nobody knows."""
+    if match.routine.name == "product":
+        return False, "XLA's own product is as fast, for all that is known without measuring"
+    if not _suits_blocked(match, machine):
+        return False, "too small for a gain"
+    return True, "what is 0 need not be multiplied"
 
 
 def _transform(match: RoutineMatch) -> tuple[bool, str]:
@@ -91,6 +102,8 @@ def _suits_blocked(match: RoutineMatch, machine: Machine) -> bool:
         return False
     if "Intel" in machine.model or not {"avx512f", "avx512dq"} <= machine.features:
         return False
+    if match.routine.opcode == "dot":
+        return min(*sizes[-2:], match.operands[1].sizes[-1]) >= SMALLEST_BLOCKED
     return sizes[-1] >= SMALLEST_BLOCKED and (match.routine.name == "cholesky" or _sides(match) >= FEWEST_SIDES)
 
 

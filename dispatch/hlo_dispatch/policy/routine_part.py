@@ -14,10 +14,12 @@ from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.partitions import loop_backend_config
 from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS
 from hlo_dispatch.hlo.shape import Shape
+from hlo_dispatch.match.product import is_half_zeros
 from hlo_dispatch.match.routine import RoutineMatch
 from hlo_dispatch.policy.digest import Digests
 from hlo_dispatch.policy.excerpt import Excerpt, in_memory_order, set_signature
 from hlo_dispatch.policy.excerpt_writer import ExcerptWriter
+from hlo_dispatch.policy.inputs import LOWER, UPPER
 from hlo_dispatch.policy.machine import this_machine
 
 _FARTHEST = 64
@@ -124,7 +126,7 @@ class _Writer(ExcerptWriter):
     def write(self, chains: list[list[Node]]) -> Excerpt:
         match = self._match
         inputs = list(dict.fromkeys(view.node for view in match.operands))
-        shapes = [self.parameter(node, number) for number, node in enumerate(inputs)]
+        shapes = [self.parameter(node, number, self._kind(node)) for number, node in enumerate(inputs)]
         for chain in chains:
             self._chain(chain)
         call = self.graph.instruction_of[match.node.homes[0]]
@@ -146,6 +148,12 @@ class _Writer(ExcerptWriter):
                 for _, number in self._part.results
             ),
         )
+
+    def _kind(self, node: Node) -> str:
+        """What the parameter is called: JAX's factors are lower ones, which may lie in memory as upper ones."""
+        if not self._match.routine.factors_of or not is_half_zeros(node):
+            return "region_input"
+        return LOWER if node.shape.minor_to_major[0] == len(node.shape.dimensions) - 1 else UPPER
 
     def _chain(self, nodes: list[Node]) -> None:
         """Computes the last of `nodes`: renamings as they are, everything else in one loop as XLA would."""

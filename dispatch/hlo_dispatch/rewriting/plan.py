@@ -100,7 +100,7 @@ class _Planner:
             self._refuse(node, replace(refusal, instruction=node.name))
 
     def plan_routines(self, found: Iterable[tuple[Node, RoutineMatch | Refusal]]) -> None:
-        """Settle the library calls: nothing else covers those."""
+        """Settle the library calls, which nothing else covers, and products that may be an anchor's afterwards."""
         for node, match in found:
             if isinstance(match, Refusal):
                 self._refuse(node, match)
@@ -125,7 +125,8 @@ class _Planner:
                 continue
             match, chosen = expected.get(node) or (self._match(node), None)
             if isinstance(match, Refusal):
-                self._refuse(node, match)
+                if node not in self.plan.decisions:  # as a library's routine it was understood
+                    self._refuse(node, match)
             elif (hidden := self._claims.hide(match)) is not None:
                 sentence = f"it reads %{hidden.name}, which a pattern's kernel computes past"
                 self._refuse(node, Refusal("outranked", sentence, node.name))
