@@ -32,6 +32,7 @@ from hlo_dispatch.policy.machine import Machine, this_machine
 from hlo_dispatch.policy.measured import Knowledge, Measured
 from hlo_dispatch.policy.wanted import Measure, Wanted
 from hlo_dispatch.report import Report
+from hlo_dispatch.rewriting.asynchronous import keep_asynchronous
 from hlo_dispatch.rewriting.backend_config import to_text
 from hlo_dispatch.rewriting.deliberation import Deliberation
 from hlo_dispatch.rewriting.edit import apply_plans
@@ -107,6 +108,7 @@ class Rewriter:
             # A dump of a compiled module carries the order its instructions run in, which names some of those
             # that are gone; at XLA's hook there is none yet.
             module.proto.ClearField("schedule")
+            changed |= keep_asynchronous(module, [c.match for plan in plans for c in plan.dispatched])
             clock.lap("edit")
             verify(module, changed)
             result = module.to_bytes()
