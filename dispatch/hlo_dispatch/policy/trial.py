@@ -34,8 +34,7 @@ QUICK_SECONDS = 0.5
 LARGEST_PROGRAM = 2 << 30
 """Bytes of inputs; so much is allocated for a moment."""
 LEAST_GAIN = 0.01
-LARGEST_LOSS = 0.005
-"""In parts of stock's time: a program that seems to lose more than that is left to stock, noise or not."""
+"""In parts of stock's time, besides the noise: a program that gains less is left to stock."""
 # Each contestant is warmed up and runs a few turns.
 _RUNS_EACH = 5
 # ResNet50 takes 0.1 to 0.2 ms.
@@ -104,10 +103,8 @@ def compare(
     first = next(iter(found))
     if found[best].gain < found[first].gain + 2 * found[best].error + LEAST_GAIN * reference:
         best = first
-    slower = found[best].gain < -LARGEST_LOSS * reference
-    chosen = STOCK if slower else best
-    gain = 0.0 if slower else found[best].gain
-    return Measured(chosen, seconds, gain, found[best].error, **about)
+    wins = found[best].gain > found[best].error + LEAST_GAIN * reference
+    return Measured(best if wins else STOCK, seconds, found[best].gain if wins else 0.0, found[best].error, **about)
 
 
 def _in_time(
