@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from hlo_dispatch.demo.models import unet_settings
+
 Built = tuple[Callable[..., Any], tuple[Any, ...]]
 """A pure function and one tree of shapes for each of its arguments."""
 
@@ -173,21 +175,13 @@ def _whisper(*, dtype: str, **config: Any) -> Built:
 def _unet(*, dtype: str, size: int = 64, channels: tuple[int, ...] = (320, 640, 1280, 1280), **config: Any) -> Built:
     from diffusers import FlaxUNet2DConditionModel
 
-    attention = len(channels) - 1
-    settings: dict[str, Any] = {
-        "sample_size": size,
-        "cross_attention_dim": 768,
-        "attention_head_dim": 8,
-        "block_out_channels": channels,
-        "down_block_types": ("CrossAttnDownBlock2D",) * attention + ("DownBlock2D",),
-        "up_block_types": ("UpBlock2D",) + ("CrossAttnUpBlock2D",) * attention,
-    }
+    module = FlaxUNet2DConditionModel(**unet_settings(size, channels) | config, dtype=_type(dtype))
     inputs = {
         "sample": _shape((1, 4, size, size), dtype),
         "timesteps": _shape((1,), "int32"),
         "encoder_hidden_states": _shape((1, 77, 768), dtype),
     }
-    return _flax(FlaxUNet2DConditionModel(**settings | config, dtype=_type(dtype)), inputs, dtype, return_dict=False)
+    return _flax(module, inputs, dtype, return_dict=False)
 
 
 def _vae(*, dtype: str, size: int = 512, channels: tuple[int, ...] = (128, 256, 512, 512), layers: int = 2) -> Built:

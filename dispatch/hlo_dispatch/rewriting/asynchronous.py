@@ -24,7 +24,8 @@ CHEAP = 1000
 LEAST_WORK = 10_000_000
 """Multiply-adds that last some 50 µs; shorter programs are better off on the caller's thread."""
 COUNTED = frozenset(
-    "abs add and compare convolution divide dot maximum minimum multiply negate or reduce select subtract".split()
+    "abs add and ceil clamp compare convert convolution divide dot floor maximum minimum multiply negate or reduce "
+    "select sign subtract".split()
 )
 """Opcodes of which each element of the result is an operation at least; transcendental functions count as none."""
 _BALLAST = row_major("f32", (1024,))
@@ -73,9 +74,13 @@ def _work(match: Match | StructuralMatch | RoutineMatch) -> int:
 def _is_counted_costly(module: Module) -> bool:
     counted = 0
     for computation in module.proto.computations[:]:
-        for instruction in computation.instructions[:]:
+        instructions = computation.instructions[:]
+        shapes = {instruction.id: instruction.shape for instruction in instructions}
+        for instruction in instructions:
             if instruction.opcode in COUNTED:
-                shape = shape_of(instruction.shape)
+                # A reduction's work is its operand's size.
+                of = shapes[instruction.operand_ids[0]] if instruction.opcode == "reduce" else instruction.shape
+                shape = shape_of(of)
                 counted += shape.elements if shape.is_array else 0
                 if counted >= CHEAP:
                     return True
