@@ -51,7 +51,8 @@ def main() -> None:
             print(f"{name}: {samples[name][-1]:.2f} s", flush=True)
     stock, dispatched = (statistics.median(samples[name]) for name in samples)
     difference = abs(losses["stock"] - losses["dispatched"]) / abs(losses["stock"])
-    print(f"{chosen.points} points, {chosen.steps} steps: {stock / dispatched:.2f}x; last losses differ by {difference:.1e}")
+    print(f"{chosen.points} points, {chosen.steps} steps: {stock / dispatched:.2f}x")
+    print(f"the last losses differ by {difference:.1e}")
 
 
 if __name__ == "__main__":

@@ -21,16 +21,22 @@ from side_by_side import assert_agree, assert_close, run_both
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 SIZES = (1, 3, 17)
-LARGE_SIZES = (2, 64, 255, 1000, 2048)
 BATCHES = ((), (2, 3))
+MORE_SIZES = (2, 64, 255)
+MORE_BATCHES = ((1,), (7,))
+LARGE_SIZES = (1000, 2048)
 # In units of size * epsilon * norm; LAPACK's own test suite fails above 30.
 LARGEST_RESIDUAL = 30
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Batches and sizes together: batches of large matrices take too long even where everything is asked for."""
     if "size" in metafunc.fixturenames:
-        large = LARGE_SIZES if metafunc.config.getoption("all_sizes") else ()
-        metafunc.parametrize("size", (*SIZES, *large))
+        everything = metafunc.config.getoption("all_sizes")
+        sizes = (*SIZES, *MORE_SIZES) if everything else SIZES
+        batches = (*BATCHES, *MORE_BATCHES) if everything else BATCHES
+        pairs = [(batch, size) for size in sizes for batch in batches]
+        metafunc.parametrize(("batch", "size"), pairs + [((), size) for size in LARGE_SIZES if everything], ids=str)
 
 
 @pytest.fixture(params=DTYPES)
@@ -94,7 +100,6 @@ def wide(*values) -> list[np.ndarray]:
 # --- residuals ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("batch", BATCHES, ids=str)
 @pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)])
 def test_product(dtype, batch, size, turned, monkeypatch) -> None:
     """What oneDNN does not multiply, in every order; what it does is not this routine's."""
@@ -119,7 +124,6 @@ def test_product(dtype, batch, size, turned, monkeypatch) -> None:
         assert np.linalg.norm(got - left @ right) <= bound
 
 
-@pytest.mark.parametrize("batch", BATCHES, ids=str)
 @pytest.mark.parametrize(("upper", "symmetrise"), [(False, True), (True, False), (False, False)])
 def test_cholesky(dtype, library, batch, size, upper, symmetrise) -> None:
     a = positive(dtype, *batch, size, size)
@@ -176,7 +180,6 @@ def test_triangular_solve_in_every_order(library, conjugate, columns_a, columns_
         assert_agree(run_both(program, a, b), 1e-13)
 
 
-@pytest.mark.parametrize("batch", BATCHES, ids=str)
 def test_lu(dtype, library, batch, size) -> None:
     a = general(dtype, *batch, size, size + 2)
     lu, pivots, permutation = dispatched(jax.lax.linalg.lu, a, calls=1, library=library)
@@ -188,7 +191,6 @@ def test_lu(dtype, library, batch, size) -> None:
     assert np.all(np.asarray(pivots) >= np.arange(size))
 
 
-@pytest.mark.parametrize("batch", [(), (7,)], ids=str)
 def test_solve(dtype, library, batch, size) -> None:
     a, b = positive(dtype, *batch, size, size), general(dtype, *batch, size, 3, seed=1)
     x = dispatched(jnp.linalg.solve, a, b, calls=3, library=library)
@@ -196,7 +198,6 @@ def test_solve(dtype, library, batch, size) -> None:
     assert_residual(wide_a @ wide_x - wide_b, a, np.asarray(x))
 
 
-@pytest.mark.parametrize("batch", [(), (7,)], ids=str)
 @pytest.mark.parametrize(("mode", "extra"), [("reduced", -1), ("reduced", 4), ("complete", 0)])
 def test_qr(dtype, library, batch, size, mode, extra) -> None:
     a = general(dtype, *batch, size, max(1, size + extra))
@@ -207,7 +208,6 @@ def test_qr(dtype, library, batch, size, mode, extra) -> None:
     assert_residual(adjoint(wide_q) @ wide_q - identity, np.broadcast_to(identity, (*batch, *identity.shape)))
 
 
-@pytest.mark.parametrize("batch", [(), (7,)], ids=str)
 def test_eigh(dtype, library, batch, size) -> None:
     a = general(dtype, *batch, size, size)
     a = (a + adjoint(a)) / 2
@@ -221,7 +221,6 @@ def test_eigh(dtype, library, batch, size) -> None:
     assert_residual((np.asarray(alone) - wide_values)[..., None, :], a)
 
 
-@pytest.mark.parametrize("batch", [(), (7,)], ids=str)
 @pytest.mark.parametrize(("full", "extra"), [(False, -1), (True, 4)])
 def test_svd(dtype, library, batch, size, full, extra) -> None:
     a = general(dtype, *batch, size, max(1, size + extra))

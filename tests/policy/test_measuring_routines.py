@@ -106,6 +106,8 @@ def test_the_one_that_wins_is_called(winner: str, tmp_path: Path, monkeypatch: p
     def race(runners, *, seconds: float, least: float, settle: float) -> list[Time]:
         # In the order in which the heuristic, which knows the processor, asks the kernels.
         gains = [0.5 if form.startswith(winner) else -0.5 if winner == STOCK else 0.1 for form in forms]
+        if len(runners) < 1 + len(forms):
+            gains = [0.5]  # the winner, once more
         return [Time(1.0, 0.0, 0.0), *(Time(1.0 - gain, gain, 0.0) for gain in gains)]
 
     forms: list[str] = []

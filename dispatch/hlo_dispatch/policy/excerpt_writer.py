@@ -25,11 +25,16 @@ class ExcerptWriter:
         """The finished module, serialized; `copied` are the module's instructions that it has."""
         entry = self.entry
         module = ModuleProto(name="region", entry_computation_name="region", entry_computation_id=entry.id)
+        names: set[str] = set()
         for computation in (*called_by(self.graph.module, copied), *self._fused, entry):
             module.computations.add().CopyFrom(computation)
             for instruction in module.computations[-1].instructions:
                 # It refers to tables of the module that are not copied.
                 instruction.ClearField("metadata")
+                # One value of the flat graph (a constant, say) may be written in several of them.
+                while instruction.name in names:
+                    instruction.name += ".again"
+                names.add(instruction.name)
         module.host_program_shape.CopyFrom(entry.program_shape)
         return module.SerializeToString()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 
+from hlo_dispatch.match.anchor import Anchor
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.routine import RoutineMatch
 from hlo_dispatch.match.structural_match import StructuralMatch
@@ -32,6 +33,8 @@ SMALLEST_NATIVE_HALF_DOT = 4_000_000
 # XLA's slowest loops (depthwise gradients) run at one multiply-add per nanosecond: so many last as long as the
 # library call alone. The same for patterns, in elements of their result.
 SMALLEST_MEASURED = 10_000
+# Plain products and dense convolutions run at ten and more: these last as long as two calls at most.
+SMALLEST_MEASURED_DENSE = 100_000
 SMALLEST_MEASURED_RESULT = 64
 # Elements of a library call's first operand; a matrix of 32 rows is done in little more than a call takes.
 SMALLEST_MEASURED_OPERAND = 1024
@@ -105,13 +108,13 @@ def _dot(match: Match, machine: Machine) -> tuple[bool, str]:
         return False, f"{arithmetic:,} multiply-adds are too few to pay for a library call"
     (rows, _), (columns, _) = anchor.destination[-2:]
     is_vector = min(rows, columns) == 1
-    costly = [op.algorithm for op in match.post_ops if op.algorithm in COSTLY_ACTIVATIONS]
+    costly = _costly(match)
     half = anchor.source.element_type if anchor.source.element_type != "f32" else ""
     if half and not machine.has_bf16_arithmetic:
         return False, f"this CPU has no {half} arithmetic: XLA's f32 product is as good"
     if half and is_vector:
         return True, f"{half} matrix-vector products are 3 to 20 times faster in oneDNN"
-    if rows == 1 and columns > 1 and anchor.weights.strides[-2] == 1:
+    if _reads_weights_with_strides(anchor):
         return True, "XLA reads transposed weights with strides; oneDNN is 10 times faster"
     if half and anchor.node.operands[0].shape.element_type == "f32":
         return True, f"XLA widens these {half} operands to f32 in passes of their own"
@@ -128,4 +131,23 @@ def worth_measuring(match: Match | StructuralMatch | RoutineMatch) -> bool:
         return math.prod(match.operands[0].sizes) >= SMALLEST_MEASURED_OPERAND
     if isinstance(match, StructuralMatch):
         return match.output.shape.elements >= SMALLEST_MEASURED_RESULT
-    return match.anchor.multiply_adds >= SMALLEST_MEASURED
+    return match.anchor.multiply_adds >= (SMALLEST_MEASURED_DENSE if _is_fast_in_xla(match) else SMALLEST_MEASURED)
+
+
+def _is_fast_in_xla(match: Match) -> bool:
+    """Whether XLA has a good kernel for the anchor, and its loops for what follows are quick."""
+    anchor = match.anchor
+    if anchor.weights is None or anchor.source.element_type != "f32" or _costly(match):
+        return False
+    return not _reads_weights_with_strides(anchor) if anchor.node.opcode == "dot" else _is_plain(match)
+
+
+def _costly(match: Match) -> list[str]:
+    """The activations of the epilogue that cost XLA a pass of its own."""
+    return [op.algorithm for op in match.post_ops if op.algorithm in COSTLY_ACTIVATIONS]
+
+
+def _reads_weights_with_strides(anchor: Anchor) -> bool:
+    """Whether XLA multiplies one row with weights that lie transposed."""
+    (rows, _), (columns, _) = anchor.destination[-2:]
+    return rows == 1 and columns > 1 and anchor.weights is not None and anchor.weights.strides[-2] == 1

@@ -65,7 +65,7 @@ def race(
 
     Args:
         least: gains below so many seconds do not matter.
-        settle: seconds to wait before each turn, for the threads of whoever ran before to go to sleep.
+        settle: seconds of calls that do not count before each turn, until the threads of whoever ran before sleep.
         seconds: stop after so long (where nothing is clear, after PATIENCE times as long), but not before a
             few turns.
     """
@@ -95,8 +95,7 @@ class _Runner:
 
     def __init__(self, call: Callable[[], object], settle: float) -> None:
         self._call, self._settle = call, settle
-        time.sleep(settle)
-        call()
+        self._warm_up()
         begin = time.perf_counter()
         call()
         self.once = max(time.perf_counter() - begin, 1e-7)
@@ -105,11 +104,16 @@ class _Runner:
 
     def run(self) -> None:
         """A turn: the middle one of a few calls, after one that finds caches and threads as another left them."""
-        if self._settle:
-            time.sleep(self._settle)
-        if self.once < LONG_CALL:
-            self._call()
+        if self._settle or self.once < LONG_CALL:
+            self._warm_up()
         self.samples.append(statistics.median(self._sample() for _ in range(self._calls())))
+
+    def _warm_up(self) -> None:
+        # Sleeping instead would leave the caches and the processor's clock as no program finds them.
+        begin = time.perf_counter()
+        self._call()
+        while time.perf_counter() - begin < self._settle:
+            self._call()
 
     def _calls(self) -> int:
         return CALLS_PER_TURN if self.once < LONG_CALL else 1

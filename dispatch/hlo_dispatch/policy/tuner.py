@@ -222,6 +222,7 @@ class Tuner:
             tolerance=region.numerics.tolerance,
             footprint=region.footprint,
             is_entangled=region.is_entangled,
+            is_lonely=region.is_lonely,
             threads=self.threads,
             formula=match.formula,
             shape=str(match.output.shape).partition("{")[0],
