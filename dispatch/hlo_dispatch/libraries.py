@@ -67,7 +67,7 @@ def scipy() -> Library | Unavailable:
 def own() -> Library | Unavailable:
     """Return our own blocked linear algebra, which is part of the extension module."""
     # The version is kernels/lapack/provider.cc's, and counts up when results or speed change.
-    return _once("hlo-dispatch", lambda: Library("hlo-dispatch", Path(_native().__file__), "1", "XLA's threads"))
+    return _once("hlo-dispatch", lambda: Library("hlo-dispatch", Path(_native().__file__), "2", "XLA's threads"))
 
 
 def survey() -> dict[str, Library | Unavailable]:

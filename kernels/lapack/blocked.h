@@ -27,6 +27,12 @@ using Product = void (*)(int64_t m, int64_t n, int64_t k, const void* a, int64_t
                          const void* b, int64_t b_row_stride, int64_t b_column_stride, void* c, int64_t leading,
                          const Parallel& parallel);
 
+// potrf for every matrix of a batch, copied (and symmetrised, if so) on the way.
+using PotrfBatch = void (*)(char uplo, const Matrix& a, const void* source, bool symmetrised, const Matrix& factor,
+                            void* destination, int* info, const Parallel& parallel);
+// nullptr where the matrices are large, one alone, or lie at uneven distances; throws likewise.
+PotrfBatch FindPotrfBatch(const Matrix& a, const Matrix& factor);
+
 // For the element type; throw Failure(kUnsupported) for a complex one, or where the processor lacks AVX-512.
 Potrf FindPotrf(const Scalar& scalar);
 Trsm FindTrsm(const Scalar& scalar);

@@ -25,6 +25,7 @@ class Cholesky final : public Routine {
         blocked_(provider.is_own() ? blocked::FindPotrf(a_.scalar) : nullptr) {
     CheckSame(a_, factor_);
     CheckSquare(a_);
+    if (provider.is_own()) batch_ = blocked::FindPotrfBatch(a_, factor_);
     if (copying_ == Copying::kSymmetrised && a_.scalar.is_complex()) {
       throw Failure(FailureKind::kUnsupported, "attribute 'symmetrised': real matrices only");
     }
@@ -32,7 +33,9 @@ class Cholesky final : public Routine {
     results_ = {factor_.spec(), VectorSpec("info", xla::ffi::S32, 4, a_.batch())};
   }
 
-  std::string implementation() const override { return (blocked_ ? "blocked_" : "") + a_.scalar.prefix + "potrf"; }
+  std::string implementation() const override {
+    return (batch_ ? "lanes_" : blocked_ ? "blocked_" : "") + a_.scalar.prefix + "potrf";
+  }
   const std::vector<BufferSpec>& operands() const override { return operands_; }
   const std::vector<BufferSpec>& results() const override { return results_; }
 
@@ -43,6 +46,11 @@ class Cholesky final : public Routine {
     const int n = static_cast<int>(factor_.rows);
     const int leading = static_cast<int>(factor_.leading());
     auto* info = static_cast<int*>(buffers.results[1]);
+    if (batch_ != nullptr) {
+      batch_(uplo_, a_, buffers.operands[0], copying_ == Copying::kSymmetrised, factor_, buffers.results[0], info,
+             parallel);
+      return;
+    }
     ForBatch(provider_, a_.batch(), a_.rows * a_.columns, parallel, [&](int64_t i, const Parallel& inner) {
       const char* source = static_cast<const char*>(buffers.operands[0]) + a_.Offset(i);
       char* factor = static_cast<char*>(buffers.results[0]) + factor_.Offset(i);
@@ -63,6 +71,7 @@ class Cholesky final : public Routine {
   Copying copying_;
   Potrf potrf_;
   blocked::Potrf blocked_;
+  blocked::PotrfBatch batch_ = nullptr;
   std::vector<BufferSpec> operands_;
   std::vector<BufferSpec> results_;
 };

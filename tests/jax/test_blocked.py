@@ -78,6 +78,43 @@ def test_cholesky(dtype: str, size: int, upper: bool, by_column: bool) -> None:
 
 
 @needs_avx512
+@pytest.mark.parametrize("rows", [1, 3, 8, 17, 32, 33, 96])
+@pytest.mark.parametrize("batch", [(2,), (16,), (2, 19)], ids=str)
+@pytest.mark.parametrize(("upper", "symmetrise"), [(False, True), (True, False)])
+@pytest.mark.parametrize("by_column", [False, True])
+def test_many_small_ones(dtype: str, rows: int, batch: tuple, upper: bool, symmetrise: bool, by_column: bool) -> None:
+    """Side by side in the lanes of a vector, the last group not full."""
+    random = np.random.default_rng(rows)
+    value = random.standard_normal((*batch, rows, rows))
+    a = (value @ np.swapaxes(value, -1, -2) + rows * np.eye(rows)).astype(dtype)
+    half = a if symmetrise else np.tril(a)
+    if symmetrise:
+        half = half + np.triu(np.ones((rows, rows)), 1).astype(dtype) - np.tril(np.ones((rows, rows)), -1).astype(dtype)
+    given = np.swapaxes(half, -1, -2).copy() if by_column else half
+
+    def program(a: jax.Array) -> jax.Array:
+        a = jnp.swapaxes(a, -1, -2) if by_column else a
+        return jnp.linalg.cholesky(a, upper=upper, symmetrize_input=symmetrise)
+
+    factor = dispatched(program, given, kernel="cholesky").astype(np.float64)
+    transposed = np.swapaxes(factor, -1, -2)
+    product = transposed @ factor if upper else factor @ transposed
+    bound = LARGEST_RESIDUAL * max(rows, 4) * np.finfo(dtype).eps * np.linalg.norm(a, axis=(-2, -1))
+    assert np.all(np.linalg.norm(product - a, axis=(-2, -1)) <= bound)
+
+
+@needs_avx512
+def test_one_bad_matrix_of_many(dtype: str) -> None:
+    """The others keep their factors."""
+    a = np.tile(4 * np.eye(9, dtype=dtype), (37, 1, 1))
+    a[5, 3, 3], a[36, 8, 8], a[20, 0, 0] = -1, np.nan, 0
+    factor = dispatched(jnp.linalg.cholesky, a, kernel="cholesky")
+    bad = {n for n in range(37) if np.isnan(factor[n]).any()}
+    assert bad == {5, 20, 36}
+    np.testing.assert_array_equal(factor[[n for n in range(37) if n not in bad]], np.tile(2 * np.eye(9), (34, 1, 1)))
+
+
+@needs_avx512
 @pytest.mark.parametrize("left", [False, True])
 @pytest.mark.parametrize("lower", [False, True])
 def test_triangular_solve(dtype: str, size: int, left: bool, lower: bool) -> None:
@@ -182,7 +219,7 @@ def test_a_bad_pivot_makes_every_element_nan(dtype: str, value: float, place: in
 
 @needs_avx512
 def test_info_counts_from_one(dtype: str) -> None:
-    attributes = {"type": "f32" if dtype == "float32" else "f64", "abi": kernels.ABI, "library": "1", "uplo": ord("L")}
+    attributes = {"type": "f32" if dtype == "float32" else "f64", "abi": kernels.ABI, "library": "2", "uplo": ord("L")}
     attributes |= {"a_dims": [4, 4], "a_strides": [4, 1], "factor_dims": [4, 4], "factor_strides": [1, 4]}
     planned = kernels.plan("blocked.cholesky", attributes)
     assert planned

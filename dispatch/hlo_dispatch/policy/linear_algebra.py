@@ -25,6 +25,8 @@ MOST_RIGHT_HAND_SIDES = 4
 # From here on our own code, on XLA's threads, beats libraries that do without AVX-512; it works on panels of 48 sides.
 SMALLEST_BLOCKED = 256
 FEWEST_SIDES = 64
+# Small matrices are factored side by side in the lanes of a vector, sixteen at once.
+FEWEST_IN_LANES = 16
 # What these compute costs far more than any copy.
 _HEAVY = frozenset(("lu", "qr", "householder_product", "eigh", "svd"))
 
@@ -102,6 +104,8 @@ def _suits_blocked(match: RoutineMatch, machine: Machine) -> bool:
         return False
     if "Intel" in machine.model or not {"avx512f", "avx512dq"} <= machine.features:
         return False
+    if match.routine.name == "cholesky" and _is_batch_of_small(match):
+        return math.prod(sizes[:-2]) >= FEWEST_IN_LANES
     if match.routine.opcode == "dot":
         return min(*sizes[-2:], match.operands[1].sizes[-1]) >= SMALLEST_BLOCKED
     return sizes[-1] >= SMALLEST_BLOCKED and (match.routine.name == "cholesky" or _sides(match) >= FEWEST_SIDES)

@@ -1,0 +1,66 @@
+// Cholesky factors of many small matrices, as many at once as a vector has lanes.
+#include <algorithm>
+
+#include "lapack/blocked.h"
+#include "lapack/lanes_avx512.h"
+#include "lapack/panels.h"
+
+namespace hlo_dispatch::lapack::blocked {
+
+namespace {
+
+// Groups of matrices that are worth waking a thread for: some microseconds.
+constexpr int64_t kElementsPerPiece = 1 << 14;
+
+// Lines as the factor has them, whatever the order of the other one.
+Lines LinesOf(const Matrix& matrix, bool by_column) {
+  const int64_t between = matrix.batch() > 1 ? matrix.Offset(1) / matrix.scalar.bytes : 0;
+  return by_column ? Lines{between, matrix.column_stride, matrix.row_stride}
+                   : Lines{between, matrix.row_stride, matrix.column_stride};
+}
+
+template <typename T>
+void Factor(char uplo, const Matrix& a, const void* source, bool symmetrised, const Matrix& factor, void* destination,
+            int* info, const Parallel& parallel) {
+  constexpr int64_t lanes = kLanes<T>;
+  const int64_t n = factor.rows, count = factor.batch();
+  const bool by_column = factor.is_column_major();
+  const Lines from = LinesOf(a, by_column), to = LinesOf(factor, by_column);
+  // An odd number of cache lines, so that those of a column do not meet in a few sets.
+  const int64_t row = n | 1;
+  // By columns, the lower triangle of the matrix is the upper one of its lines.
+  const bool is_lower = (uplo == 'L') != by_column;
+  const int64_t groups = Divided(count, lanes);
+  const int64_t least = std::max<int64_t>(1, kElementsPerPiece / (n * n * lanes));
+  parallel.For(groups, std::max(least, groups / (8 * parallel.threads())), [&](int64_t begin, int64_t end) {
+    const Buffer<T> s(n * row * lanes);
+    for (int64_t group = begin; group < end; ++group) {
+      const int64_t first = group * lanes, some = std::min(lanes, count - first);
+      LoadLanes(s.data(), row, static_cast<const T*>(source) + first * from.between, from, n, some);
+      if (symmetrised) SymmetriseLanes(s.data(), row, n);
+      int found[lanes];
+      FactorLanes(s.data(), n, is_lower ? row : 1, is_lower ? 1 : row, found);
+      std::copy(found, found + some, info + first);
+      StoreLanes(s.data(), row, static_cast<T*>(destination) + first * to.between, to, n, some);
+    }
+  });
+}
+
+// Whether matrices follow one another at one distance, and one of rows and columns is contiguous.
+bool IsRegular(const Matrix& matrix) {
+  for (int64_t i = 0; i < matrix.batch(); ++i) {
+    if (matrix.Offset(i) != i * matrix.Offset(1)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+PotrfBatch FindPotrfBatch(const Matrix& a, const Matrix& factor) {
+  constexpr int64_t kMostRows = 96;
+  if (factor.batch() < 2 || factor.rows > kMostRows || !IsRegular(a) || !IsRegular(factor)) return nullptr;
+  Check(factor.scalar);
+  return factor.scalar.bytes == 4 ? Factor<float> : Factor<double>;
+}
+
+}  // namespace hlo_dispatch::lapack::blocked
