@@ -46,7 +46,7 @@ void Factor(char uplo, const Matrix& a, const void* source, bool symmetrised, co
   });
 }
 
-// Whether matrices follow one another at one distance, and one of rows and columns is contiguous.
+// Whether matrices follow one another at one distance.
 bool IsRegular(const Matrix& matrix) {
   for (int64_t i = 0; i < matrix.batch(); ++i) {
     if (matrix.Offset(i) != i * matrix.Offset(1)) return false;

@@ -33,7 +33,8 @@ SMALLEST_NATIVE_HALF_DOT = 4_000_000
 # XLA's slowest loops (depthwise gradients) run at one multiply-add per nanosecond: so many last as long as the
 # library call alone. The same for patterns, in elements of their result.
 SMALLEST_MEASURED = 10_000
-# Plain products and dense convolutions run at ten and more: these last as long as two calls at most.
+# Plain products and dense convolutions are fast: programs of one smaller than this lasted 10 to 20 µs, as two calls
+# do (bench/never_slower.py).
 SMALLEST_MEASURED_DENSE = 100_000
 SMALLEST_MEASURED_RESULT = 64
 # Elements of a library call's first operand; a matrix of 32 rows is done in little more than a call takes.

@@ -18,7 +18,7 @@ from hlo_dispatch.policy.excerpt import Excerpt, excerpt_module
 from hlo_dispatch.policy.executable import Executable, to_device
 from hlo_dispatch.policy.factors import comparable
 from hlo_dispatch.policy.inputs import KINDS, random_inputs
-from hlo_dispatch.policy.measured import STOCK, Measured
+from hlo_dispatch.policy.measured import STOCK, SURE, Measured
 from hlo_dispatch.policy.race import Time, race
 from hlo_dispatch.policy.reproducer import Reproducer
 from hlo_dispatch.policy.surroundings import surrounded
@@ -28,8 +28,6 @@ LEAST_GAIN = 0.02
 """Of stock's time: a kernel that gains less is not worth its call."""
 LEAST_SECONDS = 10e-6
 """So much may a call cost more in its program than here, where fewer threads come and go."""
-SURE = 0.5
-"""Of stock's time: a kernel that gains less has to win twice."""
 LONELY_RACES = 3
 """More that a kernel has to win where no other is in the program, which nobody tries as a whole."""
 PAUSE = 0.2
@@ -122,7 +120,8 @@ def measure(task: Task, effort: Effort, keep: Callable[[str, Reproducer], str], 
     verdict = _verdict(good, times, about, is_entangled=task.is_entangled)
     if verdict.chosen == STOCK or task.is_entangled:
         return verdict
-    # Memory that has to be fetched from the system anew, or threads that are slow to wake, last for a whole race.
+    # Memory that has to be fetched from the system anew, or threads that are slow to wake, last for a whole race: a
+    # kernel that gains little has to win twice.
     is_sure = verdict.gain >= SURE * verdict.stock
     for turn in range(LONELY_RACES if task.is_lonely else 0 if is_sure else 1):
         sleep(PAUSE)

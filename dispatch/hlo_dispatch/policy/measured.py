@@ -14,6 +14,10 @@ GUESSED, TOGETHER, APART = "guessed", "together", "apart"
 alone are as the heuristic has them; or only those that win alone."""
 
 
+SURE = 0.5
+"""Of stock's time: what a region gains alone is to be believed at once from here on."""
+
+
 @dataclass(frozen=True)
 class Measured:
     """One region's measurement."""

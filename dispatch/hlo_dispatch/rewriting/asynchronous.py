@@ -4,7 +4,7 @@ XLA's CPU client hands a program to a thread of its own, so that calling it retu
 counts fewer than 1000 operations in it (xla/pjrt/cpu/cpu_client.cc, `cheap_computation_`): then it runs on the
 caller's thread. Of a custom-call it counts none, so where kernels take everything, a long program would suddenly
 keep its caller waiting, and allocate its results on another thread than stock's. Such a program gets a thousand
-negations in front of its first call, a tenth of a microsecond of work.
+negations in front of its first call.
 """
 
 from __future__ import annotations
