@@ -20,7 +20,7 @@ def header() -> list[str]:
         f"{machine.model}, {machine.threads} usable processors, load {os.getloadavg()[0]:.1f}",
         " ".join(relevant_features()),
         f"Python {platform.python_version()}, {', '.join(versions)}",
-        f"oneDNN {library.version} over {library.runtime}" if library else library.sentence,
+        f"oneDNN {library.version} over {library.threads}" if library else library.sentence,
     ]
 
 

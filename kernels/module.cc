@@ -107,13 +107,13 @@ PyObject* Guarded(Body body) {
   return nullptr;
 }
 
-PyObject* LoadOnednn(PyObject*, PyObject* path) {
+PyObject* LoadOnednn(PyObject*, PyObject* arguments) {
   return Guarded([&] {
-    Owned encoded;
-    PyObject* bytes = nullptr;
-    if (!PyUnicode_FSConverter(path, &bytes)) throw PythonError();
-    encoded.reset(bytes);
-    const onednn::Library& library = onednn::Library::Load(PyBytes_AsString(bytes));
+    PyObject* path = nullptr;
+    int bind = 0;
+    if (!PyArg_ParseTuple(arguments, "O&p", PyUnicode_FSConverter, &path, &bind)) throw PythonError();
+    const Owned owned(path);
+    const onednn::Library& library = onednn::Library::Load(PyBytes_AsString(path), bind != 0);
     return Checked(Py_BuildValue("(ss)", library.version().c_str(), library.runtime().c_str()));
   });
 }
@@ -294,7 +294,8 @@ PyObject* Registrations(PyObject*, PyObject*) {
 }
 
 PyMethodDef methods[] = {
-    {"load_onednn", LoadOnednn, METH_O, "load_onednn(path) -> (version, runtime): opens oneDNN for this process."},
+    {"load_onednn", LoadOnednn, METH_VARARGS,
+     "load_onednn(path, bind threads) -> (version, runtime): opens oneDNN for this process."},
     {"offer_mkl", OfferMkl, METH_VARARGS, "offer_mkl(path, version): its BLAS and LAPACK are there to be called."},
     {"offer_scipy", OfferScipy, METH_VARARGS,
      "offer_scipy({routine: address}, version): the BLAS and LAPACK that JAX calls are there to be called."},

@@ -3,8 +3,11 @@
 from os import PathLike
 from typing import Any
 
-def load_onednn(path: str | PathLike[str], /) -> tuple[str, str]:
-    """Open oneDNN for this process and return its version and CPU runtime; ImportError says what is wrong with it."""
+def load_onednn(path: str | PathLike[str], bind: bool, /) -> tuple[str, str]:
+    """Open oneDNN for this process and return its version and CPU runtime; ImportError says what is wrong with it.
+
+    With `bind` each thread of a SYCL runtime gets a processor while a primitive runs, if there are as many of both.
+    """
 
 def offer_mkl(path: str | PathLike[str], version: str, /) -> None:
     """Let kernels call oneMKL's BLAS and LAPACK; ImportError says what is wrong with it."""

@@ -30,7 +30,7 @@ RELEVANT_FEATURES = (
 OLDEST_JAX = (0, 10, 2)
 _ENVIRONMENT = (
     *("HLO_DISPATCH_TABLES", "HLO_DISPATCH_POLICY", "HLO_DISPATCH_CACHE_DIR", "HLO_DISPATCH_MEASURE_SECONDS"),
-    *("HLO_DISPATCH_ONEDNN_LIBRARY", "HLO_DISPATCH_MKL_LIBRARY"),
+    *("HLO_DISPATCH_ONEDNN_LIBRARY", "HLO_DISPATCH_MKL_LIBRARY", "HLO_DISPATCH_BIND_THREADS"),
 )
 
 
@@ -111,7 +111,7 @@ def _libraries() -> Iterator[Finding]:
 
     for name, answer in survey().items():
         if answer:
-            runtime = f" over {answer.runtime}" if answer.runtime else ""
+            runtime = f" over {answer.threads}" if answer.runtime else ""
             yield Finding(True, name, f"{answer.version}{runtime} ({answer.path})")
         else:
             yield Finding(False, name, answer.sentence)

@@ -22,6 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from .binding import binds_threads
 from .errors import LibraryError, Unavailable
 
 ONEDNN_VARIABLE = "HLO_DISPATCH_ONEDNN_LIBRARY"
@@ -47,6 +48,13 @@ class Library:
     """As the library itself says, such as 3.13.2."""
     runtime: str
     """What its threads run on: sycl, openmp, tbb, threadpool, sequential."""
+    bound: bool = False
+    """Whether each of its threads has a processor of its own (binding.py)."""
+
+    @property
+    def threads(self) -> str:
+        """The runtime, for people and for what a measurement is valid for."""
+        return f"{self.runtime}, a processor for each thread" if self.bound else self.runtime
 
 
 def onednn() -> Library | Unavailable:
@@ -90,6 +98,7 @@ def _once(name: str, load: Callable[[], Library]) -> Library | Unavailable:
 
 
 def _load_onednn() -> Library:
+    bind = binds_threads()
     path = _find("libdnnl.so.3", "onednn", ONEDNN_VARIABLE)
     _offer_opencl_driver(path.parent)
     handle = _open(path)
@@ -98,13 +107,14 @@ def _load_onednn() -> Library:
             f"{path} is not oneDNN: it has no function dnnl_version; {_advice('onednn', ONEDNN_VARIABLE)}"
         )
     try:
-        version, runtime = _native().load_onednn(path)
+        version, runtime = _native().load_onednn(path, bind)
     except ImportError as error:
         raise LibraryError(f"{error}; {_advice('onednn', ONEDNN_VARIABLE)}") from error
     if not any(variable in os.environ for variable in ("ONEDNN_VERBOSE", "DNNL_VERBOSE")):
         # oneDNN would print its errors to standard output; they reach the user through us, as sentences.
         handle.dnnl_set_verbose(0)
-    return Library("oneDNN", path, version, runtime)
+    # Other runtimes compute in their caller's thread too, which is XLA's.
+    return Library("oneDNN", path, version, runtime, bound=bind and runtime == "sycl")
 
 
 def _load_mkl() -> Library:

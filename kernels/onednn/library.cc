@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "common/failure.h"
+#include "onednn/engine.h"
 
 namespace hlo_dispatch::onednn {
 
@@ -45,7 +46,7 @@ const char* StatusName(Status status) {
 
 }  // namespace
 
-const Library& Library::Load(const std::string& path) {
+const Library& Library::Load(const std::string& path, bool bind_threads) {
   std::lock_guard<std::mutex> lock(load_mutex);
   if (const Library* library = loaded.load()) {
     if (library->path_ == path) return *library;
@@ -65,6 +66,8 @@ const Library& Library::Load(const std::string& path) {
     Unavailable(path + " is oneDNN " + library->version_ + "; a 3.x release from 3.2 on is needed");
   }
   library->runtime_ = RuntimeName(version->cpu_runtime);
+  // Only a SYCL runtime computes in threads that are all its own; others compute in their caller's too.
+  library->bind_threads_ = bind_threads && library->runtime_ == "sycl";
 
 #define HLO_DISPATCH_FUNCTION_LOOKUP(result, name, parameters)                                               \
   library->functions_.name = reinterpret_cast<result(*) parameters>(dlsym(handle, "dnnl_" #name));           \
@@ -87,7 +90,7 @@ const Library& Library::Get() {
 Engine* Library::engine() const {
   std::lock_guard<std::mutex> lock(engine_mutex_);
   if (engine_ == nullptr) {
-    Status status = functions_.engine_create(&engine_, kCpu, 0);
+    Status status = MakeEngine(*this, &engine_);
     if (status != kSuccess) {
       engine_ = nullptr;
       Unavailable("oneDNN " + version_ + " (" + path_ + ") has no CPU engine: " + StatusName(status) +

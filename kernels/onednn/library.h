@@ -16,7 +16,8 @@ class Library {
  public:
   // Opens the file; throws Failure(kUnavailable) when it is missing, not oneDNN, older than 3.2, or another one
   // than the process already uses. Loading the same file again is harmless.
-  static const Library& Load(const std::string& path);
+  // Its threads are bound to processors, if so wished, when the engine is made (engine.h).
+  static const Library& Load(const std::string& path, bool bind_threads);
   // The loaded library; throws Failure(kUnavailable) when none is.
   static const Library& Get();
 
@@ -25,6 +26,8 @@ class Library {
   const std::string& version() const { return version_; }
   // How the library runs work on the CPU: "sycl", "openmp", "tbb", "threadpool", "sequential".
   const std::string& runtime() const { return runtime_; }
+
+  bool binds_threads() const { return bind_threads_; }
 
   // The CPU engine, created at the first use (30-200 ms) and kept.
   Engine* engine() const;
@@ -39,6 +42,7 @@ class Library {
   std::string path_;
   std::string version_;
   std::string runtime_;
+  bool bind_threads_ = false;
   mutable std::mutex engine_mutex_;
   mutable Engine* engine_ = nullptr;
 };

@@ -115,7 +115,7 @@ def describe() -> dict[str, Any]:
     machine = this_machine()
     versions = {name: version for name in _PACKAGES if (version := _version(name))}
     dnnl, blas = onednn(), mkl()
-    versions["oneDNN"] = f"{dnnl.version} over {dnnl.runtime}" if dnnl else "none"
+    versions["oneDNN"] = f"{dnnl.version} over {dnnl.threads}" if dnnl else "none"
     versions["oneMKL"] = f"{blas.version} over {blas.runtime}" if blas else "none"
     versions["Python"] = platform.python_version()
     return {

@@ -62,7 +62,7 @@ def _libraries() -> list[str]:
     load = {"oneDNN": libraries.onednn, "oneMKL": libraries.mkl}
     used = sorted({kernel.library for kernel in kernels.KERNELS.values()} & set(load))
     found = [(name, load[name]()) for name in used]
-    return [f"{name} {lib.version} {lib.runtime}" if lib else f"{name} none" for name, lib in found]
+    return [f"{name} {lib.version} {lib.threads}" if lib else f"{name} none" for name, lib in found]
 
 
 def _jaxlib() -> str:

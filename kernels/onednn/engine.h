@@ -1,0 +1,20 @@
+// Making the engine, in a thread of its own whose name all threads of the library inherit.
+#ifndef HLO_DISPATCH_ONEDNN_ENGINE_H_
+#define HLO_DISPATCH_ONEDNN_ENGINE_H_
+
+#include "onednn/api.h"
+
+namespace hlo_dispatch::onednn {
+
+class Library;
+
+// What threads of oneDNN are called in debuggers and profilers.
+inline constexpr char kThreadName[] = "onednn";
+
+// Makes the CPU engine. Where the library's threads shall be bound, also runs a product large enough for all of them,
+// so that they are there to be found by name.
+Status MakeEngine(const Library& library, Engine** engine);
+
+}  // namespace hlo_dispatch::onednn
+
+#endif  // HLO_DISPATCH_ONEDNN_ENGINE_H_
