@@ -52,6 +52,7 @@ KERNELS: dict[str, Kernel] = {
         ),
         Kernel("onemkl.product", "hlo_dispatch.onemkl.product", "oneMKL"),
         Kernel("blocked.cholesky", "hlo_dispatch.blocked.cholesky", "hlo-dispatch"),
+        Kernel("blocked.lu", "hlo_dispatch.blocked.lu", "hlo-dispatch"),
         Kernel("blocked.triangular_product", "hlo_dispatch.blocked.triangular_product", "hlo-dispatch"),
         Kernel("blocked.triangular_solve", "hlo_dispatch.blocked.triangular_solve", "hlo-dispatch"),
     )

@@ -33,6 +33,11 @@ using PotrfBatch = void (*)(char uplo, const Matrix& a, const void* source, bool
 // nullptr where the matrices are large, one alone, or lie at uneven distances; throws likewise.
 PotrfBatch FindPotrfBatch(const Matrix& a, const Matrix& factor);
 
+// LAPACK's getrf, of matrices that fit into the first-level cache.
+using Getrf = void (*)(int64_t m, int64_t n, void* a, int64_t leading, int* pivots, int* info);
+// Throws likewise, and where there are too many rows.
+Getrf FindGetrf(const Scalar& scalar, int64_t rows);
+
 // For the element type; throw Failure(kUnsupported) for a complex one, or where the processor lacks AVX-512.
 Potrf FindPotrf(const Scalar& scalar);
 Trsm FindTrsm(const Scalar& scalar);

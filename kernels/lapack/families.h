@@ -57,6 +57,7 @@ inline constexpr char kOwn[] = "hlo-dispatch";
   HLO_DISPATCH_MKL_FAMILY(family, product, ::hlo_dispatch::lapack::MakeProduct)                 \
   HLO_DISPATCH_BLOCKED_FAMILY(family, cholesky, ::hlo_dispatch::lapack::MakeCholesky)           \
   HLO_DISPATCH_BLOCKED_FAMILY(family, triangular_solve, ::hlo_dispatch::lapack::MakeTriangularSolve) \
+  HLO_DISPATCH_BLOCKED_FAMILY(family, lu, ::hlo_dispatch::lapack::MakeLu)                       \
   HLO_DISPATCH_LAPACK_FAMILY(family, cholesky, ::hlo_dispatch::lapack::MakeCholesky)            \
   HLO_DISPATCH_LAPACK_FAMILY(family, triangular_solve, ::hlo_dispatch::lapack::MakeTriangularSolve) \
   HLO_DISPATCH_LAPACK_FAMILY(family, lu, ::hlo_dispatch::lapack::MakeLu)                        \

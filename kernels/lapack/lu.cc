@@ -1,5 +1,6 @@
 // p · l · u = a with partial pivoting: lu holds both, pivots the rows exchanged, counted from 1 as LAPACK does.
 #include "lapack/batch.h"
+#include "lapack/blocked.h"
 #include "lapack/families.h"
 #include "lapack/matrix.h"
 #include "lapack/options.h"
@@ -18,7 +19,8 @@ class Lu final : public Routine {
       : provider_(provider),
         a_(MatrixFromAttributes(attributes, "a")),
         lu_(MatrixFromAttributes(attributes, "lu")),
-        getrf_(provider.Get<Getrf>(a_.scalar.prefix, "getrf")) {
+        getrf_(provider.is_own() ? nullptr : provider.Get<Getrf>(a_.scalar.prefix, "getrf")),
+        small_(provider.is_own() ? blocked::FindGetrf(a_.scalar, a_.rows) : nullptr) {
     CheckSame(a_, lu_);
     pivots_ = std::min(a_.rows, a_.columns);
     operands_ = {a_.spec()};
@@ -26,7 +28,7 @@ class Lu final : public Routine {
                 VectorSpec("info", xla::ffi::S32, 4, a_.batch())};
   }
 
-  std::string implementation() const override { return a_.scalar.prefix + "getrf"; }
+  std::string implementation() const override { return (small_ ? "small_" : "") + a_.scalar.prefix + "getrf"; }
   const std::vector<BufferSpec>& operands() const override { return operands_; }
   const std::vector<BufferSpec>& results() const override { return results_; }
 
@@ -41,7 +43,11 @@ class Lu final : public Routine {
       const ColumnMajor lu(lu_, static_cast<char*>(buffers.results[0]) + lu_.Offset(i));
       Copy(a_, source, lu.matrix(), lu.data(), Copying::kPlain, inner);
       const int leading = lu.leading();
-      getrf_(&m, &n, lu.data(), &leading, pivots + i * pivots_, info + i);
+      if (small_ != nullptr) {
+        small_(m, n, lu.data(), leading, pivots + i * pivots_, info + i);
+      } else {
+        getrf_(&m, &n, lu.data(), &leading, pivots + i * pivots_, info + i);
+      }
       lu.Finish(inner);
     });
   }
@@ -51,6 +57,7 @@ class Lu final : public Routine {
   Matrix a_;
   Matrix lu_;
   Getrf getrf_;
+  blocked::Getrf small_;
   int64_t pivots_;
   std::vector<BufferSpec> operands_;
   std::vector<BufferSpec> results_;

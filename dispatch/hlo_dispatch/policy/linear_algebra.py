@@ -27,6 +27,8 @@ SMALLEST_BLOCKED = 256
 FEWEST_SIDES = 64
 # Small matrices are factored side by side in the lanes of a vector, sixteen at once.
 FEWEST_IN_LANES = 16
+# The rows of a matrix that our own LU takes: it keeps columns in registers.
+MOST_LU_ROWS = 64
 # What these compute costs far more than any copy.
 _HEAVY = frozenset(("lu", "qr", "householder_product", "eigh", "svd"))
 
@@ -106,6 +108,8 @@ def _suits_blocked(match: RoutineMatch, machine: Machine) -> bool:
         return False
     if match.routine.name == "cholesky" and _is_batch_of_small(match):
         return math.prod(sizes[:-2]) >= FEWEST_IN_LANES
+    if match.routine.name == "lu":
+        return sizes[-2] <= MOST_LU_ROWS
     if match.routine.opcode == "dot":
         return min(*sizes[-2:], match.operands[1].sizes[-1]) >= SMALLEST_BLOCKED
     return sizes[-1] >= SMALLEST_BLOCKED and (match.routine.name == "cholesky" or _sides(match) >= FEWEST_SIDES)
