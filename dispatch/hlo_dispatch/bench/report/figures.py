@@ -127,9 +127,9 @@ def models(entries: Sequence[dict[str, Any]]) -> Figure:
                     continue
                 y = place + (number - (len(peers) - 1) / 2) * 0.8 / len(peers)
                 axes.barh(y, against[peer] - 1, 0.75 / len(peers), left=1, color=COLORS[peer])
-                text = f" {seconds[peer] * 1e3:.3g} ms "
-                side = "left" if against[peer] >= 1 else "right"
-                axes.annotate(text, (against[peer], y), va="center", ha=side, fontsize=7)
+                # On the free side of the axis where a bar goes to the left, not among the models' names.
+                text = f" {numbers.duration(seconds[peer])}"
+                axes.annotate(text, (max(1, against[peer]), y), va="center", fontsize=7)
         _ratio_axis(axes, ratios)
         axes.set_yticks(range(len(own)), [f"{e['model']}\nstock {_stock_ms(e)}" for e in own])
         axes.set_ylim(len(own) - 0.5, -0.5)
@@ -154,7 +154,7 @@ def breakdown(entries: Sequence[dict[str, Any]]) -> Figure:
             width = parts.get(name, 0.0) / whole
             axes.barh(y, width, 0.8, left=left, color=colors[name])
             left += width
-        axes.annotate(f" {sum(parts.values()) * 1e3:.3g} ms", (left, y), va="center", fontsize=8)
+        axes.annotate(f" {numbers.duration(sum(parts.values()))}", (left, y), va="center", fontsize=8)
     places = [place + 0.5 * (place // 2) for place in range(len(rows))]
     axes.set_yticks(places, [f"{name}, {side}" for name, side, _ in rows])
     axes.invert_yaxis()
@@ -179,7 +179,7 @@ def _against_stock(entry: dict[str, Any]) -> dict[str, float]:
 
 def _stock_ms(entry: dict[str, Any]) -> str:
     seconds = numbers.latencies(entry).get("stock")
-    return f"{seconds * 1e3:.3g} ms" if seconds else "not measured"
+    return numbers.duration(seconds) if seconds else "not measured"
 
 
 def _ratio_axis(axes: Any, ratios: Sequence[float]) -> None:

@@ -12,6 +12,11 @@ from ..results import median
 GENERATED = "generated code"
 
 
+def duration(seconds: float) -> str:
+    """Three digits, in seconds or milliseconds."""
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
+
+
 def speedups(entry: dict[str, Any]) -> dict[str, float]:
     """Side of a pattern → how many times faster than stock."""
     stock = median(entry["sides"].get("stock"))

@@ -35,11 +35,16 @@ def with_tables(text: str, gathered: Gathered) -> str:
 
 def tables(gathered: Gathered) -> str:
     """Markdown: the machine, the models, the patterns."""
-    parts = ["  \n".join(header_lines(gathered.header))]
-    if gathered.entries.get("models"):
-        parts.append(_models(gathered.entries["models"]))
-    if gathered.entries.get("patterns"):
-        parts.append(_patterns(numbers.shown(gathered.entries["patterns"])))
+    parts: list[str] = []
+    shown: dict[str, Any] = {}
+    for kind, table in (("models", _models), ("patterns", lambda entries: _patterns(numbers.shown(entries)))):
+        if not gathered.entries.get(kind):
+            continue
+        # The same machine, but perhaps not the same day.
+        if gathered.headers[kind] != shown:
+            shown = gathered.headers[kind]
+            parts.append("  \n".join(header_lines(shown)))
+        parts.append(table(gathered.entries[kind]))
     return "\n\n".join(parts)
 
 

@@ -1,0 +1,162 @@
+"""A program is tried as a whole: what it is chosen by, and what is never run."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+from measured_programs import FILTER, IMAGE, W, X, calls, compiled, depthwise, forget, regions_in
+
+import hlo_dispatch
+from hlo_dispatch import measuring
+from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.text import from_text
+from hlo_dispatch.policy import trial
+from hlo_dispatch.policy import tuner as tuner_module
+from hlo_dispatch.policy.measure import Unmeasurable
+from hlo_dispatch.policy.measured import APART, GUESSED, STOCK, TOGETHER, Measured
+from hlo_dispatch.policy.race import Time
+from hlo_dispatch.policy.running_time import running_time
+from hlo_dispatch.policy.store import Store
+
+pytestmark = pytest.mark.usefixtures("_own_store")
+
+
+def two_layers(x, w, image, window):
+    return jnp.tanh(x @ w), depthwise(image, window), depthwise(image[:, :20], window)
+
+
+@pytest.mark.usefixtures("_any_answer")
+def test_a_program_is_tried_as_a_whole(store: Store) -> None:
+    arguments = (X, W, IMAGE, FILTER)
+    executable = compiled(two_layers, *arguments)
+    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == trial.WHOLE]
+    assert set(whole.seconds) <= {STOCK, GUESSED, APART, TOGETHER}
+    assert whole.thorough, "all regions were known in the end"
+    assert (calls(executable) > 0) == (whole.chosen != STOCK)
+    before = measuring.tally.measured
+    assert calls(compiled(two_layers, *arguments)) == calls(executable)
+    assert measuring.tally.measured == before
+
+
+@pytest.mark.usefixtures("_any_answer")
+def test_a_program_that_is_faster_with_stock_is_left_alone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(stock: bytes, variants: dict[str, bytes], *, left: float, is_final: bool) -> Measured:
+        assert all(b"hlo_dispatch.onednn" in module for module in variants.values())
+        seconds = {STOCK: 1e-3, APART: 2e-3}
+        return Measured(STOCK, seconds, thorough=is_final, formula="all of it", kernel=trial.WHOLE)
+
+    monkeypatch.setattr(trial, "compare", lost)
+    assert calls(compiled(two_layers, X, W, IMAGE, FILTER)) == 0
+    reasons = {region.reason for region in hlo_dispatch.reports()[-1].regions if region.refusal is not None}
+    assert "measured: stock 1 ms against 2 ms" in reasons
+    monkeypatch.undo()
+    monkeypatch.setenv("HLO_DISPATCH_CACHE_DIR", str(store.directory))
+    forget(store)
+    assert calls(compiled(two_layers, X, W, IMAGE, FILTER, policy="stored")) == 0
+
+
+@pytest.mark.parametrize(
+    ("stock", "together", "apart", "chosen"),
+    [(3.0, 1.0, 2.0, TOGETHER), (3.0, 2.0, 1.0, APART), (1.0, 2.0, 2.0, STOCK), (1.0, 1.0, 1.0, STOCK)],
+)
+def test_which_program_is_chosen(monkeypatch, stock: float, together: float, apart: float, chosen: str) -> None:
+    module = from_text("HloModule m\nENTRY e { ROOT x = f32[4]{0} parameter(0) }")
+    times = [Time(seconds, stock - seconds, 0.001) for seconds in (stock, together, apart)]
+    monkeypatch.setattr(trial, "race", lambda runners, seconds: times)
+    measuring.executable.start()
+    assert trial.compare(module, {TOGETHER: module, APART: module}).chosen == chosen
+
+
+def test_what_may_never_end_is_never_run() -> None:
+    loop = """HloModule m
+condition { s = (f32[4]{0}) parameter(0)
+  ROOT c = pred[] constant(true) }
+body { s = (f32[4]{0}) parameter(0)
+  x = f32[4]{0} get-tuple-element(s), index=0
+  ROOT t = (f32[4]{0}) tuple(x) }
+ENTRY e { x = f32[4]{0} parameter(0)
+  t = (f32[4]{0}) tuple(x)
+  w = (f32[4]{0}) while(t), condition=condition, body=body
+  ROOT r = f32[4]{0} get-tuple-element(w), index=0 }
+"""
+    module = from_text(loop)
+    with pytest.raises(Unmeasurable):
+        trial.compare(module, {GUESSED: module})
+    known = from_text(loop.replace("body=body", 'body=body, backend_config={"known_trip_count":{"n":"7"}}'))
+    assert running_time(Module.from_bytes(known)) is not None
+
+
+# --- the program first -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _only_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The budget is over once the program was tried as the heuristic has it."""
+    monkeypatch.setattr(tuner_module.Tuner, "__call__", lambda self, unknown, ask: setattr(self, "_reached_all", False))
+
+
+@pytest.mark.usefixtures("_only_programs")
+@pytest.mark.parametrize(("gain", "dispatched"), [(-0.3, False), (0.004, False), (0.5, True)])
+def test_the_first_compile_is_the_better_of_heuristic_and_stock(
+    store: Store, monkeypatch: pytest.MonkeyPatch, gain: float, dispatched: bool
+) -> None:
+    def told(runners, seconds: float) -> list[Time]:
+        return [Time(1.0, 0.0, 0.0)] + [Time(1.0 - gain, gain, 0.0)] * (len(runners) - 1)
+
+    monkeypatch.setattr(trial, "race", told)
+    first = compiled(two_layers, X, W, IMAGE, FILTER)
+    guessed = compiled(two_layers, X, W, IMAGE, FILTER, policy="heuristic")
+    assert calls(guessed) >= 2
+    assert calls(first) == (calls(guessed) if dispatched else 0)
+    (entry,) = store.entries()
+    assert set(entry.measured.seconds) == {STOCK, GUESSED}
+    assert not entry.measured.thorough
+    # The next compile has time for the regions, and then for what follows from them.
+    monkeypatch.undo()
+    monkeypatch.setenv("HLO_DISPATCH_CACHE_DIR", str(store.directory))
+    monkeypatch.setenv("HLO_DISPATCH_MEASURE_SECONDS", "60")
+    monkeypatch.setattr(Time, "may_win", lambda *_: False)
+    compiled(two_layers, X, W, IMAGE, FILTER)
+    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == trial.WHOLE]
+    assert whole.thorough
+
+
+@pytest.mark.usefixtures("_any_answer")
+def test_a_loop_of_known_length_is_tried_as_a_whole(store: Store) -> None:
+    def loop(image, window):
+        def step(image, _):
+            return depthwise(depthwise(image, window) + 1, window), None
+
+        return jax.lax.scan(step, image, None, length=5)[0]
+
+    executable = compiled(loop, IMAGE, FILTER)
+    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == trial.WHOLE]
+    assert (calls(executable) > 0) == (whole.chosen != STOCK)
+
+
+@pytest.mark.usefixtures("_any_answer")
+def test_a_loop_whose_length_depends_on_the_inputs_is_not(store: Store) -> None:
+    def loop(image, window):
+        def step(image):
+            return depthwise(depthwise(image, window) + 1, window)
+
+        return jax.lax.while_loop(lambda image: image[0, 0, 0, 0] < 9, step, image)
+
+    compiled(loop, IMAGE, FILTER)
+    assert store.entries()
+    assert regions_in(store) == store.entries()
+
+
+def test_what_takes_too_long_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = from_text("HloModule m\nENTRY e { ROOT x = f32[4]{0} parameter(0) }")
+    measuring.executable.start()
+    with pytest.raises(trial.OutOfTime):
+        trial.compare(module, {GUESSED: module}, left=0.0)
+    monkeypatch.setattr(trial, "expected_seconds", lambda *_: 0.0)
+    compiles = []
+    real = trial.Executable
+    monkeypatch.setattr(trial, "Executable", lambda serialized: compiles.append(1) or real(serialized))
+    with pytest.raises(trial.OutOfTime):
+        trial.compare(module, {GUESSED: module}, left=1e-9)
+    assert len(compiles) == 1, "stock alone has shown that there is no time for the rest"
