@@ -7,7 +7,7 @@ import random
 import pytest
 
 from hlo_dispatch.policy import race as race_module
-from hlo_dispatch.policy.race import race
+from hlo_dispatch.policy.race import Time, race
 
 
 class Clock:
@@ -81,3 +81,8 @@ def test_long_calls_are_made_few_times(clock: Clock) -> None:
 def test_a_gain_that_does_not_matter_is_not_looked_for(clock: Clock) -> None:
     race([clock.worker("stock", 5e-6, 0.5), clock.worker("own", 5e-6, 0.5)], seconds=0.1, least=1e-3)
     assert clock.now < 0.25
+
+
+@pytest.mark.parametrize(("gain", "may"), [(-0.5, False), (-0.05, True), (0.05, True), (0.9, False)])
+def test_noise_hides_no_gain_of_one_that_seems_to_lose(gain: float, may: bool) -> None:
+    assert Time(seconds=1 - gain, gain=gain, error=0.25).may_win(1.0, 0.0) == may
