@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <unistd.h>
+#include <xmmintrin.h>
 
 #include <algorithm>
 #include <thread>
@@ -16,6 +17,7 @@ namespace {
 
 constexpr int64_t kSize = 256;  // of the product's three dimensions: 17 million multiply-adds, enough for any thread
 constexpr int kMostProducts = 50;
+constexpr unsigned kFlushSubnormals = 0x8040;  // MXCSR: results to zero, and operands
 
 // The object that `make` puts where it is told to; nothing where it fails.
 template <typename Owned, typename Make>
@@ -70,6 +72,8 @@ Status MakeEngine(const Library& library, Engine** engine) {
   Status status = kRuntimeError;
   std::thread([&] {
     pthread_setname_np(pthread_self(), kThreadName);
+    // As in XLA's own threads: the library's inherit this one's control register, too.
+    _mm_setcsr(_mm_getcsr() | kFlushSubnormals);
     status = library.functions().engine_create(engine, kCpu, 0);
     if (status != kSuccess || !library.binds_threads()) return;
     const std::vector<int> processors = AllowedProcessors();
