@@ -6,7 +6,7 @@ from typing import Any
 def load_onednn(path: str | PathLike[str], bind: bool, /) -> tuple[str, str]:
     """Open oneDNN for this process and return its version and CPU runtime; ImportError says what is wrong with it.
 
-    With `bind` each thread of a SYCL runtime gets a processor while a primitive runs, if there are as many of both.
+    With `bind` each thread of a SYCL runtime is kept on a processor of its own, if there are as many of both.
     """
 
 def offer_mkl(path: str | PathLike[str], version: str, /) -> None:
