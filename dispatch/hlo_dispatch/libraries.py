@@ -73,9 +73,9 @@ def scipy() -> Library | Unavailable:
 
 
 def own() -> Library | Unavailable:
-    """Return our own blocked linear algebra, which is part of the extension module."""
-    # The version is kernels/lapack/provider.cc's, and counts up when results or speed change.
-    return _once("hlo-dispatch", lambda: Library("hlo-dispatch", Path(_native().__file__), "2", "XLA's threads"))
+    """Return our own code, which is part of the extension module: linear algebra, and copies for oneDNN."""
+    # The version is kernels/lapack/provider.cc's, and counts up when results or speed of any of it change.
+    return _once("hlo-dispatch", lambda: Library("hlo-dispatch", Path(_native().__file__), "3", "XLA's threads"))
 
 
 def survey() -> dict[str, Library | Unavailable]:

@@ -39,13 +39,21 @@ enum EngineKind : int { kCpu = 1 };
 enum StreamFlags : int { kInOrder = 1 };
 enum PropagationKind : int { kForwardInference = 96 };
 enum FormatTag : int { kFormatAny = 1 };
+enum FormatKind : int { kFormatBlocked = 2 };
 enum ScratchpadMode : int { kScratchpadUser = 1 };
 enum FloatMathMode : int { kFloatMathStrict = 0 };
 
 enum Query : int {
   kQueryImplementation = 8,
+  kQueryStrides = 14,
   kQueryScratchpad = 136,
   kQueryArgument = 255,
+  kQueryRank = 256,
+  kQueryPaddedSizes = 260,
+  kQueryFormatKind = 262,
+  kQueryInnerBlockCount = 263,
+  kQueryInnerBlockSizes = 264,
+  kQueryInnerBlockDimensions = 265,
 };
 
 enum Algorithm : int {
@@ -127,6 +135,7 @@ struct Argument {
   X(Status, memory_desc_create_with_tag, (MemoryDescriptor**, int, const int64_t*, DataType, FormatTag))          \
   X(Status, memory_desc_destroy, (MemoryDescriptor*))                                                             \
   X(size_t, memory_desc_get_size, (const MemoryDescriptor*))                                                      \
+  X(Status, memory_desc_query, (const MemoryDescriptor*, Query, void*))                                           \
   X(int, memory_desc_equal, (const MemoryDescriptor*, const MemoryDescriptor*))                                   \
   X(Status, memory_create, (Memory**, const MemoryDescriptor*, Engine*, void*))                                   \
   X(Status, memory_set_data_handle, (Memory*, void*))                                                             \

@@ -7,6 +7,7 @@
 
 #include "common/failure.h"
 #include "common/ffi_attributes.h"
+#include "common/parallel.h"
 #include "onednn/primitive.h"
 
 namespace hlo_dispatch::onednn {
@@ -102,7 +103,7 @@ void* ScratchAddress(const CallPlan& plan, const ffi::AnyBuffer& buffer) {
   return buffer.untyped_data();
 }
 
-void Run(Primitive& primitive, ffi::RemainingArgs arguments, ffi::RemainingRets results) {
+void Run(Primitive& primitive, const Parallel& parallel, ffi::RemainingArgs arguments, ffi::RemainingRets results) {
   const CallPlan& plan = primitive.plan();
   if (arguments.size() != plan.operands.size()) {
     Invalid("expected " + std::to_string(plan.operands.size()) + " operands, got " +
@@ -121,12 +122,12 @@ void Run(Primitive& primitive, ffi::RemainingArgs arguments, ffi::RemainingRets 
   ffi::AnyBuffer destination = **results.get<ffi::AnyBuffer>(0);
   CheckBuffer(plan.destination.tensor, destination);
   primitive.Execute(addresses, destination.untyped_data(),
-                    ScratchAddress(plan, **results.get<ffi::AnyBuffer>(1)));
+                    ScratchAddress(plan, **results.get<ffi::AnyBuffer>(1)), parallel);
 }
 
-ffi::Error Execute(CallState* state, ffi::RemainingArgs arguments, ffi::RemainingRets results) {
+ffi::Error Execute(ffi::ThreadPool pool, CallState* state, ffi::RemainingArgs arguments, ffi::RemainingRets results) {
   auto outcome = Guarded<ffi::ErrorOr<bool>>(state->target, [&]() -> ffi::ErrorOr<bool> {
-    Run(state->primitive, arguments, results);
+    Run(state->primitive, Parallel(&pool), arguments, results);
     return true;
   });
   return outcome.has_value() ? ffi::Error::Success() : outcome.error();
@@ -150,7 +151,7 @@ XLA_FFI_DEFINE_HANDLER(instantiate_pooling, (Instantiate<kPoolingTarget, PlanPoo
 XLA_FFI_DEFINE_HANDLER(instantiate_weights_gradient, (Instantiate<kWeightsGradientTarget, PlanWeightsGradient>),
                        ffi::Ffi::BindInstantiate().Attrs());
 XLA_FFI_DEFINE_HANDLER(execute, Execute,
-                       ffi::Ffi::Bind().Ctx<ffi::State<CallState>>().RemainingArgs().RemainingRets());
+                       ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Ctx<ffi::State<CallState>>().RemainingArgs().RemainingRets());
 
 }  // namespace
 

@@ -30,28 +30,39 @@ CallPlan PlanWith(CallOperands& operands, const Window& window, WeightsFormat we
   return MakePlan(operands, OwnedDescriptor(descriptor));
 }
 
-// Below this many result positions a call does too little to repay reordering dense weights. Measured on a
-// Zen 5 with bf16 1x1 weights of 2048x512: at 7x7 positions reordering loses (0.40 against 0.22 ms), at 14x14
-// and above it wins, 3 to 8 times at 56x56.
+// From so many result positions on, large f32 weights are better packed although oneDNN runs the same implementation
+// on plain ones: their rows are far apart, which costs it up to a third. Measured on a Zen 5, with cold weights:
+// 3x3x1280x1280 at 16x16 positions 1.19x, 3x3x512x512 at 8x7x7 1.15x, but at 7x7 0.78x.
+constexpr int64_t kPositionsRepayingCopy = 256;
+constexpr int64_t kLargeWeightsBytes = 1024 * 1024;
+
+// A copy of ours is cheap; a reorder of oneDNN's is not. It needs more positions: on the same processor 1x1 weights
+// of 2048x512 in bf16 lose by it at 7x7 positions (0.40 against 0.22 ms) and win at 14x14.
 constexpr int64_t kPositionsRepayingReorder = 64;
 
-// Plain weights where oneDNN runs the same implementation on them (f32 brgemm: the reorder gains nothing).
-// Otherwise plain ones would lead to an im2col GEMM or to a dense kernel for a depthwise convolution, 3 to 50
-// times slower, so they are reordered: always with groups, whose weights are few, and else if it pays.
+int64_t Positions(const CallOperands& operands) {
+  int64_t positions = operands.destination.dims[0];
+  for (size_t i = 2; i < operands.destination.dims.size(); ++i) positions *= operands.destination.dims[i];
+  return positions;
+}
+
+// Plain weights where oneDNN runs the same implementation on them (f32 brgemm) and a copy would not repay itself.
+// Otherwise plain ones would lead to an im2col GEMM or to a dense kernel for a depthwise convolution, 1.3 to 50
+// times slower, so they are packed, unless oneDNN would have to do that and there is too little to gain.
 //
 // Asking oneDNN takes it 0.1 to 0.5 ms each time, so where the answer is known it is not asked twice.
 CallPlan PlanBest(CallOperands& operands, const Window& window) {
   const bool grouped = operands.weights.dims.size() > operands.source.dims.size();
-  if (!grouped && operands.weights.type == ElementType::kF32) {
+  const int64_t positions = Positions(operands);
+  const bool worth_packing = positions >= kPositionsRepayingCopy && operands.weights.Bytes() >= kLargeWeightsBytes;
+  if (!grouped && operands.weights.type == ElementType::kF32 && !worth_packing) {
     CallPlan plain = PlanWith(operands, window, WeightsFormat::kPlain);
     if (plain.implementation.rfind("brg", 0) == 0) return plain;
   }
   CallPlan packed = PlanWith(operands, window, WeightsFormat::kAny);
-  if (!packed.Reorders()) return packed;
+  if (!packed.Reorders() || packed.Copies()) return packed;
   CallPlan plain = PlanWith(operands, window, WeightsFormat::kPlain);
   if (plain.implementation == packed.implementation) return plain;
-  int64_t positions = operands.destination.dims[0];
-  for (size_t i = 2; i < operands.destination.dims.size(); ++i) positions *= operands.destination.dims[i];
   const bool pays = grouped || positions >= kPositionsRepayingReorder || plain.implementation.rfind("ref", 0) == 0;
   return pays ? std::move(packed) : std::move(plain);
 }

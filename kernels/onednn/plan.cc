@@ -30,8 +30,8 @@ WeightsFormat ReadWeightsFormat(const Attributes& attributes) {
                 "attribute 'weights_format': expected plain, any or best, got '" + format + "'");
 }
 
-// Hands out parts of the scratch memory, one after the other.
-class ScratchLayout {
+// Hands out parts of a piece of memory, one after the other.
+class MemoryLayout {
  public:
   int64_t Reserve(int64_t bytes) {
     const int64_t offset = Aligned(end_);
@@ -45,7 +45,7 @@ class ScratchLayout {
 };
 
 // Plans the copy of `operand` between the buffer's layout and the primitive's, where they differ.
-void PlanPacking(const Library& library, const OwnedDescriptor& descriptor, bool is_result, ScratchLayout& scratch,
+void PlanPacking(const Library& library, const OwnedDescriptor& descriptor, bool is_result, MemoryLayout& memory,
                  Operand& operand) {
   const Functions& onednn = library.functions();
   const MemoryDescriptor* packed = onednn.primitive_desc_query_md(descriptor.get(), kQueryArgument, operand.index);
@@ -59,8 +59,13 @@ void PlanPacking(const Library& library, const OwnedDescriptor& descriptor, bool
                 operand.tensor.role + ": choosing a reorder between its layout and the preferred one");
   Packing& packing = operand.packing;
   packing.reorder.reset(reorder);
-  packing.offset = scratch.Reserve(static_cast<int64_t>(onednn.memory_desc_get_size(packed)));
-  packing.scratch_offset = scratch.Reserve(ScratchpadBytes(onednn, packing.reorder));
+  if (!is_result) {
+    if (auto layout = BlockedLayout::Read(packed, operand.tensor.type)) {
+      packing.copy = BlockedCopy::Plan(operand.tensor, *layout);
+    }
+  }
+  packing.offset = memory.Reserve(static_cast<int64_t>(onednn.memory_desc_get_size(packed)));
+  packing.scratch_offset = memory.Reserve(ScratchpadBytes(onednn, packing.reorder));
 }
 
 }  // namespace
@@ -78,6 +83,14 @@ bool CallPlan::Reorders() const {
   bool any = destination.packing.reorder != nullptr;
   for (const Operand& operand : operands) any = any || operand.packing.reorder != nullptr;
   return any;
+}
+
+bool CallPlan::Copies() const {
+  bool ours = destination.packing.reorder == nullptr;
+  for (const Operand& operand : operands) {
+    ours = ours && (operand.packing.reorder == nullptr || operand.packing.copy.has_value());
+  }
+  return ours;
 }
 
 CallOperands CallOperands::Read(const Attributes& attributes, const Roles& roles, bool add_unit_dimension) {
@@ -127,16 +140,17 @@ CallPlan MakePlan(const CallOperands& operands, OwnedDescriptor descriptor, cons
   plan.destination = {operands.destination, indices.destination, {}, {}};
   plan.spatial_dimensions = operands.source.dims.size() - 2;
 
-  ScratchLayout scratch;
+  MemoryLayout scratch, packing;
   if (operands.weights_reversed) {
     Operand& weights = indices.destination == kArgumentWeightsGradient ? plan.destination : plan.operands[1];
     weights.reversed_offset = scratch.Reserve(weights.tensor.Bytes());
   }
-  for (Operand& operand : plan.operands) PlanPacking(library, descriptor, /*is_result=*/false, scratch, operand);
-  PlanPacking(library, descriptor, /*is_result=*/true, scratch, plan.destination);
+  for (Operand& operand : plan.operands) PlanPacking(library, descriptor, /*is_result=*/false, packing, operand);
+  PlanPacking(library, descriptor, /*is_result=*/true, packing, plan.destination);
   const int64_t primitive_scratch = ScratchpadBytes(library.functions(), descriptor);
   plan.primitive_scratch_offset = scratch.Reserve(primitive_scratch);
   plan.scratch_bytes = scratch.bytes();
+  plan.packing_bytes = packing.bytes();
 
   if (operands.has_bias) plan.operands.push_back({operands.bias, kArgumentBias, {}, {}});
   for (const auto& [index, tensor] : operands.chain.operands) plan.operands.push_back({tensor, index, {}, {}});

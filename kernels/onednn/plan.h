@@ -9,18 +9,20 @@
 #include <vector>
 
 #include "common/attributes.h"
+#include "onednn/blocked_copy.h"
 #include "onednn/library.h"
 #include "onednn/memory.h"
 #include "onednn/post_ops.h"
 
 namespace hlo_dispatch::onednn {
 
-// How an operand gets into the layout that the primitive wants, or the result out of it: by a copy in the scratch
+// How an operand gets into the layout that the primitive wants, or the result out of it: by a copy in the packing
 // memory, made in every call.
 struct Packing {
-  OwnedDescriptor reorder;  // null: the primitive works on the buffer as it is
-  int64_t offset = 0;       // of the copy in the scratch memory
-  int64_t scratch_offset = 0;  // of the reorder's own scratchpad
+  OwnedDescriptor reorder;          // null: the primitive works on the buffer as it is
+  std::optional<BlockedCopy> copy;  // in the reorder's stead, where we can
+  int64_t offset = 0;               // of the copy in the packing memory
+  int64_t scratch_offset = 0;       // of the reorder's own scratchpad, there too
 };
 
 struct Operand {
@@ -40,9 +42,12 @@ struct CallPlan {
   size_t spatial_dimensions = 0;  // how many of the last dimensions are space, for operands to be reversed
   int64_t primitive_scratch_offset = 0;
   int64_t scratch_bytes = 0;
+  int64_t packing_bytes = 0;  // of packing memory (packing_memory.h)
 
   // Whether every call copies an operand or the result between layouts.
   bool Reorders() const;
+  // Whether all such copies are ours.
+  bool Copies() const;
 };
 
 // In which memory layout a primitive gets its weights (attribute weights_format).

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/failure.h"
+#include "onednn/packing_memory.h"
 #include "onednn/reverse.h"
 
 namespace hlo_dispatch::onednn {
@@ -134,8 +135,9 @@ Primitive::Primitive(CallPlan plan) : plan_(std::move(plan)) {
   primitive_ = MakePrimitive(library, plan_.descriptor.get(), "building " + plan_.implementation);
   auto make_reorder = [&](const Operand& operand) {
     const PrimitiveDescriptor* reorder = operand.packing.reorder.get();
-    return reorder == nullptr ? OwnedPrimitive()
-                              : MakePrimitive(library, reorder, operand.tensor.role + ": building its reorder");
+    return reorder == nullptr || operand.packing.copy.has_value()
+               ? OwnedPrimitive()
+               : MakePrimitive(library, reorder, operand.tensor.role + ": building its reorder");
   };
   for (const Operand& operand : plan_.operands) reorders_.push_back(make_reorder(operand));
   destination_reorder_ = make_reorder(plan_.destination);
@@ -164,7 +166,8 @@ void* Primitive::AddressOf(const Operand& operand, void* given, char* scratch) {
   return operand.reversed_offset.has_value() ? scratch + *operand.reversed_offset : given;
 }
 
-void Primitive::Point(Context& context, const std::vector<void*>& operands, void* destination, char* scratch) const {
+void Primitive::Point(Context& context, const std::vector<void*>& operands, void* destination, char* scratch,
+                      char* packing) const {
   const Library& library = Library::Get();
   auto point = [&](const OwnedMemory& memory, void* address) {
     library.Check(library.functions().memory_set_data_handle(memory.get(), address),
@@ -173,8 +176,8 @@ void Primitive::Point(Context& context, const std::vector<void*>& operands, void
   auto point_buffer = [&](const Buffer& buffer, const Operand& operand, void* given) {
     point(buffer.given, AddressOf(operand, given, scratch));
     if (buffer.packed == nullptr) return;
-    point(buffer.packed, scratch + operand.packing.offset);
-    point(buffer.reorder_scratch, scratch + operand.packing.scratch_offset);
+    point(buffer.packed, packing + operand.packing.offset);
+    point(buffer.reorder_scratch, packing + operand.packing.scratch_offset);
   };
   point_buffer(context.destination, plan_.destination, destination);
   point(context.scratch, scratch + plan_.primitive_scratch_offset);
@@ -195,16 +198,23 @@ void Primitive::Submit(const Context& context, Stream* stream) const {
   if (destination_reorder_ != nullptr) run(destination_reorder_, context.destination.reorder);
 }
 
-void Primitive::Execute(const std::vector<void*>& operands, void* destination, void* scratch) {
+void Primitive::Execute(const std::vector<void*>& operands, void* destination, void* scratch,
+                        const Parallel& parallel) {
   const Library& library = Library::Get();
   ContextLease context(*this);
   StreamLease stream;
+  PackingLease packing(plan_.packing_bytes);
   char* scratch_bytes = static_cast<char*>(scratch);
-  Point(*context, operands, destination, scratch_bytes);
+  Point(*context, operands, destination, scratch_bytes, packing.data());
   for (size_t i = 0; i < operands.size(); ++i) {
     const Operand& operand = plan_.operands[i];
-    if (!operand.reversed_offset.has_value()) continue;
-    CopyReversed(operand.tensor, plan_.spatial_dimensions, operands[i], AddressOf(operand, operands[i], scratch_bytes));
+    void* from = AddressOf(operand, operands[i], scratch_bytes);
+    if (operand.reversed_offset.has_value()) {
+      CopyReversed(operand.tensor, plan_.spatial_dimensions, operands[i], from);
+    }
+    if (operand.packing.copy.has_value()) {
+      operand.packing.copy->Run(from, packing.data() + operand.packing.offset, parallel);
+    }
   }
   Submit(*context, stream.get());
   library.Check(library.functions().stream_wait(stream.get()), "waiting for " + plan_.implementation);
@@ -219,7 +229,8 @@ void Primitive::Repeat(const std::vector<void*>& operands, void* destination, vo
   const Library& library = Library::Get();
   ContextLease context(*this);
   StreamLease stream;
-  Point(*context, operands, destination, static_cast<char*>(scratch));
+  PackingLease packing(plan_.packing_bytes);
+  Point(*context, operands, destination, static_cast<char*>(scratch), packing.data());
   for (int64_t i = 0; i < count; ++i) {
     Submit(*context, stream.get());
     library.Check(library.functions().stream_wait(stream.get()), "waiting for " + plan_.implementation);

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "common/parallel.h"
 #include "onednn/plan.h"
 
 namespace hlo_dispatch::onednn {
@@ -18,11 +19,11 @@ class Primitive {
 
   const CallPlan& plan() const { return plan_; }
 
-  // Runs once and waits. `operands` has one address for each of plan().operands.
-  void Execute(const std::vector<void*>& operands, void* destination, void* scratch);
+  // Runs once and waits. `operands` has one address for each of plan().operands; copies of ours share `parallel`.
+  void Execute(const std::vector<void*>& operands, void* destination, void* scratch, const Parallel& parallel);
 
   // Runs `count` times with nothing between the library and its caller: memory objects are pointed at the buffers
-  // once, and nothing is copied back to front. What benchmarks call the raw library call, its reorders included.
+  // once, and nothing is copied by us. What benchmarks call the raw library call, its reorders included.
   void Repeat(const std::vector<void*>& operands, void* destination, void* scratch, int64_t count);
 
  private:
@@ -33,13 +34,14 @@ class Primitive {
   std::unique_ptr<Context> MakeContext() const;
   // Where the primitive reads an operand or writes the result: in the scratch memory, if that is back to front.
   static void* AddressOf(const Operand& operand, void* given, char* scratch);
-  void Point(Context& context, const std::vector<void*>& operands, void* destination, char* scratch) const;
+  void Point(Context& context, const std::vector<void*>& operands, void* destination, char* scratch,
+             char* packing) const;
   // Gives the work to the stream; the caller waits for it.
   void Submit(const Context& context, Stream* stream) const;
 
   CallPlan plan_;
   OwnedPrimitive primitive_;
-  std::vector<OwnedPrimitive> reorders_;  // one per operand; null where it is used as it is
+  std::vector<OwnedPrimitive> reorders_;  // one per operand; null where it is used as it is, or copied by us
   OwnedPrimitive destination_reorder_;
   std::mutex idle_mutex_;
   std::vector<std::unique_ptr<Context>> idle_;

@@ -34,6 +34,12 @@ void Fill(void* memory, const Tensor& tensor) {
   }
 }
 
+// The plan with the library's own reorders where ours would copy.
+CallPlan ByLibraryAlone(CallPlan plan) {
+  for (Operand& operand : plan.operands) operand.packing.copy.reset();
+  return plan;
+}
+
 }  // namespace
 
 RawCall::Bytes RawCall::Allocate(int64_t bytes) {
@@ -45,7 +51,7 @@ RawCall::Bytes RawCall::Allocate(int64_t bytes) {
   return memory;
 }
 
-RawCall::RawCall(CallPlan plan) : primitive_(std::move(plan)) {
+RawCall::RawCall(CallPlan plan) : primitive_(ByLibraryAlone(std::move(plan))) {
   const CallPlan& built = primitive_.plan();
   for (const Operand& operand : built.operands) {
     operands_.push_back(Allocate(operand.tensor.Bytes()));

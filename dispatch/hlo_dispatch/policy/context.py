@@ -59,7 +59,7 @@ def _context(threads: int, settings: tuple[str, ...]) -> Context:
 
 
 def _libraries() -> list[str]:
-    load = {"oneDNN": libraries.onednn, "oneMKL": libraries.mkl}
+    load = {"oneDNN": libraries.onednn, "oneMKL": libraries.mkl, "hlo-dispatch": libraries.own}
     used = sorted({kernel.library for kernel in kernels.KERNELS.values()} & set(load))
     found = [(name, load[name]()) for name in used]
     return [f"{name} {lib.version} {lib.threads}" if lib else f"{name} none" for name, lib in found]
