@@ -3,7 +3,6 @@
 #include <emmintrin.h>
 
 #include <algorithm>
-#include <numeric>
 
 namespace hlo_dispatch::onednn {
 
@@ -72,36 +71,12 @@ template <int kSize, typename Element>
 void Prefetch(const Element* row) {
   const auto at = reinterpret_cast<uintptr_t>(row);
   constexpr size_t kBytes = (kSize > 0 ? kSize : 1) * sizeof(Element), kLine = 64;
-  for (size_t offset = 0; offset < kBytes; offset += kLine) __builtin_prefetch(reinterpret_cast<const void*>(at + offset));
+  for (size_t offset = 0; offset < kBytes; offset += kLine) {
+    __builtin_prefetch(reinterpret_cast<const void*>(at + offset));
+  }
 }
 
 }  // namespace
-
-std::optional<BlockedLayout> BlockedLayout::Read(const MemoryDescriptor* descriptor, ElementType type) {
-  const Functions& onednn = Library::Get().functions();
-  auto number = [&](Query query) {
-    int value = 0;
-    return onednn.memory_desc_query(descriptor, query, &value) == kSuccess ? value : 0;
-  };
-  auto numbers = [&](Query query, int count) {
-    const int64_t* values = nullptr;
-    if (onednn.memory_desc_query(descriptor, query, &values) != kSuccess) return std::vector<int64_t>();
-    return std::vector<int64_t>(values, values + count);
-  };
-  if (number(kQueryFormatKind) != kFormatBlocked) return std::nullopt;
-  const int rank = number(kQueryRank), count = number(kQueryInnerBlockCount);
-  BlockedLayout layout;
-  layout.padded = numbers(kQueryPaddedSizes, rank);
-  layout.strides = numbers(kQueryStrides, rank);
-  const std::vector<int64_t> sizes = numbers(kQueryInnerBlockSizes, count);
-  const std::vector<int64_t> dimensions = numbers(kQueryInnerBlockDimensions, count);
-  for (int i = 0; i < count; ++i) layout.blocks.push_back({static_cast<size_t>(dimensions[i]), sizes[i]});
-  const int64_t elements =
-      std::accumulate(layout.padded.begin(), layout.padded.end(), int64_t{1}, std::multiplies<int64_t>());
-  const auto bytes = static_cast<int64_t>(onednn.memory_desc_get_size(descriptor));
-  if (rank == 0 || bytes != elements * ElementBytes(type)) return std::nullopt;
-  return layout;
-}
 
 std::optional<BlockedCopy> BlockedCopy::Plan(const Tensor& tensor, const BlockedLayout& layout) {
   std::vector<BlockedLayout::Block> blocks = layout.blocks;

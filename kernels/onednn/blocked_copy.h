@@ -1,7 +1,7 @@
 // Copies a plain tensor into one of oneDNN's blocked layouts, on XLA's threads.
 //
-// oneDNN's own reorder does the same, but costs a submission to its runtime (some 10 us), and for weights in half
-// precision it moves a tenth of what memory could.
+// oneDNN's own reorder does the same, but costs a submission to its runtime (some 10 us), and moves weights in half
+// precision at 7 to 13 GB/s by two threads, where this does at 30 by one (Zen 5, weights in the caches).
 #ifndef HLO_DISPATCH_ONEDNN_BLOCKED_COPY_H_
 #define HLO_DISPATCH_ONEDNN_BLOCKED_COPY_H_
 
@@ -10,23 +10,10 @@
 #include <vector>
 
 #include "common/parallel.h"
+#include "onednn/blocked_layout.h"
 #include "onednn/memory.h"
 
 namespace hlo_dispatch::onednn {
-
-// A layout that cuts dimensions into blocks: all strides lie between whole blocks, whose elements are innermost.
-struct BlockedLayout {
-  struct Block {
-    size_t dimension;
-    int64_t size;
-  };
-  std::vector<int64_t> padded;   // the sizes, rounded up to whole blocks
-  std::vector<int64_t> strides;  // from block to block of each dimension, in elements
-  std::vector<Block> blocks;     // slowest first
-
-  // Nothing for layouts of another kind, and for those that hold more than the elements.
-  static std::optional<BlockedLayout> Read(const MemoryDescriptor* descriptor, ElementType type);
-};
 
 class BlockedCopy {
  public:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hlo_dispatch.bench import micro
-from hlo_dispatch.bench.cases import choose
+from hlo_dispatch.bench.cases import choose, make_case
 from hlo_dispatch.bench.repeated import CALLS, only_call, repeated
 from hlo_dispatch.bench.results import Results, ResultsError, median
 from hlo_dispatch.bench.worker import Worker, WorkerFailed
@@ -81,14 +81,16 @@ def test_a_worker_that_dies_is_an_error_with_its_last_words() -> None:
     worker.close()
 
 
-def test_repeated_calls_really_run() -> None:
+# The second is long enough to be kept asynchronous by a ballast, which is not a call.
+@pytest.mark.parametrize("shape", ["n=1,c=8,h=9,w=9,k=16,r=3", "n=1,c=64,h=28,w=28,k=64,r=3"])
+def test_repeated_calls_really_run(shape: str) -> None:
     import jax
 
     import hlo_dispatch
     from hlo_dispatch.bench import in_jax
     from hlo_dispatch.policy import executable
 
-    case = choose(tag="ci")[0]
+    case = make_case("conv_bias_relu", shape, "f32", "channels-last")
     operands = executable.to_device(in_jax.arguments(case))
     with hlo_dispatch.enabled(policy="always"):
         report = hlo_dispatch.explain(in_jax.function(case), *operands)
@@ -101,4 +103,4 @@ def test_repeated_calls_really_run() -> None:
     assert text.count('custom_call_target="hlo_dispatch.onednn.convolution"') == CALLS
     (result,) = several(operands)
     expected = jax.jit(in_jax.function(case))(*operands)
-    assert abs(result - expected).max() <= 1e-5
+    assert abs(result - expected).max() <= 1e-4

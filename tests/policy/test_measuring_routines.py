@@ -129,6 +129,34 @@ def test_the_one_that_wins_is_called(winner: str, tmp_path: Path, monkeypatch: p
     assert_close(np.asarray(compiled(positive)), np.linalg.cholesky(positive.astype("float64")), 1e-5)
 
 
+@pytest.mark.parametrize("losers", [1, 2, 3])
+def test_who_loses_another_race_gives_way_to_the_next(
+    losers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fastest may be so only for as long as a race lasts; the second is not stock's fault."""
+    races = 0
+
+    def race(runners, *, seconds: float, least: float, settle: float) -> list[Time]:
+        nonlocal races
+        first, lost = races == 0, races <= losers
+        races += 1
+        gains = [0.9 - 0.2 * number for number in range(len(runners) - 1)] if first else [0.0 if lost else 0.5]
+        return [Time(1.0, 0.0, 0.0), *(Time(1.0 - gain, gain, 0.0) for gain in gains)]
+
+    monkeypatch.setattr(measure_module, "race", race)
+    value = matrix(SIZE, SIZE)
+    positive = value @ value.T + SIZE * np.eye(SIZE, dtype="float32")
+    with hlo_dispatch.enabled():
+        compiled = jax.jit(lambda a: jnp.linalg.cholesky(a)).lower(positive).compile()
+    (entry,) = Store(tmp_path).entries()
+    forms = [form for form in entry.measured.seconds if form != STOCK]
+    expected = forms[losers] if losers < len(forms) else STOCK
+    assert entry.measured.chosen == expected
+    assert all(entry.measured.seconds[form] == 1.0 for form in forms[:losers]), "what it took at last"
+    assert ("hlo_dispatch." in compiled.as_text()) == (expected != STOCK)
+    assert_close(np.asarray(compiled(positive)), np.linalg.cholesky(positive.astype("float64")), 1e-5)
+
+
 def excerpt(routine: str, arrays: dict[str, np.ndarray]) -> Excerpt:
     logical = tuple(
         (name, tuple((size, stride // array.itemsize) for size, stride in zip(array.shape, array.strides, strict=True)))

@@ -28,6 +28,8 @@ COUNTED = frozenset(
     "select sign subtract".split()
 )
 """Opcodes of which each element of the result is an operation at least; transcendental functions count as none."""
+NAME = "keeps_asynchronous"
+"""What the ballast is called, or begins with."""
 _BALLAST = row_major("f32", (1024,))
 
 
@@ -47,7 +49,7 @@ def keep_asynchronous(module: Module, matches: Sequence[Match | StructuralMatch 
     computation = _negations(module)
     entry = module.entry
     identifier = max(instruction.id for instruction in entry.instructions) + 1
-    fusion = InstructionProto(opcode="fusion", id=identifier, name=module.fresh_name("keeps_asynchronous"))
+    fusion = InstructionProto(opcode="fusion", id=identifier, name=module.fresh_name(NAME))
     fusion.shape.CopyFrom(_BALLAST.to_proto())
     fusion.fusion_kind = "kLoop"
     fusion.called_computation_ids.append(computation)
