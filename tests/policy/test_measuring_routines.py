@@ -15,7 +15,7 @@ from hlo_dispatch import measuring
 from hlo_dispatch.policy import measure as measure_module
 from hlo_dispatch.policy.excerpt import Excerpt
 from hlo_dispatch.policy.factors import comparable
-from hlo_dispatch.policy.measured import STOCK
+from hlo_dispatch.policy.measured import STOCK, Measured
 from hlo_dispatch.policy.race import Time
 from hlo_dispatch.policy.store import Store
 from hlo_dispatch.policy.trial import WHOLE
@@ -99,6 +99,17 @@ def test_each_library_is_measured(name: str, tmp_path: Path, monkeypatch: pytest
     assert measuring.tally.measured == before
 
 
+def measured_cholesky(folder: Path) -> tuple[Measured, str]:
+    """Compile a Cholesky factor; its only measurement in the store there, and the compiled text."""
+    value = matrix(SIZE, SIZE)
+    positive = value @ value.T + SIZE * np.eye(SIZE, dtype="float32")
+    with hlo_dispatch.enabled():
+        compiled = jax.jit(lambda a: jnp.linalg.cholesky(a)).lower(positive).compile()
+    assert_close(np.asarray(compiled(positive)), np.linalg.cholesky(positive.astype("float64")), 1e-5)
+    (entry,) = Store(folder).entries()
+    return entry.measured, compiled.as_text()
+
+
 @pytest.mark.parametrize("winner", ["onemkl.", "scipy.", "blocked.", STOCK])
 def test_the_one_that_wins_is_called(winner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the heuristic thinks of it."""
@@ -119,14 +130,9 @@ def test_the_one_that_wins_is_called(winner: str, tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr("hlo_dispatch.policy.tuner.measure", noted)
     monkeypatch.setattr(measure_module, "race", race)
-    value = matrix(SIZE, SIZE)
-    positive = value @ value.T + SIZE * np.eye(SIZE, dtype="float32")
-    with hlo_dispatch.enabled():
-        compiled = jax.jit(lambda a: jnp.linalg.cholesky(a)).lower(positive).compile()
-    (entry,) = Store(tmp_path).entries()
-    assert entry.measured.chosen == winner if winner == STOCK else entry.measured.chosen.startswith(winner)
-    assert ("hlo_dispatch." + winner in compiled.as_text()) == (winner != STOCK)
-    assert_close(np.asarray(compiled(positive)), np.linalg.cholesky(positive.astype("float64")), 1e-5)
+    measured, text = measured_cholesky(tmp_path)
+    assert measured.chosen == winner if winner == STOCK else measured.chosen.startswith(winner)
+    assert ("hlo_dispatch." + winner in text) == (winner != STOCK)
 
 
 @pytest.mark.parametrize("losers", [1, 2, 3])
@@ -144,17 +150,12 @@ def test_who_loses_another_race_gives_way_to_the_next(
         return [Time(1.0, 0.0, 0.0), *(Time(1.0 - gain, gain, 0.0) for gain in gains)]
 
     monkeypatch.setattr(measure_module, "race", race)
-    value = matrix(SIZE, SIZE)
-    positive = value @ value.T + SIZE * np.eye(SIZE, dtype="float32")
-    with hlo_dispatch.enabled():
-        compiled = jax.jit(lambda a: jnp.linalg.cholesky(a)).lower(positive).compile()
-    (entry,) = Store(tmp_path).entries()
-    forms = [form for form in entry.measured.seconds if form != STOCK]
+    measured, text = measured_cholesky(tmp_path)
+    forms = [form for form in measured.seconds if form != STOCK]
     expected = forms[losers] if losers < len(forms) else STOCK
-    assert entry.measured.chosen == expected
-    assert all(entry.measured.seconds[form] == 1.0 for form in forms[:losers]), "what it took at last"
-    assert ("hlo_dispatch." in compiled.as_text()) == (expected != STOCK)
-    assert_close(np.asarray(compiled(positive)), np.linalg.cholesky(positive.astype("float64")), 1e-5)
+    assert measured.chosen == expected
+    assert all(measured.seconds[form] == 1.0 for form in forms[:losers]), "what it took at last"
+    assert ("hlo_dispatch." in text) == (expected != STOCK)
 
 
 def excerpt(routine: str, arrays: dict[str, np.ndarray]) -> Excerpt:
