@@ -22,6 +22,7 @@ from pathlib import Path
 from hlo_dispatch import kernels, libraries, measuring, own_kernels
 from hlo_dispatch.api import rewriter
 from hlo_dispatch.errors import HloDispatchError, PolicyError
+from hlo_dispatch.kept_memory import keep_memory
 from hlo_dispatch.policy import executable
 from hlo_dispatch.policy.context import this_context
 from hlo_dispatch.policy.decide import MEASURING
@@ -117,6 +118,7 @@ def install(
         if platform not in PLATFORMS:
             raise PolicyError(f"unknown platform {platform!r}; valid platforms are: {', '.join(PLATFORMS)}")
     settings = _Settings.make(tables, policy)
+    keep_memory()
     kernels.warm_up()
     with _state.lock:
         changed = _state.settings != settings
@@ -136,7 +138,9 @@ def install_when_ready(tables: Sequence[str | Path], policy: str) -> None:
     from jax._src.lib import _xla
 
     with _state.lock:
-        _state.settings = _Settings.make(tables, policy)
+        settings = _Settings.make(tables, policy)
+        keep_memory()
+        _state.settings = settings
         if not _state.hooked:
             _xla.register_xla_transform(NAME, _PRE_SCHEDULER, _transform)
             _hooked()

@@ -78,13 +78,17 @@ void Prefetch(const Element* row) {
 
 }  // namespace
 
-std::optional<BlockedCopy> BlockedCopy::Plan(const Tensor& tensor, const BlockedLayout& layout) {
+std::optional<BlockedCopy> BlockedCopy::Plan(const Tensor& tensor, const BlockedLayout& layout, size_t reversed) {
   std::vector<BlockedLayout::Block> blocks = layout.blocks;
   if (blocks.empty()) return std::nullopt;
   BlockedCopy copy;
   copy.dims_ = tensor.dims;
   copy.strides_ = tensor.strides;
   copy.element_bytes_ = ElementBytes(tensor.type);
+  for (size_t i = tensor.dims.size() - reversed; i < tensor.dims.size(); ++i) {
+    copy.origin_ += (tensor.dims[i] - 1) * tensor.strides[i];
+    copy.strides_[i] = -tensor.strides[i];
+  }
   int64_t inside = 1;  // elements within one step of the block at hand
   if (blocks.size() > 1 && blocks.back().size == 2 && copy.element_bytes_ == 2) {
     copy.pair_ = blocks.back().dimension;
@@ -96,7 +100,7 @@ std::optional<BlockedCopy> BlockedCopy::Plan(const Tensor& tensor, const Blocked
   inside *= copy.row_size_;
   blocks.pop_back();
   if (copy.pair_ == copy.row_ || copy.row_size_ % kRowGrain != 0) return std::nullopt;
-  if (tensor.strides[copy.row_] != 1 && tensor.dims[copy.row_] != 1) return std::nullopt;
+  if (copy.strides_[copy.row_] != 1 && copy.dims_[copy.row_] != 1) return std::nullopt;
 
   std::vector<int64_t> steps(tensor.dims.size(), 1);  // of each dimension's index, from block to block
   steps[copy.row_] = copy.row_size_;
@@ -223,9 +227,9 @@ void BlockedCopy::CopyWhole(const Element* from, Element* to, const Parallel& pa
 
 void BlockedCopy::Run(const void* from, void* to, const Parallel& parallel) const {
   if (element_bytes_ == 2) {
-    CopyWhole(static_cast<const uint16_t*>(from), static_cast<uint16_t*>(to), parallel);
+    CopyWhole(static_cast<const uint16_t*>(from) + origin_, static_cast<uint16_t*>(to), parallel);
   } else {
-    CopyWhole(static_cast<const uint32_t*>(from), static_cast<uint32_t*>(to), parallel);
+    CopyWhole(static_cast<const uint32_t*>(from) + origin_, static_cast<uint32_t*>(to), parallel);
   }
 }
 

@@ -44,9 +44,10 @@ class MemoryLayout {
   int64_t end_ = 0;
 };
 
-// Plans the copy of `operand` between the buffer's layout and the primitive's, where they differ.
+// Plans the copy of `operand` between the buffer's layout and the primitive's, where they differ. Our own copy reads
+// the last `reversed` dimensions back to front.
 void PlanPacking(const Library& library, const OwnedDescriptor& descriptor, bool is_result, MemoryLayout& memory,
-                 Operand& operand) {
+                 Operand& operand, size_t reversed = 0) {
   const Functions& onednn = library.functions();
   const MemoryDescriptor* packed = onednn.primitive_desc_query_md(descriptor.get(), kQueryArgument, operand.index);
   OwnedMemoryDescriptor given = operand.tensor.Describe();
@@ -61,7 +62,7 @@ void PlanPacking(const Library& library, const OwnedDescriptor& descriptor, bool
   packing.reorder.reset(reorder);
   if (!is_result) {
     if (auto layout = BlockedLayout::Read(packed, operand.tensor.type)) {
-      packing.copy = BlockedCopy::Plan(operand.tensor, *layout);
+      packing.copy = BlockedCopy::Plan(operand.tensor, *layout, reversed);
     }
   }
   packing.offset = memory.Reserve(static_cast<int64_t>(onednn.memory_desc_get_size(packed)));
@@ -141,12 +142,16 @@ CallPlan MakePlan(const CallOperands& operands, OwnedDescriptor descriptor, cons
   plan.spatial_dimensions = operands.source.dims.size() - 2;
 
   MemoryLayout scratch, packing;
-  if (operands.weights_reversed) {
-    Operand& weights = indices.destination == kArgumentWeightsGradient ? plan.destination : plan.operands[1];
-    weights.reversed_offset = scratch.Reserve(weights.tensor.Bytes());
+  const bool gradient = indices.destination == kArgumentWeightsGradient;
+  Operand* reversed = operands.weights_reversed ? &(gradient ? plan.destination : plan.operands[1]) : nullptr;
+  for (Operand& operand : plan.operands) {
+    PlanPacking(library, descriptor, /*is_result=*/false, packing, operand,
+                &operand == reversed ? plan.spatial_dimensions : 0);
   }
-  for (Operand& operand : plan.operands) PlanPacking(library, descriptor, /*is_result=*/false, packing, operand);
   PlanPacking(library, descriptor, /*is_result=*/true, packing, plan.destination);
+  if (reversed != nullptr && !reversed->packing.copy.has_value()) {
+    reversed->reversed_offset = scratch.Reserve(reversed->tensor.Bytes());
+  }
   const int64_t primitive_scratch = ScratchpadBytes(library.functions(), descriptor);
   plan.primitive_scratch_offset = scratch.Reserve(primitive_scratch);
   plan.scratch_bytes = scratch.bytes();

@@ -28,8 +28,8 @@ struct Packing {
 struct Operand {
   Tensor tensor;
   int index;  // which argument of the primitive it is
-  // Set when the primitive has the spatial dimensions back to front: every call copies an operand so to this
-  // offset of the scratch memory, and a result from it.
+  // Set when the primitive has the spatial dimensions back to front and no copy of ours into its layout turns them:
+  // every call copies an operand so to this offset of the scratch memory, and a result from it.
   std::optional<int64_t> reversed_offset;
   Packing packing;
 };

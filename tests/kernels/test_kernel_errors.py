@@ -50,7 +50,7 @@ def test_too_little_scratch():
         tensor(np.ones((64, 1, 1, 3, 3), np.float32), [3, 4, 2, 0, 1]),
         Window((1, 1), (0, 0), (1, 1), (1, 1)), None, [0, 2, 3, 1],
     )  # fmt: skip
-    call.spec["weights_reversed"] = 1  # a copy in the scratch memory
+    call.spec |= {"weights_reversed": 1, "weights_format": "plain"}  # a copy in the scratch memory
     planned = kernels.plan(call.name, call.spec)
     assert planned
     assert planned.scratch_bytes >= 64 * 9 * 4

@@ -61,6 +61,13 @@ def test_where_nothing_is_clear_it_takes_longer_but_not_for_ever(clock: Clock) -
         assert spent > 0.4
 
 
+def test_a_gain_that_is_more_than_noise_but_not_surely_enough_is_open() -> None:
+    time = Time(seconds=0.9, gain=0.1, error=0.03)
+    assert not time.wins(0.03)
+    assert time.may_win(1.0, 0.03)
+    assert not Time(seconds=0.9, gain=0.1, error=0.02).may_win(1.0, 0.03)  # it wins
+
+
 def test_who_is_hopeless_drops_out(clock: Clock) -> None:
     workers = [clock.worker("stock", 1e-3, 0.1), clock.worker("slow", 9e-3), clock.worker("close", 1e-3, 0.1)]
     race(workers, seconds=0.5)

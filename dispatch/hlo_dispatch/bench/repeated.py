@@ -22,20 +22,26 @@ def only_call(serialized: bytes) -> bool:
 
 
 def repeated(serialized: bytes, calls: int) -> bytes:
-    """The module with so many calls in place of its one, each after the one before, on the same operands."""
+    """The module with so many calls in place of its one, each after the one before, on the same operands.
+
+    The result is the last call's: nobody reads the others', so that all may write to its memory, as a raw call that
+    is repeated does.
+    """
     module = Module.from_bytes(serialized)
     entry = module.entry
-    (call,) = (instruction for instruction in entry.instructions[:] if instruction.opcode == "custom-call")
-    first = call.id
-    next_id = max(instruction.id for instruction in entry.instructions[:]) + 1
-    before = first
-    for number in range(1, calls):
-        copy = entry.instructions.add()
+    instructions = entry.instructions[:]
+    (position,) = (i for i, instruction in enumerate(instructions) if instruction.opcode == "custom-call")
+    call = instructions[position]
+    next_id = max(instruction.id for instruction in instructions) + 1
+    for number in range(calls - 1):
+        copy = type(call)()
         copy.CopyFrom(call)
         copy.id, copy.name = next_id + number, module.fresh_name(call.name)
         # Nothing uses the copies, and they are all alike: without an effect XLA would drop them.
         copy.custom_call_has_side_effect = True
-        del copy.control_predecessor_ids[:]
-        copy.control_predecessor_ids.append(before)
-        before = copy.id
+        if number > 0:
+            copy.control_predecessor_ids[:] = [copy.id - 1]
+        entry.instructions.insert(position + number, copy)
+    if calls > 1:
+        call.control_predecessor_ids.append(next_id + calls - 2)
     return module.to_bytes()

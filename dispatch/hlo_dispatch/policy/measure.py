@@ -30,6 +30,8 @@ LEAST_SECONDS = 10e-6
 """So much may a call cost more in its program than here, where fewer threads come and go."""
 LONELY_RACES = 3
 """More that a kernel has to win where no other is in the program, which nobody tries as a whole."""
+MOST_UNCLEAR = 3
+"""So often a race is run where noise hides who wins."""
 PAUSE = 0.2
 """Seconds between two of them."""
 SETTLE = 0.03
@@ -143,7 +145,10 @@ def _lost_again(
     is_sure = verdict.gain >= SURE * verdict.stock
     for turn in range(LONELY_RACES if task.is_lonely else 0 if is_sure else 1):
         sleep(PAUSE)
-        stock, own = outcome.race([module], effort.seconds, keeping=turn % 2 == 0)
+        for _ in range(MOST_UNCLEAR):
+            stock, own = outcome.race([module], effort.seconds, keeping=turn % 2 == 0)
+            if not own.may_win(stock.seconds, LEAST_GAIN * stock.seconds + LEAST_SECONDS):
+                break
         if not _wins(own, stock.seconds):
             return stock, own
     return None

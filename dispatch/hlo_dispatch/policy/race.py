@@ -59,7 +59,7 @@ class Time:
     def may_win(self, reference: float, least: float) -> bool:
         """Whether noise hides a gain that would be worth having, by the reference's time."""
         noise, worth = CERTAIN * self.error, WORTH_KNOWING * reference + least
-        is_hidden = noise > worth / 2 and self.gain + noise > worth and not self.gain > noise
+        is_hidden = noise > worth / 2 and self.gain + noise > worth and not self.wins(least)
         return is_hidden and self.gain > -UNLIKELY * reference
 
 
