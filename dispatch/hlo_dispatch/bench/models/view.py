@@ -56,6 +56,7 @@ def print_models(target: Console, header: dict[str, Any], entries: Sequence[dict
     target.print(
         Text(
             "latency: median of the rounds' medians; ±: half the distance between the slowest and the fastest round. "
-            "torch.compile compiles in its first call. Peak memory counts from compiling on, weights included."
+            "torch.compile compiles in its first call, if its cache on disk does not know the program. Peak memory "
+            "counts from compiling on, weights included."
         )
     )
