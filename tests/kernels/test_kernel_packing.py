@@ -74,6 +74,27 @@ def test_products(rows: int, depth: int, columns: int, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize(("inputs", "outputs"), [(16, 16), (5, 17), (33, 31), (301, 260)])
+def test_weights_back_to_front(inputs: int, outputs: int, dtype: str) -> None:
+    """The copy turns them, without another one of its own in the scratch memory."""
+    generator = np.random.default_rng(inputs * 7 + outputs)
+    source = integers(generator, (2, inputs, 7, 6), dtype)
+    weights = integers(generator, (outputs, inputs, 3, 2), dtype)
+    wide = source.astype(np.float64)
+    window = Window((1, 1), (0, 0), (0, 0), (0, 0))
+    laid_out = tensor(weights, [2, 3, 1, 0])
+    call = convolution_call(tensor(source, [0, 2, 3, 1]), laid_out, window, None, [0, 2, 3, 1])
+    call.spec["weights_reversed"] = 1
+    turned = weights[:, :, ::-1, ::-1].astype(np.float64)
+    places = [(y, x) for y in range(3) for x in range(2)]
+    pieces = (np.einsum("niyx,oi->noyx", wide[:, :, y : y + 5, x : x + 5], turned[:, :, y, x]) for y, x in places)
+    checked = packed(call, sum(pieces, np.zeros(())))
+    scratch = [kernels.plan(call.name, call.spec | {"weights_reversed": turns}).scratch_bytes for turns in (0, 1)]
+    assert scratch[0] == scratch[1]
+    check(checked)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_weights_that_several_threads_copy(dtype: str) -> None:
     check(pointwise(5, 1031, 999, dtype))
     check(product(64, 1031, 999, dtype))
