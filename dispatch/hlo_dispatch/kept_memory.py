@@ -3,7 +3,7 @@
 For each run XLA allocates what a program needs besides its operands and frees it afterwards. glibc returns blocks
 of 32 MB and more to the operating system each time, and smaller ones often; the next run then writes to pages that
 the system clears one by one as they are touched. A network that became ten times as fast notices: of MobileNetV2
-on a batch of eight that was a quarter of the time.
+on a batch of eight that was a fifth of the time in bf16 and a third in f32.
 """
 
 from __future__ import annotations

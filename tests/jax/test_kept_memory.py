@@ -31,14 +31,14 @@ print(faults)
 """ % (MEGABYTES, MEGABYTES)  # noqa: UP031
 
 
-def finished(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def finished(*arguments: str, program: str = PROGRAM, **variables: str) -> subprocess.CompletedProcess[str]:
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_TUNABLES", "HLO_DISPATCH"))}
-    command = [sys.executable, "-c", PROGRAM, *arguments]
+    command = [sys.executable, "-c", program, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, env=inherited | variables)
 
 
-def fresh_pages(*arguments: str, **variables: str) -> int:
-    done = finished(*arguments, **variables)
+def fresh_pages(*arguments: str, program: str = PROGRAM, **variables: str) -> int:
+    done = finished(*arguments, program=program, **variables)
     assert done.returncode == 0, done.stderr
     return int(done.stdout)
 
@@ -50,9 +50,7 @@ def test_kept(variables: dict[str, str]) -> None:
 
 def test_kept_when_installed_by_the_environment() -> None:
     program = PROGRAM.replace("import hlo_dispatch", "import jax; jax.devices()")
-    environment = os.environ | {"HLO_DISPATCH": "1"}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
-    assert int(done.stdout) < PAGES // 100
+    assert fresh_pages(program=program, HLO_DISPATCH="1") < PAGES // 100
 
 
 @pytest.mark.parametrize(
