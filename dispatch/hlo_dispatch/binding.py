@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from .errors import LibraryError
+from .switches import switch
 
 BIND_VARIABLE = "HLO_DISPATCH_BIND_THREADS"
 PROCESSORS_MEASURED = 2
@@ -18,7 +19,5 @@ def binds_threads() -> bool:
     Raises:
         LibraryError: the variable is neither 0 nor 1.
     """
-    wanted = os.environ.get(BIND_VARIABLE, "")
-    if wanted not in ("", "0", "1"):
-        raise LibraryError(f"{BIND_VARIABLE} is {wanted!r}; set it to 1 (a processor for each), to 0, or unset it")
-    return wanted == "1" if wanted else len(os.sched_getaffinity(0)) == PROCESSORS_MEASURED
+    wanted = switch(BIND_VARIABLE, LibraryError, zero="the system places them", one="a processor for each")
+    return len(os.sched_getaffinity(0)) == PROCESSORS_MEASURED if wanted is None else wanted

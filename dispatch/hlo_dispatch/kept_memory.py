@@ -12,6 +12,7 @@ import ctypes
 import os
 
 from .errors import PolicyError
+from .switches import switch
 
 KEEP_VARIABLE = "HLO_DISPATCH_KEEP_MEMORY"
 LARGEST_KEPT = 64 << 20
@@ -32,11 +33,9 @@ def keep_memory() -> bool:
     Raises:
         PolicyError: the variable is neither 0 nor 1.
     """
-    wanted = os.environ.get(KEEP_VARIABLE, "")
-    if wanted not in ("", "0", "1"):
-        raise PolicyError(f"{KEEP_VARIABLE} is {wanted!r}; set it to 0 (malloc stays as it is), to 1, or unset it")
+    wanted = switch(KEEP_VARIABLE, PolicyError, zero="malloc stays as it is", one="it keeps what is freed")
     decided = any(name in os.environ for name in _USERS_OWN) or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "")
-    if wanted == "0" or (decided and not wanted):
+    if wanted is False or (decided and not wanted):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:

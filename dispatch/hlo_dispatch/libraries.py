@@ -75,7 +75,7 @@ def scipy() -> Library | Unavailable:
 def own() -> Library | Unavailable:
     """Return our own code, which is part of the extension module: linear algebra, and copies for oneDNN."""
     # The version is kernels/lapack/provider.cc's, and counts up when results or speed of any of it change.
-    return _once("hlo-dispatch", lambda: Library("hlo-dispatch", Path(_native().__file__), "4", "XLA's threads"))
+    return _once("hlo-dispatch", lambda: Library("hlo-dispatch", Path(_native().__file__), "5", "XLA's threads"))
 
 
 def survey() -> dict[str, Library | Unavailable]:

@@ -3,6 +3,7 @@
 #include <emmintrin.h>
 
 #include <algorithm>
+#include <chrono>
 
 namespace hlo_dispatch::onednn {
 
@@ -14,7 +15,7 @@ constexpr int64_t kRowsAtOnce = 16;
 constexpr int64_t kBlocksAhead = 2;
 
 // Below this one thread has copied before another is awake.
-constexpr int64_t kBytesRepayingThreads = 3 * 512 * 1024;
+constexpr int64_t kBytesRepayingThreads = 5 * 512 * 1024;
 constexpr int64_t kBytesAtOnce = 64 * 1024;
 
 constexpr int64_t kRowGrain = 8;  // elements; whole vectors of them, as the pairs are
@@ -29,32 +30,34 @@ __m128i Load(const Element* from, int64_t valid) {
   return _mm_load_si128(reinterpret_cast<const __m128i*>(vector));
 }
 
-// Rows are written past the caches: their lines may still lie in the caches of every thread that read the copy
-// before them, and taking them back from there goes at a third of memory's speed.
-template <typename Element>
-void Stream(Element* to, __m128i vector) {
-  _mm_stream_si128(reinterpret_cast<__m128i*>(to), vector);
+template <StoreKind kStores, typename Element>
+void Store(Element* to, __m128i vector) {
+  if constexpr (kStores == StoreKind::kStreaming) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to), vector);
+  } else {
+    _mm_store_si128(reinterpret_cast<__m128i*>(to), vector);
+  }
 }
 
 // A row of the copy from one row of the tensor, of which the first `valid` elements exist. `size` is kSize, where
 // that is known when this is compiled.
-template <int kSize, typename Element>
+template <int kSize, StoreKind kStores, typename Element>
 void CopyRow(const Element* from, Element* to, int64_t size, int64_t valid) {
   constexpr int64_t kCount = sizeof(__m128i) / sizeof(Element);
   if (kSize > 0) size = kSize;
   if (valid == size) {
-    for (int64_t i = 0; i < size; i += kCount) Stream(to + i, Load(from + i, kCount));
+    for (int64_t i = 0; i < size; i += kCount) Store<kStores>(to + i, Load(from + i, kCount));
   } else {
-    for (int64_t i = 0; i < size; i += kCount) Stream(to + i, Load(from + i, valid - i));
+    for (int64_t i = 0; i < size; i += kCount) Store<kStores>(to + i, Load(from + i, valid - i));
   }
 }
 
 // A row of pairs from two rows of the tensor; the second may not exist.
-template <int kSize>
+template <int kSize, StoreKind kStores>
 void PairRow(const uint16_t* first, const uint16_t* second, uint16_t* to, int64_t size, int64_t valid) {
   auto pair = [&](int64_t i, __m128i a, __m128i b) {
-    Stream(to + 2 * i, _mm_unpacklo_epi16(a, b));
-    Stream(to + 2 * i + 8, _mm_unpackhi_epi16(a, b));
+    Store<kStores>(to + 2 * i, _mm_unpacklo_epi16(a, b));
+    Store<kStores>(to + 2 * i + 8, _mm_unpackhi_epi16(a, b));
   };
   if (kSize > 0) size = kSize;
   if (valid == size && second != nullptr) {
@@ -129,6 +132,10 @@ std::optional<BlockedCopy> BlockedCopy::Plan(const Tensor& tensor, const Blocked
     loops.erase(std::next(along).base());
   }
   copy.outer_ = std::move(loops);
+  copy.pieces_ = (copy.along_.count + kRowsAtOnce - 1) / kRowsAtOnce;
+  for (const Loop& loop : copy.outer_) copy.pieces_ *= loop.count;
+  const int64_t row_bytes = copy.row_size_ * copy.element_bytes_ * (copy.pair_.has_value() ? 2 : 1);
+  copy.piece_bytes_ = std::min(copy.along_.count, kRowsAtOnce) * copy.across_.count * row_bytes;
   return copy.dims_.size() > 1 ? std::optional<BlockedCopy>(std::move(copy)) : std::nullopt;
 }
 
@@ -177,7 +184,7 @@ BlockedCopy::Place BlockedCopy::At(int64_t piece) const {
   return place;
 }
 
-template <typename Element, int kSize>
+template <typename Element, int kSize, StoreKind kStores>
 void BlockedCopy::CopyPieces(int64_t begin, int64_t end, const Element* from, Element* to) const {
   const int64_t along_step = along_.step * strides_[along_.dimension];
   const int64_t pair_step = pair_.has_value() ? strides_[*pair_] : 0;
@@ -195,34 +202,43 @@ void BlockedCopy::CopyPieces(int64_t begin, int64_t end, const Element* from, El
           if (pair_.has_value()) {
             const Element* second = row < place.paired ? source + pair_step : nullptr;
             Prefetch<kSize>(source + pair_step + kBlocksAhead * row_size_);
-            PairRow<kSize>(source, second, target, row_size_, present);
+            PairRow<kSize, kStores>(source, second, target, row_size_, present);
             continue;
           }
         }
-        CopyRow<kSize>(source, target, row_size_, present);
+        CopyRow<kSize, kStores>(source, target, row_size_, present);
       }
     }
   }
-  _mm_sfence();  // before anybody is told that the copy is there
+  if constexpr (kStores == StoreKind::kStreaming) _mm_sfence();  // before anybody is told that the copy is there
+}
+
+template <typename Element, StoreKind kStores>
+void BlockedCopy::CopyWith(const Element* from, Element* to, const Parallel& parallel) const {
+  const bool shared = piece_bytes_ * pieces_ >= kBytesRepayingThreads;
+  const int64_t grain = shared ? std::max<int64_t>(1, kBytesAtOnce / piece_bytes_) : pieces_;
+  parallel.For(pieces_, grain, [&](int64_t begin, int64_t end) {
+    switch (row_size_) {
+      case 16: return CopyPieces<Element, 16, kStores>(begin, end, from, to);
+      case 32: return CopyPieces<Element, 32, kStores>(begin, end, from, to);
+      case 48: return CopyPieces<Element, 48, kStores>(begin, end, from, to);
+      case 64: return CopyPieces<Element, 64, kStores>(begin, end, from, to);
+      default: return CopyPieces<Element, 0, kStores>(begin, end, from, to);
+    }
+  });
 }
 
 template <typename Element>
 void BlockedCopy::CopyWhole(const Element* from, Element* to, const Parallel& parallel) const {
-  int64_t pieces = (along_.count + kRowsAtOnce - 1) / kRowsAtOnce;
-  for (const Loop& loop : outer_) pieces *= loop.count;
-  const int64_t row_bytes = row_size_ * element_bytes_ * (pair_.has_value() ? 2 : 1);
-  const int64_t piece_bytes = std::min(along_.count, kRowsAtOnce) * across_.count * row_bytes;
-  const bool shared = piece_bytes * pieces >= kBytesRepayingThreads;
-  const int64_t grain = shared ? std::max<int64_t>(1, kBytesAtOnce / piece_bytes) : pieces;
-  parallel.For(pieces, grain, [&](int64_t begin, int64_t end) {
-    switch (row_size_) {
-      case 16: return CopyPieces<Element, 16>(begin, end, from, to);
-      case 32: return CopyPieces<Element, 32>(begin, end, from, to);
-      case 48: return CopyPieces<Element, 48>(begin, end, from, to);
-      case 64: return CopyPieces<Element, 64>(begin, end, from, to);
-      default: return CopyPieces<Element, 0>(begin, end, from, to);
-    }
-  });
+  using Clock = std::chrono::steady_clock;
+  const StoreChoice::Turn turn = stores_->Next(piece_bytes_ * pieces_);
+  const Clock::time_point begin = Clock::now();
+  if (turn.kind == StoreKind::kStreaming) {
+    CopyWith<Element, StoreKind::kStreaming>(from, to, parallel);
+  } else {
+    CopyWith<Element, StoreKind::kOrdinary>(from, to, parallel);
+  }
+  stores_->Took(turn, std::chrono::duration<double>(Clock::now() - begin).count());
 }
 
 void BlockedCopy::Run(const void* from, void* to, const Parallel& parallel) const {

@@ -6,12 +6,14 @@
 #define HLO_DISPATCH_ONEDNN_BLOCKED_COPY_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "common/parallel.h"
 #include "onednn/blocked_layout.h"
 #include "onednn/memory.h"
+#include "onednn/store_choice.h"
 
 namespace hlo_dispatch::onednn {
 
@@ -36,8 +38,10 @@ class BlockedCopy {
 
   BlockedCopy() = default;
   Place At(int64_t piece) const;
-  template <typename Element, int kSize>
+  template <typename Element, int kSize, StoreKind kStores>
   void CopyPieces(int64_t begin, int64_t end, const Element* from, Element* to) const;
+  template <typename Element, StoreKind kStores>
+  void CopyWith(const Element* from, Element* to, const Parallel& parallel) const;
   template <typename Element>
   void CopyWhole(const Element* from, Element* to, const Parallel& parallel) const;
 
@@ -50,6 +54,8 @@ class BlockedCopy {
   std::vector<Loop> outer_;
   Loop across_;  // over the blocks of the row's dimension
   Loop along_;   // over neighbouring rows of the copy
+  int64_t pieces_ = 0, piece_bytes_ = 0;  // what the threads share, as they take it
+  std::unique_ptr<StoreChoice> stores_ = std::make_unique<StoreChoice>();
 };
 
 }  // namespace hlo_dispatch::onednn

@@ -75,6 +75,8 @@ def _kernel_alone(report: Report, operands: Sequence[Any]) -> tuple[dict[str, Ca
     calls: dict[str, Callable[[], object]] = {"raw": partial(_kernels.run_raw, raw, 1)}
     several = CALLS if once(calls["raw"]) < LONG else CALLS_OF_LONG
     if only_call(report.after):
+        # The same difference on both sides: of calls in a row all but the first find what they need in the caches.
+        calls["several raw calls"] = partial(_kernels.run_raw, raw, several)
         for name, count in (("one call", 1), ("several calls", several)):
             calls[name] = partial(executable.Executable(repeated(report.after, count)), operands)
     return calls, several

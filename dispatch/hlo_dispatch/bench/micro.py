@@ -175,12 +175,16 @@ def described(case: Case) -> dict[str, Any]:
 
 
 def overhead(entry: dict[str, Any]) -> float | None:
-    """Seconds that one more call costs in an executable, less the raw library call; None where there is no such."""
+    """Seconds that one more call costs in an executable, less one more raw library call; None where there is no such.
+
+    Both are differences: between programs with several calls and one, and between several raw calls in a row and one.
+    """
     sides = entry["sides"]
-    one, several, raw = (median(sides.get(name)) for name in ("one call", "several calls", "raw"))
-    if one is None or several is None or raw is None:
+    names = ("one call", "several calls", "raw", "several raw calls")
+    one, several, raw, several_raw = (median(sides.get(name)) for name in names)
+    if one is None or several is None or raw is None or several_raw is None:
         return None
-    return (several - one) / (entry.get("calls", repeated.CALLS) - 1) - raw
+    return ((several - one) - (several_raw - raw)) / (entry.get("calls", repeated.CALLS) - 1)
 
 
 def _worker_of(side: str) -> str:
