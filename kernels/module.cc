@@ -153,14 +153,18 @@ struct Question {
   std::unique_ptr<StoredAttributes> attributes;
 };
 
-Question ReadQuestion(PyObject* arguments) {
-  const char* target = nullptr;
-  PyObject* attributes = nullptr;
-  if (!PyArg_ParseTuple(arguments, "sO!", &target, &PyDict_Type, &attributes)) throw PythonError();
+Question QuestionOf(const char* target, PyObject* attributes) {
   for (const onednn::KernelFamily& family : onednn::KernelFamilies()) {
     if (std::string(target) == family.target) return {family.plan, StoreDictionary(attributes)};
   }
   throw Failure(FailureKind::kInvalid, "there is no kernel '" + std::string(target) + "'");
+}
+
+Question ReadQuestion(PyObject* arguments) {
+  const char* target = nullptr;
+  PyObject* attributes = nullptr;
+  if (!PyArg_ParseTuple(arguments, "sO!", &target, &PyDict_Type, &attributes)) throw PythonError();
+  return QuestionOf(target, attributes);
 }
 
 // Lets other Python threads run while it lives.
@@ -224,10 +228,22 @@ void DestroyRawCall(PyObject* capsule) {
 
 PyObject* MakeRawCall(PyObject*, PyObject* arguments) {
   return Guarded([&] {
-    const Question question = ReadQuestion(arguments);
+    const char* target = nullptr;
+    PyObject *attributes = nullptr, *buffers = nullptr;
+    if (!PyArg_ParseTuple(arguments, "sO!O!", &target, &PyDict_Type, &attributes, &PyList_Type, &buffers)) {
+      throw PythonError();
+    }
+    std::vector<onednn::RawCall::Given> given;
+    for (Py_ssize_t i = 0; i < PyList_Size(buffers); ++i) {
+      unsigned long long address = 0;
+      long long bytes = 0;
+      if (!PyArg_ParseTuple(PyList_GetItem(buffers, i), "KL", &address, &bytes)) throw PythonError();
+      given.push_back({reinterpret_cast<void*>(static_cast<uintptr_t>(address)), bytes});
+    }
+    const Question question = QuestionOf(target, attributes);
     auto call = [&] {
       WithoutLock without_lock;
-      return std::make_unique<onednn::RawCall>(question.planner(*question.attributes));
+      return std::make_unique<onednn::RawCall>(question.planner(*question.attributes), given);
     }();
     Owned capsule = Checked(PyCapsule_New(call.get(), kRawCall, DestroyRawCall));
     call.release();
@@ -303,7 +319,7 @@ PyMethodDef methods[] = {
      "plan(target, attributes) -> (implementation, scratch bytes, whether the weights are reordered in every call)"},
     {"ask", Ask, METH_VARARGS, "ask(target, attributes) -> number: the same question, worked on while the caller goes on"},
     {"wait", WaitForAnswer, METH_O, "wait(number) -> what plan would have returned or raised; once for each number"},
-    {"raw_call", MakeRawCall, METH_VARARGS, "raw_call(target, attributes) -> the call on buffers of its own, without XLA."},
+    {"raw_call", MakeRawCall, METH_VARARGS, "raw_call(target, attributes, buffers) -> the call on these operands, without XLA."},
     {"run_raw", RunRawCall, METH_VARARGS, "run_raw(call, count): runs a raw call so often; not from two threads at once."},
     {"finish", Finish, METH_NOARGS, "finish(): drops unanswered questions and waits for those being worked on."},
     {"registrations", Registrations, METH_NOARGS,

@@ -25,8 +25,12 @@ def plan(target: str, attributes: dict[str, Any], /) -> tuple[str, int, bool]:
 def registrations() -> dict[str, dict[str, dict[str, Any]]]:
     """Return the capsules for jax.ffi: ``types`` and ``targets``, by name, then by keyword or stage."""
 
-def raw_call(target: str, attributes: dict[str, Any], /) -> object:
-    """Build a call on buffers of its own, without XLA around it, for benchmarks. Raises what `plan` raises."""
+def raw_call(target: str, attributes: dict[str, Any], buffers: list[tuple[int, int]], /) -> object:
+    """Build a call without XLA around it, for benchmarks. Raises what `plan` raises, ValueError for a wrong size.
+
+    The operands' buffers are (address, bytes) and must outlive it; for address 0, or where the list is too short, an
+    operand gets memory of its own.
+    """
 
 def run_raw(call: object, count: int, /) -> bool:
     """Run a raw call so often, waiting for each; not from two threads at once."""

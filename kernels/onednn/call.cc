@@ -117,7 +117,7 @@ void Run(Primitive& primitive, const Parallel& parallel, ffi::RemainingArgs argu
     ffi::AnyBuffer buffer = *arguments.get<ffi::AnyBuffer>(i);
     const Tensor& tensor = plan.operands[i].tensor;
     CheckBuffer(tensor, buffer);
-    addresses.push_back(static_cast<char*>(buffer.untyped_data()) + tensor.offset * ElementBytes(tensor.type));
+    addresses.push_back(tensor.Begin(buffer.untyped_data()));
   }
   ffi::AnyBuffer destination = **results.get<ffi::AnyBuffer>(0);
   CheckBuffer(plan.destination.tensor, destination);

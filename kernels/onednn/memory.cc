@@ -46,6 +46,8 @@ int64_t Tensor::Bytes() const {
 
 int64_t Tensor::BufferBytes() const { return elements > 0 ? elements * ElementBytes(type) : Bytes(); }
 
+void* Tensor::Begin(void* buffer) const { return static_cast<char*>(buffer) + offset * ElementBytes(type); }
+
 OwnedMemoryDescriptor Tensor::Describe() const {
   const Library& library = Library::Get();
   MemoryDescriptor* descriptor = nullptr;

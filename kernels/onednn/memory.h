@@ -24,6 +24,8 @@ struct Tensor {
   int64_t Bytes() const;
   // The buffer's size; equals Bytes() unless the tensor is a part of it, as XLA's arrays have no holes.
   int64_t BufferBytes() const;
+  // Where the first element lies in that buffer.
+  void* Begin(void* buffer) const;
   OwnedMemoryDescriptor Describe() const;
   // The same tensor with the format left to oneDNN.
   OwnedMemoryDescriptor DescribeAnyFormat() const;

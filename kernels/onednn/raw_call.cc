@@ -3,7 +3,10 @@
 #include <cstring>
 #include <new>
 #include <random>
+#include <string>
 #include <utility>
+
+#include "common/failure.h"
 
 namespace hlo_dispatch::onednn {
 
@@ -51,20 +54,26 @@ RawCall::Bytes RawCall::Allocate(int64_t bytes) {
   return memory;
 }
 
-RawCall::RawCall(CallPlan plan) : primitive_(ByLibraryAlone(std::move(plan))) {
+RawCall::RawCall(CallPlan plan, const std::vector<Given>& given) : primitive_(ByLibraryAlone(std::move(plan))) {
   const CallPlan& built = primitive_.plan();
-  for (const Operand& operand : built.operands) {
-    operands_.push_back(Allocate(operand.tensor.Bytes()));
-    Fill(operands_.back().get(), operand.tensor);
+  for (size_t i = 0; i < built.operands.size(); ++i) {
+    const Tensor& tensor = built.operands[i].tensor;
+    if (i < given.size() && given[i].address != nullptr) {
+      if (given[i].bytes != tensor.BufferBytes()) {
+        throw Failure(FailureKind::kInvalid, tensor.role + ": expected " + std::to_string(tensor.BufferBytes()) +
+                                                 " bytes, got " + std::to_string(given[i].bytes));
+      }
+      operands_.push_back(tensor.Begin(given[i].address));
+      continue;
+    }
+    own_.push_back(Allocate(tensor.Bytes()));
+    Fill(own_.back().get(), tensor);
+    operands_.push_back(own_.back().get());
   }
   destination_ = Allocate(built.destination.tensor.Bytes());
   scratch_ = Allocate(built.scratch_bytes);
 }
 
-void RawCall::Run(int64_t count) {
-  std::vector<void*> addresses;
-  for (const Bytes& operand : operands_) addresses.push_back(operand.get());
-  primitive_.Repeat(addresses, destination_.get(), scratch_.get(), count);
-}
+void RawCall::Run(int64_t count) { primitive_.Repeat(operands_, destination_.get(), scratch_.get(), count); }
 
 }  // namespace hlo_dispatch::onednn

@@ -1,4 +1,4 @@
-// A kernel call without XLA around it, on buffers of its own: what the library can do by itself. For benchmarks.
+// A kernel call without XLA around it: what the library can do by itself. For benchmarks.
 #ifndef HLO_DISPATCH_ONEDNN_RAW_CALL_H_
 #define HLO_DISPATCH_ONEDNN_RAW_CALL_H_
 
@@ -13,8 +13,15 @@ namespace hlo_dispatch::onednn {
 
 class RawCall {
  public:
-  // Builds the primitive and fills its operands with numbers whose size is between a half and one, both signs.
-  explicit RawCall(CallPlan plan);
+  // An operand's buffer, as a custom-call gets it.
+  struct Given {
+    void* address;
+    int64_t bytes;
+  };
+
+  // Builds the primitive. The buffers must outlive this. An operand without one (null, or beyond the last) gets
+  // memory of its own, with numbers whose size is between a half and one, both signs. Throws if a size is wrong.
+  RawCall(CallPlan plan, const std::vector<Given>& given);
 
   // Runs `count` times, waiting for each.
   void Run(int64_t count);
@@ -27,7 +34,8 @@ class RawCall {
   static Bytes Allocate(int64_t bytes);
 
   Primitive primitive_;
-  std::vector<Bytes> operands_;
+  std::vector<Bytes> own_;
+  std::vector<void*> operands_;
   Bytes destination_, scratch_;
 };
 

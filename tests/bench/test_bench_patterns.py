@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hlo_dispatch.bench import micro
-from hlo_dispatch.bench.cases import choose, make_case
-from hlo_dispatch.bench.repeated import CALLS, only_call, repeated
+from hlo_dispatch.bench.cases import Case, choose, make_case
+from hlo_dispatch.bench.repeated import CALLS, only_call, operands_of_call, repeated
 from hlo_dispatch.bench.results import Results, ResultsError, median
 from hlo_dispatch.bench.worker import Worker, WorkerFailed
+from hlo_dispatch.report import Report
 
 PEAK = {"arithmetic": {"f32": 1e11, "bf16": 1e11, "f16": 1e11, "f64": 1e10}, "bandwidth": 1e10}
 
@@ -81,11 +84,7 @@ def test_a_worker_that_dies_is_an_error_with_its_last_words() -> None:
     worker.close()
 
 
-# The second is long enough to be kept asynchronous by a ballast, which is not a call.
-@pytest.mark.parametrize("shape", ["n=1,c=8,h=9,w=9,k=16,r=3", "n=1,c=64,h=28,w=28,k=64,r=3"])
-def test_repeated_calls_really_run(shape: str) -> None:
-    import jax
-
+def dispatched(shape: str) -> tuple[Case, Sequence[Any], Report]:
     import hlo_dispatch
     from hlo_dispatch.bench import in_jax
     from hlo_dispatch.policy import executable
@@ -93,7 +92,18 @@ def test_repeated_calls_really_run(shape: str) -> None:
     case = make_case("conv_bias_relu", shape, "f32", "channels-last")
     operands = executable.to_device(in_jax.arguments(case))
     with hlo_dispatch.enabled(policy="always"):
-        report = hlo_dispatch.explain(in_jax.function(case), *operands)
+        return case, operands, hlo_dispatch.explain(in_jax.function(case), *operands)
+
+
+# The second is long enough to be kept asynchronous by a ballast, which is not a call.
+@pytest.mark.parametrize("shape", ["n=1,c=8,h=9,w=9,k=16,r=3", "n=1,c=64,h=28,w=28,k=64,r=3"])
+def test_repeated_calls_really_run(shape: str) -> None:
+    import jax
+
+    from hlo_dispatch.bench import in_jax
+    from hlo_dispatch.policy import executable
+
+    case, operands, report = dispatched(shape)
     assert report.before is not None
     assert report.after is not None
     assert only_call(report.after)
@@ -104,3 +114,20 @@ def test_repeated_calls_really_run(shape: str) -> None:
     (result,) = several(operands)
     expected = jax.jit(in_jax.function(case))(*operands)
     assert abs(result - expected).max() <= 1e-4
+
+
+def test_a_raw_call_reads_what_the_program_reads() -> None:
+    from hlo_dispatch import _kernels
+    from hlo_dispatch.kernels import KERNELS
+
+    _, operands, report = dispatched("n=1,c=8,h=9,w=9,k=16,r=3")
+    assert report.after is not None
+    numbers = operands_of_call(report.after)
+    assert sorted(numbers) == list(range(len(operands)))
+    buffers = [(operands[number].unsafe_buffer_pointer(), operands[number].nbytes) for number in numbers]
+    (region,) = report.dispatched
+    target = KERNELS[region.kernel].target
+    assert _kernels.run_raw(_kernels.raw_call(target, region.attributes, buffers), 2)
+    (address, size), *others = buffers
+    with pytest.raises(ValueError, match=f"src: expected {size} bytes, got {size - 1}"):
+        _kernels.raw_call(target, region.attributes, [(address, size - 1), *others])

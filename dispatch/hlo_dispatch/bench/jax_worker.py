@@ -21,7 +21,7 @@ from hlo_dispatch.report import Report
 
 from . import in_jax, peak
 from .cases import Case, make_case
-from .repeated import CALLS, CALLS_OF_LONG, LONG, only_call, repeated
+from .repeated import CALLS, CALLS_OF_LONG, LONG, only_call, operands_of_call, repeated
 from .worker import serve, timed
 
 POLICIES = {"ours": "measure", "always": "always"}
@@ -71,15 +71,27 @@ def _kernel_alone(report: Report, operands: Sequence[Any]) -> tuple[dict[str, Ca
     kernel = KERNELS.get(region.kernel)
     if kernel is None or kernel.library != "oneDNN":
         return {}, 0
-    raw = _kernels.raw_call(kernel.target, region.attributes)
-    calls: dict[str, Callable[[], object]] = {"raw": partial(_kernels.run_raw, raw, 1)}
+    alone = only_call(report.after)
+    raw = _kernels.raw_call(kernel.target, region.attributes, _buffers(report.after, operands) if alone else [])
+
+    def run_raw(count: int) -> object:
+        return _kernels.run_raw(raw, count), operands  # whose memory it reads
+
+    calls: dict[str, Callable[[], object]] = {"raw": partial(run_raw, 1)}
     several = CALLS if once(calls["raw"]) < LONG else CALLS_OF_LONG
-    if only_call(report.after):
+    if alone:
         # The same difference on both sides: of calls in a row all but the first find what they need in the caches.
-        calls["several raw calls"] = partial(_kernels.run_raw, raw, several)
+        calls["several raw calls"] = partial(run_raw, several)
         for name, count in (("one call", 1), ("several calls", several)):
             calls[name] = partial(executable.Executable(repeated(report.after, count)), operands)
     return calls, several
+
+
+def _buffers(after: bytes, operands: Sequence[Any]) -> list[tuple[int, int]]:
+    """The call's operands where JAX has them: kernels are faster or slower by some percent with where memory lies."""
+    numbers = operands_of_call(after)
+    arrays = [None if number is None else operands[number] for number in numbers]
+    return [(0, 0) if array is None else (array.unsafe_buffer_pointer(), array.nbytes) for array in arrays]
 
 
 def _compiled(case: Case, operands: Sequence[Any]) -> Callable[[], object]:

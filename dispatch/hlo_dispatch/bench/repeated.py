@@ -21,6 +21,22 @@ def only_call(serialized: bytes) -> bool:
     return taking_time == ["custom-call"]
 
 
+def operands_of_call(serialized: bytes) -> list[int | None]:
+    """Of each operand of a module's only call the number of the parameter that it is; None: it is none.
+
+    A bitcast is the same memory.
+    """
+    by_id = {instruction.id: instruction for instruction in Module.from_bytes(serialized).entry.instructions}
+    (call,) = (instruction for instruction in by_id.values() if instruction.opcode == "custom-call")
+    found: list[int | None] = []
+    for operand_id in call.operand_ids:
+        source = by_id[operand_id]
+        while source.opcode == "bitcast":
+            source = by_id[source.operand_ids[0]]
+        found.append(source.parameter_number if source.opcode == "parameter" else None)
+    return found
+
+
 def repeated(serialized: bytes, calls: int) -> bytes:
     """The module with so many calls in place of its one, each after the one before, on the same operands.
 
