@@ -14,9 +14,9 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # Rooms in the order in which imports may run: a room may import those on its left, and itself.
 ORDER = (
-    "errors report binding kept_memory libraries kernels hlo pattern own_kernels match policy rewriting measuring api "
-    "plugin tuning door module_files present patterns_view explain_view explain_page profile_view tune_view cache_view "
-    "doctor demo bench bench_command profile_command cli"
+    "errors switches report binding kept_memory libraries kernels hlo pattern own_kernels match policy rewriting "
+    "measuring api plugin tuning door module_files present patterns_view explain_view explain_page profile_view "
+    "tune_view cache_view doctor demo bench bench_command profile_command cli"
 ).split()
 JAX = {"plugin", "demo", "doctor", "bench"}
 MEASURES = PACKAGE / "policy" / "executable.py"
