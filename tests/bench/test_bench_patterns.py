@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from hlo_dispatch.bench import micro
 from hlo_dispatch.bench.cases import Case, choose, make_case
+from hlo_dispatch.bench.micro_view import print_micro
 from hlo_dispatch.bench.repeated import CALLS, only_call, operands_of_call, repeated
 from hlo_dispatch.bench.results import Results, ResultsError, median
 from hlo_dispatch.bench.worker import Worker, WorkerFailed
@@ -131,3 +134,16 @@ def test_a_raw_call_reads_what_the_program_reads() -> None:
     (address, size), *others = buffers
     with pytest.raises(ValueError, match=f"src: expected {size} bytes, got {size - 1}"):
         _kernels.raw_call(target, region.attributes, [(address, size - 1), *others])
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_results_are_readable_at_any_width(width: int, results: Results) -> None:
+    entry = micro.described(make_case("conv_bias_relu", "n=1,c=64,h=56,w=56,k=64,r=3", "f32", "channels-last"))
+    times = {"stock": 9.6e-4, "xla-onednn": 5e-4, "ours": 4.6e-4, "always": 4.5e-4, "raw": 4.4e-4, "torch": 5e-4}
+    entry["sides"] = {side: {"samples": [seconds]} for side, seconds in times.items()}
+    console = Console(file=StringIO(), width=width)
+    print_micro(console, results.header, [entry])
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    for text in ("conv_bias_relu n=1,c=64,h=56,w=56,k=64,r=3 f32", "XLA's oneDNN", "960 µs", "over stock", "2.09x"):
+        assert any(text in line for line in lines)

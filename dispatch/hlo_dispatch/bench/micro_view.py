@@ -22,6 +22,8 @@ _COLUMNS = {
     "torch": "torch",
 }
 
+_ANY_WIDTH = 1000  # what rich measures is never wider than what it may use
+
 
 def print_micro(target: Console, header: dict[str, Any], entries: Sequence[dict[str, Any]]) -> None:
     """The table, what its columns mean, and what failed."""
@@ -30,13 +32,15 @@ def print_micro(target: Console, header: dict[str, Any], entries: Sequence[dict[
     target.print()
     sides = [side for side in _COLUMNS if any(side in entry["sides"] for entry in entries)]
     titles = [_COLUMNS[side] for side in sides]
-    table = make_table("name", *titles, "GFLOP/s", "of peak", "of memory", "over stock", "overhead")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for entry in entries:
-        times = [_time(entry, side) for side in sides]
-        row(table, entry["name"], *times, *shares(entry, header.get("peak")), _over_stock(entry), _overhead(entry))
-    target.print(table)
+    titles += ["GFLOP/s", "of peak", "of memory", "over stock", "overhead"]
+    rows = {
+        entry["name"]: [
+            *(_time(entry, side) for side in sides), *shares(entry, header.get("peak")), _over_stock(entry),
+            _overhead(entry),
+        ]
+        for entry in entries
+    }  # fmt: skip
+    _print_table(target, titles, rows)
     failed = [f"{entry['name']}: {name}: {why}" for entry in entries for name, why in entry["failed"].items()]
     for line in failed:
         target.print(Text(f"not measured: {line}"))
@@ -47,6 +51,24 @@ def print_micro(target: Console, header: dict[str, Any], entries: Sequence[dict[
             "an executable, less the raw call."
         )
     )
+
+
+def _print_table(target: Console, titles: Sequence[str], rows: dict[str, list[str]]) -> None:
+    """A row for each name; where that is too wide, a list for each."""
+    table = make_table("name", *titles)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, cells in rows.items():
+        row(table, name, *cells)
+    if target.measure(table, options=target.options.update(width=_ANY_WIDTH)).maximum <= target.width:
+        target.print(table)
+        return
+    for name, cells in rows.items():
+        target.print(Text(name))
+        for title, cell in zip(titles, cells, strict=True):
+            if cell:
+                target.print(Text(f"  {title:<14}{cell:>10}"))
+        target.print()
 
 
 def line(entry: dict[str, Any]) -> str:
