@@ -3,8 +3,8 @@
 // Ordinary stores are the faster where all cores share a cache, unless the copy is large. Where they do not, lines
 // that another core has read are slow to take back from it. A virtual machine may be either, and change while a
 // process runs, as its processors are moved about (Zen 5, two virtual processors: a line goes to the other one and
-// back in 0.1 or in 0.4 us; a product with 1 MB of weights takes 30 us less with ordinary stores in the one state, and
-// 70 us more in the other). So the copies themselves are timed.
+// back in 0.1 or in 0.4 us; a transposed convolution with 1 MB of weights takes 30 us less with ordinary stores in the
+// one state, and 70 us more in the other). So the copies themselves are timed.
 #ifndef HLO_DISPATCH_ONEDNN_STORE_CHOICE_H_
 #define HLO_DISPATCH_ONEDNN_STORE_CHOICE_H_
 

@@ -123,8 +123,11 @@ class Call:
 
     def run(self, **changes: Any) -> np.ndarray:
         """The logical result, in float64."""
-        memory = np.asarray(self.compiled(**changes)(*self.operands))
-        return memory.transpose(np.argsort(self.result_layout)).astype(np.float64)
+        return self.logical(self.compiled(**changes)(*self.operands))
+
+    def logical(self, memory: Any) -> np.ndarray:
+        """What a compiled call returned, in the result's own order of dimensions and in float64."""
+        return np.asarray(memory).transpose(np.argsort(self.result_layout)).astype(np.float64)
 
 
 def matmul_call(
