@@ -22,13 +22,15 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= 2
 # Keras reads this at its first import; without it it looks for TensorFlow.
 export KERAS_BACKEND := jax
 
-.PHONY: help demo test install lint types clean
+.PHONY: help demo test test-isa install lint format types clean
 
 help:
 	@echo 'make demo      show it: small example, ResNet50, a BERT layer, a Gaussian process: stock against dispatched'
 	@echo 'make test      run the whole test suite (TESTS=tests/unit for a part)'
+	@echo 'make test-isa  kernels and policies on a lesser processor that is played: ISA=AVX2 or AVX512_CORE'
 	@echo 'make install   only set up $(VENV)'
-	@echo 'make lint      ruff'
+	@echo 'make lint      ruff, its formatter and clang-format: what they would change is an error'
+	@echo 'make format    let them change it'
 	@echo 'make types     pyright'
 	@echo 'make clean     remove environments and build output'
 	@echo 'PYTHON=python3.13 make test   the same with another interpreter, in .venv-3.13'
@@ -37,12 +39,34 @@ demo: $(STAMP)
 	@$(BIN)/hlo-dispatch demo
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest $(TESTS)
+	@.ci/test $(BIN)/python $(TESTS)
+
+# A lesser processor, as far as each of oneDNN, XLA and our own kernels can be told to take this one for it: what asks
+# the processor is the kernels and the policies. `make test-isa TESTS=tests` runs everything there.
+ISA ?= AVX2
+XLA_ISA := $(patsubst AVX512_CORE%,AVX512%,$(ISA))
+ISA_TESTS := tests/kernels tests/policy
+
+test-isa: export ONEDNN_MAX_CPU_ISA := $(ISA)
+test-isa: export HLO_DISPATCH_MAX_CPU_ISA := $(ISA)
+test-isa: export XLA_FLAGS += --xla_cpu_max_isa=$(XLA_ISA)
+test-isa: $(STAMP)
+	@.ci/test $(BIN)/python $(if $(filter-out file,$(origin TESTS)),$(TESTS),$(ISA_TESTS))
 
 install: $(STAMP)
 
+# What clang-format keeps in shape: everything in C++ that git knows.
+CPP := $(shell git ls-files '*.cc' '*.h' 2>/dev/null)
+
 lint: $(STAMP)
 	@$(BIN)/python -m ruff check dispatch bench tests
+	@$(BIN)/python -m ruff format --check --quiet dispatch bench tests || \
+	  { echo 'not formatted; `make format` does it' >&2; exit 1; }
+	@$(BIN)/clang-format --dry-run --Werror $(CPP)
+
+format: $(STAMP)
+	@$(BIN)/python -m ruff format dispatch bench tests
+	@$(BIN)/clang-format -i $(CPP)
 
 types: $(STAMP)
 	@$(BIN)/python -m pyright --pythonpath $(BIN)/python

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "common/failure.h"
+#include "common/loader.h"
 #include "common/routine.h"
+#include "common/signal_actions.h"
 #include "common/stored_attributes.h"
 #include "lapack/provider.h"
 #include "onednn/call.h"
@@ -85,10 +87,14 @@ StoredAttributes::Value Store(PyObject* value) {
 
 PyObject* PythonKind(FailureKind kind) {
   switch (kind) {
-    case FailureKind::kInvalid: return PyExc_ValueError;
-    case FailureKind::kUnsupported: return PyExc_NotImplementedError;
-    case FailureKind::kUnavailable: return PyExc_ImportError;
-    case FailureKind::kInternal: return PyExc_RuntimeError;
+    case FailureKind::kInvalid:
+      return PyExc_ValueError;
+    case FailureKind::kUnsupported:
+      return PyExc_NotImplementedError;
+    case FailureKind::kUnavailable:
+      return PyExc_ImportError;
+    case FailureKind::kInternal:
+      return PyExc_RuntimeError;
   }
   return PyExc_RuntimeError;
 }
@@ -115,6 +121,46 @@ PyObject* LoadOnednn(PyObject*, PyObject* arguments) {
     const Owned owned(path);
     const onednn::Library& library = onednn::Library::Load(PyBytes_AsString(path), bind != 0);
     return Checked(Py_BuildValue("(ss)", library.version().c_str(), library.runtime().c_str()));
+  });
+}
+
+PyObject* load_in_python = nullptr;  // set once, under Python's lock
+
+// Called by any thread, whether or not it has Python's lock.
+std::string AskPython(const std::string& name) {
+  if (!Py_IsInitialized()) return "Python has ended";
+  const PyGILState_STATE state = PyGILState_Ensure();
+  std::string problem = "its loader failed";
+  {
+    Owned answer(PyObject_CallFunction(load_in_python, "s", name.c_str()));
+    const char* text = answer == nullptr ? nullptr : PyUnicode_AsUTF8AndSize(answer.get(), nullptr);
+    if (text != nullptr) problem = text;
+    PyErr_Clear();
+  }
+  PyGILState_Release(state);
+  return problem;
+}
+
+PyObject* LoadWith(PyObject*, PyObject* function) {
+  return Guarded([&] {
+    if (load_in_python == nullptr) load_in_python = Py_NewRef(function);
+    SetLoader(AskPython);
+    return Owned(Py_NewRef(Py_None));
+  });
+}
+
+constexpr char kSignalActions[] = "hlo_dispatch signal actions";
+
+void DestroySignalActions(PyObject* capsule) {
+  delete static_cast<SignalActions*>(PyCapsule_GetPointer(capsule, kSignalActions));
+}
+
+PyObject* KeepSignals(PyObject*, PyObject*) {
+  return Guarded([] {
+    auto actions = std::make_unique<SignalActions>();
+    Owned capsule = Checked(PyCapsule_New(actions.get(), kSignalActions, DestroySignalActions));
+    actions.release();
+    return capsule;
   });
 }
 
@@ -207,8 +253,7 @@ PyObject* Plan(PyObject*, PyObject* arguments) {
 PyObject* Ask(PyObject*, PyObject* arguments) {
   return Guarded([&] {
     Question question = ReadQuestion(arguments);
-    return Checked(
-        PyLong_FromLongLong(onednn::Inquiries::Get().Ask(question.planner, std::move(question.attributes))));
+    return Checked(PyLong_FromLongLong(onednn::Inquiries::Get().Ask(question.planner, std::move(question.attributes))));
   });
 }
 
@@ -301,34 +346,48 @@ PyObject* Registrations(PyObject*, PyObject*) {
     for (const RoutineFamily& family : RoutineFamilies()) {
       AddStages(targets, family.target, family.instantiate, family.execute);
     }
-    return Checked(Py_BuildValue("{s{sNsN}sN}", "types", onednn::kStateTypeName,
-                                 TypeCapsules(onednn::StateTypeId(), onednn::StateTypeInfo()).release(),
-                                 kRoutineStateTypeName,
-                                 TypeCapsules(RoutineStateTypeId(), RoutineStateTypeInfo()).release(), "targets",
-                                 targets.release()));
+    return Checked(Py_BuildValue(
+        "{s{sNsN}sN}", "types", onednn::kStateTypeName,
+        TypeCapsules(onednn::StateTypeId(), onednn::StateTypeInfo()).release(), kRoutineStateTypeName,
+        TypeCapsules(RoutineStateTypeId(), RoutineStateTypeInfo()).release(), "targets", targets.release()));
   });
 }
 
 PyMethodDef methods[] = {
     {"load_onednn", LoadOnednn, METH_VARARGS,
      "load_onednn(path, bind threads) -> (version, runtime): opens oneDNN for this process."},
+    {"keep_signals", KeepSignals, METH_NOARGS,
+     "keep_signals() -> object: when it goes, signal handlers that libraries loaded meanwhile took over are put back."},
+    {"load_with", LoadWith, METH_O,
+     "load_with(function): function(name of a library) loads it and returns why not, or ''; called when an executable "
+     "first needs it. The first function given stays."},
     {"offer_mkl", OfferMkl, METH_VARARGS, "offer_mkl(path, version): its BLAS and LAPACK are there to be called."},
     {"offer_scipy", OfferScipy, METH_VARARGS,
      "offer_scipy({routine: address}, version): the BLAS and LAPACK that JAX calls are there to be called."},
     {"plan", Plan, METH_VARARGS,
      "plan(target, attributes) -> (implementation, scratch bytes, whether the weights are reordered in every call)"},
-    {"ask", Ask, METH_VARARGS, "ask(target, attributes) -> number: the same question, worked on while the caller goes on"},
+    {"ask", Ask, METH_VARARGS,
+     "ask(target, attributes) -> number: the same question, worked on while the caller goes on"},
     {"wait", WaitForAnswer, METH_O, "wait(number) -> what plan would have returned or raised; once for each number"},
-    {"raw_call", MakeRawCall, METH_VARARGS, "raw_call(target, attributes, buffers) -> the call on these operands, without XLA."},
-    {"run_raw", RunRawCall, METH_VARARGS, "run_raw(call, count): runs a raw call so often; not from two threads at once."},
+    {"raw_call", MakeRawCall, METH_VARARGS,
+     "raw_call(target, attributes, buffers) -> the call on these operands, without XLA."},
+    {"run_raw", RunRawCall, METH_VARARGS,
+     "run_raw(call, count): runs a raw call so often; not from two threads at once."},
     {"finish", Finish, METH_NOARGS, "finish(): drops unanswered questions and waits for those being worked on."},
     {"registrations", Registrations, METH_NOARGS,
      "registrations() -> {'types': ..., 'targets': ...}: capsules for jax.ffi, types to be registered first."},
     {nullptr, nullptr, 0, nullptr},
 };
 
-PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", "Vendor kernels behind XLA's typed FFI.", 0, methods,
-                      nullptr,               nullptr,    nullptr,                                  nullptr};
+PyModuleDef module = {PyModuleDef_HEAD_INIT,
+                      "_kernels",
+                      "Vendor kernels behind XLA's typed FFI.",
+                      0,
+                      methods,
+                      nullptr,
+                      nullptr,
+                      nullptr,
+                      nullptr};
 
 }  // namespace
 }  // namespace hlo_dispatch

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-# The tests' own store, and no measuring unless it is asked for (tests/conftest.py).
-_KEPT = ("HLO_DISPATCH_CACHE_DIR", "HLO_DISPATCH_MEASURE_SECONDS")
+# The tests' own store, no measuring unless it is asked for (tests/conftest.py), the processor that is played.
+_KEPT = ("HLO_DISPATCH_CACHE_DIR", "HLO_DISPATCH_MEASURE_SECONDS", "HLO_DISPATCH_MAX_CPU_ISA")
 
 
 def clean_environment(**more: str) -> dict[str, str]:

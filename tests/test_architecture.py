@@ -14,11 +14,12 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # Rooms in the order in which imports may run: a room may import those on its left, and itself.
 ORDER = (
-    "errors switches report binding kept_memory libraries kernels hlo pattern own_kernels match policy rewriting "
-    "measuring api plugin tuning door module_files present patterns_view explain_view explain_page profile_view "
-    "tune_view cache_view doctor demo bench bench_command profile_command cli"
+    "errors switches report binding kept_memory libraries kernels hlo pattern own_kernels registration match "
+    "policy rewriting measuring api module_files collecting present run_report record grounds cache_key replicas "
+    "plugin door lowering explaining tuning program_tuning patterns_view explain_view explain_page profile_view "
+    "tune_view cache_view doctor demo bench bench_command profile_command usage cli"
 ).split()
-JAX = {"plugin", "demo", "doctor", "bench"}
+JAX = {"registration", "cache_key", "replicas", "plugin", "lowering", "explaining", "demo", "doctor", "bench"}
 MEASURES = PACKAGE / "policy" / "executable.py"
 LONGEST = 400
 

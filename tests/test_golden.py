@@ -30,12 +30,20 @@ from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.match.routine import RoutineFinder, RoutineMatch
 from hlo_dispatch.pattern import Recogniser, Table, load_tables
+from hlo_dispatch.policy.machine import Machine
+from hlo_dispatch.report import Report
+from hlo_dispatch.rewriting.rewriter import Rewriter
+from processor import HAS_AVX512, skip_without
 from side_by_side import assert_close, run_module
 
 GOLDEN = Path(__file__).with_name("golden")
 ACCEPTED = sorted(GOLDEN.glob("*/*.before.hlo"))
 REFUSED = sorted(GOLDEN.glob("*/*.refused.hlo"))
 NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16", "pred": "bool", "s32": "int32", "c64": "complex64"}
+
+
+# What the files were written on, as far as the policy asks: which of several libraries comes first is its choice.
+MACHINE = Machine("AMD EPYC", frozenset(("avx2", "avx512f", "avx512dq", "avx512_bf16")), 2)
 
 
 def case(path: Path) -> str:
@@ -84,23 +92,41 @@ def test_accepted(before: Path, request: pytest.FixtureRequest) -> None:
     module = Module.from_bytes(serialized)
     verify(module)
 
-    rewritten = hlo_dispatch.rewrite(serialized, policy="always")
-    assert rewritten.proto is not None, [str(region.refusal) for region in rewritten.report.regions]
-    verify(Module.from_bytes(rewritten.proto))
-    text = canonical_text(rewritten.proto)
+    proto, report = rewriter().run(serialized)
+    skip_where_the_processor_lacks(before, report)
+    assert proto is not None, [str(region.refusal) for region in report.regions]
+    verify(Module.from_bytes(proto))
+    text = canonical_text(proto)
     if request.config.getoption("write_goldens"):
         after(before).write_text(text)
     assert text == after(before).read_text()
     assert any(shows(before.parent.name, match) for match in matches(module)), "the case does not show its entry"
 
-    again = hlo_dispatch.rewrite(rewritten.proto, policy="always")
-    assert again.proto is None, "dispatching the output again changes it"
+    assert rewriter().run(proto)[0] is None, "dispatching the output again changes it"
 
     inputs, results = signature(module)
     stock = run_module(serialized, inputs, results)
-    dispatched = run_module(rewritten.proto, inputs, results)
+    dispatched = run_module(proto, inputs, results)
     for wanted, got in zip(stock, dispatched, strict=True):
         assert_close(got, wanted)
+
+
+@lru_cache(maxsize=1)
+def rewriter() -> Rewriter:
+    return Rewriter.make(table(), "always", MACHINE)
+
+
+def skip_where_the_processor_lacks(before: Path, report: Report) -> None:
+    """What the libraries have no code for on a lesser processor than the files were written on."""
+    if "bf16[" in before.read_text():
+        skip_without("bf16")
+    if HAS_AVX512:
+        return
+    if "hlo_dispatch.blocked." in after(before).read_text():
+        pytest.skip("this processor has no AVX-512, so another library is called")
+    for region in report.left:
+        if region.refusal is not None and region.refusal.code == "reference-kernel":
+            pytest.skip(f"without AVX-512: {region.refusal}")
 
 
 def signature(module: Module) -> tuple[list[np.ndarray], object]:

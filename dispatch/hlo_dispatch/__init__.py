@@ -22,17 +22,11 @@ from hlo_dispatch.errors import (
 if TYPE_CHECKING:
     from hlo_dispatch.api import Rewritten, rewrite
     from hlo_dispatch.explain_page import write_page
+    from hlo_dispatch.explaining import explain
     from hlo_dispatch.pattern import load_tables
-    from hlo_dispatch.plugin import (
-        Statistics,
-        enabled,
-        explain,
-        install,
-        installed,
-        reports,
-        statistics,
-        uninstall,
-    )
+    from hlo_dispatch.plugin import enabled, install, installed, uninstall
+    from hlo_dispatch.record import Statistics, reports, statistics
+    from hlo_dispatch.registration import register_kernels
     from hlo_dispatch.report import Region, Report
     from hlo_dispatch.tuning import tune
 
@@ -42,15 +36,16 @@ _WHERE = {
     "Region": "report",
     "Report": "report",
     "Rewritten": "api",
-    "Statistics": "plugin",
+    "Statistics": "record",
     "enabled": "plugin",
-    "explain": "plugin",
+    "explain": "explaining",
     "install": "plugin",
     "installed": "plugin",
     "load_tables": "pattern",
-    "reports": "plugin",
+    "register_kernels": "registration",
+    "reports": "record",
     "rewrite": "api",
-    "statistics": "plugin",
+    "statistics": "record",
     "tune": "tuning",
     "uninstall": "plugin",
     "write_page": "explain_page",
@@ -73,6 +68,7 @@ __all__ = [
     "install",
     "installed",
     "load_tables",
+    "register_kernels",
     "reports",
     "rewrite",
     "statistics",

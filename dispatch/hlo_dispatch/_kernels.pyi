@@ -1,5 +1,6 @@
 """The native module (kernels/module.cc): vendor kernels behind XLA's typed FFI."""
 
+from collections.abc import Callable
 from os import PathLike
 from typing import Any
 
@@ -7,6 +8,12 @@ def load_onednn(path: str | PathLike[str], bind: bool, /) -> tuple[str, str]:
     """Open oneDNN for this process and return its version and CPU runtime; ImportError says what is wrong with it.
 
     With `bind` each thread of a SYCL runtime is kept on a processor of its own, if there are as many of both.
+    """
+
+def keep_signals() -> object:
+    """Remember the process's signal handlers; when the object goes, those that libraries took over are put back.
+
+    That is what changed to a handler in a library that was loaded meanwhile, or in the life of an earlier such object.
     """
 
 def offer_mkl(path: str | PathLike[str], version: str, /) -> None:
@@ -21,6 +28,21 @@ def plan(target: str, attributes: dict[str, Any], /) -> tuple[str, int, bool]:
     Raises NotImplementedError when it has nothing, ValueError when the attributes are malformed, ImportError when
     its library is not loaded.
     """
+
+def load_with(load: Callable[[str], str], /) -> None:
+    """Call `load` with a library's name when an executable first needs it; it returns why that fails, or nothing.
+
+    The first function given stays.
+    """
+
+def ask(target: str, attributes: dict[str, Any], /) -> int:
+    """Have the question that `plan` answers worked on while the caller goes on; returns its number."""
+
+def wait(number: int, /) -> tuple[str, int, bool]:
+    """Return or raise what `plan` would have, once for each number; ValueError if there is no such question."""
+
+def finish() -> bool:
+    """Drop questions that nobody has begun with, and wait for the others."""
 
 def registrations() -> dict[str, dict[str, dict[str, Any]]]:
     """Return the capsules for jax.ffi: ``types`` and ``targets``, by name, then by keyword or stage."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hlo_dispatch import kernels
 from hlo_dispatch.hlo import text as hlo_text
+from hlo_dispatch.hlo.inline import inlined
 from hlo_dispatch.measuring import informed
 from hlo_dispatch.pattern import load_tables
 from hlo_dispatch.report import Report
@@ -42,7 +43,8 @@ def rewrite(
     """Dispatch what can be dispatched in one optimized HLO module.
 
     Args:
-        module: a serialized HloModuleProto, or HLO text.
+        module: a serialized HloModuleProto, or HLO text. One that was dumped before XLA optimized it works, too: its
+            calls are written out first.
         tables: pattern tables of your own, besides the shipped ones.
         policy: "heuristic", "always" or "never"; "stored" decides by what was measured on this machine, "measure"
             also measures what was not, with jax.
@@ -54,7 +56,7 @@ def rewrite(
         PolicyError: there is no such policy.
     """
     serialized = hlo_text.from_text(module) if isinstance(module, str) else module
-    proto, report = informed(rewriter(tuple(map(str, tables)), policy)).run(serialized, details=details)
+    proto, report = informed(rewriter(tuple(map(str, tables)), policy)).run(inlined(serialized), details=details)
     return Rewritten(proto, report, serialized)
 
 
@@ -66,7 +68,7 @@ def profiled(
     # The vendor library is loaded by the first question, which is nobody's cost.
     kernels.warm_up()
     profiling = ProfilingRewriter.make(load_tables(tuple(map(str, tables))), policy)
-    _, report = profiling.run(serialized, details=True)
+    _, report = profiling.run(inlined(serialized), details=True)
     return report, profiling.profile
 
 

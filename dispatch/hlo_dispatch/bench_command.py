@@ -16,7 +16,7 @@ DEFAULT = "patterns"
 class _Group(TyperGroup):
     """`bench conv_bias_relu` means `bench patterns conv_bias_relu`."""
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or (args[0] not in self.commands and args[0] not in ("--help", "-h")):
             args = [DEFAULT, *args]
         return super().parse_args(ctx, args)

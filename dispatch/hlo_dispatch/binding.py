@@ -20,4 +20,5 @@ def binds_threads() -> bool:
         LibraryError: the variable is neither 0 nor 1.
     """
     wanted = switch(BIND_VARIABLE, LibraryError, zero="the system places them", one="a processor for each")
-    return len(os.sched_getaffinity(0)) == PROCESSORS_MEASURED if wanted is None else wanted
+    # The process's processors are those of its first thread; this one may have been given fewer.
+    return len(os.sched_getaffinity(os.getpid())) == PROCESSORS_MEASURED if wanted is None else wanted

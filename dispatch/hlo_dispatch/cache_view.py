@@ -15,7 +15,7 @@ from rich.text import Text
 from . import module_files
 from .policy.context import this_context
 from .policy.measured import STOCK
-from .policy.store import FILE, Entry, Store
+from .policy.store import FILE, Entry, Store, StoreError
 from .present import console, duration, make_table, plural, row
 
 _SECONDS_PER_DAY = 86_400.0
@@ -51,8 +51,10 @@ def _regions(entries: Sequence[Entry]) -> Table:
     for entry in sorted(entries, key=lambda entry: -entry.measured.gain):
         measured = entry.measured
         saved = duration(measured.gain) if measured.chosen != STOCK else ""
-        note = next(iter(measured.refused.values()), "")
-        row(table, measured.formula, measured.shape, f"{measured.stock * 1e3:.3f}", measured.chosen, saved, note)
+        note = measured.sentence() if measured.vain else next(iter(measured.refused.values()), "")
+        stock = f"{measured.stock * 1e3:.3f}" if not measured.vain else ""
+        chosen = measured.chosen if not measured.vain else ""
+        row(table, measured.formula, measured.shape, stock, chosen, saved, note)
     return table
 
 
@@ -65,10 +67,13 @@ def load(path: Path) -> None:
     """Add exported measurements.
 
     Raises:
-        StoreError: the file is not an export.
+        StoreError: the file is not an export; it says which file.
         OSError: it cannot be read.
     """
-    count = Store().load(path.read_text(encoding="utf-8", errors="replace"))
+    try:
+        count = Store().load(path.read_text(encoding="utf-8", errors="replace"))
+    except StoreError as error:
+        raise StoreError(f"{path}: {error}") from None
     console().print(Text(f"{plural(count, 'measurement')} taken over from {path}"), soft_wrap=True)
 
 

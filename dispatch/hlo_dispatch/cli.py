@@ -5,19 +5,17 @@ Every error of ours ends as one line on standard error and exit status 2, withou
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import module_files
+from . import module_files, usage
 from .bench_command import app as bench
-from .errors import HloDispatchError, ModuleError
+from .errors import HloDispatchError
 from .profile_command import profile
 
 if TYPE_CHECKING:
@@ -46,8 +44,12 @@ Policy = Annotated[str, typer.Option("--policy", help="measure, stored, heuristi
 
 def main() -> None:
     """Run the command; the entry point of `hlo-dispatch`."""
+    # As jax does when it is imported: XLA's compiler may be loaded without it, and would say what devices there are.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     try:
-        app(prog_name="hlo-dispatch")
+        sys.exit(app(prog_name="hlo-dispatch", standalone_mode=False) or 0)
+    except usage.ClickException as error:
+        _fail(usage.sentence(error), 2)
     except HloDispatchError as error:
         _fail(str(error), error.exit_status)
     except BrokenPipeError:
@@ -60,7 +62,8 @@ def main() -> None:
 
 
 def _fail(message: str, status: int) -> None:
-    print("hlo-dispatch:", " ".join(message.split()), file=sys.stderr)
+    if message:
+        print("hlo-dispatch:", " ".join(message.split()), file=sys.stderr)
     sys.exit(status)
 
 
@@ -151,7 +154,10 @@ def explain(
 
 @app.command()
 def tune(
-    module: Module,
+    module: Annotated[str, typer.Argument(metavar="[FILE]", help="As for the other commands.")] = "",
+    program: Annotated[
+        str, typer.Option("--program", metavar="COMMAND", help="Run a program, and tune every module it compiles.")
+    ] = "",
     seconds: Annotated[float | None, typer.Option(min=0.1, help="Stop after so long; what is done is kept.")] = None,
     validate_only: Annotated[
         bool, typer.Option("--validate-only", help="Only compare the kernels' results with XLA's.")
@@ -160,10 +166,15 @@ def tune(
     tables: Tables = [],  # noqa: B006
 ) -> None:
     """Measure every region of a module in every form, and keep what was found; exit 1 if a result was wrong."""
-    from .tune_view import run
+    from .tune_view import run, run_for_program
 
+    if bool(module) == bool(program):
+        raise HloDispatchError('name a module\'s FILE, or a program: hlo-dispatch tune --program "python train.py"')
+    if program:
+        status = run_for_program(program, tables=tables, seconds=seconds, validate_only=validate_only, as_json=as_json)
+        raise typer.Exit(status)
     source = module_files.read_module(module)
-    with _named(module):
+    with module_files.named(module):
         status = run(source, tables=tables, seconds=seconds, validate_only=validate_only, as_json=as_json)
     raise typer.Exit(status)
 
@@ -252,7 +263,7 @@ def _rewritten(path: str, tables: list[Path], policy: str) -> Rewritten:
     from .api import rewrite
 
     source = module_files.read_module(path)
-    with _named(path):
+    with module_files.named(path):
         return rewrite(source, tables=tables, policy=policy)
 
 
@@ -260,19 +271,10 @@ def _explained(path: str, tables: list[Path], policy: str, *, profile: bool) -> 
     from .api import profiled, rewrite
 
     source = module_files.read_module(path)
-    with _named(path):
+    with module_files.named(path):
         if profile:
             return profiled(source, tables=tables, policy=policy)
         return rewrite(source, tables=tables, policy=policy, details=True).report, None
-
-
-@contextlib.contextmanager
-def _named(path: str) -> Iterator[None]:
-    """Say in which file a module is wrong."""
-    try:
-        yield
-    except ModuleError as error:
-        raise ModuleError(f"{path}: {error}") from None
 
 
 def _load(tables: list[Path]) -> Table:

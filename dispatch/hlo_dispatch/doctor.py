@@ -16,8 +16,10 @@ from typing import Any
 
 from rich.text import Text
 
-from .errors import LibraryError
-from .policy.machine import this_machine
+from .door import is_open
+from .errors import HloDispatchError, LibraryError
+from .policy.machine import ISA_VARIABLE, this_machine
+from .policy.store import DIRECTORY_VARIABLE, Store
 from .present import console, make_table
 
 RELEVANT_FEATURES = (
@@ -48,7 +50,7 @@ class Finding:
 def examine() -> list[Finding]:
     """Look at everything; never raises."""
     findings = [*_machine(), *_jax(), *_libraries()]
-    return [*findings, *_kernels(), *_door()]
+    return [*findings, *_kernels(), *_door(), *_store()]
 
 
 def print_findings(findings: list[Finding]) -> None:
@@ -75,8 +77,10 @@ def _machine() -> Iterator[Finding]:
     supported = (platform.system(), platform.machine()) == ("Linux", "x86_64")
     advice = "" if supported else ": the vendor libraries are published for Linux x86_64 only"
     yield Finding(supported, "processor", f"{machine.model} ({system}){advice}")
+    played = os.environ.get(ISA_VARIABLE, "")
     relevant = " ".join(relevant_features()) or "none of those that matter; oneDNN needs at least avx2 to be of use"
-    yield Finding("avx2" in machine.features, "instructions", relevant)
+    at_most = f", and no more: {ISA_VARIABLE} is {played}" if played else ""
+    yield Finding("avx2" in machine.features, "instructions", relevant + at_most)
     cores = _physical_cores() or "unknown"
     yield Finding(True, "threads", f"{machine.threads} usable, {os.cpu_count()} logical processors, {cores} cores")
 
@@ -179,7 +183,7 @@ def _routine(name: str, dtype: str) -> dict[str, Any]:
     options = {option: ord(letter) for option, letter in letters.items()}
     # Only the transform of a complex array is the same size; real ones have the kind of their own.
     if dtype in ("f32", "f64"):
-        square["dst_dims"] = [8, 5]
+        square |= {"dst_dims": [8, 5], "dst_strides": [5, 1]}
     kind = {"fft_type": 2 if dtype in ("f32", "f64") else 0, "rank": 2}
     return {"abi": 1, "type": dtype, "tau_dims": [8]} | square | options | kind
 
@@ -193,13 +197,27 @@ def _door() -> Iterator[Finding]:
             "JAX does not know us; reinstall the package: pip install --force-reinstall hlo-dispatch",
         )
     else:
-        value = os.environ.get("HLO_DISPATCH", "")
-        state = (
-            "open: every JAX program is dispatched" if value == "1" else "closed: programs call hlo_dispatch.install()"
-        )
-        yield Finding(
-            True, "HLO_DISPATCH=1", state + (f" (HLO_DISPATCH is {value!r})" if value not in ("", "1") else "")
-        )
+        try:
+            opened = is_open()
+        except HloDispatchError as error:
+            yield Finding(False, "HLO_DISPATCH=1", str(error))
+        else:
+            state = (
+                "open: every JAX program is dispatched" if opened else "closed: programs call hlo_dispatch.install()"
+            )
+            yield Finding(True, "HLO_DISPATCH=1", state)
     for name in _ENVIRONMENT:
         if name in os.environ:
             yield Finding(True, name, os.environ[name])
+
+
+def _store() -> Iterator[Finding]:
+    """Where measurements are kept; one that was shipped to be read need not be writable."""
+    store = Store()
+    problem = store.problem()
+    is_shipped = os.environ.get("HLO_DISPATCH_POLICY") == "stored" and store.path.exists()
+    if not problem or is_shipped:
+        yield Finding(True, "cache folder", f"{store.directory}{', to be read' if problem else ''}")
+        return
+    advice = f"what is measured is forgotten when a process ends; set {DIRECTORY_VARIABLE} to a folder of yours"
+    yield Finding(False, "writable cache folder", f"{store.directory} ({problem}): {advice}")

@@ -1,7 +1,7 @@
 """The door that needs no code: JAX imports this through its `jax_plugins` entry point.
 
 `HLO_DISPATCH=1` installs the pass; `HLO_DISPATCH_TABLES` (paths joined by the system's path separator) and
-`HLO_DISPATCH_POLICY` set what `install()` would be given. Without `HLO_DISPATCH=1` nothing happens. What is
+`HLO_DISPATCH_POLICY` set what `install()` would be given. Where it is 0, empty or unset nothing happens. What is
 wrong with these variables is said in one line, and JAX starts without the pass.
 """
 
@@ -9,18 +9,40 @@ from __future__ import annotations
 
 import logging
 import os
+from functools import cache
+
+from .errors import HloDispatchError, PolicyError
+from .switches import switch
+
+DOOR_VARIABLE = "HLO_DISPATCH"
 
 
+def is_open() -> bool:
+    """Whether every JAX program is to be dispatched.
+
+    Raises:
+        PolicyError: the variable says neither yes nor no.
+    """
+    wanted = switch(DOOR_VARIABLE, PolicyError, zero="programs install the pass themselves", one="every JAX program")
+    return bool(wanted)
+
+
+@cache
 def initialize() -> None:
-    """Called by JAX while it discovers its plug-ins, before a backend exists."""
-    if os.environ.get("HLO_DISPATCH") != "1":
-        return
-    from hlo_dispatch import plugin
-    from hlo_dispatch.errors import HloDispatchError
-
-    tables = [path for path in os.environ.get("HLO_DISPATCH_TABLES", "").split(os.pathsep) if path]
-    policy = os.environ.get("HLO_DISPATCH_POLICY", "measure")
+    """Called by JAX while it discovers its plug-ins, before a backend exists; does nothing the second time."""
     try:
-        plugin.install_when_ready(tables, policy)
+        if not is_open():
+            return
+        from hlo_dispatch import plugin
+
+        tables = [path for path in os.environ.get("HLO_DISPATCH_TABLES", "").split(os.pathsep) if path]
+        plugin.install_from_environment(tables, os.environ.get("HLO_DISPATCH_POLICY", "measure"))
     except HloDispatchError as error:
-        logging.getLogger("hlo_dispatch").error("HLO_DISPATCH=1, but hlo-dispatch is not installed: %s", error)
+        _say(str(error))
+    except Exception as error:  # JAX is starting
+        _say(f"{type(error).__name__}: {error}")
+
+
+def _say(problem: str) -> None:
+    asked = f"{DOOR_VARIABLE}={os.environ.get(DOOR_VARIABLE, '')}"
+    logging.getLogger("hlo_dispatch").error("%s, but hlo-dispatch is not installed: %s", asked, problem)

@@ -41,12 +41,12 @@ def _kinds(regions: Iterable[Region]) -> list[list[Region]]:
 def _print_kind(target: Console, kind: list[Region]) -> None:
     first = kind[0]
     count = f"{len(kind)} x " if len(kind) > 1 else ""
-    target.print(Padding(Text(f"{count}{first.formula}   {first.shape}"), (1, 0, 0, 2)))
+    target.print(Padding(Text(f"{count}{first.formula}   {first.shape}"), (1, 0, 0, 2), expand=False))
     grid = Table.grid(padding=(0, 2, 0, 0))
     for label, value in _details(first, kind):
         if value:
             grid.add_row(Text(label, style="dim", no_wrap=True), Text(value, overflow="fold"))
-    target.print(Padding(grid, (0, 0, 0, 6)))
+    target.print(Padding(grid, (0, 0, 0, 6), expand=False))
 
 
 def _details(region: Region, kind: list[Region]) -> Iterator[tuple[str, str]]:

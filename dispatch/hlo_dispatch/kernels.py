@@ -8,6 +8,7 @@ executable is instantiated, so what was planned is what will run.
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -93,6 +94,7 @@ _plans: dict[tuple[Any, ...], Planned | Refusal] = {}
 _asked: dict[tuple[Any, ...], int] = {}
 """Questions asked ahead → their numbers."""
 _plans_lock = threading.Lock()
+os.register_at_fork(before=_plans_lock.acquire, after_in_parent=_plans_lock.release, after_in_child=_plans_lock.release)
 _MOST_PLANS = 20_000
 
 
@@ -145,13 +147,26 @@ def warm_up() -> None:
 
 
 def registrations() -> Registrations:
-    """Return the handlers and their state type; they can be registered whether or not a library is there."""
+    """Return the handlers and their state type; they can be registered whether or not a library is there.
+
+    An executable that is loaded where its library is not has it loaded (`libraries.py`).
+    """
     try:
         from . import _kernels
     except ImportError as error:
         raise LibraryError(f"the native part of hlo-dispatch cannot be imported ({error}); install it again") from error
+    _kernels.load_with(_load)
     found = _kernels.registrations()
     return Registrations(found["types"], found["targets"])
+
+
+def _load(name: str) -> str:
+    """Load a library for an executable that calls it; returns why not, or nothing where it is there."""
+    try:
+        found = _LIBRARIES[name]()
+    except Exception as error:  # the caller is XLA
+        return f"{type(error).__name__}: {error}"
+    return found.sentence if isinstance(found, Unavailable) else ""
 
 
 @lru_cache(maxsize=1)

@@ -59,12 +59,12 @@ class Library:
 
 def onednn() -> Library | Unavailable:
     """Return the process's oneDNN, found and loaded at the first call."""
-    return _once("oneDNN", _load_onednn)
+    return _once("oneDNN", lambda: _keeping_signals(_load_onednn))
 
 
 def mkl() -> Library | Unavailable:
     """Return the process's oneMKL, found and loaded at the first call."""
-    return _once("oneMKL", _load_mkl)
+    return _once("oneMKL", lambda: _keeping_signals(_load_mkl))
 
 
 def scipy() -> Library | Unavailable:
@@ -84,7 +84,9 @@ def survey() -> dict[str, Library | Unavailable]:
 
 
 _answers: dict[str, Library | Unavailable] = {}
-_lock = threading.Lock()
+_lock = threading.RLock()
+# A child that is forked while a library is being loaded would find half of it, and the lock taken for ever.
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 def _once(name: str, load: Callable[[], Library]) -> Library | Unavailable:
@@ -97,10 +99,18 @@ def _once(name: str, load: Callable[[], Library]) -> Library | Unavailable:
         return _answers[name]
 
 
+def _keeping_signals(load: Callable[[], Library]) -> Library:
+    """What `load` loads, while the process keeps its signal handlers."""
+    kept = _native().keep_signals()
+    try:
+        return load()
+    finally:
+        del kept  # which puts back what was taken over
+
+
 def _load_onednn() -> Library:
     bind = binds_threads()
     path = _find("libdnnl.so.3", "onednn", ONEDNN_VARIABLE)
-    _offer_opencl_driver(path.parent)
     handle = _open(path)
     if not hasattr(handle, "dnnl_version"):
         raise LibraryError(
@@ -238,13 +248,6 @@ def _open(path: Path) -> ctypes.CDLL:
                 raise LibraryError(f"{path} cannot be loaded: {error}") from error
             _open(path.parent / missing[1])
     raise LibraryError(f"{path} cannot be loaded: its dependencies never end")
-
-
-def _offer_opencl_driver(directory: Path) -> None:
-    """Tell oneDNN's SYCL runtime where its CPU driver is, unless the user already chose one."""
-    driver = directory / "libintelocl.so"
-    if driver.exists():
-        os.environ.setdefault("OCL_ICD_FILENAMES", str(driver))
 
 
 def _advice(distribution: str, variable: str) -> str:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 
-from hlo_dispatch import own_kernels
+from hlo_dispatch import own_kernels, registration
 from hlo_dispatch.errors import PolicyError
 from hlo_dispatch.policy import executable
 from hlo_dispatch.policy.context import Context, this_context
@@ -20,7 +21,7 @@ from hlo_dispatch.policy.measure import QUICK, Effort
 from hlo_dispatch.policy.measured import Knowledge
 from hlo_dispatch.policy.progress import Line
 from hlo_dispatch.policy.store import Store
-from hlo_dispatch.policy.tuner import Step, Tally, Tuner
+from hlo_dispatch.policy.tuner import Step, Tally, Tuner, silent
 from hlo_dispatch.rewriting.rewriter import Rewriter
 from hlo_dispatch.rewriting.single import one_call
 
@@ -43,10 +44,10 @@ def informed(rewriter: Rewriter) -> Rewriter:
     knowledge = knowledge_of(store, context)
     if rewriter.policy == "stored":
         return rewriter.knowing(knowledge)
-    tuner = tuner_for(rewriter, store, knowledge, QUICK, budget(), Line())
+    tuner = tuner_for(rewriter, store, knowledge, QUICK, budget(), silent)
     tuner.tally, tuner.given_up = tally, _given_up
     tuner.remembers = False
-    return rewriter.knowing(knowledge, tuner.for_one_module)
+    return rewriter.knowing(knowledge, lambda module: replace(tuner, step=Line(module)).for_one_module())
 
 
 def tuner_for(
@@ -61,7 +62,7 @@ def tuner_for(
 
     def prepare() -> None:
         executable.start()
-        executable.register_kernels(own_kernels.open_handlers(rewriter.table))
+        registration.register(own_kernels.open_handlers(rewriter.table))
 
     return Tuner(
         store=store,

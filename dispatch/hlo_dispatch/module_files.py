@@ -6,10 +6,12 @@ writes. A file is written under a temporary name next to its target and renamed 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import sys
 import tempfile
+from collections.abc import Generator
 from pathlib import Path
 
 from .errors import HloDispatchError, ModuleError
@@ -40,7 +42,11 @@ def writes_text(path: str) -> bool:
 
 
 def write_atomically(path: str, content: bytes) -> None:
-    """Put `content` at `path`: all of it or, if anything fails, none."""
+    """Put `content` at `path`: all of it or, if anything fails, none.
+
+    Raises:
+        OSError: it cannot be written; `filename` is `path`, whatever it was written as at first.
+    """
     if path == "-":
         sys.stdout.buffer.write(content)
         sys.stdout.flush()
@@ -51,6 +57,13 @@ def write_atomically(path: str, content: bytes) -> None:
             raise HloDispatchError(f"{path}: this is a directory; name a file to write")
         target.write_bytes(content)  # a device or a pipe: there is nothing to replace
         return
+    try:
+        _replace(target, content)
+    except OSError as problem:
+        raise OSError(problem.errno, problem.strerror or str(problem), path) from None
+
+
+def _replace(target: Path, content: bytes) -> None:
     handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -62,6 +75,15 @@ def write_atomically(path: str, content: bytes) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+@contextlib.contextmanager
+def named(path: str) -> Generator[None]:
+    """Say in which file a module is wrong."""
+    try:
+        yield
+    except ModuleError as error:
+        raise ModuleError(f"{path}: {error}") from None
 
 
 def _mode(target: Path) -> int:

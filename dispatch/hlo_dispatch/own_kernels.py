@@ -7,7 +7,6 @@ executables hold the handler's address.
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,6 @@ class Handler:
 
 
 _registered: dict[str, Handler] = {}
-_lock = threading.Lock()
 
 
 def open_handlers(table: Table) -> list[Handler]:
@@ -42,12 +40,14 @@ def open_handlers(table: Table) -> list[Handler]:
 
 
 def register(handlers: Iterable[Handler], into: Callable[[str, Any], None]) -> None:
-    """Give each handler to `into` (target, ctypes function), once in this process."""
-    with _lock:
-        for handler in handlers:
-            if handler.target not in _registered:
-                into(handler.target, handler.function)
-                _registered[handler.target] = handler
+    """Give each handler to `into` (target, ctypes function), which may be given one twice by two threads at once.
+
+    No lock is held meanwhile: `into` takes JAX's.
+    """
+    for handler in handlers:
+        if handler.target not in _registered:
+            into(handler.target, handler.function)
+            _registered[handler.target] = handler
 
 
 def _open(binding: KernelBinding) -> Handler:

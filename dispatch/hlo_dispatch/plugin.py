@@ -2,7 +2,7 @@
 
 JAX calls us back with every module it compiles for the CPU. Whatever goes wrong on our side, the answer is
 "unchanged" and the user's compile goes on with the stock module; the failure is logged once, the module
-kept on disk, and counted in `statistics()`. With `HLO_DISPATCH_STRICT=1` failures are raised instead.
+kept on disk, and counted in `statistics()` (record.py). With `HLO_DISPATCH_STRICT=1` failures are raised instead.
 """
 
 from __future__ import annotations
@@ -13,46 +13,27 @@ import os
 import tempfile
 import threading
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from hlo_dispatch import kernels, libraries, measuring, own_kernels
+from hlo_dispatch import cache_key, collecting, measuring, own_kernels, registration, replicas
 from hlo_dispatch.api import rewriter
 from hlo_dispatch.errors import HloDispatchError, PolicyError
-from hlo_dispatch.kept_memory import keep_memory
+from hlo_dispatch.grounds import Witness
+from hlo_dispatch.kept_memory import keep_memory, release_memory
 from hlo_dispatch.policy import executable
-from hlo_dispatch.policy.context import this_context
-from hlo_dispatch.policy.decide import MEASURING
-from hlo_dispatch.report import Report
+from hlo_dispatch.record import record
 from hlo_dispatch.rewriting.rewriter import Rewriter
+from hlo_dispatch.switches import check_strict, is_strict
 
 NAME = "hlo_dispatch"
 PLATFORMS = ("cpu",)
 _PRE_SCHEDULER = 0
 """The number of jax.extend.xla's stage of that name."""
-_KEPT_REPORTS = 64
 _logger = logging.getLogger("hlo_dispatch")
-
-
-@dataclass(frozen=True)
-class Statistics:
-    """What the pass did in this process."""
-
-    modules: int = 0
-    """Modules that were looked at."""
-    rewritten: int = 0
-    """Modules in which at least one region was dispatched."""
-    failures: int = 0
-    """Modules where something of ours failed and stock XLA was used instead."""
-    seconds: float = 0.0
-    """Time spent in the pass, measuring included."""
-    measured: int = 0
-    """Regions that were measured."""
-    measuring_failures: int = 0
-    """Regions whose measuring failed: the heuristic decided."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +52,7 @@ class _Settings:
     @classmethod
     def make(cls, tables: Sequence[str | Path], policy: str) -> _Settings:
         """Raises TableError, PolicyError."""
+        check_strict(PolicyError)
         made = rewriter(tuple(map(str, tables)), policy)
         if policy == "measure":
             measuring.budget()  # says now what is wrong with it
@@ -78,31 +60,28 @@ class _Settings:
 
 
 class _State:
-    """Everything global, behind one lock."""
+    """Everything global, behind one lock, which is not held while JAX is asked for anything.
+
+    JAX calls us while it holds locks of its own, and takes them where we call it.
+    """
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.capturing = threading.Lock()
+        self.lock = threading.Lock()
         self.settings: _Settings | None = None
+        self.environment: _Settings | None = None
+        """What HLO_DISPATCH=1 asked for, whether or not it was to decide."""
+        self.is_decided = False
+        """Whether the program itself said what it wants, so that the environment is not asked."""
         self.hooked = False
-        self.keyed = False
         self.relay = contextlib.ExitStack()
         """Says, while we are in JAX's hook, that stand-ins are exchanged there."""
         self.warned = False
-        self.statistics = Statistics()
-        self.captured: list[bytes] | None = None
-        """The modules that `optimized()` asked for; it wants them as XLA made them."""
-        self.explaining = 0
-        """How many explain() are compiling right now: their reports are to have details."""
-        self.reports: deque[Report] = deque(maxlen=_KEPT_REPORTS)
 
 
 _state = _State()
 
 
-def install(
-    tables: Sequence[str | Path] = (), policy: str = "measure", platforms: str | Sequence[str] = "cpu"
-) -> None:
+def install(tables: Sequence[str | Path] = (), policy: str = "measure", platforms: str | Sequence[str] = "cpu") -> None:
     """Put the pass into JAX's compiler; programs compiled from now on are dispatched. Idempotent.
 
     Args:
@@ -118,48 +97,28 @@ def install(
         if platform not in PLATFORMS:
             raise PolicyError(f"unknown platform {platform!r}; valid platforms are: {', '.join(PLATFORMS)}")
     settings = _Settings.make(tables, policy)
-    keep_memory()
-    kernels.warm_up()
-    with _state.lock:
-        changed = _state.settings != settings
-        _state.settings = settings
-        _register_kernels()
-        _hook()
-    if changed:
-        _forget_compiled()
+    registration.register(settings.handlers)
+    _become(settings, is_decided=True)
 
 
-def install_when_ready(tables: Sequence[str | Path], policy: str) -> None:
-    """Like `install()`, but for JAX's own start-up: no backend exists yet and none may be asked for.
+def install_from_environment(tables: Sequence[str | Path], policy: str) -> None:
+    """What `HLO_DISPATCH=1` asks for when JAX starts; what the program itself said comes first.
 
-    The public hook asks for the backends in newer jax, which would wait for itself here; below it lies the
-    same function in every jaxlib. The kernels are registered with the first compile or cache look-up.
+    Raises:
+        TableError, PolicyError, LibraryError.
     """
-    from jax._src.lib import _xla
-
+    settings = _Settings.make(tables, policy)
     with _state.lock:
-        settings = _Settings.make(tables, policy)
-        keep_memory()
-        _state.settings = settings
-        if not _state.hooked:
-            _xla.register_xla_transform(NAME, _PRE_SCHEDULER, _transform)
-            _hooked()
+        _state.environment = settings
+        if _state.is_decided:
+            return
+    registration.register(settings.handlers)
+    _become(settings, is_decided=False, gives_way=True)
 
 
 def uninstall() -> None:
     """Take the pass out again; programs compiled from now on are stock XLA's. Idempotent."""
-    from jax.extend import xla
-
-    with _state.lock:
-        changed = _state.settings is not None
-        _state.settings = None
-        if _state.hooked:
-            while xla.clear_hlo_module_transformation(NAME, platforms="cpu"):
-                pass
-            _state.hooked = False
-            _state.relay.close()
-    if changed:
-        _forget_compiled()
+    _become(None, is_decided=True)
 
 
 def installed() -> bool:
@@ -170,86 +129,25 @@ def installed() -> bool:
 @contextlib.contextmanager
 def enabled(
     tables: Sequence[str | Path] = (), policy: str = "measure", platforms: str | Sequence[str] = "cpu"
-) -> Iterator[None]:
+) -> Generator[None]:
     """Dispatch inside a `with` block; afterwards everything is as it was before."""
-    before = _state.settings
+    with _state.lock:
+        before, was_decided = _state.settings, _state.is_decided
     install(tables, policy, platforms)
     try:
         yield
     finally:
-        if before is None:
-            uninstall()
-        elif before != _state.settings:
-            with _state.lock:
-                _state.settings = before
-            _forget_compiled()
-
-
-def statistics() -> Statistics:
-    """What the pass did in this process so far."""
-    done = measuring.tally
-    return replace(_state.statistics, measured=done.measured, measuring_failures=done.failures)
-
-
-def reports() -> list[Report]:
-    """The reports of the modules compiled most recently, newest last."""
-    return list(_state.reports)
-
-
-def explain(fn, *args, **kwargs) -> Report:
-    """What the pass does with `fn`: compiles `fn(*args, **kwargs)` afresh and returns its report.
-
-    `fn` may be jitted or plain. Outside of `install()` the pass is enabled for this compile only. The report has
-    details: the nearest misses, and both modules, which `write_page` draws.
-    """
-    import jax
-
-    jitted = jax.jit(lambda *a, **k: fn(*a, **k))
-    with contextlib.nullcontext() if installed() else enabled():
-        lowered = jitted.lower(*args, **kwargs)
-        with _state.lock:
-            _state.reports.append(Report("none"))
-            marker = _state.reports[-1]
-            _state.explaining += 1
-        try:
-            lowered.compile()
-        finally:
-            with _state.lock:
-                _state.explaining -= 1
-    fresh = reports()
-    fresh = fresh[next(i for i, report in enumerate(fresh) if report is marker) + 1 :]
-    with _state.lock:
-        _state.reports.remove(marker)
-    if not fresh:
-        raise HloDispatchError("JAX compiled nothing new for this function: its compilation cache answered")
-    return max(fresh, key=lambda report: report.instructions)
-
-
-def optimized(fn, *args, **kwargs) -> bytes:
-    """The module that XLA makes of `fn(*args, **kwargs)`, as the pass would see it, serialized.
-
-    Raises:
-        HloDispatchError: JAX compiled nothing new.
-    """
-    import jax
-
-    jitted = jax.jit(lambda *a, **k: fn(*a, **k))
-    with contextlib.nullcontext() if installed() else enabled(policy="never"):
-        lowered = jitted.lower(*args, **kwargs)
-        with _state.capturing:
-            _state.captured = captured = []
-            try:
-                lowered.compile()
-            finally:
-                _state.captured = None
-    if not captured:
-        raise HloDispatchError("JAX compiled nothing new for this function: its compilation cache answered")
-    return max(captured, key=len)
+        _become(before if was_decided else _state.environment, is_decided=was_decided)
 
 
 def installed_tables() -> tuple[str, ...]:
     """The users' own tables that are installed."""
     return _state.settings.tables if _state.settings is not None else ()
+
+
+def installed_policy() -> str:
+    """The policy that is installed, or would be."""
+    return _state.settings.rewriter.policy if _state.settings is not None else "measure"
 
 
 def reconsider() -> None:
@@ -258,106 +156,101 @@ def reconsider() -> None:
         _forget_compiled()
 
 
-def _register_kernels() -> None:
-    import jax
+def _become(settings: _Settings | None, *, is_decided: bool, gives_way: bool = False) -> None:
+    """Have exactly these settings from now on, in JAX's hook or out of it; starts nothing.
 
-    # XLA hands out type ids only once a CPU client exists, and targets need their types.
-    jax.devices("cpu")
-    _register_targets()
-
-
-def _register_targets() -> None:
-    """Register the FFI types, then the targets, once; the CPU client exists by now."""
-    settings = _state.settings
-    executable.register_kernels(settings.handlers if settings is not None else ())
-
-
-def _hook() -> None:
-    if _state.hooked:
-        return
-    from jax.extend import xla
-
-    # JAX runs a name that is registered twice twice, so this is ours to get right.
-    xla.register_hlo_module_transformation(_transform, name=NAME, platforms="cpu")
-    _hooked()
-
-
-def _hooked() -> None:
-    _state.hooked = True
-    _state.relay.enter_context(executable.relayed())
-    _tell_compilation_cache_apart()
-
-
-def _tell_compilation_cache_apart() -> None:
-    """Make JAX's persistent compilation cache key say what the pass would do.
-
-    Without it an executable that was cached before `install()` is used after it, and the other way round.
-    JAX has a place for such additions but no public name for it.
+    Args:
+        gives_way: do nothing where the program itself said what it wants.
     """
-    if _state.keyed:
-        return
     try:
-        from jax._src import cache_key
+        from jax._src import lib
 
-        previous = cache_key.custom_hook
-    except (ImportError, AttributeError):
-        _logger.warning(
-            "this jax has no place to add to its compilation cache key: clear the persistent cache "
-            "(JAX_COMPILATION_CACHE_DIR) whenever hlo-dispatch is installed, changed or uninstalled"
-        )
-        return
-    cache_key.custom_hook = lambda: previous() + _fingerprint()
-    _state.keyed = True
+        # jax.extend.xla's functions of the same purpose start JAX's backends first; these are what they end in.
+        hooks: Any = lib._xla  # pyright: ignore[reportPrivateImportUsage, reportPrivateUsage]
+        register, clear = hooks.register_xla_transform, hooks.clear_xla_transform
+    except (ImportError, AttributeError) as error:
+        raise HloDispatchError(f"this jax has no hook for passes ({error}); jax 0.10.2 and 0.12 have one") from error
+    # What is wrong with the environment's variable is said before anything changes.
+    if settings is None:
+        release_memory()
+    else:
+        keep_memory(settings.rewriter.policy)
+        record.tell_at_exit()
+    with _state.lock:
+        if gives_way and _state.is_decided:
+            return
+        changed = _state.settings != settings
+        _state.settings, _state.is_decided = settings, is_decided
+        # The list of passes is XLA's own and waits for nobody. JAX runs a name that is registered twice twice.
+        if settings is not None and not _state.hooked:
+            register(NAME, _PRE_SCHEDULER, _transform)
+            _state.hooked = True
+            _state.relay.enter_context(executable.relayed())
+        elif settings is None and _state.hooked:
+            while clear(NAME, _PRE_SCHEDULER):
+                pass
+            _state.hooked = False
+            _state.relay.close()
+    cache_key.extend(_for_cache_key)
+    # Where the environment is asked JAX is about to start, and has compiled nothing.
+    if changed and not gives_way:
+        _forget_compiled()
 
 
-def _fingerprint() -> str:
-    """Everything the pass's result depends on besides the module; empty while it is not installed."""
+def _register_kernels() -> None:
+    settings = _state.settings
+    registration.register(settings.handlers if settings is not None else ())
+
+
+def _for_cache_key() -> Rewriter | None:
+    """The pass as it is now; the key is made before the cache is asked, and what the cache holds may call kernels."""
     settings = _state.settings
     if settings is None:
-        return ""
-    # The key is made before the cache is asked, and what the cache holds may call our kernels.
-    _register_targets()
-    rewriter = settings.informed
-    known = f" measured {rewriter.knowledge.fingerprint}" if rewriter.policy in MEASURING else ""
-    # Loaded here for the same reason: a cached executable may call any of them.
-    found = (f"{name} {library.version if library else 'none'}" for name, library in libraries.survey().items())
-    context = f"{this_context().fingerprint} {', '.join(found)}"
-    return f"|hlo_dispatch {context} table {rewriter.table.fingerprint} {rewriter.policy}{known}"
+        return None
+    _register_kernels()
+    return settings.informed
 
 
 def _transform(serialized: bytes) -> bytes | None:
     """JAX's callback. An exception here would abort the user's compile, so none leaves."""
-    is_stand_in, module = executable.exchanged(serialized)
-    if is_stand_in:
-        return module
-    settings = _state.settings
-    if settings is None:
-        return None
-    if _state.captured is not None:
-        _state.captured.append(serialized)
-        return None
-    start = time.perf_counter()
-    result, failed = None, False
     try:
-        result, report = settings.informed.run(serialized, details=_state.explaining > 0)
-        _state.reports.append(report)
-        if result is not None:
-            _register_targets()
+        is_stand_in, module = executable.exchanged(serialized)
+        if is_stand_in:
+            return module
+        settings = _state.settings
+        if settings is None or record.capture(serialized):
+            return None
+        folder = collecting.folder()
+        if folder is not None:
+            collecting.collect(folder, serialized, settings.tables)
+            return None
+        return _dispatched(settings, serialized)
     except Exception as error:
-        failed = True
-        if os.environ.get("HLO_DISPATCH_STRICT") == "1":
+        # Not even what the user's own log handlers raise.
+        with contextlib.suppress(Exception):
+            record.fail(error)
+        if is_strict():
             raise
-        _warn(error, serialized)
+        with contextlib.suppress(Exception):
+            _warn(error, serialized)
+        return None
+
+
+def _dispatched(settings: _Settings, serialized: bytes) -> bytes | None:
+    start = time.perf_counter()
+    result, failed = None, True
+    try:
+        rewriter = settings.informed
+        witness = Witness(rewriter.knowledge)
+        witnessed = replace(rewriter, knowledge=witness)
+        result, report = replicas.run(witnessed, serialized, details=record.wants_details)
+        record.keep(report)
+        cache_key.compiled(report.module, witness)
+        if result is not None:
+            _register_kernels()
+        failed = False
     finally:
-        with _state.lock:
-            counted = _state.statistics
-            _state.statistics = replace(
-                counted,
-                modules=counted.modules + 1,
-                rewritten=counted.rewritten + (result is not None),
-                failures=counted.failures + failed,
-                seconds=counted.seconds + time.perf_counter() - start,
-            )
+        record.count(rewritten=not failed and result is not None, failed=failed, seconds=time.perf_counter() - start)
     return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich import box
@@ -11,12 +12,20 @@ from rich.text import Text
 
 from .report import Group, Region, Report, grouped
 
+_ANY_WIDTH = 10_000
+"""Characters: more than any table of ours has."""
 _ONE_PIECE = ("", "result", "kind", "name", "model")
 
 
 def console(*, errors: bool = False) -> Console:
-    """A console for standard output, or for standard error."""
-    return Console(stderr=errors, highlight=False)
+    """A console for standard output, or for standard error.
+
+    A file or a pipe has no width: there a line is as long as what it says, unless `COLUMNS` says otherwise.
+    """
+    made = Console(stderr=errors, highlight=False)
+    if not made.is_terminal and not os.environ.get("COLUMNS"):
+        made.width = _ANY_WIDTH
+    return made
 
 
 def print_report(target: Console, report: Report) -> None:

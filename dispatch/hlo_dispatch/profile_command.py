@@ -39,8 +39,9 @@ def profile(
     """Run a program stock and dispatched; list each region's time, and the largest of what is left."""
     from .bench.profile import profile_module
 
-    serialized = _module(program, dtype, batch, small)
-    found = profile_module(serialized, tables=tables, policy=policy, runs=runs, seconds=seconds)
+    module = _module(program, dtype, batch, small)
+    with module_files.named(program):
+        found = profile_module(module, tables=tables, policy=policy, runs=runs, seconds=seconds)
     if output is not None:
         from .bench.results import Results
 
@@ -55,7 +56,7 @@ def _title(program: str, dtype: str, batch: int) -> str:
     return Path(program).name if Path(program).suffix or program == "-" else f"{program} {dtype} batch {batch}"
 
 
-def _module(program: str, dtype: str, batch: int, small: bool) -> bytes:
+def _module(program: str, dtype: str, batch: int, small: bool) -> bytes | str:
     from .bench.models.catalogue import MODELS, jobs
 
     if program not in MODELS and (Path(program).exists() or Path(program).suffix or program == "-"):
@@ -63,12 +64,12 @@ def _module(program: str, dtype: str, batch: int, small: bool) -> bytes:
     (job,) = jobs((program,), (dtype,), (batch,))
     print(f"… building {job.name}", file=sys.stderr)
     os.environ.setdefault("KERAS_BACKEND", "jax")
-    from . import plugin
     from .bench.models import in_jax
+    from .explaining import optimized
 
     options = dict(MODELS[program].small) if small else {}
     function, arguments = in_jax.build(program, dtype, batch, options)
-    return plugin.optimized(function, *arguments)
+    return optimized(function, *arguments)
 
 
 def print_profile(found: TimeProfile) -> None:

@@ -49,6 +49,8 @@ class Region:
     """Why the epilogue ended there; with the nearest miss where the report was asked for details."""
     call: str = ""
     """Name of the custom-call that computes the region in the rewritten module."""
+    saved: float | None = None
+    """Seconds that the call saves, measured alone; None where that is not known."""
 
     @property
     def dispatched(self) -> bool:
@@ -75,6 +77,9 @@ class Report:
     """Seconds by stage of the pass, in the order in which they ran."""
     instructions: int = 0
     """How many instructions the module had."""
+    saved: float | None = None
+    """Seconds that a run of the module saves: measured as a whole or, where it was not, the sum of what was measured of
+    its regions; None: nothing was."""
     before: bytes | None = field(default=None, repr=False, compare=False)
     """The serialized module as it came in, where the report was asked for details."""
     after: bytes | None = field(default=None, repr=False, compare=False)

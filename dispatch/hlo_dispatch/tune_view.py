@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from rich.text import Text
 from .policy.measured import STOCK
 from .policy.tuner import Step
 from .present import console, duration, make_table, plural, row, summary
+from .program_tuning import TunedProgram, tune_program
 from .tuning import Tuned, TunedRegion, tune_module
 
 
@@ -29,6 +30,43 @@ def run(
     else:
         print_tuned(tuned, validate_only=validate_only)
     return 1 if tuned.reproducers else 0
+
+
+def run_for_program(
+    command: str, *, tables: Sequence[Path], seconds: float | None, validate_only: bool, as_json: bool
+) -> int:
+    """Tune every module of a program; returns the exit status: 1 if a kernel was wrong or the program failed."""
+    with _progress() as step:
+        found = tune_program(
+            command, tables=tables, seconds=seconds, validate_only=validate_only, quietly=as_json,
+            step=lambda module: step, told=_say,
+        )  # fmt: skip
+    if as_json:
+        print(json.dumps([tuned.to_dict() for tuned in found.tuned], indent=2))
+    else:
+        for tuned in found.tuned:
+            print_tuned(tuned, validate_only=validate_only)
+    _say(_program_closing(found))
+    has_failed = found.status != 0 and not found.was_ended
+    return 1 if has_failed or any(tuned.reproducers for tuned in found.tuned) else 0
+
+
+def _program_closing(found: TunedProgram) -> str:
+    regions = sum(len(tuned.regions) for tuned in found.tuned)
+    parts = [
+        f"hlo-dispatch: {plural(regions, 'different region')} in {plural(len(found.tuned), 'module')} of the program's "
+        f"{found.modules}, {duration(sum(tuned.seconds for tuned in found.tuned))}"
+    ]
+    if found.is_interrupted:
+        parts.append("ended before all were tuned; what was measured is kept")
+    if found.status:
+        how = f"with status {found.status}" if found.status > 0 else f"by signal {-found.status}"
+        parts.append(f"the program ended {how}")
+    return "; ".join(parts)
+
+
+def _say(sentence: str) -> None:
+    print(sentence, file=sys.stderr, flush=True)
 
 
 def print_tuned(tuned: Tuned, *, validate_only: bool = False) -> None:
@@ -90,7 +128,7 @@ def _margin(region: TunedRegion) -> str:
 
 
 @contextmanager
-def _progress() -> Iterator[Step]:
+def _progress() -> Generator[Step]:
     target = console(errors=True)
     bar = Progress(
         SpinnerColumn(),

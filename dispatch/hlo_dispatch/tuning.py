@@ -10,7 +10,9 @@ from typing import Any
 
 from hlo_dispatch import measuring, plugin
 from hlo_dispatch.api import rewriter
+from hlo_dispatch.explaining import optimized
 from hlo_dispatch.hlo import text as hlo_text
+from hlo_dispatch.hlo.inline import inlined
 from hlo_dispatch.policy.context import this_context
 from hlo_dispatch.policy.measure import THOROUGH
 from hlo_dispatch.policy.measured import STOCK, Knowledge
@@ -71,14 +73,14 @@ class Tuned:
 def tune(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Tuned:
     """Measure every region of `fn(*args, **kwargs)` in every form, and keep what was found on this machine.
 
-    Takes as long as it takes: `HLO_DISPATCH_MEASURE_SECONDS` limits only what compiling does by itself. Programs
-    that are compiled afterwards use what was found.
+    Takes whatever `explain` takes, and as long as it takes: `HLO_DISPATCH_MEASURE_SECONDS` limits only what compiling
+    does by itself. Programs that are compiled afterwards use what was found.
 
     Raises:
-        HloDispatchError: JAX did not compile anything new for the function.
+        HloDispatchError: as for `explain`.
     """
     tables = plugin.installed_tables()
-    tuned = tune_module(plugin.optimized(fn, *args, **kwargs), tables=tables, step=Line())
+    tuned = tune_module(optimized(fn, *args, **kwargs), tables=tables, step=Line())
     plugin.reconsider()
     return tuned
 
@@ -102,13 +104,13 @@ def tune_module(
         ModuleError, TableError.
     """
     start = time.perf_counter()
-    serialized = hlo_text.from_text(module) if isinstance(module, str) else module
+    serialized = inlined(hlo_text.from_text(module) if isinstance(module, str) else module)
     plain = rewriter(tuple(map(str, tables)), "measure")
     store, context = Store(), this_context()
     # Knowing nothing it asks for everything; what the store has measured as thoroughly is not measured again.
     tuner = measuring.tuner_for(plain, store, Knowledge(), THOROUGH, seconds, step)
     tuner.timed = not validate_only
-    _, report = plain.knowing(tuner.knowledge, tuner.for_one_module).run(serialized)
+    _, report = plain.knowing(tuner.knowledge, lambda module: tuner.for_one_module()).run(serialized)
     measuring.read_again(store, context)
     if validate_only:
         _, report = measuring.informed(rewriter(tuple(map(str, tables)), "stored")).run(serialized)

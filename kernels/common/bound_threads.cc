@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -24,9 +25,21 @@ std::vector<int> ProcessorsOf(pid_t thread) {
   return processors;
 }
 
+// A thread that may not be moved (a processor was taken from the process since) runs where it runs.
+void Bind(pid_t thread, const std::vector<int>& processors) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (int processor : processors) CPU_SET(processor, &set);
+  static_cast<void>(sched_setaffinity(thread, sizeof(set), &set));
+}
+
 }  // namespace
 
-std::vector<int> AllowedProcessors() { return ProcessorsOf(0); }
+std::vector<int> AllowedProcessors() { return ProcessorsOf(getpid()); }
+
+void RunOn(const std::vector<int>& processors) {
+  if (!processors.empty()) Bind(0, processors);
+}
 
 std::vector<pid_t> ThreadsNamed(const std::string& name) {
   const std::string wanted = name.substr(0, kLongestName);
@@ -56,13 +69,7 @@ void BindEach(const std::vector<pid_t>& threads, const std::vector<int>& process
       left.erase(found);
     }
   }
-  for (size_t i = 0; i < unbound.size(); ++i) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(left[i], &set);
-    // A thread that may not be moved (its processor was taken from the process since) runs where it runs.
-    static_cast<void>(sched_setaffinity(unbound[i], sizeof(set), &set));
-  }
+  for (size_t i = 0; i < unbound.size(); ++i) Bind(unbound[i], {left[i]});
 }
 
 }  // namespace hlo_dispatch

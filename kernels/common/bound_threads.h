@@ -15,8 +15,12 @@
 
 namespace hlo_dispatch {
 
-// The processors that this process may use, in ascending order.
+// The processors that this process may use, in ascending order: those of its first thread. Others may have been given
+// fewer, by whoever made them.
 std::vector<int> AllowedProcessors();
+
+// Lets the calling thread run on these processors only, and the threads that it makes from now on.
+void RunOn(const std::vector<int>& processors);
 
 // The threads of this process that have the name (at most 15 characters are compared), in the order of their making.
 std::vector<pid_t> ThreadsNamed(const std::string& name);

@@ -14,9 +14,12 @@ ElementType ElementTypeFromName(const std::string& name, const std::string& attr
 
 const char* ElementTypeName(ElementType type) {
   switch (type) {
-    case ElementType::kF32: return "f32";
-    case ElementType::kBF16: return "bf16";
-    case ElementType::kF16: return "f16";
+    case ElementType::kF32:
+      return "f32";
+    case ElementType::kBF16:
+      return "bf16";
+    case ElementType::kF16:
+      return "f16";
   }
   return "?";
 }

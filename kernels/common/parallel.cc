@@ -68,7 +68,11 @@ void Parallel::For(int64_t count, int64_t grain, const std::function<void(int64_
   loop->count = count;
   loop->grain = grain;
   loop->body = &body;
-  for (int64_t i = 0; i < helpers; ++i) pool_->Schedule([loop] { loop->Work(); });
+  try {
+    for (int64_t i = 0; i < helpers; ++i) pool_->Schedule([loop] { loop->Work(); });
+  } catch (...) {
+    // Fewer helpers, then. To leave now would take `body` away from those that have begun.
+  }
   loop->Work();
   loop->Wait();
 }

@@ -1,5 +1,6 @@
 #include "common/routine.h"
 
+#include <algorithm>
 #include <exception>
 #include <memory>
 #include <sstream>
@@ -8,6 +9,7 @@
 
 #include "common/failure.h"
 #include "common/ffi_attributes.h"
+#include "common/ffi_failure.h"
 #include "lapack/families.h"
 #include "onemkl/families.h"
 
@@ -24,42 +26,19 @@ struct RoutineState {
 };
 ffi::TypeId RoutineState::id = {};
 
-ffi::ErrorCode ToFfi(FailureKind kind) {
-  switch (kind) {
-    case FailureKind::kInvalid: return ffi::ErrorCode::kInvalidArgument;
-    case FailureKind::kUnsupported: return ffi::ErrorCode::kUnimplemented;
-    case FailureKind::kUnavailable: return ffi::ErrorCode::kFailedPrecondition;
-    case FailureKind::kInternal: return ffi::ErrorCode::kInternal;
-  }
-  return ffi::ErrorCode::kUnknown;
-}
-
-// Runs `body`; whatever it throws becomes an error that starts with the target's name.
-template <typename Body>
-ffi::Error Guarded(const char* target, Body body) {
-  try {
-    body();
-    return ffi::Error::Success();
-  } catch (const Failure& failure) {
-    return ffi::Error(ToFfi(failure.kind()), std::string(target) + ": " + failure.what());
-  } catch (const std::exception& error) {
-    return ffi::Error::Internal(std::string(target) + ": " + error.what());
-  }
-}
-
 void CheckCount(const char* what, size_t expected, size_t got) {
   if (expected == got) return;
   throw Failure(FailureKind::kInvalid,
                 "expected " + std::to_string(expected) + " " + what + ", got " + std::to_string(got));
 }
 
-// The buffer's address, once it is known to hold what the attributes say; the shape may differ, as bitcasts are
-// free.
+// The buffer's address, once it is known to hold what the attributes say and nothing else; the shape may differ, as
+// bitcasts are free.
 void* Address(const BufferSpec& spec, const ffi::AnyBuffer& buffer) {
-  if (buffer.element_type() != spec.type || static_cast<int64_t>(buffer.size_bytes()) < spec.bytes) {
+  if (buffer.element_type() != spec.type || static_cast<int64_t>(buffer.size_bytes()) != spec.bytes) {
     std::ostringstream message;
-    message << spec.role << ": expected " << spec.bytes << " bytes of " << spec.type << ", got "
-            << buffer.size_bytes() << " bytes of " << buffer.element_type();
+    message << spec.role << ": expected " << spec.bytes << " bytes of " << spec.type << ", got " << buffer.size_bytes()
+            << " bytes of " << buffer.element_type();
     throw Failure(FailureKind::kInvalid, message.str());
   }
   return buffer.untyped_data();
@@ -78,6 +57,10 @@ ffi::Error Execute(ffi::ThreadPool pool, RoutineState* state, ffi::RemainingArgs
     for (size_t i = 0; i < results.size(); ++i) {
       buffers.results.push_back(Address(routine.results()[i], **results.get<ffi::AnyBuffer>(i)));
     }
+    // Of matrices that have no elements attributes may tell any number.
+    const bool writes = std::any_of(routine.results().begin(), routine.results().end(),
+                                    [](const BufferSpec& result) { return result.bytes > 0; });
+    if (!writes) return;
     routine.Execute(buffers, Parallel(&pool));
   });
 }
@@ -85,23 +68,18 @@ ffi::Error Execute(ffi::ThreadPool pool, RoutineState* state, ffi::RemainingArgs
 template <RoutineMaker make, const char* target>
 ffi::ErrorOr<std::unique_ptr<RoutineState>> Instantiate(ffi::Dictionary dictionary) {
   std::unique_ptr<RoutineState> state;
-  ffi::Error error = Guarded(target, [&] {
-    state.reset(new RoutineState{target, make(FfiAttributes(dictionary))});
-  });
+  ffi::Error error = Guarded(target, [&] { state.reset(new RoutineState{target, make(FfiAttributes(dictionary))}); });
   if (error.failure()) return ffi::Unexpected(std::move(error));
   return state;
 }
 
-XLA_FFI_DEFINE_HANDLER(execute_routine, Execute,
-                       ffi::Ffi::Bind()
-                           .Ctx<ffi::ThreadPool>()
-                           .Ctx<ffi::State<RoutineState>>()
-                           .RemainingArgs()
-                           .RemainingRets());
+XLA_FFI_DEFINE_HANDLER(
+    execute_routine, Execute,
+    ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Ctx<ffi::State<RoutineState>>().RemainingArgs().RemainingRets());
 
 // target_<library>_<name> and instantiate_<library>_<name> for each family.
-#define HLO_DISPATCH_HANDLER(library, name, maker)                                                    \
-  constexpr char target_##library##_##name[] = "hlo_dispatch." #library "." #name;                    \
+#define HLO_DISPATCH_HANDLER(library, name, maker)                                                        \
+  constexpr char target_##library##_##name[] = "hlo_dispatch." #library "." #name;                        \
   XLA_FFI_DEFINE_HANDLER(instantiate_##library##_##name, (Instantiate<maker, target_##library##_##name>), \
                          ffi::Ffi::BindInstantiate().Attrs());
 HLO_DISPATCH_LAPACK_FAMILIES(HLO_DISPATCH_HANDLER)
@@ -113,8 +91,8 @@ HLO_DISPATCH_ONEMKL_FAMILIES(HLO_DISPATCH_HANDLER)
 const std::vector<RoutineFamily>& RoutineFamilies() {
 #define HLO_DISPATCH_FAMILY(library, name, maker) \
   {target_##library##_##name, maker, instantiate_##library##_##name, execute_routine},
-  static const auto* families = new std::vector<RoutineFamily>{
-      HLO_DISPATCH_LAPACK_FAMILIES(HLO_DISPATCH_FAMILY) HLO_DISPATCH_ONEMKL_FAMILIES(HLO_DISPATCH_FAMILY)};
+  static const auto* families = new std::vector<RoutineFamily>{HLO_DISPATCH_LAPACK_FAMILIES(HLO_DISPATCH_FAMILY)
+                                                                   HLO_DISPATCH_ONEMKL_FAMILIES(HLO_DISPATCH_FAMILY)};
 #undef HLO_DISPATCH_FAMILY
   return *families;
 }

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "common/failure.h"
+#include "common/processor.h"
 #include "lapack/blocked_avx512.h"
 #include "lapack/panels.h"
 
@@ -28,8 +29,12 @@ class BlockColumn {
  public:
   // Element (i, j) of the lower triangle is at a[i * row_stride + j * column_stride].
   BlockColumn(T* a, int64_t n, int64_t row_stride, int64_t column_stride)
-      : a_(a), n_(n), row_stride_(row_stride), column_stride_(column_stride),
-        panels_((n + kRows<T>) * std::min(kBlock, Padded(n))), triangles_(kBlock * kColumns) {}
+      : a_(a),
+        n_(n),
+        row_stride_(row_stride),
+        column_stride_(column_stride),
+        panels_((n + kRows<T>)*std::min(kBlock, Padded(n))),
+        triangles_(kBlock * kColumns) {}
 
   // Factors columns [first, last) and their rows below. Returns the first bad column's number, or n.
   int64_t Factor(int64_t first, int64_t last, const Parallel& parallel) {
@@ -90,7 +95,7 @@ class BlockColumn {
   // Eight rows of the factor, one column after another: what the sums are multiplied with.
   const T* Row(int64_t row) const { return Panel(row / kRows<T>) + row % kRows<T>; }
   int64_t Rows(int64_t p) const { return std::min(kRows<T>, n_ - first_ - p * kRows<T>); }
-  T* At(int64_t p) const { return a_ + (first_ + p * kRows<T>) * row_stride_ + first_ * column_stride_; }
+  T* At(int64_t p) const { return a_ + (first_ + p * kRows<T>)*row_stride_ + first_ * column_stride_; }
   void Read(int64_t p) { Pack(Panel(p), At(p), row_stride_, column_stride_, Rows(p), width_, padded_); }
 
   static void Keep(const T* from, T* kept) {
@@ -288,10 +293,8 @@ void Solve(char side, char uplo, bool transposed, bool unit, int64_t m, int64_t 
 
 void Check(const Scalar& scalar) {
   if (scalar.is_complex()) throw Failure(FailureKind::kUnsupported, "real matrices only");
-  if (!IsSupported()) throw Failure(FailureKind::kUnsupported, "this processor has no AVX-512");
+  if (!HasAvx512()) throw Failure(FailureKind::kUnsupported, "this processor has no AVX-512");
 }
-
-bool IsSupported() { return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"); }
 
 Potrf FindPotrf(const Scalar& scalar) {
   Check(scalar);

@@ -10,9 +10,6 @@
 
 namespace hlo_dispatch::lapack::blocked {
 
-// Whether this processor can run them.
-bool IsSupported();
-
 // LAPACK's potrf. The other triangle is left alone.
 using Potrf = void (*)(char uplo, int64_t n, void* a, int64_t leading, int* info, const Parallel& parallel);
 

@@ -157,8 +157,7 @@ void SubtractFrom(T* c, int64_t leading, const T* a, int64_t depth, const T* g, 
   constexpr int64_t height = kRows<T>;
   typename Wide<T>::Vector sums[kColumns][3];
   Multiply(sums, a, depth, g, g_stride);
-  const bool everything =
-      rows == height && columns == kColumns && (lowest <= 1 - kColumns || highest >= height - 1);
+  const bool everything = rows == height && columns == kColumns && (lowest <= 1 - kColumns || highest >= height - 1);
   if (everything) {
 #pragma GCC unroll 8
     for (int q = 0; q < kColumns; ++q) {
@@ -265,14 +264,14 @@ int64_t FactorTriangle(T* c, int64_t first, int64_t size, T* triangle) {
   return size;
 }
 
-#define HLO_DISPATCH_BLOCKED(T)                                                                                     \
-  template void Pack(T*, const T*, int64_t, int64_t, int64_t, int64_t, int64_t);                                    \
-  template void Unpack(const T*, T*, int64_t, int64_t, int64_t, int64_t, int64_t);                                  \
-  template void Subtract(T*, const T*, int64_t, const T*, int64_t);                                                 \
+#define HLO_DISPATCH_BLOCKED(T)                                                                                      \
+  template void Pack(T*, const T*, int64_t, int64_t, int64_t, int64_t, int64_t);                                     \
+  template void Unpack(const T*, T*, int64_t, int64_t, int64_t, int64_t, int64_t);                                   \
+  template void Subtract(T*, const T*, int64_t, const T*, int64_t);                                                  \
   template void SubtractFrom(T*, int64_t, const T*, int64_t, const T*, int64_t, int64_t, int64_t, int64_t, int64_t); \
   template void AddTo(T*, int64_t, const T*, int64_t, const T*, int64_t, int64_t, int64_t, bool);                    \
-  template Extent ExtentOf(const T*, int64_t);                                                                      \
-  template void SolveTriangle(T*, const T*);                                                                        \
+  template Extent ExtentOf(const T*, int64_t);                                                                       \
+  template void SolveTriangle(T*, const T*);                                                                         \
   template int64_t FactorTriangle(T*, int64_t, int64_t, T*);
 HLO_DISPATCH_BLOCKED(float)
 HLO_DISPATCH_BLOCKED(double)

@@ -76,7 +76,8 @@ void Multiply(int64_t m, int64_t n, int64_t k, const void* a, int64_t a_row_stri
         const int64_t row = (first + p) * height;
         rows.Read(p, left + row * a_row_stride, a_row_stride, a_column_stride, std::min(height, m - row));
       }
-      for (int64_t depth = 0; depth < k; depth += kDepth<T>) {
+      // Once even where there is nothing to sum: the product is 0 then.
+      for (int64_t depth = 0; depth < std::max<int64_t>(1, k); depth += kDepth<T>) {
         for (int64_t j = 0; j < panels_b; ++j) {
           for (int64_t p = 0; p < count; ++p) {
             const Range whole = InBoth(rows.extent(p), columns.extent(j), k);

@@ -1,6 +1,7 @@
 // a = v · diag(w) · vᴴ for a symmetric or Hermitian a, of which one triangle is read; w ascends.
 #include <algorithm>
 
+#include "common/checked.h"
 #include "lapack/batch.h"
 #include "lapack/families.h"
 #include "lapack/matrix.h"
@@ -36,7 +37,8 @@ class Eigh final : public Routine {
     }
     Query();
     operands_ = {a_.spec()};
-    results_ = {v_.spec(), VectorSpec("w", a_.scalar.real_type, a_.scalar.real_bytes(), a_.batch() * a_.rows),
+    const int64_t values = Product(a_.batch(), a_.rows, "w");
+    results_ = {v_.spec(), VectorSpec("w", a_.scalar.real_type, a_.scalar.real_bytes(), values),
                 VectorSpec("info", xla::ffi::S32, 4, a_.batch())};
   }
 
@@ -74,8 +76,8 @@ class Eigh final : public Routine {
     integers_ = std::max(1, integers);
   }
 
-  void Call(void* v, int leading, void* w, void* work, const int* work_size, void* real_work,
-            const int* real_work_size, int* integers, const int* integers_size, int* info) const {
+  void Call(void* v, int leading, void* w, void* work, const int* work_size, void* real_work, const int* real_work_size,
+            int* integers, const int* integers_size, int* info) const {
     const int n = static_cast<int>(a_.rows);
     if (heevd_ != nullptr) {
       heevd_(&mode_, &uplo_, &n, v, &leading, w, work, work_size, real_work, real_work_size, integers, integers_size,

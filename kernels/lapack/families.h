@@ -28,8 +28,8 @@ std::unique_ptr<Routine> MakeProduct(const Provider& provider, const Attributes&
 template <std::unique_ptr<Routine> (*make)(const Provider&, const Attributes&), const char* provider_name>
 std::unique_ptr<Routine> MakeFor(const Attributes& attributes) {
   if (const int64_t abi = attributes.Integer("abi"); abi != kAbi) {
-    throw Failure(FailureKind::kInvalid, "attribute 'abi': this build understands " + std::to_string(kAbi) +
-                                             ", got " + std::to_string(abi) + "; compile the program again");
+    throw Failure(FailureKind::kInvalid, "attribute 'abi': this build understands " + std::to_string(kAbi) + ", got " +
+                                             std::to_string(abi) + "; compile the program again");
   }
   const Provider& provider = Provider::Get(provider_name);
   provider.CheckVersion(attributes.Text("library"));
@@ -42,9 +42,9 @@ inline constexpr char kOwn[] = "hlo-dispatch";
 
 }  // namespace hlo_dispatch::lapack
 
-#define HLO_DISPATCH_LAPACK_FAMILY(family, name, make)                                       \
+#define HLO_DISPATCH_LAPACK_FAMILY(family, name, make)                                        \
   family(onemkl, name, (::hlo_dispatch::lapack::MakeFor<make, ::hlo_dispatch::lapack::kMkl>)) \
-  family(scipy, name, (::hlo_dispatch::lapack::MakeFor<make, ::hlo_dispatch::lapack::kScipy>))
+      family(scipy, name, (::hlo_dispatch::lapack::MakeFor<make, ::hlo_dispatch::lapack::kScipy>))
 
 #define HLO_DISPATCH_BLOCKED_FAMILY(family, name, make) \
   family(blocked, name, (::hlo_dispatch::lapack::MakeFor<make, ::hlo_dispatch::lapack::kOwn>))
@@ -52,18 +52,18 @@ inline constexpr char kOwn[] = "hlo-dispatch";
 #define HLO_DISPATCH_MKL_FAMILY(family, name, make) \
   family(onemkl, name, (::hlo_dispatch::lapack::MakeFor<make, ::hlo_dispatch::lapack::kMkl>))
 
-#define HLO_DISPATCH_LAPACK_FAMILIES(family)                                                    \
-  HLO_DISPATCH_BLOCKED_FAMILY(family, triangular_product, ::hlo_dispatch::lapack::MakeProduct)  \
-  HLO_DISPATCH_MKL_FAMILY(family, product, ::hlo_dispatch::lapack::MakeProduct)                 \
-  HLO_DISPATCH_BLOCKED_FAMILY(family, cholesky, ::hlo_dispatch::lapack::MakeCholesky)           \
-  HLO_DISPATCH_BLOCKED_FAMILY(family, triangular_solve, ::hlo_dispatch::lapack::MakeTriangularSolve) \
-  HLO_DISPATCH_BLOCKED_FAMILY(family, lu, ::hlo_dispatch::lapack::MakeLu)                       \
-  HLO_DISPATCH_LAPACK_FAMILY(family, cholesky, ::hlo_dispatch::lapack::MakeCholesky)            \
-  HLO_DISPATCH_LAPACK_FAMILY(family, triangular_solve, ::hlo_dispatch::lapack::MakeTriangularSolve) \
-  HLO_DISPATCH_LAPACK_FAMILY(family, lu, ::hlo_dispatch::lapack::MakeLu)                        \
-  HLO_DISPATCH_LAPACK_FAMILY(family, qr, ::hlo_dispatch::lapack::MakeQr)                        \
+#define HLO_DISPATCH_LAPACK_FAMILIES(family)                                                              \
+  HLO_DISPATCH_BLOCKED_FAMILY(family, triangular_product, ::hlo_dispatch::lapack::MakeProduct)            \
+  HLO_DISPATCH_MKL_FAMILY(family, product, ::hlo_dispatch::lapack::MakeProduct)                           \
+  HLO_DISPATCH_BLOCKED_FAMILY(family, cholesky, ::hlo_dispatch::lapack::MakeCholesky)                     \
+  HLO_DISPATCH_BLOCKED_FAMILY(family, triangular_solve, ::hlo_dispatch::lapack::MakeTriangularSolve)      \
+  HLO_DISPATCH_BLOCKED_FAMILY(family, lu, ::hlo_dispatch::lapack::MakeLu)                                 \
+  HLO_DISPATCH_LAPACK_FAMILY(family, cholesky, ::hlo_dispatch::lapack::MakeCholesky)                      \
+  HLO_DISPATCH_LAPACK_FAMILY(family, triangular_solve, ::hlo_dispatch::lapack::MakeTriangularSolve)       \
+  HLO_DISPATCH_LAPACK_FAMILY(family, lu, ::hlo_dispatch::lapack::MakeLu)                                  \
+  HLO_DISPATCH_LAPACK_FAMILY(family, qr, ::hlo_dispatch::lapack::MakeQr)                                  \
   HLO_DISPATCH_LAPACK_FAMILY(family, householder_product, ::hlo_dispatch::lapack::MakeHouseholderProduct) \
-  HLO_DISPATCH_LAPACK_FAMILY(family, eigh, ::hlo_dispatch::lapack::MakeEigh)                    \
+  HLO_DISPATCH_LAPACK_FAMILY(family, eigh, ::hlo_dispatch::lapack::MakeEigh)                              \
   HLO_DISPATCH_LAPACK_FAMILY(family, svd, ::hlo_dispatch::lapack::MakeSvd)
 
 #endif  // HLO_DISPATCH_LAPACK_FAMILIES_H_

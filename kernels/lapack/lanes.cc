@@ -46,10 +46,13 @@ void Factor(char uplo, const Matrix& a, const void* source, bool symmetrised, co
   });
 }
 
-// Whether matrices follow one another at one distance.
+// Whether matrices follow one another at one distance: every dimension of the batch steps over the whole of the next.
 bool IsRegular(const Matrix& matrix) {
-  for (int64_t i = 0; i < matrix.batch(); ++i) {
-    if (matrix.Offset(i) != i * matrix.Offset(1)) return false;
+  int64_t next = 0;  // what the dimension in front has to step by
+  for (size_t i = matrix.batch_dims.size(); i-- > 0;) {
+    if (matrix.batch_dims[i] == 1) continue;
+    if (next != 0 && matrix.batch_strides[i] != next) return false;
+    next = matrix.batch_dims[i] * matrix.batch_strides[i];
   }
   return true;
 }
@@ -58,7 +61,8 @@ bool IsRegular(const Matrix& matrix) {
 
 PotrfBatch FindPotrfBatch(const Matrix& a, const Matrix& factor) {
   constexpr int64_t kMostRows = 96;
-  if (factor.batch() < 2 || factor.rows > kMostRows || !IsRegular(a) || !IsRegular(factor)) return nullptr;
+  if (factor.batch() < 2 || factor.rows == 0 || factor.rows > kMostRows) return nullptr;
+  if (!IsRegular(a) || !IsRegular(factor)) return nullptr;
   Check(factor.scalar);
   return factor.scalar.bytes == 4 ? Factor<float> : Factor<double>;
 }

@@ -46,7 +46,12 @@ void LoadLanes(T* s, int64_t row, const T* from, const Lines& lines, int64_t n, 
     }
   };
   if (count < lanes || (lines.along != 1 && lines.line != 1)) {
-    ForElements(n, [&](int64_t x, int64_t y) { for (int64_t k = 0; k < kSquare; ++k) single(x, y + k); }, single);
+    ForElements(
+        n,
+        [&](int64_t x, int64_t y) {
+          for (int64_t k = 0; k < kSquare; ++k) single(x, y + k);
+        },
+        single);
     return;
   }
   // Four neighbours in memory of four matrices at a time: along a line, or across lines.
@@ -73,7 +78,12 @@ void StoreLanes(const T* s, int64_t row, T* to, const Lines& lines, int64_t n, i
     }
   };
   if (count < lanes || lines.along != 1) {
-    ForElements(n, [&](int64_t x, int64_t y) { for (int64_t k = 0; k < kSquare; ++k) single(x, y + k); }, single);
+    ForElements(
+        n,
+        [&](int64_t x, int64_t y) {
+          for (int64_t k = 0; k < kSquare; ++k) single(x, y + k);
+        },
+        single);
     return;
   }
   ForElements(
@@ -133,10 +143,10 @@ void FactorLanes(T* s, int64_t n, int64_t row, int64_t column, int* info) {
   }
 }
 
-#define HLO_DISPATCH_LANES(T)                                                              \
-  template void LoadLanes(T*, int64_t, const T*, const Lines&, int64_t, int64_t);          \
-  template void StoreLanes(const T*, int64_t, T*, const Lines&, int64_t, int64_t);         \
-  template void SymmetriseLanes(T*, int64_t, int64_t);                                     \
+#define HLO_DISPATCH_LANES(T)                                                      \
+  template void LoadLanes(T*, int64_t, const T*, const Lines&, int64_t, int64_t);  \
+  template void StoreLanes(const T*, int64_t, T*, const Lines&, int64_t, int64_t); \
+  template void SymmetriseLanes(T*, int64_t, int64_t);                             \
   template void FactorLanes(T*, int64_t, int64_t, int64_t, int*);
 HLO_DISPATCH_LANES(float)
 HLO_DISPATCH_LANES(double)

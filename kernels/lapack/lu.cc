@@ -1,4 +1,5 @@
 // p · l · u = a with partial pivoting: lu holds both, pivots the rows exchanged, counted from 1 as LAPACK does.
+#include "common/checked.h"
 #include "lapack/batch.h"
 #include "lapack/blocked.h"
 #include "lapack/families.h"
@@ -24,7 +25,7 @@ class Lu final : public Routine {
     CheckSame(a_, lu_);
     pivots_ = std::min(a_.rows, a_.columns);
     operands_ = {a_.spec()};
-    results_ = {lu_.spec(), VectorSpec("pivots", xla::ffi::S32, 4, a_.batch() * pivots_),
+    results_ = {lu_.spec(), VectorSpec("pivots", xla::ffi::S32, 4, Product(a_.batch(), pivots_, "pivots")),
                 VectorSpec("info", xla::ffi::S32, 4, a_.batch())};
   }
 

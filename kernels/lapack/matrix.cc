@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "common/checked.h"
 #include "common/failure.h"
 #include "lapack/transpose.h"
 
@@ -30,9 +31,13 @@ struct Lines {
 };
 
 template <typename T>
-T Conjugated(T value) { return value; }
+T Conjugated(T value) {
+  return value;
+}
 template <typename T>
-std::complex<T> Conjugated(std::complex<T> value) { return std::conj(value); }
+std::complex<T> Conjugated(std::complex<T> value) {
+  return std::conj(value);
+}
 
 // A tile of lines that is read in the order in which it lies in memory and then written in the other: each cache
 // line is touched once, where plain loops would come back to it when it is long gone.
@@ -131,9 +136,12 @@ void CopyTyped(const Matrix& from, const void* source, const Matrix& to, void* d
     const int64_t first = begin * kTile;
     const int64_t last = std::min(count, end * kTile);
     switch (copying) {
-      case Copying::kPlain: return CopyLines(a, b, first, last, length, [](T value) { return value; });
-      case Copying::kConjugated: return CopyLines(a, b, first, last, length, [](T value) { return Conjugated(value); });
-      case Copying::kSymmetrised: return SymmetriseLines(a, b, first, last, length);
+      case Copying::kPlain:
+        return CopyLines(a, b, first, last, length, [](T value) { return value; });
+      case Copying::kConjugated:
+        return CopyLines(a, b, first, last, length, [](T value) { return Conjugated(value); });
+      case Copying::kSymmetrised:
+        return SymmetriseLines(a, b, first, last, length);
     }
   });
 }
@@ -179,16 +187,10 @@ int64_t Matrix::Offset(int64_t batch_index) const {
 
 int64_t Matrix::leading() const {
   // A matrix of one column has no distance between columns, but LAPACK checks it.
-  return is_column_major() ? std::max({column_stride, rows, int64_t{1}})
-                           : std::max({row_stride, columns, int64_t{1}});
+  return is_column_major() ? std::max({column_stride, rows, int64_t{1}}) : std::max({row_stride, columns, int64_t{1}});
 }
 
-BufferSpec Matrix::spec() const {
-  int64_t last = (rows - 1) * row_stride + (columns - 1) * column_stride;
-  for (size_t i = 0; i < batch_dims.size(); ++i) last += (batch_dims[i] - 1) * batch_strides[i];
-  const bool is_empty = rows == 0 || columns == 0 || batch() == 0;
-  return {role, scalar.type, is_empty ? 0 : (last + 1) * scalar.bytes};
-}
+BufferSpec Matrix::spec() const { return {role, scalar.type, batch() * rows * columns * scalar.bytes}; }
 
 Matrix MatrixFromAttributes(const Attributes& attributes, const std::string& role) {
   const std::vector<int64_t> dims = attributes.Integers(role + "_dims");
@@ -197,9 +199,11 @@ Matrix MatrixFromAttributes(const Attributes& attributes, const std::string& rol
     Invalid("attributes '" + role + "_dims' and '" + role + "_strides': expected as many of each, at least 2, got " +
             std::to_string(dims.size()) + " and " + std::to_string(strides.size()));
   }
+  const std::string what = "attributes '" + role + "_dims' and '" + role + "_strides'";
   for (size_t i = 0; i < dims.size(); ++i) {
-    if (dims[i] < 0 || strides[i] < 0) Invalid("attributes '" + role + "_dims' and '_strides': negative");
+    if (dims[i] < 0 || strides[i] < 0) Invalid(what + ": expected no negative numbers");
   }
+  CheckDense(dims, strides, what);
   const size_t batches = dims.size() - 2;
   Matrix matrix{role,
                 ScalarFromAttributes(attributes),
@@ -218,6 +222,10 @@ Matrix MatrixFromAttributes(const Attributes& attributes, const std::string& rol
   } else if (matrix.rows <= 1) {
     matrix.row_stride = 1;
   }
+  // No element has a place in an empty one.
+  if (Bytes(Elements(dims, what), matrix.scalar.bytes, what) == 0) {
+    std::fill(matrix.batch_strides.begin(), matrix.batch_strides.end(), 0);
+  }
   CheckCount(role, matrix.rows);
   CheckCount(role, matrix.columns);
   CheckCount(role, matrix.leading());
@@ -225,7 +233,7 @@ Matrix MatrixFromAttributes(const Attributes& attributes, const std::string& rol
 }
 
 BufferSpec VectorSpec(const std::string& role, xla::ffi::DataType type, int64_t bytes_per_element, int64_t count) {
-  return {role, type, bytes_per_element * count};
+  return {role, type, Bytes(count, bytes_per_element, role)};
 }
 
 void Copy(const Matrix& from, const void* source, const Matrix& to, void* destination, Copying copying,

@@ -49,7 +49,7 @@ struct Matrix {
 };
 
 // Reads <role>_dims (batch..., rows, columns) and <role>_strides. Throws Failure(kInvalid) where they make no such
-// matrix, Failure(kUnsupported) where LAPACK's 32-bit integers cannot count it.
+// matrix or not a dense array of them, Failure(kUnsupported) where LAPACK's 32-bit integers cannot count it.
 Matrix MatrixFromAttributes(const Attributes& attributes, const std::string& role);
 
 // A dense vector per batch: info, pivots, eigenvalues.

@@ -18,8 +18,8 @@ char Option(const Attributes& attributes, const std::string& name, const std::st
   for (char letter : letters) {
     if (code == letter) return letter;
   }
-  throw Failure(FailureKind::kInvalid, "attribute '" + name + "': expected the code of one of " + letters + ", got " +
-                                           std::to_string(code));
+  throw Failure(FailureKind::kInvalid,
+                "attribute '" + name + "': expected the code of one of " + letters + ", got " + std::to_string(code));
 }
 
 char Flipped(char uplo) { return uplo == 'L' ? 'U' : 'L'; }
@@ -32,6 +32,12 @@ void CheckSame(const Matrix& a, const Matrix& b) {
 void CheckSquare(const Matrix& a) {
   if (a.rows == a.columns) return;
   throw Failure(FailureKind::kInvalid, "expected square matrices, got " + Size(a));
+}
+
+void CheckSize(const Matrix& a, int64_t rows, int64_t columns) {
+  if (a.rows == rows && a.columns == columns) return;
+  throw Failure(FailureKind::kInvalid, "expected " + a.role + " of " + std::to_string(rows) + " x " +
+                                           std::to_string(columns) + ", got " + Size(a));
 }
 
 }  // namespace hlo_dispatch::lapack

@@ -2,6 +2,7 @@
 #ifndef HLO_DISPATCH_LAPACK_OPTIONS_H_
 #define HLO_DISPATCH_LAPACK_OPTIONS_H_
 
+#include <cstdint>
 #include <string>
 
 #include "common/attributes.h"
@@ -15,9 +16,10 @@ char Option(const Attributes& attributes, const std::string& name, const std::st
 // L for U and U for L.
 char Flipped(char uplo);
 
-// Throw Failure(kInvalid) naming both matrices.
+// Throw Failure(kInvalid) naming the matrices.
 void CheckSame(const Matrix& a, const Matrix& b);
 void CheckSquare(const Matrix& a);
+void CheckSize(const Matrix& a, int64_t rows, int64_t columns);
 
 }  // namespace hlo_dispatch::lapack
 

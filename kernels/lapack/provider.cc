@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/failure.h"
+#include "common/loader.h"
 
 namespace hlo_dispatch::lapack {
 
@@ -30,11 +31,16 @@ std::map<std::string, std::unique_ptr<const Provider>>& Provider::Offered() {
 }
 
 const Provider& Provider::Get(const std::string& name) {
+  if (const Provider* provider = FindOffered(name)) return *provider;
+  LoadNow(name);
+  if (const Provider* provider = FindOffered(name)) return *provider;
+  throw Failure(FailureKind::kUnavailable, name + " is not loaded in this process");
+}
+
+const Provider* Provider::FindOffered(const std::string& name) {
   std::lock_guard<std::mutex> lock(mutex);
   auto found = Offered().find(name);
-  if (found != Offered().end()) return *found->second;
-  throw Failure(FailureKind::kUnavailable,
-                name + " is not loaded in this process; call hlo_dispatch.install() before running this executable");
+  return found == Offered().end() ? nullptr : found->second.get();
 }
 
 void Provider::OfferMkl(const std::string& path, const std::string& version) {

@@ -13,7 +13,8 @@ namespace hlo_dispatch::lapack {
 
 class Provider {
  public:
-  // The providers by name: "oneMKL", "SciPy" and "hlo-dispatch", our own. Throws Failure(kUnavailable) where it was not offered.
+  // The providers by name: "oneMKL", "SciPy" and "hlo-dispatch", our own. One that was not offered yet is
+  // loaded now; throws Failure(kUnavailable) where that fails.
   static const Provider& Get(const std::string& name);
   // Offers oneMKL, whose functions are looked up in the library at `path`, or the same functions by address.
   // Offering one again is harmless.
@@ -44,6 +45,7 @@ class Provider {
   Provider() = default;
   // Offered providers live as long as the process: compiled executables refer to them.
   static std::map<std::string, std::unique_ptr<const Provider>>& Offered();
+  static const Provider* FindOffered(const std::string& name);
   void* Find(const std::string& function) const;
   void* FindSymbol(const std::string& name) const;
 

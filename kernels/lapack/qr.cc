@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/checked.h"
 #include "common/failure.h"
 #include "lapack/batch.h"
 #include "lapack/families.h"
@@ -34,7 +35,8 @@ class Qr final : public Routine {
       return info;
     });
     operands_ = {a_.spec()};
-    results_ = {qr_.spec(), VectorSpec("tau", a_.scalar.type, a_.scalar.bytes, a_.batch() * reflectors_)};
+    results_ = {qr_.spec(),
+                VectorSpec("tau", a_.scalar.type, a_.scalar.bytes, Product(a_.batch(), reflectors_, "tau"))};
   }
 
   std::string implementation() const override { return a_.scalar.prefix + "geqrf"; }
@@ -46,8 +48,8 @@ class Qr final : public Routine {
     const int n = static_cast<int>(a_.columns);
     ForBatch(provider_, a_.batch(), a_.rows * a_.columns, parallel, [&](int64_t i, const Parallel& inner) {
       const ColumnMajor qr(qr_, static_cast<char*>(buffers.results[0]) + qr_.Offset(i));
-      Copy(a_, static_cast<const char*>(buffers.operands[0]) + a_.Offset(i), qr.matrix(), qr.data(),
-           Copying::kPlain, inner);
+      Copy(a_, static_cast<const char*>(buffers.operands[0]) + a_.Offset(i), qr.matrix(), qr.data(), Copying::kPlain,
+           inner);
       void* tau = static_cast<char*>(buffers.results[1]) + i * reflectors_ * a_.scalar.bytes;
       Workspace work(work_size_, a_.scalar.bytes);
       const int leading = qr.leading();
@@ -76,9 +78,10 @@ class HouseholderProduct final : public Routine {
     CheckSame(a_, q_);
     const std::vector<int64_t> tau = attributes.Integers("tau_dims");
     reflectors_ = tau.empty() ? 0 : tau.back();
-    if (tau.empty() || reflectors_ > a_.columns || a_.columns > a_.rows) {
-      throw Failure(FailureKind::kInvalid, "attribute 'tau_dims': expected no more reflectors than columns, and no "
-                                           "more columns than rows");
+    if (tau.empty() || reflectors_ < 0 || reflectors_ > a_.columns || a_.columns > a_.rows) {
+      throw Failure(FailureKind::kInvalid,
+                    "attribute 'tau_dims': expected no more reflectors than columns, and no "
+                    "more columns than rows");
     }
     name_ = a_.scalar.prefix + (a_.scalar.is_complex() ? "ungqr" : "orgqr");
     orgqr_ = provider.Get<Orgqr>("", name_);
@@ -89,7 +92,8 @@ class HouseholderProduct final : public Routine {
       orgqr_(&m, &n, &k, nullptr, &lda, nullptr, work, query, &info);
       return info;
     });
-    operands_ = {a_.spec(), VectorSpec("tau", a_.scalar.type, a_.scalar.bytes, a_.batch() * reflectors_)};
+    const int64_t reflectors = Product(a_.batch(), reflectors_, "tau");
+    operands_ = {a_.spec(), VectorSpec("tau", a_.scalar.type, a_.scalar.bytes, reflectors)};
     results_ = {q_.spec()};
   }
 

@@ -1,6 +1,7 @@
 // a = u · diag(s) · vt; s descends. `a` is also the first result, as LAPACK destroys it.
 #include <algorithm>
 
+#include "common/checked.h"
 #include "common/failure.h"
 #include "lapack/batch.h"
 #include "lapack/families.h"
@@ -13,8 +14,7 @@ namespace hlo_dispatch::lapack {
 namespace {
 
 using Gesdd = void (*)(const char* mode, const int* m, const int* n, void* a, const int* lda, void* s, void* u,
-                       const int* ldu, void* vt, const int* ldvt, void* work, const int* lwork, int* iwork,
-                       int* info);
+                       const int* ldu, void* vt, const int* ldvt, void* work, const int* lwork, int* iwork, int* info);
 using ComplexGesdd = void (*)(const char* mode, const int* m, const int* n, void* a, const int* lda, void* s, void* u,
                               const int* ldu, void* vt, const int* ldvt, void* work, const int* lwork, void* rwork,
                               int* iwork, int* info);
@@ -30,9 +30,7 @@ class Svd final : public Routine {
         mode_(Option(attributes, "mode", "ASN")),
         values_(std::min(a_.rows, a_.columns)) {
     CheckSame(a_, destroyed_);
-    const bool fits = mode_ == 'N' || (u_.rows == a_.rows && vt_.columns == a_.columns && u_.columns >= values_ &&
-                                       vt_.rows >= values_ && u_.batch() == a_.batch() && vt_.batch() == a_.batch());
-    if (!fits) throw Failure(FailureKind::kInvalid, "u and vt: their sizes do not fit those of a");
+    CheckVectors();
     if (a_.scalar.is_complex()) {
       complex_gesdd_ = provider.Get<ComplexGesdd>(a_.scalar.prefix, "gesdd");
     } else {
@@ -45,8 +43,9 @@ class Svd final : public Routine {
       return info;
     });
     operands_ = {a_.spec()};
-    results_ = {destroyed_.spec(), VectorSpec("s", a_.scalar.real_type, a_.scalar.real_bytes(), a_.batch() * values_),
-                u_.spec(), vt_.spec(), VectorSpec("info", xla::ffi::S32, 4, a_.batch())};
+    const int64_t values = Product(a_.batch(), values_, "s");
+    results_ = {destroyed_.spec(), VectorSpec("s", a_.scalar.real_type, a_.scalar.real_bytes(), values), u_.spec(),
+                vt_.spec(), VectorSpec("info", xla::ffi::S32, 4, a_.batch())};
   }
 
   std::string implementation() const override { return a_.scalar.prefix + "gesdd"; }
@@ -75,6 +74,18 @@ class Svd final : public Routine {
   }
 
  private:
+  // All vectors of either side with mode A, as many as there are values with mode S; with mode N nothing is written.
+  void CheckVectors() const {
+    if (u_.batch() != a_.batch() || vt_.batch() != a_.batch()) {
+      throw Failure(FailureKind::kInvalid, "u and vt: expected as many of each as of a");
+    }
+    if (mode_ == 'N') return;
+    const int64_t columns = mode_ == 'A' ? a_.rows : values_, rows = mode_ == 'A' ? a_.columns : values_;
+    CheckSize(u_, a_.rows, columns);
+    CheckSize(vt_, rows, a_.columns);
+    if (values_ == 0) throw Failure(FailureKind::kUnsupported, "an empty matrix: LAPACK leaves its vectors unwritten");
+  }
+
   static int Leading(int64_t rows) { return static_cast<int>(std::max<int64_t>(1, rows)); }
 
   // As LAPACK's documentation of cgesdd asks for; real matrices need none.
@@ -82,7 +93,7 @@ class Svd final : public Routine {
     if (!a_.scalar.is_complex()) return 1;
     const int64_t larger = std::max(a_.rows, a_.columns);
     if (mode_ == 'N') return 7 * values_;
-    return values_ * std::max(5 * values_ + 7, 2 * larger + 2 * values_ + 1);
+    return Product(values_, std::max(5 * values_ + 7, 2 * larger + 2 * values_ + 1), "a");
   }
 
   void Call(void* a, int lda, void* s, void* u, int ldu, void* vt, int ldvt, void* work, const int* work_size,

@@ -24,10 +24,11 @@ inline void CheckInfo(const std::string& routine, int info) {
 // The size that a query answers in its first working element: in the routine's own type, where a float may have
 // been rounded down.
 inline int AnsweredSize(const Scalar& scalar, const void* answer) {
-  const double size = scalar.real_bytes() == 4 ? std::nextafter(*static_cast<const float*>(answer),
-                                                                std::numeric_limits<float>::infinity())
-                                               : *static_cast<const double*>(answer);
-  if (!(size < std::numeric_limits<int>::max())) {
+  // A size that does not fit comes back as whatever the routine's own sum of integers wrapped to.
+  const double size = scalar.real_bytes() == 4
+                          ? std::nextafter(*static_cast<const float*>(answer), std::numeric_limits<float>::infinity())
+                          : *static_cast<const double*>(answer);
+  if (!(size >= 0 && size < std::numeric_limits<int>::max())) {
     throw Failure(FailureKind::kUnsupported, "the working memory exceeds LAPACK's integers");
   }
   return std::max(1, static_cast<int>(std::ceil(size)));

@@ -125,61 +125,60 @@ struct Argument {
 };
 
 // X(return type, name without dnnl_, parameters): the single list from which the function table is made.
-#define HLO_DISPATCH_ONEDNN_FUNCTIONS(X)                                                                          \
-  X(const Version*, version, ())                                                                                  \
-  X(Status, engine_create, (Engine**, EngineKind, size_t))                                                        \
-  X(Status, stream_create, (Stream**, Engine*, unsigned))                                                         \
-  X(Status, stream_wait, (Stream*))                                                                               \
-  X(Status, memory_desc_create_with_strides,                                                                      \
-    (MemoryDescriptor**, int, const int64_t*, DataType, const int64_t*))                                          \
-  X(Status, memory_desc_create_with_tag, (MemoryDescriptor**, int, const int64_t*, DataType, FormatTag))          \
-  X(Status, memory_desc_destroy, (MemoryDescriptor*))                                                             \
-  X(size_t, memory_desc_get_size, (const MemoryDescriptor*))                                                      \
-  X(Status, memory_desc_query, (const MemoryDescriptor*, Query, void*))                                           \
-  X(int, memory_desc_equal, (const MemoryDescriptor*, const MemoryDescriptor*))                                   \
-  X(Status, memory_create, (Memory**, const MemoryDescriptor*, Engine*, void*))                                   \
-  X(Status, memory_set_data_handle, (Memory*, void*))                                                             \
-  X(Status, memory_destroy, (Memory*))                                                                            \
-  X(Status, post_ops_create, (PostOps**))                                                                         \
-  X(Status, post_ops_append_eltwise, (PostOps*, Algorithm, float, float))                                         \
-  X(Status, post_ops_append_binary, (PostOps*, Algorithm, const MemoryDescriptor*))                               \
-  X(Status, post_ops_destroy, (PostOps*))                                                                         \
-  X(Status, primitive_attr_create, (PrimitiveAttributes**))                                                       \
-  X(Status, primitive_attr_set_post_ops, (PrimitiveAttributes*, const PostOps*))                                  \
-  X(Status, primitive_attr_set_scratchpad_mode, (PrimitiveAttributes*, ScratchpadMode))                           \
-  X(Status, primitive_attr_set_fpmath_mode, (PrimitiveAttributes*, FloatMathMode))                                \
-  X(Status, primitive_attr_destroy, (PrimitiveAttributes*))                                                       \
-  X(Status, convolution_forward_primitive_desc_create,                                                            \
-    (PrimitiveDescriptor**, Engine*, PropagationKind, Algorithm, const MemoryDescriptor*, const MemoryDescriptor*, \
-     const MemoryDescriptor*, const MemoryDescriptor*, const int64_t*, const int64_t*, const int64_t*,            \
-     const int64_t*, const PrimitiveAttributes*))                                                                 \
-  X(Status, convolution_backward_data_primitive_desc_create,                                                      \
-    (PrimitiveDescriptor**, Engine*, Algorithm, const MemoryDescriptor*, const MemoryDescriptor*,                 \
-     const MemoryDescriptor*, const int64_t*, const int64_t*, const int64_t*, const int64_t*,                     \
-     const PrimitiveDescriptor*, const PrimitiveAttributes*))                                                     \
-  X(Status, convolution_backward_weights_primitive_desc_create,                                                   \
-    (PrimitiveDescriptor**, Engine*, Algorithm, const MemoryDescriptor*, const MemoryDescriptor*,                 \
-     const MemoryDescriptor*, const MemoryDescriptor*, const int64_t*, const int64_t*, const int64_t*,            \
-     const int64_t*, const PrimitiveDescriptor*, const PrimitiveAttributes*))                                     \
-  X(Status, deconvolution_forward_primitive_desc_create,                                                          \
-    (PrimitiveDescriptor**, Engine*, PropagationKind, Algorithm, const MemoryDescriptor*, const MemoryDescriptor*, \
-     const MemoryDescriptor*, const MemoryDescriptor*, const int64_t*, const int64_t*, const int64_t*,            \
-     const int64_t*, const PrimitiveAttributes*))                                                                 \
-  X(Status, matmul_primitive_desc_create,                                                                         \
-    (PrimitiveDescriptor**, Engine*, const MemoryDescriptor*, const MemoryDescriptor*, const MemoryDescriptor*,   \
-     const MemoryDescriptor*, const PrimitiveAttributes*))                                                        \
-  X(Status, pooling_forward_primitive_desc_create,                                                                \
-    (PrimitiveDescriptor**, Engine*, PropagationKind, Algorithm, const MemoryDescriptor*, const MemoryDescriptor*, \
-     const int64_t*, const int64_t*, const int64_t*, const int64_t*, const int64_t*, const PrimitiveAttributes*)) \
-  X(Status, reorder_primitive_desc_create,                                                                        \
-    (PrimitiveDescriptor**, const MemoryDescriptor*, Engine*, const MemoryDescriptor*, Engine*,                   \
-     const PrimitiveAttributes*))                                                                                 \
-  X(Status, primitive_desc_query, (const PrimitiveDescriptor*, Query, int, void*))                                \
-  X(const MemoryDescriptor*, primitive_desc_query_md, (const PrimitiveDescriptor*, Query, int))                   \
-  X(Status, primitive_desc_next_impl, (PrimitiveDescriptor*))                                                     \
-  X(Status, primitive_desc_destroy, (PrimitiveDescriptor*))                                                       \
-  X(Status, primitive_create, (PrimitiveHandle**, const PrimitiveDescriptor*))                                    \
-  X(Status, primitive_execute, (const PrimitiveHandle*, Stream*, int, const Argument*))                           \
+#define HLO_DISPATCH_ONEDNN_FUNCTIONS(X)                                                                               \
+  X(const Version*, version, ())                                                                                       \
+  X(Status, engine_create, (Engine**, EngineKind, size_t))                                                             \
+  X(Status, stream_create, (Stream**, Engine*, unsigned))                                                              \
+  X(Status, stream_wait, (Stream*))                                                                                    \
+  X(Status, memory_desc_create_with_strides, (MemoryDescriptor**, int, const int64_t*, DataType, const int64_t*))      \
+  X(Status, memory_desc_create_with_tag, (MemoryDescriptor**, int, const int64_t*, DataType, FormatTag))               \
+  X(Status, memory_desc_destroy, (MemoryDescriptor*))                                                                  \
+  X(size_t, memory_desc_get_size, (const MemoryDescriptor*))                                                           \
+  X(Status, memory_desc_query, (const MemoryDescriptor*, Query, void*))                                                \
+  X(int, memory_desc_equal, (const MemoryDescriptor*, const MemoryDescriptor*))                                        \
+  X(Status, memory_create, (Memory**, const MemoryDescriptor*, Engine*, void*))                                        \
+  X(Status, memory_set_data_handle, (Memory*, void*))                                                                  \
+  X(Status, memory_destroy, (Memory*))                                                                                 \
+  X(Status, post_ops_create, (PostOps**))                                                                              \
+  X(Status, post_ops_append_eltwise, (PostOps*, Algorithm, float, float))                                              \
+  X(Status, post_ops_append_binary, (PostOps*, Algorithm, const MemoryDescriptor*))                                    \
+  X(Status, post_ops_destroy, (PostOps*))                                                                              \
+  X(Status, primitive_attr_create, (PrimitiveAttributes**))                                                            \
+  X(Status, primitive_attr_set_post_ops, (PrimitiveAttributes*, const PostOps*))                                       \
+  X(Status, primitive_attr_set_scratchpad_mode, (PrimitiveAttributes*, ScratchpadMode))                                \
+  X(Status, primitive_attr_set_fpmath_mode, (PrimitiveAttributes*, FloatMathMode))                                     \
+  X(Status, primitive_attr_destroy, (PrimitiveAttributes*))                                                            \
+  X(Status, convolution_forward_primitive_desc_create,                                                                 \
+    (PrimitiveDescriptor**, Engine*, PropagationKind, Algorithm, const MemoryDescriptor*, const MemoryDescriptor*,     \
+     const MemoryDescriptor*, const MemoryDescriptor*, const int64_t*, const int64_t*, const int64_t*, const int64_t*, \
+     const PrimitiveAttributes*))                                                                                      \
+  X(Status, convolution_backward_data_primitive_desc_create,                                                           \
+    (PrimitiveDescriptor**, Engine*, Algorithm, const MemoryDescriptor*, const MemoryDescriptor*,                      \
+     const MemoryDescriptor*, const int64_t*, const int64_t*, const int64_t*, const int64_t*,                          \
+     const PrimitiveDescriptor*, const PrimitiveAttributes*))                                                          \
+  X(Status, convolution_backward_weights_primitive_desc_create,                                                        \
+    (PrimitiveDescriptor**, Engine*, Algorithm, const MemoryDescriptor*, const MemoryDescriptor*,                      \
+     const MemoryDescriptor*, const MemoryDescriptor*, const int64_t*, const int64_t*, const int64_t*, const int64_t*, \
+     const PrimitiveDescriptor*, const PrimitiveAttributes*))                                                          \
+  X(Status, deconvolution_forward_primitive_desc_create,                                                               \
+    (PrimitiveDescriptor**, Engine*, PropagationKind, Algorithm, const MemoryDescriptor*, const MemoryDescriptor*,     \
+     const MemoryDescriptor*, const MemoryDescriptor*, const int64_t*, const int64_t*, const int64_t*, const int64_t*, \
+     const PrimitiveAttributes*))                                                                                      \
+  X(Status, matmul_primitive_desc_create,                                                                              \
+    (PrimitiveDescriptor**, Engine*, const MemoryDescriptor*, const MemoryDescriptor*, const MemoryDescriptor*,        \
+     const MemoryDescriptor*, const PrimitiveAttributes*))                                                             \
+  X(Status, pooling_forward_primitive_desc_create,                                                                     \
+    (PrimitiveDescriptor**, Engine*, PropagationKind, Algorithm, const MemoryDescriptor*, const MemoryDescriptor*,     \
+     const int64_t*, const int64_t*, const int64_t*, const int64_t*, const int64_t*, const PrimitiveAttributes*))      \
+  X(Status, reorder_primitive_desc_create,                                                                             \
+    (PrimitiveDescriptor**, const MemoryDescriptor*, Engine*, const MemoryDescriptor*, Engine*,                        \
+     const PrimitiveAttributes*))                                                                                      \
+  X(Status, primitive_desc_query, (const PrimitiveDescriptor*, Query, int, void*))                                     \
+  X(const MemoryDescriptor*, primitive_desc_query_md, (const PrimitiveDescriptor*, Query, int))                        \
+  X(Status, primitive_desc_next_impl, (PrimitiveDescriptor*))                                                          \
+  X(Status, primitive_desc_destroy, (PrimitiveDescriptor*))                                                            \
+  X(Status, primitive_create, (PrimitiveHandle**, const PrimitiveDescriptor*))                                         \
+  X(Status, primitive_execute, (const PrimitiveHandle*, Stream*, int, const Argument*))                                \
   X(Status, primitive_destroy, (PrimitiveHandle*))
 
 // The function table: one pointer per function, filled by Library::Load.

@@ -123,9 +123,8 @@ std::optional<BlockedCopy> BlockedCopy::Plan(const Tensor& tensor, const Blocked
     }
   }
   std::sort(loops.begin(), loops.end(), [](const Loop& a, const Loop& b) { return a.stride > b.stride; });
-  const auto along = std::find_if(loops.rbegin(), loops.rend(), [&](const Loop& loop) {
-    return loop.dimension != copy.row_ && loop.count > 1;
-  });
+  const auto along = std::find_if(loops.rbegin(), loops.rend(),
+                                  [&](const Loop& loop) { return loop.dimension != copy.row_ && loop.count > 1; });
   copy.along_.dimension = copy.row_ == 0 ? 1 : 0;
   if (along != loops.rend()) {
     copy.along_ = *along;
@@ -219,11 +218,16 @@ void BlockedCopy::CopyWith(const Element* from, Element* to, const Parallel& par
   const int64_t grain = shared ? std::max<int64_t>(1, kBytesAtOnce / piece_bytes_) : pieces_;
   parallel.For(pieces_, grain, [&](int64_t begin, int64_t end) {
     switch (row_size_) {
-      case 16: return CopyPieces<Element, 16, kStores>(begin, end, from, to);
-      case 32: return CopyPieces<Element, 32, kStores>(begin, end, from, to);
-      case 48: return CopyPieces<Element, 48, kStores>(begin, end, from, to);
-      case 64: return CopyPieces<Element, 64, kStores>(begin, end, from, to);
-      default: return CopyPieces<Element, 0, kStores>(begin, end, from, to);
+      case 16:
+        return CopyPieces<Element, 16, kStores>(begin, end, from, to);
+      case 32:
+        return CopyPieces<Element, 32, kStores>(begin, end, from, to);
+      case 48:
+        return CopyPieces<Element, 48, kStores>(begin, end, from, to);
+      case 64:
+        return CopyPieces<Element, 64, kStores>(begin, end, from, to);
+      default:
+        return CopyPieces<Element, 0, kStores>(begin, end, from, to);
     }
   });
 }

@@ -52,8 +52,8 @@ class BlockedCopy {
   int64_t row_size_ = 0;
   std::optional<size_t> pair_;  // the dimension whose pairs are inside of it
   std::vector<Loop> outer_;
-  Loop across_;  // over the blocks of the row's dimension
-  Loop along_;   // over neighbouring rows of the copy
+  Loop across_;                           // over the blocks of the row's dimension
+  Loop along_;                            // over neighbouring rows of the copy
   int64_t pieces_ = 0, piece_bytes_ = 0;  // what the threads share, as they take it
   std::unique_ptr<StoreChoice> stores_ = std::make_unique<StoreChoice>();
 };

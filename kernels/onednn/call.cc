@@ -7,6 +7,7 @@
 
 #include "common/failure.h"
 #include "common/ffi_attributes.h"
+#include "common/ffi_failure.h"
 #include "common/parallel.h"
 #include "onednn/primitive.h"
 
@@ -31,33 +32,14 @@ ffi::TypeId CallState::id = {};
 
 ffi::DataType ToFfi(ElementType type) {
   switch (type) {
-    case ElementType::kF32: return ffi::F32;
-    case ElementType::kBF16: return ffi::BF16;
-    case ElementType::kF16: return ffi::F16;
+    case ElementType::kF32:
+      return ffi::F32;
+    case ElementType::kBF16:
+      return ffi::BF16;
+    case ElementType::kF16:
+      return ffi::F16;
   }
   return ffi::DataType::INVALID;
-}
-
-ffi::ErrorCode ToFfi(FailureKind kind) {
-  switch (kind) {
-    case FailureKind::kInvalid: return ffi::ErrorCode::kInvalidArgument;
-    case FailureKind::kUnsupported: return ffi::ErrorCode::kUnimplemented;
-    case FailureKind::kUnavailable: return ffi::ErrorCode::kFailedPrecondition;
-    case FailureKind::kInternal: return ffi::ErrorCode::kInternal;
-  }
-  return ffi::ErrorCode::kUnknown;
-}
-
-// Runs `body`, turning whatever it throws into an FFI error that starts with the target's name.
-template <typename Result, typename Body>
-Result Guarded(const char* target, Body body) {
-  try {
-    return body();
-  } catch (const Failure& failure) {
-    return Result(ffi::Unexpected(ffi::Error(ToFfi(failure.kind()), std::string(target) + ": " + failure.what())));
-  } catch (const std::exception& error) {
-    return Result(ffi::Unexpected(ffi::Error::Internal(std::string(target) + ": " + error.what())));
-  }
 }
 
 [[noreturn]] void Invalid(const std::string& message) { throw Failure(FailureKind::kInvalid, message); }
@@ -66,14 +48,14 @@ void CheckLibrary(const Attributes& attributes) {
   const std::string planned = attributes.Text("library");
   const std::string& loaded = Library::Get().version();
   if (planned != loaded) {
-    throw Failure(FailureKind::kUnavailable, "this executable was planned for oneDNN " + planned +
-                                                 ", but oneDNN " + loaded + " is loaded; compile it again");
+    throw Failure(FailureKind::kUnavailable, "this executable was planned for oneDNN " + planned + ", but oneDNN " +
+                                                 loaded + " is loaded; compile it again");
   }
 }
 
 std::unique_ptr<CallState> MakeState(const char* target, Planner planner, const Attributes& attributes) {
-  CallPlan plan = planner(attributes);
   CheckLibrary(attributes);
+  CallPlan plan = planner(attributes);
   const int64_t planned = attributes.Integer("scratch");
   if (plan.scratch_bytes > planned) {
     Invalid("attribute 'scratch': planned " + std::to_string(planned) + " bytes, but " + plan.implementation +
@@ -88,8 +70,8 @@ void CheckBuffer(const Tensor& tensor, const ffi::AnyBuffer& buffer) {
   const bool right_type = buffer.element_type() == ToFfi(tensor.type);
   if (right_type && static_cast<int64_t>(buffer.size_bytes()) == tensor.BufferBytes()) return;
   std::ostringstream message;
-  message << tensor.role << ": expected " << tensor.BufferBytes() << " bytes of " << ElementTypeName(tensor.type) << ", got "
-          << buffer.size_bytes() << " bytes of " << buffer.element_type();
+  message << tensor.role << ": expected " << tensor.BufferBytes() << " bytes of " << ElementTypeName(tensor.type)
+          << ", got " << buffer.size_bytes() << " bytes of " << buffer.element_type();
   Invalid(message.str());
 }
 
@@ -106,8 +88,7 @@ void* ScratchAddress(const CallPlan& plan, const ffi::AnyBuffer& buffer) {
 void Run(Primitive& primitive, const Parallel& parallel, ffi::RemainingArgs arguments, ffi::RemainingRets results) {
   const CallPlan& plan = primitive.plan();
   if (arguments.size() != plan.operands.size()) {
-    Invalid("expected " + std::to_string(plan.operands.size()) + " operands, got " +
-            std::to_string(arguments.size()));
+    Invalid("expected " + std::to_string(plan.operands.size()) + " operands, got " + std::to_string(arguments.size()));
   }
   if (results.size() != 2) Invalid("expected 2 results (dst, scratch), got " + std::to_string(results.size()));
 
@@ -121,23 +102,20 @@ void Run(Primitive& primitive, const Parallel& parallel, ffi::RemainingArgs argu
   }
   ffi::AnyBuffer destination = **results.get<ffi::AnyBuffer>(0);
   CheckBuffer(plan.destination.tensor, destination);
-  primitive.Execute(addresses, destination.untyped_data(),
-                    ScratchAddress(plan, **results.get<ffi::AnyBuffer>(1)), parallel);
+  primitive.Execute(addresses, destination.untyped_data(), ScratchAddress(plan, **results.get<ffi::AnyBuffer>(1)),
+                    parallel);
 }
 
 ffi::Error Execute(ffi::ThreadPool pool, CallState* state, ffi::RemainingArgs arguments, ffi::RemainingRets results) {
-  auto outcome = Guarded<ffi::ErrorOr<bool>>(state->target, [&]() -> ffi::ErrorOr<bool> {
-    Run(state->primitive, Parallel(&pool), arguments, results);
-    return true;
-  });
-  return outcome.has_value() ? ffi::Error::Success() : outcome.error();
+  return Guarded(state->target, [&] { Run(state->primitive, Parallel(&pool), arguments, results); });
 }
 
 template <const char* target, Planner planner>
 ffi::ErrorOr<std::unique_ptr<CallState>> Instantiate(ffi::Dictionary dictionary) {
-  using Result = ffi::ErrorOr<std::unique_ptr<CallState>>;
-  return Guarded<Result>(
-      target, [&]() -> Result { return MakeState(target, planner, FfiAttributes(dictionary)); });
+  std::unique_ptr<CallState> state;
+  ffi::Error error = Guarded(target, [&] { state = MakeState(target, planner, FfiAttributes(dictionary)); });
+  if (error.failure()) return ffi::Unexpected(std::move(error));
+  return state;
 }
 
 XLA_FFI_DEFINE_HANDLER(instantiate_convolution, (Instantiate<kConvolutionTarget, PlanConvolution>),
@@ -150,8 +128,9 @@ XLA_FFI_DEFINE_HANDLER(instantiate_pooling, (Instantiate<kPoolingTarget, PlanPoo
                        ffi::Ffi::BindInstantiate().Attrs());
 XLA_FFI_DEFINE_HANDLER(instantiate_weights_gradient, (Instantiate<kWeightsGradientTarget, PlanWeightsGradient>),
                        ffi::Ffi::BindInstantiate().Attrs());
-XLA_FFI_DEFINE_HANDLER(execute, Execute,
-                       ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Ctx<ffi::State<CallState>>().RemainingArgs().RemainingRets());
+XLA_FFI_DEFINE_HANDLER(
+    execute, Execute,
+    ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Ctx<ffi::State<CallState>>().RemainingArgs().RemainingRets());
 
 }  // namespace
 

@@ -20,13 +20,13 @@ CallPlan PlanWith(CallOperands& operands, const Window& window, WeightsFormat we
   operands.weights_format = weights_format;
   OwnedMemoryDescriptor bias = operands.has_bias ? operands.bias.Describe() : nullptr;
   PrimitiveDescriptor* descriptor = nullptr;
-  library.Check(library.functions().convolution_forward_primitive_desc_create(
-                    &descriptor, library.engine(), kForwardInference, kConvolutionDirect,
-                    operands.source.Describe().get(), operands.DescribeWeights().get(), bias.get(),
-                    operands.destination.Describe().get(), window.strides.data(), window.dilations.data(),
-                    window.padding_low.data(), window.padding_high.data(),
-                    MakePrimitiveAttributes(operands.chain).get()),
-                "choosing a convolution");
+  library.Check(
+      library.functions().convolution_forward_primitive_desc_create(
+          &descriptor, library.engine(), kForwardInference, kConvolutionDirect, operands.source.Describe().get(),
+          operands.DescribeWeights().get(), bias.get(), operands.destination.Describe().get(), window.strides.data(),
+          window.dilations.data(), window.padding_low.data(), window.padding_high.data(),
+          MakePrimitiveAttributes(operands.chain).get()),
+      "choosing a convolution");
   return MakePlan(operands, OwnedDescriptor(descriptor));
 }
 
@@ -73,6 +73,7 @@ CallPlan PlanConvolution(const Attributes& attributes) {
   CheckAbi(attributes);
   ConvolutionCall call = ConvolutionCall::Read(attributes, Roles(), "weights");
   CallOperands& operands = call.operands;
+  CheckWindow(call.window, operands.weights.dims, /*from=*/operands.source, /*to=*/operands.destination);
   operands.ReadBias(attributes, /*length=*/operands.destination.dims[1], /*rank=*/1, /*axis=*/0);
   // Several implementations take weights with holes between them for dense ones; a reorder does not.
   if (operands.weights.elements > 0) operands.weights_format = WeightsFormat::kAny;

@@ -23,13 +23,13 @@ OwnedDescriptor Deconvolution(const CallOperands& operands, const Window& window
   const Library& library = Library::Get();
   OwnedMemoryDescriptor bias = operands.has_bias ? operands.bias.Describe() : nullptr;
   PrimitiveDescriptor* descriptor = nullptr;
-  library.Check(library.functions().deconvolution_forward_primitive_desc_create(
-                    &descriptor, library.engine(), kForwardInference, kDeconvolutionDirect,
-                    operands.source.Describe().get(), operands.weights.DescribeAnyFormat().get(), bias.get(),
-                    operands.destination.Describe().get(), window.strides.data(), window.dilations.data(),
-                    window.padding_low.data(), window.padding_high.data(),
-                    MakePrimitiveAttributes(operands.chain).get()),
-                "choosing a deconvolution");
+  library.Check(
+      library.functions().deconvolution_forward_primitive_desc_create(
+          &descriptor, library.engine(), kForwardInference, kDeconvolutionDirect, operands.source.Describe().get(),
+          operands.weights.DescribeAnyFormat().get(), bias.get(), operands.destination.Describe().get(),
+          window.strides.data(), window.dilations.data(), window.padding_low.data(), window.padding_high.data(),
+          MakePrimitiveAttributes(operands.chain).get()),
+      "choosing a deconvolution");
   return OwnedDescriptor(descriptor);
 }
 
@@ -43,9 +43,9 @@ OwnedDescriptor InputGradient(const CallOperands& operands, const Window& window
   PrimitiveDescriptor* created = nullptr;
   library.Check(library.functions().convolution_backward_data_primitive_desc_create(
                     &created, library.engine(), kConvolutionDirect, operands.destination.Describe().get(),
-                    operands.weights.DescribeAnyFormat().get(), operands.source.Describe().get(),
-                    window.strides.data(), window.dilations.data(), window.padding_low.data(),
-                    window.padding_high.data(), nullptr, MakePrimitiveAttributes({}).get()),
+                    operands.weights.DescribeAnyFormat().get(), operands.source.Describe().get(), window.strides.data(),
+                    window.dilations.data(), window.padding_low.data(), window.padding_high.data(), nullptr,
+                    MakePrimitiveAttributes({}).get()),
                 "choosing a convolution's input gradient");
   OwnedDescriptor descriptor(created);
   while (StartsWith(ImplementationName(descriptor.get()), "brg")) {
@@ -63,6 +63,7 @@ CallPlan PlanDeconvolution(const Attributes& attributes) {
   CheckAbi(attributes);
   ConvolutionCall call = ConvolutionCall::Read(attributes, Roles(), "weights");
   CallOperands& operands = call.operands;
+  CheckWindow(call.window, operands.weights.dims, /*from=*/operands.destination, /*to=*/operands.source);
   operands.ReadBias(attributes, /*length=*/operands.destination.dims[1], /*rank=*/1, /*axis=*/0);
   const bool grouped = operands.weights.dims.size() > operands.source.dims.size();
   const bool has_epilogue = operands.has_bias || attributes.Has("post_op_0");

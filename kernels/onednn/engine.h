@@ -12,7 +12,8 @@ class Library;
 inline constexpr char kThreadName[] = "onednn";
 
 // Makes the CPU engine. Where the library's threads shall be bound, also runs a product large enough for all of them,
-// so that they are there to be found by name.
+// so that they are there to be found by name. Throws what the library throws. The host keeps its signal handlers and
+// its environment (common/signal_actions.h, lent_variable.h).
 Status MakeEngine(const Library& library, Engine** engine);
 
 }  // namespace hlo_dispatch::onednn

@@ -27,7 +27,8 @@ struct Answer {
 Answer Inquire(Planner planner, const Attributes& attributes);
 
 // Answers questions in threads of their own, first come first served. The threads end when there are no more
-// questions, so that none is lost in a fork and none runs while the process ends (see Finish).
+// questions, so that none runs while the process ends (see Finish). A fork waits until no question is being worked on:
+// in the child they are all answered or still to be answered, and oneDNN holds no lock.
 class Inquiries {
  public:
   static Inquiries& Get();
@@ -41,17 +42,27 @@ class Inquiries {
 
  private:
   Inquiries() = default;
+  // Those of this process.
+  static Inquiries*& Instance();
+  // Around a fork, in the thread that forks.
+  void Pause();
+  void Resume();
+  // What a child goes on with: the lock, the condition and the threads are the parent's.
+  static void StartAnew();
+
+  void StartThread();
   void Work();
-  // Runs the first question that waits, without the lock.
+  // Runs the first question that waits, without the lock, but not while the process is forked. There may be none left.
   void RunNext(std::unique_lock<std::mutex>& lock);
 
   std::mutex mutex_;
-  std::condition_variable idle_;
+  std::condition_variable changed_;
   std::deque<std::packaged_task<Answer()>> waiting_;
   std::map<int64_t, std::future<Answer>> answers_;
   int64_t last_number_ = 0;
   int threads_ = 0;
-  int process_ = 0;  // in which the threads run: a forked child has none of them
+  int active_ = 0;  // questions being worked on
+  bool paused_ = false;
 };
 
 }  // namespace hlo_dispatch::onednn

@@ -2,10 +2,12 @@
 
 #include <dlfcn.h>
 
-#include <atomic>
+#include <exception>
 
 #include "common/failure.h"
+#include "common/loader.h"
 #include "onednn/engine.h"
+#include "onednn/lost_threads.h"
 
 namespace hlo_dispatch::onednn {
 
@@ -20,24 +22,37 @@ std::atomic<const Library*> loaded{nullptr};
 
 std::string RuntimeName(unsigned runtime) {
   switch (runtime) {
-    case 1: return "sequential";
-    case 2: return "openmp";
-    case 4: return "tbb";
-    case 8: return "threadpool";
-    case 512: return "sycl";
-    default: return "runtime " + std::to_string(runtime);
+    case 1:
+      return "sequential";
+    case 2:
+      return "openmp";
+    case 4:
+      return "tbb";
+    case 8:
+      return "threadpool";
+    case 512:
+      return "sycl";
+    default:
+      return "runtime " + std::to_string(runtime);
   }
 }
 
 const char* StatusName(Status status) {
   switch (status) {
-    case kSuccess: return "success";
-    case kOutOfMemory: return "out of memory";
-    case kInvalidArguments: return "invalid arguments";
-    case kUnimplemented: return "not implemented";
-    case kLastImplementationReached: return "no further implementation";
-    case kRuntimeError: return "runtime error";
-    case kNotRequired: return "not required";
+    case kSuccess:
+      return "success";
+    case kOutOfMemory:
+      return "out of memory";
+    case kInvalidArguments:
+      return "invalid arguments";
+    case kUnimplemented:
+      return "not implemented";
+    case kLastImplementationReached:
+      return "no further implementation";
+    case kRuntimeError:
+      return "runtime error";
+    case kNotRequired:
+      return "not required";
   }
   return "unknown status";
 }
@@ -69,8 +84,8 @@ const Library& Library::Load(const std::string& path, bool bind_threads) {
   // Only a SYCL runtime computes in threads that are all its own; others compute in their caller's too.
   library->bind_threads_ = bind_threads && library->runtime_ == "sycl";
 
-#define HLO_DISPATCH_FUNCTION_LOOKUP(result, name, parameters)                                               \
-  library->functions_.name = reinterpret_cast<result(*) parameters>(dlsym(handle, "dnnl_" #name));           \
+#define HLO_DISPATCH_FUNCTION_LOOKUP(result, name, parameters)                                     \
+  library->functions_.name = reinterpret_cast<result(*) parameters>(dlsym(handle, "dnnl_" #name)); \
   if (library->functions_.name == nullptr) Unavailable(path + " is not a whole oneDNN: it lacks dnnl_" #name);
   HLO_DISPATCH_ONEDNN_FUNCTIONS(HLO_DISPATCH_FUNCTION_LOOKUP)
 #undef HLO_DISPATCH_FUNCTION_LOOKUP
@@ -80,30 +95,49 @@ const Library& Library::Load(const std::string& path, bool bind_threads) {
 }
 
 const Library& Library::Get() {
-  const Library* library = loaded.load(std::memory_order_acquire);
-  if (library == nullptr) {
-    Unavailable("oneDNN is not loaded in this process; call hlo_dispatch.install() before running this executable");
-  }
-  return *library;
+  if (const Library* library = loaded.load(std::memory_order_acquire)) return *library;
+  LoadNow("oneDNN");
+  if (const Library* library = loaded.load(std::memory_order_acquire)) return *library;
+  Unavailable("oneDNN is not loaded in this process");
 }
 
 Engine* Library::engine() const {
+  if (Engine* engine = engine_.load(std::memory_order_acquire)) return engine;
+  CheckThreads();  // whoever held the lock in the parent does not release it here
   std::lock_guard<std::mutex> lock(engine_mutex_);
-  if (engine_ == nullptr) {
-    Status status = MakeEngine(*this, &engine_);
-    if (status != kSuccess) {
-      engine_ = nullptr;
-      Unavailable("oneDNN " + version_ + " (" + path_ + ") has no CPU engine: " + StatusName(status) +
-                  (runtime_ == "sycl" ? "; its SYCL runtime needs an OpenCL CPU driver, see OCL_ICD_FILENAMES" : ""));
-    }
+  if (Engine* engine = engine_.load(std::memory_order_acquire)) return engine;
+  const bool has_threads = runtime_ != "sequential" && runtime_ != "threadpool";
+  if (has_threads) ThreadsStarting();
+  Engine* made = nullptr;
+  std::string problem;
+  try {
+    const Status status = MakeEngine(*this, &made);
+    if (status != kSuccess) problem = StatusName(status);
+  } catch (const std::exception& error) {
+    problem = error.what();
+  } catch (...) {
+    problem = "it threw something that is no exception";
   }
-  return engine_;
+  if (!problem.empty()) {
+    Unavailable("oneDNN " + version_ + " (" + path_ + ") has no CPU engine: " + problem +
+                (runtime_ == "sycl" ? "; its SYCL runtime needs an OpenCL CPU driver, see OCL_ICD_FILENAMES" : ""));
+  }
+  if (has_threads) ThreadsStarted();
+  engine_.store(made, std::memory_order_release);
+  return made;
+}
+
+void Library::CheckThreads() const {
+  if (!ThreadsLost()) return;
+  Unavailable(
+      "oneDNN " + version_ + " cannot compute in this process: its threads stayed in the one from which this " +
+      "was forked; start processes by 'spawn' (multiprocessing.set_start_method), or fork before oneDNN is used");
 }
 
 void Library::Check(Status status, const std::string& what) const {
   if (status == kSuccess) return;
-  FailureKind kind = status == kUnimplemented || status == kInvalidArguments ? FailureKind::kUnsupported
-                                                                             : FailureKind::kInternal;
+  FailureKind kind =
+      status == kUnimplemented || status == kInvalidArguments ? FailureKind::kUnsupported : FailureKind::kInternal;
   throw Failure(kind, "oneDNN " + version_ + ": " + what + ": " + StatusName(status));
 }
 

@@ -3,6 +3,7 @@
 #ifndef HLO_DISPATCH_ONEDNN_LIBRARY_H_
 #define HLO_DISPATCH_ONEDNN_LIBRARY_H_
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -18,7 +19,7 @@ class Library {
   // than the process already uses. Loading the same file again is harmless.
   // Its threads are bound to processors, if so wished, when the engine is made (engine.h).
   static const Library& Load(const std::string& path, bool bind_threads);
-  // The loaded library; throws Failure(kUnavailable) when none is.
+  // The library, loaded now where it is not yet; throws Failure(kUnavailable) where that fails.
   static const Library& Get();
 
   const Functions& functions() const { return functions_; }
@@ -32,6 +33,10 @@ class Library {
   // The CPU engine, created at the first use (30-200 ms) and kept.
   Engine* engine() const;
 
+  // Throws Failure(kUnavailable) in a process that was forked after the engine was created: plans can be made there,
+  // but nothing can be executed (lost_threads.h).
+  void CheckThreads() const;
+
   // Throws, naming `what`, unless the status is success.
   void Check(Status status, const std::string& what) const;
 
@@ -44,7 +49,7 @@ class Library {
   std::string runtime_;
   bool bind_threads_ = false;
   mutable std::mutex engine_mutex_;
-  mutable Engine* engine_ = nullptr;
+  mutable std::atomic<Engine*> engine_{nullptr};
 };
 
 // Owners of oneDNN objects: unique_ptr with the library's own destroy function.

@@ -13,6 +13,8 @@ namespace hlo_dispatch::onednn {
 
 namespace {
 
+constexpr Roles kRoles{"src", "weights", "dst", /*has_space=*/false};
+
 // From so many rows on, weights in half precision are packed as a whole, by us, rather than in blocks by each thread
 // that comes to them. Measured on a Zen 5, with cold weights: 4096x320x320 1.26x, 3136x384x96 1.27x, 1024x768x3072
 // 1.04x, but 128x768x3072 0.95x. In f32 nothing is gained below 3072 columns of the source.
@@ -22,9 +24,8 @@ CallPlan PlanWith(const Library& library, const CallOperands& operands) {
   OwnedMemoryDescriptor bias = operands.has_bias ? operands.bias.Describe() : nullptr;
   PrimitiveDescriptor* descriptor = nullptr;
   library.Check(library.functions().matmul_primitive_desc_create(
-                    &descriptor, library.engine(), operands.source.Describe().get(),
-                    operands.DescribeWeights().get(), bias.get(), operands.destination.Describe().get(),
-                    MakePrimitiveAttributes(operands.chain).get()),
+                    &descriptor, library.engine(), operands.source.Describe().get(), operands.DescribeWeights().get(),
+                    bias.get(), operands.destination.Describe().get(), MakePrimitiveAttributes(operands.chain).get()),
                 "choosing a matrix multiplication");
   return MakePlan(operands, OwnedDescriptor(descriptor));
 }
@@ -43,7 +44,7 @@ bool MayRepayCopy(const CallOperands& operands) {
 CallPlan PlanMatmul(const Attributes& attributes) {
   CheckAbi(attributes);
   const Library& library = Library::Get();
-  CallOperands operands = CallOperands::Read(attributes);
+  CallOperands operands = CallOperands::Read(attributes, kRoles);
   const size_t rank = operands.destination.dims.size();
   for (const Tensor* tensor : {&operands.source, &operands.weights}) {
     if (rank < 2 || tensor->dims.size() != rank) {

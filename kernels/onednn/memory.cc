@@ -1,7 +1,9 @@
 #include "onednn/memory.h"
 
+#include <limits>
 #include <utility>
 
+#include "common/checked.h"
 #include "common/failure.h"
 
 namespace hlo_dispatch::onednn {
@@ -10,15 +12,22 @@ namespace {
 
 DataType ToDataType(ElementType type) {
   switch (type) {
-    case ElementType::kF32: return kF32;
-    case ElementType::kBF16: return kBF16;
-    case ElementType::kF16: return kF16;
+    case ElementType::kF32:
+      return kF32;
+    case ElementType::kBF16:
+      return kBF16;
+    case ElementType::kF16:
+      return kF16;
   }
   return kF32;
 }
 
 [[noreturn]] void Invalid(const std::string& message) { throw Failure(FailureKind::kInvalid, message); }
 
+// What oneDNN's kernels count with.
+constexpr int64_t kMostPerDimension = std::numeric_limits<int>::max();
+
+// Throws unless the tensor's elements have places of their own in a buffer that there may be.
 Tensor Checked(Tensor tensor) {
   if (tensor.dims.empty() || tensor.dims.size() > static_cast<size_t>(kMaximumRank)) {
     Invalid(tensor.role + ": expected 1 to 12 dimensions, got " + std::to_string(tensor.dims.size()));
@@ -32,8 +41,28 @@ Tensor Checked(Tensor tensor) {
     if (tensor.strides[i] < 1) {
       Invalid(tensor.role + ": expected strides >= 1, got " + std::to_string(tensor.strides[i]));
     }
+    if (tensor.dims[i] > kMostPerDimension) {
+      throw Failure(FailureKind::kUnsupported, tensor.role + ": expected dimensions of at most " +
+                                                   std::to_string(kMostPerDimension) + ", got " +
+                                                   std::to_string(tensor.dims[i]));
+    }
   }
+  Bytes(Extent(tensor.dims, tensor.strides, tensor.role), ElementBytes(tensor.type), tensor.role);
+  CheckApart(tensor.dims, tensor.strides, tensor.role);
   return tensor;
+}
+
+// The same where the tensor is the whole of a buffer of so many elements, or without one the buffer itself. A stride
+// along one element means nothing, but a library may compute with it.
+void CheckWithin(const Tensor& tensor) {
+  if (tensor.elements == 0) CheckDense(tensor.dims, tensor.strides, tensor.role);
+  const int64_t most = tensor.elements > 0 ? tensor.elements : Elements(tensor.dims, tensor.role);
+  for (int64_t stride : tensor.strides) {
+    if (stride > most) {
+      Invalid(tensor.role + ": expected strides within its buffer of " + std::to_string(most) + " elements, got " +
+              std::to_string(stride));
+    }
+  }
 }
 
 }  // namespace
@@ -60,8 +89,8 @@ OwnedMemoryDescriptor Tensor::Describe() const {
 OwnedMemoryDescriptor Tensor::DescribeAnyFormat() const {
   const Library& library = Library::Get();
   MemoryDescriptor* descriptor = nullptr;
-  library.Check(library.functions().memory_desc_create_with_tag(&descriptor, static_cast<int>(dims.size()),
-                                                                dims.data(), ToDataType(type), kFormatAny),
+  library.Check(library.functions().memory_desc_create_with_tag(&descriptor, static_cast<int>(dims.size()), dims.data(),
+                                                                ToDataType(type), kFormatAny),
                 role + ": describing its memory");
   return OwnedMemoryDescriptor(descriptor);
 }
@@ -95,20 +124,25 @@ Tensor Tensor::WithChannelsLast() const {
 Tensor ReadTensor(const Attributes& attributes, const std::string& role) {
   Tensor tensor = Checked({role, ElementTypeFromName(attributes.Text(role + "_type"), role + "_type"),
                            attributes.Integers(role + "_dims"), attributes.Integers(role + "_strides")});
-  if (!attributes.Has(role + "_elements")) return tensor;
-  tensor.offset = attributes.Integer(role + "_offset");
-  tensor.elements = attributes.Integer(role + "_elements");
-  const int64_t whole = tensor.Bytes() / ElementBytes(tensor.type);
-  if (tensor.offset < 0 || tensor.elements < 1 || whole > tensor.elements - tensor.offset) {
-    Invalid(role + ": expected " + std::to_string(whole) + " elements behind offset " + std::to_string(tensor.offset) +
-            ", got a buffer of " + std::to_string(tensor.elements));
+  if (attributes.Has(role + "_elements") || attributes.Has(role + "_offset")) {
+    tensor.offset = attributes.Integer(role + "_offset");
+    tensor.elements = attributes.Integer(role + "_elements");
+    const int64_t whole = tensor.Bytes() / ElementBytes(tensor.type);
+    if (tensor.offset < 0 || tensor.elements < 1 || whole > tensor.elements - tensor.offset) {
+      Invalid(role + ": expected " + std::to_string(whole) + " elements behind offset " +
+              std::to_string(tensor.offset) + ", got a buffer of " + std::to_string(tensor.elements));
+    }
+    ::hlo_dispatch::Bytes(tensor.elements, ElementBytes(tensor.type), "attribute '" + role + "_elements'");
   }
+  CheckWithin(tensor);
   return tensor;
 }
 
 Tensor ReadOperand(const Attributes& attributes, const std::string& role) {
-  return Checked({role, ElementTypeFromName(attributes.Text("type"), role + ".type"), attributes.Integers("dims"),
-                  attributes.Integers("strides")});
+  Tensor tensor = Checked({role, ElementTypeFromName(attributes.Text("type"), role + ".type"),
+                           attributes.Integers("dims"), attributes.Integers("strides")});
+  CheckWithin(tensor);
+  return tensor;
 }
 
 Tensor BiasTensor(const Attributes& attributes, int64_t length, int rank, int axis) {

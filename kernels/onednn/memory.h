@@ -20,7 +20,7 @@ struct Tensor {
   int64_t offset = 0;    // elements in front of the first one, where the buffer holds more than the tensor
   int64_t elements = 0;  // of the whole buffer then; 0: the tensor is the buffer
 
-  // Bytes from the first to the last element.
+  // Bytes from the first to the last element; at most kMostBytes (common/checked.h).
   int64_t Bytes() const;
   // The buffer's size; equals Bytes() unless the tensor is a part of it, as XLA's arrays have no holes.
   int64_t BufferBytes() const;
@@ -37,7 +37,8 @@ struct Tensor {
   Tensor WithChannelsLast() const;
 };
 
-// Reads <role>_type, <role>_dims and <role>_strides; of a part of a buffer <role>_offset and <role>_elements too.
+// Reads <role>_type, <role>_dims and <role>_strides; of a part of a buffer <role>_offset and <role>_elements too. All
+// elements have places of their own inside the buffer, and without those two they are the whole of it.
 Tensor ReadTensor(const Attributes& attributes, const std::string& role);
 // Reads type, dims and strides of a nested dictionary (a binary post-op's operand).
 Tensor ReadOperand(const Attributes& attributes, const std::string& role);

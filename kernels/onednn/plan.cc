@@ -26,8 +26,13 @@ WeightsFormat ReadWeightsFormat(const Attributes& attributes) {
   if (format == "plain") return WeightsFormat::kPlain;
   if (format == "any") return WeightsFormat::kAny;
   if (format == "best") return WeightsFormat::kBest;
-  throw Failure(FailureKind::kInvalid,
-                "attribute 'weights_format': expected plain, any or best, got '" + format + "'");
+  throw Failure(FailureKind::kInvalid, "attribute 'weights_format': expected plain, any or best, got '" + format + "'");
+}
+
+bool ReadReversed(const Attributes& attributes, const Roles& roles) {
+  if (!attributes.Has("weights_reversed") || attributes.Integer("weights_reversed") == 0) return false;
+  if (roles.has_space && roles.weights != nullptr) return true;
+  throw Failure(FailureKind::kInvalid, "attribute 'weights_reversed': expected weights with spatial dimensions");
 }
 
 // Hands out parts of a piece of memory, one after the other.
@@ -54,10 +59,10 @@ void PlanPacking(const Library& library, const OwnedDescriptor& descriptor, bool
   if (onednn.memory_desc_equal(given.get(), packed)) return;
   OwnedAttributes attributes = MakePrimitiveAttributes({});
   PrimitiveDescriptor* reorder = nullptr;
-  library.Check(onednn.reorder_primitive_desc_create(&reorder, is_result ? packed : given.get(), library.engine(),
-                                                     is_result ? given.get() : packed, library.engine(),
-                                                     attributes.get()),
-                operand.tensor.role + ": choosing a reorder between its layout and the preferred one");
+  library.Check(
+      onednn.reorder_primitive_desc_create(&reorder, is_result ? packed : given.get(), library.engine(),
+                                           is_result ? given.get() : packed, library.engine(), attributes.get()),
+      operand.tensor.role + ": choosing a reorder between its layout and the preferred one");
   Packing& packing = operand.packing;
   packing.reorder.reset(reorder);
   if (!is_result) {
@@ -101,12 +106,13 @@ CallOperands CallOperands::Read(const Attributes& attributes, const Roles& roles
                         /*has_bias=*/false,
                         /*bias=*/{},
                         ReadWeightsFormat(attributes),
-                        attributes.Has("weights_reversed") && attributes.Integer("weights_reversed") != 0,
+                        ReadReversed(attributes, roles),
                         /*chain=*/{}};
   if (operands.destination.elements > 0) {
-    throw Failure(FailureKind::kInvalid, "dst: expected a whole buffer, got a part of one");
+    throw Failure(FailureKind::kInvalid,
+                  std::string(roles.destination) + ": expected a whole buffer, got a part of one");
   }
-  operands.chain = ReadPostOps(attributes, operands.destination.dims.size(), add_unit_dimension);
+  operands.chain = ReadPostOps(attributes, operands.destination.dims, add_unit_dimension);
   if (add_unit_dimension) {
     for (Tensor* tensor : {&operands.source, &operands.weights, &operands.destination}) {
       if (!tensor->dims.empty()) *tensor = tensor->WithUnitDimension();

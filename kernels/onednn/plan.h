@@ -62,6 +62,7 @@ struct Roles {
   const char* source = "src";
   const char* weights = "weights";  // null: there are none
   const char* destination = "dst";
+  bool has_space = true;  // whether all but the first two dimensions are spatial
 };
 
 // Which arguments of the primitive they are.

@@ -22,8 +22,8 @@ constexpr Roles kRoles{"src", nullptr, "dst"};
 size_t SpatialDimensions(const Attributes& attributes) {
   const size_t source = attributes.Integers("src_dims").size(), destination = attributes.Integers("dst_dims").size();
   if (source < 3 || source > 5) {
-    throw Failure(FailureKind::kInvalid, "src: expected 3 to 5 dimensions (batch, channels, 1 to 3 spatial), got " +
-                                             std::to_string(source));
+    throw Failure(FailureKind::kInvalid,
+                  "src: expected 3 to 5 dimensions (batch, channels, 1 to 3 spatial), got " + std::to_string(source));
   }
   if (destination != source) {
     throw Failure(FailureKind::kInvalid, "dst: expected as many dimensions as src (" + std::to_string(source) +
@@ -37,6 +37,19 @@ Algorithm ReadAlgorithm(const Attributes& attributes) {
   if (name == "max") return kPoolingMax;
   if (name == "average") return kPoolingAverageIncludingPadding;
   throw Failure(FailureKind::kInvalid, "attribute 'algorithm': expected max or average, got '" + name + "'");
+}
+
+// Over planes one behind the other oneDNN's pooling turns them so that channels are innermost, but not an operand of
+// the result's own size: 3.13 reads that one beyond its end and answers with what lies there.
+void CheckPostOps(const CallOperands& operands) {
+  const Tensor& destination = operands.destination;
+  if (destination.strides[1] == 1 || destination.dims[1] == 1) return;
+  for (const auto& [index, operand] : operands.chain.operands) {
+    if (operand.dims != destination.dims) continue;
+    throw Failure(
+        FailureKind::kUnsupported,
+        operand.role + ": oneDNN's pooling takes an operand of the result's size only where channels are innermost");
+  }
 }
 
 }  // namespace
@@ -53,13 +66,15 @@ CallPlan PlanPooling(const Attributes& attributes) {
     sizes.insert(sizes.begin(), 1);
   }
   const CallOperands operands = CallOperands::Read(attributes, kRoles, /*add_unit_dimension=*/one_dimensional);
+  CheckPostOps(operands);
+  CheckWindow(window, sizes, /*from=*/operands.source, /*to=*/operands.destination);
   PrimitiveDescriptor* descriptor = nullptr;
-  library.Check(library.functions().pooling_forward_primitive_desc_create(
-                    &descriptor, library.engine(), kForwardInference, ReadAlgorithm(attributes),
-                    operands.source.Describe().get(), operands.destination.Describe().get(), window.strides.data(),
-                    sizes.data(), window.dilations.data(), window.padding_low.data(), window.padding_high.data(),
-                    MakePrimitiveAttributes(operands.chain).get()),
-                "choosing a pooling");
+  library.Check(
+      library.functions().pooling_forward_primitive_desc_create(
+          &descriptor, library.engine(), kForwardInference, ReadAlgorithm(attributes), operands.source.Describe().get(),
+          operands.destination.Describe().get(), window.strides.data(), sizes.data(), window.dilations.data(),
+          window.padding_low.data(), window.padding_high.data(), MakePrimitiveAttributes(operands.chain).get()),
+      "choosing a pooling");
   return MakePlan(operands, OwnedDescriptor(descriptor));
 }
 

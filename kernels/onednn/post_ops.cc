@@ -91,15 +91,32 @@ int OperandIndex(int position, const std::string& role) {
   return step * (position + 1) | kArgumentBinaryOperand;
 }
 
+// Throws unless the operand has a value for each of the result's elements.
+void CheckRepeats(const Tensor& operand, const std::vector<int64_t>& dims) {
+  const std::string attribute = operand.role + ".dims";
+  if (operand.dims.size() != dims.size()) {
+    throw Failure(FailureKind::kInvalid, attribute + ": expected the result's " + std::to_string(dims.size()) +
+                                             " dimensions, got " + std::to_string(operand.dims.size()));
+  }
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (operand.dims[i] == dims[i] || operand.dims[i] == 1) continue;
+    throw Failure(FailureKind::kInvalid, attribute + ": expected the result's " + std::to_string(dims[i]) +
+                                             " elements or 1 in dimension " + std::to_string(i) + ", got " +
+                                             std::to_string(operand.dims[i]));
+  }
+}
+
 }  // namespace
 
-PostOpChain ReadPostOps(const Attributes& attributes, size_t rank, bool add_unit_dimension) {
+PostOpChain ReadPostOps(const Attributes& attributes, const std::vector<int64_t>& dims, bool add_unit_dimension) {
   const Library& library = Library::Get();
   PostOps* post_ops = nullptr;
   library.Check(library.functions().post_ops_create(&post_ops), "creating the post-op chain");
   PostOpChain chain{OwnedPostOps(post_ops), {}};
 
-  for (int i = 0; attributes.Has("post_op_" + std::to_string(i)); ++i) {
+  int length = 0;
+  for (; attributes.Has("post_op_" + std::to_string(length)); ++length) {
+    const int i = length;
     const std::string role = "post_op_" + std::to_string(i);
     if (i == kMostPostOps) {
       throw Failure(FailureKind::kUnsupported, role + ": oneDNN takes at most " + std::to_string(kMostPostOps));
@@ -108,16 +125,13 @@ PostOpChain ReadPostOps(const Attributes& attributes, size_t rank, bool add_unit
     const std::string kind = post_op->Text("kind");
     const std::string algorithm = post_op->Text("algorithm");
     if (kind == "eltwise") {
-      library.Check(library.functions().post_ops_append_eltwise(
-                        post_ops, FindAlgorithm(EltwiseAlgorithms(), algorithm, role), post_op->Real("alpha"),
-                        post_op->Real("beta")),
-                    role + ": appending eltwise " + algorithm);
+      library.Check(
+          library.functions().post_ops_append_eltwise(post_ops, FindAlgorithm(EltwiseAlgorithms(), algorithm, role),
+                                                      post_op->Real("alpha"), post_op->Real("beta")),
+          role + ": appending eltwise " + algorithm);
     } else if (kind == "binary") {
       Tensor operand = ReadOperand(*post_op, role);
-      if (operand.dims.size() != rank) {
-        throw Failure(FailureKind::kInvalid, role + ".dims: expected the result's " + std::to_string(rank) +
-                                                 " dimensions, got " + std::to_string(operand.dims.size()));
-      }
+      CheckRepeats(operand, dims);
       if (add_unit_dimension) operand = operand.WithUnitDimension();
       library.Check(library.functions().post_ops_append_binary(
                         post_ops, FindAlgorithm(BinaryAlgorithms(), algorithm, role), operand.Describe().get()),
@@ -126,6 +140,11 @@ PostOpChain ReadPostOps(const Attributes& attributes, size_t rank, bool add_unit
     } else {
       throw Failure(FailureKind::kInvalid, role + ".kind: expected eltwise or binary, got '" + kind + "'");
     }
+  }
+  for (int i = length + 1; i < kMostPostOps; ++i) {
+    if (!attributes.Has("post_op_" + std::to_string(i))) continue;
+    throw Failure(FailureKind::kInvalid, "attribute 'post_op_" + std::to_string(length) +
+                                             "' is missing, but there is post_op_" + std::to_string(i));
   }
   return chain;
 }

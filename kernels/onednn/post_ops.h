@@ -2,6 +2,7 @@
 #ifndef HLO_DISPATCH_ONEDNN_POST_OPS_H_
 #define HLO_DISPATCH_ONEDNN_POST_OPS_H_
 
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -17,9 +18,9 @@ struct PostOpChain {
   std::vector<std::pair<int, Tensor>> operands;
 };
 
-// Reads and builds the chain; `rank` is the result's, which every binary operand must have. With
-// `add_unit_dimension` the primitive's result has one dimension more than the call's, and so have the operands.
-PostOpChain ReadPostOps(const Attributes& attributes, size_t rank, bool add_unit_dimension);
+// Reads and builds the chain; every binary operand must have the result's dimensions `dims`, or 1 where it repeats.
+// With `add_unit_dimension` the primitive's result has one dimension more than the call's, and so have the operands.
+PostOpChain ReadPostOps(const Attributes& attributes, const std::vector<int64_t>& dims, bool add_unit_dimension);
 
 // Primitive attributes every kernel uses: this chain, a scratchpad given by the caller, and strict arithmetic
 // (an environment variable of oneDNN could otherwise make f32 run as bf16 behind the user's back).

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "common/failure.h"
-#include "onednn/packing_memory.h"
 #include "onednn/reverse.h"
 
 namespace hlo_dispatch::onednn {
@@ -44,16 +43,33 @@ class StreamPool {
   std::vector<Stream*> idle_;
 };
 
+// A stream for one execution. Whatever ends that execution, what was submitted is waited for before anything of the
+// call's is used for something else: a primitive may fail behind a reorder that is still being written.
 class StreamLease {
  public:
   StreamLease() : stream_(StreamPool::Get().Take()) {}
-  ~StreamLease() { StreamPool::Get().GiveBack(stream_); }
+  ~StreamLease() {
+    // One that failed is nobody's any more.
+    if (!busy_ || Library::Get().functions().stream_wait(stream_) == kSuccess) StreamPool::Get().GiveBack(stream_);
+  }
   StreamLease(const StreamLease&) = delete;
   StreamLease& operator=(const StreamLease&) = delete;
-  Stream* get() const { return stream_; }
+
+  // To submit work to.
+  Stream* Use() {
+    busy_ = true;
+    return stream_;
+  }
+
+  void Wait(const std::string& what) {
+    const Library& library = Library::Get();
+    library.Check(library.functions().stream_wait(stream_), "waiting for " + what);
+    busy_ = false;
+  }
 
  private:
   Stream* stream_;
+  bool busy_ = false;
 };
 
 OwnedMemory MakeMemory(const Library& library, const MemoryDescriptor* descriptor, const std::string& role) {
@@ -83,8 +99,8 @@ Buffer MakeBuffer(const Library& library, const CallPlan& plan, const Operand& o
   Buffer buffer;
   buffer.given = MakeMemory(library, operand.tensor.Describe().get(), role);
   if (const PrimitiveDescriptor* reorder = operand.packing.reorder.get()) {
-    buffer.packed = MakeMemory(
-        library, onednn.primitive_desc_query_md(plan.descriptor.get(), kQueryArgument, operand.index), role);
+    buffer.packed =
+        MakeMemory(library, onednn.primitive_desc_query_md(plan.descriptor.get(), kQueryArgument, operand.index), role);
     buffer.reorder_scratch =
         MakeMemory(library, onednn.primitive_desc_query_md(reorder, kQueryScratchpad, 0), "scratch");
     Memory* given = buffer.given.get();
@@ -130,7 +146,7 @@ class Primitive::ContextLease {
   std::unique_ptr<Context> context_;
 };
 
-Primitive::Primitive(CallPlan plan) : plan_(std::move(plan)) {
+Primitive::Primitive(CallPlan plan) : plan_(std::move(plan)), packing_need_(plan_.packing_bytes) {
   const Library& library = Library::Get();
   primitive_ = MakePrimitive(library, plan_.descriptor.get(), "building " + plan_.implementation);
   auto make_reorder = [&](const Operand& operand) {
@@ -155,9 +171,8 @@ std::unique_ptr<Primitive::Context> Primitive::MakeContext() const {
   }
   context->destination = MakeBuffer(library, plan_, plan_.destination, /*is_result=*/true);
   context->arguments.push_back({plan_.destination.index, context->destination.used()});
-  context->scratch =
-      MakeMemory(library, library.functions().primitive_desc_query_md(plan_.descriptor.get(), kQueryScratchpad, 0),
-                 "scratch");
+  context->scratch = MakeMemory(
+      library, library.functions().primitive_desc_query_md(plan_.descriptor.get(), kQueryScratchpad, 0), "scratch");
   context->arguments.push_back({kArgumentScratchpad, context->scratch.get()});
   return context;
 }
@@ -200,10 +215,10 @@ void Primitive::Submit(const Context& context, Stream* stream) const {
 
 void Primitive::Execute(const std::vector<void*>& operands, void* destination, void* scratch,
                         const Parallel& parallel) {
-  const Library& library = Library::Get();
+  Library::Get().CheckThreads();
   ContextLease context(*this);
-  StreamLease stream;
   PackingLease packing(plan_.packing_bytes);
+  StreamLease stream;  // the last one: it goes first
   char* scratch_bytes = static_cast<char*>(scratch);
   Point(*context, operands, destination, scratch_bytes, packing.data());
   for (size_t i = 0; i < operands.size(); ++i) {
@@ -216,8 +231,8 @@ void Primitive::Execute(const std::vector<void*>& operands, void* destination, v
       operand.packing.copy->Run(from, packing.data() + operand.packing.offset, parallel);
     }
   }
-  Submit(*context, stream.get());
-  library.Check(library.functions().stream_wait(stream.get()), "waiting for " + plan_.implementation);
+  Submit(*context, stream.Use());
+  stream.Wait(plan_.implementation);
   if (plan_.destination.reversed_offset.has_value()) {
     CopyReversed(plan_.destination.tensor, plan_.spatial_dimensions,
                  AddressOf(plan_.destination, destination, scratch_bytes), destination);
@@ -226,14 +241,14 @@ void Primitive::Execute(const std::vector<void*>& operands, void* destination, v
 }
 
 void Primitive::Repeat(const std::vector<void*>& operands, void* destination, void* scratch, int64_t count) {
-  const Library& library = Library::Get();
+  Library::Get().CheckThreads();
   ContextLease context(*this);
-  StreamLease stream;
   PackingLease packing(plan_.packing_bytes);
+  StreamLease stream;  // the last one: it goes first
   Point(*context, operands, destination, static_cast<char*>(scratch), packing.data());
   for (int64_t i = 0; i < count; ++i) {
-    Submit(*context, stream.get());
-    library.Check(library.functions().stream_wait(stream.get()), "waiting for " + plan_.implementation);
+    Submit(*context, stream.Use());
+    stream.Wait(plan_.implementation);
   }
   context.GiveBack();
 }

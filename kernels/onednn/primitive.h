@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/parallel.h"
+#include "onednn/packing_memory.h"
 #include "onednn/plan.h"
 
 namespace hlo_dispatch::onednn {
@@ -40,6 +41,7 @@ class Primitive {
   void Submit(const Context& context, Stream* stream) const;
 
   CallPlan plan_;
+  PackingNeed packing_need_;
   OwnedPrimitive primitive_;
   std::vector<OwnedPrimitive> reorders_;  // one per operand; null where it is used as it is, or copied by us
   OwnedPrimitive destination_reorder_;

@@ -31,9 +31,12 @@ void Fill(void* memory, int64_t bytes, Bits half, int digits) {
 
 void Fill(void* memory, const Tensor& tensor) {
   switch (tensor.type) {
-    case ElementType::kF32: return Fill<uint32_t>(memory, tensor.Bytes(), 0x3f000000u, 23);
-    case ElementType::kBF16: return Fill<uint16_t>(memory, tensor.Bytes(), 0x3f00, 7);
-    case ElementType::kF16: return Fill<uint16_t>(memory, tensor.Bytes(), 0x3800, 10);
+    case ElementType::kF32:
+      return Fill<uint32_t>(memory, tensor.Bytes(), 0x3f000000u, 23);
+    case ElementType::kBF16:
+      return Fill<uint16_t>(memory, tensor.Bytes(), 0x3f00, 7);
+    case ElementType::kF16:
+      return Fill<uint16_t>(memory, tensor.Bytes(), 0x3800, 10);
   }
 }
 

@@ -17,9 +17,7 @@ constexpr double kClearly = 0.9;     // of the preferred kind's time; less of a 
 constexpr double kNewWeight = 0.25;  // of the latest time in the average
 constexpr double kMostOfOne = 2.0;   // times the average: somebody else was given the processor
 
-StoreKind Other(StoreKind kind) {
-  return kind == StoreKind::kOrdinary ? StoreKind::kStreaming : StoreKind::kOrdinary;
-}
+StoreKind Other(StoreKind kind) { return kind == StoreKind::kOrdinary ? StoreKind::kStreaming : StoreKind::kOrdinary; }
 
 int Index(StoreKind kind) { return static_cast<int>(kind); }
 

@@ -14,8 +14,9 @@ size_t CheckRanks(const Attributes& attributes, const Roles& roles, const std::s
   const std::string first = roles.source;
   const size_t rank = attributes.Integers(first + "_dims").size();
   if (rank < 3 || rank > 5) {
-    throw Failure(FailureKind::kInvalid, first + ": expected 3 to 5 dimensions (batch, channels, 1 to 3 spatial), got " +
-                                             std::to_string(rank));
+    throw Failure(
+        FailureKind::kInvalid,
+        first + ": expected 3 to 5 dimensions (batch, channels, 1 to 3 spatial), got " + std::to_string(rank));
   }
   for (const std::string role : {roles.weights, roles.destination}) {
     if (role == weights) continue;
@@ -34,11 +35,47 @@ size_t CheckRanks(const Attributes& attributes, const Roles& roles, const std::s
   return rank - 2;
 }
 
+// oneDNN's kernels work out offsets from all of these in integers of 32 bits.
+constexpr int64_t kMostInWindow = int64_t{1} << 24;
+
+void CheckNumber(const std::string& attribute, int64_t value, int64_t least) {
+  if (least <= value && value <= kMostInWindow) return;
+  throw Failure(FailureKind::kUnsupported, "attribute '" + attribute + "': expected numbers and a reach from " +
+                                               std::to_string(least) + " to " + std::to_string(kMostInWindow) +
+                                               ", got " + std::to_string(value));
+}
+
 }  // namespace
 
 Window ReadWindow(const Attributes& attributes, size_t spatial) {
   return {ReadIntegers(attributes, "strides", spatial), ReadIntegers(attributes, "dilations", spatial),
           ReadIntegers(attributes, "padding_low", spatial), ReadIntegers(attributes, "padding_high", spatial)};
+}
+
+void CheckWindow(const Window& window, const std::vector<int64_t>& sizes, const Tensor& from, const Tensor& to) {
+  const size_t spatial = window.strides.size();
+  const size_t sizes_before = sizes.size() - spatial, from_before = from.dims.size() - spatial;
+  for (size_t i = 0; i < spatial; ++i) {
+    const int64_t taps = sizes[sizes_before + i], stride = window.strides[i], dilation = window.dilations[i];
+    CheckNumber("strides", stride, 1);
+    CheckNumber("dilations", dilation, 0);
+    CheckNumber("padding_low", window.padding_low[i], 0);
+    CheckNumber("padding_high", window.padding_high[i], -kMostInWindow);
+    CheckNumber("window", taps, 1);
+    const int64_t reach = (taps - 1) * (dilation + 1) + 1;
+    CheckNumber("dilations", reach, 1);
+    // For 2^31 - 1 positions oneDNN chooses for longer than a minute, before there is a buffer.
+    CheckNumber(from.role + "_dims", from.dims[from_before + i], 1);
+    const int64_t room = from.dims[from_before + i] + window.padding_low[i] + window.padding_high[i];
+    const int64_t positions = room < reach ? 0 : (room - reach) / stride + 1;
+    CheckNumber(to.role + "_dims", to.dims[to.dims.size() - spatial + i], 1);
+    const int64_t expected = to.dims[to.dims.size() - spatial + i];
+    if (positions != expected) {
+      throw Failure(FailureKind::kUnsupported, to.role + ": expected " + std::to_string(positions) +
+                                                   " positions of the window in spatial dimension " +
+                                                   std::to_string(i) + ", got " + std::to_string(expected));
+    }
+  }
 }
 
 Window WithUnitDimension(Window window) {

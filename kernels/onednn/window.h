@@ -16,6 +16,9 @@ struct Window {
 };
 
 Window ReadWindow(const Attributes& attributes, size_t spatial);
+// Throws unless a window of `sizes` over the last dimensions of `from` has the positions that are the last dimensions
+// of `to`. The library checks it too, in integers of 32 bits that attributes can make overflow.
+void CheckWindow(const Window& window, const std::vector<int64_t>& sizes, const Tensor& from, const Tensor& to);
 // The same window over one more dimension in front, of size one.
 Window WithUnitDimension(Window window);
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/checked.h"
 #include "common/failure.h"
 #include "lapack/families.h"
 #include "lapack/matrix.h"
@@ -24,6 +25,8 @@ enum Kind { kFft = 0, kInverse = 1, kReal = 2, kInverseReal = 3 };
 
 // Below so many elements a second thread is not worth waking.
 constexpr int64_t kParallelElements = 1 << 15;
+// oneMKL works out a table of this length when it is told of a transform, before there is a buffer: 25 s for 2^30.
+constexpr int64_t kMostLength = 1 << 24;
 
 struct BatchDimension {
   int64_t size;
@@ -34,12 +37,6 @@ struct BatchDimension {
 struct Tensor {
   std::vector<int64_t> dims;
   std::vector<int64_t> strides;
-
-  int64_t Extent() const {
-    int64_t last = 0;
-    for (size_t i = 0; i < dims.size(); ++i) last += (dims[i] - 1) * strides[i];
-    return last + 1;
-  }
 };
 
 Tensor TensorFromAttributes(const Attributes& attributes, const std::string& role, size_t rank) {
@@ -47,10 +44,17 @@ Tensor TensorFromAttributes(const Attributes& attributes, const std::string& rol
   bool fits = tensor.dims.size() == tensor.strides.size() && tensor.dims.size() >= rank;
   for (int64_t size : tensor.dims) fits = fits && size > 0;
   for (int64_t stride : tensor.strides) fits = fits && stride >= 0;
-  if (fits) return tensor;
-  throw Failure(FailureKind::kInvalid, "attributes '" + role + "_dims' and '" + role +
-                                           "_strides': expected as many of each, of no empty array, at least " +
-                                           std::to_string(rank));
+  const std::string what = "attributes '" + role + "_dims' and '" + role + "_strides'";
+  if (!fits) {
+    throw Failure(FailureKind::kInvalid,
+                  what + ": expected as many of each, of no empty array, at least " + std::to_string(rank));
+  }
+  CheckDense(tensor.dims, tensor.strides, what);
+  return tensor;
+}
+
+BufferSpec SpecOf(const std::string& role, const Tensor& tensor, xla::ffi::DataType type, int64_t bytes) {
+  return {role, type, Bytes(Elements(tensor.dims, role), bytes, role)};
 }
 
 DftiFunctions Functions(const Provider& provider) {
@@ -108,9 +112,8 @@ class Transform {
         outer_.push_back(next);
       }
     }
-    auto largest = std::max_element(outer_.begin(), outer_.end(), [](const auto& a, const auto& b) {
-      return a.size < b.size;
-    });
+    auto largest =
+        std::max_element(outer_.begin(), outer_.end(), [](const auto& a, const auto& b) { return a.size < b.size; });
     if (largest == outer_.end()) return;
     transforms_ = *largest;
     outer_.erase(largest);
@@ -127,6 +130,11 @@ class Transform {
     std::vector<DftiLong> destination_strides{0};
     double elements = 1;
     for (size_t i = first; i < source.dims.size(); ++i) {
+      if (whole.dims[i] > kMostLength) {
+        throw Failure(FailureKind::kUnsupported, "src and dst: expected lengths of at most " +
+                                                     std::to_string(kMostLength) + ", got " +
+                                                     std::to_string(whole.dims[i]));
+      }
       lengths.push_back(whole.dims[i]);
       source_strides.push_back(source.strides[i]);
       destination_strides.push_back(destination.strides[i]);
@@ -216,13 +224,13 @@ class Fft final : public Routine {
     }
     const auto complex_type = scalar.real_bytes() == 4 ? xla::ffi::C64 : xla::ffi::C128;
     const int64_t complex_bytes = 2 * scalar.real_bytes();
-    operands_ = {kind == kReal ? BufferSpec{"src", scalar.real_type, source.Extent() * scalar.real_bytes()}
-                               : BufferSpec{"src", complex_type, source.Extent() * complex_bytes}};
-    results_ = {kind == kInverseReal ? BufferSpec{"dst", scalar.real_type, destination.Extent() * scalar.real_bytes()}
-                                     : BufferSpec{"dst", complex_type, destination.Extent() * complex_bytes}};
+    operands_ = {kind == kReal ? SpecOf("src", source, scalar.real_type, scalar.real_bytes())
+                               : SpecOf("src", source, complex_type, complex_bytes)};
+    results_ = {kind == kInverseReal ? SpecOf("dst", destination, scalar.real_type, scalar.real_bytes())
+                                     : SpecOf("dst", destination, complex_type, complex_bytes)};
     if (kind == kInverseReal && rank > 1) {
       const Tensor between = Dense(source.dims);
-      between_bytes_ = between.Extent() * complex_bytes;
+      between_bytes_ = operands_[0].bytes;  // as many elements of one type
       first_ = std::make_unique<Transform>(provider, kInverse, LastInFront(source, rank), LastInFront(between, rank),
                                            rank - 1, scalar);
       last_ = std::make_unique<Transform>(provider, kind, between, destination, 1, scalar);
@@ -266,7 +274,6 @@ class Fft final : public Routine {
   std::vector<BufferSpec> operands_;
   std::vector<BufferSpec> results_;
 };
-
 
 }  // namespace
 

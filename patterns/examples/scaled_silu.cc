@@ -23,8 +23,8 @@ static ffi::Error Compute(Array x, Array scale, Array residual, ffi::Result<Arra
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(ScaledSilu, Compute,
                               ffi::Ffi::Bind()
-                                  .Arg<Array>()   // x
-                                  .Arg<Array>()   // scale
-                                  .Arg<Array>()   // residual
+                                  .Arg<Array>()  // x
+                                  .Arg<Array>()  // scale
+                                  .Arg<Array>()  // residual
                                   .Ret<Array>()
                                   .Attr<float>("beta"));

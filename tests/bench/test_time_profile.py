@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 import hlo_dispatch
-from hlo_dispatch import plugin
 from hlo_dispatch.bench import in_jax
 from hlo_dispatch.bench.cases import make_case
 from hlo_dispatch.bench.profile import profile_module
 from hlo_dispatch.bench.thunks import NoTrace, _lengths, instruction_seconds
+from hlo_dispatch.explaining import optimized
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +22,10 @@ def module() -> bytes:
     x, w, b = in_jax.arguments(case)
     hlo_dispatch.uninstall()
     # a convolution that a kernel takes, and a sort that none does
-    return plugin.optimized(lambda x, w, b: jnp.sort(jax.lax.stop_gradient(convolve(x, w, b)), axis=1), x, w, b)
+    return optimized(lambda x, w, b: jnp.sort(jax.lax.stop_gradient(convolve(x, w, b)), axis=1), x, w, b)
 
 
+@pytest.mark.timing
 def test_regions_and_what_is_left(module: bytes) -> None:
     found = profile_module(module, policy="always", runs=4, seconds=0.05)
     (region,) = found.regions

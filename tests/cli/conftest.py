@@ -4,32 +4,50 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from warm import Warm
 
 from environment import clean_environment
 
 COMMAND = Path(sys.executable).with_name("hlo-dispatch")
 Run = Callable[..., subprocess.CompletedProcess]
+# What is read when the command is run, not when something is imported.
+READ_LATE = {"HLO_DISPATCH_CACHE_DIR", "COLUMNS"}
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    """Runs the command without importing everything each time."""
+    server = Warm(tmp_path_factory.mktemp("warm"), clean_environment())
+    yield server
+    server.close()
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
-    """Run `hlo-dispatch` with arguments in an empty directory; `input` is bytes, `env` adds variables."""
+def run(tmp_path: Path, warm: Warm) -> Run:
+    """Run `hlo-dispatch` with arguments in an empty directory; `input` is bytes, `env` adds variables (None: none)."""
 
-    def call(*arguments: str | Path, input: bytes = b"", env: dict[str, str] | None = None, timeout: float = 300):
-        clean = clean_environment()
-        done = subprocess.run(
-            [COMMAND, *map(str, arguments)],
-            input=input,
-            env=clean | {"COLUMNS": "100", "JAX_PLATFORMS": "cpu"} | (env or {}),
-            cwd=tmp_path,
-            capture_output=True,
-            timeout=timeout,
-            check=False,
-        )
+    def call(
+        *arguments: str | Path, input: bytes = b"", env: dict[str, str | None] | None = None, timeout: float = 300
+    ):
+        wanted = clean_environment() | {"COLUMNS": "100", "JAX_PLATFORMS": "cpu"} | (env or {})
+        given = {name: value for name, value in wanted.items() if value is not None}
+        words = [str(word) for word in arguments]
+        if (env or {}).keys() <= READ_LATE and None not in (env or {}).values():
+            done = warm.run(words, input=input, environment=given, directory=tmp_path, timeout=timeout)
+        else:
+            done = subprocess.run(
+                [COMMAND, *words],
+                input=input,
+                env=given,
+                cwd=tmp_path,
+                capture_output=True,
+                timeout=timeout,
+                check=False,
+            )
         assert b"Traceback" not in done.stderr, done.stderr.decode()
         return done
 

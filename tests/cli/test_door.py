@@ -30,9 +30,24 @@ def test_closed_by_default():
     assert program().stdout == "stock 4.0\n"
 
 
-def test_open():
-    done = program(HLO_DISPATCH="1", HLO_DISPATCH_POLICY="always")
+@pytest.mark.parametrize("word", ["1", "true", "Yes", "on"])
+def test_open(word: str):
+    done = program(HLO_DISPATCH=word, HLO_DISPATCH_POLICY="always")
     assert (done.stdout, done.stderr) == ("dispatched 4.0\n", "")
+
+
+@pytest.mark.parametrize("word", ["0", "FALSE", "no", "off", ""])
+def test_closed(word: str):
+    done = program(HLO_DISPATCH=word, HLO_DISPATCH_POLICY="always")
+    assert (done.stdout, done.stderr) == ("stock 4.0\n", "")
+
+
+def test_neither_open_nor_closed_is_said():
+    done = program(HLO_DISPATCH="ja")
+    assert done.stdout == "stock 4.0\n"
+    (line,) = done.stderr.splitlines()
+    assert "HLO_DISPATCH is 'ja'" in line
+    assert "not installed" in line
 
 
 @pytest.mark.parametrize(
@@ -40,8 +55,10 @@ def test_open():
     [
         ({"HLO_DISPATCH_POLICY": "fastest"}, "measure, stored, heuristic, always, never"),
         ({"HLO_DISPATCH_TABLES": "nowhere.yaml"}, "nowhere.yaml:1:1: there is no such table"),
+        ({"HLO_DISPATCH_STRICT": "ja"}, "HLO_DISPATCH_STRICT is 'ja'"),
+        ({"HLO_DISPATCH_KEEP_MEMORY": "ja"}, "HLO_DISPATCH_KEEP_MEMORY is 'ja'"),
     ],
-    ids=["policy", "table"],
+    ids=["policy", "table", "strict", "memory"],
 )
 def test_mistakes_are_one_line_and_stock_runs(environment, says):
     done = program(HLO_DISPATCH="1", **environment)

@@ -29,6 +29,19 @@ def test_standard_input(run, optimized):
         assert TARGET in done.stdout.decode(), done.stderr
 
 
+def test_a_module_that_xla_has_not_optimized_keeps_its_epilogue(run, tmp_path):
+    """jax.nn.relu is jitted: until XLA inlines it, it is a call."""
+    import jax
+    import numpy as np
+
+    x = np.zeros((128, 128), "float32")
+    lowered = jax.jit(lambda x, w: jax.nn.relu(x @ w)).lower(x, x)
+    (tmp_path / "before.hlo").write_text(lowered.as_text(dialect="hlo"))
+    done = run("rewrite", "before.hlo", "--policy", "always")
+    assert "relu(x @ w)" in done.stderr.decode()
+    assert "to_apply" not in done.stdout.decode()
+
+
 @pytest.mark.parametrize("name", ["out.hlo", "out.txt", "out.pb"])
 def test_output_formats_are_read_back_and_rewriting_again_changes_nothing(run, tmp_path, proto_file, name):
     assert run("rewrite", proto_file, "-o", name, "--policy", "always").returncode == 0

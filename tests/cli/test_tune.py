@@ -83,4 +83,6 @@ def test_validate_only_keeps_nothing_that_is_right(run, proto_file: Path, here) 
 def test_what_was_not_reached_is_said(run, text_file: Path, here) -> None:
     done = run("tune", "--seconds", "0.1", text_file, env=here)
     assert done.returncode == 0
-    assert "1 different region in" in done.stdout.decode()
+    said = done.stdout.decode()
+    # How far it comes in that time is the machine's affair.
+    assert "1 different region in" in said or "1 not reached: left to the heuristic" in said

@@ -14,16 +14,13 @@ import pytest
 import hlo_dispatch
 from hlo_dispatch import kernels, libraries
 from hlo_dispatch.policy import decide, linear_algebra
-from hlo_dispatch.policy.machine import Machine, this_machine
+from hlo_dispatch.policy.machine import Machine
+from processor import needs_avx512
 
 # Panels have 48 (f32) or 24 (f64) rows, sums 8 columns, blocks 192.
 SIZES = (1, 7, 8, 9, 24, 49, 191, 193, 400)
 LARGE_SIZES = (2, 3, 17, 64, 255, 1000, 2048)
 LARGEST_RESIDUAL = 3  # in units of size * epsilon * norm
-
-needs_avx512 = pytest.mark.skipif(
-    not {"avx512f", "avx512dq"} <= this_machine().features, reason="this processor has no AVX-512"
-)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from jax import lax, nn
 
+from processor import skip_without
 from side_by_side import assert_agree, run_both
 
 SILENT = frozenset("parameter custom-call get-tuple-element bitcast tuple constant".split())
@@ -23,9 +24,7 @@ MOVING = SILENT | {"copy", "transpose", "fusion", "reverse"}
 
 
 def conv(x, w, strides=(1, 1), groups=1, labels=("NHWC", "HWIO", "NHWC")):
-    return lax.conv_general_dilated(
-        x, w, strides, "SAME", dimension_numbers=labels, feature_group_count=groups
-    )
+    return lax.conv_general_dilated(x, w, strides, "SAME", dimension_numbers=labels, feature_group_count=groups)
 
 
 def squares(w, x, **options):
@@ -111,11 +110,13 @@ def test_f32(name: str) -> None:
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_bf16(name: str) -> None:
+    skip_without("bf16")
     program, shapes, calls, allowed = EXPRESSIONS[name]
     check(program, arrays(shapes, jnp.bfloat16), calls, allowed)
 
 
 def test_8_mixed_precision() -> None:
+    skip_without("bf16")
     x, w = arrays((X, W), jnp.bfloat16)
     (b,) = arrays((B,), jnp.float32)
 

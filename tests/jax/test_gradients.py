@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
+from processor import skip_without
 from side_by_side import Both, assert_agree, run_both
 
 LABELS = {1: ("NWC", "WIO", "NWC"), 2: ("NHWC", "HWIO", "NHWC"), 3: ("NDHWC", "DHWIO", "NDHWC")}
@@ -300,6 +301,7 @@ def test_gradients_that_ask_which_values_are_equal(bound, dtype):
 
 @pytest.mark.parametrize("activation", ["relu", "relu6"])
 def test_a_step_in_half_precision_takes_its_bound_along(activation) -> None:
+    skip_without("bf16")
     arguments = [values(n, shape, "bfloat16") / 4 for n, shape in enumerate([(32, 48), (48,), (48, 16), (64, 32)])]
 
     def gradient(*arguments):

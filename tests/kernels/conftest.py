@@ -6,6 +6,7 @@ import jax
 import pytest
 
 from hlo_dispatch import kernels
+from processor import skip_without
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -16,3 +17,11 @@ def registered() -> None:
         jax.ffi.register_ffi_type(name, capsules, platform="cpu")
     for name, stages in found.targets.items():
         jax.ffi.register_ffi_target(name, stages, platform="cpu")
+
+
+@pytest.fixture(autouse=True)
+def _arithmetic(request: pytest.FixtureRequest) -> None:
+    """A test of an element type is for processors on which the library computes in it."""
+    callspec = getattr(request.node, "callspec", None)
+    if callspec is not None and callspec.params.get("dtype") == "bf16":
+        skip_without("bf16")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -151,11 +152,15 @@ for name, stages in found.targets.items():
     jax.ffi.register_ffi_target(name, stages, platform="cpu")
 one = jax.ShapeDtypeStruct((1,), np.uint8)
 try:
-    jax.jit(lambda: jax.ffi.ffi_call("hlo_dispatch.onednn.matmul", (one, one))(abi=np.int64(1)))()
+    jax.jit(lambda: jax.ffi.ffi_call("hlo_dispatch.onednn.matmul", (one, one))(abi=np.int64(1), library="2.0"))()
 except jax.errors.JaxRuntimeError as error:
     print(error)
 """
-    assert "oneDNN is not loaded in this process" in "\n".join(survey(code))
+    loaded = "\n".join(survey(code))
+    assert re.search(r"planned for oneDNN 2.0, but oneDNN [\d.]+ is loaded; compile it again", loaded)
+    sentence = "\n".join(survey(code, HLO_DISPATCH_ONEDNN_LIBRARY="/nowhere/libdnnl.so"))
+    assert "this executable calls oneDNN, which is not loaded in this process" in sentence
+    assert "/nowhere/libdnnl.so, which is not a file" in sentence
 
 
 def test_mkl_without_its_parts(tmp_path):

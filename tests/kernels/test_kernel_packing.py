@@ -9,6 +9,7 @@ import pytest
 from calls import DTYPES, Call, Window, convolution_call, matmul_call, tensor
 
 from hlo_dispatch import kernels
+from processor import lacks, skip_emulated
 
 Case = tuple[Call, np.ndarray]
 
@@ -22,6 +23,8 @@ def packed(call: Call, expected: np.ndarray) -> Case:
     call.spec["weights_format"] = "any"
     planned = kernels.plan(call.name, call.spec)
     assert planned, planned
+    if not planned.reorders_weights:
+        skip_emulated(call.spec["src_type"], f"{planned.implementation} reads weights as they are")
     assert planned.reorders_weights
     return call, expected
 
@@ -114,7 +117,8 @@ def test_nothing_is_left_of_the_call_before(dtype: str) -> None:
 
 
 def test_calls_at_once_do_not_share_a_copy() -> None:
-    cases = [pointwise(14, 96 + i, 200 - i, dtype) for i in range(4) for dtype in ("f32", "bf16")]
+    dtypes = ["f32"] if lacks("bf16") else ["f32", "bf16"]
+    cases = [pointwise(14, 96 + i, 200 - i, dtype) for i in range(4) for dtype in dtypes]
     compiled = [call.compiled() for call, _ in cases]
 
     def often(index: int) -> None:

@@ -5,30 +5,34 @@ from __future__ import annotations
 import itertools
 import time
 
+import pytest
+
 from hlo_dispatch.demo.timing import Timing, interleaved
 
 
+@pytest.mark.timing
 def test_sides_are_told_apart_and_take_turns():
     order = []
 
     def slow():
         order.append("slow")
-        time.sleep(0.002)
+        time.sleep(0.005)
 
     def fast():
         order.append("fast")
         time.sleep(0.001)
 
     finished = []
-    times = interleaved({"slow": slow, "fast": fast}, seconds=0.1, progress=finished.append)
+    times = interleaved({"slow": slow, "fast": fast}, seconds=1.0, rounds=8, progress=finished.append)
     assert times["slow"].median > times["fast"].median >= 0.001
     assert len(times["slow"].samples) == len(times["fast"].samples) >= 15
     assert finished == sorted(finished)
     assert finished[-1] == 1.0
     changes = sum(one != other for one, other in itertools.pairwise(order))
-    assert changes >= 8
+    assert changes >= 7  # five rounds, however busy the machine
 
 
+@pytest.mark.timing
 def test_short_calls_are_timed_in_batches():
     calls = 0
 

@@ -38,6 +38,7 @@ def test_forward_convolutions_take_their_activations() -> None:
     assert formulas.count("relu(conv(x, w))") == 1
 
 
+@pytest.mark.timing
 def test_a_depthwise_step_is_at_least_twice_as_fast() -> None:
     """XLA's gradient of a depthwise convolution is a dense one: 12 to 20 times slower, so 2 is safe on any day."""
     network, parameters = NETWORKS["depthwise-separable"]

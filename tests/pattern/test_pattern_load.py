@@ -146,6 +146,7 @@ def test_importing_the_room_reads_nothing() -> None:
     assert result.stdout.strip() == "[]"
 
 
+@pytest.mark.timing
 def test_loading_is_fast() -> None:
     best = math.inf
     for _ in range(5):

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from pydantic import BaseModel
 
 from hlo_dispatch.pattern import Recogniser, load_tables, schema, shipped_tables
+from hlo_dispatch.pattern.constraints import CONSTRAINTS
 from hlo_dispatch.pattern.functions import FUNCTIONS
 from hlo_dispatch.pattern.reference import reference
 
@@ -45,6 +47,15 @@ def test_its_pattern_loads(tmp_path: Path) -> None:
     (pattern,) = table.patterns
     assert (pattern.name, pattern.priority, pattern.is_users) == ("gated_residual", 2, True)
     assert table.kernels["mine.gated_residual"].path == tmp_path / "libmine.so"
+
+
+def test_what_may_be_written_for_a_constraint_is_what_is_read() -> None:
+    """Every example of the reference is taken, and each constraint on dimensions says which there are."""
+    for constraint in CONSTRAINTS.values():
+        for example in re.findall(r"`(.*?)`", constraint.takes):
+            constraint.read(yaml.safe_load(example))
+    (along,) = re.findall(r"^\| `along` \|.*\|(.*)\|$", README, re.MULTILINE)
+    assert {"`last`", "`any`", "`[0, 2]`", "`[-1]`"} <= set(re.findall(r"`.*?`", along))
 
 
 def test_its_first_example_works_as_it_says(tmp_path: Path) -> None:

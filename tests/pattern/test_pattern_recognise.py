@@ -237,6 +237,7 @@ def test_foreign_probes_are_our_bug(recogniser: Recogniser) -> None:
         recogniser.recognise(recogniser.probes(), np.zeros(3), 2e-6)
 
 
+@pytest.mark.timing
 def test_speed(recogniser: Recogniser) -> None:
     probes = recogniser.probes((0.5, 0.044715, 0.79788))
     with np.errstate(all="ignore"):

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from structures import module_text, write_table
 
 import hlo_dispatch
-from hlo_dispatch.pattern import load_tables
+from hlo_dispatch.hlo import text as hlo_text
+from hlo_dispatch.pattern import load_tables, shipped_tables
+from hlo_dispatch.policy.decide import POLICIES
+from hlo_dispatch.policy.measured import STOCK, Knowledge, Measured
 from hlo_dispatch.present import summary
 from hlo_dispatch.report import Report
+from hlo_dispatch.rewriting.rewriter import Rewriter
+
+README = (shipped_tables()[0].parent / "README.md").read_text()
 
 PRODUCT = """
     x = f32[64,64]{1,0} parameter(0)
@@ -21,6 +28,9 @@ PRODUCT = """
     s = f32[64,64]{1,0} add(t, b)
     ROOT r = f32[64,64]{1,0} multiply(s, s)
 """
+
+
+SERIALIZED = hlo_text.from_text(module_text(PRODUCT))
 
 
 def rewrite(table: Path, body: str, policy: str = "always") -> hlo_dispatch.Rewritten:
@@ -61,6 +71,26 @@ def test_what_an_anchor_does_not_take_is_left_for_the_pattern(tmp_path: Path) ->
     assert region.reason == "the pattern mine of your table asks for it"
     assert region.implementation == "library:Kernel"
     assert rewrite(write_table(tmp_path, "square(a + b)"), PRODUCT, policy="never").proto is None
+
+
+class Slower(Knowledge):
+    """Whatever is asked for was measured, and was slower than stock."""
+
+    def get(self, region: str) -> Measured:
+        return Measured(STOCK, {STOCK: 1e-3, "whole": 2e-3}, thorough=True)
+
+
+def test_which_policies_take_a_users_pattern_is_what_the_readme_says(tmp_path: Path) -> None:
+    table = load_tables([write_table(tmp_path, "square(a + b)", priority=5)])
+    (said,) = re.findall(r"A pattern of your own table is taken by (.*?) without being measured", README, re.DOTALL)
+    taken = {
+        policy
+        for policy in POLICIES
+        if "mine.kernel" in str(Rewriter.make(table, policy).knowing(Slower()).run(SERIALIZED)[1].dispatched)
+    }
+    assert set(re.findall(r'"(\w+)"', said)) == taken == {"heuristic", "always"}
+    unmeasured = Rewriter.make(table, "stored").run(SERIALIZED)[1]
+    assert [region.kernel for region in unmeasured.dispatched] == ["mine.kernel"]
 
 
 def test_overlapping_patterns_go_by_size(tmp_path: Path) -> None:

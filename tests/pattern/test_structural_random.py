@@ -140,6 +140,7 @@ def checked_matches(twenty: Table, seed: int) -> list[str]:
     return [match.pattern.name for match in matches]
 
 
+@pytest.mark.timing
 def test_matching_is_near_linear(twenty: Table) -> None:
     finder = StructuralFinder(twenty)
     seconds = {}

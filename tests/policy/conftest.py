@@ -38,7 +38,7 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture(scope="module")
 def module_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A module with four different regions."""
-    from hlo_dispatch.plugin import optimized
+    from hlo_dispatch.explaining import optimized
 
     def network(x, w, v, image, window):
         return jnp.tanh(x @ w) @ v, depthwise(image, window), depthwise(image[:, :20], window)

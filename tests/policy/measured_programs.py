@@ -43,3 +43,4 @@ def regions_in(store: Store) -> list[Entry]:
 def forget(store: Store) -> None:
     """Be a process that has read nothing yet."""
     measuring._knowledge.clear()
+    measuring._given_up.clear()

@@ -29,6 +29,7 @@ def _busy(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- in a compile ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.timing
 @pytest.mark.usefixtures("_any_answer")
 def test_a_region_is_measured_once(store: Store) -> None:
     before = measuring.tally.measured
@@ -105,10 +106,24 @@ def test_a_failure_is_counted_and_the_heuristic_decides(store: Store, monkeypatc
 @pytest.mark.usefixtures("_busy")
 def test_what_cannot_be_told_is_asked_another_time(store: Store) -> None:
     before = measuring.tally.unclear
-    executable = compiled(lambda x, w: depthwise(x, w) + 3, IMAGE, FILTER)
-    assert measuring.tally.unclear == before + 1
-    assert store.entries() == []
-    assert calls(executable) == 1, "as the heuristic says"
+    for process in (1, 2, 3):
+        executable = compiled(lambda x, w: depthwise(x, w) + 3, IMAGE, FILTER)
+        assert measuring.tally.unclear == before + min(process, 2), "two processes try it, the others leave it"
+        (entry,) = store.entries()
+        assert (entry.measured.vain, entry.measured.seconds) == (min(process, 2), {})
+        assert calls(executable) == 1, "as the heuristic says"
+        forget(store)
+
+
+@pytest.mark.usefixtures("_busy")
+def test_tuning_tries_what_others_tried_in_vain(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):
+        compiled(lambda x, w: depthwise(x, w) + 3, IMAGE, FILTER)
+        forget(store)
+    monkeypatch.setattr(Time, "may_win", lambda *_: False)
+    (region,) = hlo_dispatch.tune(lambda x, w: depthwise(x, w) + 3, IMAGE, FILTER).regions
+    (entry,) = store.entries()
+    assert (entry.measured.vain, entry.measured.chosen) == (0, region.chosen)
 
 
 @pytest.mark.parametrize("size", [2, 8])
@@ -140,6 +155,7 @@ def test_many_tiny_products_stay_as_they_are(store: Store) -> None:
     assert store.entries() == []
 
 
+@pytest.mark.timing
 @pytest.mark.usefixtures("_any_answer")
 def test_the_users_settings_do_not_matter_and_stay(store: Store) -> None:
     with jax.debug_nans(True), jax.enable_x64(True):
@@ -150,6 +166,7 @@ def test_the_users_settings_do_not_matter_and_stay(store: Store) -> None:
     assert len(store.entries()) == 1
 
 
+@pytest.mark.timing
 @pytest.mark.usefixtures("_any_answer")
 def test_a_compile_inside_a_trace(store: Store) -> None:
     """What measuring does there must happen, not be written down."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -11,10 +13,12 @@ import hlo_dispatch
 from hlo_dispatch import measuring
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.text import from_text
-from hlo_dispatch.policy import trial
+from hlo_dispatch.policy import comparison, trial
 from hlo_dispatch.policy import tuner as tuner_module
+from hlo_dispatch.policy.deadline import OutOfTime, Unclear
 from hlo_dispatch.policy.measure import Unmeasurable
 from hlo_dispatch.policy.measured import APART, GUESSED, STOCK, TOGETHER, Measured
+from hlo_dispatch.policy.pace import Pace
 from hlo_dispatch.policy.race import Time
 from hlo_dispatch.policy.running_time import running_time
 from hlo_dispatch.policy.store import Store
@@ -41,15 +45,15 @@ def test_a_program_is_tried_as_a_whole(store: Store) -> None:
 
 @pytest.mark.usefixtures("_any_answer")
 def test_a_program_that_is_faster_with_stock_is_left_alone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lost(stock: bytes, variants: dict[str, bytes], *, left: float, is_final: bool) -> Measured:
-        assert all(b"hlo_dispatch.onednn" in module for module in variants.values())
+    def lost(stock: bytes, variants, *, left: float, is_final: bool) -> Measured:
+        assert all(b"hlo_dispatch.onednn" in module for _, module in variants)
         seconds = {STOCK: 1e-3, APART: 2e-3}
         return Measured(STOCK, seconds, thorough=is_final, formula="all of it", kernel=trial.WHOLE)
 
     monkeypatch.setattr(trial, "compare", lost)
     assert calls(compiled(two_layers, X, W, IMAGE, FILTER)) == 0
     reasons = {region.reason for region in hlo_dispatch.reports()[-1].regions if region.refusal is not None}
-    assert "measured: stock 1 ms against 2 ms" in reasons
+    assert "the whole program was measured: stock 1 ms against 2 ms" in reasons
     monkeypatch.undo()
     monkeypatch.setenv("HLO_DISPATCH_CACHE_DIR", str(store.directory))
     forget(store)
@@ -63,7 +67,7 @@ def test_a_program_that_is_faster_with_stock_is_left_alone(store: Store, monkeyp
 def test_which_program_is_chosen(monkeypatch, stock: float, together: float, apart: float, chosen: str) -> None:
     module = from_text("HloModule m\nENTRY e { ROOT x = f32[4]{0} parameter(0) }")
     times = [Time(seconds, stock - seconds, 0.001) for seconds in (stock, together, apart)]
-    monkeypatch.setattr(trial, "race", lambda runners, seconds: times)
+    monkeypatch.setattr(trial, "race", lambda runners, **_: times)
     measuring.executable.start()
     assert trial.compare(module, {TOGETHER: module, APART: module}).chosen == chosen
 
@@ -101,7 +105,7 @@ def _only_programs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_first_compile_is_the_better_of_heuristic_and_stock(
     store: Store, monkeypatch: pytest.MonkeyPatch, gain: float, dispatched: bool
 ) -> None:
-    def told(runners, seconds: float) -> list[Time]:
+    def told(runners, **_) -> list[Time]:
         return [Time(1.0, 0.0, 0.0)] + [Time(1.0 - gain, gain, 0.0)] * (len(runners) - 1)
 
     monkeypatch.setattr(trial, "race", told)
@@ -145,18 +149,53 @@ def test_a_loop_whose_length_depends_on_the_inputs_is_not(store: Store) -> None:
 
     compiled(loop, IMAGE, FILTER)
     assert store.entries()
-    assert regions_in(store) == store.entries()
+    assert regions_in(store) == [entry for entry in store.entries() if not entry.measured.vain]
 
 
 def test_what_takes_too_long_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     module = from_text("HloModule m\nENTRY e { ROOT x = f32[4]{0} parameter(0) }")
     measuring.executable.start()
-    with pytest.raises(trial.OutOfTime):
+    with pytest.raises(OutOfTime):
         trial.compare(module, {GUESSED: module}, left=0.0)
-    monkeypatch.setattr(trial, "expected_seconds", lambda *_: 0.0)
     compiles = []
-    real = trial.Executable
-    monkeypatch.setattr(trial, "Executable", lambda serialized: compiles.append(1) or real(serialized))
-    with pytest.raises(trial.OutOfTime):
-        trial.compare(module, {GUESSED: module}, left=1e-9)
+    now = [0.0]
+    real = comparison.Executable
+
+    def slow(serialized: bytes):
+        compiles.append(1)
+        now[0] += 3.0
+        return real(serialized)
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(comparison, "Executable", slow)
+    monkeypatch.setattr(comparison, "compiling", Pace(0.1, 0.0))
+    with pytest.raises(OutOfTime):
+        trial.compare(module, {GUESSED: module}, left=5.0)
     assert len(compiles) == 1, "stock alone has shown that there is no time for the rest"
+
+
+@pytest.mark.usefixtures("_any_answer")
+def test_a_program_that_takes_too_long_is_tried_by_two_processes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the whole budget before it; the third one does not even compile it."""
+    tried = []
+
+    def compare(*_, **__):
+        tried.append(1)
+        raise OutOfTime
+
+    monkeypatch.setattr(trial, "compare", compare)
+
+    def network(image, window):
+        return depthwise(depthwise(image, window) + 1, window)
+
+    for _ in range(3):
+        tried.clear()
+        monkeypatch.setattr(tuner_module, "measure", no_answer)
+        compiled(network, IMAGE, FILTER)
+        forget(store)
+    assert tried == []
+    assert {entry.measured.vain for entry in store.entries() if entry.measured.kernel == trial.WHOLE} == {2}
+
+
+def no_answer(*_, **__):
+    raise Unclear

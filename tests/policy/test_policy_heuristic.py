@@ -21,9 +21,7 @@ PLAIN = Machine("no bf16 arithmetic", frozenset(("avx2", "avx512f")), 8)
 SINGLE = Machine("one thread", MODERN.features, 1)
 
 
-def product(
-    rows: int, inner: int, columns: int, *, kind: str = "f32", widened: bool = False, after: str = ""
-) -> Match:
+def product(rows: int, inner: int, columns: int, *, kind: str = "f32", widened: bool = False, after: str = "") -> Match:
     """A match of an (rows, inner) · (inner, columns) product."""
     computed = "f32" if widened else kind
     result = f"{computed}[{rows},{columns}]{{1,0}}"

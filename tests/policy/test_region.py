@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 
+from hlo_dispatch import registration
 from hlo_dispatch.api import rewriter
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph
@@ -15,7 +16,7 @@ from hlo_dispatch.policy.candidate import Default, default_of
 from hlo_dispatch.policy.digest import Digests
 from hlo_dispatch.policy.double import in_double
 from hlo_dispatch.policy.excerpt import Excerpt, excerpt_module
-from hlo_dispatch.policy.executable import Executable, hook_in_place, register_kernels, start, to_device
+from hlo_dispatch.policy.executable import Executable, hook_in_place, start, to_device
 from hlo_dispatch.policy.inputs import random_inputs
 from hlo_dispatch.policy.region import Cutter
 from hlo_dispatch.policy.surroundings import surrounded
@@ -92,7 +93,7 @@ def digest(text: str, anchor: str) -> str:
 
 def run(module: bytes, excerpt: Excerpt, dtype: str = "") -> list[np.ndarray]:
     start()
-    register_kernels()
+    registration.register()
     inputs = random_inputs(excerpt_module(excerpt), excerpt.inputs, 3)
     with hook_in_place():
         executable = Executable(module)

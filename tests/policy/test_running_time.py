@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from hlo_dispatch.explaining import optimized
 from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.plugin import optimized
 from hlo_dispatch.policy.running_time import running_time
 
 X = np.ones((256, 256), "float32")

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from environment import clean_environment
+from hlo_dispatch.policy import context
 from hlo_dispatch.policy.context import this_context
 from hlo_dispatch.policy.measured import STOCK, Knowledge, Measured
 from hlo_dispatch.policy.store import Store, StoreError
@@ -63,9 +64,20 @@ def test_everything_that_matters_is_in_the_key(change: dict) -> None:
     assert replace(here).fingerprint == here.fingerprint
 
 
+def test_the_version_of_scipy_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its LAPACK is what stock XLA calls, and with it what every kernel for linear algebra is measured against."""
+    before = this_context()
+    real = context.metadata.version
+    monkeypatch.setattr(context.metadata, "version", lambda name: "0.0.1" if name == "scipy" else real(name))
+    monkeypatch.setenv("ONEDNN_HINT_FOR_THIS_TEST", "1")  # what was found before is kept for equal settings
+    after = this_context()
+    assert "SciPy 0.0.1" in after.libraries
+    assert replace(after, settings=before.settings).fingerprint != before.fingerprint
+
+
 def test_settings_of_the_libraries_are_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     before = this_context().fingerprint
-    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
     assert this_context().fingerprint != before
 
 
@@ -117,6 +129,53 @@ def test_a_folder_that_cannot_be_written_is_no_reason_to_fail(tmp_path: Path, ca
     assert store.known(this_context()) == {}
     assert store.entries() == []
     assert caplog.text.count("cannot be used") == 1
+
+
+def test_a_full_disk_is_called_one(store: Store, monkeypatch: pytest.MonkeyPatch, caplog) -> None:
+    """Not by what is missing in the file that it left behind."""
+    connect = sqlite3.connect
+
+    def full(*arguments, **options) -> sqlite3.Connection:
+        database = connect(*arguments, **options)
+        database.execute("PRAGMA max_page_count=1")
+        return database
+
+    monkeypatch.setattr("hlo_dispatch.policy.store.sqlite3.connect", full)
+    assert store.known(this_context()) == {}
+    store.put(this_context(), "a", WON)
+    assert "full" in store.problem()
+    monkeypatch.undo()
+    assert len(caplog.records) == 1
+    assert "database or disk is full" in caplog.text
+    assert "no such table" not in caplog.text
+    store.put(this_context(), "a", WON)
+    assert store.known(this_context()) == {"a": WON}, "when there is room again"
+
+
+def journal(path: Path) -> str:
+    with closing(sqlite3.connect(path)) as database:
+        return database.execute("PRAGMA journal_mode").fetchone()[0]
+
+
+def test_no_memory_is_shared_between_processes(store: Store) -> None:
+    """Two machines on one home over NFS have none: a write-ahead log would be torn."""
+    store.put(this_context(), "a", WON)
+    assert journal(store.path) == "delete"
+    assert not list(store.directory.glob("*-shm"))
+
+
+def test_a_store_of_an_earlier_version_is_taken_over(store: Store) -> None:
+    store.put(this_context(), "a", WON)
+    with closing(sqlite3.connect(store.path)) as other:
+        other.execute("PRAGMA journal_mode=WAL")
+        other.execute("SELECT count(*) FROM measurements").fetchall()
+        begin = time.perf_counter()
+        assert store.known(this_context()) == {"a": WON}, "while another process has it open"
+        store.put(this_context(), "b", WON)
+        assert time.perf_counter() - begin < 20, "which nobody waits for"
+        assert journal(store.path) == "wal"
+    assert store.known(this_context()) == {"a": WON, "b": WON}
+    assert journal(store.path) == "delete"
 
 
 def test_a_store_that_can_only_be_read(store: Store, monkeypatch: pytest.MonkeyPatch, caplog) -> None:

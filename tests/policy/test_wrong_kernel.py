@@ -42,7 +42,7 @@ for turn in range(2):
 wanted = x / (1 + np.exp(-1.5 * x)) * scale + residual
 assert np.abs(np.asarray(compiled(x, scale, residual)) - wanted).max() < 1e-5
 if len(sys.argv) > 1:
-    from hlo_dispatch.plugin import optimized
+    from hlo_dispatch.explaining import optimized
     open(sys.argv[1], "wb").write(optimized(block, x, scale, residual))
 """
 

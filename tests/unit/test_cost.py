@@ -26,6 +26,7 @@ def seconds(module: bytes, runs: int) -> float:
     return min(spent)
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("function", [block, step], ids=["inference", "training step with donated weights"])
 def test_the_pass_is_proportional(function) -> None:
     once = optimized(function)

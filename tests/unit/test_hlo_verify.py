@@ -142,3 +142,9 @@ def test_only_the_computations_asked_for() -> None:
     verify(broken(parameters_not_counted), {fused})
     assert message(broken(same_name), computations={fused}) == "%p in fused: the name is empty or taken"
     assert "fusions of one computation" in message(broken(shared_computation), computations={main})
+
+
+def test_a_fused_computation_without_its_root_is_refused_where_only_its_caller_is_checked() -> None:
+    module = parsed(TEXT)
+    module.proto.computations[0].root_id = 777
+    assert message(module, computations={module.entry.id}) == "%fusion in main: its computation has no root"

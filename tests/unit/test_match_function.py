@@ -81,7 +81,7 @@ def test_what_is_taken_is_not_in_it() -> None:
         "stop = s32[8]{0} convert(tanh)",
         "stop = f32[8,2]{1,0} broadcast(tanh), dimensions={0}",
         "stop = f32[4]{0} slice(tanh), slice={[0:4]}",
-        f"stop = {F} custom-call(tanh), custom_call_target=\"f\"",
+        f'stop = {F} custom-call(tanh), custom_call_target="f"',
     ],
     ids=["other tensor", "reshape", "f64", "integers", "broadcast", "slice", "custom-call"],
 )

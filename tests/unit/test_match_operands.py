@@ -130,13 +130,15 @@ ENTRY main { l = f32[4,8]{1,0} parameter(0)
 
 def test_operands_are_in_memory_for_the_kernel_as_the_program_has_them() -> None:
     """A product between two products: the later one reads the earlier one's result where it was widened."""
-    found = matches(flattened("""
+    found = matches(
+        flattened("""
 ENTRY main { x = bf16[8,8]{1,0} parameter(0)
   first = bf16[8,8]{1,0} dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
   wide = f32[8,8]{1,0} convert(first)
   other = f32[8,8]{1,0} convert(x)
   ROOT second = f32[8,8]{1,0} dot(wide, other), lhs_contracting_dims={1}, rhs_contracting_dims={0} }
-"""))
+""")
+    )
     assert [view.node.name for view in found["second"].operands] == ["first", "x"]
     assert found["first"].output.name == "first"
 
@@ -149,13 +151,15 @@ ENTRY main { x = bf16[8,8]{1,0} parameter(0)
     ],
 )
 def test_refusals_name_the_guilty(text: str, code: str, guilty: str) -> None:
-    (refusal,) = matches(flattened(f"""
+    (refusal,) = matches(
+        flattened(f"""
 ENTRY main {{ a = f32[4,0]{{1,0}} parameter(0)
   b = f32[0,2]{{1,0}} parameter(1)
   c = f64[4,3]{{1,0}} parameter(2)
   e = f64[3,2]{{1,0}} parameter(3)
   {text}, lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}} }}
-""")).values()
+""")
+    ).values()
     assert isinstance(refusal, Refusal)
     assert (refusal.code, refusal.instruction) == (code, guilty)
 

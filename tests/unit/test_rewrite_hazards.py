@@ -62,7 +62,7 @@ class Drafted:
 # --- results that share a parameter's buffer ---------------------------------------------------------------
 
 
-def body(result: str, kernel: str = f"{F} custom-call(a), custom_call_target=\"kernel\"") -> str:
+def body(result: str, kernel: str = f'{F} custom-call(a), custom_call_target="kernel"') -> str:
     """A while body: state (i, a, b); %kernel is ours and reads %a."""
     return f"""
   state = {STATE} parameter(0)
@@ -112,7 +112,7 @@ def test_ours_does_not_read_what_it_writes_over() -> None:
 
 def test_xlas_readers_are_protected_from_ours() -> None:
     """%kernel does not read %a but is written in its place, which %new has yet to read."""
-    text = body("negate(a)", f"{F} custom-call(b), custom_call_target=\"kernel\"").replace(
+    text = body("negate(a)", f'{F} custom-call(b), custom_call_target="kernel"').replace(
         "tuple(i, new, kernel)", "tuple(i, kernel, new)"
     )
     drafted = Drafted(text, ours=["kernel"]).protect([((0, 1), 1)])
@@ -121,9 +121,11 @@ def test_xlas_readers_are_protected_from_ours() -> None:
 
 def test_a_buffer_is_known_under_its_other_names() -> None:
     """%kernel reads a bitcast of %a; the new value is a bitcast, too."""
-    text = body("negate(a)", f"{F} custom-call(square), custom_call_target=\"kernel\"").replace(
-        "kernel = ", "square = f32[2,2]{1,0} bitcast(a)\n  kernel = "
-    ).replace("new = f32[4]{0} negate(a)", "minus = f32[2,2]{1,0} negate(square)\n  new = f32[4]{0} bitcast(minus)")
+    text = (
+        body("negate(a)", f'{F} custom-call(square), custom_call_target="kernel"')
+        .replace("kernel = ", "square = f32[2,2]{1,0} bitcast(a)\n  kernel = ")
+        .replace("new = f32[4]{0} negate(a)", "minus = f32[2,2]{1,0} negate(square)\n  new = f32[4]{0} bitcast(minus)")
+    )
     drafted = Drafted(text, ours=["kernel"]).protect(STATE_PAIRS)
     assert drafted.said["kept_apart.0"] == "copy(new) after kernel"
 

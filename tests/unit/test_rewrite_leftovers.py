@@ -5,12 +5,17 @@ Every module here is compiled and run by XLA in both forms.
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
-from running import calls, fusions, opcodes, rewritten_and_run
+from running import calls, fusions, opcodes, rewritten, rewritten_and_run
 
+from hlo_dispatch.hlo.loops import is_recomputed
 from hlo_dispatch.hlo.partitions import loop_backend_config
 from hlo_dispatch.hlo.shape import row_major
 from hlo_dispatch.policy.machine import this_machine
+from side_by_side import assert_close, run_module
 
 M = "f32[512,512]{1,0}"
 TWO = '{"outer_dimension_partitions":["2"]}'
@@ -237,3 +242,32 @@ ENTRY main { buffer = f32[64,64]{1,0} parameter(0)
     (update,) = [proto for proto in module.entry.instructions if "dynamic-update-slice" in opcodes(module, proto)]
     assert copy.id in call.operand_ids
     assert call.id in update.control_predecessor_ids
+
+
+def test_a_loop_does_not_compute_again_what_a_library_fusion_computed_once() -> None:
+    """Each step reads the one before it in two ways: in one loop that is 4096 times the first step for one element."""
+    side = "f32[64,64]{1,0}"
+    steps = "\n".join(
+        f"t.{n} = {side} transpose(y.{n}), dimensions={{1,0}}\n  s.{n} = {side} sine(t.{n})\n"
+        f"  {'ROOT ' if n == 11 else ''}y.{n + 1} = {side} subtract(y.{n}, s.{n})"
+        for n in range(12)
+    )
+    module = rewritten(f"""
+fused {{ x.1 = {side} parameter(0)
+  w.1 = {side} parameter(1)
+  y.0 = {side} dot(x.1, w.1), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  {steps} }}
+ENTRY main {{ x = {side} parameter(0)
+  w = {side} parameter(1)
+  ROOT all = {side} fusion(x, w), kind=kCustom, calls=fused, backend_config={YNN} }}
+""")
+    loops = [i for i in module.entry.instructions if i.opcode == "fusion"]
+    assert {loop.fusion_kind for loop in loops} == {"kLoop"}
+    for loop in loops:
+        assert not is_recomputed(module.computations[loop.called_computation_ids[0]])
+    x, w = (np.random.default_rng(n).standard_normal((64, 64), "float32") / 4 for n in (1, 2))
+    expected = x @ w
+    for _ in range(12):
+        expected = expected - np.sin(expected.T)
+    (got,) = run_module(module.to_bytes(), [x, w], jax.ShapeDtypeStruct((64, 64), jnp.float32))
+    assert_close(np.asarray(got), expected, 1e-3)

@@ -7,6 +7,7 @@ from running import rewritten, rewritten_and_run
 
 import hlo_dispatch
 from hlo_dispatch.hlo.module import Module
+from processor import skip_without
 from reading import instruction, parsed, serialized
 
 M = "f32[64,64]{1,0}"
@@ -182,9 +183,7 @@ def test_a_computation_that_cannot_be_rebuilt_is_refused_and_the_others_are_not(
     assert regions["inside"].dispatched
     refusal = regions["dot"].refusal
     assert refusal is not None
-    assert str(refusal) == (
-        "rewrite-unsupported: %late must run after an instruction that would be replaced (%dot)"
-    )
+    assert str(refusal) == ("rewrite-unsupported: %late must run after an instruction that would be replaced (%dot)")
     assert (regions["dot"].kernel, regions["dot"].covered) == (None, ())
     assert result.proto is not None
     assert Module.from_bytes(result.proto).entry == parsed(WAITING).entry
@@ -219,4 +218,5 @@ ENTRY main { x = bf16[64,64]{1,0} parameter(0)
 
 
 def test_nobody_waits_for_what_is_dropped() -> None:
+    skip_without("bf16")
     rewritten_and_run(UNNEEDED)

@@ -133,7 +133,7 @@ def _convolution(case: Case) -> Callable[..., Any]:
             x,
             w,
             (z["stride"],) * operation.spatial,
-            ((padding(z),) * 2,) * operation.spatial,
+            ((padding(z), padding(z)),) * operation.spatial,
             rhs_dilation=(z["dilation"],) * operation.spatial,
             dimension_numbers=numbers,
             feature_group_count=z["c"] if operation.name == "depthwise_conv" else z["groups"],

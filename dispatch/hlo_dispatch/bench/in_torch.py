@@ -1,6 +1,6 @@
 """Cases as PyTorch functions of the same operands, eager, with the memory layout that PyTorch likes for them."""
 
-# pyright: basic
+# pyright: basic, reportMissingImports=false
 # torch is not there everywhere.
 from __future__ import annotations
 

@@ -10,8 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hlo_dispatch import registration
 from hlo_dispatch.api import rewrite
 from hlo_dispatch.demo.timing import interleaved
+from hlo_dispatch.hlo import text as hlo_text
+from hlo_dispatch.hlo.inline import inlined
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.shape import shape_of
 from hlo_dispatch.policy import executable
@@ -76,14 +79,14 @@ class TimeProfile:
 
 
 def profile_module(
-    serialized: bytes,
+    module: bytes | str,
     *,
     tables: Sequence[str | Path] = (),
     policy: str = "measure",
     runs: int = 10,
     seconds: float = 2.0,
 ) -> TimeProfile:
-    """Run an optimized module (a serialized HloModuleProto) on random inputs, as it is and rewritten.
+    """Run an optimized module (a serialized HloModuleProto, or HLO text) on random inputs, as it is and rewritten.
 
     Args:
         runs: how many runs are recorded of each.
@@ -92,8 +95,9 @@ def profile_module(
     Raises:
         ModuleError, TableError, PolicyError, NoTrace.
     """
+    serialized = inlined(hlo_text.from_text(module) if isinstance(module, str) else module)
     executable.start()
-    executable.register_kernels()
+    registration.register()
     result = rewrite(serialized, tables=tables, policy=policy, details=True)
     after = result.proto if result.proto is not None else serialized
     before = Module.from_bytes(serialized)

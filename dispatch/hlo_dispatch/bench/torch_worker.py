@@ -1,6 +1,6 @@
 """The worker that runs cases with PyTorch, eager."""
 
-# pyright: basic
+# pyright: basic, reportMissingImports=false
 # torch is not there everywhere.
 from __future__ import annotations
 

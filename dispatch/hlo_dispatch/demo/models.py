@@ -5,8 +5,8 @@ and no model is used that way. Batch-norm statistics are random too, because zer
 wrong epilogue. Frameworks are imported by the builders, never by this module.
 """
 
-# pyright: basic
-# The frameworks have no complete type hints.
+# pyright: basic, reportPrivateImportUsage=false
+# The frameworks have no complete type hints; diffusers exports its models in a way that is seen only when it runs.
 from __future__ import annotations
 
 import os
@@ -154,7 +154,8 @@ def _unet(
     text = jax.random.normal(jax.random.key(2), (batch, 77, 768), dtype)
 
     def denoise(weights: Any, latents: Any, text: Any) -> Any:
-        return unet.apply(weights, latents, jax.numpy.asarray([10]), text).sample
+        found: Any = unet.apply(weights, latents, jax.numpy.asarray([10]), text)
+        return found.sample
 
     return denoise, (weights, latents, text)
 

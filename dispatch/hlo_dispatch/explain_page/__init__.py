@@ -55,4 +55,4 @@ def write_page(report: Report, path: str | Path) -> None:
 
 @lru_cache(maxsize=8)
 def _part(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return files(__name__).joinpath(name).read_text(encoding="utf-8")

@@ -17,7 +17,8 @@ from __future__ import annotations
 import networkx as nx
 
 from hlo_dispatch.hlo import opcode as opcodes
-from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, InstructionProto
+from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto
 from hlo_dispatch.hlo.shape import HALF_TYPES, Shape, shape_of
 
 KEPT_COPY = "kept-copy"
@@ -28,7 +29,9 @@ class Node:
 
     __slots__ = ("homes", "index", "is_live_out", "opcode", "operands", "proto", "scalar", "shape", "top", "users")
 
-    def __init__(self, index: int, opcode: str, shape: Shape, operands: tuple[Node, ...], proto) -> None:
+    def __init__(
+        self, index: int, opcode: str, shape: Shape, operands: tuple[Node, ...], proto: InstructionProto
+    ) -> None:
         self.index = index
         self.opcode = opcode
         self.shape = shape
@@ -57,17 +60,17 @@ class Node:
 class FlatGraph:
     """The flat view of one computation (an entry, a while body, a branch …)."""
 
-    def __init__(self, module, computation) -> None:
+    def __init__(self, module: Module, computation: ComputationProto) -> None:
         self.module = module
         self.computation = computation
         self.nodes: list[Node] = []
         self.value_of: dict[int, Node] = {}
         """Top-level instruction id → the node that is its result."""
-        self.instruction_of: dict[int, object] = {}
+        self.instruction_of: dict[int, InstructionProto] = {}
         """Top-level instruction id → its proto."""
         self.members: dict[int, list[Node]] = {}
         """Id of an expanded fusion → the nodes inside it."""
-        self._numbering: dict[tuple, Node] = {}
+        self._numbering: dict[tuple[object, ...], Node] = {}
         self._narrow: list[Node] = []
         self._narrow_of: dict[int, list[Node]] = {}
         for instruction in computation.instructions[:]:
@@ -75,7 +78,7 @@ class FlatGraph:
         self.root = self.value_of[computation.root_id]
         self._drop_dead()
 
-    def _add_top(self, instruction) -> None:
+    def _add_top(self, instruction: InstructionProto) -> None:
         identifier = instruction.id
         self.instruction_of[identifier] = instruction
         operands = tuple([self.value_of[i] for i in instruction.operand_ids[:]])
@@ -107,10 +110,10 @@ class FlatGraph:
             return [self.value_of[identifier], *self._narrow_of.get(identifier, ())]
         return members
 
-    def _is_expandable(self, instruction) -> bool:
+    def _is_expandable(self, instruction: InstructionProto) -> bool:
         return instruction.shape.element_type != 13 and not instruction.control_predecessor_ids  # 13: a tuple
 
-    def _expand(self, fusion, operands: tuple[Node, ...], members: list[Node]) -> Node:
+    def _expand(self, fusion: InstructionProto, operands: tuple[Node, ...], members: list[Node]) -> Node:
         computation = self.module.computations[fusion.called_computation_ids[0]]
         values: dict[int, Node] = {}
         number = self._number
@@ -127,7 +130,7 @@ class FlatGraph:
             members.append(node)
         return values[computation.root_id]
 
-    def _number(self, instruction, operands: tuple[Node, ...], opcode: str, *, inside: bool) -> Node:
+    def _number(self, instruction: InstructionProto, operands: tuple[Node, ...], opcode: str, *, inside: bool) -> Node:
         """The node of this instruction: an existing one where an equal instruction was seen."""
         waits = not inside and instruction.control_predecessor_ids
         if opcode in opcodes.REARRANGING and not waits and _is_widening(operands[0]):
@@ -148,7 +151,9 @@ class FlatGraph:
                 operand.users.append(node)
         return node
 
-    def _rearranged_before_widening(self, instruction, source: Node, opcode: str, *, inside: bool) -> Node:
+    def _rearranged_before_widening(
+        self, instruction: InstructionProto, source: Node, opcode: str, *, inside: bool
+    ) -> Node:
         """`instruction`, which rearranges what was widened from `source`, as a convert of the rearranged source."""
         narrow, wide = InstructionProto(), InstructionProto(opcode="convert", id=instruction.id, name=instruction.name)
         narrow.CopyFrom(instruction)
@@ -183,15 +188,17 @@ class FlatGraph:
         for node in self.nodes:
             node.users = []
 
-    def to_networkx(self) -> nx.DiGraph:
+    def to_networkx(self) -> nx.DiGraph[int]:
         """The graph with operand → user edges, for drawing and for questions networkx answers well."""
-        graph = nx.DiGraph(name=self.computation.name)
+        graph: nx.DiGraph[int] = nx.DiGraph(name=self.computation.name)
         graph.add_nodes_from((node.index, {"node": node}) for node in self.nodes)
         graph.add_edges_from((operand.index, node.index) for node in self.nodes for operand in node.operands)
         return graph
 
 
-def _key(instruction, shape: Shape, operands: tuple[Node, ...], opcode: str) -> tuple | None:
+def _key(
+    instruction: InstructionProto, shape: Shape, operands: tuple[Node, ...], opcode: str
+) -> tuple[object, ...] | None:
     """What instructions of equal value have in common; None where the value may be another every time."""
     if opcode in opcodes.PLAIN:
         return (opcode, shape, operands)
@@ -214,7 +221,7 @@ def _is_widening(node: Node) -> bool:
     )
 
 
-def _meaning(instruction) -> bytes:
+def _meaning(instruction: InstructionProto) -> bytes:
     """Every field of the instruction except its name, its place in the graph and where it came from."""
     copy = type(instruction)()
     copy.CopyFrom(instruction)

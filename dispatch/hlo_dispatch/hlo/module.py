@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from google.protobuf.message import DecodeError
 
 from hlo_dispatch.errors import ModuleError
-from hlo_dispatch.hlo.schema import ComputationProto, ModuleProto
+from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto, ModuleProto
 
 # A computation called with this frontend attribute runs on XLA's legacy emitter, which has no custom-calls.
 SMALL_CALL = "xla_cpu_small_call"
@@ -23,7 +23,7 @@ _CONTROL_FLOW = ("while", "conditional", "call")
 class Module:
     """A parsed `HloModuleProto` with its computations by id."""
 
-    def __init__(self, proto) -> None:
+    def __init__(self, proto: ModuleProto) -> None:
         self.proto = proto
         self.computations: dict[int, ComputationProto] = {c.id: c for c in proto.computations[:]}
         self._names: set[str] = set()
@@ -55,10 +55,10 @@ class Module:
         return self.proto.name
 
     @property
-    def entry(self):
+    def entry(self) -> ComputationProto:
         return self.computations[self.proto.entry_computation_id]
 
-    def control_flow_computations(self) -> Iterator[tuple[object, bool]]:
+    def control_flow_computations(self) -> Iterator[tuple[ComputationProto, bool]]:
         """The entry and every computation reached from it through while, conditional and call.
 
         Yields (computation, small): `small` says that it may not hold custom-calls. Reached both ways, a
@@ -78,6 +78,18 @@ class Module:
         for identifier, computation in self.computations.items():
             if identifier in small:
                 yield computation, small[identifier]
+
+    def reached(self) -> set[int]:
+        """Ids of the computations that the entry calls, directly or not, and its own."""
+        found = {self.proto.entry_computation_id}
+        pending = list(found)
+        while pending:
+            for instruction in self.computations[pending.pop()].instructions[:]:
+                for called in instruction.called_computation_ids[:]:
+                    if called not in found:
+                        found.add(called)
+                        pending.append(called)
+        return found
 
     def fresh_computation_id(self) -> int:
         """An id that no computation of the module has."""
@@ -102,6 +114,6 @@ class Module:
         return name
 
 
-def is_small_call(instruction) -> bool:
+def is_small_call(instruction: InstructionProto) -> bool:
     """Whether XLA hoisted what this `call` calls into a small call."""
     return any(entry.key == SMALL_CALL and entry.value == "true" for entry in instruction.frontend_attributes.map)

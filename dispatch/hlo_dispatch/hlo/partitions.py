@@ -15,7 +15,7 @@ def loop_backend_config(shape: Shape, threads: int) -> bytes:
     tasks = min(threads, shape.bytes // BYTES_PER_TASK)
     if tasks < 2:
         return b""
-    partitions = []
+    partitions: list[str] = []
     remaining = tasks
     for number in reversed(shape.minor_to_major):
         count = min(remaining, shape.dimensions[number])

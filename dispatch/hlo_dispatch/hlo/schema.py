@@ -142,6 +142,8 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "parameter_shape_index": (3, "int64[]"),
     },
     "InputOutputAlias": {"entries": (1, "AliasEntry[]")},
+    "ComputationDevice": {"replica_device_ids": (1, "int64[]")},
+    "DeviceAssignment": {"computation_devices": (3, "ComputationDevice[]")},
     "Module": {
         "name": (1, "string"),
         "entry_computation_name": (2, "string"),
@@ -151,6 +153,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "entry_computation_id": (6, "int64"),
         "schedule": (7, "bytes"),
         "input_output_alias": (8, "InputOutputAlias"),
+        "device_assignment": (15, "DeviceAssignment"),
         "stack_frame_index": (17, "StackFrameIndex"),
     },
 }
@@ -182,8 +185,7 @@ def _build() -> dict[str, type]:
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
-        for name in _MESSAGES
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")) for name in _MESSAGES
     }
 
 
@@ -193,6 +195,10 @@ ComputationProto = _CLASSES["Computation"]
 InstructionProto = _CLASSES["Instruction"]
 ShapeProto = _CLASSES["Shape"]
 LiteralProto = _CLASSES["Literal"]
+WindowDimensionProto = _CLASSES["WindowDimension"]
+ProgramShapeProto = _CLASSES["ProgramShape"]
+OpMetadataProto = _CLASSES["OpMetadata"]
+StackFrameIndexProto = _CLASSES["StackFrameIndex"]
 
 # xla_data.proto PrimitiveType, the ones that have a name in HLO text.
 ELEMENT_TYPES: dict[int, str] = {

@@ -62,12 +62,12 @@ class Shape:
         layout = "{" + ",".join(map(str, self.minor_to_major)) + "}" if self.dimensions else ""
         return f"{self.element_type}[{dimensions}]{layout}"
 
-    def to_proto(self):
+    def to_proto(self) -> schema.ShapeProto:
         """The ShapeProto with a plain (untiled) layout. One for all who ask: to be copied, never changed."""
         return self._proto
 
     @cached_property
-    def _proto(self):
+    def _proto(self) -> schema.ShapeProto:
         proto = schema.ShapeProto(element_type=schema.ELEMENT_TYPE_NUMBERS[self.element_type])
         proto.dimensions.extend(self.dimensions)
         proto.is_dynamic_dimension.extend([False] * len(self.dimensions))
@@ -79,7 +79,7 @@ class Shape:
 _cache: dict[bytes, Shape] = {}
 
 
-def shape_of(proto) -> Shape:
+def shape_of(proto: schema.ShapeProto) -> Shape:
     """The Shape of a ShapeProto. A module has few distinct shapes and thousands of instructions: cached."""
     key = proto.SerializeToString()
     shape = _cache.get(key)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hlo_dispatch.errors import ModuleError
 
 
-def _bindings():
+def _bindings() -> Any:
     try:
-        from jaxlib import _hlo
+        # An extension module, which jaxlib describes nowhere.
+        from jaxlib import _hlo  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
     except ImportError as error:
         raise ModuleError(f"HLO text needs jaxlib 0.10.2 or newer, and importing it failed ({error})") from None
-    return _hlo
+    return _hlo  # pyright: ignore[reportUnknownVariableType]
 
 
 def from_text(text: str) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.opcode import BITCAST, ELEMENTWISE
+from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto, ShapeProto
 from hlo_dispatch.hlo.shape import shape_of
 
 # Most of a module's instructions; the others are asked whom they call.
@@ -32,8 +33,10 @@ def verify(module: Module, computations: Collection[int] | None = None) -> None:
         raise ModuleError("the module has no entry computation")
 
 
-def _verify_computation(module: Module, computation, seen: set[int], fused_by: dict[int, str]) -> None:
-    by_id: dict[int, object] = {}
+def _verify_computation(
+    module: Module, computation: ComputationProto, seen: set[int], fused_by: dict[int, str]
+) -> None:
+    by_id: dict[int, InstructionProto] = {}
     known: set[int] = set()
     names: set[str] = set()
     parameters: list[int] = []
@@ -61,7 +64,13 @@ def _verify_computation(module: Module, computation, seen: set[int], fused_by: d
         raise ModuleError(f"{computation.name}: parameters are numbered {sorted(parameters)}")
 
 
-def _verify_calls(module: Module, instruction, by_id: dict, seen: set[int], computation) -> None:
+def _verify_calls(
+    module: Module,
+    instruction: InstructionProto,
+    by_id: dict[int, InstructionProto],
+    seen: set[int],
+    computation: ComputationProto,
+) -> None:
     if missing := set(instruction.called_computation_ids[:]) - seen:
         where = _where(instruction, computation)
         raise ModuleError(f"{where}: calls computation {min(missing)}, which is not defined before it")
@@ -69,20 +78,23 @@ def _verify_calls(module: Module, instruction, by_id: dict, seen: set[int], comp
         _verify_fusion(module, instruction, by_id, computation)
 
 
-def _verify_fused_once(fusion, fused_by: dict[int, str]) -> None:
+def _verify_fused_once(fusion: InstructionProto, fused_by: dict[int, str]) -> None:
     for called in fusion.called_computation_ids[:]:
         if called in fused_by:
             raise ModuleError(f"%{fusion.name} and %{fused_by[called]} are fusions of one computation")
         fused_by[called] = fusion.name
 
 
-def _where(instruction, computation) -> str:
+def _where(instruction: InstructionProto, computation: ComputationProto) -> str:
     return f"%{instruction.name} in {computation.name}"
 
 
-def _verify_fusion(module: Module, fusion, by_id: dict, computation) -> None:
+def _verify_fusion(
+    module: Module, fusion: InstructionProto, by_id: dict[int, InstructionProto], computation: ComputationProto
+) -> None:
     called = module.computations[fusion.called_computation_ids[0]]
-    parameters, root = {}, None
+    parameters: dict[int, ShapeProto] = {}
+    root: InstructionProto | None = None
     for instruction in called.instructions[:]:
         if instruction.opcode == "parameter":
             parameters[instruction.parameter_number] = instruction.shape
@@ -94,13 +106,15 @@ def _verify_fusion(module: Module, fusion, by_id: dict, computation) -> None:
     for number, operand in enumerate(fusion.operand_ids[:]):
         got, wanted = by_id[operand].shape, parameters[number]
         if not _is_same(got, wanted):
-            where, got, wanted = _where(fusion, computation), shape_of(got), shape_of(wanted)
-            raise ModuleError(f"{where}: operand {number} is {got}, the fused parameter {wanted}")
+            where, sentence = _where(fusion, computation), f"{shape_of(got)}, the fused parameter {shape_of(wanted)}"
+            raise ModuleError(f"{where}: operand {number} is {sentence}")
+    if root is None:
+        raise ModuleError(f"{_where(fusion, computation)}: its computation has no root")
     if not _is_same(root.shape, fusion.shape):
         where, got, wanted = _where(fusion, computation), shape_of(fusion.shape), shape_of(root.shape)
         raise ModuleError(f"{where}: is {got}, its computation gives {wanted}")
 
 
-def _is_same(one, other) -> bool:
+def _is_same(one: ShapeProto, other: ShapeProto) -> bool:
     """Whether two ShapeProtos are the same to us; equal messages, the usual case, are so without a look."""
     return one == other or shape_of(one) == shape_of(other)

@@ -32,7 +32,7 @@ class Anchor:
     """Which of `destination` a bias runs along."""
     multiply_adds: int
     """Arithmetic: multiply-add pairs (of a pooling: elements that its windows read)."""
-    attributes: dict = field(default_factory=dict, hash=False, compare=False)
+    attributes: dict[str, Any] = field(default_factory=dict[str, Any], hash=False, compare=False)
     """What the kernel needs besides dimensions and types (strides, padding …)."""
     roles: tuple[str, str, str] = ("src", "weights", "dst")
     """What the kernel's attributes call source, weights and result."""

@@ -37,6 +37,10 @@ KnownRegions = dict[tuple[bool, Node], tuple[Region, ...]]
 Goals = tuple[Term, Node, "Goals"] | None
 
 
+Why = tuple[str, *tuple[object, ...]]
+"""A template, and what it is filled with."""
+
+
 class Attempt:
     """Matches one spelling with its root at one node; used once."""
 
@@ -46,7 +50,7 @@ class Attempt:
         self._steps = 0
         self.matched = 0
         """How many operations had matched where the attempt came furthest."""
-        self._stopped: tuple[Node, tuple] | None = None
+        self._stopped: tuple[Node, str, tuple[object, ...]] | None = None
 
     def match(self) -> StructuralMatch | None:
         """The match, or None: `matched` and `miss()` then say how far it came."""
@@ -57,14 +61,14 @@ class Attempt:
     def miss(self) -> Miss:
         """Where the attempt came furthest; only after it failed with something matched."""
         assert self._stopped is not None
-        node, (template, *arguments) = self._stopped
+        node, template, arguments = self._stopped
         return Miss(self._spelling.pattern, self.matched, node, template.format(*arguments))
 
-    def _fail(self, bound: Bound, node: Node, *why) -> None:
-        """Note how far it came; `why` is a template and what it is filled with, if anybody asks."""
+    def _fail(self, bound: Bound, node: Node, why: str, *arguments: object) -> None:
+        """Note how far it came; `why` is a template and `arguments` what it is filled with, if anybody asks."""
         if bound.matched > self.matched:
             self.matched = bound.matched
-            self._stopped = node, why
+            self._stopped = node, why, arguments
 
     # --- terms ------------------------------------------------------------------------------------
 
@@ -146,7 +150,7 @@ class Attempt:
                 return match
         return None
 
-    def _unmet(self, term: Operation, found: Node, bound: Bound) -> tuple | None:
+    def _unmet(self, term: Operation, found: Node, bound: Bound) -> Why | None:
         for condition in (*term.conditions, *self._spelling.conditions.get(term.name, ())):
             if not condition.constraint.holds(found, condition.argument, bound):
                 return "%{0} is {1}, but {2} {3}", found.name, found.shape, term.name or term.word, condition
@@ -158,7 +162,7 @@ class Attempt:
                     return "%{0} changes the layout of %{1}", found.name, operand.name
         return None
 
-    def _wrong_reduction(self, term: Operation, found: Node) -> tuple | None:
+    def _wrong_reduction(self, term: Operation, found: Node) -> Why | None:
         reducer, neutral = REDUCERS[term.word]
         if self._reduces_by(found) != reducer:
             return "%{0} does not reduce by {1}", found.name, reducer
@@ -215,10 +219,10 @@ class Attempt:
             self._fail(bound, node, "%{0} is not {1} of anything", node.name, term.activation)
         return None
 
-    def _wrong_parameters(self, term: Applied, recognised: Recognised, node: Node, bound: Bound) -> tuple | None:
+    def _wrong_parameters(self, term: Applied, recognised: Recognised, node: Node, bound: Bound) -> Why | None:
         kind = node.shape.element_type
         for wanted, (parameter, value) in zip(term.parameters, recognised.parameters.items(), strict=True):
-            if isinstance(wanted, float):
+            if not isinstance(wanted, str):
                 if not close(value, wanted, kind):
                     return "{0} of {1} is {2:g}, not {3:g}", parameter, term.activation, value, wanted
                 continue
@@ -256,7 +260,7 @@ class Attempt:
         views = tuple(whole(node) for _, node in operands)
         return StructuralMatch(spelling.pattern, output, covered, views, attributes, scratch)
 
-    def _not_closed(self, output: Node, bound: Bound) -> tuple | None:
+    def _not_closed(self, output: Node, bound: Bound) -> Why | None:
         """Why the call cannot replace what it covers."""
         covered = bound.covered
         for node in covered:
@@ -271,7 +275,7 @@ class Attempt:
                     return "%{0} is also used by %{1}", node.name, user.name
         return None
 
-    def _unreadable(self, output: Node, operands: list[tuple[str, Node]], bound: Bound) -> tuple | None:
+    def _unreadable(self, output: Node, operands: list[tuple[str, Node]], bound: Bound) -> Why | None:
         """Why the kernel cannot be given these operands."""
         for name, node in (*operands, (RESULT, output)):
             if name != RESULT and node in bound.covered:

@@ -67,4 +67,3 @@ def read_deconvolution(node: Node, kernel: str) -> Anchor | Refusal:
 
 def _groups(node: Node) -> int:
     return max(1, node.proto.feature_group_count)
-

@@ -11,9 +11,10 @@ channel each, C times less work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.hlo.schema import ComputationProto
 from hlo_dispatch.match.function import scalar_constant
 from hlo_dispatch.match.steps import Step
 from hlo_dispatch.match.strided import Dimension, dense, place_of
@@ -22,7 +23,7 @@ _INTEGERS = frozenset(("s32", "u32", "s64", "u64"))
 
 
 def diagonal_step(
-    computations: Mapping[int, object],
+    computations: Mapping[int, ComputationProto],
     value: Node,
     destination: tuple[Dimension, ...],
     is_inner: Callable[[Node], bool],
@@ -38,12 +39,13 @@ def diagonal_step(
     if len(value.users) != 1 or outputs[0] != inputs[0] or outputs[0] == 1:
         return None
     select = value.users[0]
-    channels = {place_of(dimension, value) for dimension in (outputs, inputs)}
-    if None in channels or not _keeps_diagonal(select, value, channels) or not is_inner(select):
+    places = (place_of(outputs, value), place_of(inputs, value))
+    channels = {place for place in places if place is not None}
+    if None in places or not _keeps_diagonal(select, value, channels) or not is_inner(select):
         return None
     total = select.users[0]
     summed = _summed_dimension(total, select, computations)
-    if summed not in channels:
+    if summed is None or summed not in channels:
         return None
     (kept,) = channels - {summed}
     # Where the sum drops the dimension, those behind it move up by one.
@@ -55,7 +57,7 @@ def diagonal_step(
     return Step((select, total), (), dense(dimensions, dimensions))
 
 
-def _keeps_diagonal(select: Node, value: Node, channels: set) -> bool:
+def _keeps_diagonal(select: Node, value: Node, channels: set[int]) -> bool:
     """Whether the node is the value where its two channel numbers are equal, and 0 elsewhere."""
     if select.opcode != "select" or select.operands[1] is not value or select.proto.control_predecessor_ids:
         return False
@@ -79,7 +81,7 @@ def _counted_dimension(node: Node) -> int | None:
     return None
 
 
-def _summed_dimension(total: Node, value: Node, computations: Mapping[int, object]) -> int | None:
+def _summed_dimension(total: Node, value: Node, computations: Mapping[int, ComputationProto]) -> int | None:
     """The one dimension of `value` over which `total` is the sum."""
     if len(total.operands) != 2 or total.operands[0] is not value or total.proto.control_predecessor_ids:
         return None
@@ -100,7 +102,7 @@ def _summed_dimension(total: Node, value: Node, computations: Mapping[int, objec
     return long[0] if plain and list(total.shape.dimensions) == expected else None
 
 
-def _adds(total: Node, computations: Mapping[int, object]) -> bool:
+def _adds(total: Node, computations: Mapping[int, ComputationProto]) -> bool:
     """Whether what the node applies is parameter 0 + parameter 1."""
     (called,) = total.proto.called_computation_ids
     instructions = computations[called].instructions
@@ -110,9 +112,9 @@ def _adds(total: Node, computations: Mapping[int, object]) -> bool:
     return len(set(inner[0].operand_ids[:])) == 2
 
 
-def _moved(dimensions, value: Node, total: Node, summed: int) -> tuple[Dimension, ...] | None:
+def _moved(dimensions: Iterable[Dimension], value: Node, total: Node, summed: int) -> tuple[Dimension, ...] | None:
     """Whole dimensions of `value` over the buffer of `total`, which lacks the summed one."""
-    moved = []
+    moved: list[Dimension] = []
     for dimension in dimensions:
         if dimension[0] == 1:
             moved.append((1, 1))

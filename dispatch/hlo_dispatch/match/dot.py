@@ -41,9 +41,7 @@ def read_dot(node: Node, kernel: str) -> Anchor | Refusal:
     weight_views = readings(right, batch[1], [contracting[1], free[1]])
     for views, operand in ((sources, left), (weight_views, right)):
         if not views:
-            return Refusal(
-                "dot-dimensions", "an operand's dimensions do not lie behind one another", operand.name
-            )
+            return Refusal("dot-dimensions", "an operand's dimensions do not lie behind one another", operand.name)
     source, weights = furthest(sources, weight_views)
     destination = (*result[:batches], rows, columns)
     destination = dense(destination, destination)
@@ -74,10 +72,11 @@ def merged(dimensions: Sequence[Dimension]) -> Dimension | None:
 
 def readings(operand: Node, batch: list[int], groups: list[list[int]]) -> list[View]:
     """The operand as (batch…, group 0, group 1) wherever it can be read so, nearest first."""
-    found = []
+    found: list[View] = []
     for view in candidates(whole(operand), _LOOKED_THROUGH):
-        matrix = [merged([view.dimensions[number] for number in group]) for group in groups]
-        if None not in matrix and _readable(matrix):
+        parts = [merged([view.dimensions[number] for number in group]) for group in groups]
+        matrix = [part for part in parts if part is not None]
+        if None not in parts and _readable(matrix):
             dimensions = (*(view.dimensions[number] for number in batch), *matrix)
             found.append(View(view.node, dense(dimensions, dimensions)))
     return found

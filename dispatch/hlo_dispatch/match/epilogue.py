@@ -8,7 +8,7 @@ inside, so the chain can be replaced by one instruction without computing anythi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from hlo_dispatch.hlo.flat import Node
@@ -19,8 +19,8 @@ from hlo_dispatch.match.looking import is_widening
 from hlo_dispatch.match.operand import find_operand
 from hlo_dispatch.match.steps import Chain, PostOp, Step
 from hlo_dispatch.match.strided import Dimension, View, dense, project, restate
-from hlo_dispatch.pattern import TOLERANCES
-from hlo_dispatch.pattern.recognise import number
+from hlo_dispatch.pattern import TOLERANCES, Binary, Recogniser
+from hlo_dispatch.pattern.recognise import Recognised, number
 
 MAXIMUM_POST_OPS = 32
 
@@ -28,10 +28,10 @@ MAXIMUM_POST_OPS = 32
 class EpilogueFinder:
     """Grows chains with one table's activations and binaries; remembers the functions it has recognised."""
 
-    def __init__(self, recogniser, binaries) -> None:
+    def __init__(self, recogniser: Recogniser, binaries: Mapping[str, Binary]) -> None:
         self._recogniser = recogniser
         self._binaries = binaries
-        self._known: dict[tuple, object] = {}
+        self._known: dict[tuple[object, ...], tuple[int, Recognised] | None] = {}
 
     def grow(
         self,
@@ -106,7 +106,7 @@ class EpilogueFinder:
         post_op = PostOp("eltwise", recognised.algorithm, formula, recognised.alpha, recognised.beta)
         return Step(nodes, (post_op,), destination)
 
-    def _recognise(self, region: Region):
+    def _recognise(self, region: Region) -> tuple[int, Recognised] | None:
         probes = self._recogniser.probes(region.constants)
         values = region.evaluate(probes)
         tolerance = _tolerance(region)
@@ -137,7 +137,8 @@ class EpilogueFinder:
         other = user.operands[0] if swapped else user.operands[1]
         if other.shape.element_type not in COMPUTED_TYPES:
             return f"the other operand is {other.shape.element_type}"
-        algorithm, before = binary.algorithm, ()
+        algorithm = binary.algorithm
+        before: tuple[PostOp, ...] = ()
         symbol = _SYMBOLS.get(user.opcode, user.opcode)
         pattern = f"({{}} {symbol} {{operand}})"
         if swapped and not binary.commutative:

@@ -27,6 +27,8 @@ _FOLDED = frozenset(("add", "sub", "mul"))
 def fold(match: Match) -> Match | None:
     """The same match with its leading per-channel scales and shifts folded, or None where there is no scale."""
     anchor = match.anchor
+    if anchor.weights is None:
+        return None
     weights = anchor.weights.node
     # Weights of batch groups, and of a part of the channels, have other dimensions than the vectors.
     if anchor.whole is not None or len(anchor.destination) != len(anchor.node.shape.dimensions):
@@ -35,13 +37,14 @@ def fold(match: Match) -> Match | None:
         return None
     steps = _leading(match)
     algorithms = [step.post_ops[0].algorithm for step in steps]
+    vectors = [view.node for step in steps if (view := step.post_ops[0].operand) is not None]
     if "mul" not in algorithms or weights.shape.element_type != "f32":
         return None
     make = _Maker(anchor.node)
     scale: Node | None = None
     shift: Node | None = None
-    for step, algorithm in zip(steps, algorithms, strict=True):
-        vector = make.vector(step.post_ops[0].operand.node)
+    for own, algorithm in zip(vectors, algorithms, strict=True):
+        vector = make.vector(own)
         if algorithm == "mul":
             scale = vector if scale is None else make.elementwise("multiply", scale, vector)
             shift = shift and make.elementwise("multiply", shift, vector)
@@ -49,6 +52,7 @@ def fold(match: Match) -> Match | None:
             shift = vector if algorithm == "add" else make.elementwise("negate", vector)
         else:
             shift = make.elementwise("add" if algorithm == "add" else "subtract", shift, vector)
+    assert scale is not None, "one of the algorithms is a product"
     channel = anchor.node.proto.convolution_dimension_numbers.kernel_output_feature_dimension
     scaled = make.elementwise("multiply", weights, make.broadcast(scale, weights.shape, channel))
     folded = Step(
@@ -62,13 +66,13 @@ def fold(match: Match) -> Match | None:
         anchor=replace(anchor, weights=View(scaled, anchor.weights.dimensions), formula="conv(x, w·s)"),
         chain=chain,
         taken=match.taken - len(steps) + 1,
-        also_reads=(weights, *(step.post_ops[0].operand.node for step in steps)),
+        also_reads=(weights, *vectors),
     )
 
 
 def _leading(match: Match) -> list[Step]:
     """The first steps, as far as each is a sum with or a product by an f32 vector along the channels."""
-    found = []
+    found: list[Step] = []
     size = match.anchor.destination[match.anchor.channel][0]
     for step in match.steps:
         if len(step.post_ops) != 1 or step.nodes[-1].shape.element_type != "f32":
@@ -77,6 +81,7 @@ def _leading(match: Match) -> list[Step]:
         if post_op.kind != "binary" or post_op.algorithm not in _FOLDED:
             break
         view = post_op.operand
+        assert view is not None, "a binary post-op has an operand"
         is_vector = view.node.shape.elements == size == view.sizes[match.anchor.channel]
         if not is_vector or view.strides[match.anchor.channel] != 1 or view.element_type != "f32":
             break

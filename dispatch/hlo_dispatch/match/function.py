@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import heapq
 import struct
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.opcode import ELEMENTWISE
 
+Array = np.ndarray[Any, np.dtype[Any]]
 _PASSING = frozenset(("bitcast", "copy", "convert", "reduce-precision"))
 _REGION_TYPES = frozenset(("f32", "bf16", "f16", "pred"))
 _FLOATING = frozenset(("f32", "bf16", "f16"))
@@ -25,13 +26,30 @@ _MAXIMUM_REGION = 256  # XLA spells one erfc in 110 instructions
 _MAXIMUM_EXITS = 12
 
 
-def _erf(x: np.ndarray) -> np.ndarray:
-    from scipy.special import erf  # SciPy comes with jax; only regions that hold an erf need it
+def _erf(x: Array) -> Array:
+    # SciPy comes with jax; only regions that hold an erf need it. It has no types.
+    from scipy.special import erf  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
 
     return erf(x)
 
 
-_COMPARISONS: dict[str, Callable] = {
+def _logistic(x: Array) -> Array:
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def _rounded_away_from_zero(x: Array) -> Array:
+    return np.copysign(np.floor(np.abs(x) + 0.5), x)
+
+
+def _reciprocal_root(x: Array) -> Array:
+    return 1.0 / np.sqrt(x)
+
+
+def _clamped(low: Array, x: Array, high: Array) -> Array:
+    return np.minimum(np.maximum(x, low), high)
+
+
+_COMPARISONS: dict[str, Callable[..., Array]] = {
     "EQ": np.equal,
     "NE": np.not_equal,
     "GE": np.greater_equal,
@@ -39,7 +57,7 @@ _COMPARISONS: dict[str, Callable] = {
     "LE": np.less_equal,
     "LT": np.less,
 }
-_FUNCTIONS: dict[str, Callable] = {
+_FUNCTIONS: dict[str, Callable[..., Array]] = {
     "abs": np.abs,
     "cbrt": np.cbrt,
     "ceil": np.ceil,
@@ -51,11 +69,11 @@ _FUNCTIONS: dict[str, Callable] = {
     "is-finite": np.isfinite,
     "log": np.log,
     "log-plus-one": np.log1p,
-    "logistic": lambda x: 1.0 / (1.0 + np.exp(-x)),
+    "logistic": _logistic,
     "negate": np.negative,
-    "round-nearest-afz": lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x),
+    "round-nearest-afz": _rounded_away_from_zero,
     "round-nearest-even": np.rint,
-    "rsqrt": lambda x: 1.0 / np.sqrt(x),
+    "rsqrt": _reciprocal_root,
     "sign": np.sign,
     "sine": np.sin,
     "sqrt": np.sqrt,
@@ -74,7 +92,7 @@ _FUNCTIONS: dict[str, Callable] = {
     "xor": np.logical_xor,
     "not": np.logical_not,
     "select": np.where,
-    "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
+    "clamp": _clamped,
 }
 assert set(_FUNCTIONS) | {"compare", "convert"} == ELEMENTWISE, "every elementwise opcode needs its function"
 
@@ -89,9 +107,9 @@ class Region(NamedTuple):
     constants: tuple[float, ...]
     """Every scalar constant the region uses."""
 
-    def structure(self) -> tuple:
+    def structure(self) -> tuple[object, ...]:
         """What the region computes, without names: regions with equal structure are the same function."""
-        place = {self.entry: -1} | {node: position for position, node in enumerate(self.nodes)}
+        place: dict[Node, int] = {self.entry: -1} | {node: position for position, node in enumerate(self.nodes)}
         return tuple(
             (
                 node.opcode,
@@ -103,9 +121,9 @@ class Region(NamedTuple):
             for node in self.nodes
         )
 
-    def evaluate(self, x: np.ndarray) -> list[np.ndarray]:
+    def evaluate(self, x: Array) -> list[Array]:
         """f(x) at each exit, in float64; `x` is float64 of any length."""
-        values: dict[Node, np.ndarray] = {self.entry: x}
+        values: dict[Node, Array] = {self.entry: x}
         with np.errstate(all="ignore"):
             for node in self.nodes:
                 arguments = [values[o] if o in values else scalar_constant(o) for o in node.operands]
@@ -113,7 +131,7 @@ class Region(NamedTuple):
         return [np.asarray(values[self.nodes[position]], dtype=np.float64) for position in self.exits]
 
 
-def apply(node: Node, arguments: list) -> np.ndarray:
+def apply(node: Node, arguments: Sequence[Any]) -> Array:
     """The value of one elementwise instruction; re-arranging and type changes pass the value on."""
     if node.opcode in _PASSING:
         return arguments[0]
@@ -235,7 +253,7 @@ def _includable(node: Node, entry: Node, inside: dict[Node, int]) -> list[float]
         return None
     if node.shape.element_type not in _REGION_TYPES or node.shape.elements != entry.shape.elements:
         return None
-    constants = []
+    constants: list[float] = []
     for operand in node.operands:
         if operand is entry or operand in inside:
             # Elements must keep their places in memory: only a bitcast may change what they are called.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, cast
 
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.anchor import Anchor
@@ -23,7 +24,7 @@ class Match:
     """How many of the chain's steps this match takes."""
     also_reads: tuple[Node, ...] = ()
     """What the operands are computed from, where they are made for this match."""
-    notes: dict = field(init=False, default_factory=dict, repr=False)
+    notes: dict[str, Any] = field(init=False, default_factory=dict[str, Any], repr=False)
     """What later rooms worked out about the match and will ask again."""
 
     def shortened(self) -> Match | None:
@@ -73,13 +74,14 @@ class Match:
         if not self._post_ops or self.anchor.weights is None:
             return None
         first = self._post_ops[0]
-        if first.kind != "binary" or first.algorithm != "add" or first.operand.element_type not in _BIAS_TYPES:
+        view = first.operand
+        if first.kind != "binary" or first.algorithm != "add" or view is None or view.element_type not in _BIAS_TYPES:
             return None
         channel = self.anchor.channel
-        sizes = first.operand.sizes
+        sizes = view.sizes
         along_channel = sizes[channel] == self.anchor.destination[channel][0]
         elsewhere = any(size != 1 for number, size in enumerate(sizes) if number != channel)
-        contiguous = first.operand.strides[channel] == 1
+        contiguous = view.strides[channel] == 1
         return first if along_channel and contiguous and not elsewhere else None
 
     @property
@@ -90,26 +92,26 @@ class Match:
     @cached_property
     def operands(self) -> tuple[View, ...]:
         """The kernel call's operands in order: source, weights, bias, then each binary post-op's."""
-        bias = (self.bias.operand,) if self.bias is not None else ()
-        others = tuple(p.operand for p in self.post_ops if p.operand is not None)
+        taken = (*((self.bias,) if self.bias is not None else ()), *self.post_ops)
+        others = tuple(p.operand for p in taken if p.operand is not None)
         weights = (self.anchor.weights,) if self.anchor.weights is not None else ()
-        return (self.anchor.source, *weights, *bias, *others)
+        return (self.anchor.source, *weights, *others)
 
     @property
     def reads(self) -> tuple[Node, ...]:
         """Values that have to be in memory, or to be computable, for this match."""
         return (*(view.node for view in self.operands), *self.also_reads)
 
-    def attributes(self) -> dict:
+    def attributes(self) -> dict[str, Any]:
         """The kernel call's attributes, as far as they follow from the match."""
         return dict(self._attributes)
 
     @cached_property
-    def _attributes(self) -> dict:
+    def _attributes(self) -> dict[str, Any]:
         anchor = self.anchor
         source, weights, destination = anchor.roles
         views = [(source, anchor.source)] + ([(weights, anchor.weights)] if anchor.weights is not None else [])
-        attributes: dict = {f"{role}_type": view.element_type for role, view in views}
+        attributes: dict[str, Any] = {f"{role}_type": view.element_type for role, view in views}
         attributes[f"{destination}_type"] = self.output.shape.element_type
         for role, view in views:
             attributes[f"{role}_dims"], attributes[f"{role}_strides"] = view.sizes, view.strides
@@ -118,7 +120,7 @@ class Match:
         attributes.update(anchor.attributes)
         for step in self.steps:
             attributes.update(step.attributes)
-        if self.bias is not None:
+        if self.bias is not None and self.bias.operand is not None:
             attributes["bias_type"] = self.bias.operand.element_type
         for number, post_op in enumerate(self.post_ops):
             attributes[f"post_op_{number}"] = _post_op_attributes(post_op)
@@ -161,16 +163,16 @@ def _is_narrow(view: View, anchor: Anchor) -> bool:
     return any(size == 1 != whole for size, (whole, _) in zip(view.sizes, anchor.destination, strict=True))
 
 
-def _in_a_batch_of_one(attributes: dict) -> dict:
+def _in_a_batch_of_one(attributes: dict[str, Any]) -> dict[str, Any]:
     """A matrix product's attributes with one more dimension in front of everything.
 
     oneDNN repeats one number along each row in products of three dimensions and more; in one of two dimensions it
     would fall to its reference implementation.
     """
-    batched = {}
+    batched: dict[str, Any] = {}
     for name, value in attributes.items():
         if isinstance(value, dict):
-            batched[name] = _in_a_batch_of_one(value)
+            batched[name] = _in_a_batch_of_one(cast("dict[str, Any]", value))
         elif name.endswith("dims"):
             batched[name] = [1, *value]
         elif name.endswith("strides"):
@@ -181,7 +183,7 @@ def _in_a_batch_of_one(attributes: dict) -> dict:
     return batched
 
 
-def _post_op_attributes(post_op: PostOp) -> dict:
+def _post_op_attributes(post_op: PostOp) -> dict[str, Any]:
     if post_op.operand is None:
         return {
             "kind": "eltwise",

@@ -14,8 +14,9 @@ from hlo_dispatch.match.masks import ask_results_for_masks
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.operand import in_memory
 from hlo_dispatch.match.reading import is_anchor, kind_of, read_anchor
-from hlo_dispatch.match.sliced import narrowed
+from hlo_dispatch.match.sliced import Asked, narrowed
 from hlo_dispatch.match.steps import rounded_alike
+from hlo_dispatch.pattern import Table
 
 # How many instructions above a value are searched for the anchor that may produce it.
 _FARTHEST_SOURCE = 128
@@ -28,7 +29,7 @@ _UP_TO_SLICE = frozenset(("bitcast", "convert", "slice"))
 class Matcher:
     """Matches one flat graph against one table. The caller walks the anchors and keeps what is taken."""
 
-    def __init__(self, graph: FlatGraph, table, finder: EpilogueFinder) -> None:
+    def __init__(self, graph: FlatGraph, table: Table, finder: EpilogueFinder) -> None:
         ask_results_for_masks(graph)
         self._graph = graph
         found = [node for node in reversed(graph.nodes) if node.opcode in MAY_BE_ANCHORS and is_anchor(node)]
@@ -45,9 +46,7 @@ class Matcher:
         """
         return self._anchors
 
-    def match(
-        self, node: Node, is_taken: Callable[[Node], bool], is_needed: Callable[[Node], bool]
-    ) -> Match | Refusal:
+    def match(self, node: Node, is_taken: Callable[[Node], bool], is_needed: Callable[[Node], bool]) -> Match | Refusal:
         """The anchor at `node` with the longest epilogue that no other match has taken or reads inside."""
         anchor = self._anchor(node)
         if isinstance(anchor, Refusal):
@@ -72,7 +71,8 @@ class Matcher:
 
     def _sources(self, value: Node) -> list[Node]:
         """The anchors whose results reach `value` through instructions that a chain could take."""
-        found, seen, pending = [], {value}, [value]
+        found: list[Node] = []
+        seen, pending = {value}, [value]
         while pending and len(seen) < _FARTHEST_SOURCE:
             node = pending.pop()
             if node.opcode in ANCHORS:
@@ -89,13 +89,15 @@ class Matcher:
             anchor = self._anchor(node)
             results = [node]
             if not isinstance(anchor, Refusal):
-                chain = self._finder.grow(anchor, lambda _: False, lambda value: value.is_live_out, lambda *_: True)
+                chain = self._finder.grow(
+                    anchor, lambda _: False, lambda value: value.is_live_out, lambda _value, _anchor: True
+                )
                 results += [step.result for step in chain.steps]
             self._possible_results[node] = frozenset(results)
         return self._possible_results[node]
 
 
-def _narrowed(anchor: Anchor, is_taken: Callable, is_needed: Callable) -> tuple[Anchor, str]:
+def _narrowed(anchor: Anchor, is_taken: Asked, is_needed: Asked) -> tuple[Anchor, str]:
     """The anchor for what is used of its result; and where that is a slice that stays with XLA, why."""
     users = anchor.node.users
     if len(users) != 1 or users[0].opcode not in _UP_TO_SLICE or kind_of(anchor.node) not in _SLICED:

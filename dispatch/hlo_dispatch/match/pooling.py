@@ -16,7 +16,7 @@ from typing import Any
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.opcode import ANCHORS, ELEMENTWISE
-from hlo_dispatch.match.anchor import Anchor, first_refusal, unsupported_types
+from hlo_dispatch.match.anchor import Anchor, unsupported_types
 from hlo_dispatch.match.function import scalar_constant
 from hlo_dispatch.match.steps import PostOp
 from hlo_dispatch.match.strided import Dimension, View, candidates, dense, merge, whole
@@ -44,12 +44,13 @@ def read_pooling(node: Node, kernel: str, computations: Mapping[int, Any]) -> An
     window = node.proto.window.dimensions
     space = _space(window)
     algorithm = _algorithm(node, computations)
-    refusal = first_refusal(
-        unsupported_types(node),
-        algorithm if isinstance(algorithm, Refusal) else None,
-        _unsupported_window(node, space),
-    )
-    if refusal is not None or isinstance(algorithm, Refusal):
+    refusal = unsupported_types(node)
+    if refusal is not None:
+        return refusal
+    if isinstance(algorithm, Refusal):
+        return algorithm
+    refusal = _unsupported_window(node, space)
+    if refusal is not None:
         return refusal
     padding = {number: (window[number].padding_low, window[number].padding_high) for number in space}
     operand, padding, covers = _past_pad(node, padding, algorithm)

@@ -38,7 +38,7 @@ def read_product(
     destination = (*result[:batches], rows, columns)
     if not fits(destination):
         return Refusal("dot-dimensions", "neither rows nor columns of the result are contiguous", node.name)
-    found = []
+    found: list[list[View]] = []
     for side, operand in enumerate(node.operands):
         groups = [free[side], contracting[side]][:: -1 if side else 1]
         views = [

@@ -71,7 +71,7 @@ def window_readings(weights: View, window: int, opcodes: frozenset[str]) -> list
 def _turned(view: View) -> Backwards | None:
     """Which dimensions of the view its node reverses; None where it reverses a part of one, or several as one."""
     shape = view.node.shape
-    turned = set()
+    turned: set[int] = set()
     for number in view.node.proto.dimensions[:]:
         if shape.dimensions[number] == 1:
             continue

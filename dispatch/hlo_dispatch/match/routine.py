@@ -12,6 +12,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
@@ -90,9 +91,9 @@ class RoutineMatch:
     def shortened(self) -> None:
         """There is no shorter form."""
 
-    def attributes(self) -> dict:
+    def attributes(self) -> dict[str, Any]:
         """The kernel call's attributes."""
-        attributes: dict = {"type": self.operands[0].element_type}
+        attributes: dict[str, Any] = {"type": self.operands[0].element_type}
         for name, view in zip(self.routine.operands, self.operands, strict=True):
             attributes[f"{name}_dims"], attributes[f"{name}_strides"] = view.sizes, view.strides
         for name, dimensions in zip(self.routine.results, self.destinations, strict=True):
@@ -153,7 +154,8 @@ def _read(node: Node, routine: Routine, dtype: str, is_hidden: Callable[[Node], 
         return Refusal("kernel-unsupported", f"{routine.name} with the attributes {said} is unknown", node.name)
     if node.opcode == "dot":
         return _product(node, routine, shapes, is_hidden)
-    operands, symmetrised, absorbed = [], False, 0
+    operands: list[View] = []
+    symmetrised, absorbed = False, 0
     for (name, kind), operand in zip(routine.operands.items(), node.operands, strict=True):
         view = whole(operand)
         if kind != "vector":
@@ -162,7 +164,10 @@ def _read(node: Node, routine: Routine, dtype: str, is_hidden: Callable[[Node], 
             symmetrised = symmetrised or halved
             absorbed += halved or not _same_order(view.dimensions, whole(operand).dimensions)
         operands.append(view)
-    results, destinations, covered, final_shapes = [], [], [node], []
+    results: list[Node | None] = []
+    destinations: list[Dimensions] = []
+    covered: list[Node] = [node]
+    final_shapes: list[Shape] = []
     for number, (kind, shape) in enumerate(zip(routine.results.values(), shapes, strict=True)):
         value = _part(node, number, shapes)
         dimensions = whole_shape(shape)
@@ -368,7 +373,7 @@ def _rearranged(user: Node, dimensions: Dimensions) -> Dimensions | None:
     if user.opcode == "transpose":
         strides = {number: user.shape.strides[place] for place, number in enumerate(user.proto.dimensions)}
     places = {dimension: number for number, dimension in enumerate(whole_shape(source))}
-    moved = []
+    moved: list[Dimension] = []
     for size, stride in dimensions:
         if size == 1:
             moved.append((1, 1))

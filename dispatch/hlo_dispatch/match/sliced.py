@@ -27,14 +27,14 @@ class _Cut(NamedTuple):
     """What a slice keeps of one of the anchor's result dimensions."""
 
     start: int
-    count: int
+    size: int
     step: int
     place: Dimension
     """Over the slice's buffer."""
 
     def of(self, dimension: Dimension) -> tuple[Dimension, int]:
         """The same of an operand's dimension, and the elements in front of it."""
-        return (self.count, dimension[1] * self.step), self.start * dimension[1]
+        return (self.size, dimension[1] * self.step), self.start * dimension[1]
 
 
 def narrowed(anchor: Anchor, is_taken: Asked, is_needed: Asked) -> Anchor | str | None:
@@ -65,7 +65,7 @@ def narrowed(anchor: Anchor, is_taken: Asked, is_needed: Asked) -> Anchor | str 
     places = [found.place for found in whole]
     arithmetic = anchor.multiply_adds
     for (size, _), found in zip(anchor.destination, whole, strict=True):
-        arithmetic = arithmetic * found.count // size
+        arithmetic = arithmetic * found.size // size
     return replace(
         smaller,
         destination=dense(places, places),
@@ -117,7 +117,9 @@ def _cut(dimension: Dimension, cut: Node) -> _Cut | None:
     parts = pieces(dimension, source)
     if parts is None:
         return None
-    unit, start, kept, places = 1, 0, [], []
+    unit, start = 1, 0
+    kept: list[Dimension] = []
+    places: list[Dimension] = []
     for size, number, step in parts:
         part, count = cut.proto.slice_dimensions[number], cut.shape.dimensions[number]
         if count == source.dimensions[number]:
@@ -136,6 +138,7 @@ def _cut(dimension: Dimension, cut: Node) -> _Cut | None:
 
 def _product(anchor: Anchor, cuts: Sequence[_Cut]) -> Anchor | str:
     *batch, rows, columns = cuts
+    assert anchor.weights is not None, "what has one operand is not narrowed"
     source, weights = list(anchor.source.dimensions), list(anchor.weights.dimensions)
     in_source = in_weights = 0
     for number, found in enumerate(batch):
@@ -153,23 +156,26 @@ def _product(anchor: Anchor, cuts: Sequence[_Cut]) -> Anchor | str:
 def _convolution(anchor: Anchor, cuts: Sequence[_Cut]) -> Anchor | str:
     images, channels, *space = cuts
     attributes = anchor.attributes
+    assert anchor.weights is not None, "what has one operand is not narrowed"
     source, weights = list(anchor.source.dimensions), list(anchor.weights.dimensions)
     if images.step > 1:
         # oneDNN's convolutions by matrix products take images for one behind the other whatever their stride says.
         return "the slice that follows takes single images, which do not lie behind one another"
     source[0], in_source = images.of(source[0])
     in_weights = 0
-    if (channels.start, channels.count) != (0, anchor.destination[1][0]):
+    if (channels.start, channels.size) != (0, anchor.destination[1][0]):
         if len(weights) > len(source) or attributes.get("weights_reversed"):
             return "the slice that follows takes a part of the channels, whose weights are grouped or reversed"
         weights[0], in_weights = channels.of(weights[0])
-    strides, low, high = [], [], []
+    strides: list[int] = []
+    low: list[int] = []
+    high: list[int] = []
     for number, found in enumerate(space):
         reach = (weights[number - len(space)][0] - 1) * (attributes["dilations"][number] + 1)
         step = attributes["strides"][number]
         strides.append(step * found.step)
         low.append(attributes["padding_low"][number] - found.start * step)
-        needed = (found.count - 1) * strides[-1] + reach + 1
+        needed = (found.size - 1) * strides[-1] + reach + 1
         behind = needed - source[2 + number][0] - low[-1]
         # Less than one stride that is left over behind is what a strided convolution leaves out anyway.
         if low[-1] < 0 or behind <= -strides[-1]:
@@ -184,8 +190,9 @@ def _reading(
     anchor: Anchor, source: Sequence[Dimension], in_source: int, weights: Sequence[Dimension], in_weights: int
 ) -> Anchor:
     """The anchor with operands that are parts of their buffers."""
+    assert anchor.weights is not None, "what has one operand is not narrowed"
     attributes = dict(anchor.attributes)
-    views = []
+    views: list[View] = []
     for role, view, dimensions, offset in (
         (anchor.roles[0], anchor.source, source, in_source),
         (anchor.roles[1], anchor.weights, weights, in_weights),

@@ -42,7 +42,7 @@ class Spelling:
                     self.late.append((name, condition))
                 else:
                     self.conditions.setdefault(name, []).append(condition)
-        self._known: dict[tuple, Recognised | None] = {}
+        self._known: dict[tuple[object, ...], Recognised | None] = {}
 
     def recognise(self, activation: str, region: Region) -> Recognised | None:
         """The activation's parameters if the region computes it."""
@@ -73,9 +73,9 @@ class ParameterValue:
 class Bound:
     """What the names stand for so far, and what is covered."""
 
-    values: dict[str, Node] = field(default_factory=dict)
-    numbers: dict[str, float] = field(default_factory=dict)
-    covered: dict[Node, None] = field(default_factory=dict)
+    values: dict[str, Node] = field(default_factory=dict[str, Node])
+    numbers: dict[str, float] = field(default_factory=dict[str, float])
+    covered: dict[Node, None] = field(default_factory=dict[Node, None])
     matched: int = 0
 
     def copy(self) -> Bound:
@@ -83,10 +83,10 @@ class Bound:
 
     # The names by which conditions and attributes ask.
 
-    def constant(self, node) -> float | None:
+    def constant(self, node: Node | ParameterValue) -> float | None:
         return node.scalar if isinstance(node, ParameterValue) else scalar_constant(node)
 
-    def named(self, name: str):
+    def named(self, name: str) -> Node:
         return self.values[name]
 
     def number(self, name: str) -> float:

@@ -63,7 +63,7 @@ def pieces(dimension: Dimension, shape: Shape) -> list[tuple[int, int, int]] | N
     if size == 1:
         return []
     low, high = stride, stride * size
-    found = []
+    found: list[tuple[int, int, int]] = []
     covered = 1
     for number in shape.minor_to_major:
         inner = shape.strides[number]
@@ -80,7 +80,8 @@ def pieces(dimension: Dimension, shape: Shape) -> list[tuple[int, int, int]] | N
 
 def merge(parts: Iterable[Dimension]) -> Dimension | None:
     """One dimension that walks over `parts` (fastest first), or None if no single stride does."""
-    size, stride = 1, None
+    size = 1
+    stride: int | None = None
     for part_size, part_stride in parts:
         if part_size == 1:
             continue
@@ -101,7 +102,7 @@ def restate(dimensions: Sequence[Dimension], shape: Shape, strides: Sequence[int
         shape: the shape whose buffer they are over.
         strides: for each dimension of `shape`, its stride in the other buffer (0: it is repeated there).
     """
-    restated = []
+    restated: list[Dimension] = []
     for size, stride in dimensions:
         if size == 1 or stride == 0:
             restated.append((size, stride))
@@ -143,9 +144,7 @@ def look_through(view: View, opcodes: frozenset[str]) -> View | None:
     source = node.operands[0]
     if node.opcode == "bitcast":
         return View(source, view.dimensions) if source.shape.element_type == node.shape.element_type else None
-    if node.opcode == "convert" and not (
-        source.shape.element_type in HALF_TYPES and node.shape.element_type == "f32"
-    ):
+    if node.opcode == "convert" and not (source.shape.element_type in HALF_TYPES and node.shape.element_type == "f32"):
         return None
     strides = _operand_strides(node)
     if strides is None:
@@ -173,7 +172,7 @@ def project(view: View, shape: Shape, onto: Sequence[Dimension]) -> tuple[Dimens
     """
     strides = view.strides
     numbers = {dimension: number for number, dimension in enumerate(whole_shape(shape))}
-    projected = []
+    projected: list[Dimension] = []
     for size, stride in onto:
         number = numbers.get((size, stride))
         if number is not None:  # the common case, and quick

@@ -24,9 +24,9 @@ _DEEPEST_LOOK = 8
 class Found:
     """What one graph holds."""
 
-    matches: list[StructuralMatch] = field(default_factory=list)
+    matches: list[StructuralMatch] = field(default_factory=list[StructuralMatch])
     """Highest priority first, then program order; they may overlap."""
-    misses: dict[str, Miss] = field(default_factory=dict)
+    misses: dict[str, Miss] = field(default_factory=dict[str, Miss])
     """Pattern's name → its nearest miss, of the patterns that matched nowhere."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.strided import View
@@ -26,7 +27,7 @@ class StructuralMatch:
     covered: tuple[Node, ...]
     """Every instruction that the call replaces, operands before users."""
     operands: tuple[View, ...]
-    bound_attributes: dict
+    bound_attributes: dict[str, Any]
     scratch_bytes: int | None
     """Working memory the pattern asks for; None: the call has one plain result."""
 
@@ -62,7 +63,7 @@ class StructuralMatch:
     def shortened(self) -> None:
         """There is no shorter form."""
 
-    def attributes(self) -> dict:
+    def attributes(self) -> dict[str, Any]:
         """The kernel call's attributes."""
         return dict(self.bound_attributes)
 

@@ -19,7 +19,7 @@ from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.anchor import WIDENING, Anchor, furthest, unsupported_types
 from hlo_dispatch.match.convolution import convolution_views
 from hlo_dispatch.match.reversal import window_readings
-from hlo_dispatch.match.strided import View, candidates, dense
+from hlo_dispatch.match.strided import Dimension, View, candidates, dense
 
 _REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
 
@@ -44,7 +44,9 @@ def read_swapped(node: Node, kernel: str) -> Anchor | Refusal:
     if refusal is not None:
         return refusal
     weights, source, (outputs, images, *space) = _roles(node)
-    low, high, dilations = [], [], []
+    low: list[int] = []
+    high: list[int] = []
+    dilations: list[int] = []
     for number, dimension in enumerate(node.proto.window.dimensions, 2):
         size, kernel_size = source.sizes[number], weights.sizes[number]
         dilation = max(1, dimension.base_dilation) if kernel_size > 1 else 1
@@ -74,7 +76,7 @@ def read_swapped(node: Node, kernel: str) -> Anchor | Refusal:
     )
 
 
-def _roles(node: Node) -> tuple[View, View, Sequence]:
+def _roles(node: Node) -> tuple[View, View, Sequence[Dimension]]:
     """Weights (O, I, spatial…), image (N, I, spatial…) and the result's dimensions (O, N, spatial…)."""
     weights, source, result = convolution_views(node)
     return weights, source, result.dimensions

@@ -18,6 +18,7 @@ from typing import Any
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
+from hlo_dispatch.hlo.schema import WindowDimensionProto
 from hlo_dispatch.match.anchor import Anchor, first_refusal, furthest, unsupported_types
 from hlo_dispatch.match.batch_groups import group_dimensions
 from hlo_dispatch.match.convolution import convolution_views
@@ -37,7 +38,7 @@ class _Roles:
     source: View
     gradient: View
     weights: View
-    window: tuple
+    window: tuple[WindowDimensionProto, ...]
     """One entry per dimension of space, without those that are groups."""
     groups: tuple[int, ...]
     """Which dimensions of all three are groups in the form of space."""
@@ -203,7 +204,7 @@ def _readings(view: View, roles: _Roles, backwards: int) -> list[View]:
     """
     numbers = [n for n in range(_SPACE, len(view.dimensions)) if n not in roles.groups]
     wanted = Backwards(n for n in numbers if backwards and view.dimensions[n][0] > 1)
-    found = []
+    found: list[View] = []
     for candidate, turned in turning_candidates(view, _REARRANGING):
         dimensions = candidate.dimensions
         channels = merge([dimensions[_CHANNELS], *(dimensions[number] for number in roles.groups)])

@@ -39,6 +39,8 @@ class Constraint:
     """The operations whose results it may be demanded of; empty: any value."""
     names_value: bool = False
     """Whether the argument is the name of another value: it is checked when everything is bound."""
+    takes: str = ""
+    """What may be written for the argument, for the reference, where its sentence does not say; examples in ``."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,12 @@ _ONE_OF_PRODUCTS = choice("plain", "transposed", "any")
 _DEPENDS = ("broadcast", *REDUCERS)
 
 CONSTRAINTS: Mapping[str, Constraint] = {
-    "along": Constraint("is along {}", dimension_list, _along, _DEPENDS),
+    "along": Constraint(
+        "is along {}", dimension_list, _along, _DEPENDS,
+        takes="the numbers of the result's dimensions that the operand's become (of a broadcast), or of the operand's "
+        "that disappear (of a reduction), `[0, 2]`, from the back where negative, `[-1]`; `last` for the last one, "
+        "`any` where the kernel asks",
+    ),
     "any_layout": Constraint(
         "may lie in memory in any order (operands and results are row-major otherwise)",
         flag, lambda node, argument, facts: True,
@@ -195,16 +202,22 @@ CONSTRAINTS: Mapping[str, Constraint] = {
         "is one number that is known when the program is compiled",
         flag, lambda node, argument, facts: facts.constant(node) is not None,
     ),
-    "constant_between": Constraint("is a constant between {}", numeric(2), _between),
+    "constant_between": Constraint("is a constant between {}", numeric(2), _between, takes="`[0, 0.5]`"),
     "constant_near": Constraint("is the constant {}", numeric(1), _near),
-    "dimensions": Constraint("has the dimensions {}", dimensions, _has_dimensions),
+    "dimensions": Constraint(
+        "has the dimensions {}", dimensions, _has_dimensions, takes="a size for each, or any, `[any, 64]`"
+    ),
     "dtype": Constraint(
-        "has an element type of {}", dtypes, lambda node, argument, facts: node.shape.element_type in argument
+        "has an element type of {}", dtypes, lambda node, argument, facts: node.shape.element_type in argument,
+        takes="one, `f32`, or several, `[f32, bf16]`",
     ),
     "in_memory": Constraint(
         "is in memory already", flag, lambda node, argument, facts: node.top is not None
     ),
-    "labels": Constraint("has the dimension labels {}", labels, _labelled, ("convolution",)),
+    "labels": Constraint(
+        "has the dimension labels {}", labels, _labelled, ("convolution",),
+        takes="as HLO text writes them, `b01f_01io->b01f`, or `any`",
+    ),
     "last_dimension": Constraint(
         "has a last dimension of {}", whole, lambda node, argument, facts: _last(node) == argument
     ),
@@ -215,8 +228,14 @@ CONSTRAINTS: Mapping[str, Constraint] = {
         "has a last dimension that is a multiple of {}",
         whole, lambda node, argument, facts: argument > 0 and _last(node) % argument == 0,
     ),
-    "permutation": Constraint("has the permutation {}", dimension_list, _permuted, ("transpose",)),
-    "product": Constraint("is a product of the form {}", _ONE_OF_PRODUCTS, _product, ("dot",)),
+    "permutation": Constraint(
+        "has the permutation {}", dimension_list, _permuted, ("transpose",),
+        takes="the operand's dimension for each of the result's, `[0, 2, 1]`, or `any`",
+    ),
+    "product": Constraint(
+        "is a product of the form {}", _ONE_OF_PRODUCTS, _product, ("dot",),
+        takes="`plain`: rows by columns, `transposed`: rows by rows, or `any`",
+    ),
     "rank": Constraint(
         "has the rank {}", whole, lambda node, argument, facts: len(node.shape.dimensions) == argument
     ),
@@ -248,7 +267,7 @@ CONSTRAINTS: Mapping[str, Constraint] = {
     ),
     "window": Constraint(
         "has a window of the form {} (plain: stride 1, no padding, dilation or groups)",
-        choice("plain", "any"), _window, ("convolution",),
+        choice("plain", "any"), _window, ("convolution",), takes="`plain` or `any`",
     ),
 }  # fmt: skip
 """The whole vocabulary, by name."""

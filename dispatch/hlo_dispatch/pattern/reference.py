@@ -67,7 +67,7 @@ def reference() -> str:
         "`kernel`:\n",
         _keys(schema.CallEntry),
         "Constraints, in `where:` under a value's name or as a keyword of the operation that yields it:\n",
-        _table(("constraint", "the value"), _constraints()),
+        _table(("constraint", "the value", "… is written as"), _constraints()),
         "Attributes are literals or facts of a value, `dims(x)`, `size(x, -1)`, `value(beta)`:\n",
         _table(("fact", "type", ""), ((f"`{name}`", fact.type, fact.sentence) for name, fact in FACTS.items())),
         "Operations, besides the activations of all tables:\n",
@@ -101,7 +101,7 @@ def _opcodes() -> str:
     return textwrap.fill(text, 116, break_on_hyphens=False) + "\n"
 
 
-def _constraints() -> Iterable[tuple[str, str]]:
+def _constraints() -> Iterable[tuple[str, str, str]]:
     for name, constraint in CONSTRAINTS.items():
         of = f" (of {', '.join(f'`{word}`' for word in constraint.operations)})" if constraint.operations else ""
-        yield f"`{name}`", constraint.sentence.replace("{}", "…") + of
+        yield f"`{name}`", constraint.sentence.replace("{}", "…") + of, constraint.takes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.folding import fold
@@ -25,7 +25,7 @@ class Candidate:
     """A match (or a shortened form of it) and the kernel's word that it can compute it."""
 
     match: AnyMatch
-    attributes: dict
+    attributes: dict[str, Any]
     implementation: str
     scratch_bytes: int | None
     """Working memory, which is a second result of the call; None: the call has one plain result."""
@@ -78,7 +78,7 @@ def default_of(match: Match | StructuralMatch, ask: Ask) -> Default | Refusal:
     while isinstance(candidate, Refusal):
         shorter = match.shortened()
         if shorter is None or candidate.code == "library-missing":
-            refusal = first_refusal
+            refusal = first_refusal if isinstance(first_refusal, Refusal) else candidate
             return Refusal(refusal.code, refusal.sentence, refusal.instruction or name)
         match = shorter
         candidate = ask(match)

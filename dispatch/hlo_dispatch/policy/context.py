@@ -28,7 +28,7 @@ class Context:
     features: tuple[str, ...]
     threads: int
     libraries: tuple[str, ...]
-    """`oneDNN 3.13.2 sycl`, or `oneDNN none`."""
+    """`oneDNN 3.13.2 sycl`, or `oneDNN none`; SciPy's too, whose LAPACK is what stock XLA calls."""
     jaxlib: str
     abi: int
     settings: tuple[str, ...]
@@ -55,19 +55,20 @@ def this_context() -> Context:
 def _context(threads: int, settings: tuple[str, ...]) -> Context:
     machine = this_machine()
     features = tuple(feature for feature in _RELEVANT if feature in machine.features)
-    return Context(machine.model, features, threads, tuple(_libraries()), _jaxlib(), kernels.ABI, settings)
+    return Context(machine.model, features, threads, tuple(_libraries()), _version("jaxlib"), kernels.ABI, settings)
 
 
 def _libraries() -> list[str]:
     load = {"oneDNN": libraries.onednn, "oneMKL": libraries.mkl, "hlo-dispatch": libraries.own}
     used = sorted({kernel.library for kernel in kernels.KERNELS.values()} & set(load))
     found = [(name, load[name]()) for name in used]
-    return [f"{name} {lib.version} {lib.threads}" if lib else f"{name} none" for name, lib in found]
+    versions = [f"{name} {lib.version} {lib.threads}" if lib else f"{name} none" for name, lib in found]
+    return [*versions, f"SciPy {_version('scipy')}"]
 
 
-def _jaxlib() -> str:
+def _version(package: str) -> str:
     try:
-        return metadata.version("jaxlib")
+        return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "none"
 

@@ -44,6 +44,10 @@ class Decision:
     refusal: Refusal | None = None
     cut: Refusal | None = None
     """What the kernel said to the whole epilogue, where it takes only a part of it."""
+    saved: float | None = None
+    """Seconds that the call saves, where it was measured."""
+    is_needed: bool = False
+    """Whether stock is wrong there, so that it must not be left to it, whatever that gains."""
 
     def __bool__(self) -> bool:
         return self.candidate is not None
@@ -100,9 +104,11 @@ def decide(
     measured = recall(match, default) if policy in MEASURING else None
     if measured is not None:
         return by_measurement(measured, match, default, ask)
-    if isinstance(default.candidate.match, StructuralMatch):
-        return _asked_for(default.candidate, default.candidate.match)
-    worth, reason = worth_dispatching(default.candidate.match, default.candidate.implementation, machine)
+    found = default.candidate.match
+    if isinstance(found, StructuralMatch):
+        return _asked_for(default.candidate, found)
+    assert not isinstance(found, RoutineMatch), "a routine was decided above"
+    worth, reason = worth_dispatching(found, default.candidate.implementation, machine)
     if not worth:
         return _stock(Refusal("policy", reason, name))
     return Decision(default.candidate, reason + rest, cut=default.cut)
@@ -120,7 +126,8 @@ def by_measurement(measured: Measured, match: AnyMatch, default: Default, ask: A
         return _stock(Refusal("kernel-unsupported", sentence, name))
     form = "" if measured.chosen == default.form else f"; {measured.chosen}"
     cut = default.cut if candidate.match is default.candidate.match else None
-    return Decision(candidate, measured.sentence() + form, cut=cut)
+    is_needed = measured.stock_error > 0
+    return Decision(candidate, measured.sentence() + form, cut=cut, saved=measured.gain, is_needed=is_needed)
 
 
 def _routine(match: RoutineMatch, machine: Machine, policy: str, ask: Ask, recall: Recall) -> Decision:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.opcode import PLAIN
+from hlo_dispatch.hlo.schema import InstructionProto
 from hlo_dispatch.hlo.shape import shape_of
 
 LARGEST_CONSTANT = 4096
@@ -29,7 +30,7 @@ class Digests:
         self._module = module
         self._computations: dict[int, bytes] = {}
 
-    def of_instruction(self, instruction) -> bytes:
+    def of_instruction(self, instruction: InstructionProto) -> bytes:
         """What the instruction does, without its operands."""
         if instruction.opcode in PLAIN:
             # Most instructions of a module are these, and a shape is all they have.
@@ -60,6 +61,6 @@ class Digests:
         return known
 
 
-def operands(instruction, position: Mapping[int, int]) -> bytes:
+def operands(instruction: InstructionProto, position: Mapping[int, int]) -> bytes:
     """The instruction's operands by their position."""
     return str([position[operand] for operand in instruction.operand_ids]).encode()

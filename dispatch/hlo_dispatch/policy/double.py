@@ -10,7 +10,7 @@ import numpy as np
 
 from hlo_dispatch.hlo.flat import KEPT_COPY, FlatGraph
 from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, InstructionProto
+from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, InstructionProto, LiteralProto, ProgramShapeProto, ShapeProto
 
 _WIDER = {ELEMENT_TYPE_NUMBERS[kind]: ELEMENT_TYPE_NUMBERS["f64"] for kind in ("f16", "bf16", "f32")} | {
     ELEMENT_TYPE_NUMBERS["c64"]: ELEMENT_TYPE_NUMBERS["c128"]
@@ -29,7 +29,7 @@ def in_double(serialized: bytes) -> bytes | None:
     if any(node.opcode in _IMPOSSIBLE for node in graph.nodes):
         return None
     base = module.entry.id << 32
-    instructions = []
+    instructions: list[InstructionProto] = []
     for node in graph.nodes:
         proto = InstructionProto()
         proto.CopyFrom(node.proto)
@@ -59,24 +59,24 @@ def in_double(serialized: bytes) -> bytes | None:
     return module.to_bytes()
 
 
-def _widen(proto) -> None:
+def _widen(proto: InstructionProto) -> None:
     _widen_shape(proto.shape)
     if proto.opcode == "constant":
         _widen_literal(proto.literal)
 
 
-def _widen_signature(program_shape) -> None:
+def _widen_signature(program_shape: ProgramShapeProto) -> None:
     for shape in (*program_shape.parameters, program_shape.result):
         _widen_shape(shape)
 
 
-def _widen_shape(shape) -> None:
+def _widen_shape(shape: ShapeProto) -> None:
     for part in shape.tuple_shapes:
         _widen_shape(part)
     shape.element_type = _WIDER.get(shape.element_type, shape.element_type)
 
 
-def _widen_literal(literal) -> None:
+def _widen_literal(literal: LiteralProto) -> None:
     import ml_dtypes
 
     values = [

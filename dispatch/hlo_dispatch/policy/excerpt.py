@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto, ShapeProto
 from hlo_dispatch.hlo.shape import Shape, row_major, shape_of
 from hlo_dispatch.policy.digest import LARGEST_CONSTANT
 
@@ -35,7 +36,7 @@ class Excerpt:
         return sum(shape.bytes for shape in (*self.inputs, *self.results))
 
 
-def is_small_constant(instruction) -> bool:
+def is_small_constant(instruction: InstructionProto) -> bool:
     """Whether the instruction is part of every region that reads it."""
     return instruction.opcode == "constant" and shape_of(instruction.shape).bytes <= LARGEST_CONSTANT
 
@@ -45,7 +46,7 @@ def in_memory_order(shape: Shape) -> Shape:
     return row_major(shape.element_type, tuple(shape.dimensions[d] for d in reversed(shape.minor_to_major)))
 
 
-def set_signature(entry, inputs: Sequence[Shape], result) -> None:
+def set_signature(entry: ComputationProto, inputs: Sequence[Shape], result: ShapeProto) -> None:
     """Say in the computation what it takes and returns."""
     entry.ClearField("program_shape")
     entry.program_shape.parameters.extend(shape.to_proto() for shape in inputs)
@@ -58,7 +59,7 @@ def excerpt_module(excerpt: Excerpt) -> Module:
     return Module.from_bytes(excerpt.module)
 
 
-def called_by(module: Module, instructions: Iterable) -> list:
+def called_by(module: Module, instructions: Iterable[InstructionProto]) -> list[ComputationProto]:
     """Every computation that the instructions call, directly or not, in the module's order: callees first."""
     found: set[int] = set()
     pending = [called for instruction in instructions for called in instruction.called_computation_ids]

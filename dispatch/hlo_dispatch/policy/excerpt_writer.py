@@ -21,7 +21,7 @@ class ExcerptWriter:
         """Value → the entry's instruction that holds it."""
         self._fused: list[ComputationProto] = []
 
-    def module(self, copied: Iterable) -> bytes:
+    def module(self, copied: Iterable[InstructionProto]) -> bytes:
         """The finished module, serialized; `copied` are the module's instructions that it has."""
         entry = self.entry
         module = ModuleProto(name="region", entry_computation_name="region", entry_computation_id=entry.id)
@@ -49,7 +49,7 @@ class ExcerptWriter:
             self.ids[node] = self.add(self.entry, "bitcast", name, node.shape, [parameter.id]).id
         return plain
 
-    def copy(self, instruction) -> None:
+    def copy(self, instruction: InstructionProto) -> None:
         """A top-level instruction of the module, as it is."""
         operands = [self.value(self.graph.value_of[operand]) for operand in instruction.operand_ids]
         copy = self.entry.instructions.add()
@@ -99,7 +99,9 @@ class ExcerptWriter:
         self._fused.append(computation)
 
     @staticmethod
-    def add(computation, opcode: str, name: str, shape: Shape, operands: list[int]) -> InstructionProto:
+    def add(
+        computation: ComputationProto, opcode: str, name: str, shape: Shape, operands: list[int]
+    ) -> InstructionProto:
         """A new instruction."""
         proto = computation.instructions.add(opcode=opcode, name=name)
         proto.id = next_id(computation)
@@ -108,6 +110,6 @@ class ExcerptWriter:
         return proto
 
 
-def next_id(computation) -> int:
+def next_id(computation: ComputationProto) -> int:
     """The id of the instruction that was added last."""
     return (computation.id << 32) + len(computation.instructions)

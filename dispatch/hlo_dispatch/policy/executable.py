@@ -6,20 +6,20 @@ it is shown to `exchanged()` first: the stand-ins are known by their names, on w
 a measurement inside a user's compile never meets our own pass.
 """
 
-# pyright: basic
-# jax has no complete type hints.
+# pyright: basic, reportPrivateImportUsage=false
+# jax has no complete type hints, and exports none of what is private.
 from __future__ import annotations
 
 import contextlib
 import itertools
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
-from hlo_dispatch import own_kernels
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.shape import Shape, shape_of
+from hlo_dispatch.policy.watch import wait_for
 
 _STAND_IN = "hlo_dispatch_stand_in_"
 _HOOK = "hlo_dispatch_measuring"
@@ -44,15 +44,17 @@ _STABLEHLO = {
 def exchanged(serialized: bytes) -> tuple[bool, bytes | None]:
     """(whether the module is a stand-in, what XLA should compile instead)."""
     start = serialized.find(_STAND_IN.encode(), 0, _NAME_IS_WITHIN)
-    if start < 0:
+    end = serialized.find(b"_end", start) if start >= 0 else -1
+    # A user's function may be called like that, too.
+    module = _modules.get(serialized[start:end]) if end >= 0 else None
+    if module is None:
         return False, None
-    token = serialized[start : serialized.index(b"_end", start)]
-    _seen.add(token)
-    return True, _modules.get(token)
+    _seen.add(serialized[start:end])
+    return True, module
 
 
 @contextlib.contextmanager
-def relayed() -> Iterator[None]:
+def relayed() -> Generator[None]:
     """Says that, inside the block, somebody in JAX's hook calls `exchanged()`."""
     global _relays
     with _lock:
@@ -65,7 +67,7 @@ def relayed() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def hook_in_place() -> Iterator[None]:
+def hook_in_place() -> Generator[None]:
     """See to it that stand-ins are exchanged inside the block.
 
     Registers a callback of our own where nobody relays; never from inside a callback, since then somebody does.
@@ -95,7 +97,7 @@ class Executable:
         Raises:
             Exception: XLA does not compile it (whatever jaxlib raises), or no hook is in place.
         """
-        import jax
+        import numpy
         from jax._src.lib import xla_client
 
         # JAX's own way to an executable ends in the same call; in between stand its caches, which would mistake
@@ -110,13 +112,14 @@ class Executable:
             [shape_of(shape) for shape in signature.parameters],
             [shape_of(shape) for shape in results],
         )
-        device = jax.devices("cpu")[0]
+        device = _device()
+        options = xla_client.CompileOptions()
+        # Left to itself XLA takes the first device of all, which may be another process's.
+        options.device_assignment = xla_client.DeviceAssignment.create(numpy.array([[device.id]], "int32"))
         _modules[token] = program.to_bytes()
         try:
             with hook_in_place():
-                self._loaded = device.client.compile_and_load(
-                    text.encode(), xla_client.DeviceList((device,)), xla_client.CompileOptions()
-                )
+                self._loaded = device.client.compile_and_load(text.encode(), xla_client.DeviceList((device,)), options)
             if token not in _seen:
                 raise RuntimeError("JAX's hook did not show the stand-in: the pass was uninstalled meanwhile")
         finally:
@@ -128,6 +131,7 @@ class Executable:
         results = self._loaded.execute_sharded(arguments).disassemble_into_single_device_arrays()
         arrays = [result[0] for result in results]
         for array in arrays:
+            wait_for(array.is_ready)
             array.block_until_ready()
         return arrays
 
@@ -136,43 +140,27 @@ def to_device(arrays: Sequence[Any]) -> list[Any]:
     """NumPy arrays as jax arrays of their own, with the types they have."""
     import jax
 
-    device = jax.devices("cpu")[0]
+    device = _device()
     # Whatever the user's settings are: f64 stays f64, and nothing is traced where a compile runs inside a trace.
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
         return jax.device_put(list(arrays), device, may_alias=False)
 
 
-def start() -> None:
-    """See to it that JAX's CPU client exists."""
+def _device() -> Any:
+    """A device of this process; with jax.distributed there are others' as well."""
     import jax
+
+    return jax.local_devices(backend="cpu")[0]
+
+
+def start() -> None:
+    """See to it that JAX's CPU client exists, and that modules which were not traced here find LAPACK."""
+    import jax
+    from jax._src.lib import lapack
 
     jax.devices("cpu")
-
-
-def register_kernels(handlers: Sequence[own_kernels.Handler] = ()) -> None:
-    """Register the FFI types and targets with JAX, once; the CPU client has to exist."""
-    import jax
-
-    from hlo_dispatch import kernels
-
-    global _registered
-    own_kernels.register(
-        handlers,
-        lambda target, function: jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(function), platform="cpu"),
-    )
-    with _lock:
-        if _registered:
-            return
-        found = kernels.registrations()
-        # XLA hands out type ids only once a CPU client exists, and targets need their types.
-        for name, capsules in found.types.items():
-            jax.ffi.register_ffi_type(name, capsules, platform="cpu")
-        for name, stages in found.targets.items():
-            jax.ffi.register_ffi_target(name, stages, platform="cpu")
-        _registered = True
-
-
-_registered = False
+    # JAX itself does so when it lowers the first of these calls; until then they end the process.
+    lapack._lapack.initialize()
 
 
 def _stand_in(name: str, parameters: Sequence[Shape], results: Sequence[Shape]) -> str:

@@ -97,6 +97,7 @@ def _is_plain(match: Match) -> bool:
     anchor = match.anchor
     return (
         anchor.kernel == "onednn.convolution"
+        and anchor.weights is not None
         and anchor.source.element_type == "f32"
         and len(anchor.source.dimensions) == len(anchor.weights.dimensions) == 4
     )

@@ -38,7 +38,7 @@ def random_inputs(module: Module, shapes: Sequence[Shape], seed: int, kind: str 
     longest = max((size for shape in shapes for size in shape.dimensions), default=1)
     most = max((len(shape.dimensions) for shape in shapes), default=0)
     triangles = _triangles(module)
-    values = []
+    values: list[Any] = []
     for number, shape in enumerate(shapes):
         value = _random(random, shape, kind)
         if (definite or dominant) and _is_square(shape):
@@ -52,7 +52,7 @@ def random_inputs(module: Module, shapes: Sequence[Shape], seed: int, kind: str 
     return values
 
 
-def dtype_of(shape: Shape) -> np.dtype:
+def dtype_of(shape: Shape) -> np.dtype[Any]:
     """The NumPy type of a shape's elements."""
     if shape.element_type == "bf16" or shape.element_type.startswith("f8"):
         import ml_dtypes

@@ -7,6 +7,22 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from hlo_dispatch.errors import PolicyError
+
+ISA_VARIABLE = "HLO_DISPATCH_MAX_CPU_ISA"
+"""Plays a lesser processor than this one, for tests: a name of oneDNN's, which reads ONEDNN_MAX_CPU_ISA itself."""
+
+# What each of these processors lacks, by how the kernel's flags begin.
+_BEYOND_BF16 = ("avx512_fp16", "amx", "avx10", "avx_")
+_BEYOND_VNNI = ("avx512_bf16", *_BEYOND_BF16)
+_BEYOND: dict[str, tuple[str, ...]] = {
+    "AVX2": ("avx512", *_BEYOND_BF16),
+    "AVX512_CORE": ("avx512_vnni", *_BEYOND_VNNI),
+    "AVX512_CORE_VNNI": _BEYOND_VNNI,
+    "AVX512_CORE_BF16": _BEYOND_BF16,
+    "": (),
+}
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -15,7 +31,8 @@ class Machine:
     model: str
     """The CPU's own name."""
     features: frozenset[str]
-    """Instruction set flags as the kernel names them: "avx2", "avx512f", "avx512_bf16", "amx_tile" …"""
+    """Instruction set flags as the kernel names them: "avx2", "avx512f", "avx512_bf16", "amx_tile" …; without what
+    HLO_DISPATCH_MAX_CPU_ISA leaves out."""
     threads: int
     """Threads that XLA and the vendor libraries may use."""
 
@@ -26,16 +43,29 @@ class Machine:
 
 @lru_cache(maxsize=1)
 def this_machine() -> Machine:
-    """The machine this process runs on."""
-    model, features = "unknown", frozenset()
+    """The machine this process runs on, or the lesser one it is to play.
+
+    Raises PolicyError if HLO_DISPATCH_MAX_CPU_ISA names none.
+    """
+    beyond = _left_out()
+    model = "unknown"
+    features: frozenset[str] = frozenset()
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             key, _, value = line.partition(":")
             if key.strip() == "model name":
                 model = value.strip()
             elif key.strip() == "flags":
-                features = frozenset(value.split())
+                features = frozenset(flag for flag in value.split() if not flag.startswith(beyond))
                 break
     except OSError:
         pass
-    return Machine(model, features, len(os.sched_getaffinity(0)))
+    return Machine(model, features, len(os.sched_getaffinity(os.getpid())))
+
+
+def _left_out() -> tuple[str, ...]:
+    most = os.environ.get(ISA_VARIABLE, "")
+    if most not in _BEYOND:
+        valid = ", ".join(name for name in _BEYOND if name)
+        raise PolicyError(f"{ISA_VARIABLE} is {most!r}; unset it, or say one of {valid}")
+    return _BEYOND[most]

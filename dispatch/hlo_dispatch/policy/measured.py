@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -14,6 +15,8 @@ GUESSED, TOGETHER, APART = "guessed", "together", "apart"
 alone are as the heuristic has them; or only those that win alone."""
 
 
+MOST_VAIN = 2
+"""So many processes try to measure a region, or a program; who still knows nothing then leaves it to the heuristic."""
 SURE = 0.5
 """Of stock's time: what a region gains alone is to be believed at once from here on."""
 
@@ -36,11 +39,20 @@ class Measured:
     """Form → largest difference from stock (or from float64) over the largest value."""
     is_entangled: bool = False
     """Whether neighbours share the region's fusions: alone it shows less than it gains together with them."""
+    why: str = ""
+    """Where stock was chosen although the best form seemed to be faster: what rule it did not meet."""
+    stock_error: float = 0.0
+    """How far stock's own results are from float64's, over the largest value, where they are wrong; else 0. The kernel
+    that is right is chosen then, whatever its time."""
+    endless: float = 0.0
+    """Seconds after which XLA's own code for the region had not ended; nothing else is known of it then."""
     thorough: bool = False
     """Whether every form was measured, or only those most likely to win."""
     formula: str = ""
     shape: str = ""
     kernel: str = ""
+    vain: int = 0
+    """How many processes have tried to measure it without an answer; nothing else is known of it then."""
 
     @property
     def loss(self) -> float:
@@ -49,19 +61,32 @@ class Measured:
         return (self.seconds[best] - self.stock) / self.stock if best is not None and self.stock else 0.0
 
     @property
+    def is_hopeless(self) -> bool:
+        """Whether only tuning tries once more."""
+        return self.vain >= MOST_VAIN
+
+    @property
     def stock(self) -> float:
         """Seconds of stock XLA; 0 where only the results were compared."""
         return self.seconds.get(STOCK, 0.0)
 
     def sentence(self, implementation: str = "") -> str:
-        """`measured: 0.41 ms against stock 0.92 ms`."""
+        """`measured: 0.41 ms against stock 0.92 ms`; of stock also what spoke against a form that seemed faster."""
+        if self.endless:
+            return f"not measured: XLA's own code for it alone had not ended after {self.endless:.1f} s"
+        if self.vain:
+            return "measured in vain: it cannot be run alone, or noise hid who is faster"
         best = self.chosen if self.chosen != STOCK else self._best_form()
         if best is None:
             return f"wrong result: {'; '.join(self.refused.values())}"
         what = f" ({implementation})" if implementation else ""
+        if self.stock_error and self.chosen != STOCK:
+            error = f"by {self.stock_error:.2g} of the largest value" if math.isfinite(self.stock_error) else "with NaN"
+            return f"stock is wrong {error}, as float64 shows; measured: {in_words(self.seconds[best])}{what}"
         if self.chosen != STOCK:
-            return f"measured: {_time(self.seconds[best])}{what} against stock {_time(self.stock)}"
-        return f"measured: stock {_time(self.stock)} against {_time(self.seconds[best])}{what}"
+            return f"measured: {in_words(self.seconds[best])}{what} against stock {in_words(self.stock)}"
+        but = f", but {self.why}" if self.why else ""
+        return f"measured: stock {in_words(self.stock)} against {in_words(self.seconds[best])}{what}{but}"
 
     def _best_form(self) -> str | None:
         times = {form: s for form, s in self.seconds.items() if form != STOCK and form not in self.refused}
@@ -81,7 +106,9 @@ class Measured:
         try:
             made = cls(**values)
             seconds = {str(form): float(value) for form, value in made.seconds.items()}
-            known = isinstance(made.chosen, str) and (made.chosen == STOCK or made.chosen in seconds)
+            # From a file, where it may be anything.
+            is_text = isinstance(made.chosen, str)  # pyright: ignore[reportUnnecessaryIsInstance]
+            known = is_text and (made.chosen == STOCK or made.chosen in seconds)
             refused = {str(form): str(why) for form, why in made.refused.items()}
         except (TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"not a measurement: {error}") from None
@@ -90,7 +117,8 @@ class Measured:
         return made
 
 
-def _time(seconds: float) -> str:
+def in_words(seconds: float) -> str:
+    """`410 µs`, `1.2 ms`."""
     return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
 
 

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Sequence
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import KEPT_COPY, FlatGraph, Node
+from hlo_dispatch.hlo.loops import may_be_in_loop
 from hlo_dispatch.hlo.partitions import loop_backend_config
+from hlo_dispatch.hlo.schema import InstructionProto
 from hlo_dispatch.hlo.shape import Shape
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.structural_match import StructuralMatch
@@ -37,7 +39,7 @@ class Part:
         needed = _with_ancestors([n for n in self.library if n in dependent], set(self.library) - dependent)
         self.library = needed
 
-    def _dependent(self, nodes: Sequence[Node]) -> dict[Node, None] | set[Node]:
+    def _dependent(self, nodes: Sequence[Node]) -> set[Node]:
         """The anchor and what follows it."""
         found = {self._match.anchor.node}
         for node in nodes:
@@ -95,6 +97,9 @@ class Part:
         if len(crossing) > 1 or back or result not in library or self._home.opcode != "fusion":
             name = self._match.anchor.node.name
             return Refusal("unmeasurable", f"what belongs to %{name} cannot be told from its neighbours", name)
+        costly = next((node for node in self.loop if not may_be_in_loop(node.proto.opcode)), None)
+        if costly is not None:
+            return Refusal("unmeasurable", f"%{costly.name} would be computed again and again in a loop", costly.name)
         return _Writer(self._graph, self, self._home, self._produced).write(self._match, result)
 
 
@@ -112,7 +117,7 @@ def _with_ancestors(nodes: Iterable[Node], among: set[Node]) -> list[Node]:
 class _Writer(ExcerptWriter):
     """Writes one part."""
 
-    def __init__(self, graph: FlatGraph, part: Part, home, produced: set[Node]) -> None:
+    def __init__(self, graph: FlatGraph, part: Part, home: InstructionProto, produced: set[Node]) -> None:
         super().__init__(graph)
         self._part, self._home, self._produced = part, home, produced
         self._inputs: list[Node] = []
@@ -138,7 +143,7 @@ class _Writer(ExcerptWriter):
             self.fusion(self._part.loop, match.output, "kLoop", config)
         return self._excerpt(match, shapes, whole)
 
-    def _excerpt(self, match: Match | StructuralMatch, shapes: list[Shape], whole: list) -> Excerpt:
+    def _excerpt(self, match: Match | StructuralMatch, shapes: list[Shape], whole: list[InstructionProto]) -> Excerpt:
         output, entry = match.output, self.entry
         plain = in_memory_order(output.shape)
         entry.root_id = self.ids[output]

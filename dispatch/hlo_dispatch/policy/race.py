@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from hlo_dispatch.policy.deadline import Deadline, OutOfTime
+
 SHORTEST_SAMPLE = 150e-6
 """Seconds; shorter calls are timed in batches."""
 LONG_CALL = 10e-3
@@ -64,7 +66,12 @@ class Time:
 
 
 def race(
-    contestants: Sequence[Callable[[], object]], *, seconds: float, least: float = 0.0, settle: float = 0.0
+    contestants: Sequence[Callable[[], object]],
+    *,
+    seconds: float,
+    least: float = 0.0,
+    settle: float = 0.0,
+    deadline: Deadline | None = None,
 ) -> list[Time]:
     """Time every contestant; a call returns when its work is done.
 
@@ -73,15 +80,24 @@ def race(
         settle: seconds of calls that do not count before each turn, until the threads of whoever ran before sleep.
         seconds: stop after so long (where nothing is clear, after PATIENCE times as long), but not before a
             few turns.
+        deadline: when it has to be over, whatever is known by then.
+
+    Raises:
+        OutOfTime: not even the few turns fit before the deadline.
     """
-    runners = [_Runner(call, settle) for call in contestants]
+    deadline = deadline or Deadline()
+    runners = _warmed_up(contestants, settle, deadline)
     running = list(range(len(contestants)))
+    fewest = _fewest_turns(runners[0])
     begin = time.perf_counter()
     for turn in range(MOST_TURNS):
+        turns = max(1, fewest - turn)
+        if deadline.left < turns * sum(runners[number].turn for number in running):
+            if turn < fewest:
+                raise OutOfTime
+            break
         for number in running[:: 1 if turn % 2 else -1]:
             runners[number].run()
-        once = runners[0].once
-        fewest = FEWEST_TURNS if once < LONG_CALL else FEWEST_TURNS - 2 if once < VERY_LONG_CALL else FEWEST_TURNS - 3
         if turn + 1 < fewest:
             continue
         times = _times(runners)
@@ -95,6 +111,21 @@ def race(
     return _times(runners)
 
 
+def _warmed_up(contestants: Sequence[Callable[[], object]], settle: float, deadline: Deadline) -> list[_Runner]:
+    """Every contestant after its first calls; the later ones are expected to be as fast as the first."""
+    runners: list[_Runner] = []
+    for call in contestants:
+        if runners:
+            deadline.demand(2 * runners[0].once + settle)
+        runners.append(_Runner(call, settle))
+    return runners
+
+
+def _fewest_turns(first: _Runner) -> int:
+    once = first.once
+    return FEWEST_TURNS if once < LONG_CALL else FEWEST_TURNS - 2 if once < VERY_LONG_CALL else FEWEST_TURNS - 3
+
+
 class _Runner:
     """One contestant and its samples, in seconds per call."""
 
@@ -106,6 +137,12 @@ class _Runner:
         self.once = max(time.perf_counter() - begin, 1e-7)
         self._batch = max(1, round(SHORTEST_SAMPLE / self.once))
         self.samples: list[float] = []
+
+    @property
+    def turn(self) -> float:
+        """Seconds of a turn, roughly."""
+        calls = self._calls() * self._batch + (1 if self._settle or self.once < LONG_CALL else 0)
+        return calls * self.once + self._settle
 
     def run(self) -> None:
         """A turn: the middle one of a few calls, after one that finds caches and threads as another left them."""

@@ -18,7 +18,8 @@ import hashlib
 from collections.abc import Iterable, Sequence
 
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.hlo.flat import FlatGraph, Node
+from hlo_dispatch.hlo.flat import KEPT_COPY, FlatGraph, Node
+from hlo_dispatch.hlo.loops import may_be_in_loop
 from hlo_dispatch.hlo.opcode import ANCHORS
 from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto, ModuleProto
 from hlo_dispatch.hlo.shape import Shape, shape_of
@@ -26,18 +27,31 @@ from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.routine import RoutineMatch
 from hlo_dispatch.match.structural_match import StructuralMatch
 from hlo_dispatch.policy.digest import Digests, operands
-from hlo_dispatch.policy.excerpt import Excerpt, called_by, in_memory_order, is_small_constant, set_signature
+from hlo_dispatch.policy.excerpt import (
+    Excerpt,
+    called_by,
+    excerpt_module,
+    in_memory_order,
+    is_small_constant,
+    set_signature,
+)
 from hlo_dispatch.policy.part import Part
 from hlo_dispatch.policy.routine_part import RoutinePart
+from hlo_dispatch.policy.running_time import running_time, running_time_of
 
 AnyMatch = Match | StructuralMatch | RoutineMatch
 
 _FARTHEST = 64
+_MOST_OF_ITS_SHARE = 4.0
+"""So many times longer than the instructions it is cut from may a region take, as far as its arithmetic says."""
 # What is never looked past: their results come from elsewhere.
 _ENDS = frozenset(
     "parameter constant get-tuple-element tuple while conditional call custom-call infeed recv rng "
     "rng-bit-generator".split()
 )
+
+_CONSTANT = frozenset(("constant", "iota"))
+_REDUCTIONS = frozenset(("reduce", "reduce-window"))
 
 
 class Cutter:
@@ -83,12 +97,24 @@ class Cutter:
         return str(shape_of(instruction.shape)).encode() + bytes([self._is_produced(instruction)])
 
     def cut(self, match: AnyMatch) -> Excerpt | Refusal:
-        """The region as a module of its own."""
+        """The region as a module of its own, which takes no longer than its part of the program does."""
         if isinstance(match, RoutineMatch):
             return self._routine(match).cut()
         tops = self._tops(match)
-        if self._is_entangled(tops, match):
-            return self._part(match).cut()
+        found = self._part(match).cut() if self._is_entangled(tops, match) else self._whole(match, tops)
+        if isinstance(found, Excerpt):
+            alone = running_time(excerpt_module(found))
+            there = running_time_of(self._graph.module, self._graph.computation, tops)
+            if alone is not None and there is not None and alone > _MOST_OF_ITS_SHARE * there:
+                name = match.anchor.node.name
+                sentence = (
+                    f"alone, the region of %{name} would take {alone / there:.0f} times as long as in its program"
+                )
+                return Refusal("unmeasurable", sentence, name)
+        return found
+
+    def _whole(self, match: Match | StructuralMatch, tops: list[int]) -> Excerpt | Refusal:
+        """Top-level instructions as they are."""
         instructions = [self._graph.instruction_of[identifier] for identifier in tops]
         inside = set(tops)
         outside = dict.fromkeys(o for i in instructions for o in i.operand_ids if o not in inside)
@@ -113,9 +139,28 @@ class Cutter:
         covered, members = set(match.covered), self._graph.members
         if self._graph.instruction_of[match.anchor.node.homes[0]].opcode != "fusion":
             return False
-        if any(node.top is None for node in _real(match.reads)):
+        hidden = [node for node in _real(match.reads) if node.top is None]
+        if any(not self._is_reduced_at_home(node, match) and not _is_made_of_constants(node) for node in hidden):
             return True
         return any(n.opcode in ANCHORS and n not in covered for top in tops for n in members.get(top, ()))
+
+    def reads_a_reduction(self, match: AnyMatch) -> bool:
+        """Whether XLA has fused the anchor with a reduction that it reads: such fusions were seen to be wrong."""
+        if isinstance(match, RoutineMatch):
+            return False
+        return any(self._is_reduced_at_home(node, match) for node in _real(match.reads))
+
+    def _is_reduced_at_home(self, node: Node, match: Match | StructuralMatch) -> bool:
+        """Whether the anchor's own fusion computes `node` by a reduction: the kernel reads what its rest makes."""
+        home, pending = match.anchor.node.homes[0], [node]
+        while pending:
+            value = pending.pop()
+            if value.top is None and home in value.homes:
+                if value.opcode in _REDUCTIONS:
+                    return True
+                if value.opcode not in ANCHORS:
+                    pending += value.operands
+        return False
 
     def _routine(self, match: RoutineMatch) -> RoutinePart:
         return RoutinePart(self._graph, match, {node for node in match.reads if self._is_produced_node(node)})
@@ -151,7 +196,7 @@ class Cutter:
         inside, root = set(tops), self._graph.computation.root_id
         return [t for t in tops if t == root or any(user not in inside for user in self._users.get(t, ()))]
 
-    def _is_produced(self, instruction) -> bool:
+    def _is_produced(self, instruction: InstructionProto) -> bool:
         while instruction.opcode in ("bitcast", "get-tuple-element", "copy"):
             instruction = self._graph.instruction_of[instruction.operand_ids[0]]
         return instruction.opcode not in ("parameter", "constant")
@@ -167,22 +212,61 @@ def _real(nodes: Iterable[Node]) -> list[Node]:
 
 
 def looked_past(covered: set[Node], reads: set[Node]) -> list[Node]:
-    """What stands between what the match covers and what it reads."""
+    """What stands between what the match covers and what it reads, and costs little.
+
+    A value that has to be computed from something else than what the match reads ends the way where it is in memory:
+    so a residual that XLA computes again from a mean and a variance is computed here from these, too, and not from
+    the whole program before them.
+    """
+    brought = _brought_into_form(covered, reads)
     found: dict[Node, None] = {}
     pending = [operand for node in covered for operand in node.operands]
     while pending and len(found) < _FARTHEST:
         node = pending.pop()
-        if node in covered or node in reads or node in found or node.opcode in _ENDS or not node.operands:
+        if node in covered or node in reads or node in found or not _may_be_looked_past(node):
             continue
-        found[node] = None
-        pending += node.operands
+        if node in brought or node.top is None or _is_made_of_constants(node):
+            found[node] = None
+            pending += node.operands
     return list(found)
+
+
+def _brought_into_form(covered: set[Node], reads: set[Node]) -> set[Node]:
+    """What is made of the values read, by means that may be looked past, before the last of what is covered."""
+    last = max((node.index for node in covered), default=0)
+    found: set[Node] = set()
+    pending = list(reads)
+    while pending:
+        for user in pending.pop().users:
+            if user.index < last and user not in found and user not in covered and _may_be_looked_past(user):
+                found.add(user)
+                pending.append(user)
+    return found
+
+
+def _is_made_of_constants(node: Node) -> bool:
+    """Whether it depends on nothing else, as far as a few steps show."""
+    pending, left = [node], _FARTHEST
+    while pending and left:
+        value, left = pending.pop(), left - 1
+        if value.opcode not in _CONSTANT and not _may_be_looked_past(value):
+            return False
+        pending += value.operands
+    return not pending
+
+
+def _may_be_looked_past(node: Node) -> bool:
+    return (
+        bool(node.operands) and node.opcode not in _ENDS and (node.opcode == KEPT_COPY or may_be_in_loop(node.opcode))
+    )
 
 
 class _Writer:
     """Writes one excerpt."""
 
-    def __init__(self, graph: FlatGraph, instructions: list, inputs: list, results: list[int]) -> None:
+    def __init__(
+        self, graph: FlatGraph, instructions: list[InstructionProto], inputs: list[InstructionProto], results: list[int]
+    ) -> None:
         self._module, self._instructions, self._inputs, self._results = graph.module, instructions, inputs, results
         self._identifier = max(self._module.computations) + 1
         self._entry = ComputationProto(
@@ -217,7 +301,7 @@ class _Writer:
             module.SerializeToString(), anchor, tuple(shapes), tuple(results), tuple(produced), tuple(consumed)
         )
 
-    def _parameter(self, instruction, number: int) -> Shape:
+    def _parameter(self, instruction: InstructionProto, number: int) -> Shape:
         """A parameter with the same bytes: row-major, and renamed where the region wants it otherwise."""
         shape = shape_of(instruction.shape)
         plain = in_memory_order(shape)
@@ -230,7 +314,7 @@ class _Writer:
             self._ids[instruction.id] = renamed.id
         return plain
 
-    def _copy(self, instruction) -> None:
+    def _copy(self, instruction: InstructionProto) -> None:
         copy = self._entry.instructions.add()
         copy.CopyFrom(instruction)
         copy.id = self._ids[instruction.id] = self._fresh_id()
@@ -238,8 +322,9 @@ class _Writer:
         copy.operand_ids.extend(self._ids[operand] for operand in instruction.operand_ids)
         del copy.control_predecessor_ids[:]
 
-    def _root(self):
-        parts, shapes = [], []
+    def _root(self) -> tuple[InstructionProto, list[Shape]]:
+        parts: list[int] = []
+        shapes: list[Shape] = []
         for number, result in enumerate(self._results):
             shape = shape_of(next(i.shape for i in self._instructions if i.id == result))
             plain = in_memory_order(shape)

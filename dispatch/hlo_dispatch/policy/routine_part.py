@@ -11,8 +11,9 @@ import hashlib
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
+from hlo_dispatch.hlo.loops import may_be_in_loop
 from hlo_dispatch.hlo.partitions import loop_backend_config
-from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS
+from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, InstructionProto
 from hlo_dispatch.hlo.shape import Shape
 from hlo_dispatch.match.product import is_half_zeros
 from hlo_dispatch.match.routine import RoutineMatch
@@ -44,7 +45,7 @@ class RoutinePart:
             hasher.update(f"{view.node.shape} {self._is_produced(view.node, chain)} {chain is None}".encode())
             for node in chain or ():
                 hasher.update(digests.of_instruction(node.proto))
-        for value, _ in self._results():
+        for value, _ in self.results:
             hasher.update(f"{value.shape} {[str(node.shape) for node in self._behind(value)]}".encode())
         return hasher.hexdigest()
 
@@ -65,7 +66,7 @@ class RoutinePart:
         return self._match
 
     @property
-    def _instruction(self):
+    def _instruction(self) -> InstructionProto:
         return self._graph.instruction_of[self._match.node.homes[0]]
 
     def _is_produced(self, node: Node, chain: list[Node] | None) -> bool:
@@ -81,11 +82,10 @@ class RoutinePart:
         reading = [chain for chain, view in zip(self._chains, self._match.operands, strict=True) if view.node is node]
         return any(self._is_produced(node, chain) for chain in reading)
 
-    def _results(self) -> list[tuple[Node, int]]:
+    @property
+    def results(self) -> list[tuple[Node, int]]:
         """Every value that the call becomes, and which of its results that is."""
         return [(value, number) for number, value in enumerate(self._match.results) if value is not None]
-
-    results = property(_results)
 
     def _behind(self, value: Node) -> list[Node]:
         """What re-arranges a result of the call until it is `value`, the call's own result left out."""
@@ -99,13 +99,13 @@ class RoutinePart:
 
 
 def _between(operand: Node, source: Node) -> list[Node] | None:
-    """What computes `operand` from `source`, operands first; None where it needs more than that."""
+    """What computes `operand` from `source` in one loop, operands first; None where it needs more than that."""
     if operand is source:
         return []
     found, pending = {operand}, [operand]
     while pending:
         node = pending.pop()
-        if not node.operands and node.opcode not in ("constant", "iota"):
+        if (not node.operands and node.opcode not in ("constant", "iota")) or not may_be_in_loop(node.proto.opcode):
             return None
         for value in node.operands:
             if value is not source and value not in found:
@@ -185,7 +185,7 @@ class _Writer(ExcerptWriter):
             ids.append(identifier)
         return shapes, ids
 
-    def _root(self, shapes: list[Shape], ids: list[int]):
+    def _root(self, shapes: list[Shape], ids: list[int]) -> InstructionProto:
         if len(ids) == 1:
             self.entry.root_id = ids[0]
             return next(instruction for instruction in self.entry.instructions if instruction.id == ids[0])

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Mapping, Sequence
 
+from hlo_dispatch.hlo.loops import evaluations
 from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.opcode import ANCHORS
+from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto, ShapeProto
 from hlo_dispatch.hlo.shape import Shape, shape_of
 
 # What has an effect besides its results is nobody's to repeat.
@@ -31,12 +35,19 @@ ELEMENTS_PER_NANOSECOND = 1.0
 NANOSECONDS_PER_INSTRUCTION = 300.0
 """Of one that is no part of a fusion; matters in loops of many short steps."""
 # With the work per element: transcendental functions take 10 to 20 operations.
-_COSTLY = dict.fromkeys("exponential log log-plus-one exponential-minus-one tanh erf power sine cosine tan".split(), 10)
+_COSTLY: dict[str, int] = dict.fromkeys(
+    "exponential log log-plus-one exponential-minus-one tanh erf power sine cosine tan".split(), 10
+)
 
 
 def running_time(module: Module) -> float | None:
     """Seconds for one run on two cores, on the safe side; None where it depends on the inputs."""
-    return _Walk(module).computation(module.entry.id, is_fused=False)
+    return _Walk(module).computation(module.entry.id)
+
+
+def running_time_of(module: Module, computation: ComputationProto, among: Iterable[int]) -> float | None:
+    """The same of some of a computation's instructions (ids)."""
+    return _Walk(module).instructions(computation, frozenset(among))
 
 
 def calls_libraries(module: Module) -> bool:
@@ -44,12 +55,12 @@ def calls_libraries(module: Module) -> bool:
     return any(is_library_call(i) for computation in module.proto.computations for i in computation.instructions)
 
 
-def is_library_call(instruction) -> bool:
+def is_library_call(instruction: InstructionProto) -> bool:
     """Whether a custom-call is one into LAPACK, made by JAX."""
     return instruction.custom_call_target.startswith(_LAPACK)
 
 
-def trip_count(loop) -> int | None:
+def trip_count(loop: InstructionProto) -> int | None:
     """How often a `while` runs its body on any inputs, where XLA has found it out."""
     try:
         known = json.loads(loop.backend_config or b"{}").get("known_trip_count", {}).get("n")
@@ -63,25 +74,20 @@ class _Walk:
         self._module = module
         self._known: dict[int, float | None] = {}
 
-    def computation(self, identifier: int, *, is_fused: bool) -> float | None:
-        """Seconds for one run of it."""
+    def computation(self, identifier: int) -> float | None:
+        """Seconds for one run of a computation whose instructions are no parts of a fusion."""
         if identifier not in self._known:
-            self._known[identifier] = self._sum(self._module.computations[identifier], is_fused)
+            self._known[identifier] = self.instructions(self._module.computations[identifier])
         return self._known[identifier]
 
-    def _sum(self, computation, is_fused: bool) -> float | None:
+    def instructions(self, computation: ComputationProto, among: frozenset[int] | None = None) -> float | None:
+        """Seconds for its instructions, or for those `among` them (ids), one after the other."""
         shapes = {instruction.id: instruction.shape for instruction in computation.instructions}
-        total = 0.0
-        for instruction in computation.instructions:
-            if instruction.opcode in _FREE:
-                continue
-            seconds = self._instruction(instruction, shapes)
-            if seconds is None:
-                return None
-            total += seconds + (0 if is_fused else NANOSECONDS_PER_INSTRUCTION * 1e-9)
-        return total
+        wanted = (i for i in computation.instructions if among is None or i.id in among)
+        parts = [self._instruction(i, shapes) for i in wanted if i.opcode not in _FREE]
+        return _sum(parts, NANOSECONDS_PER_INSTRUCTION * 1e-9 * len(parts))
 
-    def _instruction(self, instruction, shapes) -> float | None:
+    def _instruction(self, instruction: InstructionProto, shapes: Mapping[int, ShapeProto]) -> float | None:
         opcode, called = instruction.opcode, instruction.called_computation_ids
         if opcode in NEVER_RUN or (opcode == "custom-call" and not is_library_call(instruction)):
             return None
@@ -90,20 +96,40 @@ class _Walk:
             inside = self._all(called)
             return None if times is None or inside is None else times * inside
         if opcode == "conditional":
-            branches = [self.computation(branch, is_fused=False) for branch in called]
+            branches = [self.computation(branch) for branch in called]
             return None if None in branches else max((b for b in branches if b is not None), default=0.0)
         if opcode == "call":
             return self._all(called)
         if opcode == "fusion":
-            return self.computation(called[0], is_fused=True)
+            return self._fused(self._module.computations[called[0]], instruction.fusion_kind)
         return _work(instruction, [shape_of(shapes[operand]) for operand in instruction.operand_ids]) * 1e-9
 
-    def _all(self, called) -> float | None:
-        parts = [self.computation(identifier, is_fused=False) for identifier in called]
-        return None if None in parts else sum(part for part in parts if part is not None)
+    def _fused(self, computation: ComputationProto, kind: str) -> float | None:
+        """Seconds for a fusion: in a loop everything as often as an element of it is read."""
+        shapes = {instruction.id: instruction.shape for instruction in computation.instructions}
+        times = evaluations(computation) if kind == "kLoop" else {}
+        parts: list[float | None] = []
+        for instruction in computation.instructions:
+            if instruction.opcode in _FREE:
+                continue
+            seconds = self._instruction(instruction, shapes)
+            if seconds is not None and times:
+                elements = shape_of(instruction.shape).elements
+                # No product inside a loop is a fast one.
+                slower = DENSE_PER_NANOSECOND / PLAIN_PER_NANOSECOND if instruction.opcode in ANCHORS else 1.0
+                seconds *= slower * max(1.0, times[instruction.id] / max(elements, 1))
+            parts.append(seconds)
+        return _sum(parts)
+
+    def _all(self, called: Iterable[int]) -> float | None:
+        return _sum([self.computation(identifier) for identifier in called])
 
 
-def _work(instruction, operands: list[Shape]) -> float:
+def _sum(parts: Sequence[float | None], more: float = 0.0) -> float | None:
+    return None if None in parts else sum((part for part in parts if part is not None), more)
+
+
+def _work(instruction: InstructionProto, operands: list[Shape]) -> float:
     """Nanoseconds of an instruction that calls nothing of weight."""
     result = shape_of(instruction.shape)
     # Of tuples (a sort's, a variadic reduction's) the operands say how large they are.

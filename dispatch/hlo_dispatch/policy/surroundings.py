@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.partitions import loop_backend_config
-from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto
+from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto, LiteralProto
 from hlo_dispatch.hlo.shape import Shape, row_major
 from hlo_dispatch.policy.excerpt import Excerpt, set_signature
 
@@ -46,7 +46,7 @@ def surrounded(serialized: bytes, excerpt: Excerpt, threads: int) -> bytes:
     return module.to_bytes()
 
 
-def _read_instead(entry, value: int, copy: int) -> None:
+def _read_instead(entry: ComputationProto, value: int, copy: int) -> None:
     for instruction in entry.instructions:
         for place, operand in enumerate(instruction.operand_ids):
             if operand == value:
@@ -55,10 +55,10 @@ def _read_instead(entry, value: int, copy: int) -> None:
         entry.root_id = copy
 
 
-def _in_order(entry, made: dict[int, InstructionProto]) -> None:
+def _in_order(entry: ComputationProto, made: dict[int, InstructionProto]) -> None:
     """Put each new loop behind what it copies."""
-    ordered = []
-    loops_of: dict[int, list] = {}
+    ordered: list[InstructionProto] = []
+    loops_of: dict[int, list[InstructionProto]] = {}
     for loop in made.values():
         loops_of.setdefault(loop.operand_ids[0], []).append(loop)
     for instruction in [InstructionProto.FromString(i.SerializeToString()) for i in entry.instructions]:
@@ -117,7 +117,7 @@ class _Loops:
         return computation
 
 
-def _set_one(literal, scalar: Shape) -> None:
+def _set_one(literal: LiteralProto, scalar: Shape) -> None:
     literal.shape.CopyFrom(scalar.to_proto())
     match scalar.element_type:
         case "f32":

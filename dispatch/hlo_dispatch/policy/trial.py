@@ -10,18 +10,22 @@ there is), and once when all of them are known.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
 
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.shape import Shape, shape_of
+from hlo_dispatch.policy.comparison import Unmeasurable, compiled, size_of
+from hlo_dispatch.policy.deadline import Deadline
 from hlo_dispatch.policy.executable import Executable, to_device
 from hlo_dispatch.policy.inputs import random_inputs
-from hlo_dispatch.policy.measure import Unclear, Unmeasurable
 from hlo_dispatch.policy.measured import STOCK, Measured
-from hlo_dispatch.policy.race import PATIENCE, race
+from hlo_dispatch.policy.pace import compiling, filling
+from hlo_dispatch.policy.race import PATIENCE, Time, race
+from hlo_dispatch.policy.rules import why_not
 from hlo_dispatch.policy.running_time import calls_libraries, running_time
 from hlo_dispatch.policy.validation import is_finite
+from hlo_dispatch.policy.watch import watched
 
 WHOLE = "all of them"
 """What is measured instead of one kernel."""
@@ -37,39 +41,38 @@ LEAST_GAIN = 0.01
 """In parts of stock's time, besides the noise: a program that gains less is left to stock."""
 # Each contestant is warmed up and runs a few turns.
 _RUNS_EACH = 5
-# ResNet50 takes 0.1 to 0.2 ms.
-_COMPILE_SECONDS_PER_INSTRUCTION = 0.15e-3
 
 
-class OutOfTime(Unclear):
-    """There is not enough time left; another compile may have it."""
-
-
-def expected_seconds(module: Module, variants: int) -> float | None:
-    """What compiling all and running stock once takes, on the safe side; None where random inputs will not do.
+def expected_seconds(module: Module, programs: int) -> float | None:
+    """What compiling so many and running stock once takes, on the safe side; None where random inputs will not do.
 
     After that run it is known better than anybody could say now.
     """
     signature = module.entry.program_shape
     results = signature.result.tuple_shapes or (signature.result,)
     shapes = [shape_of(shape) for shape in (*signature.parameters, *results)]
-    if any(not s.is_array or s.is_dynamic for s in shapes) or sum(s.bytes for s in shapes) > LARGEST_PROGRAM:
+    size = sum(shape.bytes for shape in shapes)
+    if any(not s.is_array or s.is_dynamic for s in shapes) or size > LARGEST_PROGRAM:
         return None
     run = running_time(module)
     if run is None:
         return None
-    instructions = sum(len(computation.instructions) for computation in module.proto.computations)
-    return (1 + variants) * _COMPILE_SECONDS_PER_INSTRUCTION * instructions + run
+    return programs * compiling.expected(size_of(module)) + filling.expected(size) + run
 
 
 def compare(
-    stock: bytes, variants: Mapping[str, bytes], *, left: float = float("inf"), is_final: bool = True
+    stock: bytes,
+    variants: Mapping[str, bytes] | Iterable[tuple[str, bytes]],
+    *,
+    left: float = float("inf"),
+    is_final: bool = True,
 ) -> Measured:
     """Time whole programs.
 
     Args:
         stock: the optimized module as XLA made it.
-        variants: what they are called → the module with its kernel calls; the one expected to win first.
+        variants: what they are called, and the module with its kernel calls; the one expected to win first. The later
+            ones are made, and compared, only if there is time.
         left: seconds that it may take.
         is_final: whether all regions are known.
 
@@ -79,50 +82,87 @@ def compare(
     Raises:
         Unmeasurable: the program cannot be run on random inputs.
         OutOfTime: it takes too long.
+        Endless: it does not end.
     """
+    deadline = Deadline(left)
     module = Module.from_bytes(stock)
-    about = {"thorough": is_final, "formula": f"all of {module.name}", "kernel": WHOLE}
-    if not variants:
+    about: dict[str, Any] = {"thorough": is_final, "formula": f"all of {module.name}", "kernel": WHOLE}
+    waiting = iter(cast("Mapping[str, bytes]", variants).items() if isinstance(variants, Mapping) else variants)
+    first = next(waiting, None)
+    if first is None:
         return Measured(STOCK, {STOCK: 0.0}, **about)
-    expected = expected_seconds(module, len(variants))
+    expected = expected_seconds(module, 2)
     if expected is None:
         raise Unmeasurable("what the program does depends on its inputs")
-    if expected > left:
-        raise OutOfTime
-    shapes: Sequence[Shape] = [shape_of(shape) for shape in module.entry.program_shape.parameters]
-    arguments = to_device(random_inputs(module, shapes, 1))
-    begin = time.perf_counter()
-    programs = _in_time(stock, variants, arguments, left, may_fail=calls_libraries(module))
-    left -= time.perf_counter() - begin
-    times = race(programs, seconds=min(SECONDS if is_final else QUICK_SECONDS, max(left, 0.0) / PATIENCE))
+    deadline.demand(expected)
+    contestants = _Contestants(module, stock, deadline)
+    contestants.add(*first)
+    while contestants.has_time_for_one_more():
+        variant = next(waiting, None)
+        if variant is None:
+            break
+        contestants.add(*variant)
+    longest = SECONDS if is_final else QUICK_SECONDS
+    times = race(contestants.programs, seconds=min(longest, max(deadline.left, 0.0) / PATIENCE), deadline=deadline)
+    return _verdict(contestants.names, times, about)
+
+
+def _verdict(names: Sequence[str], times: Sequence[Time], about: Mapping[str, Any]) -> Measured:
     reference = times[0].seconds
-    seconds = {STOCK: reference} | dict(zip(variants, (time.seconds for time in times[1:]), strict=True))
-    found = dict(zip(variants, times[1:], strict=True))
+    found = dict(zip(names, times[1:], strict=True))
+    seconds = {STOCK: reference} | {name: time.seconds for name, time in found.items()}
     best = max(found, key=lambda name: found[name].gain)
     # Of the first variant most is known; another one has to be better by more than noise.
     first = next(iter(found))
     if found[best].gain < found[first].gain + found[best].error + LEAST_GAIN * reference:
         best = first
-    wins = found[best].gain > found[best].error + LEAST_GAIN * reference
-    return Measured(best if wins else STOCK, seconds, found[best].gain if wins else 0.0, found[best].error, **about)
+    least = LEAST_GAIN * reference
+    if found[best].gain > found[best].error + least:
+        return Measured(best, seconds, found[best].gain, found[best].error, **about)
+    why = why_not(min(times[1:], key=lambda time: time.seconds), reference, least, certain=1.0)
+    return Measured(STOCK, seconds, 0.0, found[best].error, why=why, **about)
 
 
-def _in_time(
-    stock: bytes, variants: Mapping[str, bytes], arguments: Sequence[Any], left: float, *, may_fail: bool
-) -> list[_Program]:
-    """All of them compiled, unless stock alone shows that this would take too long."""
-    begin = time.perf_counter()
-    programs = [_Program(Executable(_plain(stock)), arguments)]
-    compiled = time.perf_counter() - begin
-    begin = time.perf_counter()
-    results = programs[0]()
-    run = time.perf_counter() - begin
-    if may_fail and not is_finite(results):
-        # What fails ends early, and says nothing of how long it takes.
-        raise Unmeasurable("its library calls fail on random inputs")
-    if (1 + len(variants)) * (compiled + _RUNS_EACH * run) > left:
-        raise OutOfTime
-    return programs + [_Program(Executable(_plain(variant)), arguments) for variant in variants.values()]
+class _Contestants:
+    """Stock, compiled and run once, and as many variants as there is time for."""
+
+    def __init__(self, module: Module, stock: bytes, deadline: Deadline) -> None:
+        self._deadline, self._may_fail = deadline, calls_libraries(module)
+        shapes: Sequence[Shape] = [shape_of(shape) for shape in module.entry.program_shape.parameters]
+        self._arguments = to_device(random_inputs(module, shapes, 1))
+        begin = time.perf_counter()
+        self.programs = [self._compiled(stock)]
+        self._compile = time.perf_counter() - begin
+        begin = time.perf_counter()
+        results = watched(self.programs[0], deadline, running_time(module) or 0.0)
+        self._run = time.perf_counter() - begin
+        if self._may_fail and not is_finite(results):
+            # What fails ends early, and says nothing of how long it takes.
+            raise Unmeasurable("its library calls fail on random inputs")
+        self.names: list[str] = []
+
+    def add(self, name: str, variant: bytes) -> None:
+        """Compile it.
+
+        Raises:
+            OutOfTime: there would be no time left to run it.
+        """
+        self._deadline.demand(self._compile + self._runs(len(self.programs) + 1))
+        begin = time.perf_counter()
+        self.programs.append(self._compiled(variant))
+        self.names.append(name)
+        self._compile = max(self._compile, time.perf_counter() - begin)
+
+    def has_time_for_one_more(self) -> bool:
+        """Whether another one could be made, compiled and run besides."""
+        # Making it takes less than compiling it.
+        return self._deadline.left > 2 * self._compile + self._runs(len(self.programs) + 1)
+
+    def _runs(self, programs: int) -> float:
+        return programs * _RUNS_EACH * self._run
+
+    def _compiled(self, serialized: bytes) -> _Program:
+        return _Program(compiled(_plain(serialized), self._deadline), self._arguments)
 
 
 def _plain(serialized: bytes) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,9 @@ import numpy as np
 _BOTH = 2.0
 # Comparisons of two values that are almost equal may fall either way.
 _FLIPS = 1e-2
+# Stock is not merely less exact, but wrong: so many tolerances from float64, and so much of the largest value.
+_WRONG = 10.0
+_LEAST_WRONG = 1e-2
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,8 @@ class Difference:
     result: int
     """Which result that is."""
     tolerance: float
+    stock_error: float = 0.0
+    """How far stock's results are from float64's, where they are wrong and the candidate's are right."""
 
     def __bool__(self) -> bool:
         # Written so that NaN is a difference.
@@ -41,7 +46,8 @@ def difference(expected: Sequence[Any], actual: Sequence[Any], tolerance: float)
 
 def _difference(wanted: Any, got: Any, tolerance: float) -> float:
     if wanted.dtype.kind in "biu":
-        share = float(np.mean(wanted != got)) if wanted.size else 0.0
+        differing: Any = np.count_nonzero(wanted != got)
+        share = float(differing / wanted.size) if wanted.size else 0.0
         return 0.0 if share <= _FLIPS else share
     if wanted.dtype == got.dtype == np.float32:
         quick = _quick_difference(wanted, got)
@@ -63,7 +69,8 @@ def _difference(wanted: Any, got: Any, tolerance: float) -> float:
 def _quick_difference(wanted: Any, got: Any) -> float | None:
     """The same without a copy in double precision; None where something is not finite."""
     with np.errstate(invalid="ignore"):
-        apart = np.subtract(wanted, got)
+        # Of scalars NumPy makes no array that could be written to.
+        apart = np.atleast_1d(np.subtract(wanted, got))
     np.abs(apart, out=apart)
     largest, scale = float(apart.max(initial=0)), float(max(wanted.max(initial=0), -wanted.min(initial=0)))
     return largest / (scale or 1.0) if np.isfinite(largest) and np.isfinite(scale) else None
@@ -85,10 +92,10 @@ def judge(
     if exact is None:
         return apart
     own = difference(exact, candidate, tolerance)
+    stocks = difference(exact, stock, max(_WRONG * tolerance, _LEAST_WRONG))
     if not own:
-        return own
+        return replace(own, stock_error=stocks.value if stocks else 0.0)
     # Stock rounds as well: nobody is asked to be much nearer to the truth than it.
-    stocks = difference(exact, stock, tolerance)
     return Difference(own.value, own.result, max(tolerance, 2 * stocks.value))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -55,6 +55,10 @@ class Unknown:
         return self.count * weight_of(self.match)
 
 
+Variants = Callable[[], Iterable[tuple[str, bytes]]]
+"""Gives the modes of a program, and the program in each, one by one."""
+
+
 class Measure(Protocol):
     """Measures what one module needs, as far as its budget goes."""
 
@@ -62,12 +66,12 @@ class Measure(Protocol):
         """Measure regions; returns how many are known now that were not."""
         ...
 
-    def whole(self, program: str, stock: bytes, variants: Callable[[], Mapping[str, bytes]], *, is_final: bool) -> None:
+    def whole(self, program: str, stock: bytes, variants: Variants, *, is_final: bool) -> None:
         """Measure a whole program.
 
         Args:
             program: what stands for it in the store.
-            variants: makes the modules to compare with stock.
+            variants: makes the modules to compare with stock, one after the other as there is time for them.
             is_final: whether all its regions should be known by now; nothing happens where they are not.
         """
         ...
@@ -90,11 +94,16 @@ class Wanted:
         cutter = Cutter(graph, self._digests)
 
         def recall(match: AnyMatch, default: Default) -> Measured | None:
-            if not worth_measuring(match):
+            # What is too small to gain anything is measured where stock may be wrong.
+            if not worth_measuring(match) and not cutter.reads_a_reduction(match):
                 return None
             numerics = self._numerics(match)
             digest = cutter.digest(region_of(match, default), self._also(match, default, numerics))
             known = self._knowledge.get(digest)
+            if known is not None and known.vain:
+                if known.is_hopeless:
+                    return None
+                known = None
             if known is not None and not known.refused and self._is_left_to_the_heuristic(known):
                 return None
             if known is None:
@@ -112,6 +121,8 @@ class Wanted:
         return recall
 
     def _is_left_to_the_heuristic(self, known: Measured) -> bool:
+        if known.chosen != STOCK and known.stock_error:
+            return False
         if self.mode == GUESSED:
             return True
         if not self.mode and self._has_several:

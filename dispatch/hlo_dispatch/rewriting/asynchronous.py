@@ -61,7 +61,7 @@ def keep_asynchronous(module: Module, matches: Sequence[Match | StructuralMatch 
     return {entry.id, computation}
 
 
-def _is_ours(instruction) -> bool:
+def _is_ours(instruction: InstructionProto) -> bool:
     return instruction.custom_call_target.startswith("hlo_dispatch.")
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any, cast
 
 
-def to_text(attributes: Mapping) -> str:
+def to_text(attributes: Mapping[str, Any]) -> str:
     """`{name = 1 : i64, strides = array<i64: 1, 2>, kind = "relu", alpha = 0.5 : f32, nested = {…}}`.
 
     Python ints become i64, floats f32, sequences of ints array<i64>, strings strings, mappings dictionaries.
@@ -17,9 +18,9 @@ def to_text(attributes: Mapping) -> str:
     return "{" + ", ".join(f"{name} = {_value(value)}" for name, value in attributes.items()) + "}"
 
 
-def _value(value) -> str:
+def _value(value: Any) -> str:
     # Exact types first: a module has thousands of these.
-    kind = type(value)
+    kind = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind is int:
         return f"{value} : i64"
     if kind is list or kind is tuple:
@@ -33,7 +34,7 @@ def _value(value) -> str:
     if kind is bool:
         return "true" if value else "false"
     if isinstance(value, Mapping):
-        return to_text(value)
+        return to_text(cast("Mapping[str, Any]", value))
     if isinstance(value, float):
         return _float(value)
     raise TypeError(f"a kernel attribute cannot be {kind.__name__}")

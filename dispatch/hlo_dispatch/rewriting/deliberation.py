@@ -7,7 +7,7 @@ the time that is left. Once all of them are known, the plans that follow from th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hlo_dispatch.policy.candidate import Ask
@@ -41,15 +41,28 @@ class Deliberation:
     def settle(self) -> Plans:
         """The plans to follow."""
         program = self.wanted.program()
-        verdict = self.knowledge.get(program)
+        verdict = self._verdict()
         plans = self._planned(_mode(verdict))
         if self.measure is None or (verdict is not None and verdict.thorough):
             return _followed(plans, verdict)
         plans = self._measured(self.measure, program, plans)
-        verdict = self.knowledge.get(program)
+        verdict = self._verdict()
         if self.wanted.mode != _mode(verdict):
             plans = self._planned(_mode(verdict))
         return _followed(plans, verdict)
+
+    def saved(self, plans: Plans) -> float | None:
+        """Seconds that a run of the program saves by these plans, as far as it was measured."""
+        verdict = self._verdict()
+        if verdict is not None:
+            return verdict.gain
+        measured = [d.saved for plan in plans for _, d in plan.decisions.values() if d.saved is not None]
+        return sum(measured) if measured else None
+
+    def _verdict(self) -> Measured | None:
+        """What is known of the program as a whole."""
+        known = self.knowledge.get(self.wanted.program())
+        return known if known is not None and not known.vain else None
 
     def _planned(self, mode: str) -> Plans:
         self.wanted.mode = mode
@@ -58,26 +71,26 @@ class Deliberation:
     def _measured(self, measure: Measure, program: str, plans: Plans) -> Plans:
         """Measure the program and its regions as far as time goes; returns the newest plans."""
         unknown, most = self.wanted.take(), _calls(plans)
-        if unknown and most >= _FEWEST_FOR_A_TRIAL and self.knowledge.get(program) is None:
+        if unknown and most >= _FEWEST_FOR_A_TRIAL and self._verdict() is None:
             measure.whole(program, self.serialized, lambda: self._variants(GUESSED), is_final=False)
         for _ in range(_MOST_PLANNINGS):
             if not unknown or not measure(unknown, self.ask):
                 break
             # A region that is dispatched, or no longer is, changes what its neighbours can have.
-            plans = self._planned(TOGETHER if self.knowledge.get(program) is not None else "")
+            plans = self._planned(TOGETHER if self._verdict() is not None else "")
             unknown, most = self.wanted.take(), max(most, _calls(plans))
-        if most >= _FEWEST_FOR_A_TRIAL or self.knowledge.get(program) is not None:
+        if most >= _FEWEST_FOR_A_TRIAL or self._verdict() is not None:
             measure.whole(program, self.serialized, lambda: self._variants(TOGETHER, APART, GUESSED), is_final=True)
         return plans
 
-    def _variants(self, *modes: str) -> dict[str, bytes]:
+    def _variants(self, *modes: str) -> Iterator[tuple[str, bytes]]:
         """The different programs that follow from what is known now; equal ones under the first mode's name."""
-        found: dict[str, bytes] = {}
+        found: set[bytes] = set()
         for mode in modes:
             module = self.rewritten(mode)
-            if module is not None and module not in found.values():
-                found[mode] = module
-        return found
+            if module is not None and module not in found:
+                found.add(module)
+                yield mode, module
 
 
 def _mode(verdict: Measured | None) -> str:
@@ -90,7 +103,7 @@ def _mode(verdict: Measured | None) -> str:
 def _followed(plans: Plans, verdict: Measured | None) -> Plans:
     if verdict is not None and verdict.chosen == STOCK:
         for plan in plans:
-            plan.give_up(verdict.sentence(), "slower")
+            plan.give_up(f"the whole program was {verdict.sentence()}", "slower", is_slower=True)
     return plans
 
 

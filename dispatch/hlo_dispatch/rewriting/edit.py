@@ -52,23 +52,10 @@ def _replace(module: Module, edits: dict[int, Edit]) -> None:
                 order[new.id] = len(order)
         order[computation.id] = len(order)
     module.computations = {c.id: c for c in computations}
-    reached = _reached(module)
+    reached = module.reached()
     for place in reversed(range(len(computations))):
         if computations[place].id not in reached:
             del computations[place]
     # Sorted in place, so that none of them is copied.
     computations.sort(key=lambda computation: order[computation.id])
     module.computations = {c.id: c for c in computations}
-
-
-def _reached(module: Module) -> set[int]:
-    """Ids of the computations that the entry calls, directly or not."""
-    reached = {module.proto.entry_computation_id}
-    pending = list(reached)
-    while pending:
-        for instruction in module.computations[pending.pop()].instructions[:]:
-            for called in instruction.called_computation_ids[:]:
-                if called not in reached:
-                    reached.add(called)
-                    pending.append(called)
-    return reached

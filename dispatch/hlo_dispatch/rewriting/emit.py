@@ -8,17 +8,14 @@ is the same, its own partitions, so that it runs as parallel as before.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from hlo_dispatch.hlo.flat import FlatGraph, Node
+from hlo_dispatch.hlo.loops import is_recomputed, may_be_in_loop
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.opcode import ANCHORS
 from hlo_dispatch.hlo.partitions import loop_backend_config
-from hlo_dispatch.hlo.schema import (
-    CUSTOM_CALL_API_TYPED_FFI,
-    ELEMENT_TYPE_NUMBERS,
-    ComputationProto,
-    InstructionProto,
-)
+from hlo_dispatch.hlo.schema import CUSTOM_CALL_API_TYPED_FFI, ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto
 from hlo_dispatch.hlo.shape import Shape, row_major
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.routine import RoutineMatch
@@ -27,9 +24,6 @@ from hlo_dispatch.rewriting.backend_config import to_text
 from hlo_dispatch.rewriting.hazards import UPDATES, CannotRebuild, Draft, protect, shared_pairs, writes_in_place
 from hlo_dispatch.rewriting.order import in_order, needed
 
-# Only XLA's library fusions compute these in parallel; a loop fusion would run them on one thread.
-_LIBRARY_OPCODES = ANCHORS | {"reduce", "reduce-window"}
-
 
 @dataclass(frozen=True, eq=False)
 class KernelCall:
@@ -37,7 +31,7 @@ class KernelCall:
 
     match: Match | StructuralMatch | RoutineMatch
     target: str
-    attributes: dict
+    attributes: dict[str, Any]
     scratch_bytes: int | None
     """Working memory, one more result; None: there is none."""
     backend_config: str = ""
@@ -61,12 +55,12 @@ class KernelCall:
 class Edit:
     """What a rebuilt computation consists of."""
 
-    instructions: list = field(default_factory=list)
+    instructions: list[InstructionProto] = field(default_factory=list[InstructionProto])
     """The computation's new instruction protos, operands before users."""
     root_id: int = 0
-    computations: list = field(default_factory=list)
+    computations: list[ComputationProto] = field(default_factory=list[ComputationProto])
     """New fused computations, called from `instructions`."""
-    calls: dict[Node, str] = field(default_factory=dict)
+    calls: dict[Node, str] = field(default_factory=dict[Node, str])
     """Anchor, or a pattern's result → the name of its custom-call."""
 
 
@@ -87,7 +81,7 @@ class Emitter:
         self._next_id = max(graph.instruction_of) + 1
         self._ids: dict[Node, int] = {}
         self._pending: list[Node] = []
-        self._created: dict[int, tuple[object, int]] = {}
+        self._created: dict[int, tuple[InstructionProto, int]] = {}
         """New instruction id → (proto, position in the original order that it should stand near)."""
         self._position = {identifier: place for place, identifier in enumerate(graph.instruction_of)}
         self._new_updates: list[int] = []
@@ -121,10 +115,10 @@ class Emitter:
         self._edit.instructions = in_order(instructions, place)
         return self._edit
 
-    def _needed(self, kept: list) -> list:
+    def _needed(self, kept: list[InstructionProto]) -> list[InstructionProto]:
         return needed(kept, [proto for proto, _ in self._created.values()], self._edit.root_id)
 
-    def _unread(self, doubtful: list[int], kept: list) -> list[int]:
+    def _unread(self, doubtful: list[int], kept: list[InstructionProto]) -> list[int]:
         """Those of the `doubtful` new instructions that nothing reads."""
         left = [identifier for identifier in doubtful if identifier in self._created]
         if not left:
@@ -134,7 +128,7 @@ class Emitter:
             read.update(proto.operand_ids[:])
         return [identifier for identifier in left if identifier not in read]
 
-    def _protected(self, kept: list) -> dict[int, object]:
+    def _protected(self, kept: list[InstructionProto]) -> dict[int, InstructionProto]:
         """All instructions by id, with the copies and orderings that shared buffers need."""
         instructions = {proto.id: proto for proto in kept} | {i: proto for i, (proto, _) in self._created.items()}
         updates = [proto.id for proto in kept if writes_in_place(self._module, proto)] + self._new_updates
@@ -154,7 +148,7 @@ class Emitter:
             return True
         return not self._vanishing.isdisjoint(self._graph.instruction_of[identifier].operand_ids[:])
 
-    def _with_live_operands(self, instruction):
+    def _with_live_operands(self, instruction: InstructionProto) -> InstructionProto:
         """The instruction, with operands that were replaced renamed; itself where none was."""
         kept = self._kept.keys()
         if not kept >= set(instruction.control_predecessor_ids[:]):
@@ -217,6 +211,8 @@ class Emitter:
         """One instruction for a value that lived in a fusion which is no more."""
         home = self._home(node)
         group = self._group(node)
+        if self._is_new_loop(home, group) and is_recomputed(self._fused_computation(node, group)[0]):
+            group = self._group(node, apart=True)
         if all(member.opcode == "bitcast" for member in group):
             proto = self._copy_of(node, self._ids[node])
             proto.operand_ids.append(self._identifier(group[0].operands[0]))
@@ -226,18 +222,28 @@ class Emitter:
             proto = self._fusion(node, group, home)
         self._place(proto, node)
 
-    def _home(self, node: Node) -> object:
+    def _home(self, node: Node) -> InstructionProto:
         """The fusion (or plain instruction) that computed `node`; its own where it was one's result."""
         return self._graph.instruction_of[node.top if node.top is not None else node.homes[0]]
 
-    def _group(self, root: Node) -> list[Node]:
-        """The nodes to compute together for `root`, operands first: back to values that are in memory."""
+    def _is_new_loop(self, home: InstructionProto, group: list[Node]) -> bool:
+        """Whether a loop is to compute what another kind of fusion did, which computes each value once."""
+        is_loop = home.opcode != "fusion" or home.fusion_kind == "kLoop"
+        return not is_loop and all(may_be_in_loop(node.opcode) for node in group)
+
+    def _group(self, root: Node, *, apart: bool = False) -> list[Node]:
+        """The nodes to compute together for `root`, operands first: back to values that are in memory.
+
+        Args:
+            apart: what several others read is to be in memory, too: a loop would compute it again for each of them.
+        """
         found = {root}
         pending = [root]
         while pending:
             node = pending.pop()
             for operand in node.operands:
-                if operand not in found and not self._is_in_memory(operand, root):
+                is_shared = apart and len(operand.users) > 1 and bool(operand.operands)
+                if operand not in found and not is_shared and not self._is_in_memory(operand, root):
                     if operand in self._covered:
                         raise AssertionError(f"%{operand.name} is inside a match but still needed")
                     found.add(operand)
@@ -250,9 +256,9 @@ class Emitter:
             return not (node.opcode == "constant" and node.shape.elements == 1)
         return node.opcode in ANCHORS
 
-    def _fusion(self, root: Node, group: list[Node], home):
+    def _fusion(self, root: Node, group: list[Node], home: InstructionProto) -> InstructionProto:
         is_fusion = home.opcode == "fusion"
-        needs_library = any(node.opcode in _LIBRARY_OPCODES for node in group)
+        needs_library = any(not may_be_in_loop(node.opcode) for node in group)
         if not is_fusion and len(group) == 1:
             proto = self._copy_of(root, self._ids[root])
             proto.operand_ids.extend(self._identifier(operand) for operand in root.operands)
@@ -275,7 +281,7 @@ class Emitter:
             self._new_updates.append(proto.id)
         return proto
 
-    def _update_copies(self, fusion, group: list[Node], parameters: list[Node]) -> None:
+    def _update_copies(self, fusion: InstructionProto, group: list[Node], parameters: list[Node]) -> None:
         """Give the fusion copies of what it updates.
 
         An update in the middle of a fusion works on a copy of its own; as the root of a fusion XLA does it in
@@ -290,7 +296,7 @@ class Emitter:
                 fusion.operand_ids[position] = copy.id
                 self._place(copy, parameter)
 
-    def _fused_computation(self, root: Node, group: list[Node]) -> tuple[object, list[Node]]:
+    def _fused_computation(self, root: Node, group: list[Node]) -> tuple[ComputationProto, list[Node]]:
         identifier = self._module.fresh_computation_id()
         computation = ComputationProto(id=identifier, name=self._module.fresh_name("rebuilt_computation"))
         computation.execution_thread = self._graph.computation.execution_thread
@@ -314,13 +320,13 @@ class Emitter:
         computation.root_id = ids[root]
         return computation, parameters
 
-    def _new(self, opcode: str, stem: str, identifier: int, origin: Node):
+    def _new(self, opcode: str, stem: str, identifier: int, origin: Node) -> InstructionProto:
         proto = InstructionProto(opcode=opcode, id=identifier, name=self._module.fresh_name(stem))
         if origin.proto.HasField("metadata"):
             proto.metadata.CopyFrom(origin.proto.metadata)
         return proto
 
-    def _copy_of(self, node: Node, identifier: int):
+    def _copy_of(self, node: Node, identifier: int) -> InstructionProto:
         proto = InstructionProto()
         proto.CopyFrom(node.proto)
         proto.id, proto.name = identifier, self._module.fresh_name(node.name)
@@ -334,7 +340,7 @@ class Emitter:
         self._next_id += 1
         return self._next_id - 1
 
-    def _place(self, proto, node: Node) -> None:
+    def _place(self, proto: InstructionProto, node: Node) -> None:
         """Note where in the computation the new instruction should stand: near what computed `node`."""
         home = node.top if node.top is not None else node.homes[0]
         self._created[proto.id] = (proto, self._position[home])

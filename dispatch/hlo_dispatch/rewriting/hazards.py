@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.hlo.schema import InstructionProto
+from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto
 from hlo_dispatch.rewriting.earlier import EarlierThan
 
 # Instructions that write (a part of) their result over an operand, and those that call others that may.
@@ -35,18 +35,18 @@ class CannotRebuild(Exception):
 class Draft:
     """A rebuilt computation before it is put in order."""
 
-    instructions: dict[int, object]
+    instructions: dict[int, InstructionProto]
     """By id."""
     root_id: int
     ours: set[int]
     """Ids of the instructions that the rewrite made."""
     updates: list[int]
     """Ids of the instructions that write in place, XLA's and ours."""
-    added: list[tuple[object, int]] = field(default_factory=list)
+    added: list[tuple[InstructionProto, int]] = field(default_factory=list[tuple[InstructionProto, int]])
     """(new copy, id of the instruction whose place it should stand near)."""
 
 
-def shared_pairs(module: Module, computation) -> list[tuple[tuple[int, ...], int | None]]:
+def shared_pairs(module: Module, computation: ComputationProto) -> list[tuple[tuple[int, ...], int | None]]:
     """Which parts of a computation's parameters share a buffer with which parts of its result.
 
     Returns:
@@ -69,7 +69,7 @@ def shared_pairs(module: Module, computation) -> list[tuple[tuple[int, ...], int
     return []
 
 
-def writes_in_place(module: Module, instruction) -> bool:
+def writes_in_place(module: Module, instruction: InstructionProto) -> bool:
     """Whether the instruction may write over an operand that XLA has not copied for it."""
     if instruction.opcode == "fusion":
         fused = module.computations[instruction.called_computation_ids[0]]
@@ -77,7 +77,9 @@ def writes_in_place(module: Module, instruction) -> bool:
     return instruction.opcode in _IN_PLACE or len(instruction.output_operand_aliasing) > 0
 
 
-def protect(draft: Draft, pairs: Iterable[tuple[tuple[int, ...], int | None]], fresh: Callable[[str], tuple]) -> None:
+def protect(
+    draft: Draft, pairs: Iterable[tuple[tuple[int, ...], int | None]], fresh: Callable[[str], tuple[int, str]]
+) -> None:
     """Add to `draft` the copies and control dependencies that its shared buffers need.
 
     Args:
@@ -95,7 +97,7 @@ def protect(draft: Draft, pairs: Iterable[tuple[tuple[int, ...], int | None]], f
 
 
 class _Guard:
-    def __init__(self, draft: Draft, fresh: Callable[[str], tuple]) -> None:
+    def __init__(self, draft: Draft, fresh: Callable[[str], tuple[int, str]]) -> None:
         self._draft, self._fresh = draft, fresh
         self._protos = draft.instructions
         self._users: dict[int, list[int]] = {}
@@ -119,11 +121,12 @@ class _Guard:
                     for reader in readers:
                         self._order(reader, identifier, value)
 
-    def _buffers(self, proto) -> list[int]:
+    def _buffers(self, proto: InstructionProto) -> list[int]:
         """Values whose buffers the instruction may write over: its operands, tuples taken apart."""
         # An update writes over its first operand; the rest it only reads.
         count = 1 if proto.opcode == "dynamic-update-slice" else len(proto.operand_ids)
-        found, pending = [], list(proto.operand_ids[:count])
+        found: list[int] = []
+        pending = list(proto.operand_ids[:count])
         while pending:
             operand = self._protos[pending.pop()]
             if operand.opcode == "tuple":
@@ -188,7 +191,7 @@ class _Guard:
                 self._depend(copy.id, reader)
         self._give_back(root, result, copy)
 
-    def _give_back(self, root, result: int | None, copy) -> None:
+    def _give_back(self, root: InstructionProto, result: int | None, copy: InstructionProto) -> None:
         """Make `copy` the result, or this part of it."""
         if result is None:
             self._draft.root_id = copy.id
@@ -233,7 +236,8 @@ class _Guard:
 
     def _readers(self, value: int) -> list[int]:
         """Instructions that read `value`'s buffer, under whatever name; those only passing it on are not."""
-        found, pending = [], [value]
+        found: list[int] = []
+        pending = [value]
         while pending:
             for user in self._users.get(pending.pop(), ()):
                 if self._protos[user].opcode == "bitcast":
@@ -246,7 +250,8 @@ class _Guard:
         """Everything that must run before the instruction."""
         known = self._before.get(identifier)
         if known is None:
-            known, pending = set(), [identifier]
+            known = set[int]()
+            pending = [identifier]
             while pending:
                 proto = self._protos[pending.pop()]
                 for earlier in (*proto.operand_ids, *proto.control_predecessor_ids):
@@ -263,7 +268,7 @@ class _Guard:
         self._protos[later] = changed
         self._before.clear()
 
-    def _copy(self, value: int):
+    def _copy(self, value: int) -> InstructionProto:
         source = self._protos[value]
         identifier, name = self._fresh("kept_apart")
         copy = InstructionProto(opcode="copy", id=identifier, name=name)

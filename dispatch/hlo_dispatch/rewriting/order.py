@@ -6,10 +6,14 @@ import heapq
 from collections.abc import Mapping, Sequence
 
 # Instructions that nothing misses when nobody reads them.
+from hlo_dispatch.hlo.schema import InstructionProto
+
 _VALUES_ONLY = frozenset(("bitcast", "constant", "fusion"))
 
 
-def needed(kept: Sequence, created: Sequence, root_id: int) -> list:
+def needed(
+    kept: Sequence[InstructionProto], created: Sequence[InstructionProto], root_id: int
+) -> list[InstructionProto]:
     """Those of the `kept` instructions that something reads or waits for, or that may do more than compute.
 
     Args:
@@ -27,7 +31,7 @@ def needed(kept: Sequence, created: Sequence, root_id: int) -> list:
     return [proto for proto in kept if proto.id in found]
 
 
-def in_order(protos: Mapping[int, object], place: Mapping[int, int]) -> list:
+def in_order(protos: Mapping[int, InstructionProto], place: Mapping[int, int]) -> list[InstructionProto]:
     """Operands and control predecessors before users, otherwise as near to the original order as can be.
 
     Args:
@@ -47,7 +51,7 @@ def in_order(protos: Mapping[int, object], place: Mapping[int, int]) -> list:
             users.setdefault(operand, []).append(identifier)
     ready = [position[identifier] for identifier, count in waiting.items() if not count]
     heapq.heapify(ready)
-    ordered = []
+    ordered: list[InstructionProto] = []
     while ready:
         _, identifier = heapq.heappop(ready)
         ordered.append(protos[identifier])
@@ -60,7 +64,7 @@ def in_order(protos: Mapping[int, object], place: Mapping[int, int]) -> list:
     return ordered
 
 
-def _is_ordered(protos: Sequence) -> bool:
+def _is_ordered(protos: Sequence[InstructionProto]) -> bool:
     seen: set[int] = set()
     for proto in protos:
         if not seen.issuperset(proto.operand_ids[:]) or not seen.issuperset(proto.control_predecessor_ids[:]):

@@ -24,22 +24,26 @@ from hlo_dispatch.rewriting.claims import Claims
 AnyMatch = Match | StructuralMatch | RoutineMatch
 
 
+Decided = tuple[AnyMatch | None, Decision]
+"""A match, if there is one, and what became of it."""
+
+
 @dataclass
 class ComputationPlan:
     """What will happen to one computation."""
 
     graph: FlatGraph
-    decisions: dict[Node, tuple[AnyMatch | None, Decision]] = field(default_factory=dict)
+    decisions: dict[Node, Decided] = field(default_factory=dict[Node, Decided])
     """Anchor, or a pattern's result → its match (None if it could not even be read) and what was decided."""
-    misses: list[Miss] = field(default_factory=list)
+    misses: list[Miss] = field(default_factory=list[Miss])
     """Where the patterns that matched nowhere came closest."""
-    calls: dict[Node, str] = field(default_factory=dict)
+    calls: dict[Node, str] = field(default_factory=dict[Node, str])
     """Dispatched anchor, or a pattern's result → the name of its custom-call, once the module is edited."""
 
-    def give_up(self, problem: str, code: str = "rewrite-unsupported") -> None:
-        """Refuse everything that was to be dispatched here."""
+    def give_up(self, problem: str, code: str = "rewrite-unsupported", *, is_slower: bool = False) -> None:
+        """Refuse everything that was to be dispatched here, or only what need not be where it is merely slower."""
         for node, (match, decision) in self.decisions.items():
-            if decision:
+            if decision and not (is_slower and decision.is_needed):
                 refusal = Refusal(code, problem, node.name)
                 self.decisions[node] = match, Decision(None, problem, refusal)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
+from hlo_dispatch.match.anchor import Anchor
 from hlo_dispatch.match.attempt import Attempt
 from hlo_dispatch.match.epilogue import EpilogueFinder, Step
 from hlo_dispatch.match.function import Region
@@ -20,11 +21,12 @@ from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.match.reading import kind_of
 from hlo_dispatch.match.routine import RoutineFinder
+from hlo_dispatch.match.strided import Dimension
 from hlo_dispatch.match.structural import StructuralFinder
 from hlo_dispatch.match.structural_match import StructuralMatch
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.pattern.timed_recogniser import TimedRecogniser
-from hlo_dispatch.policy.candidate import Candidate
+from hlo_dispatch.policy.candidate import AnyMatch, Candidate
 from hlo_dispatch.policy.decide import check_policy
 from hlo_dispatch.policy.machine import Machine, this_machine
 from hlo_dispatch.rewriting.rewriter import Rewriter
@@ -104,7 +106,7 @@ class ProfilingRewriter(Rewriter):
     def _matcher(self, graph: FlatGraph) -> Matcher:
         return _CountingMatcher(graph, self.table, self.finder, self.profile)
 
-    def _ask(self, match: Match | StructuralMatch, **more: str) -> Candidate | Refusal:
+    def _ask(self, match: AnyMatch, **more: str) -> Candidate | Refusal:
         start = time.perf_counter()
         answer = super()._ask(match, **more)
         seconds = time.perf_counter() - start
@@ -148,9 +150,16 @@ class _CountingEpilogueFinder(EpilogueFinder):
                 self._profile.count("activation", name, seconds, hit=False)
         return found
 
-    def _binary(self, anchor: Any, current: Node, *arguments: Any) -> Step | str:
+    def _binary(
+        self,
+        anchor: Anchor,
+        current: Node,
+        destination: tuple[Dimension, ...],
+        is_taken: Callable[[Node], bool],
+        is_result_of_another: Callable[[Node, Node], bool],
+    ) -> Step | str:
         start = time.perf_counter()
-        step = super()._binary(anchor, current, *arguments)
+        step = super()._binary(anchor, current, destination, is_taken, is_result_of_another)
         seconds = time.perf_counter() - start
         binary = self._binaries.get(current.users[0].opcode)
         if binary is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.schema import OpMetadataProto, StackFrameIndexProto
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.routine import RoutineMatch
 from hlo_dispatch.match.structural_match import Miss, StructuralMatch
@@ -43,7 +44,7 @@ def _nearest(plans: list[ComputationPlan]) -> list[tuple[str, Miss]]:
     return list(nearest.values())
 
 
-def _missed(computation: str, miss: Miss, frames) -> Region:
+def _missed(computation: str, miss: Miss, frames: StackFrameIndexProto) -> Region:
     node = miss.node
     refusal = Refusal("near-miss", miss.sentence, node.name)
     return Region(
@@ -70,7 +71,7 @@ def _region(
     node: Node,
     match: Match | StructuralMatch | RoutineMatch | None,
     decision: Decision,
-    frames,
+    frames: StackFrameIndexProto,
     details: bool,
 ) -> Region:
     candidate = decision.candidate
@@ -84,10 +85,10 @@ def _region(
         computation=plan.graph.computation.name,
         opcode=node.opcode,
         formula=chosen.formula if chosen is not None else plain,
-        kernel=chosen.anchor.kernel if candidate is not None else None,
+        kernel=candidate.match.anchor.kernel if candidate is not None else None,
         implementation=candidate.implementation if candidate is not None else None,
         attributes=candidate.attributes if candidate is not None else {},
-        covered=tuple(member.name for member in chosen.covered) if candidate is not None else (),
+        covered=tuple(member.name for member in candidate.match.covered) if candidate is not None else (),
         op_name=metadata.op_name,
         source=_source(metadata, frames),
         reason=decision.reason,
@@ -96,6 +97,7 @@ def _region(
         stopped_at=stopped_at,
         stopped_because=stopped_because,
         call=plan.calls.get(node, ""),
+        saved=decision.saved,
     )
 
 
@@ -112,7 +114,9 @@ def _stop(match: Match | StructuralMatch | RoutineMatch | None, decision: Decisi
     return (chain.stopped_at.name if chain.stopped_at is not None else ""), why
 
 
-def _metadata(plan: ComputationPlan, node: Node, match: Match | StructuralMatch | RoutineMatch | None):
+def _metadata(
+    plan: ComputationPlan, node: Node, match: Match | StructuralMatch | RoutineMatch | None
+) -> OpMetadataProto:
     """Where the anchor comes from; XLA forgets it for some products, so the nearest instruction that knows."""
     if node.proto.metadata.op_name:
         return node.proto.metadata
@@ -121,7 +125,7 @@ def _metadata(plan: ComputationPlan, node: Node, match: Match | StructuralMatch 
     return next((m for m in (*homes, *covered) if m.op_name), node.proto.metadata)
 
 
-def _source(metadata, frames) -> str:
+def _source(metadata: OpMetadataProto, frames: StackFrameIndexProto) -> str:
     """`file:line` of the innermost frame, from the metadata itself or the module's stack frame index."""
     if metadata.source_file:
         return f"{metadata.source_file}:{metadata.source_line}"

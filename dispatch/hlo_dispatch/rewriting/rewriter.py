@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from hlo_dispatch import kernels
 from hlo_dispatch.errors import Refusal
@@ -52,8 +53,8 @@ class Rewriter:
     routines: RoutineFinder
     knowledge: Knowledge = field(default_factory=Knowledge)
     """What was measured on this machine; asked by the policies "measure" and "stored"."""
-    measuring: Callable[[], Measure] | None = field(default=None, compare=False)
-    """Makes, for each module, something that measures what is not known yet; None: nothing is measured."""
+    measuring: Callable[[str], Measure] | None = field(default=None, compare=False)
+    """Makes, for each module (by name), something that measures what is not known yet; None: nothing is measured."""
 
     mode: str = ""
     """What becomes of what was measured (policy/wanted.py); set while a program is tried."""
@@ -65,7 +66,7 @@ class Rewriter:
         machine = machine or this_machine()
         return cls(table, check_policy(policy), machine, finder, StructuralFinder(table), RoutineFinder(table))
 
-    def knowing(self, knowledge: Knowledge, measuring: Callable[[], Measure] | None = None) -> Rewriter:
+    def knowing(self, knowledge: Knowledge, measuring: Callable[[str], Measure] | None = None) -> Rewriter:
         """The same pass with what was measured, and with something that measures the rest."""
         return replace(self, knowledge=knowledge, measuring=measuring)
 
@@ -90,15 +91,15 @@ class Rewriter:
         module = Module.from_bytes(serialized)
         clock.lap("parse")
         if not _has_one_of(module, MAY_BE_ANCHORS | self.patterns.root_opcodes | self.routines.opcodes):
-            return None, Report(module.name, (), clock.total(), clock.stages, _instructions(module), kept)
+            return None, Report(module.name, (), clock.total(), clock.stages, _instructions(module), before=kept)
         instructions = _instructions(module)
         graphs = [(FlatGraph(module, c), small) for c, small in module.control_flow_computations()]
         clock.lap("flatten")
         if self.policy in MEASURING:
-            plans = self._deliberated(serialized, module, graphs)
+            plans, saved = self._deliberated(serialized, module, graphs)
             clock.lap("match, measure and decide")
         else:
-            plans = self._plans(graphs)
+            plans, saved = self._plans(graphs), None
             clock.lap("match and decide")
         result = None
         changed = apply_plans(module, plans, self.table, self.machine.threads)
@@ -116,25 +117,26 @@ class Rewriter:
         for graph, _ in graphs:
             graph.take_apart()
         after = result if details else None
-        return result, Report(module.name, regions, clock.total(), clock.stages, instructions, kept, after)
+        return result, Report(module.name, regions, clock.total(), clock.stages, instructions, saved, kept, after)
 
     def _deliberated(
         self, serialized: bytes, module: Module, graphs: list[tuple[FlatGraph, bool]]
-    ) -> list[ComputationPlan]:
-        """The plans by what was measured, and by what is measured now."""
+    ) -> tuple[list[ComputationPlan], float | None]:
+        """The plans by what was measured, and by what is measured now; and how many seconds a run saves by them."""
         wanted = Wanted(module, self.table, self.knowledge, self.mode)
         if self.mode:
-            return self._plans(graphs, wanted)
+            return self._plans(graphs, wanted), None
         deliberation = Deliberation(
             serialized=serialized,
             wanted=wanted,
             knowledge=self.knowledge,
-            measure=self.measuring() if self.measuring is not None else None,
+            measure=self.measuring(module.name) if self.measuring is not None else None,
             ask=self._ask,
             make_plans=lambda: self._plans(graphs, wanted),
             rewritten=lambda mode: replace(self, measuring=None, mode=mode).run(serialized)[0],
         )
-        return deliberation.settle()
+        plans = deliberation.settle()
+        return plans, deliberation.saved(plans)
 
     def _plans(self, graphs: list[tuple[FlatGraph, bool]], wanted: Wanted | None = None) -> list[ComputationPlan]:
         if wanted is not None:
@@ -161,7 +163,7 @@ class Rewriter:
         """Have the match's kernel asked while the matching goes on; returns what it will most likely be asked for."""
         library = onednn()
         chosen = expect(match, self.machine, self.policy) if library else None
-        if chosen is not None:
+        if chosen is not None and library:
             attributes, text = _question(chosen, library.version, {})
             kernels.ask_ahead(chosen.anchor.kernel, attributes, text)
         return chosen
@@ -192,12 +194,12 @@ class Rewriter:
         )
 
 
-def _question(match: Match | StructuralMatch, version: str, more: Mapping[str, str]) -> tuple[dict, str]:
+def _question(match: Match | StructuralMatch, version: str, more: Mapping[str, str]) -> tuple[dict[str, Any], str]:
     """The attributes of the match's call before it is known how much scratch memory it needs, also as text."""
     notes = match.notes if isinstance(match, Match) else {}
     # Asked ahead first, then again.
     if version not in notes or more:
-        attributes = {"abi": kernels.ABI, "library": version, "scratch": 0} | match.attributes() | more
+        attributes = {"abi": kernels.ABI, "library": version, "scratch": 0} | match.attributes() | dict(more)
         if more:
             return attributes, to_text(attributes)
         notes[version] = attributes, to_text(attributes)
@@ -217,7 +219,7 @@ def _instructions(module: Module) -> int:
 
 
 @contextmanager
-def _collector_paused() -> Iterator[None]:
+def _collector_paused() -> Generator[None]:
     """Keep Python's cycle collector from walking the growing graph again and again: half the time on large modules.
 
     Two threads may meet here: whoever found the collector on turns it on again.

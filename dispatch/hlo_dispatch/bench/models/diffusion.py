@@ -4,8 +4,10 @@ With guidance an image needs the text encoder twice, at each denoising step the 
 decoder once; the scheduler and the random numbers between them are what the proof may differ by.
 """
 
-# pyright: basic
+# pyright: basic, reportPrivateImportUsage=false, reportArgumentType=false
 # The frameworks have no complete type hints.
+# diffusers exports its models in a way that is seen only when it runs, and does not say that a pipeline can do without
+# its tokenizer and safety checker.
 from __future__ import annotations
 
 import argparse

@@ -1,7 +1,8 @@
 """The models in JAX: Keras on its JAX backend, Flax from transformers and diffusers. Weights are random."""
 
-# pyright: basic
+# pyright: basic, reportPrivateImportUsage=false, reportArgumentType=false
 # The frameworks have no complete type hints.
+# diffusers exports its models in a way that is seen only when it runs, and says Tuple[str] of tuples of any length.
 from __future__ import annotations
 
 import os

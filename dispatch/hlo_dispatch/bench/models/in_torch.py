@@ -1,7 +1,8 @@
 """The models in PyTorch: Keras on its PyTorch backend, transformers and diffusers. Weights are random."""
 
-# pyright: basic
+# pyright: basic, reportMissingImports=false, reportPrivateImportUsage=false, reportArgumentType=false
 # torch is not there everywhere.
+# diffusers exports its models in a way that is seen only when it runs, and says Tuple[str] of tuples of any length.
 from __future__ import annotations
 
 import os

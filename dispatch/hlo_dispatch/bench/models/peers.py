@@ -1,7 +1,7 @@
 """Each peer's way from a model to something that can be called; a call returns when its result is there."""
 
-# pyright: basic
-# The frameworks have no complete type hints.
+# pyright: basic, reportMissingImports=false
+# The frameworks have no complete type hints, and are not there everywhere.
 from __future__ import annotations
 
 import os
@@ -91,7 +91,8 @@ def _openvino(peer: str, job: Job, options: dict[str, int], said: dict[str, Any]
     def compile() -> Call:
         with torch.no_grad():
             try:
-                model = openvino.convert_model(module, example_input=inputs if len(inputs) > 1 else inputs[0])
+                first, *more = inputs
+                model = openvino.convert_model(module, example_input=inputs if more else first)
             except Exception:
                 # PyTorch's tracing has no way through some models (GPT-2's masks); its export has.
                 model = openvino.convert_model(torch.export.export(module, inputs))

@@ -1,6 +1,6 @@
 """The figures, drawn with matplotlib; the page takes them as SVG, the README as PNG."""
 
-# pyright: basic
+# pyright: basic, reportMissingImports=false
 # matplotlib is not there everywhere.
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def shown(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def points(entries: Iterable[dict[str, Any]]) -> list[tuple[str, str, float, float]]:
     """(side, element type, FLOP per byte, FLOP/s) of every kernel, stock and ours."""
-    found = []
+    found: list[tuple[str, str, float, float]] = []
     for entry in entries:
         for side in ("stock", "ours"):
             seconds = median(entry["sides"].get(side))

@@ -37,7 +37,7 @@ def tables(gathered: Gathered) -> str:
     """Markdown: the machine, the models, the patterns."""
     parts: list[str] = []
     shown: dict[str, Any] = {}
-    for kind, table in (("models", _models), ("patterns", lambda entries: _patterns(numbers.shown(entries)))):
+    for kind, table in (("models", _models), ("patterns", _primary_patterns)):
         if not gathered.entries.get(kind):
             continue
         # The same machine, but perhaps not the same day.
@@ -50,7 +50,7 @@ def tables(gathered: Gathered) -> str:
 
 def _models(entries: Sequence[dict[str, Any]]) -> str:
     peers = [peer for peer in PEERS if any(entry["peers"].get(peer) for entry in entries)]
-    rows = []
+    rows: list[list[str]] = []
     for entry in entries:
         seconds = numbers.latencies(entry)
         cells = [_ms(seconds.get(peer)) for peer in peers]
@@ -63,9 +63,13 @@ def _models(entries: Sequence[dict[str, Any]]) -> str:
     )
 
 
+def _primary_patterns(entries: Sequence[dict[str, Any]]) -> str:
+    return _patterns(numbers.shown(entries))
+
+
 def _patterns(entries: Sequence[dict[str, Any]]) -> str:
     sides = [side for side in _SIDES if any(side in entry["sides"] for entry in entries)]
-    rows = []
+    rows: list[list[str]] = []
     for entry in entries:
         times = [_us(median(entry["sides"].get(side))) for side in sides]
         over = numbers.speedups(entry).get("ours")

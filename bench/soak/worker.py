@@ -1,0 +1,107 @@
+"""One process of the soak: threads that compile, run, check and drop programs until they are told to stop.
+
+Every second it appends a line to its own file, so that whoever kills it loses nothing: `python -m bench.soak.worker
+FILE SEED THREADS END`, END in seconds since 1970.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+
+import hlo_dispatch
+
+from .programs import make
+
+RUNS = 2
+"""Of each executable, before it is dropped."""
+CLEARED_EVERY = 200
+"""Programs: JAX itself keeps what it traced."""
+LONGEST_STEP = 180.0
+"""Seconds: who needs longer for one program than this has come to a stop."""
+
+
+class _Work:
+    def __init__(self, seed: int, end: float) -> None:
+        self.seed, self.end = seed, end
+        self.lock = threading.Lock()
+        self.done = 0
+        self.wrong: list[str] = []
+
+    def run(self, thread: int) -> None:
+        """One thread's."""
+        generator = np.random.default_rng((self.seed, thread))
+        number = thread
+        while time.time() < self.end:
+            try:
+                problem = _tried(number, generator)
+            except Exception as error:
+                problem = f"{type(error).__name__}: {str(error)[:300]}"
+            number += 1
+            with self.lock:
+                self.done += 1
+                if problem:
+                    self.wrong.append(problem)
+                is_due = self.done % CLEARED_EVERY == 0
+            if is_due:
+                jax.clear_caches()
+
+
+def _tried(number: int, generator: np.random.Generator) -> str:
+    """What was wrong with one program; empty: nothing."""
+    program = make(number, generator)
+    function = program.function
+    compiled = jax.jit(lambda *inputs: function(*inputs)).lower(*program.inputs).compile()
+    for _ in range(RUNS):
+        difference = program.difference(compiled(*program.inputs))
+        if difference > program.tolerance:
+            shapes = ", ".join(str(value.shape) for value in program.inputs)
+            return f"{program.name} of {shapes} is wrong by {difference:.2g}"
+    return ""
+
+
+def resident() -> int:
+    """Bytes of this process in memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def main() -> int:
+    """Work until the end; 0: nothing was wrong, 1: something was, 3: a thread has come to a stop."""
+    path, seed, threads, end = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
+    hlo_dispatch.install()
+    work = _Work(seed, end)
+    workers = [threading.Thread(target=work.run, args=(number,), daemon=True) for number in range(threads)]
+    for worker in workers:
+        worker.start()
+    with path.open("a", buffering=1) as file:
+        while any(worker.is_alive() for worker in workers) and time.time() < end + LONGEST_STEP:
+            _tell(file, work)
+            time.sleep(1.0)
+        _tell(file, work)
+    if any(worker.is_alive() for worker in workers):
+        os._exit(3)
+    return 1 if work.wrong else 0
+
+
+def _tell(file, work: _Work) -> None:
+    seen = hlo_dispatch.statistics()
+    with work.lock:
+        wrong, done = list(work.wrong), work.done
+    told = {
+        "time": time.time(), "resident": resident(), "done": done, "wrong": wrong, "modules": seen.modules,
+        "rewritten": seen.rewritten, "measured": seen.measured,
+        "failures": seen.failures, "measuring_failures": seen.measuring_failures,
+    }  # fmt: skip
+    file.write(json.dumps(told) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,13 @@
+// What this processor can do, as far as kernels of our own ask.
+#ifndef HLO_DISPATCH_COMMON_PROCESSOR_H_
+#define HLO_DISPATCH_COMMON_PROCESSOR_H_
+
+namespace hlo_dispatch {
+
+// Whether it has the instruction sets that the files named *_avx512.cc are compiled for. HLO_DISPATCH_MAX_CPU_ISA
+// (policy/machine.py) may leave them out; it is read once.
+bool HasAvx512();
+
+}  // namespace hlo_dispatch
+
+#endif  // HLO_DISPATCH_COMMON_PROCESSOR_H_

@@ -1,0 +1,75 @@
+"""Runs the command `hlo-dispatch` in children of a process that has imported everything and done nothing yet.
+
+Importing takes ten times as long as most of what the command is asked for here. Requests are JSON lines on a socket
+(its number is the argument), answers the exit status; tests/cli/warm.py is the other end.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import socket
+import sys
+import warnings
+from typing import Any
+
+
+def preload() -> None:
+    """What the subcommands import when they are run; none of it starts a thread of XLA's or of a library's."""
+    import jax  # noqa: F401
+    import jaxlib._hlo  # noqa: F401
+
+    import hlo_dispatch.api
+    import hlo_dispatch.cli
+    import hlo_dispatch.doctor
+    import hlo_dispatch.tuning  # noqa: F401
+
+
+def run(request: dict[str, Any]) -> int:
+    """In the child: be the command; its exit status."""
+    os.chdir(request["directory"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    for number, (name, flags) in enumerate((("input", os.O_RDONLY), ("output", os.O_WRONLY), ("errors", os.O_WRONLY))):
+        opened = os.open(request[name], flags)
+        os.dup2(opened, number)
+        os.close(opened)
+    sys.argv = ["hlo-dispatch", *request["arguments"]]
+    from hlo_dispatch.cli import main
+
+    status = 0
+    try:
+        main()
+    except SystemExit as ended:
+        status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        status = 1
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return status
+
+
+def serve(connection: socket.socket) -> None:
+    """Answer requests until the other end is closed."""
+    with connection, connection.makefile("rw") as lines:
+        for line in lines:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that this process may have threads; NumPy's know of forks
+                child = os.fork()
+            if not child:
+                status = 70
+                try:
+                    status = run(json.loads(line))
+                finally:
+                    os._exit(status)
+            _, ended = os.waitpid(child, 0)
+            lines.write(json.dumps(os.waitstatus_to_exitcode(ended)) + "\n")
+            lines.flush()
+
+
+if __name__ == "__main__":
+    preload()
+    serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,15 @@
+"""What every test of whole programs asks first: whether the library computes in the test's element type."""
+
+from __future__ import annotations
+
+import pytest
+
+from processor import skip_without
+
+
+@pytest.fixture(autouse=True)
+def _arithmetic(request: pytest.FixtureRequest) -> None:
+    """A test of bfloat16 is for processors on which oneDNN computes in it."""
+    callspec = getattr(request.node, "callspec", None)
+    if callspec is not None and str(callspec.params.get("dtype")) == "bfloat16":
+        skip_without("bf16")

@@ -1,0 +1,84 @@
+"""Two real processes of jax.distributed: both measure, and of what they compute together process 0 decides."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from environment import clean_environment
+
+PROGRAM = """
+import json, sys
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+rank = int(sys.argv[1])
+jax.config.update("jax_num_cpu_devices", 2)
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.distributed.initialize(f"127.0.0.1:{sys.argv[2]}", 2, rank, initialization_timeout=120)
+
+from hlo_dispatch import statistics
+from hlo_dispatch.policy import measure
+from hlo_dispatch.policy.race import Time
+# However busy the machine is: the first process finds every kernel faster, the second one stock.
+Time.may_win = lambda *_: False
+measure._fastest = lambda found, stock: next(iter(found)) if rank == 0 else "stock"
+measure._lost_again = lambda *_: None
+
+def compiled(function, *arguments):
+    executable = jax.jit(function).lower(*arguments).compile()
+    return executable, executable.as_text().count('custom_call_target="hlo_dispatch.')
+
+x, w = np.random.default_rng(1).standard_normal((2, 512, 512), dtype="float32")
+layer, alone = compiled(lambda x, w: jnp.tanh(x @ w), x[:96], w)
+np.testing.assert_allclose(layer(x[:96], w), np.tanh(x[:96] @ w), atol=1e-4)
+measured_alone = statistics().measured
+
+mesh = Mesh(np.array(jax.devices()).reshape(4), ("data",))
+shared = jax.make_array_from_callback(x.shape, NamedSharding(mesh, PartitionSpec("data")), lambda index: x[index])
+weights = jax.device_put(w, NamedSharding(mesh, PartitionSpec()))
+def step(x, w):
+    return w - jnp.tanh(x @ w).mean(0)
+update, together = compiled(step, shared, weights)
+result = np.asarray(update(shared, weights).addressable_shards[0].data)
+np.testing.assert_allclose(result, w - np.tanh(x @ w).mean(0), atol=1e-4)
+done = statistics()
+print("TOLD", json.dumps({
+    "alone": alone, "measured_alone": measured_alone, "together": together, "measured": done.measured,
+    "failures": done.failures + done.measuring_failures, "bits": result.tobytes().hex()[:4000],
+}))
+"""
+
+
+def test_both_measure_and_decide_alike(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    processes = []
+    for rank in range(2):
+        environment = clean_environment(
+            HLO_DISPATCH="1",
+            HLO_DISPATCH_CACHE_DIR=str(tmp_path / f"store {rank}"),
+            HLO_DISPATCH_MEASURE_SECONDS="60",
+            HLO_DISPATCH_STRICT="1",
+        )
+        command = [sys.executable, "-c", PROGRAM, str(rank), str(port)]
+        processes.append(
+            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        )
+    outputs = [process.communicate(timeout=400) for process in processes]
+    for process, (_, errors) in zip(processes, outputs, strict=True):
+        assert process.returncode == 0, errors
+    # Gloo prints, too.
+    lines = [line for output, _ in outputs for line in output.splitlines() if line.startswith("TOLD ")]
+    first, second = (json.loads(line.removeprefix("TOLD ")) for line in lines)
+    assert first["failures"] == second["failures"] == 0
+    assert first["measured_alone"] > 0
+    assert second["measured_alone"] > 0, "on devices of its own"
+    assert (first["alone"], second["alone"]) == (1, 0), "alone each follows its own measurements"
+    assert first["together"] == second["together"] > 0, "together the first one's"
+    assert second["measured"] == second["measured_alone"], "nobody else measures what the first one decides"
+    assert first["bits"] == second["bits"]

@@ -1,0 +1,39 @@
+"""A oneDNN of which some functions are the test's own, in C++; the rest is the real one's."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from environment import clean_environment
+from hlo_dispatch import libraries
+
+
+def compiled(path: Path, source: str, *options: str) -> Path:
+    """The shared library made of `source`."""
+    compiler = shutil.which("g++")
+    assert compiler, "the kernels were built, so there is a compiler"
+    command = [compiler, "-x", "c++", "-shared", "-fPIC", "-o", str(path), "-", *options]
+    subprocess.run(command, input=source, text=True, check=True)
+    return path
+
+
+def interposed(directory: Path, source: str) -> Path:
+    """A library for HLO_DISPATCH_ONEDNN_LIBRARY; the functions of `source` find the real ones by RTLD_NEXT."""
+    real = libraries.onednn()
+    assert real, real
+    for file in real.path.parent.glob("*.so*"):
+        (directory / file.name).symlink_to(file)
+    needed = ["-Wl,--no-as-needed", f"-L{directory}", "-l:libdnnl.so.3", "-ldl", "-Wl,--allow-shlib-undefined"]
+    return compiled(directory / "libinterposed.so", source, *needed)
+
+
+def child(program: str, *arguments: str, seconds: int = 240, **variables: str) -> subprocess.CompletedProcess[str]:
+    """`program` run by a new interpreter with nothing of ours in its environment."""
+    command = [sys.executable, "-c", program, *arguments]
+    unset = {name: value for name, value in clean_environment().items() if not name.startswith(("OCL_ICD", "CL_"))}
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=seconds, env=unset | variables, cwd=Path.cwd()
+    )

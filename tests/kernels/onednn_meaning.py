@@ -1,0 +1,140 @@
+"""The same as attribute_meaning.py for oneDNN's calls: sums over windows, one position at a time."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+Said = dict[str, Any]
+Pairs = list[tuple[str, np.ndarray, np.ndarray]]
+_ELTWISE: dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
+    "relu": lambda x, alpha, beta: np.where(x > 0, x, alpha * x),
+    "linear": lambda x, alpha, beta: alpha * x + beta,
+    "tanh": lambda x, alpha, beta: np.tanh(x),
+    "abs": lambda x, alpha, beta: np.abs(x),
+    "square": lambda x, alpha, beta: x * x,
+}
+_BINARY = {"add": np.add, "mul": np.multiply, "sub": np.subtract, "max": np.maximum, "min": np.minimum}
+
+
+def pairs(name: str, said: Said, given: list[np.ndarray], results: list[np.ndarray], placed: Callable) -> Pairs:
+    """What was found and what was expected; nothing where a post-op is none of the few known here or has no bounds."""
+    roles = {"onednn.weights_gradient": ("src", "diff_dst", "diff_weights"), "onednn.pooling": ("src", None, "dst")}
+    first, second, last = roles.get(name, ("src", "weights", "dst"))
+    operands = list(given)
+    source = placed(said, first, operands.pop(0), said.get(f"{first}_offset", 0))
+    weights = None
+    if second is not None:
+        weights = placed(said, second, operands.pop(0), said.get(f"{second}_offset", 0))
+    found = placed(said, last, results[0])
+    expected = _FORMULAS[name.split(".")[1]](said, source, weights, found.shape)
+    if "bias_type" in said:
+        bias = operands.pop(0).astype(np.float64)
+        expected = expected + (bias if name == "onednn.matmul" else bias.reshape(-1, *[1] * (found.ndim - 2)))
+    expected = _with_post_ops(said, expected, operands, placed)
+    return [] if expected is None else [(last, found, expected)]
+
+
+def _with_post_ops(said: Said, value: np.ndarray, operands: list[np.ndarray], placed: Callable) -> np.ndarray | None:
+    for number in itertools.count():
+        post_op = said.get(f"post_op_{number}")
+        if post_op is None:
+            return value
+        algorithm = post_op["algorithm"]
+        bounded = post_op["kind"] == "eltwise" and abs(post_op["alpha"]) < 1e6 > abs(post_op["beta"])
+        if bounded and algorithm in _ELTWISE:
+            value = _ELTWISE[algorithm](value, post_op["alpha"], post_op["beta"])
+        elif post_op["kind"] == "binary":
+            described = {"x_dims": post_op["dims"], "x_strides": post_op["strides"]}
+            operand = placed(described, "x", operands.pop(0))
+            if algorithm not in _BINARY:
+                return None
+            value = _BINARY[algorithm](value, operand)
+        else:
+            return None
+    return None
+
+
+def _matmul(said: Said, source: np.ndarray, weights: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
+    return source @ weights
+
+
+def _positions(said: Said, kernel: tuple[int, ...], count: tuple[int, ...]) -> Iterator[tuple[Any, Any]]:
+    """Each place in the kernel, and where it meets the padded array for all positions of the window."""
+    for place in itertools.product(*map(range, kernel)):
+        starts = [k * (d + 1) for k, d in zip(place, said["dilations"], strict=True)]
+        yield (
+            place,
+            tuple(
+                slice(start, start + (size - 1) * stride + 1, stride)
+                for start, size, stride in zip(starts, count, said["strides"], strict=True)
+            ),
+        )
+
+
+def _padding(said: Said) -> list[tuple[int, int]]:
+    return [(low, max(0, high)) for low, high in zip(said["padding_low"], said["padding_high"], strict=True)]
+
+
+def _grouped(weights_shape: tuple[int, ...], rank: int) -> tuple[int, int, int, tuple[int, ...]]:
+    groups, outputs, inputs, *kernel = weights_shape if len(weights_shape) > rank else (1, *weights_shape)
+    return groups, outputs, inputs, tuple(kernel)
+
+
+def _reversed(said: Said, weights: np.ndarray, spatial: int) -> np.ndarray:
+    return np.flip(weights, tuple(range(-spatial, 0))) if said.get("weights_reversed") else weights
+
+
+def _convolution(said: Said, source: np.ndarray, weights: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
+    groups, outputs, inputs, kernel = _grouped(weights.shape, source.ndim)
+    weights = _reversed(said, weights, len(kernel)).reshape(groups, outputs, inputs, *kernel)
+    padded = np.pad(source, [(0, 0), (0, 0), *_padding(said)])
+    result = np.zeros((dims[0], groups, outputs, *dims[2:]))
+    for place, slices in _positions(said, kernel, dims[2:]):
+        piece = padded[(slice(None), slice(None), *slices)].reshape(dims[0], groups, inputs, *dims[2:])
+        result += np.einsum("bgi...,goi->bgo...", piece, weights[(..., *place)])
+    return result.reshape(dims)
+
+
+def _deconvolution(said: Said, source: np.ndarray, weights: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
+    groups, outputs, inputs, kernel = _grouped(weights.shape, source.ndim)
+    weights = _reversed(said, weights, len(kernel)).reshape(groups, outputs, inputs, *kernel)
+    batch, _, *space = source.shape
+    by_group = source.reshape(batch, groups, inputs, *space)
+    padding = _padding(said)
+    whole = np.zeros((batch, groups, outputs, *(size + sum(pad) for size, pad in zip(dims[2:], padding, strict=True))))
+    for place, slices in _positions(said, kernel, tuple(space)):
+        whole[(slice(None),) * 3 + slices] += np.einsum("bgi...,goi->bgo...", by_group, weights[(..., *place)])
+    cut = tuple(slice(low, low + size) for (low, _), size in zip(padding, dims[2:], strict=True))
+    return whole[(slice(None),) * 3 + cut].reshape(dims)
+
+
+def _weights_gradient(said: Said, source: np.ndarray, gradient: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
+    groups, outputs, inputs, kernel = _grouped(dims, source.ndim)
+    padded = np.pad(source, [(0, 0), (0, 0), *_padding(said)])
+    batch, _, *space = gradient.shape
+    by_group = gradient.reshape(batch, groups, outputs, -1)
+    result = np.zeros((groups, outputs, inputs, *kernel))
+    for place, slices in _positions(said, kernel, tuple(space)):
+        piece = padded[(slice(None), slice(None), *slices)].reshape(batch, groups, inputs, -1)
+        result[(..., *place)] = np.einsum("bgip,bgop->goi", piece, by_group)
+    return _reversed(said, result, len(kernel)).reshape(dims)
+
+
+def _pooling(said: Said, source: np.ndarray, _: None, dims: tuple[int, ...]) -> np.ndarray:
+    maximum = said["algorithm"] == "max"
+    padding = [(0, 0), (0, 0), *_padding(said)]
+    padded = np.pad(source, padding, constant_values=-np.inf if maximum else 0.0)
+    kernel = tuple(said["window"])
+    pieces = [padded[(slice(None), slice(None), *slices)] for _, slices in _positions(said, kernel, dims[2:])]
+    return np.max(pieces, axis=0) if maximum else np.sum(pieces, axis=0) / math.prod(kernel)
+
+
+_FORMULAS: dict[str, Callable] = {
+    "matmul": _matmul, "convolution": _convolution, "deconvolution": _deconvolution,
+    "weights_gradient": _weights_gradient, "pooling": _pooling,
+}  # fmt: skip

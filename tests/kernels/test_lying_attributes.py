@@ -1,0 +1,193 @@
+"""Attributes that once ended the process, or that nobody checked, and what is said of each.
+
+In a child process, because a call that is not refused may write over anything.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import pytest
+from wire_calls import Array, WireCall, strides, valid_calls
+from worker_pool import Worker
+
+from processor import HAS_AVX512, needs_avx512
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    with Worker() as running:
+        yield running
+
+
+def first(name: str, **having: object) -> WireCall:
+    """The first valid call of the kernel whose attributes have these values."""
+    return next(
+        call
+        for call in valid_calls()
+        if call.name == name and all(call.attributes[key][1] == value for key, value in having.items())
+    )
+
+
+def with_buffers(call: WireCall, operands: list[Array], results: list[Array]) -> WireCall:
+    return dataclasses.replace(call, operands=operands, results=results)
+
+
+def refused(worker: Worker, call: WireCall, *fragments: str) -> None:
+    outcome = worker.run(call)
+    assert list(outcome) == ["error"], (outcome, worker.line(call))
+    for fragment in (f"hlo_dispatch.{call.name}: ", *fragments):
+        assert fragment in outcome["error"], outcome["error"]
+
+
+LAPACK = sorted({call.name for call in valid_calls() if not call.name.startswith("onednn.")} - {"onemkl.fft"})
+RESULTS = {"cholesky": "factor", "triangular_solve": "x", "lu": "lu", "qr": "qr", "householder_product": "q", 
+           "eigh": "v", "svd": "u", "product": "product", "triangular_product": "product"}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAPACK)
+@pytest.mark.parametrize("side", ["operand", "result"])
+def test_columns_that_lie_over_one_another(worker: Worker, name: str, side: str) -> None:
+    """LAPACK writes whole columns, whatever distance the attribute gives: here beyond the end of a small buffer."""
+    role = "a" if side == "operand" else RESULTS[name.split(".")[1]]
+    call = first(name)
+    dims = call.attributes[f"{role}_dims"][1]
+    lying = call.but(**{f"{role}_strides": [*strides(dims)[:-2], 1, 1]})
+    refused(worker, lying, f"attributes '{role}_dims' and '{role}_strides'", "expected a place for each element")
+
+
+@pytest.mark.parametrize("folder", ["onemkl", "scipy"])
+def test_all_vectors_into_a_small_matrix(worker: Worker, folder: str) -> None:
+    call = first(f"{folder}.svd", mode=ord("S"))
+    refused(worker, call.but(mode=ord("A")), "expected u of", " x ", "got u of")
+
+
+@pytest.mark.parametrize(("name", "role"), [("onemkl.lu", "a"), ("scipy.cholesky", "factor"), ("onemkl.fft", "src")])
+def test_sizes_whose_product_overflows(worker: Worker, name: str, role: str) -> None:
+    call = first(name)
+    dims = call.attributes[f"{role}_dims"][1]
+    lying = {f"{role}_dims": [2**32, 2**32, *dims], f"{role}_strides": [1, 1, *strides(dims)]}
+    refused(worker, call.but(**lying), f"attributes '{role}_dims' and '{role}_strides'")
+
+
+def test_strides_whose_sum_overflows(worker: Worker) -> None:
+    call = first("onemkl.cholesky")
+    lying = {"factor_dims": [3, 5, 5], "factor_strides": [2**62, 1, 5], "a_dims": [3, 5, 5], "a_strides": [25, 1, 5]}
+    refused(worker, call.but(**lying), "expected sizes of a buffer in memory")
+
+
+@pytest.mark.parametrize("name", ["onednn.matmul", "onednn.convolution"])
+def test_elements_times_bytes_overflow(worker: Worker, name: str) -> None:
+    """2^62 elements of four bytes are no bytes at all to 64 bits."""
+    call = first(name).but(src_offset=0, src_elements=2**62)
+    refused(worker, call, "attribute 'src_elements'", "expected sizes of a buffer in memory")
+
+
+def test_offset_times_bytes_overflows(worker: Worker) -> None:
+    refused(worker, first("onednn.matmul").but(src_offset=2**62, src_elements=2**62 + 80), "src")
+
+
+def test_an_offset_alone(worker: Worker) -> None:
+    refused(worker, first("onednn.matmul").but(src_offset=8), "attribute 'src_elements' is missing")
+
+
+@pytest.mark.parametrize("name", ["onednn.pooling", "onednn.matmul"])
+def test_reversed_weights_of_what_has_none(worker: Worker, name: str) -> None:
+    refused(worker, first(name).but(weights_reversed=1), "attribute 'weights_reversed'")
+
+
+@needs_avx512
+def test_empty_matrices_in_lanes(worker: Worker) -> None:
+    """As many matrices to a thread as there are elements: that was a division by zero."""
+    a, info = Array("f32", [2, 3, 0, 0]), Array("s32", [2, 3])
+    empty = first("blocked.cholesky").but(a_dims=a.dims, factor_dims=a.dims)
+    empty = empty.but(a_strides=strides(a.dims), factor_strides=strides(a.dims))
+    assert worker.run(with_buffers(empty, [a], [a, info])) == {"right": True}
+
+
+@needs_avx512
+def test_more_empty_matrices_than_anyone_can_count_to(worker: Worker) -> None:
+    dims = [2**40, 0, 0]
+    call = first("blocked.cholesky").but(a_dims=dims, factor_dims=dims, a_strides=[1, 1, 1], factor_strides=[1, 1, 1])
+    empty = Array("f32", [0, 0])
+    refused(worker, with_buffers(call, [empty], [empty, Array("s32", [1])]), "info: expected", "got 4 bytes")
+
+
+def test_a_product_over_nothing_is_zero(worker: Worker) -> None:
+    for name in ("blocked.triangular_product",) * HAS_AVX512 + ("onemkl.product",):
+        dims = {"a": [4, 0], "b": [0, 3], "product": [4, 3]}
+        described = {f"{role}_dims": sizes for role, sizes in dims.items()}
+        described |= {f"{role}_strides": strides(sizes) for role, sizes in dims.items()}
+        call = first(name).but(**described, type="f32")
+        arrays = [Array("f32", sizes) for sizes in dims.values()]
+        assert worker.run(with_buffers(call, arrays[:2], arrays[2:])) == {"right": True}
+
+
+def test_a_negative_number_of_reflectors(worker: Worker) -> None:
+    for name in ("onemkl.householder_product", "scipy.householder_product"):
+        refused(worker, first(name).but(tau_dims=[-1]), "attribute 'tau_dims'")
+
+
+def test_a_window_that_32_bits_take_for_a_small_one(worker: Worker) -> None:
+    """oneDNN takes a dilation of 2^32 for none when it compares sizes, and steps by it when it computes."""
+    for name in ("onednn.convolution", "onednn.deconvolution", "onednn.weights_gradient", "onednn.pooling"):
+        call = first(name)
+        count = len(call.attributes["dilations"][1])
+        refused(worker, call.but(dilations=[2**32] * count), "attribute 'dilations'", "got 4294967296")
+
+
+def test_an_operand_of_a_post_op_that_is_too_small(worker: Worker) -> None:
+    call = first("onednn.matmul", bias_type="f32")
+    lying = {"kind": "binary", "algorithm": "add", "type": "f32", "dims": [2, 8], "strides": [8, 1]}
+    operands = [*call.operands[:-1], Array("f32", [2, 8])]
+    refused(worker, with_buffers(call.but(post_op_1=lying), operands, call.results),
+            "post_op_1.dims: expected the result's 5 elements or 1 in dimension 0, got 2")  # fmt: skip
+
+
+@pytest.mark.parametrize("length", [2**25, 2**30, 2**40])
+def test_a_transform_of_a_length_that_nobody_has(worker: Worker, length: int) -> None:
+    """oneMKL would prepare for it first: half a minute, or for ever."""
+    dims = {"src_dims": [4, length], "dst_dims": [4, length]}
+    lying = first("onemkl.fft").but(**dims, src_strides=[length, 1], dst_strides=[length, 1])
+    refused(worker, lying, "expected lengths of at most", f"got {length}")
+
+
+def test_a_convolution_over_more_than_anyone_has(worker: Worker) -> None:
+    """oneDNN would choose how to compute it for longer than a minute, before there is a buffer."""
+    size = 2**31 - 1
+    call = next(call for call in valid_calls() if call.name == "onednn.deconvolution")
+    dims = [2, 16, size]
+    lying = call.but(src_dims=dims, dst_dims=dims, src_strides=strides(dims), dst_strides=strides(dims))
+    lying = lying.but(weights_dims=[16, 16, 3], weights_strides=[48, 3, 1], strides=[1], dilations=[0])
+    refused(worker, lying.but(padding_low=[1], padding_high=[1]), "_dims'", f"got {size}")
+
+
+def test_a_chain_with_a_gap(worker: Worker) -> None:
+    relu = {"kind": "eltwise", "algorithm": "relu", "alpha": 0.0, "beta": 0.0}
+    refused(worker, first("onednn.matmul").but(post_op_3=relu), "attribute 'post_op_2' is missing")
+
+
+def test_a_result_with_holes(worker: Worker) -> None:
+    """What was in memory before would be read as the result."""
+    call = first("onednn.matmul").but(dst_strides=[16, 1])
+    results = [Array("f32", [72]), call.results[1]]
+    refused(worker, with_buffers(call, call.operands, results), "dst: expected a dense array")
+
+
+@pytest.mark.parametrize("name", LAPACK)
+def test_a_result_longer_than_the_matrix(worker: Worker, name: str) -> None:
+    if name.startswith("blocked.") and not HAS_AVX512:
+        pytest.skip("this processor has no AVX-512, which is said before buffers are looked at")
+    call = first(name)
+    longer = [Array(call.results[0].type, [*call.results[0].dims, 2]), *call.results[1:]]
+    refused(worker, with_buffers(call, call.operands, longer), "expected", "bytes of")
+
+
+def test_planes_that_pooling_would_read_beyond_their_end(worker: Worker) -> None:
+    """A valid call: with an operand of the result's size over planes oneDNN 3.13 answers with other memory."""
+    call = first("onednn.pooling", algorithm="average")
+    dims = {role: call.attributes[f"{role}_dims"][1] for role in ("src", "dst")}
+    plain = call.but(src_strides=strides(dims["src"]), dst_strides=strides(dims["dst"]))
+    add = {"kind": "binary", "algorithm": "add", "type": "f32", "dims": dims["dst"], "strides": strides(dims["dst"])}
+    refused(worker, plain.but(post_op_1=add), "post_op_1", "only where channels are innermost")

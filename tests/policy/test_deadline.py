@@ -1,0 +1,133 @@
+"""The budget is a promise: what would not fit is not begun, by a clock that only the work itself moves."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from measured_programs import FILTER, IMAGE, W, X, compiled, depthwise
+
+import hlo_dispatch
+from hlo_dispatch import measuring
+from hlo_dispatch.policy import comparison, measure, trial, watch
+from hlo_dispatch.policy import tuner as tuner_module
+from hlo_dispatch.policy.deadline import Deadline, OutOfTime
+from hlo_dispatch.policy.measured import STOCK, Measured
+from hlo_dispatch.policy.pace import Pace
+from hlo_dispatch.policy.race import race
+
+
+class Clock:
+    """Stands still but for what is done."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(measure, "sleep", self.pass_by)
+
+    def pass_by(self, seconds: float) -> None:
+        self.now += seconds
+
+    def call(self, seconds: float):
+        return lambda: self.pass_by(seconds)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+@pytest.mark.parametrize("once", [1e-5, 1e-3, 0.05, 0.4, 2.0])
+@pytest.mark.parametrize("left", [0.01, 0.3, 2.0, 30.0])
+def test_a_race_is_over_in_time(clock: Clock, once: float, left: float) -> None:
+    """Nothing is clear: both are as fast, and without a deadline they would run for ever so long."""
+    begin = clock.now
+    try:
+        race([clock.call(once), clock.call(once)], seconds=1e9, least=0.0, deadline=Deadline(left))
+    except OutOfTime:
+        pass
+    # The first calls of the first one say how long a call takes.
+    assert clock.now - begin <= max(left, 2 * once) + 4 * once
+
+
+def test_a_race_that_fits_is_run(clock: Clock) -> None:
+    stock, own = race([clock.call(0.02), clock.call(0.01)], seconds=1.0, deadline=Deadline(1.0))
+    assert own.wins(0.001)
+    assert stock.seconds == pytest.approx(0.02)
+
+
+class SlowMachine:
+    """Every compile takes as long as it says, and so does every run."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, clock: Clock, compile_seconds: float, run: float) -> None:
+        self.compiles, self.runs = 0, 0
+        real = comparison.Executable
+        machine = self
+
+        class Slow(real):
+            def __init__(self, serialized: bytes) -> None:
+                machine.compiles += 1
+                super().__init__(serialized)
+                clock.pass_by(compile_seconds)
+
+            def __call__(self, arguments):
+                machine.runs += 1
+                clock.pass_by(run)
+                return super().__call__(arguments)
+
+        monkeypatch.setattr(comparison, "Executable", Slow)
+        # Nothing is known of this machine yet.
+        for module in (comparison, trial):
+            monkeypatch.setattr(module, "compiling", Pace(0.03, 0.2e-3))
+            monkeypatch.setattr(module, "filling", Pace(1e-3, 3e-9))
+        # Only this clock counts, however slow the machine is that the tests run on.
+        monkeypatch.setattr(watch, "GRACE", 600.0)
+
+
+@pytest.mark.parametrize("budget", [0.2, 1.0, 5.0])
+@pytest.mark.parametrize(("compile_seconds", "run"), [(0.05, 1e-3), (0.3, 0.02), (0.9, 0.001), (0.1, 0.5)])
+def test_no_module_takes_longer_than_its_budget_and_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock, budget: float, compile_seconds: float, run: float
+) -> None:
+    """Six different regions and a whole program, on machines that are up to fifty times slower than expected."""
+    monkeypatch.setenv("HLO_DISPATCH_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("HLO_DISPATCH_MEASURE_SECONDS", str(budget))
+    measuring._given_up.clear()
+    machine = SlowMachine(monkeypatch, clock, compile_seconds, run)
+
+    def program(x, w, image, window):
+        products = [(x[:, :size] @ w[:size]).sum() for size in (128, 160, 192)]
+        return products, [depthwise(image[:, :rows], window) for rows in (28, 20, 12)]
+
+    begin = clock.now
+    try:
+        compiled(program, X, W, IMAGE, FILTER)
+    finally:
+        hlo_dispatch.uninstall()
+    # One compile and one run may take longer than expected, before the machine has shown how slow it is.
+    assert clock.now - begin <= budget + 1.0
+    assert machine.compiles > 0 or budget < 1.0
+    assert measuring.tally.left > 0 or budget > 1.0
+
+
+def test_the_next_compile_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    """What there was no time for is not given up, in the same process either."""
+    monkeypatch.setenv("HLO_DISPATCH_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("HLO_DISPATCH_MEASURE_SECONDS", "1")
+    measuring._given_up.clear()
+    asked: list[str] = []
+
+    def late(task, effort, keep, *, timed: bool, deadline: Deadline) -> Measured:
+        asked.append(task.shape)
+        if len(asked) == 1:
+            raise OutOfTime
+        return Measured(STOCK, {STOCK: 1.0}, formula=task.formula, shape=task.shape, kernel=task.kernel)
+
+    monkeypatch.setattr(tuner_module, "measure", late)
+    try:
+        for _ in range(2):
+            compiled(depthwise, IMAGE, FILTER)
+    finally:
+        hlo_dispatch.uninstall()
+    assert len(asked) == 2

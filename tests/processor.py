@@ -1,0 +1,40 @@
+"""What this processor can be asked for: tests that need more of it are skipped, and say why.
+
+What a library can do is the library's answer; only where a library chooses by the processor is the processor asked.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import pytest
+
+from hlo_dispatch import kernels
+from hlo_dispatch.policy.machine import this_machine
+
+HAS_AVX512 = {"avx512f", "avx512dq"} <= this_machine().features
+
+needs_avx512 = pytest.mark.skipif(not HAS_AVX512, reason="this processor has no AVX-512")
+
+
+@lru_cache(maxsize=4)
+def lacks(dtype: str) -> str:
+    """Why oneDNN multiplies no matrices of this element type ("bf16") here; "" where it does."""
+    spec: dict[str, Any] = {"abi": kernels.ABI, "library": "", "scratch": 0}
+    for role in ("src", "weights", "dst"):
+        spec |= {f"{role}_type": dtype, f"{role}_dims": [64, 64], f"{role}_strides": [64, 1]}
+    planned = kernels.plan("onednn.matmul", spec)
+    return "" if planned else f"no arithmetic in {dtype} on this processor: {planned.sentence}"
+
+
+def skip_without(dtype: str) -> None:
+    """Skip the test where oneDNN computes nothing in this element type."""
+    if lacks(dtype):
+        pytest.skip(lacks(dtype))
+
+
+def skip_emulated(dtype: str, sentence: str) -> None:
+    """Skip where the processor has no arithmetic in this type, and the library does with what is otherwise slower."""
+    if dtype == "bf16" and not this_machine().has_bf16_arithmetic:
+        pytest.skip(f"this processor has no bf16 arithmetic: {sentence}")
