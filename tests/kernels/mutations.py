@@ -25,7 +25,6 @@ UNASKED = (
     "weights_elements", "dst_offset", "dst_elements", "diff_dst_offset", "post_op_0", "post_op_2", "post_op_31",
     "post_op_32", "extra",
 )  # fmt: skip
-_CALLS = valid_calls()
 
 Draw = random.Random
 Change = Callable[[Draw, WireCall], str]
@@ -33,7 +32,7 @@ Change = Callable[[Draw, WireCall], str]
 
 def changed_call(rng: Draw) -> WireCall:
     """A valid call with one to four changes; it says which."""
-    call = copy.deepcopy(rng.choice(_CALLS))
+    call = copy.deepcopy(rng.choice(valid_calls()))
     changes = [rng.choice(CHANGES) for _ in range(rng.choice([1, 1, 1, 2, 2, 3, 4]))]
     changes.sort(key=_LAST.__contains__)  # those that others would stumble over
     call.says = "; ".join(filter(None, (change(rng, call) for change in changes)))
