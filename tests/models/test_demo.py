@@ -41,7 +41,7 @@ def test_demo_shows_the_small_example_and_a_model_each():
 def test_a_missing_framework_is_said_and_the_rest_goes_on(tmp_path):
     # A module that fails to import as an absent one does.
     (tmp_path / "keras.py").write_text("raise ModuleNotFoundError(\"No module named 'keras'\", name='keras')\n")
-    done = demo(PYTHONPATH=str(tmp_path))
+    done = demo("resnet50", "bert-layer", PYTHONPATH=str(tmp_path))
     assert done.returncode == 1
     assert "keras is not installed; get it with: pip install 'hlo-dispatch[models]'" in done.stdout
     assert "Flax BERT encoder layer" in done.stdout

@@ -17,6 +17,7 @@ from typing import Any
 
 from ..errors import HloDispatchError
 from . import gaussian_process
+from .keras_network import network
 
 INSTALL_ADVICE = "pip install 'hlo-dispatch[models]'"
 
@@ -61,34 +62,11 @@ class Model:
 
 
 def _keras(application: str, *, size: int = 224, batch: int = 1) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    import keras
     import numpy as np
 
-    keras.utils.set_random_seed(0)
-    generator = np.random.default_rng(0)
-    builder = getattr(keras.applications, application)
-    # No softmax at the end: logits show differences that probabilities squash.
-    model = builder(weights=None, input_shape=(size, size, 3), classifier_activation=None)
-    for layer in model.layers:
-        if isinstance(layer, keras.layers.BatchNormalization):
-            _randomise(layer, generator)
-
-    def predict(trainable: Any, frozen: Any, images: Any) -> Any:
-        return model.stateless_call(trainable, frozen, images, training=False)[0]
-
-    trainable = [variable.value for variable in model.trainable_variables]
-    frozen = [variable.value for variable in model.non_trainable_variables]
-    images = generator.uniform(-1, 1, (batch, size, size, 3)).astype("float32")
+    predict, trainable, frozen = network(application, size=size)
+    images = np.random.default_rng(0).uniform(-1, 1, (batch, size, size, 3)).astype("float32")
     return predict, (trainable, frozen, images)
-
-
-def _randomise(layer: Any, generator: Any) -> None:
-    """Give a batch normalisation statistics near those of a trained one."""
-    shape = layer.moving_mean.shape
-    layer.gamma.assign(generator.uniform(0.8, 1.2, shape))
-    layer.beta.assign(generator.normal(0, 0.1, shape))
-    layer.moving_mean.assign(generator.normal(0, 0.1, shape))
-    layer.moving_variance.assign(generator.uniform(0.8, 1.2, shape))
 
 
 def _bert_layer(

@@ -17,6 +17,8 @@ SHORTEST_SAMPLE = 200e-6
 
 CALLS_PER_TURN = 3
 FEWEST_ROUNDS = 5
+LONG_CALL = 0.25
+"""Seconds; a longer call recovers from what ran before it within itself: one a turn, none unrecorded."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,11 @@ def interleaved(
 ) -> dict[str, Timing]:
     """Time every call in turns for about `seconds`, at most `rounds` rounds and never fewer than a handful.
 
-    A call must return only when its work is done. Each turn begins with unrecorded calls: one, and more until
-    `settle` seconds are over (OpenBLAS's threads keep a processor busy for some 20 ms after their work).
+    A call must return only when its work is done. A turn of short calls begins with unrecorded ones: one, and more
+    until `settle` seconds are over (OpenBLAS's threads keep a processor busy for some 20 ms after their work).
     `progress` is told the finished fraction after each round.
     """
-    batches = {name: _batch(call) for name, call in calls.items()}
+    paces = {name: _pace(call) for name, call in calls.items()}
     samples: dict[str, list[float]] = {name: [] for name in calls}
     start = time.perf_counter()
     for turn in range(rounds):
@@ -64,7 +66,7 @@ def interleaved(
             progress(min(1.0, max(turn / rounds, spent / seconds)))
         order = list(calls)[:: 1 if turn % 2 == 0 else -1]
         for name in order:
-            samples[name] += _turn(calls[name], batches[name], settle)
+            samples[name] += _turn(calls[name], paces[name], settle)
     if progress is not None:
         progress(1.0)
     return {name: Timing(tuple(values)) for name, values in samples.items()}
@@ -72,31 +74,39 @@ def interleaved(
 
 def once(call: Callable[[], object]) -> float:
     """Seconds of a call, a mean of several where one is too short for the clock."""
-    batch = _batch(call)
+    return _sample(call, _pace(call).batch)
+
+
+@dataclass(frozen=True)
+class _Pace:
+    """How often a call is made: before the samples of a turn, for each sample, and samples in a turn."""
+
+    unrecorded: int
+    batch: int
+    samples: int
+
+
+def _pace(call: Callable[[], object]) -> _Pace:
+    call()
+    begin = time.perf_counter()
+    call()
+    seconds = max(time.perf_counter() - begin, 1e-7)
+    if seconds > LONG_CALL:
+        return _Pace(unrecorded=0, batch=1, samples=1)
+    return _Pace(unrecorded=1, batch=max(1, round(SHORTEST_SAMPLE / seconds)), samples=CALLS_PER_TURN)
+
+
+def _turn(call: Callable[[], object], pace: _Pace, settle: float) -> list[float]:
+    settled = time.perf_counter() + settle
+    for _ in range(pace.unrecorded):
+        call()
+    while time.perf_counter() < settled:
+        call()
+    return [_sample(call, pace.batch) for _ in range(pace.samples)]
+
+
+def _sample(call: Callable[[], object], batch: int) -> float:
     begin = time.perf_counter()
     for _ in range(batch):
         call()
     return (time.perf_counter() - begin) / batch
-
-
-def _turn(call: Callable[[], object], batch: int, settle: float) -> list[float]:
-    settled = time.perf_counter() + settle
-    call()
-    while time.perf_counter() < settled:
-        call()
-    values: list[float] = []
-    for _ in range(CALLS_PER_TURN):
-        begin = time.perf_counter()
-        for _ in range(batch):
-            call()
-        values.append((time.perf_counter() - begin) / batch)
-    return values
-
-
-def _batch(call: Callable[[], object]) -> int:
-    """How many calls make one sample long enough for the clock."""
-    call()
-    begin = time.perf_counter()
-    call()
-    once = max(time.perf_counter() - begin, 1e-7)
-    return max(1, round(SHORTEST_SAMPLE / once))

@@ -14,12 +14,15 @@ be expanded (several outputs) is one opaque node.
 
 from __future__ import annotations
 
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from hlo_dispatch.hlo import opcode as opcodes
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto
 from hlo_dispatch.hlo.shape import HALF_TYPES, Shape, shape_of
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 KEPT_COPY = "kept-copy"
 
@@ -190,6 +193,8 @@ class FlatGraph:
 
     def to_networkx(self) -> nx.DiGraph[int]:
         """The graph with operand → user edges, for drawing and for questions networkx answers well."""
+        import networkx as nx  # a fifth of a second, which no compile has to pay
+
         graph: nx.DiGraph[int] = nx.DiGraph(name=self.computation.name)
         graph.add_nodes_from((node.index, {"node": node}) for node in self.nodes)
         graph.add_edges_from((operand.index, node.index) for node in self.nodes for operand in node.operands)

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from hlo_dispatch.demo.keras_network import network
 from hlo_dispatch.demo.models import MODELS as DEMO
 from hlo_dispatch.demo.models import random_weights
 
@@ -30,22 +31,12 @@ def build(model: str, dtype: str, batch: int, options: dict[str, int]) -> Built:
 
 
 def _keras(application: str, dtype: str, batch: int, *, size: int = 224) -> Built:
-    import keras
+    import jax
     import numpy as np
 
-    keras.utils.set_random_seed(0)
-    keras.config.set_dtype_policy(dtype)
-    model = getattr(keras.applications, application)(
-        weights=None, input_shape=(size, size, 3), classifier_activation=None
-    )
-
-    def predict(trainable: Any, frozen: Any, images: Any) -> Any:
-        return model.stateless_call(trainable, frozen, images, training=False)[0]
-
-    trainable = [variable.value for variable in model.trainable_variables]
-    frozen = [variable.value for variable in model.non_trainable_variables]
+    predict, trainable, frozen = network(application, size=size, dtype=dtype)
     images = np.random.default_rng(0).uniform(-1, 1, (batch, size, size, 3))
-    return predict, (trainable, frozen, keras.ops.convert_to_tensor(images, dtype))
+    return predict, (trainable, frozen, jax.numpy.asarray(images, dtype))
 
 
 def _unet(*, dtype: str, batch: int, size: int = 64, narrow: int = 0) -> Built:
