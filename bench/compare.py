@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 from hlo_dispatch.demo.models import MODELS
-from hlo_dispatch.present import duration
+from hlo_dispatch.reporting.present import duration
 
 from .header import header
 from .measure import option

@@ -6,9 +6,9 @@ import os
 import platform
 from importlib import metadata
 
-from hlo_dispatch.doctor import relevant_features
-from hlo_dispatch.libraries import onednn
-from hlo_dispatch.policy.machine import this_machine
+from hlo_dispatch.command.doctor import relevant_features
+from hlo_dispatch.host.machine import this_machine
+from hlo_dispatch.vendor.libraries import onednn
 
 
 def header() -> list[str]:

@@ -1,5 +1,5 @@
 // hlo_dispatch._kernels: the only file that knows Python (its stable C interface, so one build serves every
-// version from 3.11 on). Called by hlo_dispatch/kernels.py and libraries.py only.
+// version from 3.11 on). Called by hlo_dispatch/vendor/kernels.py and libraries.py only.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from hlo_dispatch import kernels
-from hlo_dispatch.policy.machine import this_machine
+from hlo_dispatch.host.machine import this_machine
+from hlo_dispatch.vendor import kernels
 
 HAS_AVX512 = {"avx512f", "avx512dq"} <= this_machine().features
 

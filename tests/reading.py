@@ -8,7 +8,7 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo import text as hlo_text
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.match.epilogue import EpilogueFinder
+from hlo_dispatch.match.epilogue.finder import EpilogueFinder
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.pattern import Recogniser, Table, load_tables

@@ -25,12 +25,12 @@ from hlo_dispatch.hlo.flat import FlatGraph
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.shape import Shape, shape_of
 from hlo_dispatch.hlo.verify import verify
-from hlo_dispatch.match.epilogue import EpilogueFinder
+from hlo_dispatch.host.machine import Machine
+from hlo_dispatch.match.epilogue.finder import EpilogueFinder
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
-from hlo_dispatch.match.routine import RoutineFinder, RoutineMatch
+from hlo_dispatch.match.routines.routine import RoutineFinder, RoutineMatch
 from hlo_dispatch.pattern import Recogniser, Table, load_tables
-from hlo_dispatch.policy.machine import Machine
 from hlo_dispatch.report import Report
 from hlo_dispatch.rewriting.rewriter import Rewriter
 from processor import HAS_AVX512, skip_without

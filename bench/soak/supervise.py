@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hlo_dispatch.policy.store import FILE
+from hlo_dispatch.autotune.store import FILE
 
 PATIENCE = 300.0
 """Seconds after the end until a process has to be gone."""
@@ -24,7 +24,7 @@ PATIENCE = 300.0
 FRESH = """
 import time
 import jax, numpy as np, hlo_dispatch
-from hlo_dispatch.policy.race import Time
+from hlo_dispatch.autotune.compare.timing import Time
 Time.may_win = lambda *_: False
 hlo_dispatch.install()
 x = np.ones((200, 333), "float32")

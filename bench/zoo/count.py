@@ -10,7 +10,7 @@ import hlo_dispatch
 from hlo_dispatch.errors import HloDispatchError
 from hlo_dispatch.hlo.flat import FlatGraph
 from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.match.pooling import is_pooling
+from hlo_dispatch.match.anchors.pooling import is_pooling
 from hlo_dispatch.report import Region, Report, explanation
 
 POOLING = "reduce-window"

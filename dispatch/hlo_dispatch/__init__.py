@@ -21,14 +21,14 @@ from hlo_dispatch.errors import (
 
 if TYPE_CHECKING:
     from hlo_dispatch.api import Rewritten, rewrite
-    from hlo_dispatch.explain_page import write_page
-    from hlo_dispatch.explaining import explain
+    from hlo_dispatch.command.explain_page import write_page
+    from hlo_dispatch.jax_plugin.explaining import explain
+    from hlo_dispatch.jax_plugin.hook import enabled, install, installed, uninstall
+    from hlo_dispatch.jax_plugin.record import Statistics, reports, statistics
+    from hlo_dispatch.jax_plugin.tuning import tune
     from hlo_dispatch.pattern import load_tables
-    from hlo_dispatch.plugin import enabled, install, installed, uninstall
-    from hlo_dispatch.record import Statistics, reports, statistics
-    from hlo_dispatch.registration import register_kernels
     from hlo_dispatch.report import Region, Report
-    from hlo_dispatch.tuning import tune
+    from hlo_dispatch.vendor.registration import register_kernels
 
 __version__ = "0.1.0"
 
@@ -36,19 +36,19 @@ _WHERE = {
     "Region": "report",
     "Report": "report",
     "Rewritten": "api",
-    "Statistics": "record",
-    "enabled": "plugin",
-    "explain": "explaining",
-    "install": "plugin",
-    "installed": "plugin",
+    "Statistics": "jax_plugin.record",
+    "enabled": "jax_plugin.hook",
+    "explain": "jax_plugin.explaining",
+    "install": "jax_plugin.hook",
+    "installed": "jax_plugin.hook",
     "load_tables": "pattern",
-    "register_kernels": "registration",
-    "reports": "record",
+    "register_kernels": "vendor.registration",
+    "reports": "jax_plugin.record",
     "rewrite": "api",
-    "statistics": "record",
-    "tune": "tuning",
-    "uninstall": "plugin",
-    "write_page": "explain_page",
+    "statistics": "jax_plugin.record",
+    "tune": "jax_plugin.tuning",
+    "uninstall": "jax_plugin.hook",
+    "write_page": "command.explain_page",
 }
 
 __all__ = [

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from hlo_dispatch import kernels
 from hlo_dispatch.hlo import text as hlo_text
 from hlo_dispatch.hlo.inline import inlined
-from hlo_dispatch.measuring import informed
 from hlo_dispatch.pattern import load_tables
 from hlo_dispatch.report import Report
+from hlo_dispatch.rewriting.measured_pass import informed
 from hlo_dispatch.rewriting.profile import Profile, ProfilingRewriter
 from hlo_dispatch.rewriting.rewriter import Rewriter
+from hlo_dispatch.vendor import kernels
 
 
 @dataclass(frozen=True)

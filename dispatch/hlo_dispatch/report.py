@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from .errors import Refusal
+from hlo_dispatch.errors import Refusal
 
 
 @dataclass(frozen=True)

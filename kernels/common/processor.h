@@ -5,7 +5,7 @@
 namespace hlo_dispatch {
 
 // Whether it has the instruction sets that the files named *_avx512.cc are compiled for. HLO_DISPATCH_MAX_CPU_ISA
-// (policy/machine.py) may leave them out; it is read once.
+// (host/machine.py) may leave them out; it is read once.
 bool HasAvx512();
 
 }  // namespace hlo_dispatch

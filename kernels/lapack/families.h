@@ -12,7 +12,7 @@
 
 namespace hlo_dispatch::lapack {
 
-// Version of the attributes' meaning; must equal ABI in dispatch/hlo_dispatch/kernels.py.
+// Version of the attributes' meaning; must equal ABI in dispatch/hlo_dispatch/vendor/kernels.py.
 inline constexpr int64_t kAbi = 1;
 
 std::unique_ptr<Routine> MakeCholesky(const Provider& provider, const Attributes& attributes);

@@ -22,7 +22,7 @@ std::map<std::string, std::unique_ptr<const Provider>>& Provider::Offered() {
     auto* providers = new std::map<std::string, std::unique_ptr<const Provider>>();
     std::unique_ptr<Provider> own(new Provider());
     own->name_ = "hlo-dispatch";
-    own->version_ = "5";  // hlo_dispatch/libraries.py has it too
+    own->version_ = "5";  // hlo_dispatch/vendor/libraries.py has it too
     own->is_own_ = true;
     providers->emplace(own->name_, std::move(own));
     return providers;

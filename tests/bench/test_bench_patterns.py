@@ -89,8 +89,8 @@ def test_a_worker_that_dies_is_an_error_with_its_last_words() -> None:
 
 def dispatched(shape: str) -> tuple[Case, Sequence[Any], Report]:
     import hlo_dispatch
+    from hlo_dispatch.autotune.run import executable
     from hlo_dispatch.bench import in_jax
-    from hlo_dispatch.policy import executable
 
     case = make_case("conv_bias_relu", shape, "f32", "channels-last")
     operands = executable.to_device(in_jax.arguments(case))
@@ -103,8 +103,8 @@ def dispatched(shape: str) -> tuple[Case, Sequence[Any], Report]:
 def test_repeated_calls_really_run(shape: str) -> None:
     import jax
 
+    from hlo_dispatch.autotune.run import executable
     from hlo_dispatch.bench import in_jax
-    from hlo_dispatch.policy import executable
 
     case, operands, report = dispatched(shape)
     assert report.before is not None
@@ -121,7 +121,7 @@ def test_repeated_calls_really_run(shape: str) -> None:
 
 def test_a_raw_call_reads_what_the_program_reads() -> None:
     from hlo_dispatch import _kernels
-    from hlo_dispatch.kernels import KERNELS
+    from hlo_dispatch.vendor.kernels import KERNELS
 
     _, operands, report = dispatched("n=1,c=8,h=9,w=9,k=16,r=3")
     assert report.after is not None

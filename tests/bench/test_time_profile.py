@@ -9,7 +9,7 @@ from hlo_dispatch.bench import in_jax
 from hlo_dispatch.bench.cases import make_case
 from hlo_dispatch.bench.profile import profile_module
 from hlo_dispatch.bench.thunks import NoTrace, _lengths, instruction_seconds
-from hlo_dispatch.explaining import optimized
+from hlo_dispatch.jax_plugin.explaining import optimized
 
 
 @pytest.fixture(scope="module")

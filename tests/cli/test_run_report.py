@@ -12,8 +12,8 @@ import pytest
 
 from environment import clean_environment
 from hlo_dispatch.report import Region, Report
-from hlo_dispatch.run_report import kept as room
-from hlo_dispatch.run_report.kept import Kept
+from hlo_dispatch.reporting.at_exit import kept as room
+from hlo_dispatch.reporting.at_exit.kept import Kept
 
 LAYER = """
 import os, subprocess, sys
@@ -44,14 +44,14 @@ assert [child.wait() for child in children] == [0, 0]
 # JAX itself does not survive a fork once it runs; a program that forks before it does.
 FORKED = """
 import os, sys
-from hlo_dispatch import run_report
+from hlo_dispatch.reporting import at_exit
 from hlo_dispatch.report import Report
-run_report.begin(dict)
-run_report.add(Report("parent"))
+at_exit.begin(dict)
+at_exit.add(Report("parent"))
 for is_busy in (False, True):
     if not os.fork():
         if is_busy:
-            run_report.add(Report("child"))
+            at_exit.add(Report("child"))
         sys.exit(0)
     assert os.wait()[1] == 0
 """

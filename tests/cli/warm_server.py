@@ -21,9 +21,9 @@ def preload() -> None:
     import jaxlib._hlo  # noqa: F401
 
     import hlo_dispatch.api
-    import hlo_dispatch.cli
-    import hlo_dispatch.doctor
-    import hlo_dispatch.tuning  # noqa: F401
+    import hlo_dispatch.command.cli
+    import hlo_dispatch.command.doctor
+    import hlo_dispatch.jax_plugin.tuning  # noqa: F401
 
 
 def run(request: dict[str, Any]) -> int:
@@ -36,7 +36,7 @@ def run(request: dict[str, Any]) -> int:
         os.dup2(opened, number)
         os.close(opened)
     sys.argv = ["hlo-dispatch", *request["arguments"]]
-    from hlo_dispatch.cli import main
+    from hlo_dispatch.command.cli import main
 
     status = 0
     try:

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import hlo_dispatch
-from hlo_dispatch import kernels, libraries
+from hlo_dispatch.host.machine import Machine
 from hlo_dispatch.policy import decide, linear_algebra
-from hlo_dispatch.policy.machine import Machine
+from hlo_dispatch.vendor import kernels, libraries
 from processor import needs_avx512
 
 # Panels have 48 (f32) or 24 (f64) rows, sums 8 columns, blocks 192.

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import hlo_dispatch
-from hlo_dispatch import door, plugin, record
-from hlo_dispatch.policy import executable
+from hlo_dispatch.autotune.run import executable
+from hlo_dispatch.jax_plugin import entry_point, hook, record
 from hlo_dispatch.rewriting.rewriter import Rewriter
 from side_by_side import assert_close
 
@@ -21,7 +21,7 @@ X, W = np.ones((8, 16), "float32") / 3, np.ones((16, 32), "float32") / 7
 @pytest.fixture(autouse=True)
 def _as_users_have_it(monkeypatch):
     monkeypatch.delenv("HLO_DISPATCH_STRICT")
-    monkeypatch.setattr(plugin._state, "warned", False)
+    monkeypatch.setattr(hook._state, "warned", False)
     yield
     hlo_dispatch.uninstall()
 
@@ -53,9 +53,9 @@ def test_a_function_that_is_called_like_a_stand_in(name) -> None:
         (record.Record, "capture"),
         (record.Record, "keep"),
         (Rewriter, "run"),
-        (plugin.registration, "register"),
-        (plugin.measuring, "informed"),
-        (plugin, "_warn"),
+        (hook.registration, "register"),
+        (hook.measuring, "informed"),
+        (hook, "_warn"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -105,9 +105,7 @@ def _persistent_cache(tmp_path):
 @pytest.mark.parametrize("name", ["registration", "measuring"])
 def test_a_key_that_cannot_be_made(monkeypatch, tmp_path, name) -> None:
     hlo_dispatch.install(policy="always")
-    place, function = {"registration": (plugin.registration, "register"), "measuring": (plugin.measuring, "informed")}[
-        name
-    ]
+    place, function = {"registration": (hook.registration, "register"), "measuring": (hook.measuring, "informed")}[name]
     monkeypatch.setattr(place, function, fail)
     program = lambda x, w: jnp.tanh(x @ w)  # noqa: E731
     assert_close(np.asarray(jax.jit(program)(X, W)), np.tanh(X @ W))
@@ -118,7 +116,7 @@ def test_a_key_that_cannot_be_made(monkeypatch, tmp_path, name) -> None:
 
 def test_the_entry_point_says_what_failed(monkeypatch, caplog) -> None:
     monkeypatch.setenv("HLO_DISPATCH", "1")
-    monkeypatch.setattr(plugin, "install_from_environment", fail)
-    door.initialize.__wrapped__()
+    monkeypatch.setattr(hook, "install_from_environment", fail)
+    entry_point.initialize.__wrapped__()
     (record,) = caplog.records
     assert "ValueError: deliberate" in record.getMessage()

@@ -21,8 +21,8 @@ jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize(f"127.0.0.1:{sys.argv[2]}", 2, rank, initialization_timeout=120)
 
 from hlo_dispatch import statistics
-from hlo_dispatch.policy import measure
-from hlo_dispatch.policy.race import Time
+from hlo_dispatch.autotune.compare import measure
+from hlo_dispatch.autotune.compare.timing import Time
 # However busy the machine is: the first process finds every kernel faster, the second one stock.
 Time.may_win = lambda *_: False
 measure._fastest = lambda found, stock: next(iter(found)) if rank == 0 else "stock"

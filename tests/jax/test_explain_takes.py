@@ -15,9 +15,9 @@ import pytest
 import hlo_dispatch
 from environment import clean_environment
 from hlo_dispatch.errors import HloDispatchError
-from hlo_dispatch.explaining import optimized
 from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.lowering import compile_afresh
+from hlo_dispatch.jax_plugin.explaining import optimized
+from hlo_dispatch.jax_plugin.lowering import compile_afresh
 from hlo_dispatch.report import Report
 
 X, W = np.ones((32, 64), "float32") / 3, np.ones((64, 48), "float32") / 7
@@ -135,7 +135,7 @@ def test_what_another_thread_compiles_is_not_mistaken_for_it(monkeypatch: pytest
         jax.jit(lambda x, w: layer(x, w, 6)).lower(X, W).compile()
         compile_afresh(lowered)
 
-    monkeypatch.setattr("hlo_dispatch.explaining.compile_afresh", with_another)
+    monkeypatch.setattr("hlo_dispatch.jax_plugin.explaining.compile_afresh", with_another)
     assert formulas(hlo_dispatch.explain(jax.jit(layer, static_argnums=2), X, W, 1)) == ["tanh(x @ w)"]
     module = Module.from_bytes(optimized(jax.jit(layer, static_argnums=2), X, W, 1))
     assert module.name == "jit_layer"

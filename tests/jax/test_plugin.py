@@ -17,8 +17,8 @@ from jax.experimental import serialize_executable
 
 import hlo_dispatch
 from environment import clean_environment
-from hlo_dispatch import plugin
 from hlo_dispatch.errors import PolicyError
+from hlo_dispatch.jax_plugin import hook
 from hlo_dispatch.rewriting.rewriter import Rewriter
 from side_by_side import assert_agree, assert_close, run_both
 
@@ -128,7 +128,7 @@ def fail(*_, **__):
 
 def test_failure_means_stock_and_one_warning(monkeypatch, caplog) -> None:
     monkeypatch.delenv("HLO_DISPATCH_STRICT")
-    monkeypatch.setattr(plugin._state, "warned", False)
+    monkeypatch.setattr(hook._state, "warned", False)
     monkeypatch.setattr(Rewriter, "run", fail)
     before = hlo_dispatch.statistics().failures
     with hlo_dispatch.enabled(policy="always"):

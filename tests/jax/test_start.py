@@ -135,10 +135,10 @@ print(len(hlo_dispatch.explain(lambda x, w: jax.numpy.tanh(x @ w), x, w).dispatc
 
 TOGETHER = """
 import faulthandler, threading, time
-from hlo_dispatch import door
+from hlo_dispatch.jax_plugin import entry_point
 faulthandler.dump_traceback_later(60, exit=True)
 wait, before = (float(seconds) for seconds in sys.argv[1:])
-started, devices, enter = threading.Event(), jax.devices, door.initialize
+started, devices, enter = threading.Event(), jax.devices, entry_point.initialize
 
 def slow_enter():
     # The thread that starts JAX is inside JAX's lock here, and on its way to ours.
@@ -150,7 +150,7 @@ def slow_devices(*arguments):
     time.sleep(before)
     return devices(*arguments)
 
-door.initialize, jax.devices = slow_enter, slow_devices
+entry_point.initialize, jax.devices = slow_enter, slow_devices
 first = threading.Thread(target=devices)
 first.start()
 started.wait()

@@ -18,7 +18,7 @@ import numpy as np
 from calls import HashableArray
 from wire_calls import LOADED, Array, Attributes, WireCall
 
-from hlo_dispatch import kernels
+from hlo_dispatch.vendor import kernels
 
 DTYPES = {
     "f32": np.float32, "f64": np.float64, "c64": np.complex64, "c128": np.complex128, "bf16": jnp.bfloat16,

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hlo_dispatch import kernels, libraries
+from hlo_dispatch.vendor import kernels, libraries
 
 DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(jnp.bfloat16)}
 TYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}

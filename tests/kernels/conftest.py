@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import pytest
 
-from hlo_dispatch import kernels
+from hlo_dispatch.vendor import kernels
 from processor import skip_without
 
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from environment import clean_environment
-from hlo_dispatch import libraries
+from hlo_dispatch.vendor import libraries
 
 
 def compiled(path: Path, source: str, *options: str) -> Path:

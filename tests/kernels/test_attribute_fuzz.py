@@ -15,7 +15,7 @@ from mutations import changed_calls
 from wire_calls import WireCall, valid_calls
 from worker_pool import Worker
 
-from hlo_dispatch import kernels
+from hlo_dispatch.vendor import kernels
 from processor import HAS_AVX512, lacks
 
 CASES = 24 * settings().max_examples

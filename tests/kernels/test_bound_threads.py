@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hlo_dispatch import libraries
+from hlo_dispatch.vendor import libraries
 
 PROCESSORS = sorted(os.sched_getaffinity(0))
 
@@ -68,7 +68,7 @@ def test_one_processor_has_nothing_to_share(tmp_path: Path) -> None:
 
 
 def test_another_value_is_said_to_be_wrong() -> None:
-    code = "from hlo_dispatch import libraries; print(libraries.onednn().sentence)"
+    code = "from hlo_dispatch.vendor import libraries; print(libraries.onednn().sentence)"
     environment = os.environ | {"HLO_DISPATCH_BIND_THREADS": "perhaps"}
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert "HLO_DISPATCH_BIND_THREADS is 'perhaps'" in finished.stdout

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from interposed import child, interposed
 
-from hlo_dispatch import libraries
+from hlo_dispatch.vendor import libraries
 
 ENVIRONMENT = """
 import os, subprocess, sys
 before = dict(os.environ)
 inherited = lambda: subprocess.run(["env", "-0"], capture_output=True, check=True).stdout.split(b"\\0")
 first = sorted(inherited())
-from hlo_dispatch import kernels, libraries
+from hlo_dispatch.vendor import kernels, libraries
 kernels.warm_up()
 assert libraries.mkl() and libraries.onednn()
 assert dict(os.environ) == before
@@ -30,7 +30,7 @@ def test_children_inherit_nothing_of_ours() -> None:
 
 
 ASK = """
-from hlo_dispatch import kernels
+from hlo_dispatch.vendor import kernels
 square = {"dims": [2, 2], "strides": [2, 1], "type": "f32"}
 spec = {f"{role}_{key}": value for role in ("src", "weights", "dst") for key, value in square.items()}
 for _ in range(2):
@@ -61,10 +61,10 @@ import os, threading
 everything = os.sched_getaffinity(0)
 def work():
     os.sched_setaffinity(0, {min(everything)})
-    from hlo_dispatch import binding, kernels
-    from hlo_dispatch.policy.machine import this_machine
+    from hlo_dispatch.vendor import thread_binding, kernels
+    from hlo_dispatch.host.machine import this_machine
     kernels.warm_up()
-    print(this_machine().threads, int(binding.binds_threads()))
+    print(this_machine().threads, int(thread_binding.binds_threads()))
 thread = threading.Thread(target=work)
 thread.start()
 thread.join()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from interposed import child
 
-from hlo_dispatch import libraries
+from hlo_dispatch.vendor import libraries
 
 PREPARED = """
 import os, sys, threading, time, warnings
 warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads about is what this is
-from hlo_dispatch import _kernels, kernels, libraries
+from hlo_dispatch import _kernels
+from hlo_dispatch.vendor import kernels, libraries
 
 def spec(rows):
     asked = {"abi": kernels.ABI, "library": libraries.onednn().version, "scratch": 1 << 20}
@@ -70,7 +71,7 @@ in_child(plan)
 
 # The process is forked again and again, with questions open and one being worked on, which takes some milliseconds.
 ASKING = """
-from hlo_dispatch.doctor import _sample
+from hlo_dispatch.command.doctor import _sample
 def question(size):
     sample = _sample("onednn.convolution", "f32", libraries.onednn().version)
     strides = [64 * size * size, 1, 64 * size, 64]

@@ -8,7 +8,7 @@ from calls import Window, assert_close, convolution_call, convolve, random_value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hlo_dispatch import kernels
+from hlo_dispatch.vendor import kernels
 
 
 @st.composite

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from calls import Window, convolution_call, matmul_call, tensor
 
-from hlo_dispatch import kernels
-from hlo_dispatch.libraries import onednn
+from hlo_dispatch.vendor import kernels
+from hlo_dispatch.vendor.libraries import onednn
 
 
 def product():

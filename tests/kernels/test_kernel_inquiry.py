@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from calls import matmul_call, random_values, tensor
 
-from hlo_dispatch import _kernels, kernels
+from hlo_dispatch import _kernels
 from hlo_dispatch.errors import Refusal
+from hlo_dispatch.vendor import kernels
 
 TARGET = kernels.KERNELS["onednn.matmul"].target
 
@@ -79,7 +80,7 @@ def test_many_threads_ask_and_wait() -> None:
 
 def test_a_process_ends_with_questions_open() -> None:
     program = """
-from hlo_dispatch import kernels
+from hlo_dispatch.vendor import kernels
 kernels.warm_up()
 square = {"dims": [64, 64], "strides": [64, 1]}
 for rows in range(300):

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from hlo_dispatch import libraries
+from hlo_dispatch.vendor import libraries
 
 SURVEY = """
-from hlo_dispatch import kernels, libraries
+from hlo_dispatch.vendor import kernels, libraries
 onednn = libraries.onednn()
 print(onednn.path if onednn else onednn.sentence)
 print(kernels.plan("onednn.matmul", {"abi": 1}) if not onednn else "usable")
@@ -54,9 +54,7 @@ def test_this_environments_libraries():
 
 
 def test_nothing_is_loaded_by_importing():
-    maps = survey(
-        "import hlo_dispatch, hlo_dispatch.kernels, hlo_dispatch.libraries\nprint(open('/proc/self/maps').read())"
-    )
+    maps = survey("from hlo_dispatch.vendor import kernels, libraries\nprint(open('/proc/self/maps').read())")
     assert not any("libdnnl" in line or "libmkl" in line for line in maps)
 
 
@@ -129,7 +127,7 @@ def test_an_engine_that_cannot_start_is_a_refusal():
     if onednn.runtime != "sycl":
         pytest.skip("only the SYCL runtime needs a driver")
     code = """
-from hlo_dispatch import kernels
+from hlo_dispatch.vendor import kernels
 square = {"dims": [2, 2], "strides": [2, 1], "type": "f32"}
 spec = {f"{role}_{key}": value for role in ("src", "weights", "dst") for key, value in square.items()}
 print(kernels.plan("onednn.matmul", {"abi": 1, **spec}))
@@ -143,7 +141,7 @@ print(kernels.plan("onednn.matmul", {"abi": 1, **spec}))
 def test_an_executable_without_the_library_says_so():
     code = """
 import jax, numpy as np
-from hlo_dispatch import kernels
+from hlo_dispatch.vendor import kernels
 jax.devices()
 found = kernels.registrations()
 for name, capsules in found.types.items():
@@ -168,7 +166,7 @@ def test_mkl_without_its_parts(tmp_path):
     assert mkl
     copy = tmp_path / "libmkl_rt.so.3"
     shutil.copy(mkl.path, copy)
-    code = "from hlo_dispatch import libraries\nprint(libraries.mkl().sentence)"
+    code = "from hlo_dispatch.vendor import libraries\nprint(libraries.mkl().sentence)"
     [sentence] = survey(code, HLO_DISPATCH_MKL_LIBRARY=str(copy))
     assert sentence.startswith(f"{copy} lacks libmkl_core.so.3 beside it")
     assert "`pip install mkl`" in sentence

@@ -7,7 +7,7 @@ from calls import assert_close, matmul_call, random_values, tensor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hlo_dispatch import kernels
+from hlo_dispatch.vendor import kernels
 
 
 @st.composite

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from calls import DTYPES, Call, Window, convolution_call, matmul_call, tensor
 
-from hlo_dispatch import kernels
+from hlo_dispatch.vendor import kernels
 from processor import lacks, skip_emulated
 
 Case = tuple[Call, np.ndarray]

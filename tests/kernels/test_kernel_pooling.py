@@ -10,8 +10,8 @@ from calls import DTYPES, TYPE_NAMES, Call, Tensor, Window, assert_close, random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hlo_dispatch import kernels
 from hlo_dispatch.errors import Refusal
+from hlo_dispatch.vendor import kernels
 
 ALGORITHMS = ("max", "average")
 

@@ -10,7 +10,7 @@ from calls import Call, Window, assert_close, convolution_call, matmul_call, ran
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hlo_dispatch import kernels
+from hlo_dispatch.vendor import kernels
 
 erf = np.vectorize(math.erf)
 

@@ -20,7 +20,7 @@ from calls import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hlo_dispatch import kernels
+from hlo_dispatch.vendor import kernels
 
 CHANNELS = st.sampled_from([1, 2, 3, 5, 8, 16, 17, 32, 33])
 

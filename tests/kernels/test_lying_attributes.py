@@ -12,7 +12,7 @@ import pytest
 from wire_calls import Array, WireCall, strides, valid_calls
 from worker_pool import Worker
 
-from hlo_dispatch import kernels
+from hlo_dispatch.vendor import kernels
 from processor import HAS_AVX512, needs_avx512
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from calls import matmul_call, tensor
 
 from environment import clean_environment
-from hlo_dispatch import kernels
+from hlo_dispatch.vendor import kernels
 
 FOLDER = Path(__file__).parent
 THREADS = 16

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from hlo_dispatch import _kernels, kernels, libraries
+from hlo_dispatch import _kernels
+from hlo_dispatch.vendor import kernels, libraries
 
 Attributes = dict[str, list[Any]]
 LOADED = "<loaded>"

@@ -7,7 +7,7 @@ from pathlib import Path
 from hlo_dispatch.hlo import text as hlo_text
 from hlo_dispatch.hlo.flat import FlatGraph
 from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.match.structural import Found, StructuralFinder
+from hlo_dispatch.match.structural.finder import Found, StructuralFinder
 from hlo_dispatch.pattern import load_tables
 from hlo_dispatch.pattern.read_expression import read_expression
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from structures import find, flat_graph, write_table
 
-from hlo_dispatch.match.structural import StructuralFinder
+from hlo_dispatch.match.structural.finder import StructuralFinder
 from hlo_dispatch.pattern import load_tables
 
 XYZ = """

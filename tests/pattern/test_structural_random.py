@@ -11,8 +11,8 @@ import pytest
 from structures import flat_graph, write_table
 
 from hlo_dispatch.match.function import apply, scalar_constant
-from hlo_dispatch.match.structural import StructuralFinder
-from hlo_dispatch.match.structural_match import StructuralMatch
+from hlo_dispatch.match.structural.finder import StructuralFinder
+from hlo_dispatch.match.structural.structural_match import StructuralMatch
 from hlo_dispatch.pattern import Table, load_tables
 from hlo_dispatch.pattern.expression import Applied, Capture, Number, Operation, Term
 

@@ -11,8 +11,8 @@ import pytest
 from measured_programs import FILTER, IMAGE, W, X, depthwise
 
 import hlo_dispatch
-from hlo_dispatch.policy.race import Time
-from hlo_dispatch.policy.store import Store
+from hlo_dispatch.autotune.compare.timing import Time
+from hlo_dispatch.autotune.store import Store
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture(scope="module")
 def module_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A module with four different regions."""
-    from hlo_dispatch.explaining import optimized
+    from hlo_dispatch.jax_plugin.explaining import optimized
 
     def network(x, w, v, image, window):
         return jnp.tanh(x @ w) @ v, depthwise(image, window), depthwise(image[:, :20], window)

@@ -6,9 +6,9 @@ import jax
 import numpy as np
 
 import hlo_dispatch
-from hlo_dispatch import measuring
-from hlo_dispatch.policy import trial
-from hlo_dispatch.policy.store import Entry, Store
+from hlo_dispatch.autotune import trial
+from hlo_dispatch.autotune.store import Entry, Store
+from hlo_dispatch.rewriting import measured_pass
 
 RANDOM = np.random.default_rng(7)
 X, W, B = (RANDOM.standard_normal(shape, dtype="float32") / 4 for shape in ((64, 256), (256, 128), (128,)))
@@ -42,5 +42,5 @@ def regions_in(store: Store) -> list[Entry]:
 
 def forget(store: Store) -> None:
     """Be a process that has read nothing yet."""
-    measuring._knowledge.clear()
-    measuring._given_up.clear()
+    measured_pass._knowledge.clear()
+    measured_pass._given_up.clear()

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from environment import clean_environment
-from hlo_dispatch import cache_key, grounds
-from hlo_dispatch.grounds import Grounds, Witness
+from hlo_dispatch.autotune.store import Store
+from hlo_dispatch.jax_plugin import cache_key, grounds
+from hlo_dispatch.jax_plugin.grounds import Grounds, Witness
 from hlo_dispatch.policy.measured import STOCK, Knowledge, Measured
-from hlo_dispatch.policy.store import Store
 
 PROGRAM = """
 import sys, jax, numpy as np, hlo_dispatch
 from jax import monitoring
-from hlo_dispatch.explaining import optimized
-from hlo_dispatch.policy.race import Time
+from hlo_dispatch.jax_plugin.explaining import optimized
+from hlo_dispatch.autotune.compare.timing import Time
 Time.may_win = lambda *_: False  # however busy the machine is, somebody is found to be faster
 jax.config.update("jax_compilation_cache_dir", sys.argv[1])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)

@@ -9,13 +9,15 @@ import pytest
 from measured_programs import FILTER, IMAGE, W, X, compiled, depthwise
 
 import hlo_dispatch
-from hlo_dispatch import measuring
-from hlo_dispatch.policy import comparison, measure, trial, watch
-from hlo_dispatch.policy import tuner as tuner_module
-from hlo_dispatch.policy.deadline import Deadline, OutOfTime
+from hlo_dispatch.autotune import trial
+from hlo_dispatch.autotune import tuner as tuner_module
+from hlo_dispatch.autotune.compare import comparison, measure
+from hlo_dispatch.autotune.compare.timing import race
+from hlo_dispatch.autotune.run import watch
+from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
+from hlo_dispatch.autotune.run.pace import Pace
 from hlo_dispatch.policy.measured import STOCK, Measured
-from hlo_dispatch.policy.pace import Pace
-from hlo_dispatch.policy.race import race
+from hlo_dispatch.rewriting import measured_pass
 
 
 class Clock:
@@ -93,7 +95,7 @@ def test_no_module_takes_longer_than_its_budget_and_a_second(
     """Six different regions and a whole program, on machines that are up to fifty times slower than expected."""
     monkeypatch.setenv("HLO_DISPATCH_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("HLO_DISPATCH_MEASURE_SECONDS", str(budget))
-    measuring._given_up.clear()
+    measured_pass._given_up.clear()
     machine = SlowMachine(monkeypatch, clock, compile_seconds, run)
 
     def program(x, w, image, window):
@@ -108,14 +110,14 @@ def test_no_module_takes_longer_than_its_budget_and_a_second(
     # One compile and one run may take longer than expected, before the machine has shown how slow it is.
     assert clock.now - begin <= budget + 1.0
     assert machine.compiles > 0 or budget < 1.0
-    assert measuring.tally.left > 0 or budget > 1.0
+    assert measured_pass.tally.left > 0 or budget > 1.0
 
 
 def test_the_next_compile_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
     """What there was no time for is not given up, in the same process either."""
     monkeypatch.setenv("HLO_DISPATCH_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("HLO_DISPATCH_MEASURE_SECONDS", "1")
-    measuring._given_up.clear()
+    measured_pass._given_up.clear()
     asked: list[str] = []
 
     def late(task, effort, keep, *, timed: bool, deadline: Deadline) -> Measured:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from hlo_dispatch.errors import Refusal
+from hlo_dispatch.host.machine import Machine
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.policy.candidate import Candidate, Default, default_of, form_named, forms_of
 from hlo_dispatch.policy.decide import decide
-from hlo_dispatch.policy.machine import Machine
 from hlo_dispatch.policy.measured import STOCK, Measured
 from reading import only_match
 

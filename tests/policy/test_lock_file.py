@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from hlo_dispatch.policy import tuner
+from hlo_dispatch.autotune import tuner
+from hlo_dispatch.autotune.store import Store
+from hlo_dispatch.host.lock_file import LinkInTheWay, open_lock
+from hlo_dispatch.jax_plugin.tuning import tune_module
 from hlo_dispatch.policy.context import this_context
-from hlo_dispatch.policy.lock_file import LinkInTheWay, open_lock
 from hlo_dispatch.policy.measured import STOCK, Measured
-from hlo_dispatch.policy.store import Store
-from hlo_dispatch.tuning import tune_module
 
 PRECIOUS = "precious\n"
 LOST = Measured(STOCK, {STOCK: 1e-3, "whole": 2e-3})

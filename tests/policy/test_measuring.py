@@ -9,11 +9,11 @@ import pytest
 from measured_programs import FILTER, IMAGE, calls, compiled, depthwise, forget
 
 import hlo_dispatch
-from hlo_dispatch import measuring
-from hlo_dispatch.policy import tuner as tuner_module
+from hlo_dispatch.autotune import tuner as tuner_module
+from hlo_dispatch.autotune.compare.timing import Time
+from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.policy.measured import STOCK
-from hlo_dispatch.policy.race import Time
-from hlo_dispatch.policy.store import Store
+from hlo_dispatch.rewriting import measured_pass
 from side_by_side import assert_close
 
 pytestmark = pytest.mark.usefixtures("_own_store")
@@ -32,9 +32,9 @@ def _busy(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.timing
 @pytest.mark.usefixtures("_any_answer")
 def test_a_region_is_measured_once(store: Store) -> None:
-    before = measuring.tally.measured
+    before = measured_pass.tally.measured
     first = compiled(depthwise, IMAGE, FILTER)
-    assert measuring.tally.measured == before + 1
+    assert measured_pass.tally.measured == before + 1
     (entry,) = store.entries()
     measured = entry.measured
     assert set(measured.seconds) >= {STOCK, measured.chosen}
@@ -49,15 +49,15 @@ def test_a_region_is_measured_once(store: Store) -> None:
     # The same region in another program, in what would be another process.
     forget(store)
     compiled(lambda x, w: depthwise(x, w), IMAGE, FILTER)
-    assert measuring.tally.measured == before + 1
+    assert measured_pass.tally.measured == before + 1
     assert "match, measure and decide" in hlo_dispatch.reports()[-1].stages
 
 
 @pytest.mark.usefixtures("_any_answer")
 def test_stored_never_measures(store: Store) -> None:
-    before = measuring.tally.measured
+    before = measured_pass.tally.measured
     guessed = compiled(depthwise, IMAGE, FILTER, policy="stored")
-    assert (measuring.tally.measured, store.entries()) == (before, [])
+    assert (measured_pass.tally.measured, store.entries()) == (before, [])
     assert not hlo_dispatch.reports()[-1].regions[0].reason.startswith("measured")
     assert calls(guessed) == 1, "the heuristic knows depthwise convolutions"
     compiled(depthwise, IMAGE, FILTER)
@@ -72,10 +72,10 @@ def test_stored_never_measures(store: Store) -> None:
 @pytest.mark.usefixtures("_any_answer")
 def test_without_a_budget_the_heuristic_decides(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HLO_DISPATCH_MEASURE_SECONDS", "0")
-    before = measuring.tally.left
+    before = measured_pass.tally.left
     compiled(depthwise, IMAGE, FILTER)
     assert store.entries() == []
-    assert measuring.tally.left > before
+    assert measured_pass.tally.left > before
     monkeypatch.setenv("HLO_DISPATCH_MEASURE_SECONDS", "60")
     compiled(depthwise, IMAGE, FILTER)
     assert len(store.entries()) == 1, "a later compile goes on where this one stopped"
@@ -95,20 +95,20 @@ def test_a_failure_is_counted_and_the_heuristic_decides(store: Store, monkeypatc
         raise ZeroDivisionError("deliberate")
 
     monkeypatch.setattr(tuner_module, "measure", fail)
-    before, failures = hlo_dispatch.statistics(), measuring.tally.failures
+    before, failures = hlo_dispatch.statistics(), measured_pass.tally.failures
     executable = compiled(lambda x, w: depthwise(x, w) * 2, IMAGE, FILTER)
     assert calls(executable) == 1
     assert hlo_dispatch.statistics().failures == before.failures
-    assert measuring.tally.failures == failures + 1
+    assert measured_pass.tally.failures == failures + 1
     assert store.entries() == []
 
 
 @pytest.mark.usefixtures("_busy")
 def test_what_cannot_be_told_is_asked_another_time(store: Store) -> None:
-    before = measuring.tally.unclear
+    before = measured_pass.tally.unclear
     for process in (1, 2, 3):
         executable = compiled(lambda x, w: depthwise(x, w) + 3, IMAGE, FILTER)
-        assert measuring.tally.unclear == before + min(process, 2), "two processes try it, the others leave it"
+        assert measured_pass.tally.unclear == before + min(process, 2), "two processes try it, the others leave it"
         (entry,) = store.entries()
         assert (entry.measured.vain, entry.measured.seconds) == (min(process, 2), {})
         assert calls(executable) == 1, "as the heuristic says"
@@ -129,14 +129,14 @@ def test_tuning_tries_what_others_tried_in_vain(store: Store, monkeypatch: pytes
 @pytest.mark.parametrize("size", [2, 8])
 def test_tiny_products_stay_as_they_are(store: Store, size: int) -> None:
     small = np.ones((size, size), "float32")
-    before = measuring.tally.measured
+    before = measured_pass.tally.measured
     assert calls(compiled(lambda x, w: x @ w, small, small)) == 0
 
     def steps(x, w):
         return jax.lax.scan(lambda c, _: (jnp.tanh(c @ w), c.sum()), x, None, length=1000)
 
     assert calls(compiled(steps, small, small)) == 0
-    assert (measuring.tally.measured, store.entries()) == (before, [])
+    assert (measured_pass.tally.measured, store.entries()) == (before, [])
 
 
 def test_many_tiny_products_stay_as_they_are(store: Store) -> None:

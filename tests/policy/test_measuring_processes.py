@@ -16,8 +16,8 @@ from measured_programs import regions_in
 
 import hlo_dispatch
 from environment import clean_environment
-from hlo_dispatch.policy.store import Store
-from hlo_dispatch.tuning import tune_module
+from hlo_dispatch.autotune.store import Store
+from hlo_dispatch.jax_plugin.tuning import tune_module
 from side_by_side import assert_close
 
 pytestmark = pytest.mark.usefixtures("_own_store")
@@ -51,9 +51,9 @@ def test_two_threads_compile_and_measure(store: Store) -> None:
 TUNE = """
 import sys
 from pathlib import Path
-from hlo_dispatch.policy.race import Time
-from hlo_dispatch.policy.running_time import running_time
-from hlo_dispatch.tuning import tune_module
+from hlo_dispatch.autotune.compare.timing import Time
+from hlo_dispatch.autotune.run.running_time import running_time
+from hlo_dispatch.jax_plugin.tuning import tune_module
 Time.may_win = lambda *_: False  # eight processes on two cores: nothing would ever be clear
 print("ready", flush=True)
 tuned = tune_module(Path(sys.argv[1]).read_bytes())
@@ -105,8 +105,8 @@ import sys, jax, numpy as np, hlo_dispatch
 jax.config.update("jax_compilation_cache_dir", sys.argv[1])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-from hlo_dispatch.policy.race import Time
-from hlo_dispatch.policy.running_time import running_time
+from hlo_dispatch.autotune.compare.timing import Time
+from hlo_dispatch.autotune.run.running_time import running_time
 Time.may_win = lambda *_: False
 hlo_dispatch.install(policy=sys.argv[2])
 x, w = np.ones((1, 28, 28, 32), "float32"), np.ones((3, 3, 1, 32), "float32")

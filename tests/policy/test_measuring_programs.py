@@ -10,18 +10,19 @@ import pytest
 from measured_programs import FILTER, IMAGE, W, X, calls, compiled, depthwise, forget, regions_in
 
 import hlo_dispatch
-from hlo_dispatch import measuring
+from hlo_dispatch.autotune import trial
+from hlo_dispatch.autotune import tuner as tuner_module
+from hlo_dispatch.autotune.compare import comparison
+from hlo_dispatch.autotune.compare.measure import Unmeasurable
+from hlo_dispatch.autotune.compare.timing import Time
+from hlo_dispatch.autotune.run.deadline import OutOfTime, Unclear
+from hlo_dispatch.autotune.run.pace import Pace
+from hlo_dispatch.autotune.run.running_time import running_time
+from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.text import from_text
-from hlo_dispatch.policy import comparison, trial
-from hlo_dispatch.policy import tuner as tuner_module
-from hlo_dispatch.policy.deadline import OutOfTime, Unclear
-from hlo_dispatch.policy.measure import Unmeasurable
 from hlo_dispatch.policy.measured import APART, GUESSED, STOCK, TOGETHER, Measured
-from hlo_dispatch.policy.pace import Pace
-from hlo_dispatch.policy.race import Time
-from hlo_dispatch.policy.running_time import running_time
-from hlo_dispatch.policy.store import Store
+from hlo_dispatch.rewriting import measured_pass
 
 pytestmark = pytest.mark.usefixtures("_own_store")
 
@@ -38,9 +39,9 @@ def test_a_program_is_tried_as_a_whole(store: Store) -> None:
     assert set(whole.seconds) <= {STOCK, GUESSED, APART, TOGETHER}
     assert whole.thorough, "all regions were known in the end"
     assert (calls(executable) > 0) == (whole.chosen != STOCK)
-    before = measuring.tally.measured
+    before = measured_pass.tally.measured
     assert calls(compiled(two_layers, *arguments)) == calls(executable)
-    assert measuring.tally.measured == before
+    assert measured_pass.tally.measured == before
 
 
 @pytest.mark.usefixtures("_any_answer")
@@ -68,7 +69,7 @@ def test_which_program_is_chosen(monkeypatch, stock: float, together: float, apa
     module = from_text("HloModule m\nENTRY e { ROOT x = f32[4]{0} parameter(0) }")
     times = [Time(seconds, stock - seconds, 0.001) for seconds in (stock, together, apart)]
     monkeypatch.setattr(trial, "race", lambda runners, **_: times)
-    measuring.executable.start()
+    measured_pass.executable.start()
     assert trial.compare(module, {TOGETHER: module, APART: module}).chosen == chosen
 
 
@@ -154,7 +155,7 @@ def test_a_loop_whose_length_depends_on_the_inputs_is_not(store: Store) -> None:
 
 def test_what_takes_too_long_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     module = from_text("HloModule m\nENTRY e { ROOT x = f32[4]{0} parameter(0) }")
-    measuring.executable.start()
+    measured_pass.executable.start()
     with pytest.raises(OutOfTime):
         trial.compare(module, {GUESSED: module}, left=0.0)
     compiles = []

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 import hlo_dispatch
-from hlo_dispatch import measuring
-from hlo_dispatch.policy import comparison
-from hlo_dispatch.policy import measure as measure_module
-from hlo_dispatch.policy import trial as trial_module
-from hlo_dispatch.policy.excerpt import Excerpt
-from hlo_dispatch.policy.factors import comparable
+from hlo_dispatch.autotune import trial as trial_module
+from hlo_dispatch.autotune.compare import comparison
+from hlo_dispatch.autotune.compare import measure as measure_module
+from hlo_dispatch.autotune.compare.timing import Time
+from hlo_dispatch.autotune.extract.extracted import Excerpt
+from hlo_dispatch.autotune.run.factors import comparable
+from hlo_dispatch.autotune.store import Store
+from hlo_dispatch.autotune.trial import WHOLE
 from hlo_dispatch.policy.measured import STOCK, Measured
-from hlo_dispatch.policy.race import Time
-from hlo_dispatch.policy.store import Store
-from hlo_dispatch.policy.trial import WHOLE
+from hlo_dispatch.rewriting import measured_pass
 from processor import needs_avx512
 from side_by_side import assert_close
 
@@ -103,10 +103,10 @@ def test_each_library_is_measured(name: str, tmp_path: Path, monkeypatch: pytest
     chosen = sum(entry.measured.chosen != STOCK for entry in entries)
     assert len(report.dispatched) == chosen or len(everything) > count
     assert len(report.dispatched) == compiled.as_text().count('custom_call_target="hlo_dispatch.')
-    before = measuring.tally.measured
+    before = measured_pass.tally.measured
     with jax.enable_x64(True), hlo_dispatch.enabled():
         jax.jit(lambda *a: function(*a)).lower(*arguments).compile()
-    assert measuring.tally.measured == before
+    assert measured_pass.tally.measured == before
 
 
 def measured_cholesky(folder: Path) -> tuple[Measured, str]:
@@ -138,7 +138,7 @@ def test_the_one_that_wins_is_called(winner: str, tmp_path: Path, monkeypatch: p
         forms[:] = [name for name, _ in task.forms]
         return real(task, *arguments, **options)
 
-    monkeypatch.setattr("hlo_dispatch.policy.tuner.measure", noted)
+    monkeypatch.setattr("hlo_dispatch.autotune.tuner.measure", noted)
     monkeypatch.setattr(comparison, "race", race)
     measured, text = measured_cholesky(tmp_path)
     assert measured.chosen == winner if winner == STOCK else measured.chosen.startswith(winner)

@@ -6,9 +6,9 @@ import pytest
 
 import hlo_dispatch
 from hlo_dispatch.errors import PolicyError, Refusal
+from hlo_dispatch.host.machine import Machine, this_machine
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.policy.decide import POLICIES, Candidate, Decision, check_policy, decide
-from hlo_dispatch.policy.machine import Machine, this_machine
 from reading import only_match
 
 MODERN = Machine("modern", frozenset(("avx2", "avx512f", "avx512_bf16")), 8)

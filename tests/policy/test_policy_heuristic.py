@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hlo_dispatch.host.machine import Machine
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.policy.heuristic import (
     COSTLY_ACTIVATIONS,
@@ -13,7 +14,6 @@ from hlo_dispatch.policy.heuristic import (
     SMALLEST_POOLING,
     worth_dispatching,
 )
-from hlo_dispatch.policy.machine import Machine
 from reading import only_match, table
 
 MODERN = Machine("modern", frozenset(("avx512f", "avx512_bf16")), 8)

@@ -15,7 +15,7 @@ from environment import clean_environment
 # Three measured stretches of two modules: one that is quick, and one that takes its time twice.
 STEPS = """
 import sys, time
-from hlo_dispatch.policy.progress import Line
+from hlo_dispatch.autotune.progress import Line
 
 quick = Line("jit_quick")
 quick("x @ w", 0, 1, 5.0)
@@ -45,7 +45,7 @@ sys.stderr = Proxy()
 COMPILED = """
 import time
 import jax, numpy as np, hlo_dispatch
-from hlo_dispatch.policy import tuner
+from hlo_dispatch.autotune import tuner
 def measure(*_, **__):
     time.sleep(1.5)
     raise tuner.Unmeasurable("this is a test")

@@ -8,20 +8,20 @@ import re
 import numpy as np
 import pytest
 
-from hlo_dispatch import registration
 from hlo_dispatch.api import rewriter
+from hlo_dispatch.autotune.compare.double import in_double
+from hlo_dispatch.autotune.compare.validation import difference
+from hlo_dispatch.autotune.extract.digest import Digests
+from hlo_dispatch.autotune.extract.extracted import Excerpt, excerpt_module
+from hlo_dispatch.autotune.extract.region import Cutter
+from hlo_dispatch.autotune.extract.surroundings import surrounded
+from hlo_dispatch.autotune.run.executable import Executable, hook_in_place, start, to_device
+from hlo_dispatch.autotune.run.inputs import random_inputs
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph
 from hlo_dispatch.policy.candidate import Default, default_of
-from hlo_dispatch.policy.digest import Digests
-from hlo_dispatch.policy.double import in_double
-from hlo_dispatch.policy.excerpt import Excerpt, excerpt_module
-from hlo_dispatch.policy.executable import Executable, hook_in_place, start, to_device
-from hlo_dispatch.policy.inputs import random_inputs
-from hlo_dispatch.policy.region import Cutter
-from hlo_dispatch.policy.surroundings import surrounded
-from hlo_dispatch.policy.validation import difference
 from hlo_dispatch.rewriting.single import one_call
+from hlo_dispatch.vendor import registration
 from reading import parsed
 
 # A product in a fusion of its own, bias and tanh in the next one, which computes something else as well.

@@ -9,14 +9,14 @@ import pytest
 from encoders import flax_block, plain_block
 
 from hlo_dispatch.api import rewriter
+from hlo_dispatch.autotune.extract.extracted import Excerpt
+from hlo_dispatch.autotune.run.running_time import running_time
+from hlo_dispatch.autotune.wanted import Unknown, region_of
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.explaining import optimized
 from hlo_dispatch.hlo.loops import is_recomputed, may_be_in_loop
 from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.policy.excerpt import Excerpt
+from hlo_dispatch.jax_plugin.explaining import optimized
 from hlo_dispatch.policy.measured import Knowledge
-from hlo_dispatch.policy.running_time import running_time
-from hlo_dispatch.policy.wanted import Unknown, region_of
 from hlo_dispatch.rewriting.single import one_call
 
 

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hlo_dispatch.explaining import optimized
+from hlo_dispatch.autotune.compare.rules import why_not
+from hlo_dispatch.autotune.compare.timing import Time
+from hlo_dispatch.autotune.trial import compare
+from hlo_dispatch.jax_plugin.explaining import optimized
+from hlo_dispatch.jax_plugin.tuning import Tuned, tune_module
 from hlo_dispatch.policy.measured import STOCK, Measured
-from hlo_dispatch.policy.race import Time
-from hlo_dispatch.policy.rules import why_not
-from hlo_dispatch.policy.trial import compare
-from hlo_dispatch.tuning import Tuned, tune_module
 
 STOCK_TIME = Time(247e-6, 0.0, 0.0)
 FASTER = Time(180e-6, 67e-6, 5e-6)
@@ -61,8 +61,8 @@ def tuned(product: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tu
             return [STOCK_TIME, *[own] * (len(runners) - 1)]
 
         monkeypatch.setenv("HLO_DISPATCH_CACHE_DIR", str(tmp_path))
-        monkeypatch.setattr("hlo_dispatch.policy.comparison.race", race)
-        monkeypatch.setattr("hlo_dispatch.policy.measure.PAUSE", 0.0)
+        monkeypatch.setattr("hlo_dispatch.autotune.compare.comparison.race", race)
+        monkeypatch.setattr("hlo_dispatch.autotune.compare.measure.PAUSE", 0.0)
         return tune_module(product)
 
     return tune
@@ -93,7 +93,7 @@ def test_what_was_slower_needs_no_more_words(tuned: Tune) -> None:
 
 
 def test_a_program_as_a_whole(product: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hlo_dispatch.policy.trial.race", lambda *_, **__: [STOCK_TIME, Time(245e-6, 2e-6, 1e-6)])
+    monkeypatch.setattr("hlo_dispatch.autotune.trial.race", lambda *_, **__: [STOCK_TIME, Time(245e-6, 2e-6, 1e-6)])
     verdict = compare(product, {"guessed": product})
     assert verdict.chosen == STOCK
     assert verdict.sentence().endswith(

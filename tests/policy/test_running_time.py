@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hlo_dispatch.explaining import optimized
+from hlo_dispatch.autotune.run.running_time import running_time
 from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.policy.running_time import running_time
+from hlo_dispatch.jax_plugin.explaining import optimized
 
 X = np.ones((256, 256), "float32")
 

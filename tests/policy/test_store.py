@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from environment import clean_environment
+from hlo_dispatch.autotune.store import Store, StoreError
 from hlo_dispatch.policy import context
 from hlo_dispatch.policy.context import this_context
 from hlo_dispatch.policy.measured import STOCK, Knowledge, Measured
-from hlo_dispatch.policy.store import Store, StoreError
 
 WON = Measured("whole", {STOCK: 2e-3, "whole": 1e-3}, 1e-3, 1e-5, formula="relu(x @ w)", shape="f32[8,8]", kernel="k")
 LOST = Measured(STOCK, {STOCK: 1e-3, "whole": 2e-3})
@@ -140,7 +140,7 @@ def test_a_full_disk_is_called_one(store: Store, monkeypatch: pytest.MonkeyPatch
         database.execute("PRAGMA max_page_count=1")
         return database
 
-    monkeypatch.setattr("hlo_dispatch.policy.store.sqlite3.connect", full)
+    monkeypatch.setattr("hlo_dispatch.autotune.store.sqlite3.connect", full)
     assert store.known(this_context()) == {}
     store.put(this_context(), "a", WON)
     assert "full" in store.problem()
@@ -259,7 +259,7 @@ import sys
 from pathlib import Path
 from hlo_dispatch.policy.context import this_context
 from hlo_dispatch.policy.measured import Measured
-from hlo_dispatch.policy.store import Store
+from hlo_dispatch.autotune.store import Store
 store, here = Store(Path(sys.argv[1])), this_context()
 print("ready", flush=True)
 for number in range(int(sys.argv[2])):

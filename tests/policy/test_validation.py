@@ -6,9 +6,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from hlo_dispatch.autotune.compare.validation import difference, is_finite, judge
+from hlo_dispatch.autotune.run.inputs import KINDS, random_inputs
 from hlo_dispatch.hlo.shape import row_major
-from hlo_dispatch.policy.inputs import KINDS, random_inputs
-from hlo_dispatch.policy.validation import difference, is_finite, judge
 from reading import parsed
 
 F32 = np.linspace(-1, 1, 1001, dtype="float32")

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from environment import clean_environment
-from hlo_dispatch.policy import watch
-from hlo_dispatch.policy.deadline import Deadline, OutOfTime
+from hlo_dispatch.autotune.run import watch
+from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
+from hlo_dispatch.autotune.run.watch import Endless, is_haunted, watched
+from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.policy.measured import MOST_VAIN, STOCK, Measured
-from hlo_dispatch.policy.store import Store
-from hlo_dispatch.policy.watch import Endless, is_haunted, watched
 
 
 def test_what_ends_is_handed_on() -> None:
@@ -62,7 +62,8 @@ ENDLESS = """
 import sys, time
 import numpy as np
 from hlo_dispatch.hlo.text import from_text
-from hlo_dispatch.policy import comparison, watch
+from hlo_dispatch.autotune.compare import comparison
+from hlo_dispatch.autotune.run import watch
 watch.LONGEST = 3.0
 real = comparison.surrounded
 
@@ -106,7 +107,7 @@ print("compiled", time.time() - begin, hlo_dispatch.statistics().seconds, flush=
 TUNE = """
 watch.LONGEST = 1e9
 from pathlib import Path
-from hlo_dispatch.cli import main
+from hlo_dispatch.command.cli import main
 sys.argv = ["hlo-dispatch", "tune", sys.argv[1]]
 main()
 """
@@ -156,7 +157,7 @@ def product(tmp_path: Path) -> Path:
     import jax.numpy as jnp
     import numpy as np
 
-    from hlo_dispatch.explaining import optimized
+    from hlo_dispatch.jax_plugin.explaining import optimized
 
     w = np.ones((256, 256), "float32")
     file = tmp_path / "product.pb"

@@ -15,11 +15,11 @@ from measured_programs import B, W, X, calls, dense
 
 import hlo_dispatch
 from environment import clean_environment
-from hlo_dispatch import measuring
+from hlo_dispatch.autotune.store import Store
+from hlo_dispatch.jax_plugin.tuning import tune_module
 from hlo_dispatch.pattern import shipped_tables
 from hlo_dispatch.policy.measured import STOCK
-from hlo_dispatch.policy.store import Store
-from hlo_dispatch.tuning import tune_module
+from hlo_dispatch.rewriting import measured_pass
 
 pytestmark = pytest.mark.usefixtures("_own_store")
 
@@ -42,7 +42,7 @@ for turn in range(2):
 wanted = x / (1 + np.exp(-1.5 * x)) * scale + residual
 assert np.abs(np.asarray(compiled(x, scale, residual)) - wanted).max() < 1e-5
 if len(sys.argv) > 1:
-    from hlo_dispatch.explaining import optimized
+    from hlo_dispatch.jax_plugin.explaining import optimized
     open(sys.argv[1], "wb").write(optimized(block, x, scale, residual))
 """
 
@@ -111,7 +111,7 @@ def test_tune_a_function(store: Store) -> None:
     assert {"stock", "whole", "bare", "one step less"} <= set(region.seconds)
     assert [entry.measured.thorough for entry in store.entries()] == [True]
     assert tuned.to_dict()["regions"][0]["formula"] == "gelu_tanh(x @ w + b)"
-    before = measuring.tally.measured
+    before = measured_pass.tally.measured
     executable = jax.jit(lambda *a: dense(*a)).lower(X, W, B).compile()
-    assert measuring.tally.measured == before
+    assert measured_pass.tally.measured == before
     assert calls(executable) == (region.chosen != STOCK)

@@ -14,11 +14,11 @@ from measured_programs import B, W, X, calls, compiled, dense, forget
 
 import hlo_dispatch
 from environment import clean_environment
-from hlo_dispatch.policy import comparison
+from hlo_dispatch.autotune.compare import comparison
+from hlo_dispatch.autotune.compare.timing import Time
+from hlo_dispatch.autotune.compare.validation import judge
+from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.policy.measured import STOCK, Knowledge, Measured
-from hlo_dispatch.policy.race import Time
-from hlo_dispatch.policy.store import Store
-from hlo_dispatch.policy.validation import judge
 
 RIGHT = np.linspace(-3, 3, 100)
 NEAR = RIGHT.astype("float32") * np.float32(1 + 1e-6)

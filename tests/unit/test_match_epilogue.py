@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hlo_dispatch.match.epilogue import MAXIMUM_POST_OPS
+from hlo_dispatch.match.epilogue.finder import MAXIMUM_POST_OPS
 from hlo_dispatch.match.match import Match
 from reading import flattened, matches, node, only_match
 

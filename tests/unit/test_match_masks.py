@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from running import calls, rewritten_and_run
 
-from hlo_dispatch.match.masks import ask_results_for_masks
+from hlo_dispatch.match.epilogue.masks import ask_results_for_masks
 from hlo_dispatch.match.match import Match
 from reading import flattened, matches, node
 

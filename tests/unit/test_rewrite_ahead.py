@@ -6,10 +6,10 @@ from unittest import mock
 
 import pytest
 
-from hlo_dispatch import kernels
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.policy.machine import Machine
+from hlo_dispatch.host.machine import Machine
 from hlo_dispatch.rewriting.rewriter import Rewriter
+from hlo_dispatch.vendor import kernels
 from reading import serialized, table
 
 F = "f32[1,16,16,32]{3,2,1,0}"

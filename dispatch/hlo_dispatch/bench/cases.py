@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from .epilogues import CHANNEL
-from .operations import Dimensions, channels_first
-from .pattern import CaseError, Pattern, check_sizes, explain_shape, read_pattern, read_shape
-from .shapes import ROWS
+from hlo_dispatch.bench.epilogues import CHANNEL
+from hlo_dispatch.bench.operations import Dimensions, channels_first
+from hlo_dispatch.bench.pattern import CaseError, Pattern, check_sizes, explain_shape, read_pattern, read_shape
+from hlo_dispatch.bench.shapes import ROWS
 
 BYTES = {"f32": 4, "bf16": 2, "f16": 2, "f64": 8, "c64": 8}
 LAYOUTS = ("channels-last", "channels-first")

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax, nn
 
-from . import epilogues
-from .cases import Case
-from .operations import padding
+from hlo_dispatch.bench import epilogues
+from hlo_dispatch.bench.cases import Case
+from hlo_dispatch.bench.operations import padding
 
 _SPATIAL = {
     1: ("NWC", "WIO", "NCW", "OIW"),

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from . import epilogues
-from .cases import Case
-from .operations import padding
+from hlo_dispatch.bench import epilogues
+from hlo_dispatch.bench.cases import Case
+from hlo_dispatch.bench.operations import padding
 
 _DTYPES = {
     "f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64, "c64": torch.complex64,

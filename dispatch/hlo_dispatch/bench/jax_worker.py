@@ -13,16 +13,15 @@ import jax
 
 import hlo_dispatch
 from hlo_dispatch import _kernels
+from hlo_dispatch.autotune.run import executable
+from hlo_dispatch.bench import in_jax, peak
+from hlo_dispatch.bench.cases import Case, make_case
+from hlo_dispatch.bench.repeated import CALLS, CALLS_OF_LONG, LONG, only_call, operands_of_call, repeated
+from hlo_dispatch.bench.worker import serve, timed
 from hlo_dispatch.demo.compare import relative_difference
 from hlo_dispatch.demo.timing import once
-from hlo_dispatch.kernels import KERNELS
-from hlo_dispatch.policy import executable
 from hlo_dispatch.report import Report
-
-from . import in_jax, peak
-from .cases import Case, make_case
-from .repeated import CALLS, CALLS_OF_LONG, LONG, only_call, operands_of_call, repeated
-from .worker import serve, timed
+from hlo_dispatch.vendor.kernels import KERNELS
 
 POLICIES = {"ours": "measure", "always": "always"}
 SIDES = ("stock", "ours", "always", "raw")

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import repeated
-from .cases import Case
-from .results import Results, median
-from .worker import XLA_ONEDNN_FLAGS, Worker, WorkerFailed, with_flags
+from hlo_dispatch.bench import repeated
+from hlo_dispatch.bench.cases import Case
+from hlo_dispatch.bench.results import Results, median
+from hlo_dispatch.bench.worker import XLA_ONEDNN_FLAGS, Worker, WorkerFailed, with_flags
 
 SIDES = ("stock", "xla-onednn", "ours", "always", "raw", "torch")
 _OF_JAX = ("stock", "ours", "always", "raw")

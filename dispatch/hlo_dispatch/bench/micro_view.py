@@ -8,10 +8,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from hlo_dispatch.present import duration, make_table, plural, row
-
-from .micro import overhead
-from .results import header_lines, median
+from hlo_dispatch.bench.micro import overhead
+from hlo_dispatch.bench.results import header_lines, median
+from hlo_dispatch.reporting.present import duration, make_table, plural, row
 
 _COLUMNS = {
     "stock": "stock",

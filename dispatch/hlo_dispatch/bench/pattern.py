@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from hlo_dispatch.bench.epilogues import STEPS, Step
+from hlo_dispatch.bench.operations import OPERATIONS, Operation, Sizes
 from hlo_dispatch.errors import HloDispatchError
-
-from .epilogues import STEPS, Step
-from .operations import OPERATIONS, Operation, Sizes
 
 
 class CaseError(HloDispatchError):

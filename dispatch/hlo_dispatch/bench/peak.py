@@ -23,8 +23,8 @@ def measure() -> dict[str, Any]:
 
 def arithmetic(dtype: str) -> float:
     """FLOP/s of the fastest square product."""
-    from .cases import make_case
-    from .jax_worker import prepare
+    from hlo_dispatch.bench.cases import make_case
+    from hlo_dispatch.bench.jax_worker import prepare
 
     best = 0.0
     for size in SIZES:

@@ -10,18 +10,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hlo_dispatch import registration
 from hlo_dispatch.api import rewrite
+from hlo_dispatch.autotune.run import executable
+from hlo_dispatch.autotune.run.inputs import random_inputs
+from hlo_dispatch.bench.thunks import instruction_seconds
 from hlo_dispatch.demo.timing import interleaved
 from hlo_dispatch.hlo import text as hlo_text
 from hlo_dispatch.hlo.inline import inlined
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.shape import shape_of
-from hlo_dispatch.policy import executable
-from hlo_dispatch.policy.inputs import random_inputs
 from hlo_dispatch.report import Region, Report
-
-from .thunks import instruction_seconds
+from hlo_dispatch.vendor import registration
 
 # What they call is recorded as well.
 _HOLDERS = ("while", "conditional", "call")

@@ -18,9 +18,9 @@ from typing import Any
 import platformdirs
 
 from hlo_dispatch.errors import HloDispatchError
-from hlo_dispatch.libraries import mkl, onednn
-from hlo_dispatch.module_files import write_atomically
-from hlo_dispatch.policy.machine import this_machine
+from hlo_dispatch.hlo.module_files import write_atomically
+from hlo_dispatch.host.machine import this_machine
+from hlo_dispatch.vendor.libraries import mkl, onednn
 
 FORMAT = "hlo-dispatch bench 1"
 _PACKAGES = (

@@ -8,8 +8,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from .cases import make_case
-from .worker import serve, timed
+from hlo_dispatch.bench.cases import make_case
+from hlo_dispatch.bench.worker import serve, timed
 
 
 def main() -> None:
@@ -20,7 +20,7 @@ def main() -> None:
         nonlocal calls
         import torch
 
-        from . import in_jax, in_torch
+        from hlo_dispatch.bench import in_jax, in_torch
 
         if "hello" in request:
             torch.set_num_threads(len(os.sched_getaffinity(0)))

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
-from ..report import Report
-from .models import Workload
-from .timing import Timing, interleaved
+from hlo_dispatch.demo.models import Workload
+from hlo_dispatch.demo.timing import Timing, interleaved
+from hlo_dispatch.report import Report
 
 Step = Callable[[str, float], None]
 """Told what is going on and how much of it is done (0 to 1)."""

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ..errors import HloDispatchError
-from . import gaussian_process
-from .keras_network import network
+from hlo_dispatch.demo import gaussian_process
+from hlo_dispatch.demo.keras_network import network
+from hlo_dispatch.errors import HloDispatchError
 
 INSTALL_ADVICE = "pip install 'hlo-dispatch[models]'"
 

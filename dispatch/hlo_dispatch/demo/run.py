@@ -11,14 +11,14 @@ from rich.console import Console
 from rich.rule import Rule
 from rich.text import Text
 
-from ..errors import HloDispatchError
-from ..libraries import Library, onednn
-from ..policy.machine import this_machine
-from ..present import duration, print_report
-from ..report import Report
-from . import models, seed
-from .compare import Comparison, compare, compile_dispatched, compile_stock, relative_difference
-from .progress import Progress
+from hlo_dispatch.demo import models, seed
+from hlo_dispatch.demo.compare import Comparison, compare, compile_dispatched, compile_stock, relative_difference
+from hlo_dispatch.demo.progress import Progress
+from hlo_dispatch.errors import HloDispatchError
+from hlo_dispatch.host.machine import this_machine
+from hlo_dispatch.report import Report
+from hlo_dispatch.reporting.present import duration, print_report
+from hlo_dispatch.vendor.libraries import Library, onednn
 
 SHOWN_BY_DEFAULT = ("resnet50", "bert-layer", "gaussian-process")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from .models import Workload
+from hlo_dispatch.demo.models import Workload
 
 
 def conv_relu() -> Workload:

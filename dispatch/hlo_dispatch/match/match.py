@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Any, cast
 
 from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.match.anchor import Anchor
-from hlo_dispatch.match.steps import Chain, PostOp, Step, rounded_alike
+from hlo_dispatch.match.anchors.anchor import Anchor
+from hlo_dispatch.match.epilogue.steps import Chain, PostOp, Step, rounded_alike
 from hlo_dispatch.match.strided import Dimension, View
 
 _BIAS_TYPES = frozenset(("f32", "bf16"))

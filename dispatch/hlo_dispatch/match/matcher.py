@@ -8,14 +8,14 @@ from dataclasses import replace
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.opcode import ANCHORS, MAY_BE_ANCHORS
-from hlo_dispatch.match.anchor import Anchor
-from hlo_dispatch.match.epilogue import EpilogueFinder
-from hlo_dispatch.match.masks import ask_results_for_masks
+from hlo_dispatch.match.anchors.anchor import Anchor
+from hlo_dispatch.match.anchors.reading import is_anchor, kind_of, read_anchor
+from hlo_dispatch.match.anchors.sliced import Asked, narrowed
+from hlo_dispatch.match.epilogue.finder import EpilogueFinder
+from hlo_dispatch.match.epilogue.masks import ask_results_for_masks
+from hlo_dispatch.match.epilogue.operand import in_memory
+from hlo_dispatch.match.epilogue.steps import rounded_alike
 from hlo_dispatch.match.match import Match
-from hlo_dispatch.match.operand import in_memory
-from hlo_dispatch.match.reading import is_anchor, kind_of, read_anchor
-from hlo_dispatch.match.sliced import Asked, narrowed
-from hlo_dispatch.match.steps import rounded_alike
 from hlo_dispatch.pattern import Table
 
 # How many instructions above a value are searched for the anchor that may produce it.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from .formula import Formula, parse
+from hlo_dispatch.pattern.formula import Formula, parse
 
 ELTWISE: dict[str, str] = {
     "abs": "abs(x)",

@@ -7,15 +7,25 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ..errors import TableError
-from .algorithms import ANCHOR_OPCODES, BINARY, DTYPES, ELTWISE, LIBRARIES, OPCODES, meaning
-from .facts import TYPES, declared_type
-from .formula import Formula, FormulaError, parse
-from .messages import suggest
-from .prove import binary_proofs, proofs
-from .schema import ActivationEntry, AnchorEntry, BinaryEntry, Eltwise, KernelEntry, RoutineEntry
-from .source import Keys, Source
-from .table import Activation, Anchor, Binary, EltwiseBinding, KernelBinding, Numerics, Parameter, Reversed, Routine
+from hlo_dispatch.errors import TableError
+from hlo_dispatch.pattern.algorithms import ANCHOR_OPCODES, BINARY, DTYPES, ELTWISE, LIBRARIES, OPCODES, meaning
+from hlo_dispatch.pattern.facts import TYPES, declared_type
+from hlo_dispatch.pattern.formula import Formula, FormulaError, parse
+from hlo_dispatch.pattern.messages import suggest
+from hlo_dispatch.pattern.prove import binary_proofs, proofs
+from hlo_dispatch.pattern.schema import ActivationEntry, AnchorEntry, BinaryEntry, Eltwise, KernelEntry, RoutineEntry
+from hlo_dispatch.pattern.source import Keys, Source
+from hlo_dispatch.pattern.table import (
+    Activation,
+    Anchor,
+    Binary,
+    EltwiseBinding,
+    KernelBinding,
+    Numerics,
+    Parameter,
+    Reversed,
+    Routine,
+)
 
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _RESERVED = ("x", "f", "pi", "inf")

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..errors import TableError
-from .algorithms import DTYPES
-from .constraints import CONSTRAINTS, Condition, Wrong
-from .expression import Expression
-from .facts import F32, Asked, Attribute, asked, declared_type, read_attribute, type_of
-from .messages import suggest
-from .read_expression import ExpressionError, read_expression
-from .schema import CallEntry, PatternEntry
-from .source import Keys, Source
-from .structure import Pattern
-from .table import Activation, KernelBinding, Numerics
+from hlo_dispatch.errors import TableError
+from hlo_dispatch.pattern.algorithms import DTYPES
+from hlo_dispatch.pattern.constraints import CONSTRAINTS, Condition, Wrong
+from hlo_dispatch.pattern.expression import Expression
+from hlo_dispatch.pattern.facts import F32, Asked, Attribute, asked, declared_type, read_attribute, type_of
+from hlo_dispatch.pattern.messages import suggest
+from hlo_dispatch.pattern.read_expression import ExpressionError, read_expression
+from hlo_dispatch.pattern.schema import CallEntry, PatternEntry
+from hlo_dispatch.pattern.source import Keys, Source
+from hlo_dispatch.pattern.structure import Pattern
+from hlo_dispatch.pattern.table import Activation, KernelBinding, Numerics
 
 _PATTERN_DTYPES = (*DTYPES, "f64")
 _OF_NUMBERS = ("constant", "constant_near", "constant_between")

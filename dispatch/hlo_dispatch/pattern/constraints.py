@@ -11,7 +11,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from .wording import Wrong, choice, dimension_list, dimensions, dtypes, flag, labels, name, numeric, whole
+from hlo_dispatch.pattern.wording import (
+    Wrong,
+    choice,
+    dimension_list,
+    dimensions,
+    dtypes,
+    flag,
+    labels,
+    name,
+    numeric,
+    whole,
+)
 
 
 class Facts(Protocol):

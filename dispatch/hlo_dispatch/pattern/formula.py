@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .functions import CONSTANTS, FUNCTIONS
+from hlo_dispatch.pattern.functions import CONSTANTS, FUNCTIONS
 
 LONGEST = 1000
 """Characters: enough for any activation, short enough that parsing cannot be made to hurt."""

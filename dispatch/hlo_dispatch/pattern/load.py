@@ -9,13 +9,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import TableError
-from .structure import Pattern
-from .table import Activation, Anchor, Binary, KernelBinding, Table
+from hlo_dispatch.errors import TableError
+from hlo_dispatch.pattern.structure import Pattern
+from hlo_dispatch.pattern.table import Activation, Anchor, Binary, KernelBinding, Table
 
 if TYPE_CHECKING:
-    from .build import Builder
-    from .schema import TableFile
+    from hlo_dispatch.pattern.build import Builder
+    from hlo_dispatch.pattern.schema import TableFile
 
 TablePath = str | os.PathLike[str]
 
@@ -59,8 +59,8 @@ def _stamp(file: Path) -> tuple[int, int]:
 
 @lru_cache(maxsize=16)
 def _load(stamped: tuple[tuple[Path, tuple[int, int]], ...]) -> Table:
-    from .build import Builder  # pydantic and yaml cost 100 ms: only when a table is read
-    from .source import Source
+    from hlo_dispatch.pattern.build import Builder  # pydantic and yaml cost 100 ms: only when a table is read
+    from hlo_dispatch.pattern.source import Source
 
     digest = hashlib.sha256()
     files: list[tuple[Builder, TableFile]] = []
@@ -92,8 +92,8 @@ def _load(stamped: tuple[tuple[Path, tuple[int, int]], ...]) -> Table:
 def _validated(source: Any) -> TableFile:
     from pydantic import ValidationError
 
-    from .messages import schema_error
-    from .schema import TableFile
+    from hlo_dispatch.pattern.messages import schema_error
+    from hlo_dispatch.pattern.schema import TableFile
 
     try:
         return TableFile.model_validate(source.values)
@@ -129,8 +129,8 @@ def _patterns(
 ) -> tuple[Pattern, ...]:
     if not any(file.patterns for _, file in files):
         return ()
-    from .build_pattern import PatternBuilder
-    from .structure import in_order, tie
+    from hlo_dispatch.pattern.build_pattern import PatternBuilder
+    from hlo_dispatch.pattern.structure import in_order, tie
 
     shipped = set(shipped_tables())
     found: list[Pattern] = []

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 
-from ..errors import TableError
-from .schema import TableFile
-from .source import Source
+from hlo_dispatch.errors import TableError
+from hlo_dispatch.pattern.schema import TableFile
+from hlo_dispatch.pattern.source import Source
 
 _KINDS: dict[type, str] = {
     dict: "a mapping",

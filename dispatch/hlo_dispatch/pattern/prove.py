@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .agreement import Measure
-from .algorithms import BINARY, ELTWISE, OPCODES, binary_meaning, meaning
-from .probes import fixed_probes
-from .recognise import number, solve
-from .table import Activation, Binary, short
+from hlo_dispatch.pattern.agreement import Measure
+from hlo_dispatch.pattern.algorithms import BINARY, ELTWISE, OPCODES, binary_meaning, meaning
+from hlo_dispatch.pattern.probes import fixed_probes
+from hlo_dispatch.pattern.recognise import number, solve
+from hlo_dispatch.pattern.table import Activation, Binary, short
 
 Failure = tuple[tuple[str, ...], str, str]
 """Where in the entry, the problem, the advice."""

@@ -10,10 +10,10 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .constraints import CONSTRAINTS, REQUIRED, Condition, Wrong
-from .expression import OPERATIONS, Applied, Capture, Expression, Number, Operation, Term, terms
-from .functions import CONSTANTS
-from .messages import suggest
+from hlo_dispatch.pattern.constraints import CONSTRAINTS, REQUIRED, Condition, Wrong
+from hlo_dispatch.pattern.expression import OPERATIONS, Applied, Capture, Expression, Number, Operation, Term, terms
+from hlo_dispatch.pattern.functions import CONSTANTS
+from hlo_dispatch.pattern.messages import suggest
 
 LONGEST = 4000
 DEEPEST = 40

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .agreement import Measure
-from .formula import Formula
-from .probes import fixed_probes, probes_around
-from .table import Activation, describe, short
+from hlo_dispatch.pattern.agreement import Measure
+from hlo_dispatch.pattern.formula import Formula
+from hlo_dispatch.pattern.probes import fixed_probes, probes_around
+from hlo_dispatch.pattern.table import Activation, describe, short
 
 # A few points that between them refuse nearly every wrong activation, evaluated before the full set.
 _EARLY = (-1e4, -50.0, -7.5, -2.5, -1.5, -0.25, 0.25, 1.5, 2.5, 7.5, 50.0, 1e4)

@@ -11,11 +11,11 @@ from collections.abc import Iterable
 
 from pydantic import BaseModel
 
-from . import schema
-from .algorithms import BINARY, ELTWISE, OPCODES
-from .constraints import CONSTRAINTS
-from .expression import OPERATIONS
-from .facts import FACTS
+from hlo_dispatch.pattern import schema
+from hlo_dispatch.pattern.algorithms import BINARY, ELTWISE, OPCODES
+from hlo_dispatch.pattern.constraints import CONSTRAINTS
+from hlo_dispatch.pattern.expression import OPERATIONS
+from hlo_dispatch.pattern.facts import FACTS
 
 _HEADING = """\
 ## Reference

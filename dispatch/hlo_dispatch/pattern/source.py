@@ -14,8 +14,8 @@ from typing import Any, cast
 
 import yaml
 
-from ..errors import TableError
-from .table import Place
+from hlo_dispatch.errors import TableError
+from hlo_dispatch.pattern.table import Place
 
 LARGEST = 1 << 20
 DEEPEST = 20

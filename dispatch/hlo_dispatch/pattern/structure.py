@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .constraints import Condition
-from .expression import Expression, may_overlap
-from .facts import Attribute
-from .table import Numerics, Place
+from hlo_dispatch.pattern.constraints import Condition
+from hlo_dispatch.pattern.expression import Expression, may_overlap
+from hlo_dispatch.pattern.facts import Attribute
+from hlo_dispatch.pattern.table import Numerics, Place
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .formula import Formula
+from hlo_dispatch.pattern.formula import Formula
 
 if TYPE_CHECKING:
-    from .structure import Pattern
+    from hlo_dispatch.pattern.structure import Pattern
 
 
 @dataclass(frozen=True)

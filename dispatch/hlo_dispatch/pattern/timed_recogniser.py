@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .recognise import Candidate, Recognised, Recogniser, solve
-from .table import Activation
+from hlo_dispatch.pattern.recognise import Candidate, Recognised, Recogniser, solve
+from hlo_dispatch.pattern.table import Activation
 
 
 @dataclass(frozen=True)

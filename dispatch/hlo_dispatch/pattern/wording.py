@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ..hlo.schema import ELEMENT_TYPE_NUMBERS
+from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS
 
 ANY = "any"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")

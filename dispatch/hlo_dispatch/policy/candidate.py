@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.folding import fold
+from hlo_dispatch.match.epilogue.folding import fold
 from hlo_dispatch.match.match import Match
-from hlo_dispatch.match.routine import RoutineMatch
-from hlo_dispatch.match.structural_match import StructuralMatch
+from hlo_dispatch.match.routines.routine import RoutineMatch
+from hlo_dispatch.match.structural.structural_match import StructuralMatch
 from hlo_dispatch.policy.heuristic import worth_folding
 
 AnyMatch = Match | StructuralMatch | RoutineMatch

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib import metadata
 
-from hlo_dispatch import kernels, libraries
-from hlo_dispatch.policy.machine import this_machine
+from hlo_dispatch.host.machine import this_machine
+from hlo_dispatch.vendor import kernels, libraries
 
 # Instruction sets that change what XLA or a vendor library runs; the rest of a CPU's flags does not matter.
 _RELEVANT = (

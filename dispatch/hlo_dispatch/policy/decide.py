@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hlo_dispatch.errors import PolicyError, Refusal
+from hlo_dispatch.host.machine import Machine
 from hlo_dispatch.match.match import Match
-from hlo_dispatch.match.routine import RoutineMatch
-from hlo_dispatch.match.structural_match import StructuralMatch
+from hlo_dispatch.match.routines.routine import RoutineMatch
+from hlo_dispatch.match.structural.structural_match import StructuralMatch
 from hlo_dispatch.policy.candidate import (
     AnyMatch,
     Ask,
@@ -25,7 +26,6 @@ from hlo_dispatch.policy.candidate import (
 )
 from hlo_dispatch.policy.heuristic import worth_dispatching
 from hlo_dispatch.policy.linear_algebra import in_order_of_speed, worth_calling
-from hlo_dispatch.policy.machine import Machine
 from hlo_dispatch.policy.measured import STOCK, Measured
 
 MEASURING = ("measure", "stored")

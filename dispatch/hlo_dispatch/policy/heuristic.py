@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 
-from hlo_dispatch.match.anchor import Anchor
+from hlo_dispatch.host.machine import Machine
+from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.match import Match
-from hlo_dispatch.match.routine import RoutineMatch
-from hlo_dispatch.match.structural_match import StructuralMatch
-from hlo_dispatch.policy.machine import Machine
+from hlo_dispatch.match.routines.routine import RoutineMatch
+from hlo_dispatch.match.structural.structural_match import StructuralMatch
 
 # A oneDNN call costs 5 to 10 µs over its SYCL runtime, XLA's smallest kernels 0.5 µs; between two parallel loops
 # of XLA's it costs 35 µs more, because each thread pool spins for a while when its work is done. A dense 2-D

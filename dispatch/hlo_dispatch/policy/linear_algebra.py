@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 
 from hlo_dispatch.hlo.schema import BYTES_PER_ELEMENT
-from hlo_dispatch.match.routine import RoutineMatch
-from hlo_dispatch.policy.machine import Machine
+from hlo_dispatch.host.machine import Machine
+from hlo_dispatch.match.routines.routine import RoutineMatch
 
 # The kernels share batches of matrices up to this size out to all threads (kernels/lapack/batch.cc).
 LARGEST_SMALL_MATRIX = 96 * 96

@@ -16,8 +16,8 @@ from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto
 from hlo_dispatch.hlo.shape import row_major, shape_of
 from hlo_dispatch.match.match import Match
-from hlo_dispatch.match.routine import RoutineMatch
-from hlo_dispatch.match.structural_match import StructuralMatch
+from hlo_dispatch.match.routines.routine import RoutineMatch
+from hlo_dispatch.match.structural.structural_match import StructuralMatch
 
 CHEAP = 1000
 """Operations that XLA's client takes for less work than a change of threads."""

@@ -6,8 +6,8 @@ from copy import copy
 
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.match import Match
-from hlo_dispatch.match.routine import RoutineMatch
-from hlo_dispatch.match.structural_match import StructuralMatch
+from hlo_dispatch.match.routines.routine import RoutineMatch
+from hlo_dispatch.match.structural.structural_match import StructuralMatch
 
 
 class Claims:

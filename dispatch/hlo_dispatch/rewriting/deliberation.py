@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from hlo_dispatch.autotune.wanted import Measure, Wanted
 from hlo_dispatch.policy.candidate import Ask
 from hlo_dispatch.policy.measured import APART, GUESSED, STOCK, TOGETHER, Knowledge, Measured
-from hlo_dispatch.policy.wanted import Measure, Wanted
 from hlo_dispatch.rewriting.plan import ComputationPlan
 
 # The first plan guesses, the second knows; what it changes may show regions that nobody had seen.

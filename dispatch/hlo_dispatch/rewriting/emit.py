@@ -18,8 +18,8 @@ from hlo_dispatch.hlo.partitions import loop_backend_config
 from hlo_dispatch.hlo.schema import CUSTOM_CALL_API_TYPED_FFI, ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto
 from hlo_dispatch.hlo.shape import Shape, row_major
 from hlo_dispatch.match.match import Match
-from hlo_dispatch.match.routine import RoutineMatch
-from hlo_dispatch.match.structural_match import StructuralMatch
+from hlo_dispatch.match.routines.routine import RoutineMatch
+from hlo_dispatch.match.structural.structural_match import StructuralMatch
 from hlo_dispatch.rewriting.backend_config import to_text
 from hlo_dispatch.rewriting.hazards import UPDATES, CannotRebuild, Draft, protect, shared_pairs, writes_in_place
 from hlo_dispatch.rewriting.order import in_order, needed

@@ -14,9 +14,9 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
-from hlo_dispatch.match.routine import RoutineFinder, RoutineMatch
-from hlo_dispatch.match.structural import Found, StructuralFinder
-from hlo_dispatch.match.structural_match import Miss, StructuralMatch
+from hlo_dispatch.match.routines.routine import RoutineFinder, RoutineMatch
+from hlo_dispatch.match.structural.finder import Found, StructuralFinder
+from hlo_dispatch.match.structural.structural_match import Miss, StructuralMatch
 from hlo_dispatch.policy.candidate import Candidate
 from hlo_dispatch.policy.decide import Decision
 from hlo_dispatch.rewriting.claims import Claims

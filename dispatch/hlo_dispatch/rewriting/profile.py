@@ -13,22 +13,22 @@ from typing import Any
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
-from hlo_dispatch.match.anchor import Anchor
-from hlo_dispatch.match.attempt import Attempt
-from hlo_dispatch.match.epilogue import EpilogueFinder, Step
+from hlo_dispatch.host.machine import Machine, this_machine
+from hlo_dispatch.match.anchors.anchor import Anchor
+from hlo_dispatch.match.anchors.reading import kind_of
+from hlo_dispatch.match.epilogue.finder import EpilogueFinder, Step
 from hlo_dispatch.match.function import Region
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
-from hlo_dispatch.match.reading import kind_of
-from hlo_dispatch.match.routine import RoutineFinder
+from hlo_dispatch.match.routines.routine import RoutineFinder
 from hlo_dispatch.match.strided import Dimension
-from hlo_dispatch.match.structural import StructuralFinder
-from hlo_dispatch.match.structural_match import StructuralMatch
+from hlo_dispatch.match.structural.attempt import Attempt
+from hlo_dispatch.match.structural.finder import StructuralFinder
+from hlo_dispatch.match.structural.structural_match import StructuralMatch
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.pattern.timed_recogniser import TimedRecogniser
 from hlo_dispatch.policy.candidate import AnyMatch, Candidate
 from hlo_dispatch.policy.decide import check_policy
-from hlo_dispatch.policy.machine import Machine, this_machine
 from hlo_dispatch.rewriting.rewriter import Rewriter
 
 

@@ -7,8 +7,8 @@ from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.schema import OpMetadataProto, StackFrameIndexProto
 from hlo_dispatch.match.match import Match
-from hlo_dispatch.match.routine import RoutineMatch
-from hlo_dispatch.match.structural_match import Miss, StructuralMatch
+from hlo_dispatch.match.routines.routine import RoutineMatch
+from hlo_dispatch.match.structural.structural_match import Miss, StructuralMatch
 from hlo_dispatch.policy.decide import Decision
 from hlo_dispatch.report import Region
 from hlo_dispatch.rewriting.plan import ComputationPlan

@@ -13,25 +13,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hlo_dispatch import kernels
+from hlo_dispatch.autotune.wanted import Measure, Wanted
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.opcode import MAY_BE_ANCHORS
 from hlo_dispatch.hlo.verify import verify
-from hlo_dispatch.libraries import onednn
-from hlo_dispatch.match.epilogue import EpilogueFinder
+from hlo_dispatch.host.machine import Machine, this_machine
+from hlo_dispatch.match.epilogue.finder import EpilogueFinder
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
-from hlo_dispatch.match.routine import RoutineFinder, RoutineMatch
-from hlo_dispatch.match.structural import StructuralFinder
-from hlo_dispatch.match.structural_match import StructuralMatch
+from hlo_dispatch.match.routines.routine import RoutineFinder, RoutineMatch
+from hlo_dispatch.match.structural.finder import StructuralFinder
+from hlo_dispatch.match.structural.structural_match import StructuralMatch
 from hlo_dispatch.pattern import Recogniser, Table
 from hlo_dispatch.policy.candidate import Candidate, Default
 from hlo_dispatch.policy.decide import MEASURING, Decision, Recall, check_policy, decide, expect
-from hlo_dispatch.policy.machine import Machine, this_machine
 from hlo_dispatch.policy.measured import Knowledge, Measured
-from hlo_dispatch.policy.wanted import Measure, Wanted
 from hlo_dispatch.report import Report
 from hlo_dispatch.rewriting.asynchronous import keep_asynchronous
 from hlo_dispatch.rewriting.backend_config import to_text
@@ -39,6 +37,8 @@ from hlo_dispatch.rewriting.deliberation import Deliberation
 from hlo_dispatch.rewriting.edit import apply_plans
 from hlo_dispatch.rewriting.plan import AnyMatch, ComputationPlan, plan_computation
 from hlo_dispatch.rewriting.regions import regions_of
+from hlo_dispatch.vendor import kernels
+from hlo_dispatch.vendor.libraries import onednn
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Rewriter:
     """Makes, for each module (by name), something that measures what is not known yet; None: nothing is measured."""
 
     mode: str = ""
-    """What becomes of what was measured (policy/wanted.py); set while a program is tried."""
+    """What becomes of what was measured (autotune/wanted.py); set while a program is tried."""
 
     @classmethod
     def make(cls, table: Table, policy: str, machine: Machine | None = None) -> Rewriter:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from hlo_dispatch.autotune.extract.extracted import Excerpt
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.match import Match
-from hlo_dispatch.match.routine import RoutineMatch
-from hlo_dispatch.match.structural_match import StructuralMatch
+from hlo_dispatch.match.routines.routine import RoutineMatch
+from hlo_dispatch.match.structural.structural_match import StructuralMatch
 from hlo_dispatch.policy.candidate import Default, default_of, form_named
 from hlo_dispatch.policy.decide import Decision, Recall
-from hlo_dispatch.policy.excerpt import Excerpt
 from hlo_dispatch.rewriting.plan import AnyMatch
 from hlo_dispatch.rewriting.rewriter import Rewriter
 

@@ -14,9 +14,9 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..results import Results
-from ..worker import XLA_ONEDNN_FLAGS, clean_environment, with_flags
-from .catalogue import Job
+from hlo_dispatch.bench.models.catalogue import Job
+from hlo_dispatch.bench.results import Results
+from hlo_dispatch.bench.worker import XLA_ONEDNN_FLAGS, clean_environment, with_flags
 
 Say = Callable[[str], None]
 ROUNDS = 3

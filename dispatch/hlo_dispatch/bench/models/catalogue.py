@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..pattern import CaseError
+from hlo_dispatch.bench.pattern import CaseError
 
 PEERS: Mapping[str, str] = {
     "stock": "stock XLA",

@@ -18,8 +18,8 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
-from .in_jax import text_config, vae
-from .view import latency
+from hlo_dispatch.bench.models.in_jax import text_config, vae
+from hlo_dispatch.bench.models.view import latency
 
 STEPS = (20, 50)
 

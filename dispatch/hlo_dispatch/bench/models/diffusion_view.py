@@ -8,13 +8,12 @@ import sys
 
 from rich.text import Text
 
+from hlo_dispatch.bench.models.catalogue import PEERS
+from hlo_dispatch.bench.models.diffusion import STEPS, image_latency
+from hlo_dispatch.bench.results import Results
+from hlo_dispatch.bench.worker import clean_environment
 from hlo_dispatch.errors import HloDispatchError
-from hlo_dispatch.present import console, duration, make_table, row
-
-from ..results import Results
-from ..worker import clean_environment
-from .catalogue import PEERS
-from .diffusion import STEPS, image_latency
+from hlo_dispatch.reporting.present import console, duration, make_table, row
 
 _FRAMEWORK_NAMES = {"f32": "float32", "bf16": "bfloat16"}
 

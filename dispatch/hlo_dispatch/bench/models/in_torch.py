@@ -108,7 +108,7 @@ def _unet(*, batch: int, size: int = 64, narrow: int = 0) -> tuple[Any, tuple[An
 def _text_encoder(*, batch: int, layers: int = 12) -> tuple[Any, tuple[Any, ...]]:
     from transformers import CLIPTextModel
 
-    from .in_jax import text_config
+    from hlo_dispatch.bench.models.in_jax import text_config
 
     return First(CLIPTextModel(text_config(layers)), "last_hidden_state"), (_identifiers(batch, 77, 49408),)
 

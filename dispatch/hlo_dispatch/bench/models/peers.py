@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from .catalogue import Job
+from hlo_dispatch.bench.models.catalogue import Job
 
 Call = Callable[[], Any]
 Compile = Callable[[], Call]
@@ -27,8 +27,7 @@ def _jax(peer: str, job: Job, options: dict[str, int], policy: str, said: dict[s
     import jax
 
     import hlo_dispatch
-
-    from . import in_jax
+    from hlo_dispatch.bench.models import in_jax
 
     hlo_dispatch.uninstall()
     jax.config.update("jax_enable_compilation_cache", False)
@@ -52,7 +51,7 @@ def _jax(peer: str, job: Job, options: dict[str, int], policy: str, said: dict[s
 def _torch(peer: str, job: Job, options: dict[str, int], said: dict[str, Any]) -> Compile:
     import torch
 
-    from . import in_torch
+    from hlo_dispatch.bench.models import in_torch
 
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     module, inputs = in_torch.build(job.model, job.dtype, job.batch, options)
@@ -83,7 +82,7 @@ def _openvino(peer: str, job: Job, options: dict[str, int], said: dict[str, Any]
     import openvino
     import torch
 
-    from . import in_torch
+    from hlo_dispatch.bench.models import in_torch
 
     # bf16 is a way of computing here, chosen by a hint: the model itself stays f32.
     module, inputs = in_torch.build(job.model, "f32", job.batch, options)

@@ -12,8 +12,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from .catalogue import PEERS, Job
-from .peers import Call, prepare
+from hlo_dispatch.bench.models.catalogue import PEERS, Job
+from hlo_dispatch.bench.models.peers import Call, prepare
 
 FEWEST, MOST = 3, 300
 

@@ -9,10 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from hlo_dispatch.present import duration, make_table, row
-
-from ..results import header_lines
-from .catalogue import PEERS
+from hlo_dispatch.bench.models.catalogue import PEERS
+from hlo_dispatch.bench.results import header_lines
+from hlo_dispatch.reporting.present import duration, make_table, row
 
 
 def latency(records: Sequence[dict[str, Any]]) -> float | None:

@@ -14,8 +14,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from ..models.catalogue import PEERS
-from . import numbers
+from hlo_dispatch.bench.models.catalogue import PEERS
+from hlo_dispatch.bench.report import numbers
 
 INK, GRID = "#1f2933", "#d8dee6"
 COLORS = {

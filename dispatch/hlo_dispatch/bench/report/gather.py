@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..results import Results, ResultsError, default_path
+from hlo_dispatch.bench.results import Results, ResultsError, default_path
 
 KINDS = ("patterns", "models", "profiles", "diffusion")
 

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..models.view import latency
-from ..results import median
+from hlo_dispatch.bench.models.view import latency
+from hlo_dispatch.bench.results import median
 
 GENERATED = "generated code"
 

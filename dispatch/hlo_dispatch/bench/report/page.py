@@ -9,18 +9,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hlo_dispatch.bench.micro import overhead
+from hlo_dispatch.bench.micro_view import shares
+from hlo_dispatch.bench.models.catalogue import PEERS
+from hlo_dispatch.bench.models.diffusion import STEPS, image_latency
+from hlo_dispatch.bench.models.view import middle, spread
+from hlo_dispatch.bench.report import numbers
+from hlo_dispatch.bench.report.gather import Gathered
+from hlo_dispatch.bench.results import header_lines, median
 from hlo_dispatch.errors import HloDispatchError
-from hlo_dispatch.module_files import write_atomically
-from hlo_dispatch.present import duration
-
-from ..micro import overhead
-from ..micro_view import shares
-from ..models.catalogue import PEERS
-from ..models.diffusion import STEPS, image_latency
-from ..models.view import middle, spread
-from ..results import header_lines, median
-from . import numbers
-from .gather import Gathered
+from hlo_dispatch.hlo.module_files import write_atomically
+from hlo_dispatch.reporting.present import duration
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1f2933; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
@@ -54,7 +53,7 @@ def write_report(gathered: Gathered, output: str, images: Path | None) -> list[s
         NoMatplotlib.
     """
     try:
-        from . import figures
+        from hlo_dispatch.bench.report import figures
     except ImportError as error:
         raise NoMatplotlib(
             f"the report's figures need {error.name}; get it with: pip install 'hlo-dispatch[bench]'"

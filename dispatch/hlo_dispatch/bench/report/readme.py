@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from hlo_dispatch.bench.models.catalogue import MODELS, PEERS
+from hlo_dispatch.bench.report import numbers
+from hlo_dispatch.bench.report.gather import Gathered
+from hlo_dispatch.bench.results import header_lines, median
 from hlo_dispatch.errors import HloDispatchError
-
-from ..models.catalogue import MODELS, PEERS
-from ..results import header_lines, median
-from . import numbers
-from .gather import Gathered
 
 _SIDES = {"stock": "stock", "xla-onednn": "XLA's oneDNN", "ours": "ours", "raw": "raw call", "torch": "PyTorch, eager"}
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"

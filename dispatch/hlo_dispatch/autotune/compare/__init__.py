@@ -1,0 +1,1 @@
+"""Stock against kernel: timed in turns, the results checked in float64."""

@@ -1,0 +1,209 @@
+"""Stock's code for one excerpt and the candidates', on the same inputs: compiled, run, compared, raced."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from hlo_dispatch.autotune.compare.double import in_double
+from hlo_dispatch.autotune.compare.reproducer import Reproducer
+from hlo_dispatch.autotune.compare.timing import Time, race
+from hlo_dispatch.autotune.compare.validation import Difference, is_finite, judge
+from hlo_dispatch.autotune.extract.extracted import Excerpt, excerpt_module
+from hlo_dispatch.autotune.extract.surroundings import surrounded
+from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
+from hlo_dispatch.autotune.run.executable import Executable, to_device
+from hlo_dispatch.autotune.run.factors import comparable
+from hlo_dispatch.autotune.run.inputs import KINDS, random_inputs
+from hlo_dispatch.autotune.run.pace import compiling, filling
+from hlo_dispatch.autotune.run.running_time import running_time
+from hlo_dispatch.autotune.run.watch import Endless, watched
+from hlo_dispatch.hlo.module import Module
+
+LEAST_SECONDS = 10e-6
+"""So much may a call cost more in its program than here, where fewer threads come and go."""
+SETTLE = 0.03
+"""Seconds until a turn of library calls counts: OpenBLAS's threads keep a processor busy for 20 ms after their work."""
+MOST_COPIES = 16
+SEED = 20240229
+_logger = logging.getLogger("hlo_dispatch")
+
+
+class Unmeasurable(Exception):
+    """The region cannot be run on its own; the message says why. The heuristic decides then."""
+
+
+class Comparison:
+    """Stock and the candidates of one excerpt, on the same inputs."""
+
+    def __init__(
+        self, excerpt: Excerpt, *, tolerance: float, footprint: int, threads: int, forms: int, deadline: Deadline
+    ) -> None:
+        """Compile and run stock.
+
+        Args:
+            forms: how many candidates there are to be.
+
+        Raises:
+            Unmeasurable: the region cannot be run on its own.
+            OutOfTime: there is no time for it and for the candidates.
+            Endless: it does not end.
+        """
+        self._excerpt, self._tolerance, self._footprint, self._threads = excerpt, tolerance, footprint, threads
+        self._deadline = deadline
+        self._parsed = excerpt_module(excerpt)
+        self._executables: dict[bytes, Executable] = {}
+        self._run = running_time(self._parsed) or 0.0
+        """Seconds of a run of stock's code, as far as is known."""
+        self._exact: Sequence[Any] | None = None
+        self._asked_exactly = False
+        bytes_of_inputs = sum(shape.bytes for shape in excerpt.inputs)
+        once = compiling.expected(size_of(self._parsed)) + self._run
+        deadline.demand((1 + forms) * once + filling.expected(bytes_of_inputs))
+        try:
+            self._run_stock()
+        except (Endless, OutOfTime):
+            raise
+        except Exception as error:
+            raise Unmeasurable(f"XLA does not run the region on its own: {str(error)[:200]}") from error
+
+    def _run_stock(self) -> None:
+        stock = self._executable(self._excerpt.module)
+        for self._kind in KINDS:
+            begin = time.perf_counter()
+            self._inputs = random_inputs(self._parsed, self._excerpt.inputs, SEED, self._kind)
+            self._arguments = to_device(self._inputs)
+            filling.took(sum(shape.bytes for shape in self._excerpt.inputs), time.perf_counter() - begin)
+            self._stock, self._run = self._first_run(stock, self._arguments, self._run)
+            if is_finite(self._stock):
+                break
+        else:
+            if self._excerpt.routine:
+                # What fails ends early, and says nothing of how long the routine takes.
+                raise ValueError("its results are not finite on any inputs that were tried")
+
+    def _first_run(self, executable: Executable, arguments: Sequence[Any], expected: float) -> tuple[list[Any], float]:
+        """(results, seconds)."""
+        begin = time.perf_counter()
+        results = watched(lambda: executable(arguments), self._deadline, expected)
+        return results, time.perf_counter() - begin
+
+    @property
+    def run_seconds(self) -> float:
+        """What stock's first run took."""
+        return self._run
+
+    def judge(self, module: bytes) -> Difference:
+        """How far the candidate's results are from the right ones."""
+        # Nobody knows how slow a kernel is here; it is not expected to be much slower than stock.
+        got, _ = self._first_run(self._executable(module), self._arguments, self._run)
+        stock = comparable(self._excerpt, self._stock)
+        return judge(stock, comparable(self._excerpt, got), self._tolerance, self._in_double)
+
+    def _in_double(self) -> Sequence[Any] | None:
+        if not self._asked_exactly:
+            self._exact = self._run_in_double()
+            self._asked_exactly = True
+        return self._exact
+
+    def _run_in_double(self) -> Sequence[Any] | None:
+        wide = in_double(self._excerpt.module)
+        if wide is None:
+            return None
+        module = Module.from_bytes(wide)
+        run = running_time(module) or 0.0
+        self._deadline.demand(compiling.expected(size_of(module)) + run)
+        try:
+            executable = self._compiled(wide)
+        except (Endless, OutOfTime):
+            raise
+        except Exception as error:
+            _logger.debug("no float64 form of %s: %s", self._excerpt.anchor, error)
+            return None
+        results, _ = self._first_run(executable, to_device([_widened(value) for value in self._inputs]), run)
+        return results
+
+    def race(self, modules: Sequence[bytes], seconds: float, *, keeping: bool = False) -> list[Time]:
+        """Stock first, then the forms.
+
+        Args:
+            keeping: whether each one's results are kept until it has the next, so that they lie elsewhere in memory.
+
+        Raises:
+            OutOfTime: they cannot run often enough.
+        """
+        arguments = self._rotation()
+        every = (self._excerpt.module, *modules)
+        runners = [_Rotating(self._executable(m), arguments, keeping=keeping) for m in every]
+        settle = SETTLE if self._excerpt.routine else 0.0
+        return race(runners, seconds=seconds, least=LEAST_SECONDS, settle=settle, deadline=self._deadline)
+
+    def _rotation(self) -> list[list[Any]]:
+        """So many copies of what comes from outside of the program that the caches forget it as in the program.
+
+        What other instructions produce is in the caches there, too.
+        """
+        excerpt = self._excerpt
+        outside = [place for place, is_produced in enumerate(excerpt.produced) if not is_produced]
+        size = sum(excerpt.inputs[place].bytes for place in outside)
+        copies = min(MOST_COPIES, self._footprint // max(size, 1))
+        copied = to_device([self._inputs[place] for place in outside] * (copies - 1))
+        rotation = [self._arguments]
+        while copied:
+            fresh = dict(zip(outside, copied, strict=False))
+            del copied[: len(outside)]
+            rotation.append([fresh.get(place, value) for place, value in enumerate(self._arguments)])
+        return rotation
+
+    def _executable(self, module: bytes) -> Executable:
+        """The module in its surroundings, which change no value."""
+        if module not in self._executables:
+            self._executables[module] = self._compiled(surrounded(module, self._excerpt, self._threads))
+        return self._executables[module]
+
+    def _compiled(self, module: bytes) -> Executable:
+        return compiled(module, self._deadline)
+
+    def reproducer(self, module: bytes, found: Difference) -> Reproducer:
+        return Reproducer(self._excerpt.module, module, SEED, self._kind, found)
+
+
+def compiled(serialized: bytes, deadline: Deadline) -> Executable:
+    """The module compiled, if there is time.
+
+    Raises:
+        OutOfTime, Endless: there is not.
+    """
+    size = size_of(Module.from_bytes(serialized))
+    begin = time.perf_counter()
+    executable = watched(lambda: Executable(serialized), deadline, compiling.expected(size))
+    compiling.took(size, time.perf_counter() - begin)
+    return executable
+
+
+def size_of(module: Module) -> int:
+    """Instructions, those of fusions included."""
+    return sum(len(computation.instructions) for computation in module.proto.computations)
+
+
+class _Rotating:
+    """Calls an executable on each set of arguments in turn."""
+
+    def __init__(self, executable: Executable, arguments: Sequence[Sequence[Any]], *, keeping: bool) -> None:
+        self._executable, self._arguments, self._next = executable, arguments, 0
+        self._keeping = keeping
+        self._kept: Sequence[Any] = ()
+
+    def __call__(self) -> None:
+        self._next = (self._next + 1) % len(self._arguments)
+        results = self._executable(self._arguments[self._next])
+        if self._keeping:
+            self._kept = results
+
+
+def _widened(value: Any) -> Any:
+    if value.dtype.kind == "c":
+        return value.astype("complex128")
+    return value if value.dtype.kind in "biu" else value.astype("float64")

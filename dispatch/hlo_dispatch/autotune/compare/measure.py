@@ -1,0 +1,231 @@
+"""Measuring one region: stock XLA's own code for it against each form of the kernel, in speed and in result.
+
+Both are compiled from the same excerpt, run on the same random inputs, and compared before they are timed: a
+form that computes something else is refused, whatever its speed, and a reproducer is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from time import sleep
+from typing import Any
+
+from hlo_dispatch.autotune.compare.comparison import LEAST_SECONDS, Comparison, Unmeasurable
+from hlo_dispatch.autotune.compare.reproducer import Reproducer
+from hlo_dispatch.autotune.compare.rules import why_not
+from hlo_dispatch.autotune.compare.timing import Time
+from hlo_dispatch.autotune.extract.extracted import Excerpt
+from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime, Unclear
+from hlo_dispatch.policy.candidate import Candidate
+from hlo_dispatch.policy.measured import STOCK, SURE, Measured
+
+__all__ = ["QUICK", "THOROUGH", "Effort", "Task", "Unclear", "Unmeasurable", "measure"]
+
+LEAST_GAIN = 0.02
+"""Of stock's time: a kernel that gains less is not worth its call."""
+LONELY_RACES = 3
+"""More that a kernel has to win where no other is in the program, which nobody tries as a whole."""
+MOST_UNCLEAR = 3
+"""So often a race is run where noise hides who wins."""
+PAUSE = 0.2
+"""Seconds between two of them."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured."""
+
+    seconds: float
+    """Timing of one region, at most."""
+    most_forms: int
+    """Forms besides stock, the likeliest first."""
+    is_thorough: bool = False
+
+
+QUICK = Effort(seconds=0.12, most_forms=1)
+THOROUGH = Effort(seconds=1.0, most_forms=6, is_thorough=True)
+
+Build = Callable[[str], bytes | None]
+"""Form → the excerpt's module with its region dispatched so, or None where that cannot be done."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One region to measure."""
+
+    excerpt: Excerpt
+    forms: Sequence[tuple[str, Candidate]]
+    build: Build
+    tolerance: float
+    footprint: int
+    """Bytes that the program reads between two runs of the region; what was read before is in no cache then."""
+    threads: int
+    is_entangled: bool
+    """Whether neighbours share its fusions, so that it shows less than it gains there."""
+    is_lonely: bool
+    """Whether the program has no other region."""
+    formula: str
+    shape: str
+    kernel: str
+
+
+def measure(
+    task: Task,
+    effort: Effort,
+    keep: Callable[[str, Reproducer], str],
+    *,
+    timed: bool = True,
+    deadline: Deadline | None = None,
+) -> Measured:
+    """Measure one region.
+
+    Args:
+        keep: stores a reproducer of a wrong result under a form's name and returns where.
+        timed: False only compares the results; stock is chosen then unless every form is right.
+        deadline: when it has to be over; by default it takes as long as it takes.
+
+    Raises:
+        Unmeasurable: the region cannot be run on its own.
+        Unclear: noise hides who is faster; OutOfTime: nobody could find out in the time that is left.
+        Endless: XLA's own code for the region does not end.
+    """
+    deadline = deadline or Deadline()
+    modules = _modules(task, deadline)
+    outcome = Comparison(
+        task.excerpt,
+        tolerance=task.tolerance,
+        footprint=task.footprint,
+        threads=task.threads,
+        forms=len(modules),
+        deadline=deadline,
+    )
+    refused: dict[str, str] = {}
+    differences: dict[str, float] = {}
+    stock_error = 0.0
+    for form, module in modules.items():
+        found = outcome.judge(module)
+        differences[form] = found.value
+        if found:
+            where = keep(form, outcome.reproducer(module, found))
+            refused[form] = (
+                f"{task.formula} on {task.shape} by {task.kernel} ({form}) differs from stock XLA by "
+                f"{found.value:.2g} where {found.tolerance:.2g} is allowed; reproducer: {where}"
+            )
+        stock_error = max(stock_error, found.stock_error)
+    good = [form for form in modules if form not in refused]
+    about: dict[str, Any] = {
+        "refused": refused, "differences": differences, "thorough": effort.is_thorough, "stock_error": stock_error,
+        "formula": task.formula, "shape": task.shape, "kernel": task.kernel,
+    }  # fmt: skip
+    if not good or not timed:
+        return Measured(STOCK, {}, **about)
+    stock, *times = outcome.race([modules[form] for form in good], effort.seconds)
+    found = dict(zip(good, times, strict=True))
+    if stock_error:
+        return _without_stock(found, stock, about)
+    verdict = _verdict(found, stock.seconds, about, is_entangled=task.is_entangled)
+    while verdict.chosen != STOCK and not task.is_entangled:
+        lost = _lost_again(outcome, task, modules[verdict.chosen], verdict, effort, deadline)
+        if lost is None:
+            break
+        # The next one may be as fast and steadier.
+        del found[verdict.chosen]
+        chosen = _fastest(found, stock.seconds)
+        seconds = {**verdict.seconds, STOCK: lost[0].seconds, verdict.chosen: lost[1].seconds}
+        gain, noise = (found[chosen].gain, found[chosen].error) if chosen != STOCK else (0.0, verdict.noise)
+        why = _why_lost(lost) if chosen == STOCK else ""
+        verdict = replace(verdict, chosen=chosen, seconds=seconds, gain=gain, noise=noise, why=why)
+    return verdict
+
+
+def _without_stock(found: dict[str, Time], stock: Time, about: dict[str, Any]) -> Measured:
+    """The fastest form that is right: stock is not, whatever its time."""
+    seconds = {STOCK: stock.seconds} | {form: time.seconds for form, time in found.items()}
+    chosen = min(found, key=lambda form: found[form].seconds)
+    return Measured(chosen, seconds, max(found[chosen].gain, 0.0), found[chosen].error, **about)
+
+
+def _lost_again(
+    outcome: Comparison, task: Task, module: bytes, verdict: Measured, effort: Effort, deadline: Deadline
+) -> tuple[Time, Time] | None:
+    """Stock's time and the chosen form's in a further race that it did not win; None if it won them all.
+
+    Memory that has to be fetched from the system anew, or threads that are slow to wake, last for a whole race: a
+    kernel that gains little has to win twice, or as often as there is time for, if that is at least once.
+    """
+    is_sure = verdict.gain >= SURE * verdict.stock
+    for turn in range(LONELY_RACES if task.is_lonely else 0 if is_sure else 1):
+        try:
+            stock, own = _raced_again(outcome, module, effort, deadline, keeping=turn % 2 == 0)
+        except OutOfTime:
+            if not turn:
+                raise
+            return None
+        if not _wins(own, stock.seconds):
+            return stock, own
+    return None
+
+
+def _raced_again(
+    outcome: Comparison, module: bytes, effort: Effort, deadline: Deadline, *, keeping: bool
+) -> tuple[Time, Time]:
+    """The two in a race after a pause, until it is clear or time is up."""
+    deadline.demand(PAUSE)
+    sleep(PAUSE)
+    stock, own = outcome.race([module], effort.seconds, keeping=keeping)
+    for _ in range(MOST_UNCLEAR - 1):
+        if not own.may_win(stock.seconds, _least(stock.seconds)) or deadline.is_over:
+            break
+        stock, own = outcome.race([module], effort.seconds, keeping=keeping)
+    return stock, own
+
+
+def _modules(task: Task, deadline: Deadline) -> dict[str, bytes]:
+    modules: dict[str, bytes] = {}
+    for form, _ in task.forms:
+        deadline.demand(0.0)
+        module = task.build(form)
+        if module is not None:
+            modules[form] = module
+    if not modules:
+        raise Unmeasurable("cut out of its module, the region is matched in another way")
+    return modules
+
+
+def _verdict(found: dict[str, Time], stock: float, about: dict[str, Any], *, is_entangled: bool) -> Measured:
+    """The form that gains most, if it gains clearly."""
+    chosen = _fastest(found, stock)
+    unclear = any(time.may_win(stock, LEAST_SECONDS) for time in found.values())
+    if chosen == STOCK and unclear and not is_entangled and not about["refused"]:
+        raise Unclear
+    shown = found[chosen] if chosen != STOCK else max(found.values(), key=lambda time: time.gain)
+    seconds = {STOCK: stock} | {form: time.seconds for form, time in found.items()}
+    gain = shown.gain if chosen != STOCK else 0.0
+    why = why_not(min(found.values(), key=lambda time: time.seconds), stock, _least(stock)) if chosen == STOCK else ""
+    return Measured(chosen, seconds, gain, shown.error, is_entangled=is_entangled, why=why, **about)
+
+
+def _why_lost(lost: tuple[Time, Time]) -> str:
+    stock, own = lost
+    reason = why_not(own, stock.seconds, _least(stock.seconds))
+    return f"it won one race and not another, in which {reason or 'it was slower'}"
+
+
+def _fastest(found: dict[str, Time], stock: float) -> str:
+    chosen = STOCK
+    for form, time in found.items():
+        # The earlier form is the likelier one: a later one has to be better by more than noise.
+        best = found[chosen].gain + 2 * time.error + 0.01 * stock if chosen != STOCK else 0.0
+        if _wins(time, stock) and time.gain > best:
+            chosen = form
+    return chosen
+
+
+def _wins(time: Time, stock: float) -> bool:
+    return time.wins(_least(stock))
+
+
+def _least(stock: float) -> float:
+    """Seconds that a call has to gain, besides the noise."""
+    return LEAST_GAIN * stock + LEAST_SECONDS

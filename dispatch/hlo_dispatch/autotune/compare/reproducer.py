@@ -1,0 +1,52 @@
+"""What is kept of a wrong result: the region before and after, the seed of its inputs, and the verdict."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from hlo_dispatch.autotune.compare.validation import Difference
+from hlo_dispatch.errors import ModuleError
+from hlo_dispatch.hlo import text as hlo_text
+
+
+@dataclass(frozen=True)
+class Reproducer:
+    """Everything needed to see the difference again: `random_inputs(module, shapes, seed, kind)` are the inputs."""
+
+    stock: bytes
+    """The region as XLA runs it: a serialized module."""
+    dispatched: bytes
+    seed: int
+    kind: str
+    found: Difference
+
+    def keep(self, folder: Path) -> Path:
+        """Write stock.hlo, dispatched.hlo, both as .pb, and inputs.json into `folder`, whole or not at all."""
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".writing-"))
+        try:
+            for name, module in (("stock", self.stock), ("dispatched", self.dispatched)):
+                (temporary / f"{name}.pb").write_bytes(module)
+                (temporary / f"{name}.hlo").write_text(_text(module))
+            about = {
+                "seed": self.seed, "kind": self.kind, "difference": self.found.value,
+                "allowed": self.found.tolerance, "result": self.found.result,
+            }  # fmt: skip
+            (temporary / "inputs.json").write_text(json.dumps(about, indent=2) + "\n")
+            shutil.rmtree(folder, ignore_errors=True)
+            os.replace(temporary, folder)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        return folder
+
+
+def _text(module: bytes) -> str:
+    try:
+        return hlo_text.to_text(module)
+    except ModuleError as error:
+        return f"// {error}\n"

@@ -1,0 +1,1 @@
+"""A region of a program as a module of its own."""

@@ -1,0 +1,72 @@
+"""A region as a module of its own: the value that measuring works on, and how its borders look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from hlo_dispatch.autotune.extract.digest import LARGEST_CONSTANT
+from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto, ShapeProto
+from hlo_dispatch.hlo.shape import Shape, row_major, shape_of
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """A region as a module of its own; its entry computation takes and returns plain row-major arrays."""
+
+    module: bytes
+    """Serialized HloModuleProto; several results are a tuple."""
+    anchor: str
+    """Name of the match's anchor (a pattern's result), as in the module it comes from."""
+    inputs: tuple[Shape, ...]
+    results: tuple[Shape, ...]
+    produced: tuple[bool, ...]
+    """Of each input: whether another instruction computes it, or it comes into the program from outside."""
+    consumed: tuple[bool, ...]
+    """Of each result: whether another instruction reads it, or it only leaves the program."""
+    routine: str = ""
+    """The library call's name in the table (`eigh`), where the region is one; its results follow."""
+    logical: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
+    """Of a library call, for each result its name in the table and its (size, stride) dimensions over its buffer."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all inputs and results."""
+        return sum(shape.bytes for shape in (*self.inputs, *self.results))
+
+
+def is_small_constant(instruction: InstructionProto) -> bool:
+    """Whether the instruction is part of every region that reads it."""
+    return instruction.opcode == "constant" and shape_of(instruction.shape).bytes <= LARGEST_CONSTANT
+
+
+def in_memory_order(shape: Shape) -> Shape:
+    """The row-major shape of the same bytes."""
+    return row_major(shape.element_type, tuple(shape.dimensions[d] for d in reversed(shape.minor_to_major)))
+
+
+def set_signature(entry: ComputationProto, inputs: Sequence[Shape], result: ShapeProto) -> None:
+    """Say in the computation what it takes and returns."""
+    entry.ClearField("program_shape")
+    entry.program_shape.parameters.extend(shape.to_proto() for shape in inputs)
+    entry.program_shape.parameter_names.extend(f"region_input.{number}" for number in range(len(inputs)))
+    entry.program_shape.result.CopyFrom(result)
+
+
+def excerpt_module(excerpt: Excerpt) -> Module:
+    """The excerpt's module, parsed."""
+    return Module.from_bytes(excerpt.module)
+
+
+def called_by(module: Module, instructions: Iterable[InstructionProto]) -> list[ComputationProto]:
+    """Every computation that the instructions call, directly or not, in the module's order: callees first."""
+    found: set[int] = set()
+    pending = [called for instruction in instructions for called in instruction.called_computation_ids]
+    while pending:
+        identifier = pending.pop()
+        if identifier not in found:
+            found.add(identifier)
+            for instruction in module.computations[identifier].instructions:
+                pending += instruction.called_computation_ids
+    return [computation for computation in module.proto.computations if computation.id in found]

@@ -1,0 +1,353 @@
+"""A match's region cut out of its module: what XLA runs for it, as a module of its own, and its digest.
+
+XLA has fused already, and a fusion that holds a part of a match may hold other things too. So the region is
+made of whole top-level instructions: those that hold anything of the match, and those that only bring an
+operand into the form that the match looks past. Stock XLA runs exactly these; with the kernel, the custom-call
+and the rest of these fusions run instead. Both have the same inputs and results, so their times and their
+values can be compared.
+
+Where one of these fusions holds another anchor as well (XLA's library fusions hold up to seven convolutions), the
+other one would drown the difference, and it is decided on its own anyway: then the region is the match's part
+of the fusion alone (part.py). So it is where the match reads a value that only another kernel call puts into memory,
+such as a residual. A library call is cut out by routine_part.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+from hlo_dispatch.autotune.extract.digest import Digests, operands
+from hlo_dispatch.autotune.extract.extracted import (
+    Excerpt,
+    called_by,
+    excerpt_module,
+    in_memory_order,
+    is_small_constant,
+    set_signature,
+)
+from hlo_dispatch.autotune.extract.part import Part
+from hlo_dispatch.autotune.extract.routine_part import RoutinePart
+from hlo_dispatch.autotune.run.running_time import running_time, running_time_of
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.hlo.flat import KEPT_COPY, FlatGraph, Node
+from hlo_dispatch.hlo.loops import may_be_in_loop
+from hlo_dispatch.hlo.opcode import ANCHORS
+from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto, ModuleProto
+from hlo_dispatch.hlo.shape import Shape, shape_of
+from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.routines.routine import RoutineMatch
+from hlo_dispatch.match.structural.structural_match import StructuralMatch
+
+AnyMatch = Match | StructuralMatch | RoutineMatch
+
+_FARTHEST = 64
+_MOST_OF_ITS_SHARE = 4.0
+"""So many times longer than the instructions it is cut from may a region take, as far as its arithmetic says."""
+# What is never looked past: their results come from elsewhere.
+_ENDS = frozenset(
+    "parameter constant get-tuple-element tuple while conditional call custom-call infeed recv rng "
+    "rng-bit-generator".split()
+)
+
+_CONSTANT = frozenset(("constant", "iota"))
+_REDUCTIONS = frozenset(("reduce", "reduce-window"))
+
+
+class Cutter:
+    """Cuts regions out of one flat graph."""
+
+    def __init__(self, graph: FlatGraph, digests: Digests) -> None:
+        self._graph, self._digests = graph, digests
+        self._users: dict[int, list[int]] = {}
+        for identifier, instruction in graph.instruction_of.items():
+            for operand in dict.fromkeys(instruction.operand_ids):
+                self._users.setdefault(operand, []).append(identifier)
+        self._place = {identifier: place for place, identifier in enumerate(graph.instruction_of)}
+
+    def digest(self, match: AnyMatch, also: str) -> str:
+        """The region's digest; `also` is whatever else its measurement depends on."""
+        if isinstance(match, RoutineMatch):
+            return self._routine(match).digest(also, self._digests)
+        tops = self._tops(match)
+        if self._is_entangled(tops, match):
+            return self._part(match).digest(also, self._digests)
+        position = {identifier: number for number, identifier in enumerate(tops)}
+        hasher = hashlib.sha256(also.encode())
+        for identifier in tops:
+            instruction = self._graph.instruction_of[identifier]
+            for operand in instruction.operand_ids:
+                if operand not in position:
+                    position[operand] = len(position)
+                    hasher.update(self._digest_of_input(operand))
+            hasher.update(self._digests.of_instruction(instruction))
+            hasher.update(operands(instruction, position))
+        hasher.update(str([position[result] for result in self._results(tops)]).encode())
+        anchor = match.anchor.node
+        home = anchor.homes[0]
+        members = self._graph.members.get(home, [])
+        place = members.index(anchor) if anchor in members else 0
+        hasher.update(f"anchor {position[home]} {place}".encode())
+        return hasher.hexdigest()
+
+    def _digest_of_input(self, identifier: int) -> bytes:
+        instruction = self._graph.instruction_of[identifier]
+        if is_small_constant(instruction):
+            return instruction.literal.SerializeToString(deterministic=True)
+        return str(shape_of(instruction.shape)).encode() + bytes([self._is_produced(instruction)])
+
+    def cut(self, match: AnyMatch) -> Excerpt | Refusal:
+        """The region as a module of its own, which takes no longer than its part of the program does."""
+        if isinstance(match, RoutineMatch):
+            return self._routine(match).cut()
+        tops = self._tops(match)
+        found = self._part(match).cut() if self._is_entangled(tops, match) else self._whole(match, tops)
+        if isinstance(found, Excerpt):
+            alone = running_time(excerpt_module(found))
+            there = running_time_of(self._graph.module, self._graph.computation, tops)
+            if alone is not None and there is not None and alone > _MOST_OF_ITS_SHARE * there:
+                name = match.anchor.node.name
+                sentence = (
+                    f"alone, the region of %{name} would take {alone / there:.0f} times as long as in its program"
+                )
+                return Refusal("unmeasurable", sentence, name)
+        return found
+
+    def _whole(self, match: Match | StructuralMatch, tops: list[int]) -> Excerpt | Refusal:
+        """Top-level instructions as they are."""
+        instructions = [self._graph.instruction_of[identifier] for identifier in tops]
+        inside = set(tops)
+        outside = dict.fromkeys(o for i in instructions for o in i.operand_ids if o not in inside)
+        inputs = [self._graph.instruction_of[identifier] for identifier in outside]
+        results = self._results(tops)
+        for instruction in (*inputs, *(self._graph.instruction_of[result] for result in results)):
+            shape = shape_of(instruction.shape)
+            if not shape.is_array or shape.is_dynamic or shape.elements == 0:
+                return Refusal("unmeasurable", f"%{instruction.name} is {shape}", instruction.name)
+        return _Writer(self._graph, instructions, inputs, results).write(
+            match.anchor.node.name,
+            [self._is_produced(instruction) for instruction in inputs if not is_small_constant(instruction)],
+            [self._is_consumed(result, inside) for result in results],
+        )
+
+    def is_entangled(self, match: AnyMatch) -> bool:
+        """Whether the region shares its fusions with another anchor, or reads what another call computes."""
+        return not isinstance(match, RoutineMatch) and self._is_entangled(self._tops(match), match)
+
+    def _is_entangled(self, tops: Sequence[int], match: Match | StructuralMatch) -> bool:
+        """Whether the region holds another anchor, or reads what only another kernel call puts into memory."""
+        covered, members = set(match.covered), self._graph.members
+        if self._graph.instruction_of[match.anchor.node.homes[0]].opcode != "fusion":
+            return False
+        hidden = [node for node in _real(match.reads) if node.top is None]
+        if any(not self._is_reduced_at_home(node, match) and not _is_made_of_constants(node) for node in hidden):
+            return True
+        return any(n.opcode in ANCHORS and n not in covered for top in tops for n in members.get(top, ()))
+
+    def reads_a_reduction(self, match: AnyMatch) -> bool:
+        """Whether XLA has fused the anchor with a reduction that it reads: such fusions were seen to be wrong."""
+        if isinstance(match, RoutineMatch):
+            return False
+        return any(self._is_reduced_at_home(node, match) for node in _real(match.reads))
+
+    def _is_reduced_at_home(self, node: Node, match: Match | StructuralMatch) -> bool:
+        """Whether the anchor's own fusion computes `node` by a reduction: the kernel reads what its rest makes."""
+        home, pending = match.anchor.node.homes[0], [node]
+        while pending:
+            value = pending.pop()
+            if value.top is None and home in value.homes:
+                if value.opcode in _REDUCTIONS:
+                    return True
+                if value.opcode not in ANCHORS:
+                    pending += value.operands
+        return False
+
+    def _routine(self, match: RoutineMatch) -> RoutinePart:
+        return RoutinePart(self._graph, match, {node for node in match.reads if self._is_produced_node(node)})
+
+    def _part(self, match: Match | StructuralMatch) -> Part:
+        past = looked_past(set(match.covered), set(match.reads))
+        nodes = sorted({*match.covered, *past}, key=lambda node: node.index)
+        produced = {node for node in nodes for node in node.operands if self._is_produced_node(node)}
+        return Part(self._graph, match, nodes, produced)
+
+    def _is_produced_node(self, node: Node) -> bool:
+        return node.top is None or self._is_produced(self._graph.instruction_of[node.top])
+
+    def _tops(self, match: Match | StructuralMatch) -> list[int]:
+        """Ids of the region's top-level instructions, in the computation's order."""
+        covered, reads = set(match.covered), set(match.reads)
+        found = {home for node in match.covered for home in node.homes}
+        for node in (*looked_past(covered, reads), *(n for n in _real(reads) if n.top is None)):
+            if node.top is not None:
+                found.add(node.top)
+            elif not any(home in found for home in node.homes):
+                found.add(node.homes[0])
+        # A call with several results is its parts.
+        parts = {user for top in found if self._is_tuple(top) for user in self._users.get(top, ())}
+        found |= {part for part in parts if self._graph.instruction_of[part].opcode == "get-tuple-element"}
+        return sorted(found, key=self._place.__getitem__)
+
+    def _is_tuple(self, identifier: int) -> bool:
+        return self._graph.instruction_of[identifier].shape.element_type == ELEMENT_TYPE_NUMBERS["tuple"]
+
+    def _results(self, tops: Sequence[int]) -> list[int]:
+        """Those of `tops` whose values are needed elsewhere."""
+        inside, root = set(tops), self._graph.computation.root_id
+        return [t for t in tops if t == root or any(user not in inside for user in self._users.get(t, ()))]
+
+    def _is_produced(self, instruction: InstructionProto) -> bool:
+        while instruction.opcode in ("bitcast", "get-tuple-element", "copy"):
+            instruction = self._graph.instruction_of[instruction.operand_ids[0]]
+        return instruction.opcode not in ("parameter", "constant")
+
+    def _is_consumed(self, result: int, inside: set[int]) -> bool:
+        users = (self._graph.instruction_of[user] for user in self._users.get(result, ()) if user not in inside)
+        return any(user.opcode not in ("tuple", "copy") for user in users)
+
+
+def _real(nodes: Iterable[Node]) -> list[Node]:
+    """Those that the module has: operands that are made for a match have no place in it."""
+    return [node for node in nodes if node.homes or node.top is not None]
+
+
+def looked_past(covered: set[Node], reads: set[Node]) -> list[Node]:
+    """What stands between what the match covers and what it reads, and costs little.
+
+    A value that has to be computed from something else than what the match reads ends the way where it is in memory:
+    so a residual that XLA computes again from a mean and a variance is computed here from these, too, and not from
+    the whole program before them.
+    """
+    brought = _brought_into_form(covered, reads)
+    found: dict[Node, None] = {}
+    pending = [operand for node in covered for operand in node.operands]
+    while pending and len(found) < _FARTHEST:
+        node = pending.pop()
+        if node in covered or node in reads or node in found or not _may_be_looked_past(node):
+            continue
+        if node in brought or node.top is None or _is_made_of_constants(node):
+            found[node] = None
+            pending += node.operands
+    return list(found)
+
+
+def _brought_into_form(covered: set[Node], reads: set[Node]) -> set[Node]:
+    """What is made of the values read, by means that may be looked past, before the last of what is covered."""
+    last = max((node.index for node in covered), default=0)
+    found: set[Node] = set()
+    pending = list(reads)
+    while pending:
+        for user in pending.pop().users:
+            if user.index < last and user not in found and user not in covered and _may_be_looked_past(user):
+                found.add(user)
+                pending.append(user)
+    return found
+
+
+def _is_made_of_constants(node: Node) -> bool:
+    """Whether it depends on nothing else, as far as a few steps show."""
+    pending, left = [node], _FARTHEST
+    while pending and left:
+        value, left = pending.pop(), left - 1
+        if value.opcode not in _CONSTANT and not _may_be_looked_past(value):
+            return False
+        pending += value.operands
+    return not pending
+
+
+def _may_be_looked_past(node: Node) -> bool:
+    return (
+        bool(node.operands) and node.opcode not in _ENDS and (node.opcode == KEPT_COPY or may_be_in_loop(node.opcode))
+    )
+
+
+class _Writer:
+    """Writes one excerpt."""
+
+    def __init__(
+        self, graph: FlatGraph, instructions: list[InstructionProto], inputs: list[InstructionProto], results: list[int]
+    ) -> None:
+        self._module, self._instructions, self._inputs, self._results = graph.module, instructions, inputs, results
+        self._identifier = max(self._module.computations) + 1
+        self._entry = ComputationProto(
+            id=self._identifier, name="region", execution_thread=graph.computation.execution_thread
+        )
+        self._ids: dict[int, int] = {}
+        """Id in the module → id in the excerpt."""
+        self._count = 0
+
+    def write(self, anchor: str, produced: list[bool], consumed: list[bool]) -> Excerpt:
+        shapes: list[Shape] = []
+        for instruction in self._inputs:
+            if is_small_constant(instruction):
+                self._copy(instruction)
+            else:
+                shapes.append(self._parameter(instruction, len(shapes)))
+        for instruction in self._instructions:
+            self._copy(instruction)
+        root, results = self._root()
+        self._entry.root_id = root.id
+        module = ModuleProto(name="region", entry_computation_name="region", entry_computation_id=self._identifier)
+        for computation in called_by(self._module, self._instructions):
+            module.computations.add().CopyFrom(computation)
+        set_signature(self._entry, shapes, root.shape)
+        module.computations.add().CopyFrom(self._entry)
+        for computation in module.computations:
+            for instruction in computation.instructions:
+                # It refers to tables of the module that are not copied.
+                instruction.ClearField("metadata")
+        module.host_program_shape.CopyFrom(self._entry.program_shape)
+        return Excerpt(
+            module.SerializeToString(), anchor, tuple(shapes), tuple(results), tuple(produced), tuple(consumed)
+        )
+
+    def _parameter(self, instruction: InstructionProto, number: int) -> Shape:
+        """A parameter with the same bytes: row-major, and renamed where the region wants it otherwise."""
+        shape = shape_of(instruction.shape)
+        plain = in_memory_order(shape)
+        parameter = self._new("parameter", f"region_input.{number}", plain)
+        parameter.parameter_number = number
+        self._ids[instruction.id] = parameter.id
+        if plain != shape:
+            renamed = self._new("bitcast", f"region_input_as_given.{number}", shape)
+            renamed.operand_ids.append(parameter.id)
+            self._ids[instruction.id] = renamed.id
+        return plain
+
+    def _copy(self, instruction: InstructionProto) -> None:
+        copy = self._entry.instructions.add()
+        copy.CopyFrom(instruction)
+        copy.id = self._ids[instruction.id] = self._fresh_id()
+        del copy.operand_ids[:]
+        copy.operand_ids.extend(self._ids[operand] for operand in instruction.operand_ids)
+        del copy.control_predecessor_ids[:]
+
+    def _root(self) -> tuple[InstructionProto, list[Shape]]:
+        parts: list[int] = []
+        shapes: list[Shape] = []
+        for number, result in enumerate(self._results):
+            shape = shape_of(next(i.shape for i in self._instructions if i.id == result))
+            plain = in_memory_order(shape)
+            part = self._ids[result]
+            if plain != shape:
+                renamed = self._new("bitcast", f"region_result.{number}", plain)
+                renamed.operand_ids.append(part)
+                part = renamed.id
+            parts.append(part)
+            shapes.append(plain)
+        if len(parts) == 1:
+            return next(i for i in self._entry.instructions if i.id == parts[0]), shapes
+        root = self._entry.instructions.add(opcode="tuple", name="region_results", id=self._fresh_id())
+        root.operand_ids.extend(parts)
+        root.shape.element_type = 13
+        root.shape.tuple_shapes.extend(shape.to_proto() for shape in shapes)
+        return root, shapes
+
+    def _new(self, opcode: str, name: str, shape: Shape) -> InstructionProto:
+        proto = self._entry.instructions.add(opcode=opcode, name=name, id=self._fresh_id())
+        proto.shape.CopyFrom(shape.to_proto())
+        return proto
+
+    def _fresh_id(self) -> int:
+        self._count += 1
+        return (self._identifier << 32) + self._count

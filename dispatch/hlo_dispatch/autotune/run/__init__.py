@@ -1,0 +1,1 @@
+"""Extracted modules compiled and run: inputs, executables, and the watch over both."""

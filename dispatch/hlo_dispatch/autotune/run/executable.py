@@ -1,0 +1,192 @@
+"""Compiling and running a module exactly as it is: the only file of the policy room that knows jax.
+
+XLA compiles no optimized HLO through JAX, but its hook takes whatever module a callback returns. So a program
+of the same signature is compiled and, when the hook shows it, exchanged. Whoever is in JAX's hook passes what
+it is shown to `exchanged()` first: the stand-ins are known by their names, on whichever thread they come, so
+a measurement inside a user's compile never meets our own pass.
+"""
+
+# pyright: basic, reportPrivateImportUsage=false
+# jax has no complete type hints, and exports none of what is private.
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import threading
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from hlo_dispatch.autotune.run.watch import wait_for
+from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.shape import Shape, shape_of
+
+_STAND_IN = "hlo_dispatch_stand_in_"
+_HOOK = "hlo_dispatch_measuring"
+# A module's name is its first field.
+_NAME_IS_WITHIN = 256
+_numbers = itertools.count()
+_modules: dict[bytes, bytes] = {}
+"""Stand-in's token → what is to be compiled in its place."""
+_seen: set[bytes] = set()
+"""Tokens that came by."""
+_lock = threading.RLock()
+_relays = 0
+"""How many callbacks in JAX's hook pass what they see to `exchanged()`."""
+
+_STABLEHLO = {
+    "pred": "i1", "s8": "i8", "s16": "i16", "s32": "i32", "s64": "i64", "u8": "ui8", "u16": "ui16", "u32": "ui32",
+    "u64": "ui64", "f16": "f16", "bf16": "bf16", "f32": "f32", "f64": "f64", "c64": "complex<f32>",
+    "c128": "complex<f64>",
+}  # fmt: skip
+
+
+def exchanged(serialized: bytes) -> tuple[bool, bytes | None]:
+    """(whether the module is a stand-in, what XLA should compile instead)."""
+    start = serialized.find(_STAND_IN.encode(), 0, _NAME_IS_WITHIN)
+    end = serialized.find(b"_end", start) if start >= 0 else -1
+    # A user's function may be called like that, too.
+    module = _modules.get(serialized[start:end]) if end >= 0 else None
+    if module is None:
+        return False, None
+    _seen.add(serialized[start:end])
+    return True, module
+
+
+@contextlib.contextmanager
+def relayed() -> Generator[None]:
+    """Says that, inside the block, somebody in JAX's hook calls `exchanged()`."""
+    global _relays
+    with _lock:
+        _relays += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _relays -= 1
+
+
+@contextlib.contextmanager
+def hook_in_place() -> Generator[None]:
+    """See to it that stand-ins are exchanged inside the block.
+
+    Registers a callback of our own where nobody relays; never from inside a callback, since then somebody does.
+    """
+    if _relays:
+        yield
+        return
+    import jax
+    from jax.extend import xla
+
+    jax.devices("cpu")
+    with relayed():
+        xla.register_hlo_module_transformation(lambda m: exchanged(m)[1], name=_HOOK, platforms="cpu")
+        try:
+            yield
+        finally:
+            while xla.clear_hlo_module_transformation(_HOOK, platforms="cpu"):
+                pass
+
+
+class Executable:
+    """A compiled module; safe to call from several threads."""
+
+    def __init__(self, serialized: bytes) -> None:
+        """Compile a serialized HloModuleProto whose entry takes row-major arrays and returns one or a tuple.
+
+        Raises:
+            Exception: XLA does not compile it (whatever jaxlib raises), or no hook is in place.
+        """
+        import numpy
+        from jax._src.lib import xla_client
+
+        # JAX's own way to an executable ends in the same call; in between stand its caches, which would mistake
+        # the stand-in for a program.
+        program = Module.from_bytes(serialized)
+        signature = program.entry.program_shape
+        results = signature.result.tuple_shapes or (signature.result,)
+        token = f"{_STAND_IN}{os.getpid()}_{next(_numbers)}".encode()
+        program.proto.name = f"{token.decode()}_end"
+        text = _stand_in(
+            program.name,
+            [shape_of(shape) for shape in signature.parameters],
+            [shape_of(shape) for shape in results],
+        )
+        device = _device()
+        options = xla_client.CompileOptions()
+        # Left to itself XLA takes the first device of all, which may be another process's.
+        options.device_assignment = xla_client.DeviceAssignment.create(numpy.array([[device.id]], "int32"))
+        _modules[token] = program.to_bytes()
+        try:
+            with hook_in_place():
+                self._loaded = device.client.compile_and_load(text.encode(), xla_client.DeviceList((device,)), options)
+            if token not in _seen:
+                raise RuntimeError("JAX's hook did not show the stand-in: the pass was uninstalled meanwhile")
+        finally:
+            del _modules[token]
+            _seen.discard(token)
+
+    def __call__(self, arguments: Sequence[Any]) -> list[Any]:
+        """Run on jax arrays; returns when the results are there."""
+        results = self._loaded.execute_sharded(arguments).disassemble_into_single_device_arrays()
+        arrays = [result[0] for result in results]
+        for array in arrays:
+            wait_for(array.is_ready)
+            array.block_until_ready()
+        return arrays
+
+
+def to_device(arrays: Sequence[Any]) -> list[Any]:
+    """NumPy arrays as jax arrays of their own, with the types they have."""
+    import jax
+
+    device = _device()
+    # Whatever the user's settings are: f64 stays f64, and nothing is traced where a compile runs inside a trace.
+    with jax.enable_x64(True), jax.ensure_compile_time_eval():
+        return jax.device_put(list(arrays), device, may_alias=False)
+
+
+def _device() -> Any:
+    """A device of this process; with jax.distributed there are others' as well."""
+    import jax
+
+    return jax.local_devices(backend="cpu")[0]
+
+
+def start() -> None:
+    """See to it that JAX's CPU client exists, and that modules which were not traced here find LAPACK."""
+    import jax
+    from jax._src.lib import lapack
+
+    jax.devices("cpu")
+    # JAX itself does so when it lowers the first of these calls; until then they end the process.
+    lapack._lapack.initialize()
+
+
+def _stand_in(name: str, parameters: Sequence[Shape], results: Sequence[Shape]) -> str:
+    """StableHLO of a program that takes these and returns zeros."""
+    taken = ", ".join(f"%arg{number}: {_type(shape)}" for number, shape in enumerate(parameters))
+    types = ", ".join(_type(shape) for shape in results)
+    lines = [f"%r{n} = stablehlo.constant dense<{_zero(s)}> : {_type(s)}" for n, s in enumerate(results)]
+    returned = ", ".join(f"%r{number}" for number in range(len(results)))
+    return "\n".join(
+        [
+            f"module @{name} {{",
+            f"func.func public @main({taken}) -> ({types}) {{",
+            *lines,
+            f"return {returned} : {types}",
+            "} }",
+        ]
+    )
+
+
+def _type(shape: Shape) -> str:
+    return f"tensor<{''.join(f'{size}x' for size in shape.dimensions)}{_STABLEHLO[shape.element_type]}>"
+
+
+def _zero(shape: Shape) -> str:
+    if shape.element_type == "pred":
+        return "false"
+    if shape.element_type.startswith("c"):
+        return "(0.0,0.0)"
+    return "0" if shape.element_type[0] in "su" else "0.0"

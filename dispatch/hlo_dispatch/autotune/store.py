@@ -1,0 +1,355 @@
+"""Measurements on disk: one SQLite database under the user's cache folder, shared by all their processes.
+
+Every process may read and write at any moment, and may be killed at any moment. What cannot be read as ours
+(a damaged file, another program's, another version's) is set aside under another name and begun anew. Where
+nothing can be written, measurements last as long as their process: the store never stops a compile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import platformdirs
+
+from hlo_dispatch.errors import HloDispatchError
+from hlo_dispatch.host.lock_file import open_lock
+from hlo_dispatch.policy.context import Context
+from hlo_dispatch.policy.measured import Measured
+
+DIRECTORY_VARIABLE = "HLO_DISPATCH_CACHE_DIR"
+FILE = "measurements.sqlite3"
+# "hlod"; says in the file whose it is.
+_APPLICATION = 0x686C6F64
+_VERSION = 1
+_FORMAT = "hlo-dispatch measurements 1"
+# Another process may be writing; it is never writing for long.
+_BUSY_SECONDS = 30.0
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS contexts (fingerprint TEXT PRIMARY KEY, description TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS measurements (
+    context TEXT NOT NULL, region TEXT NOT NULL, thorough INTEGER NOT NULL, measured TEXT NOT NULL,
+    written REAL NOT NULL, PRIMARY KEY (context, region)
+) WITHOUT ROWID;
+"""
+_logger = logging.getLogger("hlo_dispatch")
+_T = TypeVar("_T")
+_D = TypeVar("_D")
+
+
+class StoreError(HloDispatchError):
+    """A file of exported measurements cannot be read."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One stored measurement."""
+
+    context: str
+    region: str
+    measured: Measured
+    written: float
+    """Seconds since 1970."""
+
+
+def cache_directory() -> Path:
+    """Where the store is: `HLO_DISPATCH_CACHE_DIR`, or the user's cache folder."""
+    named = os.environ.get(DIRECTORY_VARIABLE)
+    return Path(named).expanduser().absolute() if named else Path(platformdirs.user_cache_dir("hlo-dispatch"))
+
+
+class Store:
+    """The measurements in one folder."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self.directory = directory if directory is not None else cache_directory()
+        self._has_warned = False
+        self._problem = ""
+        """Why the database could not be written when that was last tried."""
+
+    @property
+    def path(self) -> Path:
+        """The database's file."""
+        return self.directory / FILE
+
+    # --- what a compile asks ----------------------------------------------------------------------
+
+    def known(self, context: Context) -> dict[str, Measured]:
+        """Everything measured in a context, by region."""
+        rows = self._read(lambda database: _select(database, context.fingerprint))
+        return {entry.region: entry.measured for entry in _readable(rows)}
+
+    def get(self, context: Context, region: str) -> Measured | None:
+        """One region's measurement, as it is on disk now."""
+        rows = self._read(lambda database: _select(database, context.fingerprint, region))
+        return next((entry.measured for entry in _readable(rows)), None)
+
+    def put(self, context: Context, region: str, measured: Measured) -> None:
+        """Keep a measurement; a thorough one is not replaced by a quick one."""
+        self._run(lambda database: _insert(database, context, {region: (measured, time.time())}), None)
+
+    # --- what a person asks -----------------------------------------------------------------------
+
+    def entries(self) -> list[Entry]:
+        """Everything that is stored."""
+        return list(_readable(self._read(_select)))
+
+    def contexts(self) -> dict[str, dict[str, Any]]:
+        """Every context's description, by fingerprint."""
+        rows = self._read(lambda database: database.execute("SELECT * FROM contexts").fetchall())
+        return {fingerprint: json.loads(description) for fingerprint, description in rows}
+
+    def export(self) -> str:
+        """Everything that is stored, as JSON text for `load`."""
+        entries = [asdict(entry) for entry in self.entries()]
+        return json.dumps({"format": _FORMAT, "contexts": self.contexts(), "entries": entries}, indent=1) + "\n"
+
+    def load(self, text: str) -> int:
+        """Add exported measurements; returns how many were new or better.
+
+        Raises:
+            StoreError: it is not such an export; nothing was added.
+        """
+        contexts, entries = _parsed(text)
+
+        def add(database: sqlite3.Connection) -> int:
+            before = database.total_changes
+            for fingerprint, values in entries.items():
+                _insert(database, contexts[fingerprint], values)
+            return database.total_changes - before - len(entries)
+
+        return max(0, self._run(add, 0))
+
+    def remove(self, *, context: str | None = None, other_than: str | None = None, older_than: float = 0.0) -> int:
+        """Forget measurements; returns how many.
+
+        Args:
+            context: only of this context.
+            other_than: only of other contexts than this one.
+            older_than: only those written before this time (seconds since 1970).
+        """
+        conditions = ["1"]
+        values: list[str | float] = []
+        for condition, value in (("context = ?", context), ("context <> ?", other_than), ("written < ?", older_than)):
+            if value:
+                conditions.append(condition)
+                values.append(value)
+
+        def delete(database: sqlite3.Connection) -> int:
+            where = " AND ".join(conditions)
+            count = database.execute(f"DELETE FROM measurements WHERE {where}", values).rowcount
+            database.execute("DELETE FROM contexts WHERE fingerprint NOT IN (SELECT context FROM measurements)")
+            return count
+
+        return self._run(delete, 0)
+
+    def problem(self) -> str:
+        """Why nothing can be kept here, or nothing where it can: tried, which makes the folder and the file."""
+        try:
+            with self._database() as database:
+                # Needs room on the disk, as a measurement does, and changes nothing.
+                database.execute(f"PRAGMA user_version={_VERSION}")
+        except (sqlite3.Error, OSError, _Foreign) as problem:
+            return str(problem)
+        return ""
+
+    # --- the file ---------------------------------------------------------------------------------
+
+    def _read(self, action: Callable[[sqlite3.Connection], list[tuple[Any, ...]]]) -> list[tuple[Any, ...]]:
+        """Rows of a store that may be on a volume where nothing can be written, as one that was shipped may be."""
+        rows = self._run(action, None, is_silent=True)
+        if rows is not None:
+            return rows
+        try:
+            database = sqlite3.connect(f"{self.path.as_uri()}?mode=ro&immutable=1", uri=True)
+            try:
+                return action(database)
+            finally:
+                database.close()
+        except sqlite3.Error:
+            # What is wrong is why it could not be written: a full disk leaves a file without tables.
+            self._warn_unusable(self._problem)
+            return []
+
+    def _run(self, action: Callable[[sqlite3.Connection], _T], otherwise: _D, *, is_silent: bool = False) -> _T | _D:
+        """Do something in one transaction, on a store that is sound."""
+        for attempt in range(2):
+            try:
+                with self._database() as database:
+                    return action(database)
+            except (sqlite3.OperationalError, OSError) as problem:
+                self._problem = str(problem)
+                if not is_silent:
+                    self._warn_unusable(self._problem)
+                return otherwise
+            except (sqlite3.DatabaseError, _Foreign) as problem:
+                if attempt:
+                    self._warn_unusable(str(problem))
+                    return otherwise
+                self._set_aside(str(problem))
+        return otherwise
+
+    @contextlib.contextmanager
+    def _database(self) -> Generator[sqlite3.Connection]:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        # A connection of its own for each action: it may come from any thread, before or after a fork.
+        database = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
+        try:
+            self._prepare(database)
+            # A compile does not wait for a busy disk: killed processes damage nothing either way, and should the
+            # machine itself go down in the middle of a write, a damaged store is set aside.
+            database.execute("PRAGMA synchronous=OFF")
+            database.execute("BEGIN IMMEDIATE")
+            try:
+                yield database
+            except BaseException:
+                # SQLite has rolled back by itself where the disk is full.
+                if database.in_transaction:
+                    database.execute("ROLLBACK")
+                raise
+            database.execute("COMMIT")
+        finally:
+            database.close()
+
+    def _prepare(self, database: sqlite3.Connection) -> None:
+        application = database.execute("PRAGMA application_id").fetchone()[0]
+        version = database.execute("PRAGMA user_version").fetchone()[0]
+        if (application, version) == (_APPLICATION, _VERSION):
+            return _leave_shared_memory(database)
+        is_empty = not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if application or version or not is_empty:
+            if application == _APPLICATION and version == 0:
+                return self._create(database)
+            raise _Foreign(f"it is not a store of this version (application {application:#x}, version {version})")
+        return self._create(database)
+
+    def _create(self, database: sqlite3.Connection) -> None:
+        # Processes that begin together all come here: each statement does nothing the second time.
+        with self._locked():
+            database.execute(f"PRAGMA application_id={_APPLICATION}")
+            for statement in _SCHEMA.split(";"):
+                database.execute(statement)
+            database.execute(f"PRAGMA user_version={_VERSION}")
+
+    def _set_aside(self, problem: str) -> None:
+        with self._locked():
+            if self._is_sound():
+                return  # another process was here first
+            stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+            for suffix in ("", "-wal", "-shm"):
+                file = self.path.with_name(self.path.name + suffix)
+                with contextlib.suppress(FileNotFoundError):
+                    os.replace(file, file.with_name(f"{FILE}.broken-{stamp}{suffix}"))
+        kept = self.path.with_name(f"{FILE}.broken-{stamp}")
+        self._warn(f"could not be read ({problem}); it was set aside as {kept.name} and begun anew")
+
+    def _is_sound(self) -> bool:
+        try:
+            database = sqlite3.connect(self.path, timeout=_BUSY_SECONDS)
+            try:
+                application = database.execute("PRAGMA application_id").fetchone()[0]
+                version = database.execute("PRAGMA user_version").fetchone()[0]
+                checked = database.execute("PRAGMA quick_check").fetchone()[0]
+                return (application, version, checked) == (_APPLICATION, _VERSION, "ok")
+            finally:
+                database.close()
+        except sqlite3.Error:
+            return False
+
+    @contextlib.contextmanager
+    def _locked(self) -> Generator[None]:
+        """No other process creates or sets aside the database meanwhile; a dead one's lock is gone with it."""
+        descriptor = open_lock(self.directory / "store.lock")
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _warn_unusable(self, problem: str) -> None:
+        self._warn(f"cannot be used ({problem}); what is measured is forgotten when the process ends")
+
+    def _warn(self, what: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            _logger.warning("the store of measurements %s %s", self.path, what)
+
+
+class _Foreign(Exception):
+    """The database is somebody else's."""
+
+
+def _leave_shared_memory(database: sqlite3.Connection) -> None:
+    """Have a database that an earlier version made keep its journal in a file, SQLite's own default.
+
+    The write-ahead log needs memory that all its processes share, which those of two machines on one home over NFS
+    do not. Nor is it faster here, where every action opens the database anew: 0.7 to 1.2 ms for a write, 0.6 to
+    0.9 ms without it.
+    """
+    if database.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
+        # Where another process has it open it stays as it is until next time.
+        with contextlib.suppress(sqlite3.OperationalError):
+            database.execute("PRAGMA journal_mode=DELETE")
+
+
+def _select(database: sqlite3.Connection, context: str = "", region: str = "") -> list[tuple[Any, ...]]:
+    conditions = [f"{name} = ?" for name, value in (("context", context), ("region", region)) if value]
+    where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+    query = f"SELECT context, region, measured, written FROM measurements {where} ORDER BY context, region"
+    return database.execute(query, [value for value in (context, region) if value]).fetchall()
+
+
+def _readable(rows: Sequence[tuple[Any, ...]]) -> Iterator[Entry]:
+    for context, region, text, written in rows:
+        try:
+            yield Entry(context, region, Measured.from_dict(json.loads(text)), float(written))
+        except ValueError:
+            _logger.debug("the store has an entry of %s that is none", region)
+
+
+def _insert(database: sqlite3.Connection, context: Context, values: Mapping[str, tuple[Measured, float]]) -> None:
+    database.execute(
+        "INSERT OR REPLACE INTO contexts VALUES (?, ?)", (context.fingerprint, json.dumps(asdict(context)))
+    )
+    for region, (measured, written) in values.items():
+        text = json.dumps(measured.to_dict())
+        database.execute(
+            "INSERT INTO measurements VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET thorough = excluded.thorough, "
+            "measured = excluded.measured, written = excluded.written WHERE excluded.thorough >= thorough",
+            (context.fingerprint, region, int(measured.thorough), text, written),
+        )
+
+
+def _parsed(text: str) -> tuple[dict[str, Context], dict[str, dict[str, tuple[Measured, float]]]]:
+    """The contexts and, by context and region, the measurements of an export."""
+    try:
+        document = json.loads(text)
+        if document["format"] != _FORMAT:
+            raise StoreError(f"these measurements are in the format {document['format']!r}, not {_FORMAT!r}")
+        contexts = {name: _context(values) for name, values in document["contexts"].items()}
+        entries: dict[str, dict[str, tuple[Measured, float]]] = {}
+        for entry in document["entries"]:
+            if contexts[entry["context"]].fingerprint != entry["context"]:
+                raise ValueError(f"the context {entry['context']} is not what it says")
+            values = Measured.from_dict(entry["measured"]), float(entry["written"])
+            entries.setdefault(entry["context"], {})[str(entry["region"])] = values
+    except StoreError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(f"this is not a file of exported measurements: {error!r}") from None
+    return contexts, entries
+
+
+def _context(values: Mapping[str, Any]) -> Context:
+    lists = {name: tuple(cast("list[Any]", value)) for name, value in values.items() if isinstance(value, list)}
+    fields: dict[str, Any] = {**values, **lists}
+    return Context(**fields)

@@ -1,0 +1,181 @@
+"""A whole program, stock against dispatched: what its regions cannot tell one by one.
+
+Regions that share fusions are entangled: dispatching one takes work out of its neighbours' fusions that alone it
+does not show. A kernel between two of XLA's parallel loops costs more than between two other kernels. And however
+well each region was measured, it is the program that must not become slower. So where a program can be run on its
+own, it is: once before its regions are measured (as the heuristic has it, the most valuable single measurement
+there is), and once when all of them are known.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from hlo_dispatch.autotune.compare.comparison import Unmeasurable, compiled, size_of
+from hlo_dispatch.autotune.compare.rules import why_not
+from hlo_dispatch.autotune.compare.timing import PATIENCE, Time, race
+from hlo_dispatch.autotune.compare.validation import is_finite
+from hlo_dispatch.autotune.run.deadline import Deadline
+from hlo_dispatch.autotune.run.executable import Executable, to_device
+from hlo_dispatch.autotune.run.inputs import random_inputs
+from hlo_dispatch.autotune.run.pace import compiling, filling
+from hlo_dispatch.autotune.run.running_time import calls_libraries, running_time
+from hlo_dispatch.autotune.run.watch import watched
+from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.shape import Shape, shape_of
+from hlo_dispatch.policy.measured import STOCK, Measured
+
+WHOLE = "all of them"
+"""What is measured instead of one kernel."""
+PROGRAM = "the whole program"
+"""What is being measured, for people."""
+SECONDS = 3.0
+"""Of timing, when all regions are known: once for a program, between variants that may be 15 % apart."""
+QUICK_SECONDS = 0.5
+"""Of timing, before they are."""
+LARGEST_PROGRAM = 2 << 30
+"""Bytes of inputs; so much is allocated for a moment."""
+LEAST_GAIN = 0.01
+"""In parts of stock's time, besides the noise: a program that gains less is left to stock."""
+# Each contestant is warmed up and runs a few turns.
+_RUNS_EACH = 5
+
+
+def expected_seconds(module: Module, programs: int) -> float | None:
+    """What compiling so many and running stock once takes, on the safe side; None where random inputs will not do.
+
+    After that run it is known better than anybody could say now.
+    """
+    signature = module.entry.program_shape
+    results = signature.result.tuple_shapes or (signature.result,)
+    shapes = [shape_of(shape) for shape in (*signature.parameters, *results)]
+    size = sum(shape.bytes for shape in shapes)
+    if any(not s.is_array or s.is_dynamic for s in shapes) or size > LARGEST_PROGRAM:
+        return None
+    run = running_time(module)
+    if run is None:
+        return None
+    return programs * compiling.expected(size_of(module)) + filling.expected(size) + run
+
+
+def compare(
+    stock: bytes,
+    variants: Mapping[str, bytes] | Iterable[tuple[str, bytes]],
+    *,
+    left: float = float("inf"),
+    is_final: bool = True,
+) -> Measured:
+    """Time whole programs.
+
+    Args:
+        stock: the optimized module as XLA made it.
+        variants: what they are called, and the module with its kernel calls; the one expected to win first. The later
+            ones are made, and compared, only if there is time.
+        left: seconds that it may take.
+        is_final: whether all regions are known.
+
+    Returns:
+        the chosen variant, or "stock".
+
+    Raises:
+        Unmeasurable: the program cannot be run on random inputs.
+        OutOfTime: it takes too long.
+        Endless: it does not end.
+    """
+    deadline = Deadline(left)
+    module = Module.from_bytes(stock)
+    about: dict[str, Any] = {"thorough": is_final, "formula": f"all of {module.name}", "kernel": WHOLE}
+    waiting = iter(cast("Mapping[str, bytes]", variants).items() if isinstance(variants, Mapping) else variants)
+    first = next(waiting, None)
+    if first is None:
+        return Measured(STOCK, {STOCK: 0.0}, **about)
+    expected = expected_seconds(module, 2)
+    if expected is None:
+        raise Unmeasurable("what the program does depends on its inputs")
+    deadline.demand(expected)
+    contestants = _Contestants(module, stock, deadline)
+    contestants.add(*first)
+    while contestants.has_time_for_one_more():
+        variant = next(waiting, None)
+        if variant is None:
+            break
+        contestants.add(*variant)
+    longest = SECONDS if is_final else QUICK_SECONDS
+    times = race(contestants.programs, seconds=min(longest, max(deadline.left, 0.0) / PATIENCE), deadline=deadline)
+    return _verdict(contestants.names, times, about)
+
+
+def _verdict(names: Sequence[str], times: Sequence[Time], about: Mapping[str, Any]) -> Measured:
+    reference = times[0].seconds
+    found = dict(zip(names, times[1:], strict=True))
+    seconds = {STOCK: reference} | {name: time.seconds for name, time in found.items()}
+    best = max(found, key=lambda name: found[name].gain)
+    # Of the first variant most is known; another one has to be better by more than noise.
+    first = next(iter(found))
+    if found[best].gain < found[first].gain + found[best].error + LEAST_GAIN * reference:
+        best = first
+    least = LEAST_GAIN * reference
+    if found[best].gain > found[best].error + least:
+        return Measured(best, seconds, found[best].gain, found[best].error, **about)
+    why = why_not(min(times[1:], key=lambda time: time.seconds), reference, least, certain=1.0)
+    return Measured(STOCK, seconds, 0.0, found[best].error, why=why, **about)
+
+
+class _Contestants:
+    """Stock, compiled and run once, and as many variants as there is time for."""
+
+    def __init__(self, module: Module, stock: bytes, deadline: Deadline) -> None:
+        self._deadline, self._may_fail = deadline, calls_libraries(module)
+        shapes: Sequence[Shape] = [shape_of(shape) for shape in module.entry.program_shape.parameters]
+        self._arguments = to_device(random_inputs(module, shapes, 1))
+        begin = time.perf_counter()
+        self.programs = [self._compiled(stock)]
+        self._compile = time.perf_counter() - begin
+        begin = time.perf_counter()
+        results = watched(self.programs[0], deadline, running_time(module) or 0.0)
+        self._run = time.perf_counter() - begin
+        if self._may_fail and not is_finite(results):
+            # What fails ends early, and says nothing of how long it takes.
+            raise Unmeasurable("its library calls fail on random inputs")
+        self.names: list[str] = []
+
+    def add(self, name: str, variant: bytes) -> None:
+        """Compile it.
+
+        Raises:
+            OutOfTime: there would be no time left to run it.
+        """
+        self._deadline.demand(self._compile + self._runs(len(self.programs) + 1))
+        begin = time.perf_counter()
+        self.programs.append(self._compiled(variant))
+        self.names.append(name)
+        self._compile = max(self._compile, time.perf_counter() - begin)
+
+    def has_time_for_one_more(self) -> bool:
+        """Whether another one could be made, compiled and run besides."""
+        # Making it takes less than compiling it.
+        return self._deadline.left > 2 * self._compile + self._runs(len(self.programs) + 1)
+
+    def _runs(self, programs: int) -> float:
+        return programs * _RUNS_EACH * self._run
+
+    def _compiled(self, serialized: bytes) -> _Program:
+        return _Program(compiled(_plain(serialized), self._deadline), self._arguments)
+
+
+def _plain(serialized: bytes) -> bytes:
+    """The module without donated inputs: they are used again."""
+    module = Module.from_bytes(serialized)
+    module.proto.ClearField("input_output_alias")
+    module.proto.ClearField("schedule")
+    return module.to_bytes()
+
+
+class _Program:
+    def __init__(self, executable: Executable, arguments: Sequence[Any]) -> None:
+        self._executable, self._arguments = executable, arguments
+
+    def __call__(self) -> list[Any]:
+        return self._executable(self._arguments)

@@ -1,0 +1,390 @@
+"""Measures what a module's plan does not know: largest first, within a budget, one process at a time.
+
+Failing is no option inside a user's compile: what cannot be measured is left to the heuristic and counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import islice
+from pathlib import Path
+
+from hlo_dispatch.autotune import trial
+from hlo_dispatch.autotune.compare.measure import Effort, Task, Unclear, Unmeasurable, measure
+from hlo_dispatch.autotune.compare.reproducer import Reproducer
+from hlo_dispatch.autotune.extract.extracted import Excerpt
+from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
+from hlo_dispatch.autotune.run.watch import Endless, is_haunted
+from hlo_dispatch.autotune.store import Store
+from hlo_dispatch.autotune.wanted import Unknown, region_of
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.host.lock_file import LinkInTheWay, open_lock
+from hlo_dispatch.host.switches import is_strict
+from hlo_dispatch.match.routines.routine import RoutineMatch
+from hlo_dispatch.policy.candidate import Ask, Default, forms_of
+from hlo_dispatch.policy.context import Context
+from hlo_dispatch.policy.measured import MOST_VAIN, STOCK, Knowledge, Measured
+
+_LOCK_FILE = "measuring.lock"
+_POLL_SECONDS = 0.02
+PLANNINGS = 2
+"""So often a module is planned again when measuring is over."""
+SPARE = 0.5
+"""Seconds after the budget that planning again, and writing the module, may take."""
+_logger = logging.getLogger("hlo_dispatch")
+# Two measurements at once would measure each other.
+_one_thread = threading.Lock()
+
+Step = Callable[[str, int, int, float], None]
+"""Told what is measured (nothing: it is over), how many regions are done, how many there are (0: it is the whole
+program), and the seconds that are left."""
+
+
+def silent(what: str, done: int, count: int, left: float) -> None:
+    """Tells nobody."""
+
+
+BuildOne = Callable[[Excerpt, Default, str], bytes | None]
+"""An excerpt, what is dispatched by default, a form → the module with its one kernel call."""
+
+
+@dataclass
+class Tally:
+    """What a tuner did so far."""
+
+    measured: int = 0
+    found: int = 0
+    """Measured meanwhile by another process."""
+    unmeasurable: int = 0
+    unclear: int = 0
+    """Too much else was going on to tell."""
+    failures: int = 0
+    left: int = 0
+    """Regions that the budget did not reach."""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Record:
+    """One region and what is known of it now."""
+
+    region: Unknown
+    measured: Measured
+
+
+@dataclass
+class Tuner:
+    """Measures regions into a store and into what this process knows."""
+
+    store: Store
+    context: Context
+    knowledge: Knowledge
+    effort: Effort
+    build: BuildOne
+    threads: int
+    budget: float | None = None
+    """Seconds for one module; None: as long as it takes."""
+    step: Step = silent
+    timed: bool = True
+    """False only compares results."""
+    tally: Tally = field(default_factory=Tally)
+    given_up: set[str] = field(default_factory=set[str])
+    """Regions that cannot be measured; not tried again in this process."""
+    records: list[Record] = field(default_factory=list[Record])
+    """What was learnt, in order."""
+    remembers: bool = True
+    prepare: Callable[[], None] = lambda: None
+    """Called before anything is measured."""
+    _begun: float = 0.0
+    _deadline: Deadline = field(default_factory=Deadline)
+    _has_planned: bool = False
+    _late: set[str] = field(default_factory=set[str])
+    """What there was no time for in this compile."""
+    _tries: int = 0
+    """What was measured, or tried, in this very compile."""
+    _reached_all: bool = True
+
+    def for_one_module(self) -> Tuner:
+        """The same tuner, its budget beginning now; it counts and remembers in the same places."""
+        begun = replace(self, _late=set())
+        if self.budget is not None:
+            begun._begun = time.perf_counter()
+            begun._deadline = Deadline(self.budget)
+        return begun
+
+    def _left(self) -> float:
+        """Seconds for measuring.
+
+        What planning the module took until the first question, planning it again will take.
+        """
+        if not self._has_planned and self.budget is not None:
+            planning = time.perf_counter() - self._begun
+            self._deadline = self._deadline.earlier(max(0.0, PLANNINGS * planning - SPARE))
+        self._has_planned = True
+        # Beside what could not be stopped nothing can be timed.
+        return 0.0 if is_haunted() else self._deadline.left
+
+    def __call__(self, unknown: Sequence[Unknown], ask: Ask) -> int:
+        """Measure as many as the budget allows; returns how many are known now."""
+        todo = [region for region in unknown if region.digest not in self.given_up | self._late]
+        if not todo:
+            return 0
+        start = time.perf_counter()
+        learnt = done = 0
+        try:
+            for region in todo:
+                left = self._left()
+                if left <= 0:
+                    break
+                if not done:
+                    self.prepare()
+                self.step(region.default.candidate.match.formula, done, len(todo), left)
+                learnt += self._learn(region, ask)
+                done += 1
+        finally:
+            self.step("", done, len(todo), 0.0)
+            self.tally.seconds += time.perf_counter() - start
+            self.tally.left += len(todo) - done
+            self._reached_all = done == len(todo) and not self._late
+        return learnt
+
+    def _learn(self, region: Unknown, ask: Ask) -> bool:
+        with self._alone(self._deadline) as is_ours:
+            if not is_ours:
+                return False
+            measured = self.store.get(self.context, region.digest) if self.timed else None
+            if measured is not None and self._is_enough(measured):
+                self.tally.found += 1
+            else:
+                measured = self._try(region.digest, lambda: self._measured(region, ask), *_names(region))
+        if measured is None:
+            return False
+        if measured.vain:
+            self.knowledge.add(region.digest, measured)
+            return False
+        if self.remembers:
+            self.records.append(Record(region, measured))
+        if not measured.seconds and not measured.refused:
+            return False  # its results are right, and nothing is known of its speed
+        self.knowledge.add(region.digest, measured)
+        return True
+
+    def _measured(self, region: Unknown, ask: Ask) -> Measured:
+        task = self._task(region, ask)
+        return measure(task, self.effort, self._keeper(region), timed=self.timed, deadline=self._deadline)
+
+    def whole(
+        self,
+        program: str,
+        stock: bytes,
+        variants: Callable[[], Iterable[tuple[str, bytes]]],
+        *,
+        is_final: bool,
+    ) -> None:
+        """Measure a whole program against stock, before its regions or, if all of them were reached, after them."""
+        left = self._left()
+        # Without a budget every region is reached, and the answer would be asked for once more.
+        is_superfluous = not self._reached_all if is_final else self.budget is None
+        known = self.knowledge.get(program)
+        is_hopeless = known is not None and known.vain > 0 and self._is_enough(known)
+        if is_hopeless or not self.timed or is_superfluous or left <= 0 or program in self.given_up | self._late:
+            return
+        start = time.perf_counter()
+        with self._alone(self._deadline) as is_ours:
+            if not is_ours:
+                return
+            self.prepare()
+            self.step(trial.PROGRAM, 0, 0, left)
+            measured = self.store.get(self.context, program)
+            # What was measured thoroughly may have changed what is compared.
+            is_old = is_final and measured is not None and (not measured.thorough or self.effort.is_thorough)
+            if measured is None or (not self._is_enough(measured) if measured.vain else is_old):
+                measured = self._try(
+                    program,
+                    lambda: trial.compare(stock, variants(), left=self._deadline.left, is_final=is_final),
+                    trial.PROGRAM,
+                    "",
+                    trial.WHOLE,
+                )
+            self.step("", 0, 0, 0.0)
+        if measured is not None:
+            self.knowledge.add(program, measured)
+        self.tally.seconds += time.perf_counter() - start
+
+    def _try(self, digest: str, make: Callable[[], Measured], formula: str, shape: str, kernel: str) -> Measured | None:
+        """Measure, and keep what was found; None where nothing was, which is not tried again in this process."""
+        self.given_up.add(digest)
+        self._tries += 1
+        try:
+            measured = make()
+        except Unmeasurable as reason:
+            self.tally.unmeasurable += 1
+            _logger.debug("%s cannot be measured: %s", formula, reason)
+            self._note_in_vain(digest, formula, shape, kernel)
+            return None
+        except OutOfTime:
+            # Another compile may have more time for it, if this one had not all the time there is.
+            self._late.add(digest)
+            self.given_up.discard(digest)
+            self.tally.left += 1
+            if self._tries == 1:
+                self._note_in_vain(digest, formula, shape, kernel)
+            return None
+        except Unclear:
+            self.tally.unclear += 1
+            self._note_in_vain(digest, formula, shape, kernel)
+            return None
+        except Endless as problem:
+            self.tally.unmeasurable += 1
+            sentence = "measuring %s is given up on this machine (`hlo-dispatch cache clear` forgets that): %s"
+            _logger.warning(sentence, formula, problem)
+            self._note_in_vain(digest, formula, shape, kernel, endless=problem.seconds)
+            return None
+        except Exception as error:
+            self.tally.failures += 1
+            if is_strict():
+                raise
+            _logger.debug("measuring %s failed", formula, exc_info=error)
+            return None
+        self.tally.measured += 1
+        for sentence in measured.refused.values():
+            _logger.warning("a kernel is not used because its result is wrong: %s", sentence)
+        if self.timed or measured.refused:
+            self.store.put(self.context, digest, measured)
+        self.given_up.discard(digest)
+        return measured
+
+    def _is_enough(self, known: Measured) -> bool:
+        """Whether what another process found need not be measured again."""
+        if known.vain:
+            return known.endless > 0 or (known.is_hopeless and not self.effort.is_thorough)
+        return known.thorough or not self.effort.is_thorough
+
+    def _note_in_vain(self, digest: str, formula: str, shape: str, kernel: str, endless: float = 0.0) -> None:
+        """One more process has no answer: after a few of them the others do not try, and their compiles are quick.
+
+        Args:
+            endless: seconds after which it had not ended; no other is to try that.
+        """
+        known = self.store.get(self.context, digest) if self.timed else None
+        if not self.timed or (known is not None and not known.vain):
+            return  # an earlier answer stands
+        # Tuning takes its time: who has no answer then has none.
+        is_settled = self.effort.is_thorough or endless > 0
+        vain = MOST_VAIN if is_settled else 1 + (known.vain if known is not None else 0)
+        noted = Measured(
+            STOCK,
+            {},
+            thorough=self.effort.is_thorough,
+            formula=formula,
+            shape=shape,
+            kernel=kernel,
+            vain=vain,
+            endless=endless,
+        )
+        self.store.put(self.context, digest, noted)
+        self.knowledge.add(digest, noted)
+
+    def _task(self, region: Unknown, ask: Ask) -> Task:
+        default = region.default
+        match = default.candidate.match
+        excerpt = region.cutter.cut(region_of(region.match, default))
+        if isinstance(excerpt, Refusal):
+            raise Unmeasurable(excerpt.sentence)
+        # A routine's forms are different libraries, of which nobody knows which is faster here.
+        formula, shape, kernel = _names(region)
+        most_forms = len(match.routine.kernels) if isinstance(match, RoutineMatch) else self.effort.most_forms
+        return Task(
+            excerpt=excerpt,
+            forms=list(islice(forms_of(region.match, default, ask), most_forms)),
+            build=lambda form: self.build(excerpt, default, form),
+            tolerance=region.numerics.tolerance,
+            footprint=region.footprint,
+            is_entangled=region.is_entangled,
+            is_lonely=region.is_lonely,
+            threads=self.threads,
+            formula=formula,
+            shape=shape,
+            kernel=kernel,
+        )
+
+    def _keeper(self, region: Unknown) -> Callable[[str, Reproducer], str]:
+        def keep(form: str, reproducer: Reproducer) -> str:
+            folder = self.store.directory / "reproducers" / f"{region.digest[:16]}-{_file_name(form)}"
+            try:
+                return str(reproducer.keep(folder))
+            except OSError as problem:
+                return f"(could not be kept: {problem})"
+
+        return keep
+
+    @contextlib.contextmanager
+    def _alone(self, deadline: Deadline) -> Generator[bool]:
+        """Nobody else on this machine measures meanwhile; False where that did not come about in time.
+
+        Polls instead of waiting, so that other Python threads run on and a killed process holds nobody up.
+        """
+        while not _one_thread.acquire(timeout=_POLL_SECONDS):
+            if deadline.is_over:
+                yield False
+                return
+        try:
+            with _locked_file(self.store.directory / _LOCK_FILE, deadline) as is_ours:
+                yield is_ours
+        finally:
+            _one_thread.release()
+
+
+@contextlib.contextmanager
+def _locked_file(path: Path, deadline: Deadline) -> Generator[bool]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = open_lock(path)
+    except OSError as problem:
+        if isinstance(problem, LinkInTheWay):
+            _warn_once(f"measuring goes on without a lock: {problem}")
+        # Where nothing can be written nobody shares measurements either.
+        yield True
+        return
+    try:
+        yield _is_locked(descriptor, deadline)
+    finally:
+        os.close(descriptor)
+
+
+def _is_locked(descriptor: int, deadline: Deadline) -> bool:
+    """Lock the file; False where another process kept it until the deadline."""
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if deadline.is_over:
+                return False
+            time.sleep(_POLL_SECONDS)
+        except OSError:
+            # A file system without locks: as where nothing can be written.
+            return True
+
+
+@cache
+def _warn_once(sentence: str) -> None:
+    _logger.warning(sentence)
+
+
+def _names(region: Unknown) -> tuple[str, str, str]:
+    """Formula, shape of the result, kernel; for people."""
+    match = region.default.candidate.match
+    return match.formula, str(match.output.shape).partition("{")[0], match.anchor.kernel
+
+
+def _file_name(form: str) -> str:
+    return "".join(letter if letter.isalnum() else "-" for letter in form)

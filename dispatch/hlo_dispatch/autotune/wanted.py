@@ -1,0 +1,206 @@
+"""What a module's plan asks of measuring: each region looked up by its digest, unknown ones noted."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from hlo_dispatch.autotune.extract.digest import Digests
+from hlo_dispatch.autotune.extract.region import Cutter
+from hlo_dispatch.hlo.flat import FlatGraph
+from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.opcode import MAY_BE_ANCHORS
+from hlo_dispatch.hlo.shape import shape_of
+from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.routines.routine import RoutineMatch
+from hlo_dispatch.match.structural.structural_match import StructuralMatch
+from hlo_dispatch.pattern.table import KernelBinding, Numerics, Table
+from hlo_dispatch.policy.candidate import FOLDED, AnyMatch, Ask, Default
+from hlo_dispatch.policy.heuristic import worth_measuring
+from hlo_dispatch.policy.measured import GUESSED, STOCK, SURE, TOGETHER, Knowledge, Measured
+
+CLOSE = 0.1
+"""An entangled region that loses no more than this alone, in parts of stock's time, is left to the heuristic while
+nothing is known of its program."""
+_REGIONS = MAY_BE_ANCHORS | {"custom-call", "fft"}
+FOOTPRINTS = (1 << 18, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
+"""Bytes: from what a core's own cache holds to more than the last cache does."""
+
+
+@dataclass
+class Unknown:
+    """A region that was asked for and never measured."""
+
+    digest: str
+    cutter: Cutter
+    match: AnyMatch
+    default: Default
+    numerics: Numerics
+    footprint: int
+    """Bytes that the program reads between two runs of the region, roughly."""
+    is_entangled: bool
+    """Whether neighbours share its fusions."""
+    is_lonely: bool = False
+    """Whether the program has no other region."""
+    count: int = 1
+    """How many regions of the module are like this."""
+
+    @property
+    def weight(self) -> float:
+        """How much depends on it: arithmetic, or bytes where no arithmetic is known, of all its occurrences."""
+        return self.count * weight_of(self.match)
+
+
+Variants = Callable[[], Iterable[tuple[str, bytes]]]
+"""Gives the modes of a program, and the program in each, one by one."""
+
+
+class Measure(Protocol):
+    """Measures what one module needs, as far as its budget goes."""
+
+    def __call__(self, unknown: Sequence[Unknown], ask: Ask) -> int:
+        """Measure regions; returns how many are known now that were not."""
+        ...
+
+    def whole(self, program: str, stock: bytes, variants: Variants, *, is_final: bool) -> None:
+        """Measure a whole program.
+
+        Args:
+            program: what stands for it in the store.
+            variants: makes the modules to compare with stock, one after the other as there is time for them.
+            is_final: whether all its regions should be known by now; nothing happens where they are not.
+        """
+        ...
+
+
+class Wanted:
+    """The questions that planning one module raises."""
+
+    def __init__(self, module: Module, table: Table, knowledge: Knowledge, mode: str = "") -> None:
+        """`mode` says what becomes of what was measured: nothing ("guessed"), or everything except for entangled
+        regions that lost alone: "together", "apart", or, by how much they lost, empty."""
+        self.mode = mode
+        self._digests, self._table, self._knowledge = Digests(module), table, knowledge
+        self._module, self._footprint = module, footprint_of(module)
+        self._has_several = _has_several(module)
+        self._unknown: dict[str, Unknown] = {}
+
+    def recall_in(self, graph: FlatGraph) -> Callable[[AnyMatch, Default], Measured | None]:
+        """What is known of a match in `graph`; what is not known is noted."""
+        cutter = Cutter(graph, self._digests)
+
+        def recall(match: AnyMatch, default: Default) -> Measured | None:
+            # What is too small to gain anything is measured where stock may be wrong.
+            if not worth_measuring(match) and not cutter.reads_a_reduction(match):
+                return None
+            numerics = self._numerics(match)
+            digest = cutter.digest(region_of(match, default), self._also(match, default, numerics))
+            known = self._knowledge.get(digest)
+            if known is not None and known.vain:
+                if known.is_hopeless:
+                    return None
+                known = None
+            if known is not None and not known.refused and self._is_left_to_the_heuristic(known):
+                return None
+            if known is None:
+                noted = self._unknown.get(digest)
+                if noted is not None:
+                    noted.count += 1
+                else:
+                    is_entangled = cutter.is_entangled(region_of(match, default))
+                    self._unknown[digest] = Unknown(
+                        digest, cutter, match, default, numerics, self._footprint, is_entangled,
+                        is_lonely=not self._has_several,
+                    )  # fmt: skip
+            return known
+
+        return recall
+
+    def _is_left_to_the_heuristic(self, known: Measured) -> bool:
+        if known.chosen != STOCK and known.stock_error:
+            return False
+        if self.mode == GUESSED:
+            return True
+        if not self.mode and self._has_several:
+            # Alone a kernel shows nothing of what its threads, or stock's, cost those of the neighbours: a program
+            # of 36 products, each 10 to 40 % faster alone, was 5 % slower than stock.
+            unsure = known.loss < 0 if known.chosen == STOCK else known.gain < SURE * known.stock
+            if unsure:
+                return True
+        has_lost = known.is_entangled and known.chosen == STOCK
+        return has_lost and (self.mode == TOGETHER or (not self.mode and known.loss < CLOSE))
+
+    def program(self) -> str:
+        """What stands for the whole program in the store."""
+        entry = self._digests.of_computation(self._module.proto.entry_computation_id)
+        return hashlib.sha256(f"program {self._table.fingerprint} {entry.hex()}".encode()).hexdigest()
+
+    def begin(self) -> None:
+        """A new plan is made."""
+        self._unknown = {}
+
+    def take(self) -> list[Unknown]:
+        """The unknown regions of the newest plan, most important first."""
+        return sorted(self._unknown.values(), key=lambda region: -region.weight)
+
+    def _numerics(self, match: AnyMatch) -> Numerics:
+        if isinstance(match, RoutineMatch):
+            sizes, kind = match.matrix
+            numerics = match.routine.numerics[kind]
+            # As LAPACK's own tests bound it: in units of size times epsilon.
+            return replace(numerics, tolerance=numerics.tolerance * max(sizes[-2:]))
+        kind = match.output.shape.element_type
+        if isinstance(match, StructuralMatch):
+            return match.pattern.numerics[kind]
+        anchors = [anchor for anchor in self._table.anchors.values() if anchor.kernel == match.anchor.kernel]
+        by_type = anchors[0].numerics
+        return by_type.get(match.anchor.source.element_type) or by_type[kind]
+
+    def _also(self, match: AnyMatch, default: Default, numerics: Numerics) -> str:
+        """What else the measurement depends on: the kernel call, and how exact it has to be."""
+        binding = self._table.kernels[match.anchor.kernel]
+        return (
+            f"{binding.target} {default.candidate.attributes} {numerics.tolerance} {self._footprint} {_file(binding)}"
+        )
+
+
+def region_of(match: AnyMatch, default: Default) -> AnyMatch:
+    """What says which instructions the default form covers, in the module's own terms."""
+    # Folded scales are instructions that no module has yet; they cover what the whole match does.
+    return match if default.form == FOLDED else default.candidate.match
+
+
+def _has_several(module: Module) -> bool:
+    """Whether the program may have more than one region."""
+    opcodes = (i.opcode for c in module.proto.computations[:] for i in c.instructions[:])
+    return len(list(itertools.islice((opcode for opcode in opcodes if opcode in _REGIONS), 2))) > 1
+
+
+def footprint_of(module: Module) -> int:
+    """How much the program reads from outside, in bytes, rounded down to one of a few sizes."""
+    # Constants that are as large as weights are weights.
+    outside = (i for i in module.entry.instructions if i.opcode in ("parameter", "constant"))
+    total = sum(shape_of(instruction.shape).bytes for instruction in outside)
+    return max((size for size in FOOTPRINTS if size <= total), default=0)
+
+
+def weight_of(match: AnyMatch) -> float:
+    """Multiply-adds of the match, or how many bytes it reads and writes."""
+    if isinstance(match, Match):
+        return match.anchor.multiply_adds
+    if isinstance(match, RoutineMatch) and match.routine.opcode != "fft":
+        sizes, _ = match.matrix
+        return math.prod(sizes) * min(sizes[-2:])
+    return sum(node.shape.bytes for node in (*match.reads, match.output))
+
+
+def _file(binding: KernelBinding) -> str:
+    """Which build of a user's own library it is."""
+    if binding.path is None:
+        return ""
+    status = binding.path.stat()
+    return f"{binding.path} {status.st_size} {status.st_mtime_ns}"

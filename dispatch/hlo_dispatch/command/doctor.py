@@ -1,0 +1,223 @@
+"""`hlo-dispatch doctor`: what this machine has, what is missing and how to get it.
+
+Nothing is assumed to work: jax, the vendor libraries and the native module are each asked on their own, so
+that one missing piece does not hide the others.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from hlo_dispatch.autotune.store import DIRECTORY_VARIABLE, Store
+from hlo_dispatch.errors import HloDispatchError, LibraryError
+from hlo_dispatch.host.machine import ISA_VARIABLE, this_machine
+from hlo_dispatch.jax_plugin.entry_point import is_open
+from hlo_dispatch.reporting.present import console, make_table
+
+RELEVANT_FEATURES = (
+    *("avx2", "fma", "f16c", "avx_vnni"),
+    *("avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16"),
+    *("amx_tile", "amx_bf16", "amx_int8", "amx_fp16"),
+)
+"""The instruction sets that change which kernels a vendor library picks."""
+
+OLDEST_JAX = (0, 10, 2)
+_ENVIRONMENT = (
+    *("HLO_DISPATCH_TABLES", "HLO_DISPATCH_POLICY", "HLO_DISPATCH_CACHE_DIR", "HLO_DISPATCH_MEASURE_SECONDS"),
+    *("HLO_DISPATCH_ONEDNN_LIBRARY", "HLO_DISPATCH_MKL_LIBRARY", "HLO_DISPATCH_BIND_THREADS"),
+    "HLO_DISPATCH_KEEP_MEMORY",
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    good: bool
+    subject: str
+    sentence: str
+    """What there is, or what is missing and how to get it."""
+
+
+def examine() -> list[Finding]:
+    """Look at everything; never raises."""
+    findings = [*_machine(), *_jax(), *_libraries()]
+    return [*findings, *_kernels(), *_door(), *_store()]
+
+
+def print_findings(findings: list[Finding]) -> None:
+    """A table of all findings and a closing line."""
+    out = console()
+    table = make_table("", "what", "finding")
+    for finding in findings:
+        mark = Text("ok", style="green") if finding.good else Text("missing", style="bold red")
+        table.add_row(mark, Text(finding.subject), Text(finding.sentence))
+    out.print(table)
+    missing = [finding.subject for finding in findings if not finding.good]
+    out.print(Text(f"missing: {', '.join(missing)}" if missing else "everything is there"))
+
+
+def relevant_features() -> list[str]:
+    """Those of the relevant instruction sets that this processor has."""
+    present = this_machine().features
+    return [feature for feature in RELEVANT_FEATURES if feature in present]
+
+
+def _machine() -> Iterator[Finding]:
+    machine = this_machine()
+    system = f"{platform.system()} {platform.machine()}"
+    supported = (platform.system(), platform.machine()) == ("Linux", "x86_64")
+    advice = "" if supported else ": the vendor libraries are published for Linux x86_64 only"
+    yield Finding(supported, "processor", f"{machine.model} ({system}){advice}")
+    played = os.environ.get(ISA_VARIABLE, "")
+    relevant = " ".join(relevant_features()) or "none of those that matter; oneDNN needs at least avx2 to be of use"
+    at_most = f", and no more: {ISA_VARIABLE} is {played}" if played else ""
+    yield Finding("avx2" in machine.features, "instructions", relevant + at_most)
+    cores = _physical_cores() or "unknown"
+    yield Finding(True, "threads", f"{machine.threads} usable, {os.cpu_count()} logical processors, {cores} cores")
+
+
+def _physical_cores() -> int:
+    """Cores on the machine, hyper-threads counted once; 0 if nobody says."""
+    folders = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology")
+    try:
+        return len(
+            {((folder / "physical_package_id").read_text(), (folder / "core_id").read_text()) for folder in folders}
+        )
+    except OSError:
+        return 0
+
+
+def _jax() -> Iterator[Finding]:
+    yield Finding(True, "python", platform.python_version())
+    for name in ("jax", "jaxlib"):
+        try:
+            version = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            yield Finding(False, name, "not installed; get it with: pip install 'jax>=0.10.2'")
+            continue
+        numbers = tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
+        if numbers < OLDEST_JAX:
+            yield Finding(False, name, f"{version} has no hook for us; get 0.10.2 or newer: pip install -U jax")
+        else:
+            yield Finding(True, name, version)
+
+
+def _libraries() -> Iterator[Finding]:
+    from hlo_dispatch.vendor.libraries import survey
+
+    for name, answer in survey().items():
+        if answer:
+            runtime = f" over {answer.threads}" if answer.runtime else ""
+            yield Finding(True, name, f"{answer.version}{runtime} ({answer.path})")
+        else:
+            yield Finding(False, name, answer.sentence)
+
+
+def _kernels() -> Iterator[Finding]:
+    from hlo_dispatch.vendor.kernels import KERNELS, library, plan, registrations
+
+    try:
+        registrations()
+    except LibraryError as error:
+        yield Finding(False, "kernels", str(error))
+        return
+    for name, kernel in KERNELS.items():
+        found = library(name)
+        if not found:
+            continue  # said already
+        parts: list[str] = []
+        good = False
+        for dtype in ("f32", "bf16", "f16") if kernel.library == "oneDNN" else ("f32", "f64", "c64", "c128"):
+            sample = _sample(name, dtype, found.version) if kernel.library == "oneDNN" else _routine(name, dtype)
+            planned = plan(name, sample | {"library": found.version})
+            parts.append(f"{dtype} {planned.implementation}" if planned else f"{dtype} no ({planned.sentence})")
+            good = good or bool(planned)
+        yield Finding(good, name, "; ".join(parts))
+
+
+def _sample(name: str, dtype: str, version: str) -> dict[str, Any]:
+    """A middling call, to ask what the library would run for it here."""
+    common = {
+        "abi": 1,
+        "library": version,
+        "scratch": 0,
+        "src_type": dtype,
+        "weights_type": dtype,
+        "dst_type": dtype,
+    }
+    if name == "onednn.matmul":
+        square = {"dims": [256, 256], "strides": [256, 1]}
+        return common | {f"{role}_{key}": value for role in ("src", "weights", "dst") for key, value in square.items()}
+    convolution = common | {
+        "src_dims": [1, 64, 56, 56], "src_strides": [200704, 1, 3584, 64],
+        "weights_dims": [64, 64, 3, 3], "weights_strides": [1, 64, 12288, 4096],
+        "dst_dims": [1, 64, 56, 56], "dst_strides": [200704, 1, 3584, 64],
+        "strides": [1, 1], "dilations": [0, 0], "padding_low": [1, 1], "padding_high": [1, 1],
+    }  # fmt: skip
+    if name == "onednn.pooling":
+        return convolution | {"algorithm": "max", "window": [3, 3]}
+    if name != "onednn.weights_gradient":
+        return convolution
+    roles = {"weights": "diff_weights", "dst": "diff_dst"}
+    return {
+        f"{roles.get(role, role)}{_}{rest}": value
+        for key, value in convolution.items()
+        for role, _, rest in [key.partition("_")]
+    }
+
+
+def _routine(name: str, dtype: str) -> dict[str, Any]:
+    """A small call of a library routine: everything is a square matrix, which the vectors need not be told apart."""
+    roles = "a b x product factor lu qr q v destroyed u vt src dst".split()
+    square = {f"{role}_dims": [8, 8] for role in roles} | {f"{role}_strides": [8, 1] for role in roles}
+    letters = {"side": "L", "uplo": "L", "trans_x": "N", "diag": "N", "mode": "A" if name.endswith("svd") else "V"}
+    options = {option: ord(letter) for option, letter in letters.items()}
+    # Only the transform of a complex array is the same size; real ones have the kind of their own.
+    if dtype in ("f32", "f64"):
+        square |= {"dst_dims": [8, 5], "dst_strides": [5, 1]}
+    kind = {"fft_type": 2 if dtype in ("f32", "f64") else 0, "rank": 2}
+    return {"abi": 1, "type": dtype, "tau_dims": [8]} | square | options | kind
+
+
+def _door() -> Iterator[Finding]:
+    names = {entry.name for entry in metadata.entry_points(group="jax_plugins")}
+    if "hlo_dispatch" not in names:
+        yield Finding(
+            False,
+            "HLO_DISPATCH=1",
+            "JAX does not know us; reinstall the package: pip install --force-reinstall hlo-dispatch",
+        )
+    else:
+        try:
+            opened = is_open()
+        except HloDispatchError as error:
+            yield Finding(False, "HLO_DISPATCH=1", str(error))
+        else:
+            state = (
+                "open: every JAX program is dispatched" if opened else "closed: programs call hlo_dispatch.install()"
+            )
+            yield Finding(True, "HLO_DISPATCH=1", state)
+    for name in _ENVIRONMENT:
+        if name in os.environ:
+            yield Finding(True, name, os.environ[name])
+
+
+def _store() -> Iterator[Finding]:
+    """Where measurements are kept; one that was shipped to be read need not be writable."""
+    store = Store()
+    problem = store.problem()
+    is_shipped = os.environ.get("HLO_DISPATCH_POLICY") == "stored" and store.path.exists()
+    if not problem or is_shipped:
+        yield Finding(True, "cache folder", f"{store.directory}{', to be read' if problem else ''}")
+        return
+    advice = f"what is measured is forgotten when a process ends; set {DIRECTORY_VARIABLE} to a folder of yours"
+    yield Finding(False, "writable cache folder", f"{store.directory} ({problem}): {advice}")

@@ -1,0 +1,1 @@
+"""The process and the machine that the pass is a guest of."""

@@ -1,0 +1,48 @@
+"""The door that needs no code: JAX imports this through its `jax_plugins` entry point.
+
+`HLO_DISPATCH=1` installs the pass; `HLO_DISPATCH_TABLES` (paths joined by the system's path separator) and
+`HLO_DISPATCH_POLICY` set what `install()` would be given. Where it is 0, empty or unset nothing happens. What is
+wrong with these variables is said in one line, and JAX starts without the pass.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from functools import cache
+
+from hlo_dispatch.errors import HloDispatchError, PolicyError
+from hlo_dispatch.host.switches import switch
+
+DOOR_VARIABLE = "HLO_DISPATCH"
+
+
+def is_open() -> bool:
+    """Whether every JAX program is to be dispatched.
+
+    Raises:
+        PolicyError: the variable says neither yes nor no.
+    """
+    wanted = switch(DOOR_VARIABLE, PolicyError, zero="programs install the pass themselves", one="every JAX program")
+    return bool(wanted)
+
+
+@cache
+def initialize() -> None:
+    """Called by JAX while it discovers its plug-ins, before a backend exists; does nothing the second time."""
+    try:
+        if not is_open():
+            return
+        from hlo_dispatch.jax_plugin import hook
+
+        tables = [path for path in os.environ.get("HLO_DISPATCH_TABLES", "").split(os.pathsep) if path]
+        hook.install_from_environment(tables, os.environ.get("HLO_DISPATCH_POLICY", "measure"))
+    except HloDispatchError as error:
+        _say(str(error))
+    except Exception as error:  # JAX is starting
+        _say(f"{type(error).__name__}: {error}")
+
+
+def _say(problem: str) -> None:
+    asked = f"{DOOR_VARIABLE}={os.environ.get(DOOR_VARIABLE, '')}"
+    logging.getLogger("hlo_dispatch").error("%s, but hlo-dispatch is not installed: %s", asked, problem)

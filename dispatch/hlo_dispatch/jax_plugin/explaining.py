@@ -1,0 +1,98 @@
+"""Compiling a user's function only to see what becomes of it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from hlo_dispatch.api import rewrite
+from hlo_dispatch.errors import HloDispatchError
+from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.jax_plugin import entry_point
+from hlo_dispatch.jax_plugin.hook import enabled, installed, installed_policy, installed_tables
+from hlo_dispatch.jax_plugin.lowering import compile_afresh, compiled_stage, lowered_stage, name_of, refuse_arguments
+from hlo_dispatch.jax_plugin.record import record
+from hlo_dispatch.pattern import load_tables
+from hlo_dispatch.report import Report
+
+_UNSEEN = "the pass saw nothing of this function: it failed (a warning says how), or the function's device is no CPU"
+
+
+def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
+    """What the pass does with `fn`: compiles `fn(*args, **kwargs)` afresh and returns its report.
+
+    `fn` is a function, plain or jitted (by `jax.jit` with static or donated arguments, `eqx.filter_jit`, `nnx.jit`),
+    or what lowering one gave (`jax.stages.Lowered`), without arguments then. Nothing is run, and what JAX has compiled
+    already stays as it is. A `jax.stages.Compiled` is not compiled again: if it is stock XLA's, the report says what
+    the pass does with its module. Outside of `install()` the pass is enabled for this compile only. The report has
+    details: the nearest misses, and both modules, which `write_page` draws. Of several modules it is the largest's.
+
+    Raises:
+        HloDispatchError: `fn` is something else, or a Compiled that was dispatched.
+    """
+    compiled = compiled_stage(fn)
+    if compiled is not None:
+        refuse_arguments(fn, args, kwargs)
+        return rewrite(_stock(compiled), tables=installed_tables(), policy=installed_policy(), details=True).report
+    with _in_place():
+        lowered = lowered_stage(fn, args, kwargs)
+        with record.detailed() as fresh:
+            compile_afresh(lowered)
+    if not fresh:
+        raise HloDispatchError(_UNSEEN)
+    # Other threads may be compiling, too.
+    name = name_of(lowered)
+    own = [report for report in fresh if report.module == name]
+    return max(own or fresh, key=lambda report: report.instructions)
+
+
+def optimized(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> bytes:
+    """The module that XLA makes of `fn(*args, **kwargs)`, as the pass would see it, serialized.
+
+    Takes what `explain` takes.
+
+    Raises:
+        HloDispatchError: as there.
+    """
+    compiled = compiled_stage(fn)
+    if compiled is not None:
+        refuse_arguments(fn, args, kwargs)
+        return _stock(compiled)
+    with _in_place(policy="never"):
+        lowered = lowered_stage(fn, args, kwargs)
+        with record.captured() as modules:
+            compile_afresh(lowered)
+    if not modules:
+        raise HloDispatchError(_UNSEEN)
+    name = name_of(lowered)
+    own = [module for module in modules if Module.from_bytes(module).name == name]
+    return max(own or modules, key=len)
+
+
+def _stock(compiled: Any) -> bytes:
+    """The optimized module of an executable, if no kernel of ours, or of a table's, is in it.
+
+    Raises:
+        HloDispatchError: one is, or the executable does not say what it is made of.
+    """
+    executable = compiled.runtime_executable()
+    modules: list[Any] = executable.hlo_modules() if executable is not None else []
+    if not modules:
+        raise HloDispatchError("this Compiled does not say what it is made of: pass the function and its arguments")
+    serialized = max((module.as_serialized_hlo_module_proto() for module in modules), key=len)
+    ours = {kernel.target for kernel in load_tables(installed_tables()).kernels.values()}
+    instructions = (i for c in Module.from_bytes(serialized).proto.computations[:] for i in c.instructions[:])
+    if any(instruction.custom_call_target in ours for instruction in instructions):
+        raise HloDispatchError(
+            "this Compiled was dispatched when it was compiled, and what XLA had made before is gone: pass the "
+            "function and its arguments, or its Lowered (hlo_dispatch.reports() has what was decided then)"
+        )
+    return serialized
+
+
+def _in_place(policy: str = "measure") -> AbstractContextManager[None]:
+    """The pass as it is installed, or would be as soon as JAX starts; enabled for the block where it is not."""
+    entry_point.initialize()
+    return contextlib.nullcontext() if installed() else enabled(policy=policy)

@@ -1,0 +1,284 @@
+"""The door into JAX: the only caller of its HLO hook.
+
+JAX calls us back with every module it compiles for the CPU. Whatever goes wrong on our side, the answer is
+"unchanged" and the user's compile goes on with the stock module; the failure is logged once, the module
+kept on disk, and counted in `statistics()` (record.py). With `HLO_DISPATCH_STRICT=1` failures are raised instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from hlo_dispatch.api import rewriter
+from hlo_dispatch.autotune.run import executable
+from hlo_dispatch.errors import HloDispatchError, PolicyError
+from hlo_dispatch.host.kept_memory import keep_memory, release_memory
+from hlo_dispatch.host.switches import check_strict, is_strict
+from hlo_dispatch.jax_plugin import cache_key, collecting, replicas
+from hlo_dispatch.jax_plugin.grounds import Witness
+from hlo_dispatch.jax_plugin.record import record
+from hlo_dispatch.rewriting import measured_pass
+from hlo_dispatch.rewriting.rewriter import Rewriter
+from hlo_dispatch.vendor import registration, users_kernels
+
+NAME = "hlo_dispatch"
+PLATFORMS = ("cpu",)
+_PRE_SCHEDULER = 0
+"""The number of jax.extend.xla's stage of that name."""
+_logger = logging.getLogger("hlo_dispatch")
+
+
+@dataclass(frozen=True)
+class _Settings:
+    rewriter: Rewriter
+    handlers: tuple[users_kernels.Handler, ...]
+    """The users' own kernels of its table."""
+    tables: tuple[str, ...] = ()
+    """The users' own tables."""
+
+    @cached_property
+    def informed(self) -> Rewriter:
+        """The pass with what was measured on this machine; loads the vendor libraries."""
+        return measured_pass.informed(self.rewriter)
+
+    @classmethod
+    def make(cls, tables: Sequence[str | Path], policy: str) -> _Settings:
+        """Raises TableError, PolicyError."""
+        check_strict(PolicyError)
+        made = rewriter(tuple(map(str, tables)), policy)
+        if policy == "measure":
+            measured_pass.budget()  # says now what is wrong with it
+        return cls(made, tuple(users_kernels.open_handlers(made.table)), tuple(map(str, tables)))
+
+
+class _State:
+    """Everything global, behind one lock, which is not held while JAX is asked for anything.
+
+    JAX calls us while it holds locks of its own, and takes them where we call it.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.settings: _Settings | None = None
+        self.environment: _Settings | None = None
+        """What HLO_DISPATCH=1 asked for, whether or not it was to decide."""
+        self.is_decided = False
+        """Whether the program itself said what it wants, so that the environment is not asked."""
+        self.hooked = False
+        self.relay = contextlib.ExitStack()
+        """Says, while we are in JAX's hook, that stand-ins are exchanged there."""
+        self.warned = False
+
+
+_state = _State()
+
+
+def install(tables: Sequence[str | Path] = (), policy: str = "measure", platforms: str | Sequence[str] = "cpu") -> None:
+    """Put the pass into JAX's compiler; programs compiled from now on are dispatched. Idempotent.
+
+    Args:
+        tables: pattern tables of your own, besides the shipped ones.
+        policy: "measure" (what is not known yet is measured while it is compiled, for a few seconds at most),
+            "stored" (nothing is measured), "heuristic", "always" or "never".
+        platforms: only "cpu" for now.
+
+    Raises:
+        TableError, PolicyError: nothing is installed then, and what was installed before stays.
+    """
+    for platform in (platforms,) if isinstance(platforms, str) else platforms:
+        if platform not in PLATFORMS:
+            raise PolicyError(f"unknown platform {platform!r}; valid platforms are: {', '.join(PLATFORMS)}")
+    settings = _Settings.make(tables, policy)
+    registration.register(settings.handlers)
+    _become(settings, is_decided=True)
+
+
+def install_from_environment(tables: Sequence[str | Path], policy: str) -> None:
+    """What `HLO_DISPATCH=1` asks for when JAX starts; what the program itself said comes first.
+
+    Raises:
+        TableError, PolicyError, LibraryError.
+    """
+    settings = _Settings.make(tables, policy)
+    with _state.lock:
+        _state.environment = settings
+        if _state.is_decided:
+            return
+    registration.register(settings.handlers)
+    _become(settings, is_decided=False, gives_way=True)
+
+
+def uninstall() -> None:
+    """Take the pass out again; programs compiled from now on are stock XLA's. Idempotent."""
+    _become(None, is_decided=True)
+
+
+def installed() -> bool:
+    """Whether the pass is in JAX's compiler."""
+    return _state.settings is not None
+
+
+@contextlib.contextmanager
+def enabled(
+    tables: Sequence[str | Path] = (), policy: str = "measure", platforms: str | Sequence[str] = "cpu"
+) -> Generator[None]:
+    """Dispatch inside a `with` block; afterwards everything is as it was before."""
+    with _state.lock:
+        before, was_decided = _state.settings, _state.is_decided
+    install(tables, policy, platforms)
+    try:
+        yield
+    finally:
+        _become(before if was_decided else _state.environment, is_decided=was_decided)
+
+
+def installed_tables() -> tuple[str, ...]:
+    """The users' own tables that are installed."""
+    return _state.settings.tables if _state.settings is not None else ()
+
+
+def installed_policy() -> str:
+    """The policy that is installed, or would be."""
+    return _state.settings.rewriter.policy if _state.settings is not None else "measure"
+
+
+def reconsider() -> None:
+    """Make what was measured meanwhile take effect: compile anew what is called next."""
+    if installed():
+        _forget_compiled()
+
+
+def _become(settings: _Settings | None, *, is_decided: bool, gives_way: bool = False) -> None:
+    """Have exactly these settings from now on, in JAX's hook or out of it; starts nothing.
+
+    Args:
+        gives_way: do nothing where the program itself said what it wants.
+    """
+    try:
+        from jax._src import lib
+
+        # jax.extend.xla's functions of the same purpose start JAX's backends first; these are what they end in.
+        hooks: Any = lib._xla  # pyright: ignore[reportPrivateImportUsage, reportPrivateUsage]
+        register, clear = hooks.register_xla_transform, hooks.clear_xla_transform
+    except (ImportError, AttributeError) as error:
+        raise HloDispatchError(f"this jax has no hook for passes ({error}); jax 0.10.2 and 0.12 have one") from error
+    # What is wrong with the environment's variable is said before anything changes.
+    if settings is None:
+        release_memory()
+    else:
+        keep_memory(settings.rewriter.policy)
+        record.tell_at_exit()
+    with _state.lock:
+        if gives_way and _state.is_decided:
+            return
+        changed = _state.settings != settings
+        _state.settings, _state.is_decided = settings, is_decided
+        # The list of passes is XLA's own and waits for nobody. JAX runs a name that is registered twice twice.
+        if settings is not None and not _state.hooked:
+            register(NAME, _PRE_SCHEDULER, _transform)
+            _state.hooked = True
+            _state.relay.enter_context(executable.relayed())
+        elif settings is None and _state.hooked:
+            while clear(NAME, _PRE_SCHEDULER):
+                pass
+            _state.hooked = False
+            _state.relay.close()
+    cache_key.extend(_for_cache_key)
+    # Where the environment is asked JAX is about to start, and has compiled nothing.
+    if changed and not gives_way:
+        _forget_compiled()
+
+
+def _register_kernels() -> None:
+    settings = _state.settings
+    registration.register(settings.handlers if settings is not None else ())
+
+
+def _for_cache_key() -> Rewriter | None:
+    """The pass as it is now; the key is made before the cache is asked, and what the cache holds may call kernels."""
+    settings = _state.settings
+    if settings is None:
+        return None
+    _register_kernels()
+    return settings.informed
+
+
+def _transform(serialized: bytes) -> bytes | None:
+    """JAX's callback. An exception here would abort the user's compile, so none leaves."""
+    try:
+        is_stand_in, module = executable.exchanged(serialized)
+        if is_stand_in:
+            return module
+        settings = _state.settings
+        if settings is None or record.capture(serialized):
+            return None
+        folder = collecting.folder()
+        if folder is not None:
+            collecting.collect(folder, serialized, settings.tables)
+            return None
+        return _dispatched(settings, serialized)
+    except Exception as error:
+        # Not even what the user's own log handlers raise.
+        with contextlib.suppress(Exception):
+            record.fail(error)
+        if is_strict():
+            raise
+        with contextlib.suppress(Exception):
+            _warn(error, serialized)
+        return None
+
+
+def _dispatched(settings: _Settings, serialized: bytes) -> bytes | None:
+    start = time.perf_counter()
+    result, failed = None, True
+    try:
+        rewriter = settings.informed
+        witness = Witness(rewriter.knowledge)
+        witnessed = replace(rewriter, knowledge=witness)
+        result, report = replicas.run(witnessed, serialized, details=record.wants_details)
+        record.keep(report)
+        cache_key.compiled(report.module, witness)
+        if result is not None:
+            _register_kernels()
+        failed = False
+    finally:
+        record.count(rewritten=not failed and result is not None, failed=failed, seconds=time.perf_counter() - start)
+    return result
+
+
+def _warn(error: Exception, serialized: bytes) -> None:
+    """Say once what failed and where the module is kept; later failures are only counted."""
+    with _state.lock:
+        if _state.warned:
+            return
+        _state.warned = True
+    try:
+        handle, path = tempfile.mkstemp(prefix="hlo_dispatch_failed_", suffix=".pb")
+        with os.fdopen(handle, "wb") as file:
+            file.write(serialized)
+    except OSError as problem:
+        path = f"(could not be kept: {problem})"
+    _logger.warning(
+        "hlo-dispatch failed on a module and stock XLA was used instead (%s: %s). The module is in %s; "
+        "`hlo-dispatch rewrite` on it shows the failure. Further failures are only counted in statistics().",
+        type(error).__name__,
+        error,
+        path,
+    )
+
+
+def _forget_compiled() -> None:
+    """Make the change take effect: what JAX has compiled already would otherwise be used again."""
+    import jax
+
+    jax.clear_caches()

@@ -1,0 +1,126 @@
+"""Tuning a whole program: it is run once, as it is, and every module that it compiles is tuned thoroughly."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hlo_dispatch.autotune.extract.digest import Digests
+from hlo_dispatch.autotune.tuner import Step
+from hlo_dispatch.errors import HloDispatchError
+from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.jax_plugin import collecting
+from hlo_dispatch.jax_plugin.tuning import Tuned, tune_module
+
+Told = Callable[[str], None]
+"""Told in a sentence what begins."""
+
+
+@dataclass
+class TunedProgram:
+    """What became of a program's modules."""
+
+    status: int
+    """How the program ended; negative: the signal that ended it."""
+    modules: int = 0
+    """Different ones that it compiled."""
+    tuned: list[Tuned] = field(default_factory=list[Tuned])
+    """Those with regions to measure."""
+    is_interrupted: bool = False
+    """Whether Ctrl-C ended the tuning; what was measured is kept."""
+
+    @property
+    def was_ended(self) -> bool:
+        """Whether Ctrl-C ended the program, which is how an endless one ends."""
+        return self.status in (-signal.SIGINT, 128 + signal.SIGINT)
+
+
+def run_program(command: str, target: Path, *, quietly: bool = False) -> int:
+    """Run a program as a child whose modules are collected in a folder; returns its exit status.
+
+    Its output is shown. Ctrl-C is the program's to answer: an endless one is ended so, and tuned with what it compiled.
+
+    Args:
+        quietly: its standard output goes to standard error.
+
+    Raises:
+        HloDispatchError: there is no such program.
+    """
+    words = shlex.split(command)
+    if not words:
+        raise HloDispatchError('name a program: --program "python train.py"')
+    environment = os.environ | {
+        "HLO_DISPATCH": "1",
+        collecting.VARIABLE: str(target),
+        # What comes from a cache is not compiled, and nobody would see it.
+        "JAX_ENABLE_COMPILATION_CACHE": "0",
+    }
+    try:
+        child = subprocess.Popen(words, env=environment, stdout=2 if quietly else None)
+    except OSError as problem:
+        raise HloDispatchError(f"{words[0]} cannot be run: {problem.strerror}") from None
+    while True:
+        # A terminal's Ctrl-C reaches the child, too.
+        with contextlib.suppress(KeyboardInterrupt):
+            return child.wait()
+
+
+def tune_program(
+    command: str,
+    *,
+    tables: Sequence[str | Path] = (),
+    seconds: float | None = None,
+    validate_only: bool = False,
+    quietly: bool = False,
+    step: Callable[[str], Step],
+    told: Told,
+) -> TunedProgram:
+    """Run a program, then tune every module it compiled; largest first.
+
+    Args:
+        tables: of yours, besides those that the program installs.
+        seconds: for each module.
+        step: makes, for a module's name, what is told how far it is.
+
+    Raises:
+        HloDispatchError: there is no such program, or it compiled nothing that JAX's hook shows.
+    """
+    with tempfile.TemporaryDirectory(prefix="hlo_dispatch_program_") as folder:
+        target = Path(folder)
+        result = TunedProgram(run_program(command, target, quietly=quietly))
+        modules = collecting.collected(target)
+        if not modules:
+            raise HloDispatchError("the program compiled no module for the CPU: is its Python this environment's?")
+        collecting.take_over_settings(target)
+    different = list(_different(modules))
+    result.modules = len(different)
+    try:
+        for number, (module, one) in enumerate(different, 1):
+            told(f"module {number} of {len(different)}: {module.name}")
+            names = [*map(str, tables), *(name for name in one.tables if name not in map(str, tables))]
+            tuned = tune_module(
+                one.module, tables=names, seconds=seconds, validate_only=validate_only, step=step(module.name)
+            )
+            if tuned.regions or tuned.report.candidates:
+                result.tuned.append(tuned)
+    except KeyboardInterrupt:
+        result.is_interrupted = True
+    return result
+
+
+def _different(modules: Sequence[collecting.Collected]) -> Iterator[tuple[Module, collecting.Collected]]:
+    """Without those that differ in names only."""
+    seen: set[tuple[bytes, tuple[str, ...]]] = set()
+    for one in modules:
+        module = Module.from_bytes(one.module)
+        key = Digests(module).of_computation(module.entry.id), one.tables
+        if key not in seen:
+            seen.add(key)
+            yield module, one

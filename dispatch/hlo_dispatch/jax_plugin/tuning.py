@@ -1,0 +1,144 @@
+"""Measuring on purpose: every region of a program, every form of its kernel, and a table of what was found."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hlo_dispatch.api import rewriter
+from hlo_dispatch.autotune.compare.measure import THOROUGH
+from hlo_dispatch.autotune.progress import Line
+from hlo_dispatch.autotune.store import Store
+from hlo_dispatch.autotune.tuner import Record, Step
+from hlo_dispatch.hlo import text as hlo_text
+from hlo_dispatch.hlo.inline import inlined
+from hlo_dispatch.jax_plugin import hook
+from hlo_dispatch.jax_plugin.explaining import optimized
+from hlo_dispatch.policy.context import this_context
+from hlo_dispatch.policy.measured import STOCK, Knowledge
+from hlo_dispatch.report import Report
+from hlo_dispatch.rewriting import measured_pass
+
+
+@dataclass(frozen=True)
+class TunedRegion:
+    """One region, as often as the module has it."""
+
+    count: int
+    formula: str
+    shape: str
+    kernel: str
+    chosen: str
+    """The form that won, or "stock"."""
+    seconds: dict[str, float]
+    """"stock" and each form → median seconds of a call, with the loops around it."""
+    gain: float
+    """Seconds saved by a call; 0 where stock was chosen."""
+    noise: float
+    """Seconds: how uncertain the gain is."""
+    differences: dict[str, float]
+    """Form → largest difference from the right result over its largest value."""
+    refused: dict[str, str]
+    """Form → why it must not be used."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What tuning a module found."""
+
+    report: Report
+    """What the pass does with the module now."""
+    regions: tuple[TunedRegion, ...]
+    """Largest first."""
+    seconds: float
+    """What tuning took."""
+    unmeasurable: int = 0
+    """Regions that cannot be run on their own: the heuristic decides."""
+    unclear: int = 0
+    """Regions where the machine was too busy to tell who is faster: the heuristic decides."""
+    failures: int = 0
+    """Regions whose measuring failed: the heuristic decides."""
+    left: int = 0
+    """Regions that the time did not reach."""
+    reproducers: tuple[str, ...] = field(default=())
+    """Why each wrong result was refused, and where its reproducer is."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dicts and lists, ready for JSON."""
+        return asdict(self) | {"report": self.report.to_dict()}
+
+
+def tune(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Tuned:
+    """Measure every region of `fn(*args, **kwargs)` in every form, and keep what was found on this machine.
+
+    Takes whatever `explain` takes, and as long as it takes: `HLO_DISPATCH_MEASURE_SECONDS` limits only what compiling
+    does by itself. Programs that are compiled afterwards use what was found.
+
+    Raises:
+        HloDispatchError: as for `explain`.
+    """
+    tables = hook.installed_tables()
+    tuned = tune_module(optimized(fn, *args, **kwargs), tables=tables, step=Line())
+    hook.reconsider()
+    return tuned
+
+
+def tune_module(
+    module: bytes | str,
+    *,
+    tables: Sequence[str | Path] = (),
+    seconds: float | None = None,
+    validate_only: bool = False,
+    step: Step = lambda what, done, count, left: None,
+) -> Tuned:
+    """Measure every region of an optimized module (a serialized HloModuleProto, or HLO text) in every form.
+
+    Args:
+        seconds: stop after so long; None: when everything is measured.
+        validate_only: only compare results; what is right is not kept, what is wrong is refused from now on.
+        step: told what is going on.
+
+    Raises:
+        ModuleError, TableError.
+    """
+    start = time.perf_counter()
+    serialized = inlined(hlo_text.from_text(module) if isinstance(module, str) else module)
+    plain = rewriter(tuple(map(str, tables)), "measure")
+    store, context = Store(), this_context()
+    # Knowing nothing it asks for everything; what the store has measured as thoroughly is not measured again.
+    tuner = measured_pass.tuner_for(plain, store, Knowledge(), THOROUGH, seconds, step)
+    tuner.timed = not validate_only
+    _, report = plain.knowing(tuner.knowledge, lambda module: tuner.for_one_module()).run(serialized)
+    measured_pass.read_again(store, context)
+    if validate_only:
+        _, report = measured_pass.informed(rewriter(tuple(map(str, tables)), "stored")).run(serialized)
+    refused = [why for record in tuner.records for why in record.measured.refused.values()]
+    return Tuned(
+        report=report,
+        regions=tuple(_region(record) for record in tuner.records),
+        seconds=time.perf_counter() - start,
+        unmeasurable=tuner.tally.unmeasurable,
+        unclear=tuner.tally.unclear,
+        failures=tuner.tally.failures,
+        left=tuner.tally.left,
+        reproducers=tuple(refused),
+    )
+
+
+def _region(record: Record) -> TunedRegion:
+    measured = record.measured
+    return TunedRegion(
+        count=record.region.count,
+        formula=measured.formula,
+        shape=measured.shape,
+        kernel=measured.kernel,
+        chosen=measured.chosen,
+        seconds=dict(measured.seconds),
+        gain=measured.gain if measured.chosen != STOCK else 0.0,
+        noise=measured.noise,
+        differences=dict(measured.differences),
+        refused=dict(measured.refused),
+    )

@@ -1,0 +1,1 @@
+"""Instructions that become kernel calls, described in the kernels' terms."""

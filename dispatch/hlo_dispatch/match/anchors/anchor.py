@@ -1,0 +1,102 @@
+"""What an anchor becomes for a kernel: its operands as views, its result's dimensions, its attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.match.epilogue.steps import PostOp
+from hlo_dispatch.match.strided import HALF_TYPES, Dimension, View, candidates
+
+# Instructions that only widen or rename what an operand holds: looked through for every operand.
+WIDENING = frozenset(("bitcast", "convert"))
+COMPUTED_TYPES = frozenset(("f32",)) | HALF_TYPES
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """A convolution, dot or pooling in a kernel's own terms."""
+
+    node: Node
+    kernel: str
+    """Name in the table's kernels: "onednn.convolution" …"""
+    source: View
+    weights: View | None
+    """None: the kernel has no second operand."""
+    destination: tuple[Dimension, ...]
+    """The result's dimensions in the kernel's order, over the anchor's buffer."""
+    channel: int
+    """Which of `destination` a bias runs along."""
+    multiply_adds: int
+    """Arithmetic: multiply-add pairs (of a pooling: elements that its windows read)."""
+    attributes: dict[str, Any] = field(default_factory=dict[str, Any], hash=False, compare=False)
+    """What the kernel needs besides dimensions and types (strides, padding …)."""
+    roles: tuple[str, str, str] = ("src", "weights", "dst")
+    """What the kernel's attributes call source, weights and result."""
+    covers: tuple[Node, ...] = ()
+    """Instructions besides `node` that the kernel computes too, and nobody else needs."""
+    first: PostOp | None = None
+    """What the primitive has to do with its result before any epilogue."""
+    formula: str = ""
+    """What the kernel computes, for a person; empty: by the instruction's opcode."""
+    own_steps: Callable[..., Any] | None = field(default=None, hash=False, compare=False)
+    """Set where the kernel has no post-ops: (value, destination, steps so far, is_inner) → the Step in which the
+    kernel computes the value's user too, or None. `is_inner` says whether a value is for one user alone."""
+    value: Node | None = None
+    """What the kernel gives, where that is only a part of the node's own value: the last of `covers`."""
+    whole: Anchor | None = field(default=None, hash=False, compare=False)
+    """The anchor that gives all of the node's value, where this one gives a part."""
+
+    @property
+    def result(self) -> Node:
+        """The value that the kernel gives without any epilogue."""
+        return self.node if self.value is None else self.value
+
+
+def halved(source: View, weights: View) -> tuple[View, View]:
+    """Both operands before XLA widened them, where it widened both from the same half precision type.
+
+    XLA:CPU converts bf16 operands to f32 ahead of a dot or convolution; the kernel multiplies the bf16
+    values themselves with f32 sums, which is the same arithmetic with half the memory traffic.
+    """
+    return furthest(candidates(source, WIDENING), candidates(weights, WIDENING))
+
+
+def furthest(sources: Sequence[View], weight_views: Sequence[View]) -> tuple[View, View]:
+    """The last view of each operand (nearest come first) in the narrowest type that both have."""
+    for half in HALF_TYPES:
+        narrow_source = [view for view in sources if view.element_type == half]
+        narrow_weights = [view for view in weight_views if view.element_type == half]
+        if narrow_source and narrow_weights:
+            return narrow_source[-1], narrow_weights[-1]
+    return _same_type(sources), _same_type(weight_views)
+
+
+def _same_type(views: Sequence[View]) -> View:
+    return [view for view in views if view.element_type == views[0].element_type][-1]
+
+
+def first_refusal(*refusals: Refusal | None) -> Refusal | None:
+    """The first that is one. Not `or`: a Refusal is falsy."""
+    return next((refusal for refusal in refusals if refusal is not None), None)
+
+
+def unsupported_types(node: Node) -> Refusal | None:
+    """A refusal if an operand or the result has a type or size no kernel takes."""
+    for value in (node, *node.operands):
+        shape = value.shape
+        if shape.element_type not in COMPUTED_TYPES:
+            return Refusal("dtype-unsupported", f"{shape} is not f32, bf16 or f16", value.name)
+        if shape.is_dynamic:
+            return Refusal("dynamic-shape", f"{shape} has a dimension known only at run time", value.name)
+        if shape.elements == 0:
+            return Refusal("zero-size", f"{shape} has no elements", value.name)
+    if node.proto.control_predecessor_ids:
+        return Refusal("control-dependency", "the instruction has control predecessors", node.name)
+    algorithm = node.proto.precision_config.algorithm
+    if algorithm:
+        return Refusal("precision-unsupported", f"dot algorithm {algorithm} is asked for", node.name)
+    return None

@@ -1,0 +1,103 @@
+"""Batch groups as XLA:CPU writes them: one more spatial dimension, in which groups only meet their own kind.
+
+XLA:CPU computes no batch groups. It moves the G groups of the batch into a spatial dimension of G positions,
+dilates that by G and has a window of G weights move over it by G - 1:
+
+    y[n, p, g, o] = sum over k, i of x[n, p + k, g, i] · w[k, g, i, o]
+
+for position k of result g meets place g·(G - 1) + k, a multiple of G only for k = g, and there lies input g. With
+the groups in front of the channels that is a convolution in G feature groups.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.match.anchors.anchor import WIDENING, Anchor, first_refusal, furthest, unsupported_types
+from hlo_dispatch.match.anchors.convolution import (
+    convolution_views,
+    unsupported_padding,
+    unsupported_window,
+    window_attributes,
+)
+from hlo_dispatch.match.strided import View, candidates, dense, merge
+
+_REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
+_SPACE = 2
+
+
+def is_group(size: int, result: int, window: Any) -> bool:
+    """Whether result g along this dimension is the product of input g and window position g alone.
+
+    Args:
+        size: of the input.
+        result: size of the result.
+        window: the dimension of the window.
+    """
+    return (
+        size > 1
+        and size == result == window.size == window.base_dilation
+        and max(1, window.stride) == size - 1
+        and max(1, window.window_dilation) == 1
+        and window.padding_low == window.padding_high == 0
+        and not window.window_reversal
+    )
+
+
+def group_dimensions(node: Node) -> tuple[int, ...]:
+    """Which dimensions of a convolution's views (N, C, spatial…) are groups."""
+    if all(dimension.base_dilation <= 1 for dimension in node.proto.window.dimensions[:]):
+        return ()
+    source, _, result = convolution_views(node)
+    sizes = zip(source.sizes[_SPACE:], result.sizes[_SPACE:], node.proto.window.dimensions, strict=True)
+    return tuple(number for number, entry in enumerate(sizes, _SPACE) if is_group(*entry))
+
+
+def read_batch_groups(node: Node, kernel: str) -> Anchor | Refusal:
+    """Describe `node`, an HLO convolution with one dimension of groups, for the convolution kernel."""
+    (group,) = group_dimensions(node)
+    window = [d for number, d in enumerate(node.proto.window.dimensions, _SPACE) if number != group]
+    refusal = first_refusal(
+        unsupported_types(node), unsupported_window(node, window), unsupported_padding(node, window)
+    )
+    if refusal is not None:
+        return refusal
+    if node.proto.feature_group_count > 1:
+        return Refusal("batch-groups", "the convolution's batch groups are themselves in feature groups", node.name)
+    source, weights, result = convolution_views(node)
+    destination = _channels_by_group(result, group)
+    sources = [merged for view in candidates(source, WIDENING) if (merged := _channels_by_group(view, group))]
+    if destination is None or not sources:
+        sentence = "the groups and the channels of an operand do not lie behind one another"
+        return Refusal("layout-unsupported", sentence, node.name)
+    weight_views = [_groups_first(view, group) for view in candidates(weights, _REARRANGING)]
+    source, weights = furthest(sources, weight_views)
+    return Anchor(
+        node=node,
+        kernel=kernel,
+        source=source,
+        weights=weights,
+        destination=destination.dimensions,
+        channel=1,
+        multiply_adds=math.prod(destination.sizes) * math.prod(weights.sizes[_SPACE:]),
+        attributes=window_attributes(window),
+    )
+
+
+def _channels_by_group(view: View, group: int) -> View | None:
+    """(N, C, spatial…) with the groups in front of the channels, as one dimension."""
+    channels = merge([view.dimensions[1], view.dimensions[group]])
+    if channels is None:
+        return None
+    space = [d for number, d in enumerate(view.dimensions) if number >= _SPACE and number != group]
+    dimensions = (view.dimensions[0], channels, *space)
+    return View(view.node, dense(dimensions, dimensions))
+
+
+def _groups_first(view: View, group: int) -> View:
+    """(O, I, spatial…) as (G, O, I, spatial…)."""
+    rest = [d for number, d in enumerate(view.dimensions) if number != group]
+    return View(view.node, (view.dimensions[group], *rest))

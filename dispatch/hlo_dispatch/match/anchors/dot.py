@@ -1,0 +1,87 @@
+"""A dot instruction in the kernel's terms: (batch…, M, K) · (batch…, K, N) → (batch…, M, N) with strides.
+
+Free and contracting dimensions that lie behind one another in memory are merged into one; transposed
+operands are read in place through their strides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.match.anchors.anchor import Anchor, furthest, unsupported_types
+from hlo_dispatch.match.strided import Dimension, View, candidates, dense, merge, whole
+
+# A matrix product reads a transposed operand as fast as a plain one: the copy XLA made is not needed.
+_LOOKED_THROUGH = frozenset(("bitcast", "convert", "copy", "transpose"))
+_MAXIMUM_BATCH_DIMENSIONS = 10
+
+
+def read_dot(node: Node, kernel: str) -> Anchor | Refusal:
+    """Describe `node`, an HLO dot, for the matmul kernel."""
+    refusal = unsupported_types(node)
+    if refusal is not None:
+        return refusal
+    numbers = node.proto.dot_dimension_numbers
+    left, right = node.operands
+    batch = (list(numbers.lhs_batch_dimensions), list(numbers.rhs_batch_dimensions))
+    contracting = (list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions))
+    if len(batch[0]) > _MAXIMUM_BATCH_DIMENSIONS:
+        return Refusal("rank-unsupported", f"{len(batch[0])} batch dimensions", node.name)
+    free = free_dimensions(node)
+    result = whole(node).dimensions
+    batches = len(batch[0])
+    rows = merged(result[batches : batches + len(free[0])])
+    columns = merged(result[batches + len(free[0]) :])
+    if rows is None or columns is None:
+        return Refusal("dot-dimensions", "the result's free dimensions do not lie behind one another", node.name)
+    sources = readings(left, batch[0], [free[0], contracting[0]])
+    weight_views = readings(right, batch[1], [contracting[1], free[1]])
+    for views, operand in ((sources, left), (weight_views, right)):
+        if not views:
+            return Refusal("dot-dimensions", "an operand's dimensions do not lie behind one another", operand.name)
+    source, weights = furthest(sources, weight_views)
+    destination = (*result[:batches], rows, columns)
+    destination = dense(destination, destination)
+    return Anchor(
+        node=node,
+        kernel=kernel,
+        source=source,
+        weights=weights,
+        destination=destination,
+        channel=len(destination) - 1,
+        multiply_adds=math.prod(size for size, _ in destination) * source.sizes[-1],
+    )
+
+
+def free_dimensions(node: Node) -> tuple[list[int], list[int]]:
+    """Each operand's dimensions that are dimensions of the result and of no batch."""
+    numbers = node.proto.dot_dimension_numbers
+    left = {*numbers.lhs_batch_dimensions, *numbers.lhs_contracting_dimensions}
+    right = {*numbers.rhs_batch_dimensions, *numbers.rhs_contracting_dimensions}
+    first, second = (range(len(operand.shape.dimensions)) for operand in node.operands)
+    return [n for n in first if n not in left], [n for n in second if n not in right]
+
+
+def merged(dimensions: Sequence[Dimension]) -> Dimension | None:
+    """Dimensions that lie behind one another in memory as one; None where they do not."""
+    return merge(reversed(dimensions))
+
+
+def readings(operand: Node, batch: list[int], groups: list[list[int]]) -> list[View]:
+    """The operand as (batch…, group 0, group 1) wherever it can be read so, nearest first."""
+    found: list[View] = []
+    for view in candidates(whole(operand), _LOOKED_THROUGH):
+        parts = [merged([view.dimensions[number] for number in group]) for group in groups]
+        matrix = [part for part in parts if part is not None]
+        if None not in parts and _readable(matrix):
+            dimensions = (*(view.dimensions[number] for number in batch), *matrix)
+            found.append(View(view.node, dense(dimensions, dimensions)))
+    return found
+
+
+def _readable(matrix: Sequence[Dimension]) -> bool:
+    """Whether one of the two matrix dimensions is contiguous, which every fast matrix kernel asks for."""
+    return any(size == 1 or stride == 1 for size, stride in matrix)

@@ -1,0 +1,199 @@
+"""A pooling instruction in the kernel's terms: (N, C, spatial…), a window over space, a maximum or a sum.
+
+    y[n, c, p] = max (or sum) over k of x[n, c, p·stride + k·dilation - padding]
+
+HLO's reduce-window knows no channels: every dimension has a window, and those whose window is one element are
+taken as batch and channels. A sum is the primitive's average times the window's size. A pad ahead of the window,
+as Keras and PyTorch write one, becomes padding of the window where what it pads with can never be the result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.hlo.opcode import ANCHORS, ELEMENTWISE
+from hlo_dispatch.match.anchors.anchor import Anchor, unsupported_types
+from hlo_dispatch.match.epilogue.steps import PostOp
+from hlo_dispatch.match.function import scalar_constant
+from hlo_dispatch.match.strided import Dimension, View, candidates, dense, merge, whole
+
+_REDUCERS = {"maximum": "max", "add": "average"}
+_RENAMING = frozenset(("bitcast",))
+_PASSING = frozenset(("bitcast", "convert", "copy", "reshape", "transpose"))
+_NEVER_NEGATIVE = frozenset(("abs", "exponential", "logistic", "sqrt"))
+_MAXIMUM_SPACE = 3
+_FARTHEST = 16
+
+
+def is_pooling(node: Node) -> bool:
+    """Whether an instruction pools over space; XLA also writes long reductions as windows over one row."""
+    if node.opcode != "reduce-window" or not node.shape.is_array or len(node.operands) != 2:
+        return False
+    window = node.proto.window.dimensions
+    space = _space(window)
+    # Batch or channels have to be left, and a window along nothing but the rows is a reduction in steps.
+    return 0 < len(space) < len(window) and (len(space) > 1 or node.shape.minor_to_major[0] not in space)
+
+
+def read_pooling(node: Node, kernel: str, computations: Mapping[int, Any]) -> Anchor | Refusal:
+    """Describe `node`, an HLO reduce-window that pools, for the pooling kernel."""
+    window = node.proto.window.dimensions
+    space = _space(window)
+    algorithm = _algorithm(node, computations)
+    refusal = unsupported_types(node)
+    if refusal is not None:
+        return refusal
+    if isinstance(algorithm, Refusal):
+        return algorithm
+    refusal = _unsupported_window(node, space)
+    if refusal is not None:
+        return refusal
+    padding = {number: (window[number].padding_low, window[number].padding_high) for number in space}
+    operand, padding, covers = _past_pad(node, padding, algorithm)
+    if algorithm == "max" and (number := _empty_window(node, operand, padding)) is not None:
+        return Refusal("empty-window", f"windows along dimension {number} lie in the padding", node.name)
+    if not _is_cheap(operand):
+        return Refusal("not-in-memory", "the fusion computes what is pooled, and never writes it", operand.name)
+    source = _by_channels(whole(operand), node, space)
+    destination = _by_channels(whole(node), node, space)
+    if source is None or destination is None:
+        return Refusal("layout-unsupported", "what is no space does not lie behind one another", node.name)
+    count = math.prod(window[number].size for number in space)
+    return Anchor(
+        node=node,
+        kernel=kernel,
+        source=candidates(source, _RENAMING)[-1],
+        weights=None,
+        destination=destination.dimensions,
+        channel=1,
+        multiply_adds=node.shape.elements * count,
+        attributes={
+            "algorithm": algorithm,
+            "window": [window[number].size for number in space],
+            "strides": [max(1, window[number].stride) for number in space],
+            "dilations": [max(1, window[number].window_dilation) - 1 for number in space],
+            "padding_low": [padding[number][0] for number in space],
+            "padding_high": [padding[number][1] for number in space],
+        },
+        roles=("src", "", "dst"),
+        covers=covers,
+        first=PostOp("eltwise", "linear", "{}", float(count)) if algorithm == "average" else None,
+        formula="max_pool(x)" if algorithm == "max" else "sum_pool(x)",
+    )
+
+
+def _space(window: Sequence[Any]) -> list[int]:
+    """The dimensions over which a window really goes."""
+    return [
+        number
+        for number, d in enumerate(window)
+        if d.size > 1 or d.stride > 1 or d.padding_low or d.padding_high or d.base_dilation > 1
+    ]
+
+
+def _algorithm(node: Node, computations: Mapping[int, Any]) -> str | Refusal:
+    """What the windows are reduced by, if that starts from its neutral element."""
+    called = computations[node.proto.called_computation_ids[0]]
+    # Half precision is widened, reduced and rounded again for every element, which the kernel does once.
+    inner = [i.opcode for i in called.instructions[:] if i.opcode not in ("parameter", "convert")]
+    reducer = inner[0] if len(inner) == 1 else "more than one instruction"
+    algorithm = _REDUCERS.get(reducer)
+    if algorithm is None:
+        return Refusal("reducer-unsupported", f"windows are reduced by {reducer}", node.name)
+    start = scalar_constant(node.operands[1])
+    if start != (-math.inf if algorithm == "max" else 0.0):
+        return Refusal("reducer-unsupported", f"the {reducer} starts from %{node.operands[1].name}", node.name)
+    return algorithm
+
+
+def _unsupported_window(node: Node, space: Sequence[int]) -> Refusal | None:
+    if len(space) > _MAXIMUM_SPACE:
+        return Refusal("rank-unsupported", f"{len(space)} spatial dimensions; the kernel takes 1 to 3", node.name)
+    for number in space:
+        dimension = node.proto.window.dimensions[number]
+        if dimension.base_dilation > 1:
+            return Refusal("base-dilation", f"the input is dilated by {dimension.base_dilation}", node.name)
+        if dimension.padding_low < 0 or dimension.padding_high < 0:
+            padding = f"{dimension.padding_low}_{dimension.padding_high}"
+            return Refusal("negative-padding", f"padding {padding} crops the input", node.name)
+    return None
+
+
+Padding = dict[int, tuple[int, int]]
+"""Dimension → elements in front and behind."""
+
+
+def _past_pad(node: Node, padding: Padding, algorithm: str) -> tuple[Node, Padding, tuple[Node, ...]]:
+    """The value that is pooled, its whole padding, and the pad instruction where that is for the pooling alone."""
+    pad = node.operands[0]
+    if pad.opcode != "pad" or pad.proto.control_predecessor_ids:
+        return pad, padding, ()
+    with_pad = dict(padding)
+    for number, dimension in enumerate(pad.proto.padding_config.dimensions):
+        low, high = dimension.edge_padding_low, dimension.edge_padding_high
+        if not (low or high or dimension.interior_padding):
+            continue
+        if number not in padding or low < 0 or high < 0 or dimension.interior_padding:
+            return pad, padding, ()
+        with_pad[number] = padding[number][0] + low, padding[number][1] + high
+    value, filling = pad.operands[0], scalar_constant(pad.operands[1])
+    if filling is None or not _is_never_seen(filling, value, algorithm):
+        return pad, padding, ()
+    if algorithm == "max" and _empty_window(node, value, with_pad) is not None:
+        return pad, padding, ()
+    alone = len(pad.users) == 1 and not pad.is_live_out
+    return value, with_pad, (pad,) if alone else ()
+
+
+def _is_never_seen(filling: float, value: Node, algorithm: str) -> bool:
+    """Whether windows that hold `filling` besides elements of `value` give what those elements give."""
+    if algorithm == "average":
+        return filling == 0.0
+    return filling == -math.inf or (filling <= 0.0 and _is_never_negative(value))
+
+
+def _is_never_negative(value: Node) -> bool:
+    while value.opcode in _PASSING:
+        value = value.operands[0]
+    if value.opcode in _NEVER_NEGATIVE:
+        return True
+    bounds = {"maximum": value.operands, "clamp": value.operands[:1]}.get(value.opcode, ())
+    return any((bound := scalar_constant(operand)) is not None and bound >= 0.0 for operand in bounds)
+
+
+def _is_cheap(value: Node) -> bool:
+    """Whether `value` is in memory, or is computed element by element from such values of its size."""
+    for _ in range(_FARTHEST):
+        if value.top is not None or value.opcode in ANCHORS:
+            return True
+        sources = [o for o in value.operands if o.shape.elements == value.shape.elements and o.opcode != "broadcast"]
+        if not sources or value.opcode not in ELEMENTWISE | _PASSING:
+            return False
+        value = sources[0]
+    return False
+
+
+def _empty_window(node: Node, operand: Node, padding: Padding) -> int | None:
+    """A dimension along which some window holds nothing but padding."""
+    for number, (low, _) in padding.items():
+        d = node.proto.window.dimensions[number]
+        span = (d.size - 1) * max(1, d.window_dilation) + 1
+        last = (node.shape.dimensions[number] - 1) * max(1, d.stride) - low
+        # A dilated window can step over a small input altogether.
+        if low >= span or last >= operand.shape.dimensions[number] or (d.window_dilation > 1 and low > 0):
+            return number
+    return None
+
+
+def _by_channels(view: View, node: Node, space: Sequence[int]) -> View | None:
+    """The view as (N, C, spatial…): channels are what varies fastest among what is not space."""
+    rest = [number for number in node.shape.minor_to_major if number not in space]
+    batch = merge(view.dimensions[number] for number in rest[1:])
+    if batch is None:
+        return None
+    dimensions: tuple[Dimension, ...] = (batch, view.dimensions[rest[0]], *(view.dimensions[n] for n in space))
+    return View(view.node, dense(dimensions, dimensions))

@@ -1,0 +1,99 @@
+"""Looking through `reverse`: which dimensions of a view are then read back to front."""
+
+from __future__ import annotations
+
+from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.match.epilogue.steps import Step
+from hlo_dispatch.match.strided import HALF_TYPES, Dimension, View, look_through, place_of, restate
+
+_MOVING = frozenset(("bitcast", "copy", "reverse", "transpose"))
+
+Backwards = frozenset[int]
+"""Numbers of the view's dimensions that are read back to front."""
+
+
+def turning_candidates(view: View, opcodes: frozenset[str]) -> list[tuple[View, Backwards]]:
+    """`view` and every view of the same elements further up, nearest first, with what is backwards there.
+
+    Args:
+        opcodes: what to look through besides `reverse`.
+    """
+    found = [(view, Backwards())]
+    while True:
+        nearest, backwards = found[-1]
+        if nearest.node.opcode == "reverse":
+            turned = _turned(nearest)
+            further = None if turned is None else _ahead(nearest)
+            backwards ^= turned or Backwards()
+        elif _changes_no_value(nearest.node):
+            further = _ahead(nearest)
+        else:
+            further = look_through(nearest, opcodes)
+        if further is None:
+            return found
+        found.append((further, backwards))
+
+
+def reversing_step(value: Node, destination: tuple[Dimension, ...], window: int, backwards: int) -> Step | None:
+    """The step of a `reverse` of a kernel's whole window, which it does by writing weights the other way round.
+
+    Args:
+        destination: the kernel's weights over the value's buffer.
+        window: how many of their last dimensions are the window's.
+        backwards: 1 where the kernel writes them back to front already.
+    """
+    user = value.users[0]
+    if user.opcode != "reverse":
+        return None
+    turned = {number for number in user.proto.dimensions[:] if user.shape.dimensions[number] > 1}
+    if turned != {place_of(dimension, value) for dimension in destination[-window:] if dimension[0] > 1}:
+        return None
+    moved = restate(destination, value.shape, user.shape.strides)
+    return None if moved is None else Step((user,), (), moved, {"weights_reversed": 1 - backwards})
+
+
+def window_readings(weights: View, window: int, opcodes: frozenset[str]) -> list[tuple[View, bool]]:
+    """Where weights can be read, nearest first, and whether their whole window is back to front there.
+
+    Args:
+        window: how many of the last dimensions are the window's.
+    """
+    first = len(weights.dimensions) - window
+    whole = Backwards(n for n in range(first, len(weights.dimensions)) if weights.dimensions[n][0] > 1)
+    # Read partly backwards it is nothing a kernel could be told.
+    return [
+        (view, bool(backwards))
+        for view, backwards in turning_candidates(weights, opcodes)
+        if backwards in (whole, Backwards())
+    ]
+
+
+def _turned(view: View) -> Backwards | None:
+    """Which dimensions of the view its node reverses; None where it reverses a part of one, or several as one."""
+    shape = view.node.shape
+    turned: set[int] = set()
+    for number in view.node.proto.dimensions[:]:
+        if shape.dimensions[number] == 1:
+            continue
+        whole = (shape.dimensions[number], shape.strides[number])
+        if view.dimensions.count(whole) != 1:
+            return None
+        turned.add(view.dimensions.index(whole))
+    return Backwards(turned)
+
+
+def _changes_no_value(node: Node) -> bool:
+    """Whether the node rounds to a half precision type what was widened from that type."""
+    if node.opcode != "convert" or node.shape.element_type not in HALF_TYPES:
+        return False
+    source = node.operands[0]
+    while source.opcode in _MOVING:
+        source = source.operands[0]
+    return source.opcode == "convert" and source.operands[0].shape.element_type == node.shape.element_type
+
+
+def _ahead(view: View) -> View | None:
+    """The view over the operand of its node, which has the same elements in the same places or turned round."""
+    source = view.node.operands[0]
+    dimensions = restate(view.dimensions, view.node.shape, source.shape.strides)
+    return None if dimensions is None else View(source, dimensions)

@@ -1,0 +1,214 @@
+"""A convolution that is the gradient of another one with respect to its weights, in that kernel's terms.
+
+    dw[o, i, k] = sum over n, p of x[n, i, p·stride + k·dilation - low] · dy[n, o, p]
+
+JAX writes it as a convolution of x by dy: its batch is x's features i, its features are x's batch n, its window
+is all of dy, its window dilation the forward stride and its stride the forward dilation. XLA:CPU transposes x
+and dy into that shape; the kernel reads them as they were before. Groups come in three forms: batch groups;
+one more spatial dimension in which result g meets only input g and window position g (XLA's expansion of batch
+groups); and a diagonal cut out of a dense gradient (diagonal.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.hlo.flat import FlatGraph, Node
+from hlo_dispatch.hlo.schema import WindowDimensionProto
+from hlo_dispatch.match.anchors.anchor import Anchor, first_refusal, furthest, unsupported_types
+from hlo_dispatch.match.anchors.batch_groups import group_dimensions
+from hlo_dispatch.match.anchors.convolution import convolution_views
+from hlo_dispatch.match.anchors.diagonal import diagonal_step
+from hlo_dispatch.match.anchors.reversal import Backwards, reversing_step, turning_candidates
+from hlo_dispatch.match.epilogue.steps import Step
+from hlo_dispatch.match.strided import Dimension, View, dense, merge
+
+_REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
+_BATCH, _CHANNELS, _SPACE = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class _Roles:
+    """The convolution's operands as (N, C, spatial…) of x, (N, O, spatial…) of dy, and (O, I, spatial…) of dw."""
+
+    source: View
+    gradient: View
+    weights: View
+    window: tuple[WindowDimensionProto, ...]
+    """One entry per dimension of space, without those that are groups."""
+    groups: tuple[int, ...]
+    """Which dimensions of all three are groups in the form of space."""
+
+
+def is_weights_gradient(node: Node) -> bool:
+    """Whether a convolution is better read as a gradient with respect to weights; any convolution can be.
+
+    It is where the window is at least as large as the result in space, and what the convolution calls features
+    lies in memory as a batch does: outside of space, and outside of what it calls its batch.
+    """
+    # Groups in the form of space are as many on both sides, so they do not matter here.
+    numbers = node.proto.convolution_dimension_numbers
+    window = math.prod(dimension.size for dimension in node.proto.window.dimensions[:])
+    if window < math.prod(node.shape.dimensions[number] for number in numbers.output_spatial_dimensions[:]):
+        return False
+    roles = _roles(node)
+    window = math.prod(dimension.size for dimension in roles.window)
+    if window < math.prod(size for size, _ in _space(roles.weights, roles)) or window == 1:
+        return False
+    furthest_source, _ = turning_candidates(roles.source, _REARRANGING)[-1]
+    batch, channels = furthest_source.dimensions[_BATCH], furthest_source.dimensions[_CHANNELS]
+    if batch[0] == 1:
+        return channels[0] > 1 or node.proto.batch_group_count > 1
+    inside = [d for d in (channels, *_space(furthest_source, roles)) if d[0] > 1]
+    return all(stride < batch[1] for _, stride in inside)
+
+
+def read_weights_gradient(node: Node, kernel: str, graph: FlatGraph) -> Anchor | Refusal:
+    """Describe `node`, an HLO convolution that is a gradient with respect to weights, for the kernel of those."""
+    roles = _roles(node)
+    refusal = first_refusal(unsupported_types(node), _unsupported(node, roles))
+    if refusal is not None:
+        return refusal
+    attributes = _attributes(node, roles)
+    if isinstance(attributes, Refusal):
+        return attributes
+    groups = math.prod(roles.source.sizes[number] for number in roles.groups) * max(1, node.proto.batch_group_count)
+    backwards = 1 if any(dimension.window_reversal and dimension.size > 1 for dimension in roles.window) else 0
+    sources = _readings(roles.source, roles, backwards)
+    gradients = _readings(roles.gradient, roles, 0)
+    if not sources or not gradients:
+        if backwards and _readings(roles.source, roles, 0):
+            return Refusal("window-reversal", "only one of the operands is read backwards", node.name)
+        sentence = "the groups and the channels of an operand do not lie behind one another"
+        return Refusal("layout-unsupported", sentence, node.name)
+    source, gradient = furthest(sources, gradients)
+    (outputs, output_stride), inputs, *_ = roles.weights.dimensions
+    space = _space(roles.weights, roles)
+    destination: tuple[Dimension, ...] = ((outputs, output_stride), inputs, *space)
+    if roles.groups:
+        destination = (roles.weights.dimensions[roles.groups[0]], *destination)
+    elif groups > 1:
+        per_group = outputs // groups
+        destination = ((groups, per_group * output_stride), (per_group, output_stride), inputs, *space)
+    return Anchor(
+        node=node,
+        kernel=kernel,
+        source=source,
+        weights=gradient,
+        destination=dense(destination, destination),
+        channel=0,
+        multiply_adds=math.prod(size for size, _ in destination) * math.prod(gradient.sizes) // gradient.sizes[1],
+        attributes=attributes,
+        roles=("src", "diff_dst", "diff_weights"),
+        formula="conv_weights_gradient(x, dy)",
+        own_steps=_OwnSteps(graph.module.computations, len(roles.window), attributes["weights_reversed"]),
+    )
+
+
+@dataclass(frozen=True)
+class _OwnSteps:
+    """What the kernel can do behind the gradient: reverse the window, and compute only a diagonal."""
+
+    computations: Mapping[int, Any]
+    window: int
+    """How many dimensions it has."""
+    backwards: int
+    """weights_reversed of the anchor."""
+
+    def __call__(
+        self,
+        value: Node,
+        destination: tuple[Dimension, ...],
+        steps: Sequence[Step],
+        is_inner: Callable[[Node], bool],
+    ) -> Step | None:
+        backwards = self.backwards
+        for step in steps:
+            backwards = step.attributes.get("weights_reversed", backwards)
+        step = reversing_step(value, destination, self.window, backwards)
+        if step is None and len(destination) == 2 + self.window:  # one dimension more is groups already
+            step = diagonal_step(self.computations, value, destination, is_inner)
+        return step
+
+
+def _roles(node: Node) -> _Roles:
+    lhs, rhs, result = convolution_views(node)
+    window = tuple(node.proto.window.dimensions)
+    groups = group_dimensions(node)
+
+    def exchanged(view: View) -> View:
+        return View(view.node, (view.dimensions[1], view.dimensions[0], *view.dimensions[2:]))
+
+    return _Roles(
+        exchanged(lhs),
+        exchanged(rhs),
+        exchanged(result),
+        tuple(dimension for number, dimension in enumerate(window, _SPACE) if number not in groups),
+        groups,
+    )
+
+
+def _space(view: View, roles: _Roles) -> list[Dimension]:
+    return [d for number, d in enumerate(view.dimensions) if number >= _SPACE and number not in roles.groups]
+
+
+def _unsupported(node: Node, roles: _Roles) -> Refusal | None:
+    name = node.name
+    if not 1 <= len(roles.window) <= 3:
+        return Refusal("rank-unsupported", f"{len(roles.window)} spatial dimensions; the kernel takes 1 to 3", name)
+    if node.proto.feature_group_count > 1 or len(roles.groups) + (node.proto.batch_group_count > 1) > 1:
+        return Refusal("batch-groups", "the gradient's groups are themselves in groups", name)
+    for dimension in roles.window:
+        if dimension.base_dilation > 1:
+            return Refusal("base-dilation", f"the input is dilated by {dimension.base_dilation}", name)
+    long = [dimension for dimension in roles.window if dimension.size > 1]
+    if any(dimension.window_reversal != long[0].window_reversal for dimension in long):
+        return Refusal("window-reversal", "the window is read backwards in one dimension and forwards in another", name)
+    return None
+
+
+def _attributes(node: Node, roles: _Roles) -> dict[str, Any] | Refusal:
+    """The forward convolution's window."""
+    attributes: dict[str, Any] = {"strides": [], "dilations": [], "padding_low": [], "padding_high": []}
+    sizes = (_space(view, roles) for view in (roles.source, roles.gradient, roles.weights))
+    backwards = any(dimension.window_reversal and dimension.size > 1 for dimension in roles.window)
+    for dimension, (size, _), (results, _), (kernel, _) in zip(roles.window, *sizes, strict=True):
+        dilation = max(1, dimension.stride) if kernel > 1 else 1
+        low, stride = dimension.padding_low, max(1, dimension.window_dilation)
+        high = (results - 1) * stride + (kernel - 1) * dilation + 1 - size - low
+        if backwards:
+            low, high = high, low
+        if low < 0:
+            return Refusal("negative-padding", f"padding {low} crops the input", node.name)
+        if results == 1:  # then the stride means nothing, and may be as long as the input
+            stride = max(stride, 1 - high)
+        # What lies behind the last full stride is not read by the forward convolution either.
+        if high <= -stride:
+            return Refusal("negative-padding", f"the last {-high} positions of the input are not used", node.name)
+        attributes["strides"].append(stride)
+        attributes["dilations"].append(dilation - 1)
+        attributes["padding_low"].append(low)
+        attributes["padding_high"].append(high)
+    return attributes | {"weights_reversed": int(backwards)}
+
+
+def _readings(view: View, roles: _Roles, backwards: int) -> list[View]:
+    """Where the operand can be read, nearest first, with its groups and channels as one dimension.
+
+    Args:
+        backwards: 1 for where its space lies back to front to what the convolution reads, 0 for where it does not.
+    """
+    numbers = [n for n in range(_SPACE, len(view.dimensions)) if n not in roles.groups]
+    wanted = Backwards(n for n in numbers if backwards and view.dimensions[n][0] > 1)
+    found: list[View] = []
+    for candidate, turned in turning_candidates(view, _REARRANGING):
+        dimensions = candidate.dimensions
+        channels = merge([dimensions[_CHANNELS], *(dimensions[number] for number in roles.groups)])
+        if channels is not None and turned == wanted:
+            merged = (dimensions[_BATCH], channels, *(dimensions[number] for number in numbers))
+            found.append(View(candidate.node, dense(merged, merged)))
+    return found

@@ -1,0 +1,1 @@
+"""What follows an anchor and can be computed with it."""

@@ -1,0 +1,228 @@
+"""The epilogue of an anchor: the chain of elementwise steps that a primitive can take as post-ops.
+
+From the anchor's result the chain takes, one after another, a unary region that the table knows as an
+activation (the farthest exit that fits), or a binary instruction whose other operand does not depend on the
+anchor, or a change of shape or type that costs nothing. Every value inside the chain has all its users
+inside, so the chain can be replaced by one instruction without computing anything twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.hlo.opcode import ANCHORS
+from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor
+from hlo_dispatch.match.epilogue.operand import find_operand
+from hlo_dispatch.match.epilogue.steps import Chain, PostOp, Step
+from hlo_dispatch.match.function import Region, grow_region
+from hlo_dispatch.match.looking import is_widening
+from hlo_dispatch.match.strided import Dimension, View, dense, project, restate
+from hlo_dispatch.pattern import TOLERANCES, Binary, Recogniser
+from hlo_dispatch.pattern.recognise import Recognised, number
+
+MAXIMUM_POST_OPS = 32
+
+
+class EpilogueFinder:
+    """Grows chains with one table's activations and binaries; remembers the functions it has recognised."""
+
+    def __init__(self, recogniser: Recogniser, binaries: Mapping[str, Binary]) -> None:
+        self._recogniser = recogniser
+        self._binaries = binaries
+        self._known: dict[tuple[object, ...], tuple[int, Recognised] | None] = {}
+
+    def grow(
+        self,
+        anchor: Anchor,
+        is_taken: Callable[[Node], bool],
+        is_needed: Callable[[Node], bool],
+        is_result_of_another: Callable[[Node, Node], bool],
+    ) -> Chain:
+        """The longest chain from `anchor`.
+
+        Args:
+            is_taken: instructions that another match owns.
+            is_needed: values that must be in memory (the computation's result, another call's operand).
+            is_result_of_another: (value, anchor) → whether another anchor's chain can end in `value`, so
+                that it will be in memory although XLA had fused it away.
+        """
+        steps: list[Step] = []
+        current = anchor.result
+        destination = anchor.destination
+        post_ops = 0 if anchor.first is None else 1
+        while True:
+            if not current.users or is_needed(current):
+                return Chain(tuple(steps), None, "the value is needed in memory")
+            region = grow_region(current, is_taken, is_needed) if anchor.own_steps is None else None
+            step = self._activation(region, destination) if region is not None and region.exits else None
+            if step is None:
+                if len(current.users) > 1:
+                    return self._stopped(steps, region, current, _shared(current))
+                user = current.users[0]
+                if is_taken(user):
+                    return Chain(tuple(steps), user, "another match has taken this instruction")
+                step = _free(current, user, destination) or _rearranged(anchor, current, user, destination)
+            if step is None and anchor.own_steps is not None:
+                is_inner = partial(_is_inner, is_taken=is_taken, is_needed=is_needed)
+                step = anchor.own_steps(current, destination, steps, is_inner) or "the kernel has no post-ops"
+            if step is None:
+                step = self._binary(anchor, current, destination, is_taken, is_result_of_another)
+            if isinstance(step, str):
+                return self._stopped(steps, region, current.users[0], step)
+            post_ops += len(step.post_ops)
+            if post_ops > MAXIMUM_POST_OPS:
+                return Chain(tuple(steps), step.nodes[0], f"a primitive takes {MAXIMUM_POST_OPS} post-ops")
+            steps += _apart(step)
+            current, destination = step.result, step.destination
+
+    def _stopped(self, steps: list[Step], region: Region | None, node: Node, why: str) -> Chain:
+        """The chain that ends here: at a function nobody knows if there is one, else at `node` for `why`."""
+        if region is None or not region.exits:
+            return Chain(tuple(steps), node, why)
+        end = region.nodes[region.exits[0]]
+        why = "the function that ends here equals no activation of the table"
+        return Chain(tuple(steps), end, why, partial(self._nearest, region))
+
+    def _nearest(self, region: Region) -> str:
+        probes = self._recogniser.probes(region.constants)
+        nearest = self._recogniser.nearest(probes, region.evaluate(probes)[0], _tolerance(region))
+        return nearest.sentence() if nearest is not None else "the table has none"
+
+    def _activation(self, region: Region, destination: tuple[Dimension, ...]) -> Step | None:
+        """The farthest exit of the region that is an activation of the table."""
+        structure = region.structure()
+        if structure not in self._known:
+            self._known[structure] = self._recognise(region)
+        known = self._known[structure]
+        if known is None:
+            return None
+        position, recognised = known
+        nodes = region.nodes[: position + 1]
+        if recognised.is_identity:
+            return Step(nodes, (), destination)
+        formula = f"{recognised.describe()}({{}})" if not recognised.parameters else f"{recognised.describe()}[{{}}]"
+        post_op = PostOp("eltwise", recognised.algorithm, formula, recognised.alpha, recognised.beta)
+        return Step(nodes, (post_op,), destination)
+
+    def _recognise(self, region: Region) -> tuple[int, Recognised] | None:
+        probes = self._recogniser.probes(region.constants)
+        values = region.evaluate(probes)
+        tolerance = _tolerance(region)
+        for position, result in zip(reversed(region.exits), reversed(values), strict=True):
+            recognised = self._recogniser.recognise(probes, result, tolerance)
+            if recognised is not None:
+                return position, recognised
+        return None
+
+    def _binary(
+        self,
+        anchor: Anchor,
+        current: Node,
+        destination: tuple[Dimension, ...],
+        is_taken: Callable[[Node], bool],
+        is_result_of_another: Callable[[Node, Node], bool],
+    ) -> Step | str:
+        """The step of the value's one user, a binary instruction, or the sentence why it is none."""
+        user = current.users[0]
+        binary = self._binaries.get(user.opcode)
+        if binary is None:
+            return _no_binary(user.opcode)
+        if user.shape.strides != current.shape.strides:
+            return f"{user.opcode} changes the layout"
+        if user.shape.element_type not in COMPUTED_TYPES or user.operands[0] is user.operands[1]:
+            return f"{user.opcode} of {user.shape.element_type} is no binary epilogue"
+        swapped = user.operands[1] is current
+        other = user.operands[0] if swapped else user.operands[1]
+        if other.shape.element_type not in COMPUTED_TYPES:
+            return f"the other operand is {other.shape.element_type}"
+        algorithm = binary.algorithm
+        before: tuple[PostOp, ...] = ()
+        symbol = _SYMBOLS.get(user.opcode, user.opcode)
+        pattern = f"({{}} {symbol} {{operand}})"
+        if swapped and not binary.commutative:
+            if binary.reversed is None:
+                return f"the value is the second operand of {user.opcode}"
+            first = binary.reversed.first
+            before = (PostOp("eltwise", first.algorithm, "{}", number(first.alpha, {}), number(first.beta, {})),)
+            algorithm, pattern = binary.reversed.then, f"({{operand}} {symbol} {{}})"
+        view = find_operand(user, other, is_taken, lambda node: is_result_of_another(node, anchor.node))
+        if view is None:
+            return "the other operand is not in memory, and writing it there would cost more than it saves"
+        dimensions = project(view, user.shape, destination)
+        if dimensions is None:
+            return "the other operand repeats along a part of a dimension"
+        post_op = PostOp("binary", algorithm, pattern, operand=View(view.node, dense(dimensions, destination)))
+        return Step((user,), (*before, post_op), destination)
+
+
+def _shared(value: Node) -> str:
+    """Why a chain ends at a value with several users."""
+    if all(user.opcode == "slice" for user in value.users):
+        return f"{len(value.users)} slices share the value, and it is computed once: the value is used more than once"
+    return "the value is used more than once"
+
+
+def _no_binary(opcode: str) -> str:
+    """Why a chain ends before an instruction that the table has no binary for."""
+    if opcode in ANCHORS:
+        return f"the next {opcode} reads the value"
+    if opcode == "select":
+        # oneDNN has a select by a mask of bytes. Writing the mask and the dearer post-op made training steps of
+        # convolutional networks 1 to 15 % slower than a loop behind the call.
+        return "XLA's own loop is faster at a select than the kernel"
+    if opcode == "slice":
+        return "the slice that follows keeps a part of the value, and the steps ahead of it are computed on all of it"
+    return f"{opcode} is neither an activation of the table nor a binary epilogue"
+
+
+_SYMBOLS = {"add": "+", "subtract": "-", "multiply": "·", "divide": "/", "maximum": "max", "minimum": "min"}
+
+
+def _tolerance(region: Region) -> float:
+    types = {node.shape.element_type for node in (region.entry, *region.nodes)}
+    # XLA spells constants in the narrow type it rounds to between the steps.
+    return max(TOLERANCES[kind] for kind in types & set(TOLERANCES))
+
+
+def _apart(step: Step) -> list[Step]:
+    """The step, with a widening at its end as a step of its own: a match may end ahead of it."""
+    *nodes, last = step.nodes
+    if not nodes or not is_widening(last):
+        return [step]
+    return [step._replace(nodes=tuple(nodes)), Step((last,), (), step.destination)]
+
+
+def _is_inner(value: Node, is_taken: Callable[[Node], bool], is_needed: Callable[[Node], bool]) -> bool:
+    """Whether only its one user reads the value, so that it need not exist."""
+    return len(value.users) == 1 and not is_needed(value) and not is_taken(value.users[0])
+
+
+def _free(current: Node, user: Node, destination: tuple[Dimension, ...]) -> Step | None:
+    """A step that only renames or rounds the value: no post-op."""
+    if user.opcode == "bitcast" and user.shape.element_type == current.shape.element_type:
+        return Step((user,), (), destination)
+    same_places = user.shape.strides == current.shape.strides
+    if user.opcode == "convert" and user.shape.element_type in COMPUTED_TYPES and same_places:
+        return Step((user,), (), destination)
+    return None
+
+
+def _rearranged(anchor: Anchor, current: Node, user: Node, destination: tuple[Dimension, ...]) -> Step | None:
+    """A transpose or a change of layout that the primitive does by writing its result with other strides.
+
+    Of the kernels with post-ops only a matrix product does that at full speed, and only along rows that stay
+    contiguous; one that reorders its result anyway writes it in any order.
+    """
+    reorders = anchor.own_steps is not None
+    if not (reorders or anchor.node.opcode == "dot") or user.opcode not in ("copy", "transpose"):
+        return None
+    strides = list(user.shape.strides)
+    if user.opcode == "transpose":
+        for position, number in enumerate(user.proto.dimensions):
+            strides[number] = user.shape.strides[position]
+    moved = restate(destination, current.shape, strides)
+    if moved is None or not (reorders or moved[-1][0] == 1 or moved[-1][1] == 1):
+        return None
+    return Step((user,), (), dense(moved, moved))

@@ -1,0 +1,61 @@
+"""Where a kernel reads the other operand of a binary step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES
+from hlo_dispatch.match.strided import HALF_TYPES, View, candidates, restate, whole
+
+LOOKED_THROUGH = frozenset(("bitcast", "broadcast", "convert"))
+_SMALL_BYTES = 64 * 1024
+
+
+def find_operand(
+    user: Node, other: Node, is_taken: Callable[[Node], bool], will_be_result: Callable[[Node], bool]
+) -> View | None:
+    """The other operand of `user` where it lies in memory, or is small enough to be put there.
+
+    Where it is only found as it was before it was rounded to half precision, it is read so: XLA rounds between the
+    steps of half precision programs, and a kernel does not.
+    """
+    exact = [view for view in candidates(whole(other), LOOKED_THROUGH) if _usable(view)]
+    unrounded = _before_rounding(exact[-1]) if exact else []
+    for views in (exact, unrounded):
+        for view in reversed(views):
+            if (found := in_memory(view, is_taken)) is not None:
+                return found
+    smallest = min(exact, key=lambda view: view.node.shape.bytes, default=None)
+    if smallest is None:
+        return None
+    if smallest.node.shape.bytes * 8 <= user.shape.bytes or smallest.node.shape.bytes <= _SMALL_BYTES:
+        return smallest
+    return next((view for view in (*exact, *unrounded) if will_be_result(view.node)), None)
+
+
+def in_memory(view: View, is_taken: Callable[[Node], bool]) -> View | None:
+    """The view over a top-level instruction's result: the node's own, or the same bytes under another shape."""
+    if view.node.top is not None:
+        return view
+    for user in view.node.users:
+        same_bytes = user.opcode == "bitcast" and user.shape.element_type == view.element_type
+        if same_bytes and user.top is not None and not is_taken(user):
+            return View(user, view.dimensions)
+    return None
+
+
+def _before_rounding(view: View) -> list[View]:
+    """Every usable view of the elements that the view's node rounds, nearest first; none where it rounds nothing."""
+    node = view.node
+    if node.opcode != "convert" or node.shape.element_type not in HALF_TYPES:
+        return []
+    source = node.operands[0]
+    dimensions = restate(view.dimensions, node.shape, source.shape.strides)
+    if source.shape.element_type != "f32" or dimensions is None:
+        return []
+    return [view for view in candidates(View(source, dimensions), LOOKED_THROUGH) if _usable(view)]
+
+
+def _usable(view: View) -> bool:
+    return view.element_type in COMPUTED_TYPES

@@ -1,0 +1,1 @@
+"""Library calls of JAX's own and products of factors."""

@@ -1,0 +1,86 @@
+"""Products that a linear algebra library computes: of types that oneDNN lacks, and of triangular factors.
+
+A factor of Cholesky's is half zeros, which XLA's product multiplies like everything else. Here it is enough to know
+that an operand is such a factor: the kernel finds out which half, and whether the other operand has zeros, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.hlo.flat import FlatGraph, Node
+from hlo_dispatch.match.anchors.dot import free_dimensions, merged, readings
+from hlo_dispatch.match.function import scalar_constant
+from hlo_dispatch.match.strided import Dimension, View, whole
+
+Dimensions = tuple[Dimension, ...]
+_MOST_SOURCES = 64
+
+
+def read_product(
+    node: Node, fits: Callable[[Dimensions], bool], is_hidden: Callable[[Node], bool]
+) -> tuple[list[list[View]], Dimensions] | Refusal:
+    """A dot as (batch…, M, K) · (batch…, K, N) → (batch…, M, N).
+
+    Returns:
+        every view of each operand that a kernel may read, nearest first, and the result's dimensions.
+    """
+    numbers = node.proto.dot_dimension_numbers
+    batch = (list(numbers.lhs_batch_dimensions), list(numbers.rhs_batch_dimensions))
+    contracting = (list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions))
+    free = free_dimensions(node)
+    result, batches = whole(node).dimensions, len(batch[0])
+    middle = batches + len(free[0])
+    rows, columns = merged(result[batches:middle]), merged(result[middle:])
+    if rows is None or columns is None:
+        return Refusal("dot-dimensions", "the result's free dimensions do not lie behind one another", node.name)
+    destination = (*result[:batches], rows, columns)
+    if not fits(destination):
+        return Refusal("dot-dimensions", "neither rows nor columns of the result are contiguous", node.name)
+    found: list[list[View]] = []
+    for side, operand in enumerate(node.operands):
+        groups = [free[side], contracting[side]][:: -1 if side else 1]
+        views = [
+            view
+            for view in readings(operand, batch[side], groups)
+            if fits(view.dimensions) and view.element_type == node.shape.element_type and not is_hidden(view.node)
+        ]
+        if not views:
+            return Refusal("dot-dimensions", "neither rows nor columns of an operand are contiguous", operand.name)
+        found.append(views)
+    return found, destination
+
+
+def reads_factor(node: Node, factors: frozenset[Node] | set[Node]) -> bool:
+    """Whether an operand of the dot is one of `factors` (library calls) with zeros in place of its other half."""
+    return any(_is_half_of(operand, factors) for operand in node.operands)
+
+
+def stands_alone(node: Node, graph: FlatGraph) -> bool:
+    """Whether XLA computes the dot by a routine of its own (or YNNPACK's); one among others in a fusion is a loop."""
+    if node.top is None:
+        return False
+    instruction = graph.instruction_of[node.top]
+    return instruction.opcode == "dot" or (
+        instruction.fusion_kind == "kCustom" and graph.computed_by(node.top) == [node]
+    )
+
+
+def is_half_zeros(node: Node) -> bool:
+    """Whether a mask decides between a matrix and zeros."""
+    return node.opcode == "select" and any(scalar_constant(branch) == 0 for branch in node.operands[1:])
+
+
+def _is_half_of(operand: Node, factors: frozenset[Node] | set[Node]) -> bool:
+    seen, pending, masked = {operand}, [operand], False
+    while pending and len(seen) < _MOST_SOURCES:
+        node = pending.pop()
+        if node in factors:
+            return masked
+        masked = masked or is_half_zeros(node)
+        for value in node.operands:
+            if value not in seen and (value in factors or value.shape.elements == operand.shape.elements):
+                seen.add(value)
+                pending.append(value)
+    return False

@@ -1,0 +1,384 @@
+"""Library calls of JAX's own program (`lapack_spotrf_ffi` …), ready to become calls of another library.
+
+A call is replaced with what stands around it only to please LAPACK: XLA copies every matrix into column-major
+order and back. A kernel reads either order, so the operands are looked at past those copies, and the results are
+what comes behind them. Cholesky's symmetrised operand is half of a matrix and its transpose: the kernel does that
+while it copies.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.hlo.flat import FlatGraph, Node
+from hlo_dispatch.hlo.opcode import ELEMENTWISE
+from hlo_dispatch.hlo.schema import CUSTOM_CALL_API_TYPED_FFI
+from hlo_dispatch.hlo.shape import Shape, shape_of
+from hlo_dispatch.match.function import scalar_constant
+from hlo_dispatch.match.routines.product import read_product, reads_factor, stands_alone
+from hlo_dispatch.match.strided import Dimension, View, candidates, whole, whole_shape
+from hlo_dispatch.match.structural.structural_match import PatternAnchor
+from hlo_dispatch.pattern import Routine, Table
+
+Dimensions = tuple[Dimension, ...]
+_MOST_SOURCES = 64
+_REARRANGING = frozenset(("bitcast", "copy", "transpose"))
+_OPTION = re.compile(r"(\w+) = (\d+) : (?:ui8|i64)")
+
+
+@dataclass(frozen=True, eq=False)
+class RoutineMatch:
+    """A library call that one of the routine's kernels may compute."""
+
+    routine: Routine
+    kernel: str
+    """Which of them is asked."""
+    node: Node
+    """The instruction itself."""
+    operands: tuple[View, ...]
+    results: tuple[Node | None, ...]
+    """The value each result becomes; None where nobody reads it."""
+    result_shapes: tuple[Shape, ...]
+    destinations: tuple[Dimensions, ...]
+    """Each result's dimensions over the buffer of its value."""
+    covered: tuple[Node, ...]
+    symmetrised: bool
+    options: dict[str, int]
+    absorbed: int
+    """How many copies between orders it makes superfluous."""
+    scratch_bytes: None = None
+
+    @property
+    def anchor(self) -> PatternAnchor:
+        return PatternAnchor(self.node, self.kernel)
+
+    @property
+    def output(self) -> Node:
+        """The first result that is read; what the call stands for in reports."""
+        return next((result for result in self.results if result is not None), self.node)
+
+    @property
+    def formula(self) -> str:
+        return self.routine.formula
+
+    @property
+    def post_ops(self) -> tuple[()]:
+        return ()
+
+    @property
+    def reads(self) -> tuple[Node, ...]:
+        return tuple(view.node for view in self.operands)
+
+    @property
+    def is_tuple(self) -> bool:
+        """Whether the call has several results."""
+        return self.node.shape.element_type == "tuple"
+
+    @property
+    def matrix(self) -> tuple[list[int], str]:
+        """Sizes of the first operand (batch dimensions, rows, columns) and its element type."""
+        return self.operands[0].sizes, self.operands[0].element_type
+
+    def by(self, kernel: str) -> RoutineMatch:
+        """The same for another of the routine's kernels."""
+        return replace(self, kernel=kernel)
+
+    def shortened(self) -> None:
+        """There is no shorter form."""
+
+    def attributes(self) -> dict[str, Any]:
+        """The kernel call's attributes."""
+        attributes: dict[str, Any] = {"type": self.operands[0].element_type}
+        for name, view in zip(self.routine.operands, self.operands, strict=True):
+            attributes[f"{name}_dims"], attributes[f"{name}_strides"] = view.sizes, view.strides
+        for name, dimensions in zip(self.routine.results, self.destinations, strict=True):
+            attributes[f"{name}_dims"] = [size for size, _ in dimensions]
+            attributes[f"{name}_strides"] = [stride for _, stride in dimensions]
+        if self.symmetrised:
+            attributes["symmetrised"] = 1
+        return attributes | self.options
+
+
+class RoutineFinder:
+    """Finds one table's routines in flat graphs; safe to use from several threads."""
+
+    def __init__(self, table: Table) -> None:
+        self._by_target = {target: (r, dtype) for r in table.routines for dtype, target in r.targets.items()}
+        self._by_opcode: dict[str, list[Routine]] = {}
+        for routine in table.routines:
+            if not routine.targets:
+                self._by_opcode.setdefault(routine.opcode, []).append(routine)
+        self._factored = frozenset(name for routine in table.routines for name in routine.factors_of)
+        self.opcodes = frozenset(routine.opcode for routine in table.routines)
+
+    def find(self, graph: FlatGraph) -> Iterator[tuple[Node, RoutineMatch | Refusal]]:
+        """Every routine of `graph` in program order, or why it has to stay as it is."""
+        hidden: set[Node] = set()
+        factors: set[Node] = set()
+        for node in graph.nodes:
+            known = self._known(node, graph, factors) if node.opcode in self.opcodes else None
+            if known is not None:
+                found = _read(node, *known, hidden.__contains__)
+                if isinstance(found, RoutineMatch):
+                    hidden.update(set(found.covered) - set(found.results))
+                if known[0].name in self._factored:
+                    factors.add(node)
+                yield node, found
+
+    def _known(self, node: Node, graph: FlatGraph, factors: set[Node]) -> tuple[Routine, str] | None:
+        """The table's routine that the instruction, one of `opcodes`, is, and its element type."""
+        if node.opcode == "custom-call":
+            return self._by_target.get(node.proto.custom_call_target)
+        dtype = node.operands[0].shape.element_type
+        for routine in self._by_opcode[node.opcode]:
+            if node.opcode == "dot" and (dtype not in routine.numerics or not stands_alone(node, graph)):
+                continue
+            if not routine.factors_of or (factors and reads_factor(node, factors)):
+                return routine, dtype
+        return None
+
+
+def _read(node: Node, routine: Routine, dtype: str, is_hidden: Callable[[Node], bool]) -> RoutineMatch | Refusal:
+    shapes = tuple(shape_of(part) for part in node.proto.shape.tuple_shapes) or (node.shape,)
+    refusal = _unfit(node, routine, shapes)
+    if refusal is not None:
+        return refusal
+    options = _options(node)
+    if set(options) != set(routine.options):
+        said = ", ".join(sorted(options)) or "none"
+        return Refusal("kernel-unsupported", f"{routine.name} with the attributes {said} is unknown", node.name)
+    if node.opcode == "dot":
+        return _product(node, routine, shapes, is_hidden)
+    operands: list[View] = []
+    symmetrised, absorbed = False, 0
+    for (name, kind), operand in zip(routine.operands.items(), node.operands, strict=True):
+        view = whole(operand)
+        if kind != "vector":
+            may_symmetrise = name == routine.symmetrised and dtype in ("f32", "f64")
+            view, halved = _furthest(view, _FITS[kind], is_hidden, may_symmetrise=may_symmetrise)
+            symmetrised = symmetrised or halved
+            absorbed += halved or not _same_order(view.dimensions, whole(operand).dimensions)
+        operands.append(view)
+    results: list[Node | None] = []
+    destinations: list[Dimensions] = []
+    covered: list[Node] = [node]
+    final_shapes: list[Shape] = []
+    for number, (kind, shape) in enumerate(zip(routine.results.values(), shapes, strict=True)):
+        value = _part(node, number, shapes)
+        dimensions = whole_shape(shape)
+        if value is not None and kind != "vector":
+            path, dimensions = _behind(value, dimensions, _FITS[kind])
+            covered += path[:-1] if value is node else path
+            absorbed += not _same_order(dimensions, whole_shape(shape))
+            value = path[-1]
+        elif value is not None:
+            covered.append(value)
+        results.append(value)
+        destinations.append(dimensions)
+        final_shapes.append(shape if value is None else value.shape)
+    covered = sorted({*covered, *(value for value in results if value is not None)}, key=lambda member: member.index)
+    return RoutineMatch(
+        routine, routine.kernels[0], node, tuple(operands), tuple(results), tuple(final_shapes), tuple(destinations),
+        tuple(covered), symmetrised, options, absorbed,
+    )  # fmt: skip
+
+
+def _product(
+    node: Node, routine: Routine, shapes: tuple[Shape, ...], is_hidden: Callable[[Node], bool]
+) -> RoutineMatch | Refusal:
+    found = read_product(node, _is_matrix, is_hidden)
+    if isinstance(found, Refusal):
+        return found
+    operands, destination = found
+    path, destination = _behind(node, destination, _is_matrix)
+    views = tuple(_easiest(candidates) for candidates in operands)
+    absorbed = sum(view.node is not operand for view, operand in zip(views, node.operands, strict=True))
+    return RoutineMatch(
+        routine, routine.kernels[0], node, views, (path[-1],), (path[-1].shape,), (destination,), tuple(path),
+        False, {}, absorbed + len(path) - 1,
+    )  # fmt: skip
+
+
+def _unfit(node: Node, routine: Routine, shapes: tuple[Shape, ...]) -> Refusal | None:
+    """Why the instruction is not what the table's entry describes, or cannot be replaced."""
+    proto = node.proto
+    if node.opcode == "custom-call" and proto.custom_call_api_version != CUSTOM_CALL_API_TYPED_FFI:
+        return Refusal("kernel-unsupported", f"{proto.custom_call_target} is called in another way", node.name)
+    if len(node.operands) != len(routine.operands) or len(shapes) != len(routine.results):
+        found = f"{len(node.operands)} operands and {len(shapes)} results"
+        return Refusal("kernel-unsupported", f"{routine.name} with {found} is unknown", node.name)
+    if proto.control_predecessor_ids:
+        return Refusal("control-dependency", "the instruction has control predecessors", node.name)
+    if node.is_live_out and node.shape.element_type == "tuple":
+        return Refusal("rewrite-unsupported", "the tuple of its results is the computation's result", node.name)
+    if any(user.opcode != "get-tuple-element" for user in node.users) and len(shapes) > 1:
+        return Refusal("rewrite-unsupported", "the tuple of its results is passed on as a whole", node.name)
+    for shape in (*(operand.shape for operand in node.operands), *shapes):
+        if shape.is_dynamic:
+            return Refusal("dynamic-shape", f"{shape} has a dimension known only at run time", node.name)
+        if shape.elements == 0:
+            return Refusal("zero-size", f"{shape} has no elements", node.name)
+    return None
+
+
+def _options(node: Node) -> dict[str, int]:
+    """What the instruction says besides its operands."""
+    if node.opcode == "dot":
+        return {}
+    if node.opcode == "fft":
+        return {"fft_type": node.proto.fft_type, "rank": len(node.proto.fft_length)}
+    return {name: int(value) for name, value in _OPTION.findall(node.proto.backend_config.decode())}
+
+
+def _part(node: Node, number: int, shapes: tuple[Shape, ...]) -> Node | None:
+    """The value that is the call's result of this number, if anyone asks for it."""
+    if node.shape.element_type != "tuple":
+        return node
+    return next((user for user in node.users if user.proto.tuple_index == number), None)
+
+
+# --- matrices in either order ---------------------------------------------------------------------------------
+
+
+def _furthest(
+    view: View, fits: Callable[[Dimensions], bool], is_hidden: Callable[[Node], bool], *, may_symmetrise: bool
+) -> tuple[View, bool]:
+    """The operand as far up as a kernel can read it, and whether it is symmetrised on the way."""
+    views = [v for v in candidates(view, _REARRANGING) if fits(v.dimensions) and not is_hidden(v.node)]
+    if may_symmetrise:
+        for whole_view in reversed(views):
+            halved = [v for v in _symmetrised(whole_view) if fits(v.dimensions) and not is_hidden(v.node)]
+            if halved:
+                return _easiest(halved), True
+    return (_easiest(views) if views else view), False
+
+
+def _easiest(views: list[View]) -> View:
+    """The view (of the same elements, nearest first) that costs least to have in memory."""
+    if views[-1].node.top is not None:
+        return views[-1]
+    # Something computes it, one loop over all its elements: best in the order of what that loop reads.
+    return max(reversed(views), key=lambda view: _agreement(view.node))
+
+
+def _agreement(node: Node) -> int:
+    """How many of the arrays that `node` is computed from lie in memory as it does, less those that do not."""
+    count, seen, pending = 0, {node}, [node]
+    while pending and len(seen) < _MOST_SOURCES:
+        for operand in pending.pop().operands:
+            if operand in seen or operand.shape.dimensions != node.shape.dimensions:
+                continue
+            seen.add(operand)
+            if operand.top is not None:
+                count += 1 if operand.shape.minor_to_major == node.shape.minor_to_major else -1
+            elif operand.opcode in ELEMENTWISE or operand.opcode == "copy":
+                pending.append(operand)
+    return count
+
+
+def _symmetrised(view: View) -> list[View]:
+    """The x of a view that is (x + transpose(x)) * 0.5, as XLA writes it; every view of it, nearest first."""
+    factors = _operands(view, "multiply")
+    for half, total in itertools.permutations(factors) if factors else ():
+        if scalar_constant(half.node) == 0.5:
+            return _with_transpose(total)
+    return []
+
+
+def _with_transpose(total: View) -> list[View]:
+    """The x of a view that is x + transpose(x); empty where it is not."""
+    terms = _operands(total, "add")
+    if not terms:
+        return []
+    plain = candidates(terms[0], _REARRANGING)
+    turned = [View(view.node, _transposed(view.dimensions)) for view in candidates(terms[1], _REARRANGING)]
+    met = next((place for place, view in enumerate(plain) if view in turned), None)
+    if met is None:
+        return []
+    return [*plain[:met], *turned[: turned.index(plain[met])], *plain[met:]]
+
+
+def _operands(view: View, opcode: str) -> tuple[View, ...]:
+    """Both operands of an elementwise instruction, in the view's dimensions; empty where it is not one."""
+    node = view.node
+    if node.opcode != opcode:
+        return ()
+    if any(operand.shape.strides != node.shape.strides for operand in node.operands):
+        return ()
+    return tuple(View(operand, view.dimensions) for operand in node.operands)
+
+
+def _transposed(dimensions: Dimensions) -> Dimensions:
+    return (*dimensions[:-2], dimensions[-1], dimensions[-2])
+
+
+def _is_matrix(dimensions: Dimensions) -> bool:
+    """Whether rows or columns are contiguous and no element is another's."""
+    (rows, row_stride), (columns, column_stride) = dimensions[-2:]
+    if any(stride == 0 and size > 1 for size, stride in dimensions):
+        return False
+    if rows == 1 or columns == 1:
+        return True
+    by_columns = row_stride == 1 and column_stride >= rows
+    return by_columns or (column_stride == 1 and row_stride >= columns)
+
+
+def _is_strided(dimensions: Dimensions) -> bool:
+    """Whether no element is another's."""
+    return all(stride > 0 or size == 1 for size, stride in dimensions)
+
+
+_FITS = {"matrix": _is_matrix, "array": _is_strided}
+
+
+def _same_order(first: Dimensions, second: Dimensions) -> bool:
+    """Whether the dimensions of more than one element follow one another in memory in the same order."""
+    long = [(a[1], b[1]) for a, b in zip(first, second, strict=True) if a[0] > 1]
+    return [b for _, b in sorted(long)] == sorted(b for _, b in long)
+
+
+def _behind(value: Node, dimensions: Dimensions, fits: Callable[[Dimensions], bool]) -> tuple[list[Node], Dimensions]:
+    """Follow a result through copies that only re-arrange it, as long as nobody else reads what is before them.
+
+    Returns the values on the way, the last of which is the result, and the result's dimensions over its buffer.
+    """
+    best = [value], dimensions
+    path = [value]
+    while len(value.users) == 1 and not value.is_live_out:
+        (user,) = value.users
+        moved = _rearranged(user, dimensions)
+        if moved is None or user.proto.control_predecessor_ids:
+            break
+        value, dimensions = user, moved
+        path = [*path, user]
+        if fits(dimensions) and user.opcode != "bitcast":
+            best = path, dimensions
+    return best
+
+
+def _rearranged(user: Node, dimensions: Dimensions) -> Dimensions | None:
+    """`dimensions`, which are over the buffer of `user`'s operand, over the buffer of `user`."""
+    source = user.operands[0].shape if user.operands else None
+    if source is None or user.opcode not in _REARRANGING or source.element_type != user.shape.element_type:
+        return None
+    if user.opcode == "bitcast":
+        return dimensions
+    # The stride in the user's buffer of each dimension of its operand.
+    strides = dict(enumerate(user.shape.strides))
+    if user.opcode == "transpose":
+        strides = {number: user.shape.strides[place] for place, number in enumerate(user.proto.dimensions)}
+    places = {dimension: number for number, dimension in enumerate(whole_shape(source))}
+    moved: list[Dimension] = []
+    for size, stride in dimensions:
+        if size == 1:
+            moved.append((1, 1))
+        elif (size, stride) in places:
+            moved.append((size, strides[places[size, stride]]))
+        else:
+            return None
+    return tuple(moved)

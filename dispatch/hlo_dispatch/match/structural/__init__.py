@@ -1,0 +1,1 @@
+"""Patterns that are written as expressions."""

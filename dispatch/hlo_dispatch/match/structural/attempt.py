@@ -1,0 +1,300 @@
+"""One attempt to match one spelling of a pattern at one instruction.
+
+Terms are matched from the result towards the operands. Commutative operations and activations leave a
+choice; the first choice that satisfies everything after it is taken. How far the attempt came is kept for
+the message.
+"""
+
+from __future__ import annotations
+
+from hlo_dispatch.hlo.flat import FlatGraph, Node
+from hlo_dispatch.hlo.opcode import ELEMENTWISE
+from hlo_dispatch.match.function import Region, scalar_constant
+from hlo_dispatch.match.looking import FLOATING, reading_candidates, repeats_once
+from hlo_dispatch.match.strided import HALF_TYPES, whole
+from hlo_dispatch.match.structural.spelling import Bound, ParameterValue, Spelling
+from hlo_dispatch.match.structural.structural_match import Miss, StructuralMatch
+from hlo_dispatch.pattern.constraints import REDUCERS, Condition, close, is_row_major
+from hlo_dispatch.pattern.expression import (
+    COMMUTATIVE,
+    MIRRORED,
+    Applied,
+    Capture,
+    Number,
+    Operation,
+    Term,
+)
+from hlo_dispatch.pattern.facts import NoSuchDimension, evaluate
+from hlo_dispatch.pattern.read_expression import RESULT
+from hlo_dispatch.pattern.recognise import Recognised
+
+_MOST_STEPS = 2_000
+_LARGEST_NEGATIVE = -3e38
+
+KnownRegions = dict[tuple[bool, Node], tuple[Region, ...]]
+"""The regions that end in a node, by how the expression looks at shapes: attempts at one graph share them."""
+
+Goals = tuple[Term, Node, "Goals"] | None
+
+
+Why = tuple[str, *tuple[object, ...]]
+"""A template, and what it is filled with."""
+
+
+class Attempt:
+    """Matches one spelling with its root at one node; used once."""
+
+    def __init__(self, spelling: Spelling, graph: FlatGraph, root: Node, regions: KnownRegions) -> None:
+        self._graph, self._root, self._output, self._regions = graph, root, _rounded(root), regions
+        self._spelling, self._looking = spelling, spelling.looking
+        self._steps = 0
+        self.matched = 0
+        """How many operations had matched where the attempt came furthest."""
+        self._stopped: tuple[Node, str, tuple[object, ...]] | None = None
+
+    def match(self) -> StructuralMatch | None:
+        """The match, or None: `matched` and `miss()` then say how far it came."""
+        output = self._output
+        bound = Bound(values={RESULT: output}, covered={output: None})
+        return self._solve((self._spelling.expression.root, self._root, None), bound)
+
+    def miss(self) -> Miss:
+        """Where the attempt came furthest; only after it failed with something matched."""
+        assert self._stopped is not None
+        node, template, arguments = self._stopped
+        return Miss(self._spelling.pattern, self.matched, node, template.format(*arguments))
+
+    def _fail(self, bound: Bound, node: Node, why: str, *arguments: object) -> None:
+        """Note how far it came; `why` is a template and `arguments` what it is filled with, if anybody asks."""
+        if bound.matched > self.matched:
+            self.matched = bound.matched
+            self._stopped = node, why, arguments
+
+    # --- terms ------------------------------------------------------------------------------------
+
+    def _solve(self, goals: Goals, bound: Bound) -> StructuralMatch | None:
+        if goals is None:
+            return self._finish(bound)
+        self._steps += 1
+        term, node, rest = goals
+        if self._steps > _MOST_STEPS:
+            return self._fail(bound, node, "there are too many ways to try")
+        if isinstance(term, Capture):
+            return self._capture(term, node, rest, bound)
+        if isinstance(term, Number):
+            value = scalar_constant(node)
+            if value is None or not close(value, term.value, node.shape.element_type):
+                return self._fail(bound, node, "%{0} is not the number {1}", node.name, term)
+            return self._solve(rest, bound)
+        if term.name and term.name != RESULT and term.name in bound.values:
+            if not self._looking.same(bound.values[term.name], node):
+                return self._fail(bound, node, "%{0} is not {1} again", node.name, term.name)
+            return self._solve(rest, bound)
+        if isinstance(term, Operation):
+            return self._operation(term, node, rest, bound)
+        return self._applied(term, node, rest, bound)
+
+    def _capture(self, term: Capture, node: Node, rest: Goals, bound: Bound) -> StructuralMatch | None:
+        name = term.name
+        known = bound.values.get(name)
+        if known is not None:
+            if not self._looking.same(known, node):
+                return self._fail(bound, node, "%{0} is not {1} again", node.name, name)
+            return self._solve(rest, bound)
+        conditions = self._spelling.conditions.get(name, ())
+        unmet: Condition | None = None
+        for candidate in reversed(reading_candidates(node)):
+            unmet = next((c for c in conditions if not c.constraint.holds(candidate, c.argument, bound)), None)
+            if unmet is None and self._has_type(name, candidate):
+                further = bound.copy()
+                further.values[name] = candidate
+                return self._solve(rest, further)
+        if unmet is not None:
+            return self._fail(bound, node, "%{0} is {1}, but {2} {3}", node.name, node.shape, name, unmet)
+        template = "%{0} is {1} and the result {2}: say dtype of {3} if the kernel takes that"
+        return self._fail(bound, node, template, node.name, node.shape, self._output.shape, name)
+
+    def _has_type(self, name: str, candidate: Node) -> bool:
+        """A kernel's floating operands have the result's element type, unless the pattern says otherwise."""
+        if name not in self._spelling.pattern.operands:
+            return True
+        if any(condition.name == "dtype" for condition in self._spelling.conditions.get(name, ())):
+            return True
+        kind = candidate.shape.element_type
+        return kind == self._output.shape.element_type or kind not in FLOATING | {"f64"}
+
+    def _operation(self, term: Operation, node: Node, rest: Goals, bound: Bound) -> StructuralMatch | None:
+        meaning = term.meaning
+        path = [node]
+        while path[-1].opcode != meaning.opcode and self._looking.passes(path[-1]):
+            path.append(path[-1].operands[0])
+        if path[-1].opcode != meaning.opcode and meaning.opcode == "broadcast":
+            path = _repeated_once(path)
+        found = path[-1]
+        if found.opcode != meaning.opcode and not (meaning.opcode == "broadcast" and repeats_once(found)):
+            return self._fail(bound, found, "%{0} is {1}, not {2}", found.name, found.opcode, term.word)
+        bound = bound.copy()
+        bound.covered.update(dict.fromkeys(path))
+        if term.name:
+            bound.values.setdefault(term.name, found)
+        bound.matched += 1
+        unmet = self._unmet(term, found, bound)
+        if unmet is not None:
+            return self._fail(bound, found, *unmet)
+        for operands in self._orders(term, found):
+            goals = rest
+            for argument, operand in zip(reversed(term.arguments), reversed(operands), strict=True):
+                goals = (argument, operand, goals)
+            match = self._solve(goals, bound)
+            if match is not None:
+                return match
+        return None
+
+    def _unmet(self, term: Operation, found: Node, bound: Bound) -> Why | None:
+        for condition in (*term.conditions, *self._spelling.conditions.get(term.name, ())):
+            if not condition.constraint.holds(found, condition.argument, bound):
+                return "%{0} is {1}, but {2} {3}", found.name, found.shape, term.name or term.word, condition
+        if found.opcode == "reduce":
+            return self._wrong_reduction(term, found)
+        if found.opcode in ELEMENTWISE:
+            for operand in found.operands:
+                if operand.shape.strides != found.shape.strides and scalar_constant(operand) is None:
+                    return "%{0} changes the layout of %{1}", found.name, operand.name
+        return None
+
+    def _wrong_reduction(self, term: Operation, found: Node) -> Why | None:
+        reducer, neutral = REDUCERS[term.word]
+        if self._reduces_by(found) != reducer:
+            return "%{0} does not reduce by {1}", found.name, reducer
+        start = scalar_constant(found.operands[1]) if len(found.operands) == 2 else None
+        lowest = neutral < 0 and start is not None and start <= _LARGEST_NEGATIVE
+        highest = neutral > 1 and start is not None and start >= -_LARGEST_NEGATIVE
+        if start != neutral and not lowest and not highest:
+            return "%{0} does not start from {1}", found.name, neutral
+        return None
+
+    def _reduces_by(self, found: Node) -> str:
+        """The opcode that a reduction applies; empty where it is more than one instruction."""
+        called = self._graph.module.computations[found.proto.called_computation_ids[0]]
+        inner = [instruction for instruction in called.instructions[:] if instruction.opcode != "parameter"]
+        return inner[0].opcode if len(inner) == 1 and len(called.instructions) == 3 else ""
+
+    def _orders(self, term: Operation, found: Node) -> list[tuple[Node, ...]]:
+        """The operand lists to try."""
+        meaning, operands = term.meaning, found.operands
+        if meaning.opcode == "reduce":
+            return [operands[:1]]
+        if meaning.opcode == "compare":
+            direction = found.proto.comparison_direction
+            straight = [operands] if direction == meaning.detail else []
+            mirrored = [operands[::-1]] if direction == MIRRORED[meaning.detail] else []
+            return straight + mirrored
+        if meaning.opcode in COMMUTATIVE and operands[0] is not operands[1]:
+            return [operands, operands[::-1]]
+        return [operands]
+
+    def _applied(self, term: Applied, node: Node, rest: Goals, bound: Bound) -> StructuralMatch | None:
+        found_one = False
+        key = self._looking.by_place, node
+        if key not in self._regions:
+            self._regions[key] = tuple(self._looking.regions(node))
+        for region in self._regions[key]:
+            recognised = self._spelling.recognise(term.activation, region)
+            if recognised is None:
+                continue
+            found_one = True
+            further = bound.copy()
+            further.covered.update(dict.fromkeys(region.nodes))
+            if term.name:
+                further.values.setdefault(term.name, node)
+            further.matched += 1
+            why = self._wrong_parameters(term, recognised, node, further)
+            if why is not None:
+                self._fail(further, node, *why)
+                continue
+            match = self._solve((term.argument, region.entry, rest), further)
+            if match is not None:
+                return match
+        if not found_one:
+            self._fail(bound, node, "%{0} is not {1} of anything", node.name, term.activation)
+        return None
+
+    def _wrong_parameters(self, term: Applied, recognised: Recognised, node: Node, bound: Bound) -> Why | None:
+        kind = node.shape.element_type
+        for wanted, (parameter, value) in zip(term.parameters, recognised.parameters.items(), strict=True):
+            if not isinstance(wanted, str):
+                if not close(value, wanted, kind):
+                    return "{0} of {1} is {2:g}, not {3:g}", parameter, term.activation, value, wanted
+                continue
+            bound.numbers[wanted] = value
+            number = ParameterValue(value, node.shape)
+            for condition in self._spelling.conditions.get(wanted, ()):
+                if not condition.constraint.holds(number, condition.argument, bound):
+                    return "{0} is {1:g}, but {0} {2}", wanted, value, condition
+        for condition in (*term.conditions, *self._spelling.conditions.get(term.name, ())):
+            if not condition.constraint.holds(node, condition.argument, bound):
+                return "%{0} is {1}, but {2} {3}", node.name, node.shape, term.name or term.activation, condition
+        return None
+
+    # --- the whole --------------------------------------------------------------------------------
+
+    def _finish(self, bound: Bound) -> StructuralMatch | None:
+        """Everything is bound: check what concerns the whole, and make the match."""
+        spelling, output = self._spelling, self._output
+        for name, condition in spelling.late:
+            value = bound.values.get(name)
+            if value is not None and not condition.constraint.holds(value, condition.argument, bound):
+                return self._fail(bound, value, "%{0} is {1}, but {2} {3}", value.name, value.shape, name, condition)
+        if output.shape.element_type not in spelling.pattern.numerics:
+            return self._fail(bound, output, "no numerics are declared for {0}", output.shape.element_type)
+        operands = [(name, bound.values[name]) for name in spelling.pattern.operands]
+        why = self._not_closed(output, bound) or self._unreadable(output, operands, bound)
+        if why is not None:
+            return self._fail(bound, output, *why)
+        try:
+            attributes = {name: evaluate(value, bound) for name, value in spelling.pattern.attributes.items()}
+            scratch = evaluate(spelling.pattern.scratch, bound) if spelling.pattern.scratch is not None else None
+        except NoSuchDimension as error:
+            return self._fail(bound, output, "{0}", error)
+        covered = tuple(sorted(bound.covered, key=lambda node: node.index))
+        views = tuple(whole(node) for _, node in operands)
+        return StructuralMatch(spelling.pattern, output, covered, views, attributes, scratch)
+
+    def _not_closed(self, output: Node, bound: Bound) -> Why | None:
+        """Why the call cannot replace what it covers."""
+        covered = bound.covered
+        for node in covered:
+            if node.proto.control_predecessor_ids:
+                return "%{0} must run after another instruction", node.name
+            if node is output:
+                continue
+            if node.is_live_out:
+                return "%{0} is a result of the program", node.name
+            for user in node.users:
+                if user not in covered:
+                    return "%{0} is also used by %{1}", node.name, user.name
+        return None
+
+    def _unreadable(self, output: Node, operands: list[tuple[str, Node]], bound: Bound) -> Why | None:
+        """Why the kernel cannot be given these operands."""
+        for name, node in (*operands, (RESULT, output)):
+            if name != RESULT and node in bound.covered:
+                return "%{0} would be both covered and read", node.name
+            if not node.shape.is_array or node.shape.is_dynamic or node.shape.elements == 0:
+                return "%{0} is {1}", node.name, node.shape
+            if name not in self._spelling.any_layout and not is_row_major(node.shape):
+                return "%{0} is {1}, and {2} must be row-major", node.name, node.shape, name
+        return None
+
+
+def _repeated_once(path: list[Node]) -> list[Node]:
+    """The path as far as a change of shape that stands for a broadcast, if there is one."""
+    return next((path[: place + 1] for place, node in enumerate(path) if repeats_once(node)), path)
+
+
+def _rounded(node: Node) -> Node:
+    """The value as the program keeps it: a result that is rounded at once is rounded inside the kernel."""
+    only = node.users[0] if len(node.users) == 1 and not node.is_live_out else None
+    if only is None or only.opcode != "convert" or node.shape.element_type != "f32":
+        return node
+    return only if only.shape.element_type in HALF_TYPES else node

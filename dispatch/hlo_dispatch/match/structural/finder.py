@@ -1,0 +1,127 @@
+"""The structural matcher: every place in a flat graph where a pattern's expression holds.
+
+Patterns are looked up by a node's opcode and its operands' opcodes, so that nearly every instruction costs
+one dictionary lookup. What passes is matched term by term, trying both orders of commutative operations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hlo_dispatch.hlo.flat import FlatGraph, Node
+from hlo_dispatch.hlo.opcode import ELEMENTWISE
+from hlo_dispatch.match.looking import PASSED
+from hlo_dispatch.match.structural.attempt import Attempt, KnownRegions
+from hlo_dispatch.match.structural.spelling import Spelling
+from hlo_dispatch.match.structural.structural_match import Miss, StructuralMatch
+from hlo_dispatch.pattern import Recogniser, Table
+from hlo_dispatch.pattern.expression import COMMUTATIVE, Applied, Capture, Number, Operation, Term, terms
+
+_DEEPEST_LOOK = 8
+
+
+@dataclass
+class Found:
+    """What one graph holds."""
+
+    matches: list[StructuralMatch] = field(default_factory=list[StructuralMatch])
+    """Highest priority first, then program order; they may overlap."""
+    misses: dict[str, Miss] = field(default_factory=dict[str, Miss])
+    """Pattern's name → its nearest miss, of the patterns that matched nowhere."""
+
+
+class StructuralFinder:
+    """Finds one table's patterns; made once per table, safe to use from several threads."""
+
+    def __init__(self, table: Table) -> None:
+        wanted = {
+            term.activation
+            for pattern in table.patterns
+            for expression in pattern.spellings
+            for term in terms(expression.root)
+            if isinstance(term, Applied)
+        }
+        recognisers = {name: Recogniser([table.activation(name)]) for name in sorted(wanted)}
+        self._spellings = [
+            Spelling(pattern, expression, recognisers) for pattern in table.patterns for expression in pattern.spellings
+        ]
+        self._possible: dict[tuple[str, ...], tuple[Spelling, ...]] = {}
+        self._root_opcodes = frozenset(
+            opcode for spelling in self._spellings for opcode in _opcodes(spelling.expression.root)
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self._spellings)
+
+    @property
+    def root_opcodes(self) -> frozenset[str]:
+        """Opcodes at which a pattern can end: a module without any of them need not be looked at."""
+        return self._root_opcodes
+
+    def find(self, graph: FlatGraph) -> Found:
+        """Every match in `graph`, and the nearest miss of each pattern that has none."""
+        found = Found()
+        misses: dict[str, Miss] = {}
+        regions: KnownRegions = {}
+        for node in graph.nodes:
+            if node.opcode not in self._root_opcodes or not (node.users or node.is_live_out or node.top is not None):
+                continue
+            done: set[str] = set()
+            for spelling in self._candidates(node):
+                name = spelling.pattern.name
+                if name in done:
+                    continue
+                attempt = Attempt(spelling, graph, node, regions)
+                match = self._tried(attempt, name)
+                if match is not None:
+                    found.matches.append(match)
+                    done.add(name)
+                elif attempt.matched and attempt.matched > (misses[name].matched if name in misses else 0):
+                    misses[name] = attempt.miss()
+        matched = {match.pattern.name for match in found.matches}
+        found.misses = {name: miss for name, miss in misses.items() if name not in matched}
+        found.matches.sort(key=lambda match: -match.pattern.priority)  # stable: program order among equals
+        return found
+
+    def _tried(self, attempt: Attempt, pattern: str) -> StructuralMatch | None:
+        return attempt.match()
+
+    def _candidates(self, node: Node) -> tuple[Spelling, ...]:
+        key = (node.opcode, *[_opcode_behind(operand) for operand in node.operands])
+        candidates = self._possible.get(key)
+        if candidates is None:
+            candidates = tuple(s for s in self._spellings if _fits(s.expression.root, key[0], key[1:]))
+            self._possible[key] = candidates
+        return candidates
+
+
+def _opcode_behind(node: Node) -> str:
+    for _ in range(_DEEPEST_LOOK):
+        if node.opcode not in PASSED:
+            break
+        node = node.operands[0]
+    return node.opcode
+
+
+def _opcodes(term: Operation | Applied) -> frozenset[str]:
+    """Opcodes of the instruction that a term's value can come from."""
+    return frozenset((term.meaning.opcode,)) if isinstance(term, Operation) else ELEMENTWISE | PASSED
+
+
+def _fits(root: Operation | Applied, opcode: str, operands: tuple[str, ...]) -> bool:
+    """Whether an instruction with these operands can be the root, by opcodes alone."""
+    if opcode not in _opcodes(root):
+        return False
+    if isinstance(root, Applied):
+        return True
+    pairs = [list(zip(root.arguments, operands, strict=False))]
+    if root.meaning.opcode in COMMUTATIVE or root.meaning.opcode == "compare":
+        pairs.append(list(zip(root.arguments, reversed(operands), strict=False)))
+    return any(all(_may_be(term, behind) for term, behind in pairing) for pairing in pairs)
+
+
+def _may_be(term: Term, opcode: str) -> bool:
+    if isinstance(term, Capture | Number) or opcode in _opcodes(term) or opcode in PASSED:
+        return True
+    # Along dimensions of one element a broadcast is a mere change of shape.
+    return isinstance(term, Operation) and term.meaning.opcode == "broadcast"

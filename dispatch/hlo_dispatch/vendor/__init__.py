@@ -1,0 +1,1 @@
+"""Vendor kernels: which there are, how their libraries are found, what they answer."""
