@@ -51,6 +51,8 @@ class Region:
     """Name of the custom-call that computes the region in the rewritten module."""
     saved: float | None = None
     """Seconds that the call saves, measured alone; None where that is not known."""
+    entry: str = ""
+    """The table's anchor, pattern or routine that it was matched by; empty where no entry took it."""
 
     @property
     def dispatched(self) -> bool:

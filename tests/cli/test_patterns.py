@@ -79,5 +79,38 @@ def test_unknown_kernel(run, one_line, tmp_path):
     assert "onednn.matmul" in message, message
 
 
+ANCHOR = """\
+version: 1
+anchors:
+  again:
+    opcode: dot
+    kernel: onednn.matmul
+    formula: a . b
+    dtypes: [f32]
+    epilogues: {activations: [relu], binaries: [], longest_chain: 1}
+    origin: a test
+    priority: 7
+    numerics:
+      f32: {tolerance: 1e-5, why: order}
+"""
+
+
+def test_an_anchor_is_shown_as_the_engine_takes_it(run, tmp_path):
+    (tmp_path / "mine.yaml").write_text(ANCHOR)
+    assert run("patterns", "check", "mine.yaml").stdout == b"OK: 1 entry in mine.yaml\n"
+    shown = run("patterns", "show", "again", "--tables", "mine.yaml").stdout.decode()
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    for line in ("read as product: every product", "types f32", "followed by relu (at most 1)", "priority 7"):
+        assert line in lines, shown
+    assert "followed by  nothing" in run("patterns", "show", "weights_gradient").stdout.decode()
+
+
+def test_an_anchor_that_could_be_another_is_refused(run, one_line, tmp_path):
+    (tmp_path / "mine.yaml").write_text(ANCHOR.replace("priority: 7", "priority: 0"))
+    message = one_line(run("patterns", "check", "mine.yaml"))
+    assert "mine.yaml:3:" in message, message
+    assert "'dot'" in message, message
+
+
 def test_a_missing_file(run, one_line):
     assert "nowhere.yaml" in one_line(run("patterns", "check", "nowhere.yaml"))

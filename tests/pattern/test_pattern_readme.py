@@ -49,6 +49,13 @@ def test_its_pattern_loads(tmp_path: Path) -> None:
     assert table.kernels["mine.gated_residual"].path == tmp_path / "libmine.so"
 
 
+def test_its_anchor_loads(tmp_path: Path) -> None:
+    (example,) = (text for text in re.findall(r"```yaml\n(.*?)```", README, re.DOTALL) if "anchors:" in text)
+    (tmp_path / "mine.yaml").write_text(example)
+    anchor = load_tables([tmp_path / "mine.yaml"]).anchors["product_with_relu"]
+    assert (anchor.reading, anchor.activations, anchor.binaries, anchor.priority) == ("product", ("relu",), (), 1)
+
+
 def test_what_may_be_written_for_a_constraint_is_what_is_read() -> None:
     """Every example of the reference is taken, and each constraint on dimensions says which there are."""
     for constraint in CONSTRAINTS.values():

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hlo_dispatch.match.epilogue.finder import MAXIMUM_POST_OPS
 from hlo_dispatch.match.match import Match
-from reading import flattened, matches, node, only_match
+from reading import flattened, matches, node, only_match, table
 
 F = "f32[4,16]{1,0}"
 HEAD = f"""
@@ -110,10 +109,12 @@ def test_a_primitive_takes_so_many_post_ops() -> None:
         parameters = "".join(f"p{n} = {F} parameter({n + 4})\n" for n in range(count))
         return chain(f"{parameters} r0 = {F} add(dot, r)\n{body} ROOT end = {F} sine(r{count})")
 
-    assert len(adds(MAXIMUM_POST_OPS - 1).steps) == MAXIMUM_POST_OPS
-    longer = adds(MAXIMUM_POST_OPS)
-    assert len(longer.steps) == MAXIMUM_POST_OPS
-    assert stop(longer) == (f"r{MAXIMUM_POST_OPS}", f"a primitive takes {MAXIMUM_POST_OPS} post-ops")
+    longest = table().anchors["dot"].longest_chain
+    assert longest == 32
+    assert len(adds(longest - 1).steps) == longest
+    longer = adds(longest)
+    assert len(longer.steps) == longest
+    assert stop(longer) == (f"r{longest}", f"dot takes {longest} post-ops")
 
 
 # --- whose a residual is -----------------------------------------------------------------------------------

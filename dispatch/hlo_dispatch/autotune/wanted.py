@@ -156,8 +156,7 @@ class Wanted:
         kind = match.output.shape.element_type
         if isinstance(match, StructuralMatch):
             return match.pattern.numerics[kind]
-        anchors = [anchor for anchor in self._table.anchors.values() if anchor.kernel == match.anchor.kernel]
-        by_type = anchors[0].numerics
+        by_type = match.anchor.entry.numerics
         return by_type.get(match.anchor.source.element_type) or by_type[kind]
 
     def _also(self, match: AnyMatch, default: Default, numerics: Numerics) -> str:

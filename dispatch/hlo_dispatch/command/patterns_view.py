@@ -11,15 +11,16 @@ from rich.text import Text
 
 from hlo_dispatch.errors import HloDispatchError
 from hlo_dispatch.pattern.facts import Asked, Attribute
+from hlo_dispatch.pattern.readings import READINGS
 from hlo_dispatch.pattern.structure import Pattern
-from hlo_dispatch.pattern.table import Activation, Anchor, Binary, EltwiseBinding, KernelBinding, Routine, Table
+from hlo_dispatch.pattern.table import Activation, AnchorBinding, Binary, EltwiseBinding, KernelBinding, Routine, Table
 from hlo_dispatch.reporting.present import console, make_table, row
 
-Entry = Activation | Anchor | Binary | KernelBinding | Pattern | Routine
+Entry = Activation | AnchorBinding | Binary | KernelBinding | Pattern | Routine
 
 KINDS = {
     Pattern: "pattern",
-    Anchor: "anchor",
+    AnchorBinding: "anchor",
     Routine: "routine",
     Activation: "activation",
     Binary: "binary",
@@ -78,7 +79,7 @@ def _becomes(entry: Entry) -> str:
             return _eltwise(entry.onednn)
         case Binary():
             return f"binary {entry.algorithm}"
-        case Anchor() | Pattern():
+        case AnchorBinding() | Pattern():
             return entry.kernel
         case Routine():
             return " or ".join(entry.kernels)
@@ -102,10 +103,13 @@ def _details(entry: Entry) -> Iterator[tuple[str, str]]:
         case Binary():
             yield "opcode", entry.opcode
             yield "operand", _pairs(entry.roles)
-        case Anchor():
+        case AnchorBinding():
             yield "opcode", entry.opcode
+            yield "read as", f"{entry.reading}: {READINGS[entry.reading].sentence}"
             yield "types", ", ".join(entry.dtypes)
-            yield "followed by", f"{', '.join((*entry.binaries, *entry.activations))} (at most {entry.longest_chain})"
+            following = ", ".join((*entry.binaries, *entry.activations))
+            yield "followed by", f"{following} (at most {entry.longest_chain})" if following else "nothing"
+            yield "priority", str(entry.priority) if entry.priority else ""
             for dtype, numerics in entry.numerics.items():
                 yield "tolerance", f"{dtype} {numerics.tolerance:g}: {numerics.why}"
         case Routine():

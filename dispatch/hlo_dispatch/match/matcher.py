@@ -9,7 +9,7 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.opcode import ANCHORS, MAY_BE_ANCHORS
 from hlo_dispatch.match.anchors.anchor import Anchor
-from hlo_dispatch.match.anchors.reading import is_anchor, kind_of, read_anchor
+from hlo_dispatch.match.anchors.reading import by_reading, is_anchor, read_anchor, reading_of
 from hlo_dispatch.match.anchors.sliced import Asked, narrowed
 from hlo_dispatch.match.epilogue.finder import EpilogueFinder
 from hlo_dispatch.match.epilogue.masks import ask_results_for_masks
@@ -20,8 +20,8 @@ from hlo_dispatch.pattern import Table
 
 # How many instructions above a value are searched for the anchor that may produce it.
 _FARTHEST_SOURCE = 128
-# The table's anchors of which a kernel may compute a part alone.
-_SLICED = frozenset(("convolution", "dot"))
+# Readings of which a kernel may compute a part alone.
+_SLICED = frozenset(("forward", "product"))
 # What may stand directly behind an anchor of which a slice is used.
 _UP_TO_SLICE = frozenset(("bitcast", "convert", "slice"))
 
@@ -35,7 +35,7 @@ class Matcher:
         found = [node for node in reversed(graph.nodes) if node.opcode in MAY_BE_ANCHORS and is_anchor(node)]
         self._anchors = sorted(found, key=lambda node: node.opcode not in ANCHORS)
         self._finder = finder
-        self._kernels = {anchor.name: anchor.kernel for anchor in table.anchors.values()}
+        self._entries = by_reading(table.anchors.values())
         self._read: dict[Node, Anchor | Refusal] = {}
         self._possible_results: dict[Node, frozenset[Node]] = {}
 
@@ -45,6 +45,11 @@ class Matcher:
         Poolings come behind all others, as a depthwise convolution's gradient is cut out by one.
         """
         return self._anchors
+
+    def entry_name(self, node: Node) -> str:
+        """The table's anchor that is asked first at `node`; the reading's name where the table has none."""
+        reading = reading_of(node)
+        return next((entry.name for entry in self._entries.get(reading, ())), reading)
 
     def match(self, node: Node, is_taken: Callable[[Node], bool], is_needed: Callable[[Node], bool]) -> Match | Refusal:
         """The anchor at `node` with the longest epilogue that no other match has taken or reads inside."""
@@ -59,7 +64,7 @@ class Matcher:
 
     def _anchor(self, node: Node) -> Anchor | Refusal:
         if node not in self._read:
-            anchor = read_anchor(node, self._kernels, self._graph)
+            anchor = read_anchor(node, self._entries, self._graph)
             if not isinstance(anchor, Refusal):
                 anchor = _where_in_memory(anchor)
             self._read[node] = anchor
@@ -100,12 +105,15 @@ class Matcher:
 def _narrowed(anchor: Anchor, is_taken: Asked, is_needed: Asked) -> tuple[Anchor, str]:
     """The anchor for what is used of its result; and where that is a slice that stays with XLA, why."""
     users = anchor.node.users
-    if len(users) != 1 or users[0].opcode not in _UP_TO_SLICE or kind_of(anchor.node) not in _SLICED:
+    if len(users) != 1 or users[0].opcode not in _UP_TO_SLICE or anchor.entry.reading not in _SLICED:
         return anchor, ""
     while True:
         smaller = narrowed(anchor, is_taken, is_needed)
         if not isinstance(smaller, Anchor):
             return anchor, smaller or ""
+        kind = smaller.result.shape.element_type
+        if not anchor.entry.gives(kind):
+            return anchor, f"the slice that follows is of {kind}, which {anchor.entry.name} does not give"
         anchor = smaller
 
 

@@ -66,7 +66,8 @@ def binary_meaning(formula: str) -> Formula:
     return parse(formula, ("y", "other"))
 
 
-ANCHOR_OPCODES: tuple[str, ...] = ("convolution", "dot", "reduce-window")
+LONGEST_CHAIN = 32
+"""How many post-ops a oneDNN primitive takes."""
 
 LIBRARIES: tuple[str, ...] = ("onednn", "onemkl", "scipy", "blocked")
 

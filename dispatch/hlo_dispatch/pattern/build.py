@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from hlo_dispatch.errors import TableError
-from hlo_dispatch.pattern.algorithms import ANCHOR_OPCODES, BINARY, DTYPES, ELTWISE, LIBRARIES, OPCODES, meaning
+from hlo_dispatch.pattern.algorithms import BINARY, DTYPES, ELTWISE, LIBRARIES, OPCODES, meaning
 from hlo_dispatch.pattern.facts import TYPES, declared_type
 from hlo_dispatch.pattern.formula import Formula, FormulaError, parse
 from hlo_dispatch.pattern.messages import suggest
 from hlo_dispatch.pattern.prove import binary_proofs, proofs
-from hlo_dispatch.pattern.schema import ActivationEntry, AnchorEntry, BinaryEntry, Eltwise, KernelEntry, RoutineEntry
+from hlo_dispatch.pattern.readings import ANCHOR_OPCODES, READINGS, readings_of
+from hlo_dispatch.pattern.schema import (
+    ActivationEntry,
+    AnchorEntry,
+    BinaryEntry,
+    Eltwise,
+    Epilogues,
+    KernelEntry,
+    RoutineEntry,
+)
 from hlo_dispatch.pattern.source import Keys, Source
 from hlo_dispatch.pattern.table import (
     Activation,
-    Anchor,
+    AnchorBinding,
     Binary,
     EltwiseBinding,
     KernelBinding,
@@ -86,12 +95,18 @@ class Builder:
         return binary
 
     def anchor(
-        self, name: str, entry: AnchorEntry, kernels: Iterable[str], activations: Iterable[str], binaries: Iterable[str]
-    ) -> Anchor:
+        self,
+        name: str,
+        entry: AnchorEntry,
+        kernels: Mapping[str, KernelBinding],
+        activations: Iterable[str],
+        binaries: Iterable[str],
+    ) -> AnchorBinding:
         """The names are those of all files: an anchor may allow what another file defines."""
         path: Keys = ("anchors", name)
         self._one_of((*path, "opcode"), entry.opcode, ANCHOR_OPCODES, "anchor opcode")
         self._one_of((*path, "kernel"), entry.kernel, kernels, "kernel")
+        reading = self._reading(path, entry)
         for index, dtype in enumerate(entry.dtypes):
             self._one_of((*path, "dtypes", index), dtype, DTYPES, "element type")
         for dtype in entry.dtypes:
@@ -103,15 +118,36 @@ class Builder:
                 place = self.source.key_place((*path, "numerics", dtype))
                 problem = f"numerics for {dtype!r}, which is not in dtypes"
                 raise self.source.error(place, problem, suggest(dtype, entry.dtypes))
-        epilogues = entry.epilogues
+        takes_post_ops = "post_op_0" in kernels[entry.kernel].attributes
+        epilogues = entry.epilogues or Epilogues.model_validate({} if takes_post_ops else {"longest_chain": 0})
         where = (*path, "epilogues")
         allowed = self._chosen((*where, "activations"), epilogues.activations, list(activations), "activation")
         operations = self._chosen((*where, "binaries"), epilogues.binaries, list(binaries), "binary epilogue")
+        longest = epilogues.longest_chain
+        if longest and not takes_post_ops:
+            advice = "leave epilogues out, or write longest_chain: 0"
+            raise self.source.error(self.source.key_place(where), f"{entry.kernel} has no post-ops", advice)
+        if not longest:
+            allowed = operations = ()
         numerics = {dtype: Numerics(n.tolerance, n.why) for dtype, n in entry.numerics.items()}
-        return Anchor(
-            name, entry.opcode, entry.kernel, tuple(entry.dtypes), allowed, operations, epilogues.longest_chain,
-            numerics, entry.formula, entry.origin, self.source.key_place(path),
+        return AnchorBinding(
+            name, entry.opcode, reading, entry.kernel, tuple(entry.dtypes), allowed, operations, longest,
+            entry.priority, numerics, entry.formula, entry.origin, self.source.key_place(path),
         )  # fmt: skip
+
+    def _reading(self, path: Keys, entry: AnchorEntry) -> str:
+        """As what the anchor's instruction is read: as it says, or as the opcode's only reading."""
+        known = readings_of(entry.opcode)
+        if entry.reading is not None:
+            self._one_of((*path, "reading"), entry.reading, known, f"reading of a {entry.opcode}")
+        elif len(known) > 1:
+            advice = f"a {entry.opcode} is read as one of: {', '.join(known)}"
+            raise self.source.error(self.source.key_place(path), f"{path[-1]} has no 'reading'", advice)
+        reading = READINGS[entry.reading or known[0]]
+        if entry.kernel not in reading.kernels:
+            problem = f"{entry.kernel} does not take what the reading {reading.name} gives"
+            raise self._error((*path, "kernel"), problem, f"it is made for {' or '.join(reading.kernels)}")
+        return reading.name
 
     def kernel(self, name: str, entry: KernelEntry) -> KernelBinding:
         path: Keys = ("kernels", name)

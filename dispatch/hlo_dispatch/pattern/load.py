@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hlo_dispatch.errors import TableError
 from hlo_dispatch.pattern.structure import Pattern
-from hlo_dispatch.pattern.table import Activation, Anchor, Binary, KernelBinding, Table
+from hlo_dispatch.pattern.table import Activation, AnchorBinding, Binary, KernelBinding, Table
 
 if TYPE_CHECKING:
     from hlo_dispatch.pattern.build import Builder
@@ -72,10 +72,11 @@ def _load(stamped: tuple[tuple[Path, tuple[int, int]], ...]) -> Table:
     kernels: dict[str, KernelBinding] = _build(files, "kernels", lambda b: b.kernel)
     activations: dict[str, Activation] = _build(files, "activations", lambda b: b.activation)
     binaries: dict[str, Binary] = _build(files, "binaries", lambda b: b.binary)
-    anchors: dict[str, Anchor] = {}
+    anchors: dict[str, AnchorBinding] = {}
     for builder, file in files:
         for name, entry in file.anchors.items():
             anchors[name] = builder.anchor(name, entry, kernels, activations, binaries)
+    _refuse_equal_anchors(anchors.values())
     routines = [name for _, file in files for name in file.routines]
     return Table(
         tuple(activations.values()),
@@ -112,6 +113,22 @@ def _refuse_duplicates(files: list[tuple[Builder, TableFile]]) -> None:
                 if first is not place:
                     advice = f"the first is at {first}; choose another name"
                     raise builder.source.error(place, f"{name!r} is already in {section}", advice)
+
+
+def _refuse_equal_anchors(anchors: Iterable[AnchorBinding]) -> None:
+    """Two that read the same instructions of one type must say which of them goes first."""
+    seen: list[AnchorBinding] = []
+    for anchor in anchors:
+        for first in seen:
+            same = (first.reading, first.priority) == (anchor.reading, anchor.priority)
+            both = [dtype for dtype in anchor.dtypes if dtype in first.dtypes]
+            if same and both:
+                place = anchor.place
+                what = f"the same {both[0]} instructions (reading {anchor.reading})"
+                problem = f"{anchor.name!r} and {first.name!r} take {what} with priority {anchor.priority}"
+                advice = f"write priority: in one of them; the other is at {first.place}"
+                raise TableError(place.file, place.line, place.column, problem, advice)
+        seen.append(anchor)
 
 
 def _build(

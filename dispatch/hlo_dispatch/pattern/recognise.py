@@ -8,7 +8,7 @@ equally good fits the one with the fewest parameters, then the one written first
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,9 +93,11 @@ class Candidate:
 
 
 class Recogniser:
-    """Made once per table; thread safe, as nothing changes afterwards."""
+    """Made once per table; thread safe, as nothing changes afterwards but what is made of it for parts of the table."""
 
     def __init__(self, activations: Sequence[Activation]) -> None:
+        self._activations = tuple(activations)
+        self._restricted: dict[tuple[str, ...], Recogniser] = {}
         self._order: dict[str, int] = {activation.name: i for i, activation in enumerate(activations, 1)}
         self._plain = [Candidate(None, {})]
         self._plain += [Candidate(activation, {}) for activation in activations if not activation.parameters]
@@ -112,6 +114,18 @@ class Recogniser:
         with np.errstate(all="ignore"):
             self._plain_early = np.stack([c.evaluate(self._early_points) for c in self._plain])
         self._nan = int(np.flatnonzero(np.isnan(self._fixed))[0])
+
+    def has_no_others(self, names: Collection[str]) -> bool:
+        """Whether every activation is one of these."""
+        return self._order.keys() <= set(names)
+
+    def restricted(self, names: tuple[str, ...]) -> Recogniser:
+        """The recogniser that knows only those of the activations."""
+        if names not in self._restricted:
+            everything = self.has_no_others(names)
+            own = [activation for activation in self._activations if activation.name in names]
+            self._restricted[names] = self if everything else type(self)(tuple(own))
+        return self._restricted[names]
 
     def probes(self, constants: Sequence[float] = ()) -> np.ndarray:
         """Where to evaluate a region that contains these constants."""

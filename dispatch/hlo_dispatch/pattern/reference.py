@@ -16,6 +16,7 @@ from hlo_dispatch.pattern.algorithms import BINARY, ELTWISE, OPCODES
 from hlo_dispatch.pattern.constraints import CONSTRAINTS
 from hlo_dispatch.pattern.expression import OPERATIONS
 from hlo_dispatch.pattern.facts import FACTS
+from hlo_dispatch.pattern.readings import READINGS
 
 _HEADING = """\
 ## Reference
@@ -55,6 +56,8 @@ def reference() -> str:
         _opcodes(),
         "### `anchors: {name: ...}`\n",
         _keys(schema.AnchorEntry),
+        "Readings, of which an instruction has one at most:\n",
+        _table(("opcode", "reading", "which instructions", "made for"), _readings()),
         "`epilogues`:\n",
         _keys(schema.Epilogues),
         "`numerics`, for each of the dtypes (f32, bf16, f16):\n",
@@ -99,6 +102,12 @@ def _opcodes() -> str:
     pairs = ", ".join(f"{opcode} `{meanings[formula]}`" for opcode, formula in OPCODES.items())
     text = f"Broadcasts: {kinds}. Opcodes and their algorithms: {pairs}; one binary per opcode."
     return textwrap.fill(text, 116, break_on_hyphens=False) + "\n"
+
+
+def _readings() -> Iterable[tuple[str, ...]]:
+    for reading in READINGS.values():
+        kernels = ", ".join(f"`{kernel}`" for kernel in reading.kernels)
+        yield f"`{reading.opcode}`", f"`{reading.name}`", reading.sentence, kernels
 
 
 def _constraints() -> Iterable[tuple[str, str, str]]:

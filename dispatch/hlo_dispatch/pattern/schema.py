@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from hlo_dispatch.pattern.algorithms import LONGEST_CHAIN
+
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 KernelName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+$")]
 Text = Annotated[str, StringConstraints(min_length=1)]
@@ -64,7 +66,9 @@ class BinaryEntry(_Entry):
 class Epilogues(_Entry):
     activations: Literal["all"] | list[Name] = Field("all", description="all, or names")
     binaries: Literal["all"] | list[Name] = Field("all", description="all, or names")
-    longest_chain: Annotated[int, Field(ge=0, le=32)] = Field(32, description="post-ops the kernel can take")
+    longest_chain: Annotated[int, Field(ge=0, le=LONGEST_CHAIN)] = Field(
+        LONGEST_CHAIN, description="how many post-ops in all; 0 for none, as for a kernel without post_op_0"
+    )
 
 
 class NumericsEntry(_Entry):
@@ -74,13 +78,17 @@ class NumericsEntry(_Entry):
 
 class AnchorEntry(_Entry):
     opcode: Text = Field(description="the HLO opcode")
-    kernel: KernelName = Field(description="the kernel that computes it")
+    reading: Name | None = Field(None, description="as what it is read; needed where the opcode has several readings")
+    kernel: KernelName = Field(description="the kernel that computes it, one that the reading is made for")
     formula: Text = Field(description="what it computes, for people")
-    dtypes: Annotated[list[Text], Field(min_length=1)] = Field(description="element types")
-    epilogues: Epilogues = Field(
-        default_factory=lambda: Epilogues.model_validate({}), description="what may follow inside the kernel"
+    dtypes: Annotated[list[Text], Field(min_length=1)] = Field(
+        description="element types that the kernel reads; it gives one of them, or f32, in which it sums"
     )
-    numerics: dict[Text, NumericsEntry] = Field(description="per element type")
+    epilogues: Epilogues | None = Field(
+        None, description="what may follow inside the kernel; left out, everything that the kernel can take"
+    )
+    numerics: dict[Text, NumericsEntry] = Field(description="per element type of what it reads")
+    priority: int = Field(0, description="which of several entries with one reading goes first; 0 for the shipped ones")
     origin: Text = Field(description="who computes it, and in which model")
 
 

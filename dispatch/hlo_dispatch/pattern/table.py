@@ -101,16 +101,22 @@ class Numerics:
 
 
 @dataclass(frozen=True)
-class Anchor:
+class AnchorBinding:
     """An instruction that a kernel computes, and what may follow it inside the kernel."""
 
     name: str
     opcode: str
+    reading: str
+    """As what the instruction is read, one of READINGS."""
     kernel: str
     dtypes: tuple[str, ...]
+    """What the kernel reads."""
     activations: tuple[str, ...]
+    """What may follow inside the kernel, by name."""
     binaries: tuple[str, ...]
     longest_chain: int
+    """How many post-ops may follow."""
+    priority: int
     numerics: Mapping[str, Numerics]
     formula: str
     origin: str
@@ -118,6 +124,10 @@ class Anchor:
 
     def describe(self) -> str:
         return f"{self.name} by {self.kernel}"
+
+    def gives(self, element_type: str) -> bool:
+        """Whether the kernel's result may be of this type; it sums in f32 whatever it reads."""
+        return element_type == "f32" or element_type in self.dtypes
 
 
 @dataclass(frozen=True)
@@ -177,7 +187,7 @@ class Table:
     activations: tuple[Activation, ...]
     binaries: Mapping[str, Binary]
     """By HLO opcode."""
-    anchors: Mapping[str, Anchor]
+    anchors: Mapping[str, AnchorBinding]
     kernels: Mapping[str, KernelBinding]
     patterns: tuple[Pattern, ...]
     """In the order in which they are tried."""

@@ -15,7 +15,6 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.host.machine import Machine, this_machine
 from hlo_dispatch.match.anchors.anchor import Anchor
-from hlo_dispatch.match.anchors.reading import kind_of
 from hlo_dispatch.match.epilogue.finder import EpilogueFinder, Step
 from hlo_dispatch.match.function import Region
 from hlo_dispatch.match.match import Match
@@ -25,7 +24,8 @@ from hlo_dispatch.match.strided import Dimension
 from hlo_dispatch.match.structural.attempt import Attempt
 from hlo_dispatch.match.structural.finder import StructuralFinder
 from hlo_dispatch.match.structural.structural_match import StructuralMatch
-from hlo_dispatch.pattern import Table
+from hlo_dispatch.pattern import Recogniser, Table
+from hlo_dispatch.pattern.table import AnchorBinding
 from hlo_dispatch.pattern.timed_recogniser import TimedRecogniser
 from hlo_dispatch.policy.candidate import AnyMatch, Candidate
 from hlo_dispatch.policy.decide import check_policy
@@ -123,28 +123,29 @@ class _CountingMatcher(Matcher):
         start = time.perf_counter()
         match = super().match(node, is_taken, is_needed)
         seconds = time.perf_counter() - start
-        self._profile.count("anchor", kind_of(node), seconds, hit=not isinstance(match, Refusal))
+        name = self.entry_name(node) if isinstance(match, Refusal) else match.anchor.entry.name
+        self._profile.count("anchor", name, seconds, hit=not isinstance(match, Refusal))
         return match
 
 
 class _CountingEpilogueFinder(EpilogueFinder):
     def __init__(self, table: Table, profile: Profile) -> None:
-        self._timed = TimedRecogniser(table.activations)
-        super().__init__(self._timed, table.binaries)
+        super().__init__(TimedRecogniser(table.activations), table.binaries)
         self._profile = profile
 
-    def _activation(self, region: Region, destination: Any) -> Step | None:
+    def _activation(self, region: Region, entry: AnchorBinding, destination: Any) -> Step | None:
         start = time.perf_counter()
-        step = super()._activation(region, destination)
+        step = super()._activation(region, entry, destination)
         seconds = time.perf_counter() - start
-        known = self._known[region.structure()]
+        known = self._recall(region, entry)
         kind, name = ("activation", known[1].name) if known is not None else ("function", "known to nobody")
         self._profile.count(kind, name, seconds, hit=step is not None)
         return step
 
-    def _recognise(self, region: Region) -> tuple[int, Any] | None:
-        found = super()._recognise(region)
-        for name, seconds in self._timed.spent.items():
+    def _recognise(self, region: Region, recogniser: Recogniser) -> tuple[int, Any] | None:
+        found = super()._recognise(region, recogniser)
+        assert isinstance(recogniser, TimedRecogniser), "made of one"
+        for name, seconds in recogniser.spent.items():
             # The one that it is was looked up, and is counted there.
             if found is None or found[1].name != name:
                 self._profile.count("activation", name, seconds, hit=False)

@@ -63,6 +63,7 @@ def _missed(computation: str, miss: Miss, frames: StackFrameIndexProto) -> Regio
         shape=str(node.shape).partition("{")[0],
         stopped_at=node.name,
         stopped_because=miss.why,
+        entry=miss.pattern.name,
     )
 
 
@@ -98,7 +99,16 @@ def _region(
         stopped_because=stopped_because,
         call=plan.calls.get(node, ""),
         saved=decision.saved,
+        entry=_entry(chosen),
     )
+
+
+def _entry(match: Match | StructuralMatch | RoutineMatch | None) -> str:
+    if isinstance(match, Match):
+        return match.anchor.entry.name
+    if isinstance(match, StructuralMatch):
+        return match.pattern.name
+    return match.routine.name if match is not None else ""
 
 
 def _stop(match: Match | StructuralMatch | RoutineMatch | None, decision: Decision, details: bool) -> tuple[str, str]:

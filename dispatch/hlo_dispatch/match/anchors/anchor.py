@@ -10,10 +10,13 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.match.strided import HALF_TYPES, Dimension, View, candidates
+from hlo_dispatch.pattern.algorithms import DTYPES
+from hlo_dispatch.pattern.table import AnchorBinding
 
 # Instructions that only widen or rename what an operand holds: looked through for every operand.
 WIDENING = frozenset(("bitcast", "convert"))
-COMPUTED_TYPES = frozenset(("f32",)) | HALF_TYPES
+COMPUTED_TYPES = frozenset(DTYPES)
+"""What a program may compute in for any of the readers; what a kernel takes of these, the table's entry says."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +24,8 @@ class Anchor:
     """A convolution, dot or pooling in a kernel's own terms."""
 
     node: Node
-    kernel: str
-    """Name in the table's kernels: "onednn.convolution" …"""
+    entry: AnchorBinding
+    """The table's, which says what may follow, and in which types."""
     source: View
     weights: View | None
     """None: the kernel has no second operand."""
@@ -49,6 +52,11 @@ class Anchor:
     """What the kernel gives, where that is only a part of the node's own value: the last of `covers`."""
     whole: Anchor | None = field(default=None, hash=False, compare=False)
     """The anchor that gives all of the node's value, where this one gives a part."""
+
+    @property
+    def kernel(self) -> str:
+        """Name in the table's kernels: "onednn.convolution" …"""
+        return self.entry.kernel
 
     @property
     def result(self) -> Node:

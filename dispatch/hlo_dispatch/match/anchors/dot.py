@@ -13,13 +13,14 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.anchors.anchor import Anchor, furthest, unsupported_types
 from hlo_dispatch.match.strided import Dimension, View, candidates, dense, merge, whole
+from hlo_dispatch.pattern.table import AnchorBinding
 
 # A matrix product reads a transposed operand as fast as a plain one: the copy XLA made is not needed.
 _LOOKED_THROUGH = frozenset(("bitcast", "convert", "copy", "transpose"))
 _MAXIMUM_BATCH_DIMENSIONS = 10
 
 
-def read_dot(node: Node, kernel: str) -> Anchor | Refusal:
+def read_dot(node: Node, entry: AnchorBinding) -> Anchor | Refusal:
     """Describe `node`, an HLO dot, for the matmul kernel."""
     refusal = unsupported_types(node)
     if refusal is not None:
@@ -47,7 +48,7 @@ def read_dot(node: Node, kernel: str) -> Anchor | Refusal:
     destination = dense(destination, destination)
     return Anchor(
         node=node,
-        kernel=kernel,
+        entry=entry,
         source=source,
         weights=weights,
         destination=destination,

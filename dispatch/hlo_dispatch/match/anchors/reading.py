@@ -1,8 +1,9 @@
-"""Which kernel's reader describes an anchor: products, convolutions as one of four things, windows that pool."""
+"""Which reader describes an instruction, and for which of the table's anchors."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
@@ -15,6 +16,18 @@ from hlo_dispatch.match.anchors.dot import read_dot
 from hlo_dispatch.match.anchors.pooling import is_pooling, read_pooling
 from hlo_dispatch.match.anchors.swapped import is_swapped, read_swapped
 from hlo_dispatch.match.anchors.weights_gradient import is_weights_gradient, read_weights_gradient
+from hlo_dispatch.pattern.table import AnchorBinding
+
+Entries = Mapping[str, Sequence[AnchorBinding]]
+"""Reading → the table's anchors that are read so, in the order in which they are tried."""
+
+
+def by_reading(entries: Iterable[AnchorBinding]) -> Entries:
+    """The anchors of a table, highest priority first."""
+    found: dict[str, list[AnchorBinding]] = {}
+    for entry in sorted(entries, key=lambda entry: -entry.priority):
+        found.setdefault(entry.reading, []).append(entry)
+    return found
 
 
 def is_anchor(node: Node) -> bool:
@@ -22,36 +35,65 @@ def is_anchor(node: Node) -> bool:
     return node.opcode in ANCHORS or is_pooling(node)
 
 
-def read_anchor(node: Node, kernels: Mapping[str, str], graph: FlatGraph) -> Anchor | Refusal:
-    """Describe an anchor of `graph` for its kernel.
-
-    Args:
-        kernels: the table's anchors, by name, and their kernels.
-    """
-    kind = kind_of(node)
-    kernel = kernels.get(kind)
-    if kernel is None:
-        return Refusal("kernel-unsupported", f"the table has no anchor {kind}", node.name)
-    if kind == "weights_gradient":
-        return read_weights_gradient(node, kernel, graph)
-    if kind == "pooling":
-        return read_pooling(node, kernel, graph.module.computations)
-    if kind == "convolution" and group_dimensions(node):
-        return read_batch_groups(node, kernel)
-    if kind != "dot" and is_swapped(node):
-        return read_swapped(node, kernels.get("convolution", kernel))
-    return _READERS[kind](node, kernel)
-
-
-_READERS = {"convolution": read_convolution, "transposed_convolution": read_deconvolution, "dot": read_dot}
-
-
-def kind_of(node: Node) -> str:
-    """The name of the table's anchor."""
+def reading_of(node: Node) -> str:
+    """As what an anchor is read; every anchor has one reading."""
     if node.opcode != "convolution":
-        return "pooling" if node.opcode == "reduce-window" else node.opcode
+        return _ONLY_READINGS[node.opcode]
     if is_weights_gradient(node):
         return "weights_gradient"
     dilated = any(dimension.base_dilation > 1 for dimension in node.proto.window.dimensions[:])
-    # Groups are dilated, too.
-    return "transposed_convolution" if dilated and len(group_dimensions(node)) != 1 else "convolution"
+    # Groups are dilated, too, and so is a kernel with gaps where the image slides over the kernel.
+    return "transposed" if dilated and len(group_dimensions(node)) != 1 and not is_swapped(node) else "forward"
+
+
+_ONLY_READINGS = {"dot": "product", "reduce-window": "pooling"}
+
+
+def read_anchor(node: Node, entries: Entries, graph: FlatGraph) -> Anchor | Refusal:
+    """Describe an anchor of `graph` for the first of the table's anchors that takes it."""
+    reading = reading_of(node)
+    if reading not in entries:
+        sentence = f"the table has no anchor for a {node.opcode} with the reading {reading}"
+        return Refusal("kernel-unsupported", sentence, node.name)
+    first, *others = entries[reading]
+    anchor = READERS[reading](node, first, graph)
+    if isinstance(anchor, Refusal):
+        return anchor
+    refusal = _not_taken(anchor)
+    for entry in others:
+        if refusal is None:
+            break
+        anchor = replace(anchor, entry=entry)
+        refusal = _not_taken(anchor)
+    return anchor if refusal is None else refusal
+
+
+def _not_taken(anchor: Anchor) -> Refusal | None:
+    """A refusal if the anchor's entry does not allow what its kernel would read, give or do."""
+    entry, name = anchor.entry, anchor.node.name
+    for view in (anchor.source, anchor.weights):
+        if view is not None and view.element_type not in entry.dtypes:
+            sentence = f"the anchor {entry.name} takes {' or '.join(entry.dtypes)}, not {view.element_type}"
+            return Refusal("dtype-unsupported", sentence, view.node.name)
+    if not entry.gives(anchor.result.shape.element_type):
+        sentence = f"the anchor {entry.name} does not give {anchor.result.shape.element_type}"
+        return Refusal("dtype-unsupported", sentence, name)
+    if anchor.first is not None and not entry.longest_chain:
+        return Refusal("kernel-unsupported", f"the anchor {entry.name} may have no post-op, and needs one", name)
+    return None
+
+
+def _read_forward(node: Node, entry: AnchorBinding, graph: FlatGraph) -> Anchor | Refusal:
+    if len(group_dimensions(node)) == 1:
+        return read_batch_groups(node, entry)
+    return read_swapped(node, entry) if is_swapped(node) else read_convolution(node, entry)
+
+
+READERS: dict[str, Callable[[Node, AnchorBinding, FlatGraph], Anchor | Refusal]] = {
+    "forward": _read_forward,
+    "transposed": lambda node, entry, graph: read_deconvolution(node, entry),
+    "weights_gradient": read_weights_gradient,
+    "product": lambda node, entry, graph: read_dot(node, entry),
+    "pooling": lambda node, entry, graph: read_pooling(node, entry, graph.module.computations),
+}
+"""The table's readings, by name."""

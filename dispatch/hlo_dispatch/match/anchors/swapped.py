@@ -20,6 +20,7 @@ from hlo_dispatch.match.anchors.anchor import WIDENING, Anchor, furthest, unsupp
 from hlo_dispatch.match.anchors.convolution import convolution_views
 from hlo_dispatch.match.anchors.reversal import window_readings
 from hlo_dispatch.match.strided import Dimension, View, candidates, dense
+from hlo_dispatch.pattern.table import AnchorBinding
 
 _REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
 
@@ -38,7 +39,7 @@ def is_swapped(node: Node) -> bool:
     return is_turned and any(backwards for _, backwards in _weights(node))
 
 
-def read_swapped(node: Node, kernel: str) -> Anchor | Refusal:
+def read_swapped(node: Node, entry: AnchorBinding) -> Anchor | Refusal:
     """Describe `node`, a swapped HLO convolution, for the convolution kernel."""
     refusal = unsupported_types(node)
     if refusal is not None:
@@ -61,7 +62,7 @@ def read_swapped(node: Node, kernel: str) -> Anchor | Refusal:
     destination = dense((images, outputs, *space), (images, outputs, *space))
     return Anchor(
         node=node,
-        kernel=kernel,
+        entry=entry,
         source=source,
         weights=weights,
         destination=destination,

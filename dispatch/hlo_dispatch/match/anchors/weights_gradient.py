@@ -26,6 +26,7 @@ from hlo_dispatch.match.anchors.diagonal import diagonal_step
 from hlo_dispatch.match.anchors.reversal import Backwards, reversing_step, turning_candidates
 from hlo_dispatch.match.epilogue.steps import Step
 from hlo_dispatch.match.strided import Dimension, View, dense, merge
+from hlo_dispatch.pattern.table import AnchorBinding
 
 _REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
 _BATCH, _CHANNELS, _SPACE = 0, 1, 2
@@ -67,7 +68,7 @@ def is_weights_gradient(node: Node) -> bool:
     return all(stride < batch[1] for _, stride in inside)
 
 
-def read_weights_gradient(node: Node, kernel: str, graph: FlatGraph) -> Anchor | Refusal:
+def read_weights_gradient(node: Node, entry: AnchorBinding, graph: FlatGraph) -> Anchor | Refusal:
     """Describe `node`, an HLO convolution that is a gradient with respect to weights, for the kernel of those."""
     roles = _roles(node)
     refusal = first_refusal(unsupported_types(node), _unsupported(node, roles))
@@ -96,7 +97,7 @@ def read_weights_gradient(node: Node, kernel: str, graph: FlatGraph) -> Anchor |
         destination = ((groups, per_group * output_stride), (per_group, output_stride), inputs, *space)
     return Anchor(
         node=node,
-        kernel=kernel,
+        entry=entry,
         source=source,
         weights=gradient,
         destination=dense(destination, destination),

@@ -8,7 +8,7 @@ inside, so the chain can be replaced by one instruction without computing anythi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from hlo_dispatch.hlo.flat import Node
@@ -21,12 +21,14 @@ from hlo_dispatch.match.looking import is_widening
 from hlo_dispatch.match.strided import Dimension, View, dense, project, restate
 from hlo_dispatch.pattern import TOLERANCES, Binary, Recogniser
 from hlo_dispatch.pattern.recognise import Recognised, number
-
-MAXIMUM_POST_OPS = 32
+from hlo_dispatch.pattern.table import AnchorBinding
 
 
 class EpilogueFinder:
-    """Grows chains with one table's activations and binaries; remembers the functions it has recognised."""
+    """Grows chains with those of a table's activations and binaries that each anchor's entry allows.
+
+    Remembers the functions it has recognised.
+    """
 
     def __init__(self, recogniser: Recogniser, binaries: Mapping[str, Binary]) -> None:
         self._recogniser = recogniser
@@ -40,7 +42,7 @@ class EpilogueFinder:
         is_needed: Callable[[Node], bool],
         is_result_of_another: Callable[[Node, Node], bool],
     ) -> Chain:
-        """The longest chain from `anchor`.
+        """The longest chain from `anchor` that its entry in the table allows.
 
         Args:
             is_taken: instructions that another match owns.
@@ -48,6 +50,7 @@ class EpilogueFinder:
             is_result_of_another: (value, anchor) → whether another anchor's chain can end in `value`, so
                 that it will be in memory although XLA had fused it away.
         """
+        entry = anchor.entry
         steps: list[Step] = []
         current = anchor.result
         destination = anchor.destination
@@ -55,47 +58,49 @@ class EpilogueFinder:
         while True:
             if not current.users or is_needed(current):
                 return Chain(tuple(steps), None, "the value is needed in memory")
-            region = grow_region(current, is_taken, is_needed) if anchor.own_steps is None else None
-            step = self._activation(region, destination) if region is not None and region.exits else None
+            region = grow_region(current, is_taken, is_needed) if entry.longest_chain else None
+            step = self._activation(region, entry, destination) if region is not None and region.exits else None
             if step is None:
                 if len(current.users) > 1:
-                    return self._stopped(steps, region, current, _shared(current))
+                    return self._stopped(steps, region, entry, current, _shared(current))
                 user = current.users[0]
                 if is_taken(user):
                     return Chain(tuple(steps), user, "another match has taken this instruction")
                 step = _free(current, user, destination) or _rearranged(anchor, current, user, destination)
             if step is None and anchor.own_steps is not None:
                 is_inner = partial(_is_inner, is_taken=is_taken, is_needed=is_needed)
-                step = anchor.own_steps(current, destination, steps, is_inner) or "the kernel has no post-ops"
+                step = anchor.own_steps(current, destination, steps, is_inner)
             if step is None:
                 step = self._binary(anchor, current, destination, is_taken, is_result_of_another)
             if isinstance(step, str):
-                return self._stopped(steps, region, current.users[0], step)
+                return self._stopped(steps, region, entry, current.users[0], step)
             post_ops += len(step.post_ops)
-            if post_ops > MAXIMUM_POST_OPS:
-                return Chain(tuple(steps), step.nodes[0], f"a primitive takes {MAXIMUM_POST_OPS} post-ops")
-            steps += _apart(step)
+            parts = _apart(step)
+            forbidden = _forbidden(entry, parts, post_ops)
+            if forbidden is not None:
+                return Chain(tuple(steps), *forbidden)
+            steps += parts
             current, destination = step.result, step.destination
 
-    def _stopped(self, steps: list[Step], region: Region | None, node: Node, why: str) -> Chain:
+    def _stopped(self, steps: list[Step], region: Region | None, entry: AnchorBinding, node: Node, why: str) -> Chain:
         """The chain that ends here: at a function nobody knows if there is one, else at `node` for `why`."""
         if region is None or not region.exits:
             return Chain(tuple(steps), node, why)
         end = region.nodes[region.exits[0]]
         why = "the function that ends here equals no activation of the table"
-        return Chain(tuple(steps), end, why, partial(self._nearest, region))
+        if not self._recogniser.has_no_others(entry.activations):
+            why = f"the function that ends here equals no activation that may follow {entry.name}"
+        return Chain(tuple(steps), end, why, partial(self._nearest, region, entry))
 
-    def _nearest(self, region: Region) -> str:
-        probes = self._recogniser.probes(region.constants)
-        nearest = self._recogniser.nearest(probes, region.evaluate(probes)[0], _tolerance(region))
+    def _nearest(self, region: Region, entry: AnchorBinding) -> str:
+        recogniser = self._recogniser.restricted(entry.activations)
+        probes = recogniser.probes(region.constants)
+        nearest = recogniser.nearest(probes, region.evaluate(probes)[0], _tolerance(region))
         return nearest.sentence() if nearest is not None else "the table has none"
 
-    def _activation(self, region: Region, destination: tuple[Dimension, ...]) -> Step | None:
-        """The farthest exit of the region that is an activation of the table."""
-        structure = region.structure()
-        if structure not in self._known:
-            self._known[structure] = self._recognise(region)
-        known = self._known[structure]
+    def _activation(self, region: Region, entry: AnchorBinding, destination: tuple[Dimension, ...]) -> Step | None:
+        """The farthest exit of the region that is an activation that the entry allows."""
+        known = self._recall(region, entry)
         if known is None:
             return None
         position, recognised = known
@@ -106,12 +111,19 @@ class EpilogueFinder:
         post_op = PostOp("eltwise", recognised.algorithm, formula, recognised.alpha, recognised.beta)
         return Step(nodes, (post_op,), destination)
 
-    def _recognise(self, region: Region) -> tuple[int, Recognised] | None:
-        probes = self._recogniser.probes(region.constants)
+    def _recall(self, region: Region, entry: AnchorBinding) -> tuple[int, Recognised] | None:
+        """Which exit of the region it is, and which activation; worked out once for each function."""
+        key = (entry.activations, region.structure())
+        if key not in self._known:
+            self._known[key] = self._recognise(region, self._recogniser.restricted(entry.activations))
+        return self._known[key]
+
+    def _recognise(self, region: Region, recogniser: Recogniser) -> tuple[int, Recognised] | None:
+        probes = recogniser.probes(region.constants)
         values = region.evaluate(probes)
         tolerance = _tolerance(region)
         for position, result in zip(reversed(region.exits), reversed(values), strict=True):
-            recognised = self._recogniser.recognise(probes, result, tolerance)
+            recognised = recogniser.recognise(probes, result, tolerance)
             if recognised is not None:
                 return position, recognised
         return None
@@ -127,8 +139,8 @@ class EpilogueFinder:
         """The step of the value's one user, a binary instruction, or the sentence why it is none."""
         user = current.users[0]
         binary = self._binaries.get(user.opcode)
-        if binary is None:
-            return _no_binary(user.opcode)
+        if binary is None or binary.name not in anchor.entry.binaries:
+            return _no_binary(user.opcode, binary, anchor.entry)
         if user.shape.strides != current.shape.strides:
             return f"{user.opcode} changes the layout"
         if user.shape.element_type not in COMPUTED_TYPES or user.operands[0] is user.operands[1]:
@@ -147,14 +159,34 @@ class EpilogueFinder:
             first = binary.reversed.first
             before = (PostOp("eltwise", first.algorithm, "{}", number(first.alpha, {}), number(first.beta, {})),)
             algorithm, pattern = binary.reversed.then, f"({{operand}} {symbol} {{}})"
-        view = find_operand(user, other, is_taken, lambda node: is_result_of_another(node, anchor.node))
+        types = anchor.entry.dtypes
+        view = find_operand(user, other, types, is_taken, lambda node: is_result_of_another(node, anchor.node))
         if view is None:
-            return "the other operand is not in memory, and writing it there would cost more than it saves"
+            return _no_operand(other, anchor.entry)
         dimensions = project(view, user.shape, destination)
         if dimensions is None:
             return "the other operand repeats along a part of a dimension"
         post_op = PostOp("binary", algorithm, pattern, operand=View(view.node, dense(dimensions, destination)))
         return Step((user,), (*before, post_op), destination)
+
+
+def _forbidden(entry: AnchorBinding, parts: Sequence[Step], post_ops: int) -> tuple[Node, str] | None:
+    """Where and why the entry lets a chain with these steps and so many post-ops not go on."""
+    longest = entry.longest_chain
+    if post_ops > longest:
+        return parts[0].nodes[0], f"{entry.name} takes {longest} {'post-op' if longest == 1 else 'post-ops'}"
+    for part in parts:
+        kind = part.result.shape.element_type
+        if not entry.gives(kind):
+            return part.result, f"{entry.name} does not give {kind}"
+    return None
+
+
+def _no_operand(other: Node, entry: AnchorBinding) -> str:
+    """Why a chain ends before a binary instruction whose other operand no kernel can read."""
+    if other.shape.element_type not in entry.dtypes:
+        return f"the other operand is {other.shape.element_type}, which {entry.name} does not read"
+    return "the other operand is not in memory, and writing it there would cost more than it saves"
 
 
 def _shared(value: Node) -> str:
@@ -164,8 +196,12 @@ def _shared(value: Node) -> str:
     return "the value is used more than once"
 
 
-def _no_binary(opcode: str) -> str:
-    """Why a chain ends before an instruction that the table has no binary for."""
+def _no_binary(opcode: str, binary: Binary | None, entry: AnchorBinding) -> str:
+    """Why a chain ends before an instruction that the table, or the anchor's entry in it, has no binary for."""
+    if not entry.longest_chain:
+        return "the kernel has no post-ops"
+    if binary is not None:
+        return f"{binary.name} may not follow {entry.name}"
     if opcode in ANCHORS:
         return f"the next {opcode} reads the value"
     if opcode == "select":

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES
 from hlo_dispatch.match.strided import HALF_TYPES, View, candidates, restate, whole
 
 LOOKED_THROUGH = frozenset(("bitcast", "broadcast", "convert"))
@@ -13,15 +12,19 @@ _SMALL_BYTES = 64 * 1024
 
 
 def find_operand(
-    user: Node, other: Node, is_taken: Callable[[Node], bool], will_be_result: Callable[[Node], bool]
+    user: Node,
+    other: Node,
+    types: Collection[str],
+    is_taken: Callable[[Node], bool],
+    will_be_result: Callable[[Node], bool],
 ) -> View | None:
-    """The other operand of `user` where it lies in memory, or is small enough to be put there.
+    """The other operand of `user` where it lies in memory in one of the types, or is small enough to be put there.
 
     Where it is only found as it was before it was rounded to half precision, it is read so: XLA rounds between the
     steps of half precision programs, and a kernel does not.
     """
-    exact = [view for view in candidates(whole(other), LOOKED_THROUGH) if _usable(view)]
-    unrounded = _before_rounding(exact[-1]) if exact else []
+    exact = [view for view in candidates(whole(other), LOOKED_THROUGH) if view.element_type in types]
+    unrounded = _before_rounding(exact[-1], types) if exact else []
     for views in (exact, unrounded):
         for view in reversed(views):
             if (found := in_memory(view, is_taken)) is not None:
@@ -45,7 +48,7 @@ def in_memory(view: View, is_taken: Callable[[Node], bool]) -> View | None:
     return None
 
 
-def _before_rounding(view: View) -> list[View]:
+def _before_rounding(view: View, types: Collection[str]) -> list[View]:
     """Every usable view of the elements that the view's node rounds, nearest first; none where it rounds nothing."""
     node = view.node
     if node.opcode != "convert" or node.shape.element_type not in HALF_TYPES:
@@ -54,8 +57,4 @@ def _before_rounding(view: View) -> list[View]:
     dimensions = restate(view.dimensions, node.shape, source.shape.strides)
     if source.shape.element_type != "f32" or dimensions is None:
         return []
-    return [view for view in candidates(View(source, dimensions), LOOKED_THROUGH) if _usable(view)]
-
-
-def _usable(view: View) -> bool:
-    return view.element_type in COMPUTED_TYPES
+    return [view for view in candidates(View(source, dimensions), LOOKED_THROUGH) if view.element_type in types]

@@ -1,0 +1,49 @@
+"""What an anchor's entry may say its instruction is read as, and the kernels that each reading is made for.
+
+The readers themselves are in the match room, by the same names.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Reading(NamedTuple):
+    """One way to describe an instruction to a kernel."""
+
+    name: str
+    opcode: str
+    kernels: tuple[str, ...]
+    """Whose operands and attributes the reading gives."""
+    sentence: str
+    """Which instructions are read so."""
+
+
+READINGS: dict[str, Reading] = {
+    reading.name: reading
+    for reading in (
+        Reading(
+            "forward",
+            "convolution",
+            ("onednn.convolution",),
+            "an image under moving weights; batch groups and exchanged operands as XLA writes them, too",
+        ),
+        Reading("transposed", "convolution", ("onednn.deconvolution",), "the image is dilated"),
+        Reading(
+            "weights_gradient",
+            "convolution",
+            ("onednn.weights_gradient",),
+            "the window is as large as the result or larger, and what is called features lies in memory as a batch",
+        ),
+        Reading("product", "dot", ("onednn.matmul",), "every product"),
+        Reading("pooling", "reduce-window", ("onednn.pooling",), "a window over space, maximum or sum"),
+    )
+}
+"""By name. An instruction has one reading at most."""
+
+ANCHOR_OPCODES: tuple[str, ...] = tuple(dict.fromkeys(reading.opcode for reading in READINGS.values()))
+
+
+def readings_of(opcode: str) -> list[str]:
+    """The names of an opcode's readings."""
+    return [reading.name for reading in READINGS.values() if reading.opcode == opcode]
