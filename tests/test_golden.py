@@ -217,7 +217,7 @@ def shows(entry: str, match: Match | RoutineMatch | Refusal) -> bool:
     if isinstance(match, RoutineMatch):
         return match.routine.name == entry
     if entry in table().anchors:
-        return match.anchor.node.opcode == table().anchors[entry].opcode
+        return match.anchor.entry.name == entry
     opcodes = {binary.name: binary.opcode for binary in table().binaries.values()}
     for step in match.steps:
         for post_op in step.post_ops:
