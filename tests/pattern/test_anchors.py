@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 from structures import module_text
 
 import hlo_dispatch
 from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.opcode import MAY_BE_ANCHORS
 from hlo_dispatch.match.anchors.reading import READERS
 from hlo_dispatch.pattern import load_tables, shipped_tables
-from hlo_dispatch.pattern.readings import READINGS
+from hlo_dispatch.pattern.readings import ANCHOR_OPCODES, READINGS
 from hlo_dispatch.policy.candidate import Candidate
 from hlo_dispatch.policy.decide import Decision
 from hlo_dispatch.report import Region
 from hlo_dispatch.rewriting.profile import ProfilingRewriter
 from hlo_dispatch.rewriting.rewriter import Rewriter
 from reading import serialized
+from side_by_side import assert_close, run_module
 
 ENTRY = """\
 version: 1
@@ -94,6 +98,20 @@ def test_a_users_anchor_fires(tmp_path: Path) -> None:
     targets = [i.custom_call_target for i in Module.from_bytes(result.proto).entry.instructions]
     assert "hlo_dispatch.onednn.matmul" in targets
     assert region(product(RELU)).entry == "dot"
+
+
+def test_a_users_anchor_computes_what_stock_computes(tmp_path: Path) -> None:
+    """The sum behind its relu, which it leaves to XLA, is fused as before."""
+    text = product(RELU_ADD)
+    result = hlo_dispatch.rewrite(text, tables=[write(tmp_path)], policy="always")
+    assert result.proto is not None
+    assert [post_ops(found) for found in result.report.dispatched] == [["relu"]]
+    random = np.random.default_rng(0)
+    inputs = [random.standard_normal(shape).astype("float32") for shape in ((64, 64), (64, 64), (64, 64), (64,))]
+    struct = jax.ShapeDtypeStruct((64, 64), "float32")
+    stock = run_module(serialized(text.partition("\n")[2]), inputs, (struct, struct))
+    for value, expected in zip(run_module(result.proto, inputs, (struct, struct)), stock, strict=True):
+        assert_close(value, expected, 1e-5)
 
 
 def test_the_decision_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,3 +242,10 @@ def test_every_reading_has_its_reader() -> None:
 
 def test_every_reading_is_shipped() -> None:
     assert {anchor.reading for anchor in load_tables().anchors.values()} == READINGS.keys()
+
+
+def test_what_the_engine_looks_for_is_what_an_anchor_may_be() -> None:
+    assert set(ANCHOR_OPCODES) == MAY_BE_ANCHORS
+    assert all(reading.kernels for reading in READINGS.values())
+    shipped = load_tables().kernels
+    assert {kernel for reading in READINGS.values() for kernel in reading.kernels} <= shipped.keys()

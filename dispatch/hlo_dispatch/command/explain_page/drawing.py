@@ -137,6 +137,7 @@ def _region(region: Region) -> dict[str, Any]:
         "formula": region.formula,
         "shape": region.shape,
         "kernel": region.kernel or "",
+        "entry": region.entry,
         "implementation": region.implementation or "",
         "why": explanation(region),
         "stoppedAt": region.stopped_at,

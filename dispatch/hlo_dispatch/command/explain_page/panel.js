@@ -44,6 +44,7 @@ class Panel {
     const facts = element("dl", {});
     this.add(facts, "result", region.shape);
     this.add(facts, "kernel", region.kernel);
+    this.add(facts, "table's entry", region.entry);
     this.add(facts, "runs as", region.implementation);
     this.add(facts, "why", region.why);
     const stop = region.stoppedBecause && [region.stoppedAt ? this.link(region.stoppedAt) : "", region.stoppedAt ? ": " : "",
