@@ -49,6 +49,18 @@ def test_they_are_read_as_they_were_written(text: str, low: list, high: list, di
     assert "weights_reversed" not in attributes
 
 
+@pytest.mark.parametrize("dilated", [False, True])
+def test_a_slice_of_their_channels_is_computed_alone(dilated: bool) -> None:
+    window, (rows, columns) = ("pad=0_0x-1_-1 lhs_dilate=2x2 ", (3, 2)) if dilated else ("pad=1_0x1_1 ", (2, 4))
+    text = convolution("3,3", "3,2", f"size=3x2 {window}rhs_reversal=1x1", f"{rows},{columns}")
+    bounds = f"{{[0:1], [0:{rows}], [0:{columns}], [8:16]}}"
+    part = f"ROOT s = f32[1,{rows},{columns},8]{{3,2,1,0}} slice(c), slice={bounds} }}"
+    found = only(text.replace("ROOT c", "c").replace("f01b }", f"f01b\n  {part}"))
+    assert isinstance(found, Match), str(found)
+    assert found.formula == "slice(conv(x, w))"
+    assert found.attributes()["weights_dims"][:2] == [8, 16]
+
+
 @pytest.mark.parametrize(
     ("text", "code"),
     [
