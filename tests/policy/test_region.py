@@ -66,14 +66,14 @@ def regions(text: str) -> dict[str, tuple[Cutter, Default]]:
     """Anchor's name → who cuts it, and its default form."""
     module = parsed(text)
     graph = FlatGraph(module, module.entry)
-    pass_ = rewriter((), "always")
-    plan = pass_._plan(graph, small=False)
+    planner = rewriter((), "always").planner
+    plan = planner.plan(graph, lambda match, default: None, small=False)
     cutter = Cutter(graph, Digests(module))
     found = {}
     for node, (match, decision) in plan.decisions.items():
         assert match is not None, str(decision.refusal)
         assert decision, decision.reason
-        default = default_of(decision.candidate.match, pass_._ask)
+        default = default_of(decision.candidate.match, planner.ask)
         assert isinstance(default, Default)
         found[node.name] = cutter, default
     return found

@@ -11,7 +11,7 @@ from encoders import flax_block, plain_block
 from hlo_dispatch.api import rewriter
 from hlo_dispatch.autotune.extract.extracted import Excerpt
 from hlo_dispatch.autotune.run.running_time import running_time
-from hlo_dispatch.autotune.wanted import Unknown, region_of
+from hlo_dispatch.autotune.wanted import Unknown
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.loops import is_recomputed, may_be_in_loop
 from hlo_dispatch.hlo.module import Module
@@ -45,7 +45,7 @@ class Cuts:
 
     def __call__(self, unknown: Sequence[Unknown], ask) -> int:
         for region in unknown:
-            found = region.cutter.cut(region_of(region.match, region.default))
+            found = region.cutter.cut(region.default.candidate.match.in_module)
             if isinstance(found, Refusal):
                 self.refusals.append(found)
                 continue

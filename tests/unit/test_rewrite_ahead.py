@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unittest import mock
+from dataclasses import replace
 
 import pytest
 
@@ -31,9 +31,8 @@ ENTRY main {{ x = {F} parameter(0)
 def result(policy: str, *, ahead: bool) -> list[tuple]:
     """Every region: what it computes and covers, or why it does not."""
     rewriter = Rewriter.make(table(), policy, Machine("any", frozenset(("avx512f",)), 2))
-    asked = rewriter._ask_ahead if ahead else lambda _: None
-    with mock.patch.object(Rewriter, "_ask_ahead", lambda _, match: asked(match)):
-        report = rewriter.run(serialized(TEXT))[1]
+    planner = rewriter.planner if ahead else replace(rewriter.planner, prefetch=lambda _: False)
+    report = Rewriter(planner).run(serialized(TEXT))[1]
     return [(r.name, r.formula, r.covered, r.kernel, str(r.refusal)) for r in report.regions]
 
 

@@ -24,11 +24,10 @@ from hlo_dispatch.autotune.extract.extracted import Excerpt
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
 from hlo_dispatch.autotune.run.watch import Endless, is_haunted
 from hlo_dispatch.autotune.store import Store
-from hlo_dispatch.autotune.wanted import Unknown, region_of
+from hlo_dispatch.autotune.wanted import Unknown
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.host.lock_file import LinkInTheWay, open_lock
 from hlo_dispatch.host.switches import is_strict
-from hlo_dispatch.match.routines.routine import RoutineMatch
 from hlo_dispatch.policy.candidate import Ask, Default, forms_of
 from hlo_dispatch.policy.context import Context
 from hlo_dispatch.policy.measured import MOST_VAIN, STOCK, Knowledge, Measured
@@ -296,15 +295,15 @@ class Tuner:
     def _task(self, region: Unknown, ask: Ask) -> Task:
         default = region.default
         match = default.candidate.match
-        excerpt = region.cutter.cut(region_of(region.match, default))
+        excerpt = region.cutter.cut(default.candidate.match.in_module)
         if isinstance(excerpt, Refusal):
             raise Unmeasurable(excerpt.sentence)
-        # A routine's forms are different libraries, of which nobody knows which is faster here.
+        # Of different libraries nobody knows which is faster here: all of them are tried.
         formula, shape, kernel = _names(region)
-        most_forms = len(match.routine.kernels) if isinstance(match, RoutineMatch) else self.effort.most_forms
+        most_forms = max(len(match.kernels), self.effort.most_forms)
         return Task(
             excerpt=excerpt,
-            forms=list(islice(forms_of(region.match, default, ask), most_forms)),
+            forms=list(islice(forms_of(default, ask), most_forms)),
             build=lambda form: self.build(excerpt, default, form),
             tolerance=region.numerics.tolerance,
             footprint=region.footprint,
@@ -383,7 +382,7 @@ def _warn_once(sentence: str) -> None:
 def _names(region: Unknown) -> tuple[str, str, str]:
     """Formula, shape of the result, kernel; for people."""
     match = region.default.candidate.match
-    return match.formula, str(match.output.shape).partition("{")[0], match.anchor.kernel
+    return match.formula, str(match.output.shape).partition("{")[0], match.kernel
 
 
 def _file_name(form: str) -> str:
