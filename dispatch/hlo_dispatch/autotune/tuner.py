@@ -42,7 +42,7 @@ _logger = logging.getLogger("hlo_dispatch")
 # Two measurements at once would measure each other.
 _one_thread = threading.Lock()
 
-Step = Callable[[str, int, int, float], None]
+TuningProgress = Callable[[str, int, int, float], None]
 """Told what is measured (nothing: it is over), how many regions are done, how many there are (0: it is the whole
 program), and the seconds that are left."""
 
@@ -72,7 +72,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Record:
+class LearntRegion:
     """One region and what is known of it now."""
 
     region: Unknown
@@ -91,13 +91,13 @@ class Tuner:
     threads: int
     budget: float | None = None
     """Seconds for one module; None: as long as it takes."""
-    step: Step = silent
+    step: TuningProgress = silent
     timed: bool = True
     """False only compares results."""
     tally: Tally = field(default_factory=Tally)
     given_up: set[str] = field(default_factory=set[str])
     """Regions that cannot be measured; not tried again in this process."""
-    records: list[Record] = field(default_factory=list[Record])
+    records: list[LearntRegion] = field(default_factory=list[LearntRegion])
     """What was learnt, in order."""
     remembers: bool = True
     prepare: Callable[[], None] = lambda: None
@@ -170,7 +170,7 @@ class Tuner:
             self.knowledge.add(region.digest, measured)
             return False
         if self.remembers:
-            self.records.append(Record(region, measured))
+            self.records.append(LearntRegion(region, measured))
         if not measured.seconds and not measured.refused:
             return False  # its results are right, and nothing is known of its speed
         self.knowledge.add(region.digest, measured)

@@ -56,7 +56,7 @@ Variants = Callable[[], Iterable[tuple[str, bytes]]]
 """Gives the modes of a program, and the program in each, one by one."""
 
 
-class Measure(Protocol):
+class ModuleTuner(Protocol):
     """Measures what one module needs, as far as its budget goes."""
 
     def __call__(self, unknown: Sequence[Unknown], ask: Ask) -> int:

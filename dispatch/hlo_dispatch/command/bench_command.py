@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 DEFAULT = "patterns"
 
 
-class _Group(TyperGroup):
+class _DefaultingGroup(TyperGroup):
     """`bench conv_bias_relu` means `bench patterns conv_bias_relu`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -23,7 +23,7 @@ class _Group(TyperGroup):
 
 
 app = typer.Typer(
-    cls=_Group,
+    cls=_DefaultingGroup,
     add_completion=False,
     help="Measure patterns and models against stock XLA, its oneDNN path, the raw library and other frameworks.\n\n"
     "hlo-dispatch bench conv_bias_relu --shape n=1,c=64,h=56,w=56,k=64,r=3",

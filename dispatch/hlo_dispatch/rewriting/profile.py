@@ -18,7 +18,7 @@ from hlo_dispatch.host.machine import Machine
 from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.anchors.reading import kind_of
 from hlo_dispatch.match.epilogue.finder import EpilogueFinder, Step
-from hlo_dispatch.match.function import Region
+from hlo_dispatch.match.function import ElementwiseRegion
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.match.protocol import CallableMatch
@@ -34,7 +34,7 @@ from hlo_dispatch.rewriting.rewriter import Rewriter
 
 
 @dataclass
-class Tally:
+class EntryCost:
     """What one entry of the table did."""
 
     kind: str
@@ -55,7 +55,7 @@ class Profile:
     """Tallies by (kind, name)."""
 
     places: dict[tuple[str, str], str]
-    tallies: dict[tuple[str, str], Tally] = field(default_factory=dict[tuple[str, str], Tally])
+    tallies: dict[tuple[str, str], EntryCost] = field(default_factory=dict[tuple[str, str], EntryCost])
 
     @classmethod
     def of(cls, table: Table) -> Profile:
@@ -74,7 +74,7 @@ class Profile:
         """Note one try."""
         tally = self.tallies.get((kind, name))
         if tally is None:
-            tally = self.tallies[kind, name] = Tally(kind, name, self.places.get((kind, name), ""))
+            tally = self.tallies[kind, name] = EntryCost(kind, name, self.places.get((kind, name), ""))
         tally.tries += 1
         tally.seconds += seconds
         if hit:
@@ -139,7 +139,7 @@ class _CountingEpilogueFinder(EpilogueFinder):
         super().__init__(self._timed, table.binaries)
         self._profile = profile
 
-    def _activation(self, region: Region, destination: Any) -> Step | None:
+    def _activation(self, region: ElementwiseRegion, destination: Any) -> Step | None:
         start = time.perf_counter()
         step = super()._activation(region, destination)
         seconds = time.perf_counter() - start
@@ -148,7 +148,7 @@ class _CountingEpilogueFinder(EpilogueFinder):
         self._profile.count(kind, name, seconds, hit=step is not None)
         return step
 
-    def _recognise(self, region: Region) -> tuple[int, Any] | None:
+    def _recognise(self, region: ElementwiseRegion) -> tuple[int, Any] | None:
         found = super()._recognise(region)
         for name, seconds in self._timed.spent.items():
             # The one that it is was looked up, and is counted there.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from hlo_dispatch.autotune.wanted import Measure, Wanted
+from hlo_dispatch.autotune.wanted import ModuleTuner, Wanted
 from hlo_dispatch.hlo.flat import FlatGraph
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.verify import verify
@@ -38,7 +38,7 @@ class Rewriter:
     planner: Planner
     knowledge: Knowledge = field(default_factory=Knowledge)
     """What was measured on this machine; asked by the policies "measure" and "stored"."""
-    measuring: Callable[[str], Measure] | None = field(default=None, compare=False)
+    measuring: Callable[[str], ModuleTuner] | None = field(default=None, compare=False)
     """Makes, for each module (by name), something that measures what is not known yet; None: nothing is measured."""
 
     mode: str = ""
@@ -61,7 +61,7 @@ class Rewriter:
     def machine(self) -> Machine:
         return self.planner.machine
 
-    def knowing(self, knowledge: Knowledge, measuring: Callable[[str], Measure] | None = None) -> Rewriter:
+    def knowing(self, knowledge: Knowledge, measuring: Callable[[str], ModuleTuner] | None = None) -> Rewriter:
         """The same pass with what was measured, and with something that measures the rest."""
         return replace(self, knowledge=knowledge, measuring=measuring)
 

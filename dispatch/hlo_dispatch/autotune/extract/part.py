@@ -97,7 +97,7 @@ class Part:
         costly = next((node for node in self.loop if not may_be_in_loop(node.proto.opcode)), None)
         if costly is not None:
             return Refusal("unmeasurable", f"%{costly.name} would be computed again and again in a loop", costly.name)
-        return _Writer(self._graph, self, self._home, self._produced).write(self._match, result)
+        return _PartWriter(self._graph, self, self._home, self._produced).write(self._match, result)
 
 
 def _with_ancestors(nodes: Iterable[Node], among: set[Node]) -> list[Node]:
@@ -111,7 +111,7 @@ def _with_ancestors(nodes: Iterable[Node], among: set[Node]) -> list[Node]:
     return sorted(found, key=lambda node: node.index)
 
 
-class _Writer(ExcerptWriter):
+class _PartWriter(ExcerptWriter):
     """Writes one part."""
 
     def __init__(self, graph: FlatGraph, part: Part, home: InstructionProto, produced: set[Node]) -> None:

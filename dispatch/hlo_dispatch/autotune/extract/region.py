@@ -120,7 +120,7 @@ class Cutter:
             shape = shape_of(instruction.shape)
             if not shape.is_array or shape.is_dynamic or shape.elements == 0:
                 return Refusal("unmeasurable", f"%{instruction.name} is {shape}", instruction.name)
-        return _Writer(self._graph, instructions, inputs, results).write(
+        return _RegionWriter(self._graph, instructions, inputs, results).write(
             match.node.name,
             [self._is_produced(instruction) for instruction in inputs if not is_small_constant(instruction)],
             [self._is_consumed(result, inside) for result in results],
@@ -257,7 +257,7 @@ def _may_be_looked_past(node: Node) -> bool:
     )
 
 
-class _Writer:
+class _RegionWriter:
     """Writes one excerpt."""
 
     def __init__(

@@ -60,7 +60,7 @@ class RoutinePart:
             # The call may overwrite its operand, which is no parameter then; only copies of real numbers are made.
             if not chain and match.node.opcode == "custom-call" and view.element_type[0] == "c":
                 return Refusal("unmeasurable", f"%{name} overwrites complex numbers as they come", name)
-        return _Writer(self._graph, self).write(chains)
+        return _CallWriter(self._graph, self).write(chains)
 
     @property
     def _instruction(self) -> InstructionProto:
@@ -113,7 +113,7 @@ def _between(operand: Node, source: Node) -> list[Node] | None:
     return sorted(found, key=lambda node: node.index)
 
 
-class _Writer(ExcerptWriter):
+class _CallWriter(ExcerptWriter):
     """Writes one library call's region."""
 
     def __init__(self, graph: FlatGraph, part: RoutinePart) -> None:
