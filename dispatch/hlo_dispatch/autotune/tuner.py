@@ -20,7 +20,7 @@ from pathlib import Path
 from hlo_dispatch.autotune import trial
 from hlo_dispatch.autotune.compare.measure import Effort, Task, Unclear, Unmeasurable, measure
 from hlo_dispatch.autotune.compare.reproducer import Reproducer
-from hlo_dispatch.autotune.extract.extracted import Excerpt
+from hlo_dispatch.autotune.extract.extracted import ExtractedModule
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
 from hlo_dispatch.autotune.run.watch import Endless, is_haunted
 from hlo_dispatch.autotune.store import Store
@@ -51,8 +51,8 @@ def silent(what: str, done: int, count: int, left: float) -> None:
     """Tells nobody."""
 
 
-BuildOne = Callable[[Excerpt, Default, str], bytes | None]
-"""An excerpt, what is dispatched by default, a form → the module with its one kernel call."""
+BuildOne = Callable[[ExtractedModule, Default, str], bytes | None]
+"""An extracted module, what is dispatched by default, a form → the module with its one kernel call."""
 
 
 @dataclass
@@ -295,20 +295,20 @@ class Tuner:
     def _task(self, region: Unknown, ask: Ask) -> Task:
         default = region.default
         match = default.candidate.match
-        excerpt = region.cutter.cut(default.candidate.match.in_module)
-        if isinstance(excerpt, Refusal):
-            raise Unmeasurable(excerpt.sentence)
+        extracted = region.cutter.cut(default.candidate.match.in_module)
+        if isinstance(extracted, Refusal):
+            raise Unmeasurable(extracted.sentence)
         # Of different libraries nobody knows which is faster here: all of them are tried.
         formula, shape, kernel = _names(region)
         most_forms = max(len(match.kernels), self.effort.most_forms)
         return Task(
-            excerpt=excerpt,
+            extracted=extracted,
             forms=list(islice(forms_of(default, ask), most_forms)),
-            build=lambda form: self.build(excerpt, default, form),
+            build=lambda form: self.build(extracted, default, form),
             tolerance=region.numerics.tolerance,
             footprint=region.footprint,
             is_entangled=region.is_entangled,
-            is_lonely=region.is_lonely,
+            is_only_region=region.is_only_region,
             threads=self.threads,
             formula=formula,
             shape=shape,

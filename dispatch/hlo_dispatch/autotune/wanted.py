@@ -41,7 +41,7 @@ class Unknown:
     """Bytes that the program reads between two runs of the region, roughly."""
     is_entangled: bool
     """Whether neighbours share its fusions."""
-    is_lonely: bool = False
+    is_only_region: bool = False
     """Whether the program has no other region."""
     count: int = 1
     """How many regions of the module are like this."""
@@ -111,7 +111,7 @@ class Wanted:
                     is_entangled = cutter.is_entangled(default.candidate.match.in_module)
                     self._unknown[digest] = Unknown(
                         digest, cutter, match, default, numerics, self._footprint, is_entangled,
-                        is_lonely=not self._has_several,
+                        is_only_region=not self._has_several,
                     )  # fmt: skip
             return known
 

@@ -55,7 +55,7 @@ def check_policy(policy: str) -> str:
 def expect(match: CallableMatch, machine: Machine, policy: str) -> CallableMatch | None:
     """What `decide` will most likely choose, if its first question is answered as usual; None: stock XLA.
 
-    Lets that question be asked ahead of time.
+    Lets the answer be prefetched.
     """
     rule = rule_of(match)
     if policy == "never" or (policy == "heuristic" and not rule.is_worth_calling(match, "", machine)[0]):

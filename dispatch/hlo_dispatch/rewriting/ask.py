@@ -47,7 +47,7 @@ def prefetch(match: CallableMatch) -> bool:
     """Have the question worked on while the caller goes on; False where the library is missing."""
     library = onednn()
     if library:
-        kernels.ask_ahead(match.kernel, *_question(match, library.version, {}))
+        kernels.prefetch(match.kernel, *_question(match, library.version, {}))
     return bool(library)
 
 

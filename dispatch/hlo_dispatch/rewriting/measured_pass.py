@@ -69,7 +69,7 @@ def tuner_for(
         context=this_context(),
         knowledge=knowledge,
         effort=effort,
-        build=lambda excerpt, default, form: one_call(plain, excerpt, default, form),
+        build=lambda extracted, default, form: one_call(plain, extracted, default, form),
         threads=rewriter.machine.threads,
         budget=seconds,
         step=step,

@@ -57,17 +57,17 @@ def plan_computation(
     decide_on: Callable[[CallableMatch], Decision],
     *,
     small: bool,
-    ahead: Callable[[CallableMatch], CallableMatch | None] | None = None,
+    prefetched: Callable[[CallableMatch], CallableMatch | None] | None = None,
 ) -> ComputationPlan:
     """Match and decide every pattern and anchor of `graph`.
 
     Args:
         decide_on: what is chosen for a match.
         small: the computation runs inside one of XLA's small calls, which hold no custom-calls.
-        ahead: has the kernel asked about a match meanwhile; returns the form of it that will most likely be
+        prefetched: has the kernel asked about a match meanwhile; returns the variant of it that will most likely be
             chosen, or None. Without it every question waits for its answer.
     """
-    planner = _Planner(graph, matcher, decide_on, ahead)
+    planner = _Planner(graph, matcher, decide_on, prefetched)
     found = patterns.find(graph) if patterns else Found()
     if small:
         planner.refuse_all(Refusal("small-call", "XLA runs this computation as one small call"), found.matches)
@@ -86,10 +86,10 @@ class _Planner:
         graph: FlatGraph,
         matcher: Matcher,
         decide_on: Callable[[CallableMatch], Decision],
-        ahead: Callable[[CallableMatch], CallableMatch | None] | None,
+        prefetched: Callable[[CallableMatch], CallableMatch | None] | None,
     ) -> None:
         self.plan = ComputationPlan(graph)
-        self._matcher, self._decide_on, self._ahead = matcher, decide_on, ahead
+        self._matcher, self._decide_on, self._prefetched = matcher, decide_on, prefetched
         self._claims = Claims(graph.root)
 
     def refuse_all(self, refusal: Refusal, matches: Sequence[CallableMatch]) -> None:
@@ -144,13 +144,13 @@ class _Planner:
             anchor → its match and the form of it that is expected to be chosen (None: stock).
         """
         found: dict[Node, tuple[CallableMatch | Refusal, CallableMatch | None]] = {}
-        if self._ahead is None:
+        if self._prefetched is None:
             return found
         settled, self._claims = self._claims, self._claims.copy()
         for node in self._matcher.anchors():
             if node not in self._claims.taken:
                 match = self._match(node)
-                chosen = None if isinstance(match, Refusal) or self._claims.hide(match) else self._ahead(match)
+                chosen = None if isinstance(match, Refusal) or self._claims.hide(match) else self._prefetched(match)
                 found[node] = match, chosen
                 if chosen is not None:
                     self._claims.claim(chosen)

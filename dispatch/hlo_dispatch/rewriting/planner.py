@@ -78,10 +78,10 @@ class Planner:
 
         matcher = self.matcher(graph, self.table, self.finder)
         return plan_computation(
-            graph, matcher, self.patterns, self.routines, decide_on, small=small, ahead=self._expected
+            graph, matcher, self.patterns, self.routines, decide_on, small=small, prefetched=self._prefetched
         )
 
-    def _expected(self, match: CallableMatch) -> CallableMatch | None:
+    def _prefetched(self, match: CallableMatch) -> CallableMatch | None:
         """What will most likely be chosen, its kernel asked while the matching goes on; None: stock XLA."""
         chosen = expect(match, self.machine, self.policy)
         return chosen if chosen is not None and self.prefetch(chosen) else None

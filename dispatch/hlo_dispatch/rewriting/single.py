@@ -1,10 +1,10 @@
-"""One kernel call and nothing else: an excerpt with its one region dispatched in a given form."""
+"""One kernel call and nothing else: an extracted module with its one region dispatched in a given form."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hlo_dispatch.autotune.extract.extracted import Excerpt
+from hlo_dispatch.autotune.extract.extracted import ExtractedModule
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.host.machine import Machine
 from hlo_dispatch.match.protocol import CallableMatch
@@ -47,7 +47,7 @@ class OneCall:
         return None
 
 
-def one_call(rewriter: Rewriter, excerpt: Excerpt, default: Default, form: str) -> bytes | None:
-    """The excerpt's module with its region dispatched; None where it matches otherwise than in its program."""
-    planner = replace(rewriter.planner, policy="always", decide=OneCall(excerpt.anchor, default, form))
-    return Rewriter(planner).run(excerpt.module)[0]
+def one_call(rewriter: Rewriter, extracted: ExtractedModule, default: Default, form: str) -> bytes | None:
+    """The extracted module with its region dispatched; None where it matches otherwise than in its program."""
+    planner = replace(rewriter.planner, policy="always", decide=OneCall(extracted.anchor, default, form))
+    return Rewriter(planner).run(extracted.module)[0]

@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Iterable, Sequence
 
 from hlo_dispatch.autotune.extract.digest import Digests
-from hlo_dispatch.autotune.extract.extracted import Excerpt, in_memory_order, is_small_constant, set_signature
-from hlo_dispatch.autotune.extract.writer import ExcerptWriter
+from hlo_dispatch.autotune.extract.extracted import ExtractedModule, in_memory_order, is_small_constant, set_signature
+from hlo_dispatch.autotune.extract.writer import ExtractedWriter
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import KEPT_COPY, FlatGraph, Node
 from hlo_dispatch.hlo.loops import may_be_in_loop
@@ -85,7 +85,7 @@ class Part:
             hasher.update(b"|")
         return hasher.hexdigest()
 
-    def cut(self) -> Excerpt | Refusal:
+    def cut(self) -> ExtractedModule | Refusal:
         """The part as a module of its own."""
         library = set(self.library)
         crossing = {o for node in self.loop for o in node.operands if o in library} - set(self.loop)
@@ -111,7 +111,7 @@ def _with_ancestors(nodes: Iterable[Node], among: set[Node]) -> list[Node]:
     return sorted(found, key=lambda node: node.index)
 
 
-class _PartWriter(ExcerptWriter):
+class _PartWriter(ExtractedWriter):
     """Writes one part."""
 
     def __init__(self, graph: FlatGraph, part: Part, home: InstructionProto, produced: set[Node]) -> None:
@@ -119,7 +119,7 @@ class _PartWriter(ExcerptWriter):
         self._part, self._home, self._produced = part, home, produced
         self._inputs: list[Node] = []
 
-    def write(self, match: CallableMatch, result: Node) -> Excerpt | Refusal:
+    def write(self, match: CallableMatch, result: Node) -> ExtractedModule | Refusal:
         instruction_of, value_of = self.graph.instruction_of, self.graph.value_of
         whole = [instruction_of[identifier] for identifier in self._part.before]
         held = {value_of[identifier] for identifier in self._part.before} | {result}
@@ -138,9 +138,9 @@ class _PartWriter(ExcerptWriter):
         if self._part.loop:
             config = loop_backend_config(match.output.shape, this_machine().threads)
             self.fusion(self._part.loop, match.output, "kLoop", config)
-        return self._excerpt(match, shapes, whole)
+        return self._extracted(match, shapes, whole)
 
-    def _excerpt(self, match: CallableMatch, shapes: list[Shape], whole: list[InstructionProto]) -> Excerpt:
+    def _extracted(self, match: CallableMatch, shapes: list[Shape], whole: list[InstructionProto]) -> ExtractedModule:
         output, entry = match.output, self.entry
         plain = in_memory_order(output.shape)
         entry.root_id = self.ids[output]
@@ -148,7 +148,7 @@ class _PartWriter(ExcerptWriter):
             entry.root_id = self.add(entry, "bitcast", "region_result", plain, [self.ids[output]]).id
         set_signature(entry, shapes, plain.to_proto())
         nodes = [node.proto for node in (*self._part.library, *self._part.loop)]
-        return Excerpt(
+        return ExtractedModule(
             module=self.module([*whole, *nodes]),
             anchor=match.node.name,
             inputs=tuple(shapes),

@@ -19,11 +19,11 @@ from collections.abc import Iterable, Sequence
 
 from hlo_dispatch.autotune.extract.digest import Digests, operands
 from hlo_dispatch.autotune.extract.extracted import (
-    Excerpt,
+    ExtractedModule,
     called_by,
-    excerpt_module,
     in_memory_order,
     is_small_constant,
+    parsed_module,
     set_signature,
 )
 from hlo_dispatch.autotune.extract.part import Part
@@ -92,14 +92,14 @@ class Cutter:
             return instruction.literal.SerializeToString(deterministic=True)
         return str(shape_of(instruction.shape)).encode() + bytes([self._is_produced(instruction)])
 
-    def cut(self, match: CallableMatch) -> Excerpt | Refusal:
+    def cut(self, match: CallableMatch) -> ExtractedModule | Refusal:
         """The region as a module of its own, which takes no longer than its part of the program does."""
         if (call := match.library_call) is not None:
             return self._routine(match, call).cut()
         tops = self._tops(match)
         found = self._part(match).cut() if self._is_entangled(tops, match) else self._whole(match, tops)
-        if isinstance(found, Excerpt):
-            alone = running_time(excerpt_module(found))
+        if isinstance(found, ExtractedModule):
+            alone = running_time(parsed_module(found))
             there = running_time_of(self._graph.module, self._graph.computation, tops)
             if alone is not None and there is not None and alone > _MOST_OF_ITS_SHARE * there:
                 name = match.node.name
@@ -109,7 +109,7 @@ class Cutter:
                 return Refusal("unmeasurable", sentence, name)
         return found
 
-    def _whole(self, match: CallableMatch, tops: list[int]) -> Excerpt | Refusal:
+    def _whole(self, match: CallableMatch, tops: list[int]) -> ExtractedModule | Refusal:
         """Top-level instructions as they are."""
         instructions = [self._graph.instruction_of[identifier] for identifier in tops]
         inside = set(tops)
@@ -258,7 +258,7 @@ def _may_be_looked_past(node: Node) -> bool:
 
 
 class _RegionWriter:
-    """Writes one excerpt."""
+    """Writes one extracted module."""
 
     def __init__(
         self, graph: FlatGraph, instructions: list[InstructionProto], inputs: list[InstructionProto], results: list[int]
@@ -269,10 +269,10 @@ class _RegionWriter:
             id=self._identifier, name="region", execution_thread=graph.computation.execution_thread
         )
         self._ids: dict[int, int] = {}
-        """Id in the module → id in the excerpt."""
+        """Id in the module → id in the extracted one."""
         self._count = 0
 
-    def write(self, anchor: str, produced: list[bool], consumed: list[bool]) -> Excerpt:
+    def write(self, anchor: str, produced: list[bool], consumed: list[bool]) -> ExtractedModule:
         shapes: list[Shape] = []
         for instruction in self._inputs:
             if is_small_constant(instruction):
@@ -293,7 +293,7 @@ class _RegionWriter:
                 # It refers to tables of the module that are not copied.
                 instruction.ClearField("metadata")
         module.host_program_shape.CopyFrom(self._entry.program_shape)
-        return Excerpt(
+        return ExtractedModule(
             module.SerializeToString(), anchor, tuple(shapes), tuple(results), tuple(produced), tuple(consumed)
         )
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 
 from hlo_dispatch.autotune.extract.digest import Digests
-from hlo_dispatch.autotune.extract.extracted import Excerpt, in_memory_order, set_signature
-from hlo_dispatch.autotune.extract.writer import ExcerptWriter
+from hlo_dispatch.autotune.extract.extracted import ExtractedModule, in_memory_order, set_signature
+from hlo_dispatch.autotune.extract.writer import ExtractedWriter
 from hlo_dispatch.autotune.run.inputs import LOWER, UPPER
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
@@ -50,7 +50,7 @@ class RoutinePart:
             hasher.update(f"{value.shape} {[str(node.shape) for node in self._behind(value)]}".encode())
         return hasher.hexdigest()
 
-    def cut(self) -> Excerpt | Refusal:
+    def cut(self) -> ExtractedModule | Refusal:
         """The region as a module of its own."""
         match, name = self.match, self.match.node.name
         chains = [chain for chain in self._chains if chain is not None]
@@ -113,14 +113,14 @@ def _between(operand: Node, source: Node) -> list[Node] | None:
     return sorted(found, key=lambda node: node.index)
 
 
-class _CallWriter(ExcerptWriter):
+class _CallWriter(ExtractedWriter):
     """Writes one library call's region."""
 
     def __init__(self, graph: FlatGraph, part: RoutinePart) -> None:
         super().__init__(graph)
         self._part, self._match, self._call = part, part.match, part.call
 
-    def write(self, chains: list[list[Node]]) -> Excerpt:
+    def write(self, chains: list[list[Node]]) -> ExtractedModule:
         match = self._match
         inputs = list(dict.fromkeys(view.node for view in match.operands))
         shapes = [self.parameter(node, number, self._kind(node)) for number, node in enumerate(inputs)]
@@ -132,7 +132,7 @@ class _CallWriter(ExcerptWriter):
         results, ids = self._write_results()
         root = self._root(results, ids)
         set_signature(self.entry, shapes, root.shape)
-        return Excerpt(
+        return ExtractedModule(
             module=self.module([call]),
             anchor=match.node.name,
             inputs=tuple(shapes),
