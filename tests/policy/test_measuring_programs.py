@@ -44,6 +44,7 @@ def test_a_program_is_tried_as_a_whole(store: Store) -> None:
     assert measured_pass.tally.measured == before
 
 
+@pytest.mark.timing  # a busy machine finds each of the regions slower, and says that
 @pytest.mark.usefixtures("_any_answer")
 def test_a_program_that_is_faster_with_stock_is_left_alone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def lost(stock: bytes, variants, *, left: float, is_final: bool) -> Measured:
