@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -12,13 +13,16 @@ from structures import module_text
 import hlo_dispatch
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.opcode import MAY_BE_ANCHORS
+from hlo_dispatch.host.machine import Machine
 from hlo_dispatch.match.anchors.reading import READERS
+from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.pattern import load_tables, shipped_tables
 from hlo_dispatch.pattern.readings import ANCHOR_OPCODES, READINGS
-from hlo_dispatch.policy.candidate import Candidate
-from hlo_dispatch.policy.decide import Decision
+from hlo_dispatch.policy.candidate import Ask
+from hlo_dispatch.policy.decide import Decision, Recall, decide
 from hlo_dispatch.report import Region
-from hlo_dispatch.rewriting.profile import ProfilingRewriter
+from hlo_dispatch.rewriting.planner import Planner
+from hlo_dispatch.rewriting.profile import profiling
 from hlo_dispatch.rewriting.rewriter import Rewriter
 from reading import serialized
 from side_by_side import assert_close, run_module
@@ -114,19 +118,18 @@ def test_a_users_anchor_computes_what_stock_computes(tmp_path: Path) -> None:
         assert_close(value, expected, 1e-5)
 
 
-def test_the_decision_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_decision_names_it(tmp_path: Path) -> None:
     decided: list[Decision] = []
 
-    def noted(self: Rewriter, match, recall) -> Decision:
-        decided.append(decide(self, match, recall))
+    def noted(match: CallableMatch, machine: Machine, policy: str, ask: Ask, recall: Recall) -> Decision:
+        decided.append(decide(match, machine, policy, ask, recall))
         return decided[-1]
 
-    decide = Rewriter._decide
-    monkeypatch.setattr(Rewriter, "_decide", noted)
-    region(product(RELU), write(tmp_path))
+    planner = Planner.make(load_tables([write(tmp_path)]), "always")
+    Rewriter(replace(planner, decide=noted)).run(serialized(product(RELU).partition("\n")[2]))
     (candidate,) = [decision.candidate for decision in decided]
-    assert isinstance(candidate, Candidate)
-    assert candidate.match.anchor.entry.name == "my_product"
+    assert candidate is not None
+    assert candidate.match.name == "my_product"
 
 
 def test_what_it_does_not_take_is_the_shipped_ones(tmp_path: Path) -> None:
@@ -142,9 +145,9 @@ def test_the_higher_priority_goes_first(tmp_path: Path) -> None:
 
 
 def test_a_profile_counts_it_under_its_name(tmp_path: Path) -> None:
-    rewriter = ProfilingRewriter.make(load_tables([write(tmp_path)]), "always")
+    rewriter, profile = profiling(load_tables([write(tmp_path)]), "always")
     rewriter.run(serialized(product(RELU).partition("\n")[2]))
-    tried = {(tally.kind, tally.name): (tally.tries, tally.hits) for tally in rewriter.profile.tallies.values()}
+    tried = {(tally.kind, tally.name): (tally.tries, tally.hits) for tally in profile.tallies.values()}
     assert tried["anchor", "my_product"][1] == 1
     assert ("anchor", "dot") not in tried
     assert tried["activation", "relu"][1] == 1

@@ -59,7 +59,9 @@ def _wrong_stock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stock's results are wrong, and it is twice as fast as any kernel."""
     monkeypatch.setattr(comparison.Comparison, "_run_stock", _run_wrongly)
     monkeypatch.setattr(
-        comparison, "race", lambda runners, **_: [Time(1.0, 0.0, 0.0)] + [Time(2.0, -1.0, 0.0)] * (len(runners) - 1)
+        comparison,
+        "interleaved",
+        lambda runners, **_: [Time(1.0, 0.0, 0.0)] + [Time(2.0, -1.0, 0.0)] * (len(runners) - 1),
     )
 
 

@@ -26,7 +26,7 @@ from hlo_dispatch.pattern.schema import (
 from hlo_dispatch.pattern.source import Keys, Source
 from hlo_dispatch.pattern.table import (
     Activation,
-    AnchorBinding,
+    AnchorKind,
     Binary,
     EltwiseBinding,
     KernelBinding,
@@ -101,7 +101,7 @@ class Builder:
         kernels: Mapping[str, KernelBinding],
         activations: Iterable[str],
         binaries: Iterable[str],
-    ) -> AnchorBinding:
+    ) -> AnchorKind:
         """The names are those of all files: an anchor may allow what another file defines."""
         path: Keys = ("anchors", name)
         self._one_of((*path, "opcode"), entry.opcode, ANCHOR_OPCODES, "anchor opcode")
@@ -130,7 +130,7 @@ class Builder:
         if not longest:
             allowed = operations = ()
         numerics = {dtype: Numerics(n.tolerance, n.why) for dtype, n in entry.numerics.items()}
-        return AnchorBinding(
+        return AnchorKind(
             name, entry.opcode, reading, entry.kernel, tuple(entry.dtypes), allowed, operations, longest,
             entry.priority, numerics, entry.formula, entry.origin, self.source.key_place(path),
         )  # fmt: skip

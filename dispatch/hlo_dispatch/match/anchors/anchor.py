@@ -11,7 +11,7 @@ from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.match.strided import HALF_TYPES, Dimension, View, candidates
 from hlo_dispatch.pattern.algorithms import DTYPES
-from hlo_dispatch.pattern.table import AnchorBinding
+from hlo_dispatch.pattern.table import AnchorKind
 
 # Instructions that only widen or rename what an operand holds: looked through for every operand.
 WIDENING = frozenset(("bitcast", "convert"))
@@ -24,7 +24,7 @@ class Anchor:
     """A convolution, dot or pooling in a kernel's own terms."""
 
     node: Node
-    entry: AnchorBinding
+    entry: AnchorKind
     """The table's, which says what may follow, and in which types."""
     source: View
     weights: View | None

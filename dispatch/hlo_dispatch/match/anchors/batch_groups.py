@@ -24,7 +24,7 @@ from hlo_dispatch.match.anchors.convolution import (
     window_attributes,
 )
 from hlo_dispatch.match.strided import View, candidates, dense, merge
-from hlo_dispatch.pattern.table import AnchorBinding
+from hlo_dispatch.pattern.table import AnchorKind
 
 _REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
 _SPACE = 2
@@ -57,7 +57,7 @@ def group_dimensions(node: Node) -> tuple[int, ...]:
     return tuple(number for number, entry in enumerate(sizes, _SPACE) if is_group(*entry))
 
 
-def read_batch_groups(node: Node, entry: AnchorBinding) -> Anchor | Refusal:
+def read_batch_groups(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     """Describe `node`, an HLO convolution with one dimension of groups, for the convolution kernel."""
     (group,) = group_dimensions(node)
     window = [d for number, d in enumerate(node.proto.window.dimensions, _SPACE) if number != group]

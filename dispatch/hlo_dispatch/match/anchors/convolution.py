@@ -14,12 +14,12 @@ from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.anchors.anchor import WIDENING, Anchor, first_refusal, furthest, halved, unsupported_types
 from hlo_dispatch.match.anchors.reversal import window_readings
 from hlo_dispatch.match.strided import View, candidates, whole
-from hlo_dispatch.pattern.table import AnchorBinding
+from hlo_dispatch.pattern.table import AnchorKind
 
 _REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
 
 
-def read_convolution(node: Node, entry: AnchorBinding) -> Anchor | Refusal:
+def read_convolution(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     """Describe `node`, an HLO convolution, for the convolution kernel."""
     window = node.proto.window.dimensions[:]
     refusal = first_refusal(unsupported_types(node), unsupported_window(node), unsupported_padding(node, window))

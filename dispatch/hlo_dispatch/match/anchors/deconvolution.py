@@ -19,13 +19,13 @@ from hlo_dispatch.match.anchors.anchor import WIDENING, Anchor, furthest, unsupp
 from hlo_dispatch.match.anchors.convolution import by_group, convolution_views, unsupported_window
 from hlo_dispatch.match.anchors.reversal import window_readings
 from hlo_dispatch.match.strided import candidates
-from hlo_dispatch.pattern.table import AnchorBinding
+from hlo_dispatch.pattern.table import AnchorKind
 
 # The kernel copies the weights into a layout of its own in any case.
 _REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
 
 
-def read_deconvolution(node: Node, entry: AnchorBinding) -> Anchor | Refusal:
+def read_deconvolution(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     """Describe `node`, an HLO convolution with a base dilation, for the deconvolution kernel."""
     window = node.proto.window.dimensions
     refusal = unsupported_types(node) or unsupported_window(node)

@@ -13,14 +13,14 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.anchors.anchor import Anchor, furthest, unsupported_types
 from hlo_dispatch.match.strided import Dimension, View, candidates, dense, merge, whole
-from hlo_dispatch.pattern.table import AnchorBinding
+from hlo_dispatch.pattern.table import AnchorKind
 
 # A matrix product reads a transposed operand as fast as a plain one: the copy XLA made is not needed.
 _LOOKED_THROUGH = frozenset(("bitcast", "convert", "copy", "transpose"))
 _MAXIMUM_BATCH_DIMENSIONS = 10
 
 
-def read_dot(node: Node, entry: AnchorBinding) -> Anchor | Refusal:
+def read_dot(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     """Describe `node`, an HLO dot, for the matmul kernel."""
     refusal = unsupported_types(node)
     if refusal is not None:

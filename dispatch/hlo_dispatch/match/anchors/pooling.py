@@ -20,7 +20,7 @@ from hlo_dispatch.match.anchors.anchor import Anchor, unsupported_types
 from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.match.function import scalar_constant
 from hlo_dispatch.match.strided import Dimension, View, candidates, dense, merge, whole
-from hlo_dispatch.pattern.table import AnchorBinding
+from hlo_dispatch.pattern.table import AnchorKind
 
 _REDUCERS = {"maximum": "max", "add": "average"}
 _RENAMING = frozenset(("bitcast",))
@@ -40,7 +40,7 @@ def is_pooling(node: Node) -> bool:
     return 0 < len(space) < len(window) and (len(space) > 1 or node.shape.minor_to_major[0] not in space)
 
 
-def read_pooling(node: Node, entry: AnchorBinding, computations: Mapping[int, Any]) -> Anchor | Refusal:
+def read_pooling(node: Node, entry: AnchorKind, computations: Mapping[int, Any]) -> Anchor | Refusal:
     """Describe `node`, an HLO reduce-window that pools, for the pooling kernel."""
     window = node.proto.window.dimensions
     space = _space(window)

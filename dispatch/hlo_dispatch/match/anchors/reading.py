@@ -16,15 +16,15 @@ from hlo_dispatch.match.anchors.dot import read_dot
 from hlo_dispatch.match.anchors.pooling import is_pooling, read_pooling
 from hlo_dispatch.match.anchors.swapped import is_swapped, read_swapped
 from hlo_dispatch.match.anchors.weights_gradient import is_weights_gradient, read_weights_gradient
-from hlo_dispatch.pattern.table import AnchorBinding
+from hlo_dispatch.pattern.table import AnchorKind
 
-Entries = Mapping[str, Sequence[AnchorBinding]]
+Entries = Mapping[str, Sequence[AnchorKind]]
 """Reading → the table's anchors that are read so, in the order in which they are tried."""
 
 
-def by_reading(entries: Iterable[AnchorBinding]) -> Entries:
+def by_reading(entries: Iterable[AnchorKind]) -> Entries:
     """The anchors of a table, highest priority first."""
-    found: dict[str, list[AnchorBinding]] = {}
+    found: dict[str, list[AnchorKind]] = {}
     for entry in sorted(entries, key=lambda entry: -entry.priority):
         found.setdefault(entry.reading, []).append(entry)
     return found
@@ -83,13 +83,13 @@ def _not_taken(anchor: Anchor) -> Refusal | None:
     return None
 
 
-def _read_forward(node: Node, entry: AnchorBinding, graph: FlatGraph) -> Anchor | Refusal:
+def _read_forward(node: Node, entry: AnchorKind, graph: FlatGraph) -> Anchor | Refusal:
     if len(group_dimensions(node)) == 1:
         return read_batch_groups(node, entry)
     return read_swapped(node, entry) if is_swapped(node) else read_convolution(node, entry)
 
 
-READERS: dict[str, Callable[[Node, AnchorBinding, FlatGraph], Anchor | Refusal]] = {
+READERS: dict[str, Callable[[Node, AnchorKind, FlatGraph], Anchor | Refusal]] = {
     "forward": _read_forward,
     "transposed": lambda node, entry, graph: read_deconvolution(node, entry),
     "weights_gradient": read_weights_gradient,

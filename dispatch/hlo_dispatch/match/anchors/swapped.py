@@ -20,7 +20,7 @@ from hlo_dispatch.match.anchors.anchor import WIDENING, Anchor, furthest, unsupp
 from hlo_dispatch.match.anchors.convolution import convolution_views
 from hlo_dispatch.match.anchors.reversal import window_readings
 from hlo_dispatch.match.strided import Dimension, View, candidates, dense
-from hlo_dispatch.pattern.table import AnchorBinding
+from hlo_dispatch.pattern.table import AnchorKind
 
 _REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
 
@@ -39,7 +39,7 @@ def is_swapped(node: Node) -> bool:
     return is_turned and any(backwards for _, backwards in _weights(node))
 
 
-def read_swapped(node: Node, entry: AnchorBinding) -> Anchor | Refusal:
+def read_swapped(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     """Describe `node`, a swapped HLO convolution, for the convolution kernel."""
     refusal = unsupported_types(node)
     if refusal is not None:

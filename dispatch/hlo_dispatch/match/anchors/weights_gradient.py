@@ -26,7 +26,7 @@ from hlo_dispatch.match.anchors.diagonal import diagonal_step
 from hlo_dispatch.match.anchors.reversal import Backwards, reversing_step, turning_candidates
 from hlo_dispatch.match.epilogue.steps import Step
 from hlo_dispatch.match.strided import Dimension, View, dense, merge
-from hlo_dispatch.pattern.table import AnchorBinding
+from hlo_dispatch.pattern.table import AnchorKind
 
 _REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
 _BATCH, _CHANNELS, _SPACE = 0, 1, 2
@@ -68,7 +68,7 @@ def is_weights_gradient(node: Node) -> bool:
     return all(stride < batch[1] for _, stride in inside)
 
 
-def read_weights_gradient(node: Node, entry: AnchorBinding, graph: FlatGraph) -> Anchor | Refusal:
+def read_weights_gradient(node: Node, entry: AnchorKind, graph: FlatGraph) -> Anchor | Refusal:
     """Describe `node`, an HLO convolution that is a gradient with respect to weights, for the kernel of those."""
     roles = _roles(node)
     refusal = first_refusal(unsupported_types(node), _unsupported(node, roles))

@@ -16,12 +16,12 @@ from hlo_dispatch.hlo.opcode import ANCHORS
 from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor
 from hlo_dispatch.match.epilogue.operand import find_operand
 from hlo_dispatch.match.epilogue.steps import Chain, PostOp, Step
-from hlo_dispatch.match.function import Region, grow_region
+from hlo_dispatch.match.function import ElementwiseRegion, grow_region
 from hlo_dispatch.match.looking import is_widening
 from hlo_dispatch.match.strided import Dimension, View, dense, project, restate
 from hlo_dispatch.pattern import TOLERANCES, Binary, Recogniser
 from hlo_dispatch.pattern.recognise import Recognised, number
-from hlo_dispatch.pattern.table import AnchorBinding
+from hlo_dispatch.pattern.table import AnchorKind
 
 
 class EpilogueFinder:
@@ -82,7 +82,9 @@ class EpilogueFinder:
             steps += parts
             current, destination = step.result, step.destination
 
-    def _stopped(self, steps: list[Step], region: Region | None, entry: AnchorBinding, node: Node, why: str) -> Chain:
+    def _stopped(
+        self, steps: list[Step], region: ElementwiseRegion | None, entry: AnchorKind, node: Node, why: str
+    ) -> Chain:
         """The chain that ends here: at a function nobody knows if there is one, else at `node` for `why`."""
         if region is None or not region.exits:
             return Chain(tuple(steps), node, why)
@@ -92,13 +94,15 @@ class EpilogueFinder:
             why = f"the function that ends here equals no activation that may follow {entry.name}"
         return Chain(tuple(steps), end, why, partial(self._nearest, region, entry))
 
-    def _nearest(self, region: Region, entry: AnchorBinding) -> str:
+    def _nearest(self, region: ElementwiseRegion, entry: AnchorKind) -> str:
         recogniser = self._recogniser.restricted(entry.activations)
         probes = recogniser.probes(region.constants)
         nearest = recogniser.nearest(probes, region.evaluate(probes)[0], _tolerance(region))
         return nearest.sentence() if nearest is not None else "the table has none"
 
-    def _activation(self, region: Region, entry: AnchorBinding, destination: tuple[Dimension, ...]) -> Step | None:
+    def _activation(
+        self, region: ElementwiseRegion, entry: AnchorKind, destination: tuple[Dimension, ...]
+    ) -> Step | None:
         """The farthest exit of the region that is an activation that the entry allows."""
         known = self._recall(region, entry)
         if known is None:
@@ -111,14 +115,14 @@ class EpilogueFinder:
         post_op = PostOp("eltwise", recognised.algorithm, formula, recognised.alpha, recognised.beta)
         return Step(nodes, (post_op,), destination)
 
-    def _recall(self, region: Region, entry: AnchorBinding) -> tuple[int, Recognised] | None:
+    def _recall(self, region: ElementwiseRegion, entry: AnchorKind) -> tuple[int, Recognised] | None:
         """Which exit of the region it is, and which activation; worked out once for each function."""
         key = (entry.activations, region.structure())
         if key not in self._known:
             self._known[key] = self._recognise(region, self._recogniser.restricted(entry.activations))
         return self._known[key]
 
-    def _recognise(self, region: Region, recogniser: Recogniser) -> tuple[int, Recognised] | None:
+    def _recognise(self, region: ElementwiseRegion, recogniser: Recogniser) -> tuple[int, Recognised] | None:
         probes = recogniser.probes(region.constants)
         values = region.evaluate(probes)
         tolerance = _tolerance(region)
@@ -170,7 +174,7 @@ class EpilogueFinder:
         return Step((user,), (*before, post_op), destination)
 
 
-def _forbidden(entry: AnchorBinding, parts: Sequence[Step], post_ops: int) -> tuple[Node, str] | None:
+def _forbidden(entry: AnchorKind, parts: Sequence[Step], post_ops: int) -> tuple[Node, str] | None:
     """Where and why the entry lets a chain with these steps and so many post-ops not go on."""
     longest = entry.longest_chain
     if post_ops > longest:
@@ -182,7 +186,7 @@ def _forbidden(entry: AnchorBinding, parts: Sequence[Step], post_ops: int) -> tu
     return None
 
 
-def _no_operand(other: Node, entry: AnchorBinding) -> str:
+def _no_operand(other: Node, entry: AnchorKind) -> str:
     """Why a chain ends before a binary instruction whose other operand no kernel can read."""
     if other.shape.element_type not in entry.dtypes:
         return f"the other operand is {other.shape.element_type}, which {entry.name} does not read"
@@ -196,7 +200,7 @@ def _shared(value: Node) -> str:
     return "the value is used more than once"
 
 
-def _no_binary(opcode: str, binary: Binary | None, entry: AnchorBinding) -> str:
+def _no_binary(opcode: str, binary: Binary | None, entry: AnchorKind) -> str:
     """Why a chain ends before an instruction that the table, or the anchor's entry in it, has no binary for."""
     if not entry.longest_chain:
         return "the kernel has no post-ops"
@@ -216,7 +220,7 @@ def _no_binary(opcode: str, binary: Binary | None, entry: AnchorBinding) -> str:
 _SYMBOLS = {"add": "+", "subtract": "-", "multiply": "·", "divide": "/", "maximum": "max", "minimum": "min"}
 
 
-def _tolerance(region: Region) -> float:
+def _tolerance(region: ElementwiseRegion) -> float:
     types = {node.shape.element_type for node in (region.entry, *region.nodes)}
     # XLA spells constants in the narrow type it rounds to between the steps.
     return max(TOLERANCES[kind] for kind in types & set(TOLERANCES))
