@@ -1,5 +1,5 @@
 // hlo_dispatch._kernels: the only file that knows Python (its stable C interface, so one build serves every
-// version from 3.11 on). Called by hlo_dispatch/vendor/kernels.py and libraries.py only.
+// version from 3.11 on). Called by hlo_dispatch/vendor only.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -11,15 +11,14 @@
 #include <vector>
 
 #include "common/failure.h"
+#include "common/inquiry.h"
 #include "common/loader.h"
-#include "common/routine.h"
+#include "common/raw_call.h"
+#include "common/registry.h"
 #include "common/signal_actions.h"
 #include "common/stored_attributes.h"
 #include "lapack/provider.h"
-#include "onednn/call.h"
-#include "onednn/inquiry.h"
 #include "onednn/library.h"
-#include "onednn/raw_call.h"
 
 namespace hlo_dispatch {
 namespace {
@@ -195,22 +194,15 @@ PyObject* OfferScipy(PyObject*, PyObject* arguments) {
 }
 
 struct Question {
-  onednn::Planner planner;
+  const Kernel* kernel;
   std::unique_ptr<StoredAttributes> attributes;
 };
-
-Question QuestionOf(const char* target, PyObject* attributes) {
-  for (const onednn::KernelFamily& family : onednn::KernelFamilies()) {
-    if (std::string(target) == family.target) return {family.plan, StoreDictionary(attributes)};
-  }
-  throw Failure(FailureKind::kInvalid, "there is no kernel '" + std::string(target) + "'");
-}
 
 Question ReadQuestion(PyObject* arguments) {
   const char* target = nullptr;
   PyObject* attributes = nullptr;
   if (!PyArg_ParseTuple(arguments, "sO!", &target, &PyDict_Type, &attributes)) throw PythonError();
-  return QuestionOf(target, attributes);
+  return {&KernelOf(target), StoreDictionary(attributes)};
 }
 
 // Lets other Python threads run while it lives.
@@ -227,7 +219,7 @@ class WithoutLock {
 
 template <typename Body>
 Owned AnswerOf(Body body) {
-  const onednn::Answer answer = [&] {
+  const Answer answer = [&] {
     WithoutLock without_lock;
     return body();
   }();
@@ -237,23 +229,15 @@ Owned AnswerOf(Body body) {
 
 PyObject* Plan(PyObject*, PyObject* arguments) {
   return Guarded([&] {
-    const char* target = nullptr;
-    PyObject* attributes = nullptr;
-    if (!PyArg_ParseTuple(arguments, "sO!", &target, &PyDict_Type, &attributes)) throw PythonError();
-    for (const RoutineFamily& family : RoutineFamilies()) {
-      if (std::string(target) != family.target) continue;
-      const std::unique_ptr<Routine> routine = family.make(*StoreDictionary(attributes));
-      return Checked(Py_BuildValue("(siO)", routine->implementation().c_str(), 0, Py_False));
-    }
     const Question question = ReadQuestion(arguments);
-    return AnswerOf([&] { return onednn::Inquire(question.planner, *question.attributes); });
+    return AnswerOf([&] { return question.kernel->plan(*question.attributes); });
   });
 }
 
 PyObject* Ask(PyObject*, PyObject* arguments) {
   return Guarded([&] {
     Question question = ReadQuestion(arguments);
-    return Checked(PyLong_FromLongLong(onednn::Inquiries::Get().Ask(question.planner, std::move(question.attributes))));
+    return Checked(PyLong_FromLongLong(Inquiries::Get().Ask(question.kernel->plan, std::move(question.attributes))));
   });
 }
 
@@ -261,15 +245,13 @@ PyObject* WaitForAnswer(PyObject*, PyObject* number) {
   return Guarded([&] {
     const long long asked = PyLong_AsLongLong(number);
     if (asked == -1 && PyErr_Occurred()) throw PythonError();
-    return AnswerOf([&] { return onednn::Inquiries::Get().Wait(asked); });
+    return AnswerOf([&] { return Inquiries::Get().Wait(asked); });
   });
 }
 
 constexpr char kRawCall[] = "hlo_dispatch raw call";
 
-void DestroyRawCall(PyObject* capsule) {
-  delete static_cast<onednn::RawCall*>(PyCapsule_GetPointer(capsule, kRawCall));
-}
+void DestroyRawCall(PyObject* capsule) { delete static_cast<RawCall*>(PyCapsule_GetPointer(capsule, kRawCall)); }
 
 PyObject* MakeRawCall(PyObject*, PyObject* arguments) {
   return Guarded([&] {
@@ -278,17 +260,19 @@ PyObject* MakeRawCall(PyObject*, PyObject* arguments) {
     if (!PyArg_ParseTuple(arguments, "sO!O!", &target, &PyDict_Type, &attributes, &PyList_Type, &buffers)) {
       throw PythonError();
     }
-    std::vector<onednn::RawCall::Given> given;
+    std::vector<RawCall::Given> given;
     for (Py_ssize_t i = 0; i < PyList_Size(buffers); ++i) {
       unsigned long long address = 0;
       long long bytes = 0;
       if (!PyArg_ParseTuple(PyList_GetItem(buffers, i), "KL", &address, &bytes)) throw PythonError();
       given.push_back({reinterpret_cast<void*>(static_cast<uintptr_t>(address)), bytes});
     }
-    const Question question = QuestionOf(target, attributes);
-    auto call = [&] {
+    const Kernel& kernel = KernelOf(target);
+    if (kernel.raw_call == nullptr) throw Failure(FailureKind::kUnsupported, kernel.name + " is called by XLA only");
+    const std::unique_ptr<StoredAttributes> stored = StoreDictionary(attributes);
+    std::unique_ptr<RawCall> call = [&] {
       WithoutLock without_lock;
-      return std::make_unique<onednn::RawCall>(question.planner(*question.attributes), given);
+      return kernel.raw_call(*stored, given);
     }();
     Owned capsule = Checked(PyCapsule_New(call.get(), kRawCall, DestroyRawCall));
     call.release();
@@ -301,7 +285,7 @@ PyObject* RunRawCall(PyObject*, PyObject* arguments) {
     PyObject* capsule = nullptr;
     long long count = 0;
     if (!PyArg_ParseTuple(arguments, "OL", &capsule, &count)) throw PythonError();
-    auto* call = static_cast<onednn::RawCall*>(PyCapsule_GetPointer(capsule, kRawCall));
+    auto* call = static_cast<RawCall*>(PyCapsule_GetPointer(capsule, kRawCall));
     if (call == nullptr) throw PythonError();
     {
       WithoutLock without_lock;
@@ -315,7 +299,7 @@ PyObject* Finish(PyObject*, PyObject*) {
   return Guarded([] {
     {
       WithoutLock without_lock;
-      onednn::Inquiries::Get().Finish();
+      Inquiries::Get().Finish();
     }
     return Checked(PyBool_FromLong(1));
   });
@@ -325,11 +309,9 @@ Owned Capsule(const void* address) { return Checked(PyCapsule_New(const_cast<voi
 
 Owned HandlerCapsule(XLA_FFI_Handler* handler) { return Capsule(reinterpret_cast<const void*>(handler)); }
 
-// {"instantiate": capsule, "execute": capsule} under the family's target.
-void AddStages(const Owned& targets, const char* target, XLA_FFI_Handler* instantiate, XLA_FFI_Handler* execute) {
-  Owned stages = Checked(Py_BuildValue("{sNsN}", "instantiate", HandlerCapsule(instantiate).release(), "execute",
-                                       HandlerCapsule(execute).release()));
-  if (PyDict_SetItemString(targets.get(), target, stages.get()) != 0) throw PythonError();
+Owned StageCapsules(const Kernel& kernel) {
+  return Checked(Py_BuildValue("{sNsN}", "instantiate", HandlerCapsule(kernel.instantiate).release(), "execute",
+                               HandlerCapsule(kernel.execute).release()));
 }
 
 Owned TypeCapsules(const void* type_id, const void* type_info) {
@@ -337,19 +319,45 @@ Owned TypeCapsules(const void* type_id, const void* type_info) {
       Py_BuildValue("{sNsN}", "type_id", Capsule(type_id).release(), "type_info", Capsule(type_info).release()));
 }
 
+void SetItem(const Owned& dictionary, const std::string& name, const Owned& value) {
+  if (PyDict_SetItemString(dictionary.get(), name.c_str(), value.get()) != 0) throw PythonError();
+}
+
 PyObject* Registrations(PyObject*, PyObject*) {
   return Guarded([] {
+    Owned types = Checked(PyDict_New());
+    for (const StateType* type : StateTypes()) {
+      SetItem(types, type->name, TypeCapsules(type->id, type->info));
+    }
     Owned targets = Checked(PyDict_New());
-    for (const onednn::KernelFamily& family : onednn::KernelFamilies()) {
-      AddStages(targets, family.target, family.instantiate, family.execute);
+    for (const Kernel* kernel : Kernels()) {
+      SetItem(targets, kernel->target(), StageCapsules(*kernel));
     }
-    for (const RoutineFamily& family : RoutineFamilies()) {
-      AddStages(targets, family.target, family.instantiate, family.execute);
+    return Checked(Py_BuildValue("{sNsN}", "types", types.release(), "targets", targets.release()));
+  });
+}
+
+// What Python reads of a kernel: hlo_dispatch/vendor/kernels.py has the names.
+Owned Describe(const Kernel& kernel) {
+  Owned routines = Checked(PyTuple_New(static_cast<Py_ssize_t>(kernel.routines.size())));
+  for (size_t i = 0; i < kernel.routines.size(); ++i) {
+    Owned routine = Checked(PyUnicode_FromString(kernel.routines[i].c_str()));
+    if (PyTuple_SetItem(routines.get(), static_cast<Py_ssize_t>(i), routine.release()) != 0) throw PythonError();
+  }
+  const char* instructions = kernel.instructions == nullptr ? "" : kernel.instructions->name;
+  return Checked(Py_BuildValue("{sssssssssN}", "name", kernel.name.c_str(), "target", kernel.target().c_str(),
+                               "library", kernel.library.c_str(), "instructions", instructions, "routines",
+                               routines.release()));
+}
+
+PyObject* Registry(PyObject*, PyObject*) {
+  return Guarded([] {
+    Owned kernels = Checked(PyList_New(0));
+    for (const Kernel* kernel : Kernels()) {
+      if (PyList_Append(kernels.get(), Describe(*kernel).get()) != 0) throw PythonError();
     }
-    return Checked(Py_BuildValue(
-        "{s{sNsN}sN}", "types", onednn::kStateTypeName,
-        TypeCapsules(onednn::StateTypeId(), onednn::StateTypeInfo()).release(), kRoutineStateTypeName,
-        TypeCapsules(RoutineStateTypeId(), RoutineStateTypeInfo()).release(), "targets", targets.release()));
+    return Checked(Py_BuildValue("{sLsssN}", "abi", static_cast<long long>(kAbi), "own_version", lapack::kOwnVersion,
+                                 "kernels", kernels.release()));
   });
 }
 
@@ -376,6 +384,8 @@ PyMethodDef methods[] = {
     {"finish", Finish, METH_NOARGS, "finish(): drops unanswered questions and waits for those being worked on."},
     {"registrations", Registrations, METH_NOARGS,
      "registrations() -> {'types': ..., 'targets': ...}: capsules for jax.ffi, types to be registered first."},
+    {"registry", Registry, METH_NOARGS,
+     "registry() -> {'abi': ..., 'own_version': ..., 'kernels': [...]}: what there is to be called; loads nothing."},
     {nullptr, nullptr, 0, nullptr},
 };
 
