@@ -337,7 +337,7 @@ PyObject* Registrations(PyObject*, PyObject*) {
   });
 }
 
-// What Python reads of a kernel: hlo_dispatch/vendor/kernels.py has the names.
+// What Python reads of a kernel: hlo_dispatch/vendor/registry.py has the names.
 Owned Describe(const Kernel& kernel) {
   Owned routines = Checked(PyTuple_New(static_cast<Py_ssize_t>(kernel.routines.size())));
   for (size_t i = 0; i < kernel.routines.size(); ++i) {
@@ -345,9 +345,9 @@ Owned Describe(const Kernel& kernel) {
     if (PyTuple_SetItem(routines.get(), static_cast<Py_ssize_t>(i), routine.release()) != 0) throw PythonError();
   }
   const char* instructions = kernel.instructions == nullptr ? "" : kernel.instructions->name;
-  return Checked(Py_BuildValue("{sssssssssN}", "name", kernel.name.c_str(), "target", kernel.target().c_str(),
-                               "library", kernel.library.c_str(), "instructions", instructions, "routines",
-                               routines.release()));
+  return Checked(Py_BuildValue("{sssssssssOsN}", "name", kernel.name.c_str(), "target", kernel.target().c_str(),
+                               "library", kernel.library.c_str(), "instructions", instructions, "runs_alone",
+                               kernel.raw_call == nullptr ? Py_False : Py_True, "routines", routines.release()));
 }
 
 PyObject* Registry(PyObject*, PyObject*) {

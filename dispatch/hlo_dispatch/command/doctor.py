@@ -21,6 +21,9 @@ from hlo_dispatch.errors import HloDispatchError, LibraryError
 from hlo_dispatch.host.machine import ISA_VARIABLE, this_machine
 from hlo_dispatch.jax_plugin.entry_point import is_open
 from hlo_dispatch.reporting.present import console, make_table
+from hlo_dispatch.vendor import registry
+from hlo_dispatch.vendor.kernels import library, plan, registrations
+from hlo_dispatch.vendor.libraries import DESCRIPTIONS, survey
 
 RELEVANT_FEATURES = (
     *("avx2", "fma", "f16c", "avx_vnni"),
@@ -32,8 +35,8 @@ RELEVANT_FEATURES = (
 OLDEST_JAX = (0, 10, 2)
 _ENVIRONMENT = (
     *("HLO_DISPATCH_TABLES", "HLO_DISPATCH_POLICY", "HLO_DISPATCH_CACHE_DIR", "HLO_DISPATCH_MEASURE_SECONDS"),
-    *("HLO_DISPATCH_ONEDNN_LIBRARY", "HLO_DISPATCH_MKL_LIBRARY", "HLO_DISPATCH_BIND_THREADS"),
-    "HLO_DISPATCH_KEEP_MEMORY",
+    *(library.variable for library in DESCRIPTIONS.values() if library.variable),
+    *("HLO_DISPATCH_BIND_THREADS", "HLO_DISPATCH_KEEP_MEMORY"),
 )
 
 
@@ -112,8 +115,6 @@ def _jax() -> Iterator[Finding]:
 
 
 def _libraries() -> Iterator[Finding]:
-    from hlo_dispatch.vendor.libraries import survey
-
     for name, answer in survey().items():
         if answer:
             runtime = f" over {answer.threads}" if answer.runtime else ""
@@ -123,14 +124,12 @@ def _libraries() -> Iterator[Finding]:
 
 
 def _kernels() -> Iterator[Finding]:
-    from hlo_dispatch.vendor.kernels import KERNELS, library, plan, registrations
-
     try:
         registrations()
     except LibraryError as error:
         yield Finding(False, "kernels", str(error))
         return
-    for name, kernel in KERNELS.items():
+    for name, kernel in registry.kernels().items():
         found = library(name)
         if not found:
             continue  # said already
@@ -147,7 +146,7 @@ def _kernels() -> Iterator[Finding]:
 def _sample(name: str, dtype: str, version: str) -> dict[str, Any]:
     """A middling call, to ask what the library would run for it here."""
     common = {
-        "abi": 1,
+        "abi": registry.abi(),
         "library": version,
         "scratch": 0,
         "src_type": dtype,
@@ -185,7 +184,7 @@ def _routine(name: str, dtype: str) -> dict[str, Any]:
     if dtype in ("f32", "f64"):
         square |= {"dst_dims": [8, 5], "dst_strides": [5, 1]}
     kind = {"fft_type": 2 if dtype in ("f32", "f64") else 0, "rank": 2}
-    return {"abi": 1, "type": dtype, "tau_dims": [8]} | square | options | kind
+    return {"abi": registry.abi(), "type": dtype, "tau_dims": [8]} | square | options | kind
 
 
 def _door() -> Iterator[Finding]:

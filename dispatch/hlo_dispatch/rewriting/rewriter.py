@@ -37,8 +37,7 @@ from hlo_dispatch.rewriting.deliberation import Deliberation
 from hlo_dispatch.rewriting.edit import apply_plans
 from hlo_dispatch.rewriting.plan import AnyMatch, ComputationPlan, plan_computation
 from hlo_dispatch.rewriting.regions import regions_of
-from hlo_dispatch.vendor import kernels
-from hlo_dispatch.vendor.libraries import onednn
+from hlo_dispatch.vendor import kernels, registry
 
 
 @dataclass(frozen=True)
@@ -161,7 +160,7 @@ class Rewriter:
 
     def _ask_ahead(self, match: Match) -> Match | None:
         """Have the match's kernel asked while the matching goes on; returns what it will most likely be asked for."""
-        library = onednn()
+        library = kernels.library(match.anchor.kernel)
         chosen = expect(match, self.machine, self.policy) if library else None
         if chosen is not None and library:
             attributes, text = _question(chosen, library.version, {})
@@ -178,7 +177,7 @@ class Rewriter:
         if not library:
             return Refusal("library-missing", library.sentence)
         if isinstance(match, RoutineMatch):
-            attributes = {"abi": kernels.ABI, "library": library.version} | match.attributes()
+            attributes = {"abi": registry.abi(), "library": library.version} | match.attributes()
             planned = kernels.plan(match.anchor.kernel, attributes)
             if isinstance(planned, Refusal):
                 return planned
@@ -199,7 +198,7 @@ def _question(match: Match | StructuralMatch, version: str, more: Mapping[str, s
     notes = match.notes if isinstance(match, Match) else {}
     # Asked ahead first, then again.
     if version not in notes or more:
-        attributes = {"abi": kernels.ABI, "library": version, "scratch": 0} | match.attributes() | dict(more)
+        attributes = {"abi": registry.abi(), "library": version, "scratch": 0} | match.attributes() | dict(more)
         if more:
             return attributes, to_text(attributes)
         notes[version] = attributes, to_text(attributes)
