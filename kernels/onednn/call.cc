@@ -25,7 +25,7 @@ struct CallState {
 };
 ffi::TypeId CallState::id = {};
 
-ffi::DataType ToFfi(ElementType type) {
+ffi::DataType DataTypeOf(ElementType type) {
   switch (type) {
     case ElementType::kF32:
       return ffi::F32;
@@ -63,7 +63,7 @@ std::unique_ptr<CallState> MakeState(const Kernel& kernel, Planner planner, cons
 
 // Throws unless the buffer holds what the attributes say; the shape may differ, as bitcasts are free.
 void CheckBuffer(const Tensor& tensor, const ffi::AnyBuffer& buffer) {
-  const bool right_type = buffer.element_type() == ToFfi(tensor.type);
+  const bool right_type = buffer.element_type() == DataTypeOf(tensor.type);
   if (right_type && static_cast<int64_t>(buffer.size_bytes()) == tensor.BufferBytes()) return;
   std::ostringstream message;
   message << tensor.role << ": expected " << tensor.BufferBytes() << " bytes of " << ElementTypeName(tensor.type)

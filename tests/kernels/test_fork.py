@@ -71,9 +71,9 @@ in_child(plan)
 
 # The process is forked again and again, with questions open and one being worked on, which takes some milliseconds.
 ASKING = """
-from hlo_dispatch.command.doctor import _sample
+from hlo_dispatch.command.sample_calls import IMAGES, call
 def question(size):
-    sample = _sample("onednn.convolution", "f32", libraries.onednn().version)
+    sample = call(IMAGES, "f32", libraries.onednn().version)
     strides = [64 * size * size, 1, 64 * size, 64]
     return sample | {f"{role}_{key}": value for role in ("src", "dst")
                      for key, value in (("dims", [1, 64, size, size]), ("strides", strides))}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hlo_dispatch.command.sample_calls import answers
 from hlo_dispatch.pattern import load_tables
 from hlo_dispatch.pattern.algorithms import LIBRARIES
 from hlo_dispatch.policy.context import this_context
@@ -57,6 +58,19 @@ def test_jax_gets_every_kernel() -> None:
     targets = kernels.registrations().targets
     assert set(targets) == {kernel.target for kernel in KERNELS.values()}
     assert all(set(stages) == {"instantiate", "execute"} for stages in targets.values())
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_doctor_has_a_call_for_every_kernel(name: str) -> None:
+    library = kernels.library(name)
+    assert library
+    assert answers(name, library.version)
+
+
+def test_what_is_common_knows_no_library() -> None:
+    for path in (SOURCES / "common").iterdir():
+        included = re.findall(r'#include "(\w+)/', path.read_text())
+        assert set(included) <= {"common", "xla"}, path.name
 
 
 def test_routines_are_offered_to_those_who_call_them() -> None:

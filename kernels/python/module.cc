@@ -1,11 +1,7 @@
-// hlo_dispatch._kernels: the only file that knows Python (its stable C interface, so one build serves every
-// version from 3.11 on). Called by hlo_dispatch/vendor only.
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-
+// hlo_dispatch._kernels, by Python's stable C interface, so that one build serves every version from 3.11 on. Called by
+// hlo_dispatch/vendor only.
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,104 +12,16 @@
 #include "common/raw_call.h"
 #include "common/registry.h"
 #include "common/signal_actions.h"
-#include "common/stored_attributes.h"
 #include "lapack/provider.h"
 #include "onednn/library.h"
+#include "python/attributes.h"
+#include "python/border.h"
 
-namespace hlo_dispatch {
+namespace hlo_dispatch::python {
 namespace {
 
-// A Python exception is set; unwinds to the border.
-struct PythonError {};
-
-struct DecreaseReference {
-  void operator()(PyObject* object) const { Py_XDECREF(object); }
-};
-using Owned = std::unique_ptr<PyObject, DecreaseReference>;
-
-Owned Checked(PyObject* object) {
-  if (object == nullptr) throw PythonError();
-  return Owned(object);
-}
-
-StoredAttributes::Value Store(PyObject* value);
-
-// A copy of a Python dict; the counterpart of FfiAttributes.
-std::unique_ptr<StoredAttributes> StoreDictionary(PyObject* dictionary) {
-  auto stored = std::make_unique<StoredAttributes>();
-  PyObject *key = nullptr, *value = nullptr;
-  for (Py_ssize_t position = 0; PyDict_Next(dictionary, &position, &key, &value);) {
-    Py_ssize_t size = 0;
-    const char* name = PyUnicode_Check(key) ? PyUnicode_AsUTF8AndSize(key, &size) : nullptr;
-    if (name == nullptr) throw Failure(FailureKind::kInvalid, "an attribute's name is not a string");
-    stored->Set(std::string(name, static_cast<size_t>(size)), Store(value));
-  }
-  return stored;
-}
-
-// A whole number (NumPy's included), or nothing.
-std::optional<int64_t> StoreInteger(PyObject* value) {
-  Owned index(PyNumber_Index(value));
-  const long long integer = index == nullptr ? -1 : PyLong_AsLongLong(index.get());
-  if (integer == -1 && PyErr_Occurred()) {
-    PyErr_Clear();
-    return std::nullopt;
-  }
-  return integer;
-}
-
-StoredAttributes::Value Store(PyObject* value) {
-  if (PyDict_Check(value)) return std::shared_ptr<const StoredAttributes>(StoreDictionary(value));
-  if (PyFloat_Check(value)) return PyFloat_AsDouble(value);
-  if (PyUnicode_Check(value)) {
-    Py_ssize_t size = 0;
-    const char* text = PyUnicode_AsUTF8AndSize(value, &size);
-    if (text == nullptr) throw PythonError();
-    return std::string(text, static_cast<size_t>(size));
-  }
-  if (std::optional<int64_t> integer = StoreInteger(value)) return *integer;
-  const Py_ssize_t size = PySequence_Size(value);
-  if (size < 0) PyErr_Clear();
-  std::vector<int64_t> integers;
-  for (Py_ssize_t i = 0; i < size; ++i) {
-    std::optional<int64_t> integer = StoreInteger(Checked(PySequence_GetItem(value, i)).get());
-    if (!integer.has_value()) return std::monostate();
-    integers.push_back(*integer);
-  }
-  if (size < 0) return std::monostate();
-  return integers;
-}
-
-PyObject* PythonKind(FailureKind kind) {
-  switch (kind) {
-    case FailureKind::kInvalid:
-      return PyExc_ValueError;
-    case FailureKind::kUnsupported:
-      return PyExc_NotImplementedError;
-    case FailureKind::kUnavailable:
-      return PyExc_ImportError;
-    case FailureKind::kInternal:
-      return PyExc_RuntimeError;
-  }
-  return PyExc_RuntimeError;
-}
-
-// Runs `body`, turning whatever it throws into a Python exception.
-template <typename Body>
-PyObject* Guarded(Body body) {
-  try {
-    return body().release();
-  } catch (const PythonError&) {
-  } catch (const Failure& failure) {
-    PyErr_SetString(PythonKind(failure.kind()), failure.what());
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
-  }
-  return nullptr;
-}
-
 PyObject* LoadOnednn(PyObject*, PyObject* arguments) {
-  return Guarded([&] {
+  return RaisingInPython([&] {
     PyObject* path = nullptr;
     int bind = 0;
     if (!PyArg_ParseTuple(arguments, "O&p", PyUnicode_FSConverter, &path, &bind)) throw PythonError();
@@ -141,7 +49,7 @@ std::string AskPython(const std::string& name) {
 }
 
 PyObject* LoadWith(PyObject*, PyObject* function) {
-  return Guarded([&] {
+  return RaisingInPython([&] {
     if (load_in_python == nullptr) load_in_python = Py_NewRef(function);
     SetLoader(AskPython);
     return Owned(Py_NewRef(Py_None));
@@ -155,7 +63,7 @@ void DestroySignalActions(PyObject* capsule) {
 }
 
 PyObject* KeepSignals(PyObject*, PyObject*) {
-  return Guarded([] {
+  return RaisingInPython([] {
     auto actions = std::make_unique<SignalActions>();
     Owned capsule = Checked(PyCapsule_New(actions.get(), kSignalActions, DestroySignalActions));
     actions.release();
@@ -164,7 +72,7 @@ PyObject* KeepSignals(PyObject*, PyObject*) {
 }
 
 PyObject* OfferMkl(PyObject*, PyObject* arguments) {
-  return Guarded([&] {
+  return RaisingInPython([&] {
     PyObject* path = nullptr;
     const char* version = nullptr;
     if (!PyArg_ParseTuple(arguments, "O&s", PyUnicode_FSConverter, &path, &version)) throw PythonError();
@@ -175,7 +83,7 @@ PyObject* OfferMkl(PyObject*, PyObject* arguments) {
 }
 
 PyObject* OfferScipy(PyObject*, PyObject* arguments) {
-  return Guarded([&] {
+  return RaisingInPython([&] {
     PyObject* addresses = nullptr;
     const char* version = nullptr;
     if (!PyArg_ParseTuple(arguments, "O!s", &PyDict_Type, &addresses, &version)) throw PythonError();
@@ -205,18 +113,6 @@ Question ReadQuestion(PyObject* arguments) {
   return {&KernelOf(target), StoreDictionary(attributes)};
 }
 
-// Lets other Python threads run while it lives.
-class WithoutLock {
- public:
-  WithoutLock() : state_(PyEval_SaveThread()) {}
-  ~WithoutLock() { PyEval_RestoreThread(state_); }
-  WithoutLock(const WithoutLock&) = delete;
-  WithoutLock& operator=(const WithoutLock&) = delete;
-
- private:
-  PyThreadState* state_;
-};
-
 template <typename Body>
 Owned AnswerOf(Body body) {
   const Answer answer = [&] {
@@ -228,21 +124,21 @@ Owned AnswerOf(Body body) {
 }
 
 PyObject* Plan(PyObject*, PyObject* arguments) {
-  return Guarded([&] {
+  return RaisingInPython([&] {
     const Question question = ReadQuestion(arguments);
     return AnswerOf([&] { return question.kernel->plan(*question.attributes); });
   });
 }
 
 PyObject* Ask(PyObject*, PyObject* arguments) {
-  return Guarded([&] {
+  return RaisingInPython([&] {
     Question question = ReadQuestion(arguments);
     return Checked(PyLong_FromLongLong(Inquiries::Get().Ask(question.kernel->plan, std::move(question.attributes))));
   });
 }
 
 PyObject* WaitForAnswer(PyObject*, PyObject* number) {
-  return Guarded([&] {
+  return RaisingInPython([&] {
     const long long asked = PyLong_AsLongLong(number);
     if (asked == -1 && PyErr_Occurred()) throw PythonError();
     return AnswerOf([&] { return Inquiries::Get().Wait(asked); });
@@ -254,7 +150,7 @@ constexpr char kRawCall[] = "hlo_dispatch raw call";
 void DestroyRawCall(PyObject* capsule) { delete static_cast<RawCall*>(PyCapsule_GetPointer(capsule, kRawCall)); }
 
 PyObject* MakeRawCall(PyObject*, PyObject* arguments) {
-  return Guarded([&] {
+  return RaisingInPython([&] {
     const char* target = nullptr;
     PyObject *attributes = nullptr, *buffers = nullptr;
     if (!PyArg_ParseTuple(arguments, "sO!O!", &target, &PyDict_Type, &attributes, &PyList_Type, &buffers)) {
@@ -281,7 +177,7 @@ PyObject* MakeRawCall(PyObject*, PyObject* arguments) {
 }
 
 PyObject* RunRawCall(PyObject*, PyObject* arguments) {
-  return Guarded([&] {
+  return RaisingInPython([&] {
     PyObject* capsule = nullptr;
     long long count = 0;
     if (!PyArg_ParseTuple(arguments, "OL", &capsule, &count)) throw PythonError();
@@ -296,7 +192,7 @@ PyObject* RunRawCall(PyObject*, PyObject* arguments) {
 }
 
 PyObject* Finish(PyObject*, PyObject*) {
-  return Guarded([] {
+  return RaisingInPython([] {
     {
       WithoutLock without_lock;
       Inquiries::Get().Finish();
@@ -324,7 +220,7 @@ void SetItem(const Owned& dictionary, const std::string& name, const Owned& valu
 }
 
 PyObject* Registrations(PyObject*, PyObject*) {
-  return Guarded([] {
+  return RaisingInPython([] {
     Owned types = Checked(PyDict_New());
     for (const StateType* type : StateTypes()) {
       SetItem(types, type->name, TypeCapsules(type->id, type->info));
@@ -351,7 +247,7 @@ Owned Describe(const Kernel& kernel) {
 }
 
 PyObject* Registry(PyObject*, PyObject*) {
-  return Guarded([] {
+  return RaisingInPython([] {
     Owned kernels = Checked(PyList_New(0));
     for (const Kernel* kernel : Kernels()) {
       if (PyList_Append(kernels.get(), Describe(*kernel).get()) != 0) throw PythonError();
@@ -400,6 +296,6 @@ PyModuleDef module = {PyModuleDef_HEAD_INIT,
                       nullptr};
 
 }  // namespace
-}  // namespace hlo_dispatch
+}  // namespace hlo_dispatch::python
 
-PyMODINIT_FUNC PyInit__kernels() { return PyModule_Create(&hlo_dispatch::module); }
+PyMODINIT_FUNC PyInit__kernels() { return PyModule_Create(&hlo_dispatch::python::module); }
