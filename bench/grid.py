@@ -25,7 +25,7 @@ import numpy as np
 
 import hlo_dispatch
 from hlo_dispatch.demo.timing import interleaved
-from hlo_dispatch.policy import candidate
+from hlo_dispatch.policy import rules
 
 from .header import header
 
@@ -108,7 +108,7 @@ def print_folding(seconds: float) -> None:
         function, arguments = convolution(kernel, size, channels, groups, scaled=True)
         calls = {}
         for form, folds in (("post-ops", False), ("folded", True)):
-            with mock.patch.object(candidate, "worth_folding", lambda match, folds=folds: folds):
+            with mock.patch.object(rules, "worth_folding", lambda match, folds=folds: folds):
                 with hlo_dispatch.enabled(policy="always"):
                     compiled = jax.jit(function).lower(*arguments).compile()
             calls[form] = partial(_run, compiled, arguments)

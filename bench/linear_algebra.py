@@ -23,7 +23,7 @@ import numpy as np
 import hlo_dispatch
 from hlo_dispatch.demo import gaussian_process
 from hlo_dispatch.demo.timing import interleaved
-from hlo_dispatch.policy import decide
+from hlo_dispatch.policy import rules
 
 from .header import header
 
@@ -95,7 +95,7 @@ def compiled(program: Callable, inputs: tuple, choice: str):
     if choice == "stock":
         return jitted.lower(*inputs).compile()
     forced = mock.patch.multiple(
-        decide,
+        rules,
         in_order_of_speed=lambda match, _: sorted(match.routine.kernels, key=lambda k: not k.startswith(choice)),
         worth_calling=lambda match, _: (match.kernel.startswith(choice), f"{choice} is forced"),
     )

@@ -78,3 +78,13 @@ sys.exit(f"loaded: {loaded}, {libraries}" if loaded or libraries else 0)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """Whoever reads a name knows which class it is."""
+    homes: dict[str, set[str]] = {}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, set()).add(f"{place(path)}:{node.lineno}")
+    assert not {name: sorted(found) for name, found in homes.items() if len(found) > 1}

@@ -12,7 +12,7 @@ from hlo_dispatch.hlo.inline import inlined
 from hlo_dispatch.pattern import load_tables
 from hlo_dispatch.report import Report
 from hlo_dispatch.rewriting.measured_pass import informed
-from hlo_dispatch.rewriting.profile import Profile, ProfilingRewriter
+from hlo_dispatch.rewriting.profile import Profile, profiling
 from hlo_dispatch.rewriting.rewriter import Rewriter
 from hlo_dispatch.vendor import kernels
 
@@ -67,9 +67,9 @@ def profiled(
     serialized = hlo_text.from_text(module) if isinstance(module, str) else module
     # The vendor library is loaded by the first question, which is nobody's cost.
     kernels.warm_up()
-    profiling = ProfilingRewriter.make(load_tables(tuple(map(str, tables))), policy)
-    _, report = profiling.run(inlined(serialized), details=True)
-    return report, profiling.profile
+    watched, profile = profiling(load_tables(tuple(map(str, tables))), policy)
+    _, report = watched.run(inlined(serialized), details=True)
+    return report, profile
 
 
 def rewriter(tables: tuple[str, ...], policy: str) -> Rewriter:

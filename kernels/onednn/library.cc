@@ -71,6 +71,7 @@ const Library& Library::Load(const std::string& path, bool bind_threads) {
   if (handle == nullptr) Unavailable(path + " could not be loaded: " + dlerror());
 
   std::unique_ptr<Library> library(new Library());
+  library->handle_ = handle;
   library->path_ = path;
   auto version_function = reinterpret_cast<const Version* (*)()>(dlsym(handle, "dnnl_version"));
   if (version_function == nullptr) Unavailable(path + " is not oneDNN: it has no function dnnl_version");
@@ -99,6 +100,12 @@ const Library& Library::Get() {
   LoadNow("oneDNN");
   if (const Library* library = loaded.load(std::memory_order_acquire)) return *library;
   Unavailable("oneDNN is not loaded in this process");
+}
+
+void* Library::Address(const std::string& name) const {
+  void* address = dlsym(handle_, ("dnnl_" + name).c_str());
+  if (address != nullptr) return address;
+  throw Failure(FailureKind::kUnsupported, "oneDNN " + version_ + " (" + path_ + ") lacks dnnl_" + name);
 }
 
 Engine* Library::engine() const {

@@ -23,6 +23,12 @@ class Library {
   static const Library& Get();
 
   const Functions& functions() const { return functions_; }
+  // A function that only one kernel family calls (its name without dnnl_); throws Failure(kUnsupported) where this
+  // oneDNN lacks it.
+  template <typename Signature>
+  Signature* Function(const std::string& name) const {
+    return reinterpret_cast<Signature*>(Address(name));
+  }
   const std::string& path() const { return path_; }
   const std::string& version() const { return version_; }
   // How the library runs work on the CPU: "sycl", "openmp", "tbb", "threadpool", "sequential".
@@ -42,7 +48,9 @@ class Library {
 
  private:
   Library() = default;
+  void* Address(const std::string& name) const;
 
+  void* handle_ = nullptr;
   Functions functions_;
   std::string path_;
   std::string version_;

@@ -13,7 +13,7 @@ from hlo_dispatch.bench.micro import described
 from hlo_dispatch.bench.models.diffusion import image_latency
 from hlo_dispatch.bench.report import numbers
 from hlo_dispatch.bench.report.gather import Gathered, gather
-from hlo_dispatch.bench.report.readme import BEGIN, END, NoPlace, with_tables
+from hlo_dispatch.bench.report.readme import BEGIN, END, NoPlace, with_ratios, with_tables
 from hlo_dispatch.bench.results import Results, ResultsError
 
 ROOT = Path(__file__).parents[2]
@@ -106,11 +106,24 @@ def test_tables_go_between_the_marks(results: list[Path]) -> None:
             with_tables(wrong, gathered)
 
 
-def test_the_readme_is_in_step_with_the_committed_results() -> None:
+def test_ratios_go_between_the_marks(results: list[Path]) -> None:
+    gathered = gather(results)
+    text = with_ratios(f"before\n{BEGIN}\nold\n{END}\nafter", gathered)
+    assert "old" not in text
+    assert "| over stock XLA, over the best peer | f32, batch 1 |" in text
+    assert "| BERT-base, 128 tokens | 2.00x, 2.00x |" in text
+    assert with_ratios(text, gathered) == text
+    with pytest.raises(NoPlace):
+        with_ratios("nothing", gathered)
+
+
+def test_the_pages_are_in_step_with_the_committed_results() -> None:
     files = sorted((ROOT / "bench" / "results").glob("*.json"))
     assert files
-    text = (ROOT / "README.md").read_text()
-    assert with_tables(text, gather(files)) == text, "run: hlo-dispatch bench readme bench/results/*.json"
+    gathered = gather(files)
+    for name, written in (("bench/results/README.md", with_tables), ("README.md", with_ratios)):
+        text = (ROOT / name).read_text()
+        assert written(text, gathered) == text, f"{name}: run hlo-dispatch bench readme bench/results/*.json"
 
 
 def test_an_image_is_the_sum_of_its_parts() -> None:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from warm import Warm
 
 from environment import clean_environment
+from warm import Warm
 
 COMMAND = Path(sys.executable).with_name("hlo-dispatch")
 Run = Callable[..., subprocess.CompletedProcess]

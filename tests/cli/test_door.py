@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 
 import pytest
 
 from environment import clean_environment
+from warm import run_python
 
 PROGRAM = """
 import jax, jax.numpy as jnp
@@ -21,9 +21,9 @@ print("dispatched" if "hlo_dispatch.onednn.matmul" in text else "stock", float(l
 def program(**environment: str) -> subprocess.CompletedProcess:
     """Run the program with these variables added."""
     clean = clean_environment()
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=clean | environment, capture_output=True, text=True, check=True
-    )
+    done = run_python(PROGRAM, environment=clean | environment)
+    done.check_returncode()
+    return done
 
 
 def test_closed_by_default():

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from environment import clean_environment
+from warm import run_python
 
 PROGRAM = """
 import jax, jax.numpy as jnp, jax.scipy.linalg as jsl, numpy as np
@@ -40,7 +39,6 @@ def test_programs_run_as_before(tmp_path: Path, policy: str) -> None:
     environment = clean_environment() | {
         "HLO_DISPATCH_MKL_LIBRARY": str(tmp_path / "nowhere.so"), "HLO_DISPATCH_CACHE_DIR": str(tmp_path),
     }  # fmt: skip
-    command = [sys.executable, "-c", PROGRAM.replace("POLICY", repr(policy))]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = run_python(PROGRAM.replace("POLICY", repr(policy)), environment=environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[-1] == "equal"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
@@ -19,6 +17,7 @@ from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.jax_plugin.explaining import optimized
 from hlo_dispatch.jax_plugin.lowering import compile_afresh
 from hlo_dispatch.report import Report
+from warm import run_python
 
 X, W = np.ones((32, 64), "float32") / 3, np.ones((64, 48), "float32") / 7
 ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu}
@@ -204,12 +203,5 @@ print([region.formula for region in report.dispatched], kept == sorted(os.listdi
 
 def test_the_persistent_cache_neither_answers_nor_grows(tmp_path: Path) -> None:
     for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-c", PERSISTENT, str(tmp_path)],
-            env=clean_environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
+        done = run_python(PERSISTENT, tmp_path, environment=clean_environment())
         assert done.stdout == "['tanh(x @ w)'] True\n", done.stderr

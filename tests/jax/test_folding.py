@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hlo_dispatch.policy import candidate
+from hlo_dispatch.policy import rules
 from side_by_side import assert_agree, run_both
 
 ORDERS = {
@@ -29,7 +29,7 @@ CONVOLUTIONS = {
 
 @pytest.fixture(autouse=True)
 def _always_fold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(candidate, "worth_folding", lambda match: True)
+    monkeypatch.setattr(rules, "worth_folding", lambda match: True)
 
 
 @pytest.mark.parametrize("order", ORDERS)

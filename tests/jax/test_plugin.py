@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import re
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from hlo_dispatch.errors import PolicyError
 from hlo_dispatch.jax_plugin import hook
 from hlo_dispatch.rewriting.rewriter import Rewriter
 from side_by_side import assert_agree, assert_close, run_both
+from warm import run_python
 
 X, W = np.ones((8, 16), "float32") / 3, np.ones((16, 32), "float32") / 7
 
@@ -194,14 +194,8 @@ print(text.count('custom_call_target="hlo_dispatch.'))
 
 def run(code: str, *arguments: str | Path, **environment: str | Path) -> subprocess.CompletedProcess:
     clean = clean_environment()
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        env=clean | {name: str(value) for name, value in environment.items()},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    changed = {name: str(value) for name, value in environment.items()}
+    return run_python(code, *arguments, environment=clean | changed)
 
 
 def test_the_door(tmp_path) -> None:

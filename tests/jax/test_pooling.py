@@ -63,7 +63,7 @@ def test_an_infinity_is_a_maximum():
 
 
 def test_a_maximum_does_not_see_a_nan():
-    """oneDNN's meaning, as of its relu and its clip; the README says so."""
+    """oneDNN's meaning, as of its relu and its clip; dispatch/README.md says so."""
     x = np.arange(9 * 16, dtype=np.float32).reshape(1, 3, 3, 16)
     x[0, 1, 1] = np.nan
     both = run_both(lambda x: nn.max_pool(x, (3, 3), (1, 1), "SAME"), x)
@@ -72,7 +72,7 @@ def test_a_maximum_does_not_see_a_nan():
 
 
 def test_windows_of_minus_infinity_give_the_lowest_number():
-    """oneDNN starts from there; the README says so."""
+    """oneDNN starts from there; dispatch/README.md says so."""
     x = np.full((1, 8, 8, 16), -np.inf, np.float32)
     both = run_both(lambda x: nn.max_pool(x, (3, 3), (2, 2), "SAME"), x)
     assert (both.stock[0] == -np.inf).all()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from environment import clean_environment
+from warm import run_python
 
 PROGRAMS = """
 import os, pickle, sys
@@ -75,14 +75,7 @@ DOORS = {
 
 
 def run(code: str, folder: Path, *names: str, **environment: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAMS + code, str(folder), *names],
-        env=clean_environment(**environment),
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    return run_python(PROGRAMS + code, folder, *names, environment=clean_environment(**environment))
 
 
 @pytest.fixture(scope="module")

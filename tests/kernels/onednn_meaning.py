@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import math
 from collections.abc import Callable, Iterator
@@ -23,20 +24,26 @@ _BINARY = {"add": np.add, "mul": np.multiply, "sub": np.subtract, "max": np.maxi
 
 def pairs(name: str, said: Said, given: list[np.ndarray], results: list[np.ndarray], placed: Callable) -> Pairs:
     """What was found and what was expected; nothing where a post-op is none of the few known here or has no bounds."""
-    roles = {"onednn.weights_gradient": ("src", "diff_dst", "diff_weights"), "onednn.pooling": ("src", None, "dst")}
-    first, second, last = roles.get(name, ("src", "weights", "dst"))
+    first, second, last = "src", "weights" if "weights_dims" in said else None, "dst"
+    if name == "onednn.weights_gradient":
+        first, second, last = "src", "diff_dst", "diff_weights"
     operands = list(given)
     source = placed(said, first, operands.pop(0), said.get(f"{first}_offset", 0))
     weights = None
     if second is not None:
         weights = placed(said, second, operands.pop(0), said.get(f"{second}_offset", 0))
     found = placed(said, last, results[0])
-    expected = _FORMULAS[name.split(".")[1]](said, source, weights, found.shape)
+    expected = _formula(name.split(".")[1])(said, source, weights, found.shape)
     if "bias_type" in said:
         bias = operands.pop(0).astype(np.float64)
         expected = expected + (bias if name == "onednn.matmul" else bias.reshape(-1, *[1] * (found.ndim - 2)))
     expected = _with_post_ops(said, expected, operands, placed)
     return [] if expected is None else [(last, found, expected)]
+
+
+def _formula(family: str) -> Callable:
+    """Of a family that is not below: `formula` of a file of its own, family_<name>.py."""
+    return _FORMULAS.get(family) or importlib.import_module(f"family_{family}").formula
 
 
 def _with_post_ops(said: Said, value: np.ndarray, operands: list[np.ndarray], placed: Callable) -> np.ndarray | None:

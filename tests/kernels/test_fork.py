@@ -63,7 +63,7 @@ _kernels.run_raw(raw, 2)
 PLANNING = """
 def plan():
     assert kernels.plan("onednn.matmul", spec(77))
-    kernels.ask_ahead("onednn.matmul", spec(78))
+    kernels.prefetch("onednn.matmul", spec(78))
     assert kernels.plan("onednn.matmul", spec(78))
     assert _kernels.raw_call(TARGET, spec(79), [])
 in_child(plan)
@@ -80,7 +80,7 @@ def question(size):
 for turn in range(8):
     sizes = range(20 + 10 * turn, 30 + 10 * turn)
     for size in sizes:
-        kernels.ask_ahead("onednn.convolution", question(size))
+        kernels.prefetch("onednn.convolution", question(size))
     def plan():
         for size in sizes:
             assert kernels.plan("onednn.convolution", question(size))
@@ -91,7 +91,7 @@ for turn in range(8):
 ENDING = """
 in_child(lambda: print("said"), end=sys.exit)
 def ask():
-    kernels.ask_ahead("onednn.matmul", spec(80))
+    kernels.prefetch("onednn.matmul", spec(80))
 in_child(ask, end=sys.exit)
 """
 

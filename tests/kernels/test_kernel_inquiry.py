@@ -1,4 +1,4 @@
-"""Questions asked ahead of time are answered as if they were asked directly."""
+"""Prefetched questions are answered as if they were asked directly."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def test_what_asking_ahead_gets_wrong_is_said_when_the_answer_is_wanted() -> Non
 
 
 def test_the_plan_takes_the_answer_that_was_asked_ahead(monkeypatch) -> None:
-    kernels.ask_ahead("onednn.matmul", spec(133))
-    kernels.ask_ahead("onednn.matmul", spec(133))
+    kernels.prefetch("onednn.matmul", spec(133))
+    kernels.prefetch("onednn.matmul", spec(133))
     monkeypatch.setattr(_kernels, "plan", None)
     planned = kernels.plan("onednn.matmul", spec(133))
     assert not isinstance(planned, Refusal)
@@ -87,7 +87,7 @@ for rows in range(300):
     spec = {"abi": registry.abi(), "library": "", "scratch": 0}
     for role in ("src", "weights", "dst"):
         spec |= {f"{role}_type": "f32", f"{role}_dims": [64 + rows] * 2, f"{role}_strides": [64 + rows, 1]}
-    kernels.ask_ahead("onednn.matmul", spec)
+    kernels.prefetch("onednn.matmul", spec)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")

@@ -2,13 +2,18 @@
 
 An attribute is a pair of its type and its value, so that it can have a wrong one and be written as JSON:
 ``["i64", 3]``, ``["i64s", [2, 3]]``, ``["f32", 0.5]``, ``["text", "plain"]``, ``["dictionary", {...}]``.
+
+A kernel family may bring its own in a file of its own, family_<name>.py: `valid_calls()`, and, for oneDNN's, `formula`
+in float64 (onednn_meaning.py).
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from hlo_dispatch import _kernels
@@ -146,14 +151,16 @@ def _transforms() -> list[WireCall]:
 # --- oneDNN -----------------------------------------------------------------------------------------------------
 
 
-def _tensors(**tensors: tuple[str, Sequence[int]]) -> dict[str, Any]:
+def tensors(**tensors: tuple[str, Sequence[int]]) -> dict[str, Any]:
+    """The attributes of dense row-major tensors: role → (type, dimensions)."""
     described: dict[str, Any] = {}
     for role, (dtype, dims) in tensors.items():
         described |= {f"{role}_type": dtype, f"{role}_dims": list(dims), f"{role}_strides": strides(dims)}
     return described
 
 
-def _onednn(name: str, attributes: dict[str, Any], operands: list[Array], result: Array) -> WireCall:
+def onednn(name: str, attributes: dict[str, Any], operands: list[Array], result: Array) -> WireCall:
+    """A call of a oneDNN family with the scratch memory that the library asks for."""
     scratch = _scratch_bytes(f"onednn.{name}", attributes)
     return _call(f"onednn.{name}", {"scratch": scratch} | attributes, operands, [result, Array("u8", [scratch])])
 
@@ -183,15 +190,15 @@ def _products() -> list[WireCall]:
     made = []
     for dtype, batch, bias in (("f32", [], True), ("bf16", [], False), ("f32", [2], False)):
         src, weights, dst = [*batch, 5, 16], [*batch, 16, 8], [*batch, 5, 8]
-        attributes = _tensors(src=(dtype, src), weights=(dtype, weights), dst=(dtype, dst)) | _post_ops(dst, dtype)
+        attributes = tensors(src=(dtype, src), weights=(dtype, weights), dst=(dtype, dst)) | _post_ops(dst, dtype)
         operands = [Array(dtype, src), Array(dtype, weights)]
         if bias:
             attributes["bias_type"] = dtype
             operands.append(Array(dtype, [8]))
-        made.append(_onednn("matmul", attributes, [*operands, Array(dtype, dst)], Array(dtype, dst)))
-    part = _tensors(src=("f32", [5, 16]), weights=("f32", [16, 8]), dst=("f32", [5, 8]))
+        made.append(onednn("matmul", attributes, [*operands, Array(dtype, dst)], Array(dtype, dst)))
+    part = tensors(src=("f32", [5, 16]), weights=("f32", [16, 8]), dst=("f32", [5, 8]))
     part |= {"src_offset": 3, "src_elements": 90, "weights_format": "plain"}
-    made.append(_onednn("matmul", part, [Array("f32", [90]), Array("f32", [16, 8])], Array("f32", [5, 8])))
+    made.append(onednn("matmul", part, [Array("f32", [90]), Array("f32", [16, 8])], Array("f32", [5, 8])))
     return made
 
 
@@ -201,18 +208,18 @@ def _convolutions() -> list[WireCall]:
         space = [6] * spatial
         weights = [groups, 16 // groups, 16 // groups, *[3] * spatial] if groups > 1 else [16, 16, *[3] * spatial]
         data = [2, 16, *space]
-        attributes = _tensors(src=(dtype, data), weights=(dtype, weights), dst=(dtype, data))
+        attributes = tensors(src=(dtype, data), weights=(dtype, weights), dst=(dtype, data))
         operands = [Array(dtype, data), Array(dtype, weights)]
         window = _window(spatial)
         made.append(
-            _onednn("convolution", attributes | window | {"bias_type": dtype} | _post_ops(data, dtype),
+            onednn("convolution", attributes | window | {"bias_type": dtype} | _post_ops(data, dtype),
                     [*operands, Array(dtype, [16]), Array(dtype, data)], Array(dtype, data))
         )  # fmt: skip
         for reversed_ in (0, 1):
-            made.append(_onednn("deconvolution", attributes | window | {"weights_reversed": reversed_}, operands,
+            made.append(onednn("deconvolution", attributes | window | {"weights_reversed": reversed_}, operands,
                                 Array(dtype, data)))  # fmt: skip
-        gradient = _tensors(src=(dtype, data), diff_dst=(dtype, data), diff_weights=(dtype, weights))
-        made.append(_onednn("weights_gradient", gradient | window | {"weights_reversed": 1},
+        gradient = tensors(src=(dtype, data), diff_dst=(dtype, data), diff_weights=(dtype, weights))
+        made.append(onednn("weights_gradient", gradient | window | {"weights_reversed": 1},
                             [Array(dtype, data), Array(dtype, data)], Array(dtype, weights)))  # fmt: skip
     return made
 
@@ -221,13 +228,13 @@ def _poolings() -> list[WireCall]:
     made = []
     for spatial, algorithm in ((1, "max"), (2, "average"), (2, "max"), (3, "max")):
         source, result = [2, 16, *[8] * spatial], [2, 16, *[4] * spatial]
-        attributes = _tensors(src=("f32", source), dst=("f32", result)) | _window(spatial, stride=2, high=0)
+        attributes = tensors(src=("f32", source), dst=("f32", result)) | _window(spatial, stride=2, high=0)
         attributes |= {"window": [3] * spatial, "algorithm": algorithm} | _post_ops(result)
         for described in (attributes, attributes["post_op_1"]):
             for name in [name for name in described if name.endswith("dims")]:
                 described[name.removesuffix("dims") + "strides"] = channels_last(described[name])
         operands = [Array("f32", source), Array("f32", result)]
-        made.append(_onednn("pooling", attributes, operands, Array("f32", result)))
+        made.append(onednn("pooling", attributes, operands, Array("f32", result)))
     return made
 
 
@@ -235,6 +242,8 @@ def _poolings() -> list[WireCall]:
 def valid_calls() -> list[WireCall]:
     """At least one call of every target; all run where the library has their element type. Not to be changed."""
     made = [*_products(), *_convolutions(), *_poolings(), *_transforms()]
+    for file in sorted(Path(__file__).parent.glob("family_*.py")):
+        made += importlib.import_module(file.stem).valid_calls()
     for folder, dtype, by_column, n, batch in (
         ("onemkl", "f32", True, 5, []), ("onemkl", "c128", False, 4, [2]), ("onemkl", "f64", False, 40, []),
         ("scipy", "f64", True, 5, [3]), ("scipy", "c64", False, 6, []), ("scipy", "f32", False, 4, [2, 2]),

@@ -218,6 +218,37 @@ def test_a_broadcast_along_one_element(tmp_path: Path) -> None:
     assert not find(tmp_path, F48, "x + broadcast(y, along=last)").matches
 
 
+@pytest.mark.parametrize(
+    ("result", "operand", "dimensions", "matches"),
+    [
+        ("4,8", "4", "0", True),
+        ("8,8", "8", "1", False),
+        ("2,4,8", "2,4", "0,1", True),
+        ("2,4,8", "4,8", "1,2", False),
+        ("4,4,8", "4,4", "1,0", False),
+        ("2,4,8", "2", "0", False),
+        ("1,4,8", "4", "1", True),
+        ("1,8", "1", "0", True),
+        ("1,8", "", "", True),
+        ("2,8", "", "", False),
+    ],
+)
+def test_along_all_but_the_last(tmp_path: Path, result: str, operand: str, dimensions: str, matches: bool) -> None:
+    """Dimensions of one element may be left out, as XLA does; no other, and their order is kept."""
+
+    def order(sizes: str) -> str:
+        return "{" + ",".join(str(number) for number in reversed(range(len(sizes.split(","))))) + "}"
+
+    whole, part = (f"f32[{sizes}]{order(sizes) if sizes else ''}" for sizes in (result, operand))
+    body = f"""
+        x = {whole} parameter(0)
+        y = {part} parameter(1)
+        t = {whole} broadcast(y), dimensions={{{dimensions}}}
+        ROOT r = {whole} add(x, t)
+    """
+    assert bool(find(tmp_path, body, "x + broadcast(y, along=but_last)").matches) == matches
+
+
 def test_softmax(tmp_path: Path) -> None:
     (match,) = find(tmp_path, SOFTMAX, SOFTMAX_MATCH).matches
     assert [node.name for node in match.covered] == ["top", "tops", "s", "e", "all", "alls", "r"]

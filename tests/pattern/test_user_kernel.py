@@ -13,6 +13,7 @@ import pytest
 
 from environment import clean_environment
 from hlo_dispatch.pattern import shipped_tables
+from warm import run_python
 
 EXAMPLES = shipped_tables()[0].parent / "examples"
 
@@ -92,8 +93,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(code: str, folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     clean = clean_environment()
     settings = clean | {"JAX_PLATFORMS": "cpu", "HLO_DISPATCH_STRICT": "1"} | environment
-    command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, check=False, timeout=300)
+    return run_python(code, *arguments, environment=settings, cwd=folder)
 
 
 @pytest.mark.parametrize("policy", ["heuristic", "always"])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.jax_plugin import cache_key, grounds
 from hlo_dispatch.jax_plugin.grounds import Grounds, Witness
 from hlo_dispatch.policy.measured import STOCK, Knowledge, Measured
+from warm import run_python
 
 PROGRAM = """
 import sys, jax, numpy as np, hlo_dispatch
@@ -57,8 +56,7 @@ def programs(tmp_path: Path, store: Store):
         environment = clean_environment(
             HLO_DISPATCH_CACHE_DIR=str(store.directory), HLO_DISPATCH_MEASURE_SECONDS="60", HLO_DISPATCH_STRICT="1"
         )
-        command = [sys.executable, "-c", PROGRAM, str(tmp_path / "jax"), policy, *names]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+        done = run_python(PROGRAM, tmp_path / "jax", policy, *names, environment=environment)
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()
 
@@ -76,6 +74,7 @@ def flip(store: Store) -> None:
     assert store.load(json.dumps(exported)) == len(exported["entries"])
 
 
+@pytest.mark.timing  # it follows what was measured, which another test beside it may change
 def test_a_settled_program_stays_settled(programs, store: Store) -> None:
     assert programs("measure", "a")[0].startswith("compiled"), "and measured on the way"
     settled = programs("measure", "a")

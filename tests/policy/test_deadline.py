@@ -12,7 +12,7 @@ import hlo_dispatch
 from hlo_dispatch.autotune import trial
 from hlo_dispatch.autotune import tuner as tuner_module
 from hlo_dispatch.autotune.compare import comparison, measure
-from hlo_dispatch.autotune.compare.timing import race
+from hlo_dispatch.autotune.compare.timing import interleaved
 from hlo_dispatch.autotune.run import watch
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
 from hlo_dispatch.autotune.run.pace import Pace
@@ -46,7 +46,7 @@ def test_a_race_is_over_in_time(clock: Clock, once: float, left: float) -> None:
     """Nothing is clear: both are as fast, and without a deadline they would run for ever so long."""
     begin = clock.now
     try:
-        race([clock.call(once), clock.call(once)], seconds=1e9, least=0.0, deadline=Deadline(left))
+        interleaved([clock.call(once), clock.call(once)], seconds=1e9, least=0.0, deadline=Deadline(left))
     except OutOfTime:
         pass
     # The first calls of the first one say how long a call takes.
@@ -54,7 +54,7 @@ def test_a_race_is_over_in_time(clock: Clock, once: float, left: float) -> None:
 
 
 def test_a_race_that_fits_is_run(clock: Clock) -> None:
-    stock, own = race([clock.call(0.02), clock.call(0.01)], seconds=1.0, deadline=Deadline(1.0))
+    stock, own = interleaved([clock.call(0.02), clock.call(0.01)], seconds=1.0, deadline=Deadline(1.0))
     assert own.wins(0.001)
     assert stock.seconds == pytest.approx(0.02)
 

@@ -124,7 +124,7 @@ def test_a_form_that_the_kernel_no_longer_takes_is_stock() -> None:
 def forms(match: Match, ask: Kernel) -> dict[str, Candidate]:
     default = default_of(match, ask)
     assert isinstance(default, Default)
-    return dict(forms_of(match, default, ask))
+    return dict(forms_of(default, ask))
 
 
 def test_forms_of_a_product() -> None:
@@ -154,8 +154,8 @@ def test_a_form_is_found_by_its_name() -> None:
     match, ask = only_match(SCALED), Kernel()
     default = default_of(match, ask)
     assert isinstance(default, Default)
-    for name, candidate in forms_of(match, default, ask):
-        found = form_named(name, match, default, ask)
+    for name, candidate in forms_of(default, ask):
+        found = form_named(name, default, ask)
         assert found is not None
         assert found.attributes == candidate.attributes
-    assert form_named("upside down", match, default, ask) is None
+    assert form_named("upside down", default, ask) is None

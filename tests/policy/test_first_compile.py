@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from environment import clean_environment
+from warm import run_python
 
 CHILD = """
 import sys
@@ -33,8 +32,7 @@ def test_a_block_with_the_norm_behind_the_residual(tmp_path: Path, kind: str, sh
     """
     environment = clean_environment(HLO_DISPATCH="1", HLO_DISPATCH_CACHE_DIR=str(tmp_path))
     environment.pop("HLO_DISPATCH_MEASURE_SECONDS", None)
-    command = [sys.executable, "-c", CHILD, str(Path(__file__).parent), kind, shape]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90, check=False)
+    done = run_python(CHILD, Path(__file__).parent, kind, shape, environment=environment, timeout=90)
     assert done.returncode == 0, done.stderr
     seconds, modules, failures = map(float, done.stdout.split())
     assert failures == 0

@@ -15,7 +15,7 @@ from hlo_dispatch.autotune import trial as trial_module
 from hlo_dispatch.autotune.compare import comparison
 from hlo_dispatch.autotune.compare import measure as measure_module
 from hlo_dispatch.autotune.compare.timing import Time
-from hlo_dispatch.autotune.extract.extracted import Excerpt
+from hlo_dispatch.autotune.extract.extracted import ExtractedModule
 from hlo_dispatch.autotune.run.factors import comparable
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.autotune.trial import WHOLE
@@ -63,19 +63,19 @@ PROGRAMS = {
 }
 
 
-def short(race: Callable[..., list[Time]]) -> Callable[..., list[Time]]:
-    """The race over after the few turns it has in any case, and nobody waited for."""
-    return lambda runners, **options: race(runners, **(options | {"seconds": 0.0, "settle": 0.0}))
+def short(timed: Callable[..., list[Time]]) -> Callable[..., list[Time]]:
+    """The timing over after the few turns it has in any case, and nobody waited for."""
+    return lambda runners, **options: timed(runners, **(options | {"seconds": 0.0, "settle": 0.0}))
 
 
 @pytest.fixture(autouse=True)
 def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("HLO_DISPATCH_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("HLO_DISPATCH_MEASURE_SECONDS", "60")
-    # However busy the machine is, somebody is found to be faster; who it is does not matter, so races are short.
+    # However busy the machine is, somebody is found to be faster; who it is does not matter, so timings are short.
     monkeypatch.setattr(Time, "may_win", lambda *_: False)
     for module in (comparison, trial_module):
-        monkeypatch.setattr(module, "race", short(module.race))
+        monkeypatch.setattr(module, "interleaved", short(module.interleaved))
     yield
     hlo_dispatch.uninstall()
 
@@ -124,7 +124,7 @@ def measured_cholesky(folder: Path) -> tuple[Measured, str]:
 def test_the_one_that_wins_is_called(winner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the heuristic thinks of it."""
 
-    def race(runners, **_) -> list[Time]:
+    def interleaved(runners, **_) -> list[Time]:
         # In the order in which the heuristic, which knows the processor, asks the kernels.
         gains = [0.5 if form.startswith(winner) else -0.5 if winner == STOCK else 0.1 for form in forms]
         if len(runners) < 1 + len(forms):
@@ -139,7 +139,7 @@ def test_the_one_that_wins_is_called(winner: str, tmp_path: Path, monkeypatch: p
         return real(task, *arguments, **options)
 
     monkeypatch.setattr("hlo_dispatch.autotune.tuner.measure", noted)
-    monkeypatch.setattr(comparison, "race", race)
+    monkeypatch.setattr(comparison, "interleaved", interleaved)
     measured, text = measured_cholesky(tmp_path)
     assert measured.chosen == winner if winner == STOCK else measured.chosen.startswith(winner)
     assert ("hlo_dispatch." + winner in text) == (winner != STOCK)
@@ -149,17 +149,17 @@ def test_the_one_that_wins_is_called(winner: str, tmp_path: Path, monkeypatch: p
 def test_who_loses_another_race_gives_way_to_the_next(
     losers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The fastest may be so only for as long as a race lasts; the second is not stock's fault."""
-    races = 0
+    """The fastest may be so only for as long as one timing lasts; the second is not stock's fault."""
+    timings = 0
 
-    def race(runners, **_) -> list[Time]:
-        nonlocal races
-        first, lost = races == 0, races <= losers
-        races += 1
+    def interleaved(runners, **_) -> list[Time]:
+        nonlocal timings
+        first, lost = timings == 0, timings <= losers
+        timings += 1
         gains = [0.9 - 0.2 * number for number in range(len(runners) - 1)] if first else [0.0 if lost else 0.5]
         return [Time(1.0, 0.0, 0.0), *(Time(1.0 - gain, gain, 0.0) for gain in gains)]
 
-    monkeypatch.setattr(comparison, "race", race)
+    monkeypatch.setattr(comparison, "interleaved", interleaved)
     measured, text = measured_cholesky(tmp_path)
     forms = [form for form in measured.seconds if form != STOCK]
     expected = forms[losers] if losers < len(forms) else STOCK
@@ -168,12 +168,12 @@ def test_who_loses_another_race_gives_way_to_the_next(
     assert ("hlo_dispatch." in text) == (expected != STOCK)
 
 
-def excerpt(routine: str, arrays: dict[str, np.ndarray]) -> Excerpt:
+def extracted(routine: str, arrays: dict[str, np.ndarray]) -> ExtractedModule:
     logical = tuple(
         (name, tuple((size, stride // array.itemsize) for size, stride in zip(array.shape, array.strides, strict=True)))
         for name, array in arrays.items()
     )
-    return Excerpt(b"", "", (), (), (), (), routine, logical)
+    return ExtractedModule(b"", "", (), (), (), (), routine, logical)
 
 
 def buffers(arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -186,7 +186,7 @@ def test_which_way_vectors_point_does_not_matter(order: str) -> None:
     w, v = np.linalg.eigh(value + value.T)
     found = {"v": np.asarray(v, order=order), "w": w}
     turned = {"v": np.asarray(v * np.where(np.arange(9) % 2, 1, -1), order=order), "w": w}
-    about = excerpt("eigh", found)
+    about = extracted("eigh", found)
     right = comparable(about, buffers(found))
     np.testing.assert_allclose(right[0], value + value.T, atol=1e-12)
     for expected, actual in zip(right, comparable(about, buffers(turned)), strict=True):
@@ -201,7 +201,7 @@ def test_singular_vectors_are_compared_by_their_product() -> None:
     value = matrix(5, 8).astype("float64")
     u, s, vt = np.linalg.svd(value)
     found = {"s": s, "u": np.asfortranarray(u), "vt": np.asfortranarray(vt)}
-    about = excerpt("svd", found)
+    about = extracted("svd", found)
     right = comparable(about, buffers(found))
     np.testing.assert_allclose(right[0], value, atol=1e-12)
     turned = {"s": s, "u": np.asfortranarray(-u), "vt": np.asfortranarray(np.vstack([-vt[:5], vt[5:]]))}

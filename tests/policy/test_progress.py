@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from environment import clean_environment
+from warm import run_python
 
 # Three measured stretches of two modules: one that is quick, and one that takes its time twice.
 STEPS = """
@@ -62,9 +63,7 @@ for _ in range(2):
 
 def piped(code: str, **environment: str) -> str:
     """What the code says on standard error, to a pipe."""
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=clean_environment(**environment), capture_output=True, text=True, timeout=120
-    )
+    done = run_python(code, environment=clean_environment(**environment))
     assert done.returncode == 0, done.stderr
     return done.stderr
 

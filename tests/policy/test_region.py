@@ -12,7 +12,7 @@ from hlo_dispatch.api import rewriter
 from hlo_dispatch.autotune.compare.double import in_double
 from hlo_dispatch.autotune.compare.validation import difference
 from hlo_dispatch.autotune.extract.digest import Digests
-from hlo_dispatch.autotune.extract.extracted import Excerpt, excerpt_module
+from hlo_dispatch.autotune.extract.extracted import ExtractedModule, parsed_module
 from hlo_dispatch.autotune.extract.region import Cutter
 from hlo_dispatch.autotune.extract.surroundings import surrounded
 from hlo_dispatch.autotune.run.executable import Executable, hook_in_place, start, to_device
@@ -66,24 +66,24 @@ def regions(text: str) -> dict[str, tuple[Cutter, Default]]:
     """Anchor's name → who cuts it, and its default form."""
     module = parsed(text)
     graph = FlatGraph(module, module.entry)
-    pass_ = rewriter((), "always")
-    plan = pass_._plan(graph, small=False)
+    planner = rewriter((), "always").planner
+    plan = planner.plan(graph, lambda match, default: None, small=False)
     cutter = Cutter(graph, Digests(module))
     found = {}
     for node, (match, decision) in plan.decisions.items():
         assert match is not None, str(decision.refusal)
         assert decision, decision.reason
-        default = default_of(decision.candidate.match, pass_._ask)
+        default = default_of(decision.candidate.match, planner.ask)
         assert isinstance(default, Default)
         found[node.name] = cutter, default
     return found
 
 
-def cut(text: str, anchor: str) -> tuple[Excerpt, Default]:
+def cut(text: str, anchor: str) -> tuple[ExtractedModule, Default]:
     cutter, default = regions(text)[anchor]
-    excerpt = cutter.cut(default.candidate.match)
-    assert isinstance(excerpt, Excerpt), str(excerpt)
-    return excerpt, default
+    extracted = cutter.cut(default.candidate.match)
+    assert isinstance(extracted, ExtractedModule), str(extracted)
+    return extracted, default
 
 
 def digest(text: str, anchor: str) -> str:
@@ -91,10 +91,10 @@ def digest(text: str, anchor: str) -> str:
     return cutter.digest(default.candidate.match, "")
 
 
-def run(module: bytes, excerpt: Excerpt, dtype: str = "") -> list[np.ndarray]:
+def run(module: bytes, extracted: ExtractedModule, dtype: str = "") -> list[np.ndarray]:
     start()
     registration.register()
-    inputs = random_inputs(excerpt_module(excerpt), excerpt.inputs, 3)
+    inputs = random_inputs(parsed_module(extracted), extracted.inputs, 3)
     with hook_in_place():
         executable = Executable(module)
     return [np.asarray(a) for a in executable(to_device([i.astype(dtype) if dtype else i for i in inputs]))]
@@ -106,46 +106,46 @@ IDS = ["fused", "first of two", "second of two"]
 
 @pytest.mark.parametrize(("text", "anchor"), CASES, ids=IDS)
 def test_a_region_runs_alone_with_and_without_its_kernel(text: str, anchor: str) -> None:
-    excerpt, default = cut(text, anchor)
-    stock = run(excerpt.module, excerpt)
-    dispatched = one_call(rewriter((), "heuristic"), excerpt, default, default.form)
+    extracted, default = cut(text, anchor)
+    stock = run(extracted.module, extracted)
+    dispatched = one_call(rewriter((), "heuristic"), extracted, default, default.form)
     assert dispatched is not None
     assert dispatched.count(b"hlo_dispatch.onednn.matmul") == 1
-    assert not difference(stock, run(dispatched, excerpt), 1e-5)
-    for module in (excerpt.module, dispatched):
-        in_context = surrounded(module, excerpt, 2)
-        assert (in_context != module) == any((*excerpt.produced, *excerpt.consumed))
-        assert not difference(stock, run(in_context, excerpt), 1e-5)
+    assert not difference(stock, run(dispatched, extracted), 1e-5)
+    for module in (extracted.module, dispatched):
+        in_context = surrounded(module, extracted, 2)
+        assert (in_context != module) == any((*extracted.produced, *extracted.consumed))
+        assert not difference(stock, run(in_context, extracted), 1e-5)
 
 
 @pytest.mark.parametrize(("text", "anchor"), CASES, ids=IDS)
 def test_in_double_it_is_the_same_more_exactly(text: str, anchor: str) -> None:
-    excerpt, _ = cut(text, anchor)
-    wide = in_double(excerpt.module)
+    extracted, _ = cut(text, anchor)
+    wide = in_double(extracted.module)
     assert wide is not None
-    exact = run(wide, excerpt, "float64")
+    exact = run(wide, extracted, "float64")
     assert all(array.dtype == np.float64 for array in exact)
-    found = difference(exact, run(excerpt.module, excerpt), 1e-5)
+    found = difference(exact, run(extracted.module, extracted), 1e-5)
     assert not found
     assert found.value > 1e-9, "nothing was rounded: this is not float64 against float32"
 
 
 def test_what_the_region_is_made_of() -> None:
     """Whole fusions; what the match looks past is inside, what makes its input is not."""
-    excerpt, _ = cut(FUSED, "dot")
-    names = {i.name for c in excerpt_module(excerpt).proto.computations for i in c.instructions}
+    extracted, _ = cut(FUSED, "dot")
+    names = {i.name for c in parsed_module(extracted).proto.computations for i in c.instructions}
     assert {"dot", "tanh", "power"} <= names
     assert "y" not in names
-    assert sorted(map(str, excerpt.results)) == ["f32[32,64]{1,0}"]
-    produced = {str(shape): flag for shape, flag in zip(excerpt.inputs, excerpt.produced, strict=True)}
+    assert sorted(map(str, extracted.results)) == ["f32[32,64]{1,0}"]
+    produced = {str(shape): flag for shape, flag in zip(extracted.inputs, extracted.produced, strict=True)}
     assert produced["f32[32,48]{1,0}"], "another instruction computes it"
     assert not produced["f32[64]{0}"], "it comes from outside"
 
 
 def test_of_two_anchors_in_one_fusion_each_has_its_own_part() -> None:
-    excerpts = [cut(TWO, anchor)[0] for anchor in ("first", "second")]
-    for excerpt, (own, other) in zip(excerpts, itertools.permutations(("first", "second")), strict=True):
-        names = {i.name for c in excerpt_module(excerpt).proto.computations for i in c.instructions}
+    extracts = [cut(TWO, anchor)[0] for anchor in ("first", "second")]
+    for extracted, (own, other) in zip(extracts, itertools.permutations(("first", "second")), strict=True):
+        names = {i.name for c in parsed_module(extracted).proto.computations for i in c.instructions}
         assert own in names
         assert other not in names
 
@@ -190,9 +190,9 @@ def test_layouts_are_kept() -> None:
     text = FUSED.replace("turned = f32[48,64]{1,0} copy(w)", "turned = f32[48,64]{1,0} bitcast(w)").replace(
         "w = f32[48,64]{0,1}", "w = f32[64,48]{0,1}"
     )
-    excerpt, _ = cut(text, "dot")
-    assert "f32[48,64]{1,0}" in map(str, excerpt.inputs)
-    run(excerpt.module, excerpt)
+    extracted, _ = cut(text, "dot")
+    assert "f32[48,64]{1,0}" in map(str, extracted.inputs)
+    run(extracted.module, extracted)
 
 
 def test_a_region_that_reads_a_tuple_cannot_be_cut() -> None:

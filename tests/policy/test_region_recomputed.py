@@ -9,9 +9,9 @@ import pytest
 from encoders import flax_block, plain_block
 
 from hlo_dispatch.api import rewriter
-from hlo_dispatch.autotune.extract.extracted import Excerpt
+from hlo_dispatch.autotune.extract.extracted import ExtractedModule
 from hlo_dispatch.autotune.run.running_time import running_time
-from hlo_dispatch.autotune.wanted import Unknown, region_of
+from hlo_dispatch.autotune.wanted import Unknown
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.loops import is_recomputed, may_be_in_loop
 from hlo_dispatch.hlo.module import Module
@@ -39,17 +39,17 @@ class Cuts:
     """In the place of a tuner: cuts every region out and makes its candidate, and measures nothing."""
 
     def __init__(self) -> None:
-        self.excerpts: list[Excerpt] = []
+        self.extracts: list[ExtractedModule] = []
         self.refusals: list[Refusal] = []
         self.candidates: list[bytes] = []
 
     def __call__(self, unknown: Sequence[Unknown], ask) -> int:
         for region in unknown:
-            found = region.cutter.cut(region_of(region.match, region.default))
+            found = region.cutter.cut(region.default.candidate.match.in_module)
             if isinstance(found, Refusal):
                 self.refusals.append(found)
                 continue
-            self.excerpts.append(found)
+            self.extracts.append(found)
             candidate = one_call(rewriter((), "heuristic"), found, region.default, region.default.form)
             if candidate is not None:
                 self.candidates.append(candidate)
@@ -74,16 +74,16 @@ def test_regions_of_a_block(name: str) -> None:
     own = [{i.opcode for i in c.instructions} for c in loops(program)]
     cuts = Cuts()
     rewriter((), "measure").knowing(Knowledge(), lambda *_: cuts).run(program)
-    assert cuts.excerpts
+    assert cuts.extracts
     assert cuts.candidates
     assert not cuts.refusals
     whole = running_time(Module.from_bytes(program))
     assert whole is not None
-    for excerpt in cuts.excerpts:
-        alone = running_time(Module.from_bytes(excerpt.module))
+    for extracted in cuts.extracts:
+        alone = running_time(Module.from_bytes(extracted.module))
         assert alone is not None
         assert alone < whole
-        for computation in loops(excerpt.module):
+        for computation in loops(extracted.module):
             opcodes = {i.opcode for i in computation.instructions}
             assert opcodes in own or all(may_be_in_loop(opcode) for opcode in opcodes - {"parameter"}), opcodes
             assert not is_recomputed(computation)

@@ -51,17 +51,17 @@ Tune = Callable[..., Tuned]
 
 @pytest.fixture
 def tuned(product: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tune:
-    """Tune a product whose races end as they are told to: the second of each pair is for every later race."""
+    """Tune a product whose timings end as they are told to: the second of each pair is for every later one."""
 
-    def tune(*races: Time) -> Tuned:
-        told = list(races)
+    def tune(*timings: Time) -> Tuned:
+        told = list(timings)
 
-        def race(runners, **_) -> list[Time]:
+        def interleaved(runners, **_) -> list[Time]:
             own = told.pop(0) if len(told) > 1 else told[0]
             return [STOCK_TIME, *[own] * (len(runners) - 1)]
 
         monkeypatch.setenv("HLO_DISPATCH_CACHE_DIR", str(tmp_path))
-        monkeypatch.setattr("hlo_dispatch.autotune.compare.comparison.race", race)
+        monkeypatch.setattr("hlo_dispatch.autotune.compare.comparison.interleaved", interleaved)
         monkeypatch.setattr("hlo_dispatch.autotune.compare.measure.PAUSE", 0.0)
         return tune_module(product)
 
@@ -70,7 +70,7 @@ def tuned(product: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tu
 
 @pytest.mark.usefixtures("_any_answer")
 @pytest.mark.parametrize(
-    ("races", "says"),
+    ("timings", "says"),
     [
         ((UNCERTAIN,), ", but its gain of 67 µs is less than 3 times its uncertainty of 25 µs and the 14.9 µs that"),
         ((TOO_LITTLE,), ", but its gain of 7 µs is less than the 14.9 µs that it has to gain"),
@@ -79,8 +79,8 @@ def tuned(product: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tu
     ],
     ids=["uncertain", "too little", "won once", "slower the second time"],
 )
-def test_the_report_says_which(tuned: Tune, races: tuple[Time, ...], says: str) -> None:
-    (region,) = tuned(*races).report.left
+def test_the_report_says_which(tuned: Tune, timings: tuple[Time, ...], says: str) -> None:
+    (region,) = tuned(*timings).report.left
     assert says in region.reason, region.reason
     assert region.reason.startswith("measured: stock 247 µs against ")
 
@@ -93,7 +93,9 @@ def test_what_was_slower_needs_no_more_words(tuned: Tune) -> None:
 
 
 def test_a_program_as_a_whole(product: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hlo_dispatch.autotune.trial.race", lambda *_, **__: [STOCK_TIME, Time(245e-6, 2e-6, 1e-6)])
+    monkeypatch.setattr(
+        "hlo_dispatch.autotune.trial.interleaved", lambda *_, **__: [STOCK_TIME, Time(245e-6, 2e-6, 1e-6)]
+    )
     verdict = compare(product, {"guessed": product})
     assert verdict.chosen == STOCK
     assert verdict.sentence().endswith(

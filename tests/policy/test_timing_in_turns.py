@@ -1,4 +1,4 @@
-"""The race: on a clock that the test turns, so that the answers are known."""
+"""Interleaved timing: on a clock that the test turns, so that the answers are known."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 import pytest
 
 from hlo_dispatch.autotune.compare import timing
-from hlo_dispatch.autotune.compare.timing import Time, race
+from hlo_dispatch.autotune.compare.timing import Time, interleaved
 
 
 class Clock:
@@ -33,7 +33,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_a_clear_answer_ends_it(clock: Clock) -> None:
-    stock, own = race([clock.worker("stock", 2e-3), clock.worker("own", 1e-3)], seconds=100)
+    stock, own = interleaved([clock.worker("stock", 2e-3), clock.worker("own", 1e-3)], seconds=100)
     assert own.gain == pytest.approx(1e-3)
     assert own.wins(0.02 * stock.seconds)
     assert clock.calls["stock"] < 30
@@ -41,19 +41,19 @@ def test_a_clear_answer_ends_it(clock: Clock) -> None:
 
 def test_noise_wins_nothing(clock: Clock) -> None:
     for _ in range(20):
-        stock, own = race([clock.worker("stock", 1e-3, 0.3), clock.worker("own", 1e-3, 0.3)], seconds=0.2)
+        stock, own = interleaved([clock.worker("stock", 1e-3, 0.3), clock.worker("own", 1e-3, 0.3)], seconds=0.2)
         assert not own.wins(0.02 * stock.seconds)
 
 
 def test_a_gain_shows_through_noise(clock: Clock) -> None:
     for _ in range(20):
-        stock, own = race([clock.worker("stock", 1.3e-3, 0.2), clock.worker("own", 1e-3, 0.2)], seconds=0.5)
+        stock, own = interleaved([clock.worker("stock", 1.3e-3, 0.2), clock.worker("own", 1e-3, 0.2)], seconds=0.5)
         assert own.wins(0.02 * stock.seconds)
 
 
 def test_where_nothing_is_clear_it_takes_longer_but_not_for_ever(clock: Clock) -> None:
     begin = clock.now
-    stock, own = race([clock.worker("stock", 1e-3, 3.0), clock.worker("own", 1e-3, 3.0)], seconds=0.1)
+    stock, own = interleaved([clock.worker("stock", 1e-3, 3.0), clock.worker("own", 1e-3, 3.0)], seconds=0.1)
     spent = clock.now - begin
     assert not own.wins(0.02 * stock.seconds)
     assert spent < 1.5
@@ -70,23 +70,23 @@ def test_a_gain_that_is_more_than_noise_but_not_surely_enough_is_open() -> None:
 
 def test_who_is_hopeless_drops_out(clock: Clock) -> None:
     workers = [clock.worker("stock", 1e-3, 0.1), clock.worker("slow", 9e-3), clock.worker("close", 1e-3, 0.1)]
-    race(workers, seconds=0.5)
+    interleaved(workers, seconds=0.5)
     assert clock.calls["slow"] < clock.calls["close"]
 
 
 def test_short_calls_are_timed_in_batches(clock: Clock) -> None:
-    stock, own = race([clock.worker("stock", 2e-6), clock.worker("own", 1e-6)], seconds=0.1)
+    stock, own = interleaved([clock.worker("stock", 2e-6), clock.worker("own", 1e-6)], seconds=0.1)
     assert (stock.seconds, own.seconds) == pytest.approx((2e-6, 1e-6))
     assert clock.calls["own"] > 100
 
 
 def test_long_calls_are_made_few_times(clock: Clock) -> None:
-    race([clock.worker("stock", 0.5), clock.worker("own", 0.4)], seconds=0.1)
+    interleaved([clock.worker("stock", 0.5), clock.worker("own", 0.4)], seconds=0.1)
     assert clock.calls["stock"] <= 6
 
 
 def test_a_gain_that_does_not_matter_is_not_looked_for(clock: Clock) -> None:
-    race([clock.worker("stock", 5e-6, 0.5), clock.worker("own", 5e-6, 0.5)], seconds=0.1, least=1e-3)
+    interleaved([clock.worker("stock", 5e-6, 0.5), clock.worker("own", 5e-6, 0.5)], seconds=0.1, least=1e-3)
     assert clock.now < 0.25
 
 

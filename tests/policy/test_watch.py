@@ -67,11 +67,11 @@ from hlo_dispatch.autotune.run import watch
 watch.LONGEST = 3.0
 real = comparison.surrounded
 
-def surrounded(module, excerpt, threads):
-    if module != excerpt.module:
-        return real(module, excerpt, threads)
+def surrounded(module, extracted, threads):
+    if module != extracted.module:
+        return real(module, extracted, threads)
     print("begun", flush=True)
-    inputs = list(map(str, excerpt.inputs))
+    inputs = list(map(str, extracted.inputs))
     parameters = " ".join(f"p.{n} = {kind} parameter({n})\\n" for n, kind in enumerate(inputs))
     state = f"(s64[], {inputs[0]})"
     return from_text(f'''HloModule m

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +17,7 @@ from hlo_dispatch.autotune.compare.timing import Time
 from hlo_dispatch.autotune.compare.validation import judge
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.policy.measured import STOCK, Knowledge, Measured
+from warm import run_python
 
 RIGHT = np.linspace(-3, 3, 100)
 NEAR = RIGHT.astype("float32") * np.float32(1 + 1e-6)
@@ -60,7 +59,9 @@ def _wrong_stock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stock's results are wrong, and it is twice as fast as any kernel."""
     monkeypatch.setattr(comparison.Comparison, "_run_stock", _run_wrongly)
     monkeypatch.setattr(
-        comparison, "race", lambda runners, **_: [Time(1.0, 0.0, 0.0)] + [Time(2.0, -1.0, 0.0)] * (len(runners) - 1)
+        comparison,
+        "interleaved",
+        lambda runners, **_: [Time(1.0, 0.0, 0.0)] + [Time(2.0, -1.0, 0.0)] * (len(runners) - 1),
     )
 
 
@@ -124,9 +125,7 @@ print(json.dumps(found))
 def test_a_sum_times_a_matrix(tmp_path: Path) -> None:
     """Stock XLA fuses the two and computes something else (jax 0.10.2 and 0.12.0.1); with the pass it is right."""
     environment = clean_environment(HLO_DISPATCH_CACHE_DIR=str(tmp_path), HLO_DISPATCH_MEASURE_SECONDS="60")
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD], env=environment, capture_output=True, text=True, timeout=240, check=False
-    )
+    done = run_python(CHILD, environment=environment)
     assert done.returncode == 0, done.stderr
     for stock, dispatched, reasons in json.loads(done.stdout):
         assert dispatched < 1e-5

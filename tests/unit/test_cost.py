@@ -11,6 +11,8 @@ from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.verify import verify
 from repeated import block, optimized, repeated, step
 
+SIZE = 5_000
+"""Instructions of the smaller module."""
 MOST = 2.0
 """How far from proportional: caches run out, and allocations get dearer."""
 
@@ -30,12 +32,12 @@ def seconds(module: bytes, runs: int) -> float:
 @pytest.mark.parametrize("function", [block, step], ids=["inference", "training step with donated weights"])
 def test_the_pass_is_proportional(function) -> None:
     once = optimized(function)
-    small, large = repeated(once, 10_000), repeated(once, 100_000)
+    small, large = repeated(once, SIZE), repeated(once, 10 * SIZE)
     result, report = rewriter((), "always").run(small)
     assert result is not None
     verify(Module.from_bytes(result))
-    size, copies = 10_000, len(report.dispatched)
-    assert abs(report.instructions - size) < size // 10
+    copies = len(report.dispatched)
+    assert abs(report.instructions - SIZE) < SIZE // 10
     short, long = seconds(small, 4), seconds(large, 2)
     _, whole = rewriter((), "always").run(large)
     ratio = whole.instructions / report.instructions

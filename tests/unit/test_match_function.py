@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hlo_dispatch.hlo.flat import FlatGraph
-from hlo_dispatch.match.function import Region, grow_region, scalar_constant
+from hlo_dispatch.match.function import ElementwiseRegion, grow_region, scalar_constant
 from reading import flattened, node
 
 F = "f32[8]{0}"
@@ -24,13 +24,13 @@ def graph_of(body: str) -> FlatGraph:
     return flattened(f"ENTRY main {{ x = {F} parameter(0)\n y = {F} parameter(1)\n{CONSTANTS}{body} }}")
 
 
-def region_of(body: str, *, taken: Iterable[str] = (), needed: Iterable[str] = ()) -> Region:
+def region_of(body: str, *, taken: Iterable[str] = (), needed: Iterable[str] = ()) -> ElementwiseRegion:
     graph = graph_of(body)
     owned, in_memory = {node(graph, name) for name in taken}, {node(graph, name) for name in needed}
     return grow_region(node(graph, "x"), owned.__contains__, in_memory.__contains__)
 
 
-def exits(region: Region) -> list[str]:
+def exits(region: ElementwiseRegion) -> list[str]:
     return [region.nodes[place].name for place in region.exits]
 
 

@@ -35,7 +35,7 @@ _drawing = threading.Lock()
 
 
 class Line:
-    """Says how far one module is; call it with what `Step` is told."""
+    """Says how far one module is; call it with what `TuningProgress` is told."""
 
     def __init__(self, module: str = "") -> None:
         self._module = module[:_LONGEST_NAME]

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from hlo_dispatch.autotune.compare.comparison import Unmeasurable, compiled, size_of
 from hlo_dispatch.autotune.compare.rules import why_not
-from hlo_dispatch.autotune.compare.timing import PATIENCE, Time, race
+from hlo_dispatch.autotune.compare.timing import PATIENCE, Time, interleaved
 from hlo_dispatch.autotune.compare.validation import is_finite
 from hlo_dispatch.autotune.run.deadline import Deadline
 from hlo_dispatch.autotune.run.executable import Executable, to_device
@@ -103,7 +103,9 @@ def compare(
             break
         contestants.add(*variant)
     longest = SECONDS if is_final else QUICK_SECONDS
-    times = race(contestants.programs, seconds=min(longest, max(deadline.left, 0.0) / PATIENCE), deadline=deadline)
+    times = interleaved(
+        contestants.programs, seconds=min(longest, max(deadline.left, 0.0) / PATIENCE), deadline=deadline
+    )
     return _verdict(contestants.names, times, about)
 
 

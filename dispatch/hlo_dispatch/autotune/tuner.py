@@ -20,15 +20,14 @@ from pathlib import Path
 from hlo_dispatch.autotune import trial
 from hlo_dispatch.autotune.compare.measure import Effort, Task, Unclear, Unmeasurable, measure
 from hlo_dispatch.autotune.compare.reproducer import Reproducer
-from hlo_dispatch.autotune.extract.extracted import Excerpt
+from hlo_dispatch.autotune.extract.extracted import ExtractedModule
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
 from hlo_dispatch.autotune.run.watch import Endless, is_haunted
 from hlo_dispatch.autotune.store import Store
-from hlo_dispatch.autotune.wanted import Unknown, region_of
+from hlo_dispatch.autotune.wanted import Unknown
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.host.lock_file import LinkInTheWay, open_lock
 from hlo_dispatch.host.switches import is_strict
-from hlo_dispatch.match.routines.routine import RoutineMatch
 from hlo_dispatch.policy.candidate import Ask, Default, forms_of
 from hlo_dispatch.policy.context import Context
 from hlo_dispatch.policy.measured import MOST_VAIN, STOCK, Knowledge, Measured
@@ -43,7 +42,7 @@ _logger = logging.getLogger("hlo_dispatch")
 # Two measurements at once would measure each other.
 _one_thread = threading.Lock()
 
-Step = Callable[[str, int, int, float], None]
+TuningProgress = Callable[[str, int, int, float], None]
 """Told what is measured (nothing: it is over), how many regions are done, how many there are (0: it is the whole
 program), and the seconds that are left."""
 
@@ -52,8 +51,8 @@ def silent(what: str, done: int, count: int, left: float) -> None:
     """Tells nobody."""
 
 
-BuildOne = Callable[[Excerpt, Default, str], bytes | None]
-"""An excerpt, what is dispatched by default, a form → the module with its one kernel call."""
+BuildOne = Callable[[ExtractedModule, Default, str], bytes | None]
+"""An extracted module, what is dispatched by default, a form → the module with its one kernel call."""
 
 
 @dataclass
@@ -73,7 +72,7 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Record:
+class LearntRegion:
     """One region and what is known of it now."""
 
     region: Unknown
@@ -92,13 +91,13 @@ class Tuner:
     threads: int
     budget: float | None = None
     """Seconds for one module; None: as long as it takes."""
-    step: Step = silent
+    step: TuningProgress = silent
     timed: bool = True
     """False only compares results."""
     tally: Tally = field(default_factory=Tally)
     given_up: set[str] = field(default_factory=set[str])
     """Regions that cannot be measured; not tried again in this process."""
-    records: list[Record] = field(default_factory=list[Record])
+    records: list[LearntRegion] = field(default_factory=list[LearntRegion])
     """What was learnt, in order."""
     remembers: bool = True
     prepare: Callable[[], None] = lambda: None
@@ -171,7 +170,7 @@ class Tuner:
             self.knowledge.add(region.digest, measured)
             return False
         if self.remembers:
-            self.records.append(Record(region, measured))
+            self.records.append(LearntRegion(region, measured))
         if not measured.seconds and not measured.refused:
             return False  # its results are right, and nothing is known of its speed
         self.knowledge.add(region.digest, measured)
@@ -296,20 +295,20 @@ class Tuner:
     def _task(self, region: Unknown, ask: Ask) -> Task:
         default = region.default
         match = default.candidate.match
-        excerpt = region.cutter.cut(region_of(region.match, default))
-        if isinstance(excerpt, Refusal):
-            raise Unmeasurable(excerpt.sentence)
-        # A routine's forms are different libraries, of which nobody knows which is faster here.
+        extracted = region.cutter.cut(default.candidate.match.in_module)
+        if isinstance(extracted, Refusal):
+            raise Unmeasurable(extracted.sentence)
+        # Of different libraries nobody knows which is faster here: all of them are tried.
         formula, shape, kernel = _names(region)
-        most_forms = len(match.routine.kernels) if isinstance(match, RoutineMatch) else self.effort.most_forms
+        most_forms = max(len(match.kernels), self.effort.most_forms)
         return Task(
-            excerpt=excerpt,
-            forms=list(islice(forms_of(region.match, default, ask), most_forms)),
-            build=lambda form: self.build(excerpt, default, form),
+            extracted=extracted,
+            forms=list(islice(forms_of(default, ask), most_forms)),
+            build=lambda form: self.build(extracted, default, form),
             tolerance=region.numerics.tolerance,
             footprint=region.footprint,
             is_entangled=region.is_entangled,
-            is_lonely=region.is_lonely,
+            is_only_region=region.is_only_region,
             threads=self.threads,
             formula=formula,
             shape=shape,
@@ -383,7 +382,7 @@ def _warn_once(sentence: str) -> None:
 def _names(region: Unknown) -> tuple[str, str, str]:
     """Formula, shape of the result, kernel; for people."""
     match = region.default.candidate.match
-    return match.formula, str(match.output.shape).partition("{")[0], match.anchor.kernel
+    return match.formula, str(match.output.shape).partition("{")[0], match.kernel
 
 
 def _file_name(form: str) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from hlo_dispatch.autotune.extract.digest import Digests
@@ -15,13 +14,11 @@ from hlo_dispatch.hlo.flat import FlatGraph
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.opcode import MAY_BE_ANCHORS
 from hlo_dispatch.hlo.shape import shape_of
-from hlo_dispatch.match.match import Match
-from hlo_dispatch.match.routines.routine import RoutineMatch
-from hlo_dispatch.match.structural.structural_match import StructuralMatch
+from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.pattern.table import KernelBinding, Numerics, Table
-from hlo_dispatch.policy.candidate import FOLDED, AnyMatch, Ask, Default
-from hlo_dispatch.policy.heuristic import worth_measuring
+from hlo_dispatch.policy.candidate import Ask, Default
 from hlo_dispatch.policy.measured import GUESSED, STOCK, SURE, TOGETHER, Knowledge, Measured
+from hlo_dispatch.policy.rules import rule_of
 from hlo_dispatch.vendor.users_kernels import library_of
 
 CLOSE = 0.1
@@ -38,14 +35,14 @@ class Unknown:
 
     digest: str
     cutter: Cutter
-    match: AnyMatch
+    match: CallableMatch
     default: Default
     numerics: Numerics
     footprint: int
     """Bytes that the program reads between two runs of the region, roughly."""
     is_entangled: bool
     """Whether neighbours share its fusions."""
-    is_lonely: bool = False
+    is_only_region: bool = False
     """Whether the program has no other region."""
     count: int = 1
     """How many regions of the module are like this."""
@@ -53,14 +50,14 @@ class Unknown:
     @property
     def weight(self) -> float:
         """How much depends on it: arithmetic, or bytes where no arithmetic is known, of all its occurrences."""
-        return self.count * weight_of(self.match)
+        return self.count * self.match.work.weight
 
 
 Variants = Callable[[], Iterable[tuple[str, bytes]]]
 """Gives the modes of a program, and the program in each, one by one."""
 
 
-class Measure(Protocol):
+class ModuleTuner(Protocol):
     """Measures what one module needs, as far as its budget goes."""
 
     def __call__(self, unknown: Sequence[Unknown], ask: Ask) -> int:
@@ -90,16 +87,16 @@ class Wanted:
         self._has_several = _has_several(module)
         self._unknown: dict[str, Unknown] = {}
 
-    def recall_in(self, graph: FlatGraph) -> Callable[[AnyMatch, Default], Measured | None]:
+    def recall_in(self, graph: FlatGraph) -> Callable[[CallableMatch, Default], Measured | None]:
         """What is known of a match in `graph`; what is not known is noted."""
         cutter = Cutter(graph, self._digests)
 
-        def recall(match: AnyMatch, default: Default) -> Measured | None:
+        def recall(match: CallableMatch, default: Default) -> Measured | None:
             # What is too small to gain anything is measured where stock may be wrong.
-            if not worth_measuring(match) and not cutter.reads_a_reduction(match):
+            if not rule_of(match).is_worth_measuring(match) and not cutter.reads_a_reduction(match):
                 return None
-            numerics = self._numerics(match)
-            digest = cutter.digest(region_of(match, default), self._also(match, default, numerics))
+            numerics = match.numerics(self._table)
+            digest = cutter.digest(default.candidate.match.in_module, self._also(match, default, numerics))
             known = self._knowledge.get(digest)
             if known is not None and known.vain:
                 if known.is_hopeless:
@@ -112,10 +109,10 @@ class Wanted:
                 if noted is not None:
                     noted.count += 1
                 else:
-                    is_entangled = cutter.is_entangled(region_of(match, default))
+                    is_entangled = cutter.is_entangled(default.candidate.match.in_module)
                     self._unknown[digest] = Unknown(
                         digest, cutter, match, default, numerics, self._footprint, is_entangled,
-                        is_lonely=not self._has_several,
+                        is_only_region=not self._has_several,
                     )  # fmt: skip
             return known
 
@@ -148,31 +145,12 @@ class Wanted:
         """The unknown regions of the newest plan, most important first."""
         return sorted(self._unknown.values(), key=lambda region: -region.weight)
 
-    def _numerics(self, match: AnyMatch) -> Numerics:
-        if isinstance(match, RoutineMatch):
-            sizes, kind = match.matrix
-            numerics = match.routine.numerics[kind]
-            # As LAPACK's own tests bound it: in units of size times epsilon.
-            return replace(numerics, tolerance=numerics.tolerance * max(sizes[-2:]))
-        kind = match.output.shape.element_type
-        if isinstance(match, StructuralMatch):
-            return match.pattern.numerics[kind]
-        anchors = [anchor for anchor in self._table.anchors.values() if anchor.kernel == match.anchor.kernel]
-        by_type = anchors[0].numerics
-        return by_type.get(match.anchor.source.element_type) or by_type[kind]
-
-    def _also(self, match: AnyMatch, default: Default, numerics: Numerics) -> str:
+    def _also(self, match: CallableMatch, default: Default, numerics: Numerics) -> str:
         """What else the measurement depends on: the kernel call, and how exact it has to be."""
-        binding = self._table.kernels[match.anchor.kernel]
+        binding = self._table.kernels[match.kernel]
         return (
             f"{binding.target} {default.candidate.attributes} {numerics.tolerance} {self._footprint} {_file(binding)}"
         )
-
-
-def region_of(match: AnyMatch, default: Default) -> AnyMatch:
-    """What says which instructions the default form covers, in the module's own terms."""
-    # Folded scales are instructions that no module has yet; they cover what the whole match does.
-    return match if default.form == FOLDED else default.candidate.match
 
 
 def _has_several(module: Module) -> bool:
@@ -187,16 +165,6 @@ def footprint_of(module: Module) -> int:
     outside = (i for i in module.entry.instructions if i.opcode in ("parameter", "constant"))
     total = sum(shape_of(instruction.shape).bytes for instruction in outside)
     return max((size for size in FOOTPRINTS if size <= total), default=0)
-
-
-def weight_of(match: AnyMatch) -> float:
-    """Multiply-adds of the match, or how many bytes it reads and writes."""
-    if isinstance(match, Match):
-        return match.anchor.multiply_adds
-    if isinstance(match, RoutineMatch) and match.routine.opcode != "fft":
-        sizes, _ = match.matrix
-        return math.prod(sizes) * min(sizes[-2:])
-    return sum(node.shape.bytes for node in (*match.reads, match.output))
 
 
 def _file(binding: KernelBinding) -> str:

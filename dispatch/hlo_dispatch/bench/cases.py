@@ -8,7 +8,7 @@ from math import prod
 
 from hlo_dispatch.bench.epilogues import CHANNEL
 from hlo_dispatch.bench.operations import Dimensions, channels_first
-from hlo_dispatch.bench.pattern import CaseError, Pattern, check_sizes, explain_shape, read_pattern, read_shape
+from hlo_dispatch.bench.pattern import BenchPattern, CaseError, check_sizes, explain_shape, read_pattern, read_shape
 from hlo_dispatch.bench.shapes import ROWS
 
 BYTES = {"f32": 4, "bf16": 2, "f16": 2, "f64": 8, "c64": 8}
@@ -20,7 +20,7 @@ TAGS = ("ci", "primary")
 class Case:
     """One thing to measure."""
 
-    pattern: Pattern
+    pattern: BenchPattern
     shape: tuple[tuple[str, int], ...]
     """The numbers that differ from the operation's defaults, in its order."""
     dtype: str

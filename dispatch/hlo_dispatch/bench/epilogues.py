@@ -8,7 +8,7 @@ CHANNEL, FULL = "channel", "full"
 
 
 @dataclass(frozen=True)
-class Step:
+class BenchStep:
     """One step behind an operation."""
 
     name: str
@@ -25,16 +25,16 @@ class Step:
 
 
 _BINARIES = (
-    Step("bias", "add", CHANNEL),
-    Step("residual", "add", FULL),
-    Step("scale", "multiply", CHANNEL),
-    Step("gate", "multiply", FULL),
-    Step("mean", "subtract", CHANNEL),
-    Step("difference", "subtract", FULL),
-    Step("deviation", "divide", CHANNEL, positive=True),
-    Step("quotient", "divide", FULL, positive=True),
-    Step("maximum", "maximum", FULL),
-    Step("minimum", "minimum", FULL),
+    BenchStep("bias", "add", CHANNEL),
+    BenchStep("residual", "add", FULL),
+    BenchStep("scale", "multiply", CHANNEL),
+    BenchStep("gate", "multiply", FULL),
+    BenchStep("mean", "subtract", CHANNEL),
+    BenchStep("difference", "subtract", FULL),
+    BenchStep("deviation", "divide", CHANNEL, positive=True),
+    BenchStep("quotient", "divide", FULL, positive=True),
+    BenchStep("maximum", "maximum", FULL),
+    BenchStep("minimum", "minimum", FULL),
 )
 _ACTIVATIONS = (
     "relu", "abs", "square", "exp", "round", "tanh", "sigmoid", "gelu_tanh", "gelu_erf", "mish", "clip", "leaky_relu",
@@ -42,12 +42,12 @@ _ACTIVATIONS = (
 )  # fmt: skip
 _OF_POSITIVE = ("sqrt", "log", "pow")
 
-STEPS: dict[str, Step] = {
+STEPS: dict[str, BenchStep] = {
     step.name: step
     for step in (
         *_BINARIES,
-        *(Step(name, name) for name in _ACTIVATIONS),
-        *(Step(name, name, positive=True) for name in _OF_POSITIVE),
+        *(BenchStep(name, name) for name in _ACTIVATIONS),
+        *(BenchStep(name, name, positive=True) for name in _OF_POSITIVE),
     )
 }
 # Parameters that every framework's function is given; `clip` is relu6.

@@ -15,7 +15,7 @@ Dimensions = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Operation:
+class BenchOperation:
     """One operation; its shape is given by named numbers."""
 
     name: str
@@ -61,7 +61,7 @@ def _moved(z: Sizes, spatial: int) -> Dimensions:
     return tuple((size + 2 * padding(z) - reach) // z["stride"] + 1 for size in _space(z, spatial))
 
 
-def _convolution(spatial: int, given: str) -> Operation:
+def _convolution(spatial: int, given: str) -> BenchOperation:
     """`given`: what is computed: forward, weights_gradient or input_gradient."""
 
     def source(z: Sizes) -> Dimensions:
@@ -82,7 +82,7 @@ def _convolution(spatial: int, given: str) -> Operation:
     stem = "conv" if spatial == 2 else f"conv{spatial}d"
     entry = {"forward": "convolution", "weights_gradient": "weights_gradient", "input_gradient": "convolution"}[given]
     space = ("d", "h", "w")[3 - spatial :]
-    return Operation(
+    return BenchOperation(
         name=stem if given == "forward" else f"{stem}_{given}",
         entry=entry,
         needed=("n", "c", *space, "k", "r"),
@@ -95,11 +95,11 @@ def _convolution(spatial: int, given: str) -> Operation:
     )
 
 
-def _depthwise() -> Operation:
+def _depthwise() -> BenchOperation:
     def moved(z: Sizes) -> Dimensions:
         return (z["n"], *_moved(z, 2), z["c"])
 
-    return Operation(
+    return BenchOperation(
         name="depthwise_conv",
         entry="convolution",
         needed=("n", "c", "h", "w", "r"),
@@ -115,8 +115,8 @@ def _depthwise() -> Operation:
     )
 
 
-def _transposed() -> Operation:
-    return Operation(
+def _transposed() -> BenchOperation:
+    return BenchOperation(
         name="conv_transpose",
         entry="transposed_convolution",
         needed=("n", "c", "h", "w", "k", "r"),
@@ -132,11 +132,11 @@ def _transposed() -> Operation:
     )
 
 
-def _pooling(name: str) -> Operation:
+def _pooling(name: str) -> BenchOperation:
     def moved(z: Sizes) -> Dimensions:
         return (z["n"], *((size - z["r"]) // z["stride"] + 1 for size in (z["h"], z["w"])), z["c"])
 
-    return Operation(
+    return BenchOperation(
         name=name,
         entry="pooling",
         needed=("n", "c", "h", "w", "r"),
@@ -149,11 +149,11 @@ def _pooling(name: str) -> Operation:
     )
 
 
-def _matmul() -> Operation:
+def _matmul() -> BenchOperation:
     def batched(z: Sizes, *dimensions: int) -> Dimensions:
         return (z["b"], *dimensions) if z["b"] > 1 else dimensions
 
-    return Operation(
+    return BenchOperation(
         name="matmul",
         entry="dot",
         needed=("m", "k", "n"),
@@ -168,9 +168,9 @@ def _matmul() -> Operation:
     )
 
 
-def _rows(name: str, operands: tuple[str, ...], work: float) -> Operation:
+def _rows(name: str, operands: tuple[str, ...], work: float) -> BenchOperation:
     """Something done to each of m rows of n values; `operands` have n values each."""
-    return Operation(
+    return BenchOperation(
         name=name,
         entry="",
         needed=("m", "n"),
@@ -182,11 +182,11 @@ def _rows(name: str, operands: tuple[str, ...], work: float) -> Operation:
     )
 
 
-def _attention() -> Operation:
+def _attention() -> BenchOperation:
     def heads(z: Sizes, length: str) -> Dimensions:
         return (z["n"], z["heads"], z[length], z["d"])
 
-    return Operation(
+    return BenchOperation(
         name="attention",
         entry="dot",
         needed=("n", "heads", "q", "kv", "d"),
@@ -207,7 +207,7 @@ def _square(
     columns: bool = False,
     dtypes: tuple[str, ...] = ("f32", "f64"),
     signs_differ: bool = False,
-) -> Operation:
+) -> BenchOperation:
     """b square matrices of size n, with m right-hand sides where it has `columns`; work(n, m) of one.
 
     `entry`: the table's routine, where it has another name.
@@ -220,7 +220,7 @@ def _square(
         matrix = {"matrix": batched(z, z["n"], z["n"])}
         return matrix | ({"right": batched(z, z["n"], z["m"])} if columns else {})
 
-    return Operation(
+    return BenchOperation(
         name=name,
         entry=entry or name,
         needed=("n", "m") if columns else ("n",),
@@ -234,7 +234,7 @@ def _square(
     )
 
 
-def _fourier(name: str, *sizes: str, real: bool = False) -> Operation:
+def _fourier(name: str, *sizes: str, real: bool = False) -> BenchOperation:
     """b transforms; the usual count, 5 n log2(n) for n complex values, half of it where they are real."""
 
     def work(z: Sizes) -> float:
@@ -245,7 +245,7 @@ def _fourier(name: str, *sizes: str, real: bool = False) -> Operation:
         last = z[sizes[-1]]
         return (z["b"], *(z[size] for size in sizes[:-1]), last // 2 + 1 if real else last)
 
-    return Operation(
+    return BenchOperation(
         name=name,
         entry="fft",
         needed=sizes,
@@ -258,7 +258,7 @@ def _fourier(name: str, *sizes: str, real: bool = False) -> Operation:
     )
 
 
-OPERATIONS: dict[str, Operation] = {
+OPERATIONS: dict[str, BenchOperation] = {
     operation.name: operation
     for operation in (
         *(_convolution(spatial, "forward") for spatial in (1, 2, 3)),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from hlo_dispatch.bench.epilogues import STEPS, Step
-from hlo_dispatch.bench.operations import OPERATIONS, Operation, Sizes
+from hlo_dispatch.bench.epilogues import STEPS, BenchStep
+from hlo_dispatch.bench.operations import OPERATIONS, BenchOperation, Sizes
 from hlo_dispatch.errors import HloDispatchError
 
 
@@ -15,12 +15,12 @@ class CaseError(HloDispatchError):
 
 
 @dataclass(frozen=True)
-class Pattern:
+class BenchPattern:
     """An operation and what follows it."""
 
     name: str
-    operation: Operation
-    steps: tuple[Step, ...]
+    operation: BenchOperation
+    steps: tuple[BenchStep, ...]
 
     @property
     def entries(self) -> tuple[str, ...]:
@@ -35,7 +35,7 @@ class Pattern:
 
 
 @lru_cache(maxsize=512)
-def read_pattern(name: str) -> Pattern:
+def read_pattern(name: str) -> BenchPattern:
     """The pattern of that name.
 
     Raises:
@@ -44,7 +44,7 @@ def read_pattern(name: str) -> Pattern:
     first = _longest(name, OPERATIONS)
     if first is None:
         raise CaseError(f"unknown pattern {name!r}: it begins with one of {', '.join(OPERATIONS)}")
-    steps: list[Step] = []
+    steps: list[BenchStep] = []
     rest = name[len(first) + 1 :]
     while rest:
         step = _longest(rest, STEPS)
@@ -52,15 +52,15 @@ def read_pattern(name: str) -> Pattern:
             raise CaseError(f"unknown pattern {name!r}: after {first} come {', '.join(STEPS)}, not {rest!r}")
         steps.append(STEPS[step])
         rest = rest[len(step) + 1 :]
-    return Pattern(name, OPERATIONS[first], tuple(steps))
+    return BenchPattern(name, OPERATIONS[first], tuple(steps))
 
 
-def _longest(text: str, names: dict[str, Operation] | dict[str, Step]) -> str | None:
+def _longest(text: str, names: dict[str, BenchOperation] | dict[str, BenchStep]) -> str | None:
     found = [name for name in names if text == name or text.startswith(f"{name}_")]
     return max(found, key=len, default=None)
 
 
-def read_shape(pattern: Pattern, text: str) -> dict[str, int]:
+def read_shape(pattern: BenchPattern, text: str) -> dict[str, int]:
     """`n=1,c=64,h=56,w=56,k=64,r=3` as numbers, those by default left out.
 
     Raises:
@@ -85,7 +85,7 @@ def read_shape(pattern: Pattern, text: str) -> dict[str, int]:
     return sizes
 
 
-def check_sizes(operation: Operation, sizes: Sizes) -> None:
+def check_sizes(operation: BenchOperation, sizes: Sizes) -> None:
     """Raises CaseError where the numbers do not go together."""
     whole = operation.sizes(sizes)
     if any(whole[key] % whole["groups"] for key in ("c", "k") if "groups" in whole):
@@ -94,7 +94,7 @@ def check_sizes(operation: Operation, sizes: Sizes) -> None:
         raise CaseError(f"the window r={whole['r']} is larger than what it moves over")
 
 
-def explain_shape(operation: Operation) -> str:
+def explain_shape(operation: BenchOperation) -> str:
     """`it needs n, c, h, w, k, r and may have stride (1), dilation (1), groups (1)`."""
     optional = ", ".join(f"{key} ({value})" for key, value in operation.defaults.items())
     return f"it needs {', '.join(operation.needed)}" + (f" and may have {optional}" if optional else "")

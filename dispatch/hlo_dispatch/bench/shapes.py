@@ -1,6 +1,6 @@
 """The rows of the list of cases: patterns with the shapes that real models have them in.
 
-`primary` marks what the README's table shows, `ci` what every test run measures once.
+`primary` marks what the table in bench/results/README.md shows, `ci` what every test run measures once.
 """
 
 from __future__ import annotations

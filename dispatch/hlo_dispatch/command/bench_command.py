@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 DEFAULT = "patterns"
 
 
-class _Group(TyperGroup):
+class _DefaultingGroup(TyperGroup):
     """`bench conv_bias_relu` means `bench patterns conv_bias_relu`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -23,7 +23,7 @@ class _Group(TyperGroup):
 
 
 app = typer.Typer(
-    cls=_Group,
+    cls=_DefaultingGroup,
     add_completion=False,
     help="Measure patterns and models against stock XLA, its oneDNN path, the raw library and other frameworks.\n\n"
     "hlo-dispatch bench conv_bias_relu --shape n=1,c=64,h=56,w=56,k=64,r=3",
@@ -168,20 +168,25 @@ def bench_report(
 @app.command("readme")
 def bench_readme(
     files: Files = [],  # noqa: B006
-    readme: Annotated[Path, typer.Option(metavar="FILE", help="The file with the marks.")] = Path("README.md"),
-    check: Annotated[bool, typer.Option("--check", help="Only say whether it is in step; exit 1 if not.")] = False,
+    page: Annotated[Path, typer.Option(metavar="FILE", help="The page of results.")] = Path("bench/results/README.md"),
+    readme: Annotated[Path, typer.Option(metavar="FILE", help="The page with ratios.")] = Path("README.md"),
+    check: Annotated[bool, typer.Option("--check", help="Only say whether both are in step; exit 1 if not.")] = False,
 ) -> None:
-    """Write the tables of results into a README, between its marks."""
+    """Write the tables of results into the page of results, and the ratios into the README, between their marks."""
     from hlo_dispatch.bench.report.gather import gather
-    from hlo_dispatch.bench.report.readme import with_tables
+    from hlo_dispatch.bench.report.readme import with_ratios, with_tables
     from hlo_dispatch.hlo import module_files
 
-    before = readme.read_text()
-    after = with_tables(before, gather(files))
+    gathered = gather(files)
+    before = {path: path.read_text() for path in (page, readme)}
+    after = {page: with_tables(before[page], gathered), readme: with_ratios(before[readme], gathered)}
+    changed = [path for path in before if before[path] != after[path]]
     if check:
-        print(f"{readme} is in step" if before == after else f"{readme} is not in step: run this without --check")
-        raise typer.Exit(int(before != after))
-    module_files.write_atomically(str(readme), after.encode())
+        for path in before:
+            print(f"{path} is not in step: run this without --check" if path in changed else f"{path} is in step")
+        raise typer.Exit(int(bool(changed)))
+    for path in changed:
+        module_files.write_atomically(str(path), after[path].encode())
 
 
 def _finish(results: Any, entries: list[Any], as_json: bool, draw: Any, interrupted: bool) -> None:

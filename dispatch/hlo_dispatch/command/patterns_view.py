@@ -12,14 +12,14 @@ from rich.text import Text
 from hlo_dispatch.errors import HloDispatchError
 from hlo_dispatch.pattern.facts import Asked, Attribute
 from hlo_dispatch.pattern.structure import Pattern
-from hlo_dispatch.pattern.table import Activation, Anchor, Binary, EltwiseBinding, KernelBinding, Routine, Table
+from hlo_dispatch.pattern.table import Activation, AnchorKind, Binary, EltwiseBinding, KernelBinding, Routine, Table
 from hlo_dispatch.reporting.present import console, make_table, row
 
-Entry = Activation | Anchor | Binary | KernelBinding | Pattern | Routine
+Entry = Activation | AnchorKind | Binary | KernelBinding | Pattern | Routine
 
 KINDS = {
     Pattern: "pattern",
-    Anchor: "anchor",
+    AnchorKind: "anchor",
     Routine: "routine",
     Activation: "activation",
     Binary: "binary",
@@ -78,7 +78,7 @@ def _becomes(entry: Entry) -> str:
             return _eltwise(entry.onednn)
         case Binary():
             return f"binary {entry.algorithm}"
-        case Anchor() | Pattern():
+        case AnchorKind() | Pattern():
             return entry.kernel
         case Routine():
             return " or ".join(entry.kernels)
@@ -102,7 +102,7 @@ def _details(entry: Entry) -> Iterator[tuple[str, str]]:
         case Binary():
             yield "opcode", entry.opcode
             yield "operand", _pairs(entry.roles)
-        case Anchor():
+        case AnchorKind():
             yield "opcode", entry.opcode
             yield "types", ", ".join(entry.dtypes)
             yield "followed by", f"{', '.join((*entry.binaries, *entry.activations))} (at most {entry.longest_chain})"

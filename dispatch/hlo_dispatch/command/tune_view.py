@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
-from hlo_dispatch.autotune.tuner import Step
+from hlo_dispatch.autotune.tuner import TuningProgress
 from hlo_dispatch.jax_plugin.program_tuning import TunedProgram, tune_program
 from hlo_dispatch.jax_plugin.tuning import Tuned, TunedRegion, tune_module
 from hlo_dispatch.policy.measured import STOCK
@@ -128,7 +128,7 @@ def _margin(region: TunedRegion) -> str:
 
 
 @contextmanager
-def _progress() -> Generator[Step]:
+def _progress() -> Generator[TuningProgress]:
     target = console(errors=True)
     bar = Progress(
         SpinnerColumn(),

@@ -14,7 +14,7 @@ from hlo_dispatch.demo.models import Workload
 from hlo_dispatch.demo.timing import Timing, interleaved
 from hlo_dispatch.report import Report
 
-Step = Callable[[str, float], None]
+DemoProgress = Callable[[str, float], None]
 """Told what is going on and how much of it is done (0 to 1)."""
 
 
@@ -41,7 +41,7 @@ class Compiled:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SideBySide:
     """Stock against dispatched, for one workload."""
 
     workload: Workload
@@ -87,8 +87,8 @@ def compile_dispatched(workload: Workload, **options: Any) -> Compiled:
 
 
 def compare(
-    workload: Workload, *, seconds: float = 6.0, step: Step = lambda what, done: None, **options: Any
-) -> Comparison:
+    workload: Workload, *, seconds: float = 6.0, step: DemoProgress = lambda what, done: None, **options: Any
+) -> SideBySide:
     """Compile both ways, check the results against each other, time them in turns."""
     step("compiling with stock XLA", 0.0)
     stock = compile_stock(workload)
@@ -101,7 +101,7 @@ def compare(
         seconds=seconds,
         progress=lambda done: step("measuring in turns", done),
     )
-    return Comparison(workload, stock, dispatched, difference, times["stock"], times["dispatched"])
+    return SideBySide(workload, stock, dispatched, difference, times["stock"], times["dispatched"])
 
 
 def relative_difference(expected: Any, actual: Any) -> float:

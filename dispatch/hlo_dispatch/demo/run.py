@@ -12,7 +12,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from hlo_dispatch.demo import models, seed
-from hlo_dispatch.demo.compare import Comparison, compare, compile_dispatched, compile_stock, relative_difference
+from hlo_dispatch.demo.compare import SideBySide, compare, compile_dispatched, compile_stock, relative_difference
 from hlo_dispatch.demo.progress import Progress
 from hlo_dispatch.errors import HloDispatchError
 from hlo_dispatch.host.machine import this_machine
@@ -121,7 +121,7 @@ def _is_left_by_choice(report: Report) -> bool:
     return bool(refusals) and all(refusal is not None and refusal.code in _CHOICES for refusal in refusals)
 
 
-def closing_lines(comparison: Comparison) -> list[str]:
+def closing_lines(comparison: SideBySide) -> list[str]:
     """What a person wants to know at the end: the same numbers out, and how fast."""
     stock, dispatched = comparison.stock_time, comparison.dispatched_time
     share = comparison.report.seconds / comparison.stock.seconds

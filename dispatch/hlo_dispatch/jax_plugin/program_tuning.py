@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hlo_dispatch.autotune.extract.digest import Digests
-from hlo_dispatch.autotune.tuner import Step
+from hlo_dispatch.autotune.tuner import TuningProgress
 from hlo_dispatch.errors import HloDispatchError
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.jax_plugin import collecting
@@ -79,7 +79,7 @@ def tune_program(
     seconds: float | None = None,
     validate_only: bool = False,
     quietly: bool = False,
-    step: Callable[[str], Step],
+    step: Callable[[str], TuningProgress],
     told: Told,
 ) -> TunedProgram:
     """Run a program, then tune every module it compiled; largest first.

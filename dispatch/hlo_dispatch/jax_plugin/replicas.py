@@ -41,7 +41,7 @@ _has_given_up = False
 
 
 @dataclass(frozen=True)
-class _Group:
+class _Processes:
     """The processes of one distributed program."""
 
     client: Any
@@ -75,7 +75,7 @@ def run(rewriter: Rewriter, serialized: bytes, *, details: bool) -> tuple[bytes 
 
 
 def _decided(
-    group: _Group, key: str, rewriter: Rewriter, serialized: bytes, details: bool
+    group: _Processes, key: str, rewriter: Rewriter, serialized: bytes, details: bool
 ) -> tuple[bytes | None, Report]:
     """Decide, and tell what the decisions rest on."""
     consulted = _Consulted(rewriter.knowledge)
@@ -91,7 +91,7 @@ def _decided(
 
 
 def _followed(
-    group: _Group, key: str, rewriter: Rewriter, serialized: bytes, details: bool
+    group: _Processes, key: str, rewriter: Rewriter, serialized: bytes, details: bool
 ) -> tuple[bytes | None, Report]:
     """Decide by what was told."""
     told = _heard(group, key)
@@ -104,7 +104,7 @@ def _followed(
     return replace(rewriter, knowledge=knowledge, measuring=None).run(serialized, details=details)
 
 
-def _heard(group: _Group, key: str) -> dict[str, Any] | None:
+def _heard(group: _Processes, key: str) -> dict[str, Any] | None:
     global _has_given_up
     told = group.get(key, 0.0 if _has_given_up else WAIT)
     if told is None and not _has_given_up:
@@ -131,14 +131,14 @@ class _Consulted(Knowledge):
         return answer
 
 
-def _group() -> _Group | None:
+def _group() -> _Processes | None:
     """The processes that this one belongs to; None where it is alone."""
     try:
         from jax._src import distributed
 
         state = distributed.global_state
         is_alone = state.client is None or (state.num_processes or 1) < 2
-        return None if is_alone else _Group(state.client, state.process_id)
+        return None if is_alone else _Processes(state.client, state.process_id)
     except (ImportError, AttributeError):
         return None  # a jax that keeps it elsewhere: each process decides for itself
 

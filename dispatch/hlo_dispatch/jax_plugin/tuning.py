@@ -12,7 +12,7 @@ from hlo_dispatch.api import rewriter
 from hlo_dispatch.autotune.compare.measure import THOROUGH
 from hlo_dispatch.autotune.progress import Line
 from hlo_dispatch.autotune.store import Store
-from hlo_dispatch.autotune.tuner import Record, Step
+from hlo_dispatch.autotune.tuner import LearntRegion, TuningProgress
 from hlo_dispatch.hlo import text as hlo_text
 from hlo_dispatch.hlo.inline import inlined
 from hlo_dispatch.jax_plugin import hook
@@ -92,7 +92,7 @@ def tune_module(
     tables: Sequence[str | Path] = (),
     seconds: float | None = None,
     validate_only: bool = False,
-    step: Step = lambda what, done, count, left: None,
+    step: TuningProgress = lambda what, done, count, left: None,
 ) -> Tuned:
     """Measure every region of an optimized module (a serialized HloModuleProto, or HLO text) in every form.
 
@@ -128,7 +128,7 @@ def tune_module(
     )
 
 
-def _region(record: Record) -> TunedRegion:
+def _region(record: LearntRegion) -> TunedRegion:
     measured = record.measured
     return TunedRegion(
         count=record.region.count,

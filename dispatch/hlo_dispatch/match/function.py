@@ -97,7 +97,7 @@ _FUNCTIONS: dict[str, Callable[..., Array]] = {
 assert set(_FUNCTIONS) | {"compare", "convert"} == ELEMENTWISE, "every elementwise opcode needs its function"
 
 
-class Region(NamedTuple):
+class ElementwiseRegion(NamedTuple):
     """Elementwise instructions that all depend on `entry`, in topological order, and the exits among them."""
 
     entry: Node
@@ -205,7 +205,7 @@ def _literal_scalar(node: Node) -> float | None:
     return None
 
 
-def grow_region(entry: Node, is_taken: Callable[[Node], bool], is_needed: Callable[[Node], bool]) -> Region:
+def grow_region(entry: Node, is_taken: Callable[[Node], bool], is_needed: Callable[[Node], bool]) -> ElementwiseRegion:
     """The region of one-variable functions that starts at `entry`'s users.
 
     Args:
@@ -244,7 +244,7 @@ def grow_region(entry: Node, is_taken: Callable[[Node], bool], is_needed: Callab
                 heapq.heappush(queue, (user.index, user))
     if exits:
         nodes = nodes[: exits[-1] + 1]
-    return Region(entry, tuple(nodes) if exits else (), tuple(exits), tuple(dict.fromkeys(constants)))
+    return ElementwiseRegion(entry, tuple(nodes) if exits else (), tuple(exits), tuple(dict.fromkeys(constants)))
 
 
 def _includable(node: Node, entry: Node, inside: dict[Node, int]) -> list[float] | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.opcode import ELEMENTWISE
 from hlo_dispatch.hlo.shape import Shape
-from hlo_dispatch.match.function import Region, scalar_constant
+from hlo_dispatch.match.function import ElementwiseRegion, scalar_constant
 from hlo_dispatch.match.strided import HALF_TYPES
 from hlo_dispatch.pattern.constraints import is_row_major
 
@@ -63,7 +63,7 @@ class Looking:
             node = node.operands[0]
         return node
 
-    def regions(self, result: Node) -> Iterator[Region]:
+    def regions(self, result: Node) -> Iterator[ElementwiseRegion]:
         """Every closed elementwise region that ends in `result` and reads one tensor, smallest first."""
         inside: list[Node] = []
         known: set[Node] = set()
@@ -83,7 +83,7 @@ class Looking:
                 entries += 1
                 if entry.shape.element_type in FLOATING:
                     nodes = tuple(sorted(inside, key=lambda node: node.index))
-                    yield Region(entry, nodes, (len(nodes) - 1,), tuple(dict.fromkeys(constants)))
+                    yield ElementwiseRegion(entry, nodes, (len(nodes) - 1,), tuple(dict.fromkeys(constants)))
             if not frontier or entries == _MOST_ENTRIES:
                 return
 

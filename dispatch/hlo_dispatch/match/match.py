@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
+from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.hlo.shape import Shape
 from hlo_dispatch.match.anchors.anchor import Anchor
+from hlo_dispatch.match.anchors.reading import kind_of
+from hlo_dispatch.match.epilogue.folding import fold
 from hlo_dispatch.match.epilogue.steps import Chain, PostOp, Step, rounded_alike
+from hlo_dispatch.match.protocol import BARE, FOLDED, PACKED, PLAIN, SHORTER, WHOLE, Variant, Work
 from hlo_dispatch.match.strided import Dimension, View
+from hlo_dispatch.pattern import Table
+from hlo_dispatch.pattern.table import Numerics
 
 _BIAS_TYPES = frozenset(("f32", "bf16"))
 
@@ -24,8 +32,87 @@ class Match:
     """How many of the chain's steps this match takes."""
     also_reads: tuple[Node, ...] = ()
     """What the operands are computed from, where they are made for this match."""
+    unfolded: Match | None = field(default=None, repr=False)
+    """The same with its scales behind the convolution, where this match has them in the weights."""
     notes: dict[str, Any] = field(init=False, default_factory=dict[str, Any], repr=False)
     """What later rooms worked out about the match and will ask again."""
+
+    family: ClassVar[str] = "anchor"
+    has_planned_scratch: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        return kind_of(self.node)
+
+    @property
+    def node(self) -> Node:
+        return self.anchor.node
+
+    @property
+    def kernel(self) -> str:
+        return self.anchor.kernel
+
+    @property
+    def kernels(self) -> tuple[str]:
+        return (self.anchor.kernel,)
+
+    @property
+    def in_module(self) -> Match:
+        # Folded scales are instructions that no module has yet; they cover what the whole match does.
+        return self.unfolded or self
+
+    @property
+    def scratch_bytes(self) -> None:
+        """The table's entry says nothing of it."""
+
+    @property
+    def library_call(self) -> None:
+        """It is none."""
+
+    @property
+    def precedence(self) -> int:
+        return len(self.covered)
+
+    @property
+    def work(self) -> Work:
+        return Work(self.anchor.multiply_adds, sum(node.shape.bytes for node in (*self.reads, self.output)))
+
+    def numerics(self, table: Table) -> Numerics:
+        """As the table's anchor says of its operands' type or, where it does not, of its result's."""
+        by_type = next(anchor for anchor in table.anchors.values() if anchor.kernel == self.kernel).numerics
+        return by_type.get(self.anchor.source.element_type) or by_type[self.output.shape.element_type]
+
+    @cached_property
+    def folded(self) -> Match | None:
+        """The same match with its scales in the weights; None where there is nothing to fold."""
+        found = fold(self)
+        return None if found is None else replace(found, unfolded=self)
+
+    def variants(self, chosen: str, *, reorders_weights: bool) -> Iterator[Variant]:
+        """Scales folded or not, weights packed or plain, and less of the epilogue."""
+        if self.unfolded is not None:
+            yield Variant(WHOLE, self.unfolded)
+        elif self.folded is not None:
+            yield Variant(FOLDED, self.folded)
+        if "weights_type" in self._attributes:
+            suffix, weights_format = (PLAIN, "plain") if reorders_weights else (PACKED, "any")
+            yield Variant(chosen + suffix, self, {"weights_format": weights_format})
+        shorter = self.shortened()
+        if shorter is not None and self.taken:
+            # What is in the weights cannot be left out.
+            yield Variant(BARE, replace(self.in_module, taken=0))
+            if shorter.taken > 0:
+                yield Variant(SHORTER, shorter)
+
+    def end(self, cut: Refusal | None, *, details: bool) -> tuple[str, str]:
+        """Where the chain ended, or where the kernel wanted no more of it."""
+        chain = self.chain
+        if cut is not None:
+            # Without a step left out it was the slice of the anchor's value that the kernel did not take.
+            end = chain.steps[self.taken].nodes[0] if self.taken < len(chain.steps) else chain.stopped_at
+            return end.name if end is not None else "", str(cut)
+        why = chain.explanation() if details else chain.why
+        return (chain.stopped_at.name if chain.stopped_at is not None else ""), why
 
     def shortened(self) -> Match | None:
         """The same match with less for the primitive to do, or None if it is the bare anchor already."""
@@ -48,9 +135,13 @@ class Match:
         """The primitive's result dimensions over the buffer of `output`."""
         return self.steps[-1].destination if self.steps else self.anchor.destination
 
-    @cached_property
+    @property
     def output(self) -> Node:
         """The value that the kernel call produces."""
+        return self._output
+
+    @cached_property
+    def _output(self) -> Node:
         return self.steps[-1].result if self.steps else self.anchor.result
 
     @property
@@ -58,9 +149,17 @@ class Match:
         """Every value that the kernel call produces."""
         return (self.output,)
 
-    @cached_property
+    @property
+    def result_shapes(self) -> tuple[Shape]:
+        return (self.output.shape,)
+
+    @property
     def covered(self) -> tuple[Node, ...]:
         """Every instruction that the kernel call replaces."""
+        return self._covered
+
+    @cached_property
+    def _covered(self) -> tuple[Node, ...]:
         return (self.anchor.node, *self.anchor.covers, *(node for step in self.steps for node in step.nodes))
 
     @cached_property
@@ -89,9 +188,13 @@ class Match:
         """The post-ops after the bias."""
         return self._post_ops[1:] if self.bias is not None else self._post_ops
 
-    @cached_property
+    @property
     def operands(self) -> tuple[View, ...]:
         """The kernel call's operands in order: source, weights, bias, then each binary post-op's."""
+        return self._operands
+
+    @cached_property
+    def _operands(self) -> tuple[View, ...]:
         taken = (*((self.bias,) if self.bias is not None else ()), *self.post_ops)
         others = tuple(p.operand for p in taken if p.operand is not None)
         weights = (self.anchor.weights,) if self.anchor.weights is not None else ()

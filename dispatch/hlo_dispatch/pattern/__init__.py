@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from hlo_dispatch.pattern.load import load_tables, shipped_tables
 from hlo_dispatch.pattern.recognise import TOLERANCES, Nearest, Recognised, Recogniser
-from hlo_dispatch.pattern.table import Activation, Anchor, Binary, KernelBinding, Routine, Table
+from hlo_dispatch.pattern.table import Activation, AnchorKind, Binary, KernelBinding, Routine, Table
 
 __all__ = [
     "TOLERANCES",
     "Activation",
-    "Anchor",
+    "AnchorKind",
     "Binary",
     "KernelBinding",
     "Nearest",

@@ -17,7 +17,7 @@ from hlo_dispatch.pattern.schema import ActivationEntry, AnchorEntry, BinaryEntr
 from hlo_dispatch.pattern.source import Keys, Source
 from hlo_dispatch.pattern.table import (
     Activation,
-    Anchor,
+    AnchorKind,
     Binary,
     EltwiseBinding,
     KernelBinding,
@@ -87,7 +87,7 @@ class Builder:
 
     def anchor(
         self, name: str, entry: AnchorEntry, kernels: Iterable[str], activations: Iterable[str], binaries: Iterable[str]
-    ) -> Anchor:
+    ) -> AnchorKind:
         """The names are those of all files: an anchor may allow what another file defines."""
         path: Keys = ("anchors", name)
         self._one_of((*path, "opcode"), entry.opcode, ANCHOR_OPCODES, "anchor opcode")
@@ -108,7 +108,7 @@ class Builder:
         allowed = self._chosen((*where, "activations"), epilogues.activations, list(activations), "activation")
         operations = self._chosen((*where, "binaries"), epilogues.binaries, list(binaries), "binary epilogue")
         numerics = {dtype: Numerics(n.tolerance, n.why) for dtype, n in entry.numerics.items()}
-        return Anchor(
+        return AnchorKind(
             name, entry.opcode, entry.kernel, tuple(entry.dtypes), allowed, operations, epilogues.longest_chain,
             numerics, entry.formula, entry.origin, self.source.key_place(path),
         )  # fmt: skip

@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from hlo_dispatch.pattern.wording import (
+    BUT_LAST,
     Wrong,
+    along,
     choice,
     dimension_list,
     dimensions,
@@ -124,14 +126,15 @@ def _last(node: Any) -> int:
     return node.shape.dimensions[-1] if node.shape.dimensions else 1
 
 
-def _along(node: Any, wanted: tuple[int, ...] | None, _: Facts) -> bool:
+def _along(node: Any, wanted: tuple[int, ...] | str | None, _: Facts) -> bool:
     """Of a broadcast: where its operand's dimensions go; of a reduction: which dimensions disappear."""
     if wanted is None:
         return True
     is_broadcast = node.opcode != "reduce"
     have = (node if is_broadcast else node.operands[0]).shape.dimensions
     rank = len(have)
-    counted = [number % rank if -rank <= number < rank else -1 for number in wanted]
+    numbers = _but_last(node, have) if wanted == BUT_LAST else cast("tuple[int, ...]", wanted)
+    counted = [number % rank if -rank <= number < rank else -1 for number in numbers]
     if is_broadcast and node.opcode != "broadcast":
         # Along dimensions of one element XLA writes a bitcast: the operand's dimensions, and ones elsewhere.
         sizes = tuple(have[number] for number in counted if number >= 0)
@@ -140,6 +143,12 @@ def _along(node: Any, wanted: tuple[int, ...] | None, _: Facts) -> bool:
     named = list(node.proto.dimensions)
     # A broadcast may also permute; a reduction's dimensions have no order.
     return named == counted if is_broadcast else sorted(named) == sorted(counted)
+
+
+def _but_last(node: Any, have: tuple[int, ...]) -> tuple[int, ...]:
+    """All dimensions but the last, without those of one element that a broadcast does not name."""
+    named = node.proto.dimensions if node.opcode == "broadcast" else range(len(have))
+    return tuple(number for number, size in enumerate(have[:-1]) if size != 1 or number in named)
 
 
 def _permuted(node: Any, wanted: tuple[int, ...] | None, _: Facts) -> bool:
@@ -200,10 +209,10 @@ _DEPENDS = ("broadcast", *REDUCERS)
 
 CONSTRAINTS: Mapping[str, Constraint] = {
     "along": Constraint(
-        "is along {}", dimension_list, _along, _DEPENDS,
+        "is along {}", along, _along, _DEPENDS,
         takes="the numbers of the result's dimensions that the operand's become (of a broadcast), or of the operand's "
         "that disappear (of a reduction), `[0, 2]`, from the back where negative, `[-1]`; `last` for the last one, "
-        "`any` where the kernel asks",
+        "`but_last` for all others, `any` where the kernel asks",
     ),
     "any_layout": Constraint(
         "may lie in memory in any order (operands and results are row-major otherwise)",

@@ -15,7 +15,7 @@ _CALL = re.compile(r"([a-z_]+)\(\s*([a-z][a-z0-9_]*)\s*(?:,\s*(-?[0-9]+)\s*)?\)"
 _LOOKS_LIKE_A_CALL = re.compile(r"[A-Za-z_]+\s*\(.*\)")
 
 
-class Bound(Protocol):
+class Bindings(Protocol):
     """Names and what they were bound to."""
 
     def named(self, name: str) -> Any:
@@ -87,7 +87,7 @@ class Asked:
     def is_of_convolution(self) -> bool:
         return self.fact in _OF_A_CONVOLUTION
 
-    def evaluate(self, bound: Bound) -> Any:
+    def evaluate(self, bound: Bindings) -> Any:
         """Its value; raises NoSuchDimension."""
         if self.fact == "value":
             return float(bound.number(self.of))
@@ -152,7 +152,7 @@ def type_of(attribute: Attribute) -> str:
     return kinds[type(attribute)]
 
 
-def evaluate(attribute: Attribute, bound: Bound) -> Any:
+def evaluate(attribute: Attribute, bound: Bindings) -> Any:
     """The attribute's value in one match."""
     if isinstance(attribute, Asked):
         return attribute.evaluate(bound)

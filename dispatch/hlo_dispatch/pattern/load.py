@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hlo_dispatch.errors import TableError
 from hlo_dispatch.pattern.structure import Pattern
-from hlo_dispatch.pattern.table import Activation, Anchor, Binary, KernelBinding, Table
+from hlo_dispatch.pattern.table import Activation, AnchorKind, Binary, KernelBinding, Table
 
 if TYPE_CHECKING:
     from hlo_dispatch.pattern.build import Builder
@@ -72,7 +72,7 @@ def _load(stamped: tuple[tuple[Path, tuple[int, int]], ...]) -> Table:
     kernels: dict[str, KernelBinding] = _build(files, "kernels", lambda b: b.kernel)
     activations: dict[str, Activation] = _build(files, "activations", lambda b: b.activation)
     binaries: dict[str, Binary] = _build(files, "binaries", lambda b: b.binary)
-    anchors: dict[str, Anchor] = {}
+    anchors: dict[str, AnchorKind] = {}
     for builder, file in files:
         for name, entry in file.anchors.items():
             anchors[name] = builder.anchor(name, entry, kernels, activations, binaries)

@@ -75,7 +75,7 @@ class Nearest:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class SolvedActivation:
     """An activation with its parameters solved for one region."""
 
     activation: Activation | None
@@ -97,8 +97,8 @@ class Recogniser:
 
     def __init__(self, activations: Sequence[Activation]) -> None:
         self._order: dict[str, int] = {activation.name: i for i, activation in enumerate(activations, 1)}
-        self._plain = [Candidate(None, {})]
-        self._plain += [Candidate(activation, {}) for activation in activations if not activation.parameters]
+        self._plain = [SolvedActivation(None, {})]
+        self._plain += [SolvedActivation(activation, {}) for activation in activations if not activation.parameters]
         self._solvable = [activation for activation in activations if activation.parameters]
         asked = (point for a in self._solvable for p in a.parameters for point in p.solve.samples)
         self._samples: tuple[float, ...] = tuple(dict.fromkeys(asked))
@@ -126,7 +126,7 @@ class Recogniser:
             if not candidates:
                 return None
             measure = self._fixed_measure if probes is self._fixed else Measure.at(probes)
-            fits: list[tuple[float, Candidate]] = []
+            fits: list[tuple[float, SolvedActivation]] = []
             for candidate in candidates:
                 error = float(measure.errors(values, candidate.evaluate(probes)).max())
                 if error <= tolerance:
@@ -159,7 +159,7 @@ class Recogniser:
         if values.shape != probes.shape or values.dtype != np.float64:
             raise ValueError(f"one float64 value per probe is wanted, not {values.dtype}{values.shape}")
 
-    def _early_survivors(self, values: np.ndarray, tolerance: float) -> list[Candidate]:
+    def _early_survivors(self, values: np.ndarray, tolerance: float) -> list[SolvedActivation]:
         """Candidates that agree at the early points; NumPy's warnings must be off."""
         region = values[self._early]
         fits = self._early_measure.errors(region, self._plain_early).max(axis=-1) <= tolerance
@@ -170,17 +170,19 @@ class Recogniser:
                 survivors.append(candidate)
         return survivors
 
-    def _solved(self, values: np.ndarray) -> list[Candidate]:
+    def _solved(self, values: np.ndarray) -> list[SolvedActivation]:
         """Every activation with parameters whose solution exists and is not degenerate."""
         samples = dict(zip(self._samples, values[: len(self._samples)], strict=True))
-        found: list[Candidate] = []
+        found: list[SolvedActivation] = []
         for activation in self._solvable:
             parameters = solve(activation, samples)
             if parameters is not None:
-                found.append(Candidate(activation, parameters))
+                found.append(SolvedActivation(activation, parameters))
         return found
 
-    def _recognised(self, fits: list[tuple[float, Candidate]], tolerance: float, propagates_nan: bool) -> Recognised:
+    def _recognised(
+        self, fits: list[tuple[float, SolvedActivation]], tolerance: float, propagates_nan: bool
+    ) -> Recognised:
         equal = max(_EQUAL_FACTOR * min(error for error, _ in fits), _EQUAL_FLOOR * tolerance)
         error, best = min((fit for fit in fits if fit[0] <= equal), key=self._simplicity)
         activation, parameters = best.activation, best.parameters
@@ -198,7 +200,7 @@ class Recogniser:
             propagates_nan,
         )
 
-    def _simplicity(self, fit: tuple[float, Candidate]) -> tuple[int, float, int]:
+    def _simplicity(self, fit: tuple[float, SolvedActivation]) -> tuple[int, float, int]:
         error, candidate = fit
         name = candidate.activation.name if candidate.activation else ""
         return len(candidate.parameters), error, self._order.get(name, 0)

@@ -101,7 +101,7 @@ class Numerics:
 
 
 @dataclass(frozen=True)
-class Anchor:
+class AnchorKind:
     """An instruction that a kernel computes, and what may follow it inside the kernel."""
 
     name: str
@@ -177,7 +177,7 @@ class Table:
     activations: tuple[Activation, ...]
     binaries: Mapping[str, Binary]
     """By HLO opcode."""
-    anchors: Mapping[str, Anchor]
+    anchors: Mapping[str, AnchorKind]
     kernels: Mapping[str, KernelBinding]
     patterns: tuple[Pattern, ...]
     """In the order in which they are tried."""

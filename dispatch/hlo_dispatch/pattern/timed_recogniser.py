@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hlo_dispatch.pattern.recognise import Candidate, Recognised, Recogniser, solve
+from hlo_dispatch.pattern.recognise import Recognised, Recogniser, SolvedActivation, solve
 from hlo_dispatch.pattern.table import Activation
 
 
 @dataclass(frozen=True)
-class _Timed(Candidate):
+class _Timed(SolvedActivation):
     spent: dict[str, float] = field(default_factory=dict[str, float])
 
     def evaluate(self, x: np.ndarray) -> np.ndarray:
@@ -43,9 +43,9 @@ class TimedRecogniser(Recogniser):
         self._spent.clear()
         return super().recognise(probes, values, tolerance)
 
-    def _solved(self, values: np.ndarray) -> list[Candidate]:
+    def _solved(self, values: np.ndarray) -> list[SolvedActivation]:
         samples = dict(zip(self._samples, values[: len(self._samples)], strict=True))
-        found: list[Candidate] = []
+        found: list[SolvedActivation] = []
         for activation in self._solvable:
             start = time.perf_counter()
             parameters = solve(activation, samples)

@@ -9,6 +9,7 @@ from typing import Any
 from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS
 
 ANY = "any"
+BUT_LAST = "but_last"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _LABELS = re.compile(r"[bf0-9]+_[io0-9]+->[bf0-9]+")
 
@@ -78,6 +79,11 @@ def dimension_list(written: Any) -> tuple[int, ...] | None:
     if len(set(numbers)) != len(numbers):
         raise Wrong("a dimension is named twice")
     return tuple(numbers)
+
+
+def along(written: Any) -> tuple[int, ...] | str | None:
+    """A list of dimensions, or `but_last` (BUT_LAST), which holds for any rank."""
+    return BUT_LAST if written == BUT_LAST else dimension_list(written)
 
 
 def labels(written: Any) -> str | None:

@@ -13,8 +13,6 @@ import math
 from hlo_dispatch.host.machine import Machine
 from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.match import Match
-from hlo_dispatch.match.routines.routine import RoutineMatch
-from hlo_dispatch.match.structural.structural_match import StructuralMatch
 
 # A oneDNN call costs 5 to 10 µs over its SYCL runtime, XLA's smallest kernels 0.5 µs; between two parallel loops
 # of XLA's it costs 35 µs more, because each thread pool spins for a while when its work is done. A dense 2-D
@@ -31,14 +29,11 @@ SMALLEST_DOT = 1_000_000
 # Half precision products that XLA computes natively are as fast as oneDNN's below this.
 SMALLEST_NATIVE_HALF_DOT = 4_000_000
 # XLA's slowest loops (depthwise gradients) run at one multiply-add per nanosecond: so many last as long as the
-# library call alone. The same for patterns, in elements of their result.
+# library call alone.
 SMALLEST_MEASURED = 10_000
 # Plain products and dense convolutions are fast: programs of one smaller than this lasted 10 to 20 µs, as two calls
 # do (bench/never_slower.py).
 SMALLEST_MEASURED_DENSE = 100_000
-SMALLEST_MEASURED_RESULT = 64
-# Elements of a library call's first operand; a matrix of 32 rows is done in little more than a call takes.
-SMALLEST_MEASURED_OPERAND = 1024
 # A pass of its own over the result costs XLA 1.1 to 1.9 times the whole product with one of these; with a
 # bias, a residual or a relu it costs next to nothing.
 COSTLY_ACTIVATIONS = frozenset(
@@ -127,12 +122,8 @@ def _dot(match: Match, machine: Machine) -> tuple[bool, str]:
     return False, f"XLA's own {half or 'f32'} product is as fast, and what follows it is cheap"
 
 
-def worth_measuring(match: Match | StructuralMatch | RoutineMatch) -> bool:
-    """Whether a kernel might win at all: what is smaller than a library call stays with XLA unmeasured."""
-    if isinstance(match, RoutineMatch):
-        return math.prod(match.operands[0].sizes) >= SMALLEST_MEASURED_OPERAND
-    if isinstance(match, StructuralMatch):
-        return match.output.shape.elements >= SMALLEST_MEASURED_RESULT
+def is_large_enough(match: Match) -> bool:
+    """Whether stock XLA takes longer than a library call, so that a kernel might win."""
     return match.anchor.multiply_adds >= (SMALLEST_MEASURED_DENSE if _is_fast_in_xla(match) else SMALLEST_MEASURED)
 
 

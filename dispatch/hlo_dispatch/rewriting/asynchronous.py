@@ -9,15 +9,12 @@ negations in front of its first call.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto
 from hlo_dispatch.hlo.shape import row_major, shape_of
-from hlo_dispatch.match.match import Match
-from hlo_dispatch.match.routines.routine import RoutineMatch
-from hlo_dispatch.match.structural.structural_match import StructuralMatch
+from hlo_dispatch.match.protocol import CallableMatch
 
 CHEAP = 1000
 """Operations that XLA's client takes for less work than a change of threads."""
@@ -33,7 +30,7 @@ NAME = "keeps_asynchronous"
 _BALLAST = row_major("f32", (1024,))
 
 
-def keep_asynchronous(module: Module, matches: Sequence[Match | StructuralMatch | RoutineMatch]) -> set[int]:
+def keep_asynchronous(module: Module, matches: Sequence[CallableMatch]) -> set[int]:
     """Add the ballast to a rewritten module that needs it.
 
     Args:
@@ -42,7 +39,7 @@ def keep_asynchronous(module: Module, matches: Sequence[Match | StructuralMatch 
     Returns:
         ids of the computations that are new or were changed.
     """
-    if sum(map(_work, matches)) < LEAST_WORK or _is_counted_costly(module):
+    if sum(match.work.multiply_adds for match in matches) < LEAST_WORK or _is_counted_costly(module):
         return set()
     if not any(map(_is_ours, module.entry.instructions)):
         return set()
@@ -63,14 +60,6 @@ def keep_asynchronous(module: Module, matches: Sequence[Match | StructuralMatch 
 
 def _is_ours(instruction: InstructionProto) -> bool:
     return instruction.custom_call_target.startswith("hlo_dispatch.")
-
-
-def _work(match: Match | StructuralMatch | RoutineMatch) -> int:
-    """Multiply-adds, about."""
-    if isinstance(match, RoutineMatch):
-        sizes, _ = match.matrix
-        return math.prod(sizes) * min(sizes[-2:])
-    return match.anchor.multiply_adds if isinstance(match, Match) else 0
 
 
 def _is_counted_costly(module: Module) -> bool:

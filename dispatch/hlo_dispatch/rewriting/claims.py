@@ -5,9 +5,7 @@ from __future__ import annotations
 from copy import copy
 
 from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.match.match import Match
-from hlo_dispatch.match.routines.routine import RoutineMatch
-from hlo_dispatch.match.structural.structural_match import StructuralMatch
+from hlo_dispatch.match.protocol import CallableMatch
 
 
 class Claims:
@@ -25,17 +23,17 @@ class Claims:
         other.taken, other.needed, other._results = set(self.taken), set(self.needed), set(self._results)
         return other
 
-    def claim(self, match: Match | StructuralMatch | RoutineMatch) -> None:
+    def claim(self, match: CallableMatch) -> None:
         """`match` will become a kernel call."""
         self.taken.update(match.covered)
         self._results.update(result for result in match.results if result is not None)
         self.needed.update(match.reads)
 
-    def hide(self, match: Match | StructuralMatch | RoutineMatch) -> Node | None:
+    def hide(self, match: CallableMatch) -> Node | None:
         """An operand of `match` that will never be in memory, because another match computes past it."""
         return next((node for node in match.reads if node in self.taken and node not in self._results), None)
 
-    def obstruct(self, match: Match | StructuralMatch | RoutineMatch) -> Node | None:
+    def obstruct(self, match: CallableMatch) -> Node | None:
         """An instruction of `match` that is spoken for, or that another match reads."""
         taken = next((node for node in match.covered if node in self.taken), None)
         if taken is not None:

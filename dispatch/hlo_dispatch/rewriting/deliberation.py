@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from hlo_dispatch.autotune.wanted import Measure, Wanted
+from hlo_dispatch.autotune.wanted import ModuleTuner, Wanted
 from hlo_dispatch.policy.candidate import Ask
 from hlo_dispatch.policy.measured import APART, GUESSED, STOCK, TOGETHER, Knowledge, Measured
 from hlo_dispatch.rewriting.plan import ComputationPlan
@@ -30,7 +30,7 @@ class Deliberation:
     serialized: bytes
     wanted: Wanted
     knowledge: Knowledge
-    measure: Measure | None
+    measure: ModuleTuner | None
     """None: nothing is measured."""
     ask: Ask
     make_plans: Callable[[], Plans]
@@ -68,7 +68,7 @@ class Deliberation:
         self.wanted.mode = mode
         return self.make_plans()
 
-    def _measured(self, measure: Measure, program: str, plans: Plans) -> Plans:
+    def _measured(self, measure: ModuleTuner, program: str, plans: Plans) -> Plans:
         """Measure the program and its regions as far as time goes; returns the newest plans."""
         unknown, most = self.wanted.take(), _calls(plans)
         if unknown and most >= _FEWEST_FOR_A_TRIAL and self._verdict() is None:

@@ -18,9 +18,7 @@ def apply_plans(module: Module, plans: list[ComputationPlan], table: Table, thre
     edits: dict[int, Edit] = {}
     for plan in plans:
         calls = [
-            KernelCall(
-                c.match, table.kernels[c.match.anchor.kernel].target, c.attributes, c.scratch_bytes, c.backend_config
-            )
+            KernelCall(c.match, table.kernels[c.match.kernel].target, c.attributes, c.scratch_bytes, c.backend_config)
             for c in plan.dispatched
         ]
         if not calls:

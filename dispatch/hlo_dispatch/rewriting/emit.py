@@ -17,9 +17,7 @@ from hlo_dispatch.hlo.opcode import ANCHORS
 from hlo_dispatch.hlo.partitions import loop_backend_config
 from hlo_dispatch.hlo.schema import CUSTOM_CALL_API_TYPED_FFI, ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto
 from hlo_dispatch.hlo.shape import Shape, row_major
-from hlo_dispatch.match.match import Match
-from hlo_dispatch.match.routines.routine import RoutineMatch
-from hlo_dispatch.match.structural.structural_match import StructuralMatch
+from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.rewriting.backend_config import to_text
 from hlo_dispatch.rewriting.hazards import UPDATES, CannotRebuild, Draft, protect, shared_pairs, writes_in_place
 from hlo_dispatch.rewriting.order import in_order, needed
@@ -29,7 +27,7 @@ from hlo_dispatch.rewriting.order import in_order, needed
 class KernelCall:
     """A match that was decided: everything its custom-call says."""
 
-    match: Match | StructuralMatch | RoutineMatch
+    match: CallableMatch
     target: str
     attributes: dict[str, Any]
     scratch_bytes: int | None
@@ -40,10 +38,8 @@ class KernelCall:
     @property
     def shapes(self) -> tuple[Shape, ...]:
         """The call's results; several are a tuple."""
-        match = self.match
-        shapes = match.result_shapes if isinstance(match, RoutineMatch) else (match.output.shape,)
         scratch = () if self.scratch_bytes is None else (row_major("u8", (self.scratch_bytes,)),)
-        return (*shapes, *scratch)
+        return (*self.match.result_shapes, *scratch)
 
     @property
     def is_plain(self) -> bool:
@@ -181,7 +177,7 @@ class Emitter:
     # --- what is new ------------------------------------------------------------------------------
 
     def _emit_call(self, call: KernelCall) -> None:
-        match, anchor = call.match, call.match.anchor.node
+        match, anchor = call.match, call.match.node
         is_plain = call.is_plain
         identifier = self._ids[match.output] if is_plain else self._fresh_id()
         proto = self._new("custom-call", call.target.rpartition(".")[2], identifier, anchor)

@@ -16,7 +16,7 @@ from hlo_dispatch.autotune.compare.measure import QUICK, Effort
 from hlo_dispatch.autotune.progress import Line
 from hlo_dispatch.autotune.run import executable
 from hlo_dispatch.autotune.store import Store
-from hlo_dispatch.autotune.tuner import Step, Tally, Tuner, silent
+from hlo_dispatch.autotune.tuner import Tally, Tuner, TuningProgress, silent
 from hlo_dispatch.errors import PolicyError
 from hlo_dispatch.policy.context import Context, this_context
 from hlo_dispatch.policy.decide import MEASURING
@@ -51,7 +51,7 @@ def informed(rewriter: Rewriter) -> Rewriter:
 
 
 def tuner_for(
-    rewriter: Rewriter, store: Store, knowledge: Knowledge, effort: Effort, seconds: float | None, step: Step
+    rewriter: Rewriter, store: Store, knowledge: Knowledge, effort: Effort, seconds: float | None, step: TuningProgress
 ) -> Tuner:
     """A tuner whose candidates are made by `rewriter`.
 
@@ -69,7 +69,7 @@ def tuner_for(
         context=this_context(),
         knowledge=knowledge,
         effort=effort,
-        build=lambda excerpt, default, form: one_call(plain, excerpt, default, form),
+        build=lambda extracted, default, form: one_call(plain, extracted, default, form),
         threads=rewriter.machine.threads,
         budget=seconds,
         step=step,

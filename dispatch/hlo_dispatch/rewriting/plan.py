@@ -7,24 +7,21 @@ outweighed, where nothing took what they want.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
-from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
-from hlo_dispatch.match.routines.routine import RoutineFinder, RoutineMatch
+from hlo_dispatch.match.protocol import CallableMatch
+from hlo_dispatch.match.routines.routine import RoutineFinder
 from hlo_dispatch.match.structural.finder import Found, StructuralFinder
-from hlo_dispatch.match.structural.structural_match import Miss, StructuralMatch
+from hlo_dispatch.match.structural.structural_match import Miss
 from hlo_dispatch.policy.candidate import Candidate
 from hlo_dispatch.policy.decide import Decision
 from hlo_dispatch.rewriting.claims import Claims
 
-AnyMatch = Match | StructuralMatch | RoutineMatch
-
-
-Decided = tuple[AnyMatch | None, Decision]
+Decided = tuple[CallableMatch | None, Decision]
 """A match, if there is one, and what became of it."""
 
 
@@ -57,20 +54,20 @@ def plan_computation(
     matcher: Matcher,
     patterns: StructuralFinder,
     routines: RoutineFinder,
-    decide_on: Callable[[AnyMatch], Decision],
+    decide_on: Callable[[CallableMatch], Decision],
     *,
     small: bool,
-    ahead: Callable[[Match], Match | None] | None = None,
+    prefetched: Callable[[CallableMatch], CallableMatch | None] | None = None,
 ) -> ComputationPlan:
     """Match and decide every pattern and anchor of `graph`.
 
     Args:
         decide_on: what is chosen for a match.
         small: the computation runs inside one of XLA's small calls, which hold no custom-calls.
-        ahead: has the kernel asked about a match meanwhile; returns the form of it that will most likely be
+        prefetched: has the kernel asked about a match meanwhile; returns the variant of it that will most likely be
             chosen, or None. Without it every question waits for its answer.
     """
-    planner = _Planner(graph, matcher, decide_on, ahead)
+    planner = _Planner(graph, matcher, decide_on, prefetched)
     found = patterns.find(graph) if patterns else Found()
     if small:
         planner.refuse_all(Refusal("small-call", "XLA runs this computation as one small call"), found.matches)
@@ -88,14 +85,14 @@ class _Planner:
         self,
         graph: FlatGraph,
         matcher: Matcher,
-        decide_on: Callable[[AnyMatch], Decision],
-        ahead: Callable[[Match], Match | None] | None,
+        decide_on: Callable[[CallableMatch], Decision],
+        prefetched: Callable[[CallableMatch], CallableMatch | None] | None,
     ) -> None:
         self.plan = ComputationPlan(graph)
-        self._matcher, self._decide_on, self._ahead = matcher, decide_on, ahead
+        self._matcher, self._decide_on, self._prefetched = matcher, decide_on, prefetched
         self._claims = Claims(graph.root)
 
-    def refuse_all(self, refusal: Refusal, matches: list[StructuralMatch]) -> None:
+    def refuse_all(self, refusal: Refusal, matches: Sequence[CallableMatch]) -> None:
         """Leave every pattern and anchor to XLA."""
         for match in matches:
             refused = replace(refusal, instruction=match.output.name)
@@ -103,7 +100,7 @@ class _Planner:
         for node in self._matcher.anchors():
             self._refuse(node, replace(refusal, instruction=node.name))
 
-    def plan_routines(self, found: Iterable[tuple[Node, RoutineMatch | Refusal]]) -> None:
+    def plan_routines(self, found: Iterable[tuple[Node, CallableMatch | Refusal]]) -> None:
         """Settle the library calls, which nothing else covers, and products that may be an anchor's afterwards."""
         for node, match in found:
             if isinstance(match, Refusal):
@@ -114,7 +111,7 @@ class _Planner:
             else:
                 self._settle(node, match)
 
-    def plan_patterns(self, matches: list[StructuralMatch]) -> list[StructuralMatch]:
+    def plan_patterns(self, matches: Sequence[CallableMatch]) -> Sequence[CallableMatch]:
         """Settle the patterns' matches; returns those that an anchor's match outweighs."""
         rivals = self._rivals() if matches else {}
         outweighed = {match for match in matches if _gives_way(match, rivals)}
@@ -140,41 +137,41 @@ class _Planner:
                     # What follows was matched as if this had been chosen.
                     expected = {}
 
-    def _look_ahead(self) -> dict[Node, tuple[Match | Refusal, Match | None]]:
+    def _look_ahead(self) -> dict[Node, tuple[CallableMatch | Refusal, CallableMatch | None]]:
         """Match every anchor as if each were decided as is most likely, and have the kernels asked meanwhile.
 
         Returns:
             anchor → its match and the form of it that is expected to be chosen (None: stock).
         """
-        found: dict[Node, tuple[Match | Refusal, Match | None]] = {}
-        if self._ahead is None:
+        found: dict[Node, tuple[CallableMatch | Refusal, CallableMatch | None]] = {}
+        if self._prefetched is None:
             return found
         settled, self._claims = self._claims, self._claims.copy()
         for node in self._matcher.anchors():
             if node not in self._claims.taken:
                 match = self._match(node)
-                chosen = None if isinstance(match, Refusal) or self._claims.hide(match) else self._ahead(match)
+                chosen = None if isinstance(match, Refusal) or self._claims.hide(match) else self._prefetched(match)
                 found[node] = match, chosen
                 if chosen is not None:
                     self._claims.claim(chosen)
         self._claims = settled
         return found
 
-    def plan_rest(self, matches: list[StructuralMatch]) -> None:
+    def plan_rest(self, matches: Sequence[CallableMatch]) -> None:
         """Settle those of `matches` that nothing stands in the way of; the plan says of the others what does."""
         for match in matches:
             obstacle = self._claims.obstruct(match) or self._claims.hide(match)
             if obstacle is None:
                 self._settle(match.output, match)
             elif match.output not in self.plan.decisions:
-                sentence = f"{match.pattern.name}: another match has %{obstacle.name}"
+                sentence = f"{match.name}: another match has %{obstacle.name}"
                 refusal = Refusal("outranked", sentence, match.output.name)
                 self.plan.decisions[match.output] = match, Decision(None, sentence, refusal)
 
-    def _match(self, node: Node) -> Match | Refusal:
+    def _match(self, node: Node) -> CallableMatch | Refusal:
         return self._matcher.match(node, self._claims.taken.__contains__, self._claims.needed.__contains__)
 
-    def _settle(self, node: Node, match: AnyMatch) -> Decision:
+    def _settle(self, node: Node, match: CallableMatch) -> Decision:
         decision = self._decide_on(match)
         self.plan.decisions[node] = match, decision
         if decision.candidate is not None:
@@ -195,14 +192,13 @@ class _Planner:
         return sizes
 
 
-def _is_as_expected(decision: Decision, chosen: Match | None) -> bool:
+def _is_as_expected(decision: Decision, chosen: CallableMatch | None) -> bool:
     if decision.candidate is None or chosen is None:
         return decision.candidate is None and chosen is None
     match = decision.candidate.match
     return match.output is chosen.output and match.covered == chosen.covered
 
 
-def _gives_way(match: StructuralMatch, rivals: dict[Node, int]) -> bool:
+def _gives_way(match: CallableMatch, rivals: dict[Node, int]) -> bool:
     """Whether an anchor's match covers more; equal numbers go to the pattern, which was asked for."""
-    weight = match.pattern.priority if match.pattern.is_ordered else len(match.covered)
-    return any(rivals.get(node, 0) > weight for node in match.covered)
+    return any(rivals.get(node, 0) > match.precedence for node in match.covered)

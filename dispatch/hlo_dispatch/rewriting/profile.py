@@ -8,32 +8,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
-from hlo_dispatch.host.machine import Machine, this_machine
+from hlo_dispatch.host.machine import Machine
 from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.anchors.reading import kind_of
 from hlo_dispatch.match.epilogue.finder import EpilogueFinder, Step
-from hlo_dispatch.match.function import Region
+from hlo_dispatch.match.function import ElementwiseRegion
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
-from hlo_dispatch.match.routines.routine import RoutineFinder
+from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.match.strided import Dimension
 from hlo_dispatch.match.structural.attempt import Attempt
 from hlo_dispatch.match.structural.finder import StructuralFinder
 from hlo_dispatch.match.structural.structural_match import StructuralMatch
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.pattern.timed_recogniser import TimedRecogniser
-from hlo_dispatch.policy.candidate import AnyMatch, Candidate
-from hlo_dispatch.policy.decide import check_policy
+from hlo_dispatch.policy.candidate import Ask, Candidate
+from hlo_dispatch.rewriting.planner import Planner
 from hlo_dispatch.rewriting.rewriter import Rewriter
 
 
 @dataclass
-class Tally:
+class EntryCost:
     """What one entry of the table did."""
 
     kind: str
@@ -54,7 +55,7 @@ class Profile:
     """Tallies by (kind, name)."""
 
     places: dict[tuple[str, str], str]
-    tallies: dict[tuple[str, str], Tally] = field(default_factory=dict[tuple[str, str], Tally])
+    tallies: dict[tuple[str, str], EntryCost] = field(default_factory=dict[tuple[str, str], EntryCost])
 
     @classmethod
     def of(cls, table: Table) -> Profile:
@@ -73,7 +74,7 @@ class Profile:
         """Note one try."""
         tally = self.tallies.get((kind, name))
         if tally is None:
-            tally = self.tallies[kind, name] = Tally(kind, name, self.places.get((kind, name), ""))
+            tally = self.tallies[kind, name] = EntryCost(kind, name, self.places.get((kind, name), ""))
         tally.tries += 1
         tally.seconds += seconds
         if hit:
@@ -89,33 +90,38 @@ class Profile:
         return [f"{kind} {name}" for kind, name in self.places if (kind, name) not in self.tallies]
 
 
+def profiling(table: Table, policy: str, machine: Machine | None = None) -> tuple[Rewriter, Profile]:
+    """The pass, and the profile that it counts into; made anew for each profile, as it must not remember anything.
+
+    Raises:
+        PolicyError: there is no such policy.
+    """
+    profile, plain = Profile.of(table), Planner.make(table, policy, machine)
+    planner = replace(
+        plain,
+        finder=_CountingEpilogueFinder(table, profile),
+        patterns=_CountingStructuralFinder(table, profile),
+        ask=_CountingAsk(plain.ask, profile),
+        matcher=partial(_CountingMatcher, profile),
+    )
+    return Rewriter(planner), profile
+
+
 @dataclass(frozen=True)
-class ProfilingRewriter(Rewriter):
-    """The pass, counting into `profile`; made anew for each profile, as it must not remember anything."""
+class _CountingAsk:
+    ask: Ask
+    profile: Profile
 
-    profile: Profile = field(default_factory=lambda: Profile({}))
-
-    @classmethod
-    def make(cls, table: Table, policy: str, machine: Machine | None = None) -> ProfilingRewriter:
-        """Raises PolicyError for an unknown policy."""
-        profile = Profile.of(table)
-        finder, patterns = _CountingEpilogueFinder(table, profile), _CountingStructuralFinder(table, profile)
-        machine, routines = machine or this_machine(), RoutineFinder(table)
-        return cls(table, check_policy(policy), machine, finder, patterns, routines, profile=profile)
-
-    def _matcher(self, graph: FlatGraph) -> Matcher:
-        return _CountingMatcher(graph, self.table, self.finder, self.profile)
-
-    def _ask(self, match: AnyMatch, **more: str) -> Candidate | Refusal:
+    def __call__(self, match: CallableMatch, **attributes: str) -> Candidate | Refusal:
         start = time.perf_counter()
-        answer = super()._ask(match, **more)
+        answer = self.ask(match, **attributes)
         seconds = time.perf_counter() - start
-        self.profile.count("kernel", match.anchor.kernel, seconds, hit=not isinstance(answer, Refusal))
+        self.profile.count("kernel", match.kernel, seconds, hit=not isinstance(answer, Refusal))
         return answer
 
 
 class _CountingMatcher(Matcher):
-    def __init__(self, graph: FlatGraph, table: Table, finder: EpilogueFinder, profile: Profile) -> None:
+    def __init__(self, profile: Profile, graph: FlatGraph, table: Table, finder: EpilogueFinder) -> None:
         super().__init__(graph, table, finder)
         self._profile = profile
 
@@ -133,7 +139,7 @@ class _CountingEpilogueFinder(EpilogueFinder):
         super().__init__(self._timed, table.binaries)
         self._profile = profile
 
-    def _activation(self, region: Region, destination: Any) -> Step | None:
+    def _activation(self, region: ElementwiseRegion, destination: Any) -> Step | None:
         start = time.perf_counter()
         step = super()._activation(region, destination)
         seconds = time.perf_counter() - start
@@ -142,7 +148,7 @@ class _CountingEpilogueFinder(EpilogueFinder):
         self._profile.count(kind, name, seconds, hit=step is not None)
         return step
 
-    def _recognise(self, region: Region) -> tuple[int, Any] | None:
+    def _recognise(self, region: ElementwiseRegion) -> tuple[int, Any] | None:
         found = super()._recognise(region)
         for name, seconds in self._timed.spent.items():
             # The one that it is was looked up, and is counted there.

@@ -6,9 +6,8 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.schema import OpMetadataProto, StackFrameIndexProto
-from hlo_dispatch.match.match import Match
-from hlo_dispatch.match.routines.routine import RoutineMatch
-from hlo_dispatch.match.structural.structural_match import Miss, StructuralMatch
+from hlo_dispatch.match.protocol import CallableMatch
+from hlo_dispatch.match.structural.structural_match import Miss
 from hlo_dispatch.policy.decide import Decision
 from hlo_dispatch.report import Region
 from hlo_dispatch.rewriting.plan import ComputationPlan
@@ -34,12 +33,12 @@ def regions_of(module: Module, plans: list[ComputationPlan], *, details: bool = 
 
 def _nearest(plans: list[ComputationPlan]) -> list[tuple[str, Miss]]:
     """For each pattern that matched nowhere in the module, where it came closest, with the computation's name."""
-    matched = {m.pattern.name for p in plans for m, _ in p.decisions.values() if isinstance(m, StructuralMatch)}
+    matched = {(m.family, m.name) for p in plans for m, _ in p.decisions.values() if m is not None}
     nearest: dict[str, tuple[str, Miss]] = {}
     for plan in plans:
         for miss in plan.misses:
             name = miss.pattern.name
-            if name not in matched and (name not in nearest or miss.matched > nearest[name][1].matched):
+            if (miss.family, name) not in matched and (name not in nearest or miss.matched > nearest[name][1].matched):
                 nearest[name] = plan.graph.computation.name, miss
     return list(nearest.values())
 
@@ -69,7 +68,7 @@ def _missed(computation: str, miss: Miss, frames: StackFrameIndexProto) -> Regio
 def _region(
     plan: ComputationPlan,
     node: Node,
-    match: Match | StructuralMatch | RoutineMatch | None,
+    match: CallableMatch | None,
     decision: Decision,
     frames: StackFrameIndexProto,
     details: bool,
@@ -79,13 +78,13 @@ def _region(
     output = chosen.output if chosen is not None else node
     plain = UNREAD_FORMULAS.get(node.opcode) or node.proto.custom_call_target or node.opcode
     metadata = _metadata(plan, node, chosen)
-    stopped_at, stopped_because = _stop(chosen, decision, details)
+    stopped_at, stopped_because = chosen.end(decision.cut, details=details) if chosen is not None else ("", "")
     return Region(
         name=node.name,
         computation=plan.graph.computation.name,
         opcode=node.opcode,
         formula=chosen.formula if chosen is not None else plain,
-        kernel=candidate.match.anchor.kernel if candidate is not None else None,
+        kernel=candidate.match.kernel if candidate is not None else None,
         implementation=candidate.implementation if candidate is not None else None,
         attributes=candidate.attributes if candidate is not None else {},
         covered=tuple(member.name for member in candidate.match.covered) if candidate is not None else (),
@@ -101,22 +100,7 @@ def _region(
     )
 
 
-def _stop(match: Match | StructuralMatch | RoutineMatch | None, decision: Decision, details: bool) -> tuple[str, str]:
-    """The instruction at which the match's epilogue ended, and why there."""
-    if not isinstance(match, Match):
-        return "", ""
-    chain = match.chain
-    if decision.cut is not None:
-        # Without a step left out it was the slice of the anchor's value that the kernel did not take.
-        end = chain.steps[match.taken].nodes[0] if match.taken < len(chain.steps) else chain.stopped_at
-        return end.name if end is not None else "", str(decision.cut)
-    why = chain.explanation() if details else chain.why
-    return (chain.stopped_at.name if chain.stopped_at is not None else ""), why
-
-
-def _metadata(
-    plan: ComputationPlan, node: Node, match: Match | StructuralMatch | RoutineMatch | None
-) -> OpMetadataProto:
+def _metadata(plan: ComputationPlan, node: Node, match: CallableMatch | None) -> OpMetadataProto:
     """Where the anchor comes from; XLA forgets it for some products, so the nearest instruction that knows."""
     if node.proto.metadata.op_name:
         return node.proto.metadata

@@ -1,58 +1,53 @@
-"""One kernel call and nothing else: an excerpt with its one region dispatched in a given form."""
+"""One kernel call and nothing else: an extracted module with its one region dispatched in a given form."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hlo_dispatch.autotune.extract.extracted import Excerpt
+from hlo_dispatch.autotune.extract.extracted import ExtractedModule
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.match import Match
-from hlo_dispatch.match.routines.routine import RoutineMatch
-from hlo_dispatch.match.structural.structural_match import StructuralMatch
-from hlo_dispatch.policy.candidate import Default, default_of, form_named
+from hlo_dispatch.host.machine import Machine
+from hlo_dispatch.match.protocol import CallableMatch
+from hlo_dispatch.policy.candidate import Ask, Default, form_named
 from hlo_dispatch.policy.decide import Decision, Recall
-from hlo_dispatch.rewriting.plan import AnyMatch
+from hlo_dispatch.policy.rules import rule_of
 from hlo_dispatch.rewriting.rewriter import Rewriter
+
+_STAYS = Decision(None, "", Refusal("policy", "another region is being measured"))
 
 
 @dataclass(frozen=True)
-class OneCall(Rewriter):
-    """The pass, with everything decided: one anchor's default has to be `wanted`, and is dispatched as `form`."""
+class OneCall:
+    """Decides everything: one match's default has to be `wanted`, and is dispatched as `form`; the rest stays."""
 
-    anchor: str = ""
-    wanted: Default | None = None
-    form: str = ""
+    anchor: str
+    """Name of the match's instruction."""
+    wanted: Default
+    form: str
 
-    def _decide(self, match: AnyMatch, recall: Recall) -> Decision:
-        stays = Decision(None, "", Refusal("policy", "another region is being measured"))
-        if match.anchor.node.name != self.anchor or self.wanted is None:
-            return stays
-        if isinstance(match, RoutineMatch):
-            return self._routine(match, self.wanted, stays)
-        target = self.wanted.candidate.attributes
-        shorter: Match | StructuralMatch | None = match
+    def __call__(self, match: CallableMatch, machine: Machine, policy: str, ask: Ask, recall: Recall) -> Decision:
+        """What a planner's `decide` says."""
         # Here nobody else has taken a part of the epilogue, so the match may be longer than in its module.
+        shorter = match if match.node.name == self.anchor else None
         while shorter is not None:
-            default = default_of(shorter, self._ask)
-            if isinstance(default, Refusal):
-                return stays
-            if default.candidate.attributes == target:
-                candidate = form_named(self.form, shorter, default, self._ask)
-                return stays if candidate is None else Decision(candidate, "it is being measured")
-            shorter = default.candidate.match.shortened() if default.form == "whole" else shorter.shortened()
-        return stays
+            default = self._as_wanted(shorter, ask)
+            if default is not None:
+                candidate = form_named(self.form, default, ask)
+                return _STAYS if candidate is None else Decision(candidate, "it is being measured")
+            shorter = shorter.shortened()
+        return _STAYS
 
-    def _routine(self, match: RoutineMatch, wanted: Default, stays: Decision) -> Decision:
-        default, candidate = self._ask(match.by(wanted.form)), self._ask(match.by(self.form))
-        if isinstance(default, Refusal) or isinstance(candidate, Refusal):
-            return stays
-        is_same = default.attributes == wanted.candidate.attributes
-        return Decision(candidate, "it is being measured") if is_same else stays
+    def _as_wanted(self, match: CallableMatch, ask: Ask) -> Default | None:
+        """The match in the form that is the default in its program, if it is the same call here."""
+        for name, choice, _ in rule_of(match).first_choices(match, None):
+            if name == self.wanted.form:
+                candidate = ask(choice)
+                if not isinstance(candidate, Refusal) and candidate.attributes == self.wanted.candidate.attributes:
+                    return Default(candidate, name)
+        return None
 
 
-def one_call(rewriter: Rewriter, excerpt: Excerpt, default: Default, form: str) -> bytes | None:
-    """The excerpt's module with its region dispatched; None where it matches otherwise than in its program."""
-    names = ("table", "policy", "machine", "finder", "patterns", "routines")
-    fields = {name: getattr(rewriter, name) for name in names}
-    forced = OneCall(**fields, anchor=excerpt.anchor, wanted=default, form=form)
-    return replace(forced, policy="always").run(excerpt.module)[0]
+def one_call(rewriter: Rewriter, extracted: ExtractedModule, default: Default, form: str) -> bytes | None:
+    """The extracted module with its region dispatched; None where it matches otherwise than in its program."""
+    planner = replace(rewriter.planner, policy="always", decide=OneCall(extracted.anchor, default, form))
+    return Rewriter(planner).run(extracted.module)[0]

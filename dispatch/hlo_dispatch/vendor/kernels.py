@@ -47,7 +47,7 @@ class Registrations:
 # Models repeat their layers, and compiling again repeats them all: plans are kept by content.
 _plans: dict[tuple[Any, ...], Planned | Refusal] = {}
 _asked: dict[tuple[Any, ...], int] = {}
-"""Questions asked ahead → their numbers."""
+"""Prefetched questions → their numbers."""
 _plans_lock = threading.Lock()
 os.register_at_fork(before=_plans_lock.acquire, after_in_parent=_plans_lock.release, after_in_child=_plans_lock.release)
 _MOST_PLANS = 20_000
@@ -83,7 +83,7 @@ def plan(name: str, attributes: Mapping[str, Any], key: str = "") -> Planned | R
     return known
 
 
-def ask_ahead(name: str, attributes: Mapping[str, Any], key: str = "") -> None:
+def prefetch(name: str, attributes: Mapping[str, Any], key: str = "") -> None:
     """Have the question that :func:`plan` will be asked worked on meanwhile, in a thread that needs no Python."""
     place = (name, key or _frozen(attributes))
     if place in _plans or isinstance(library(name), Unavailable):
@@ -134,7 +134,7 @@ def _finish_at_exit() -> None:
 
 
 def _answer(kernel: Kernel, attributes: dict[str, Any], number: int | None) -> Planned | Refusal:
-    """What the library says; `number` is the question's if it was asked ahead."""
+    """What the library says; `number` is the question's if it was prefetched."""
     try:
         answer = native().plan(kernel.target, attributes) if number is None else native().wait(number)
         implementation, scratch_bytes, reorders_weights = answer

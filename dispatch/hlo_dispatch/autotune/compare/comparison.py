@@ -1,4 +1,4 @@
-"""Stock's code for one excerpt and the candidates', on the same inputs: compiled, run, compared, raced."""
+"""Stock's code for one extracted module and the candidates', on the same inputs: compiled, run, compared, timed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from hlo_dispatch.autotune.compare.double import in_double
 from hlo_dispatch.autotune.compare.reproducer import Reproducer
-from hlo_dispatch.autotune.compare.timing import Time, race
+from hlo_dispatch.autotune.compare.timing import Time, interleaved
 from hlo_dispatch.autotune.compare.validation import Difference, is_finite, judge
-from hlo_dispatch.autotune.extract.extracted import Excerpt, excerpt_module
+from hlo_dispatch.autotune.extract.extracted import ExtractedModule, parsed_module
 from hlo_dispatch.autotune.extract.surroundings import surrounded
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
 from hlo_dispatch.autotune.run.executable import Executable, to_device
@@ -36,10 +36,17 @@ class Unmeasurable(Exception):
 
 
 class Comparison:
-    """Stock and the candidates of one excerpt, on the same inputs."""
+    """Stock and the candidates of one extracted module, on the same inputs."""
 
     def __init__(
-        self, excerpt: Excerpt, *, tolerance: float, footprint: int, threads: int, forms: int, deadline: Deadline
+        self,
+        extracted: ExtractedModule,
+        *,
+        tolerance: float,
+        footprint: int,
+        threads: int,
+        forms: int,
+        deadline: Deadline,
     ) -> None:
         """Compile and run stock.
 
@@ -51,15 +58,15 @@ class Comparison:
             OutOfTime: there is no time for it and for the candidates.
             Endless: it does not end.
         """
-        self._excerpt, self._tolerance, self._footprint, self._threads = excerpt, tolerance, footprint, threads
+        self._extracted, self._tolerance, self._footprint, self._threads = extracted, tolerance, footprint, threads
         self._deadline = deadline
-        self._parsed = excerpt_module(excerpt)
+        self._parsed = parsed_module(extracted)
         self._executables: dict[bytes, Executable] = {}
         self._run = running_time(self._parsed) or 0.0
         """Seconds of a run of stock's code, as far as is known."""
         self._exact: Sequence[Any] | None = None
         self._asked_exactly = False
-        bytes_of_inputs = sum(shape.bytes for shape in excerpt.inputs)
+        bytes_of_inputs = sum(shape.bytes for shape in extracted.inputs)
         once = compiling.expected(size_of(self._parsed)) + self._run
         deadline.demand((1 + forms) * once + filling.expected(bytes_of_inputs))
         try:
@@ -70,17 +77,17 @@ class Comparison:
             raise Unmeasurable(f"XLA does not run the region on its own: {str(error)[:200]}") from error
 
     def _run_stock(self) -> None:
-        stock = self._executable(self._excerpt.module)
+        stock = self._executable(self._extracted.module)
         for self._kind in KINDS:
             begin = time.perf_counter()
-            self._inputs = random_inputs(self._parsed, self._excerpt.inputs, SEED, self._kind)
+            self._inputs = random_inputs(self._parsed, self._extracted.inputs, SEED, self._kind)
             self._arguments = to_device(self._inputs)
-            filling.took(sum(shape.bytes for shape in self._excerpt.inputs), time.perf_counter() - begin)
+            filling.took(sum(shape.bytes for shape in self._extracted.inputs), time.perf_counter() - begin)
             self._stock, self._run = self._first_run(stock, self._arguments, self._run)
             if is_finite(self._stock):
                 break
         else:
-            if self._excerpt.routine:
+            if self._extracted.routine:
                 # What fails ends early, and says nothing of how long the routine takes.
                 raise ValueError("its results are not finite on any inputs that were tried")
 
@@ -99,8 +106,8 @@ class Comparison:
         """How far the candidate's results are from the right ones."""
         # Nobody knows how slow a kernel is here; it is not expected to be much slower than stock.
         got, _ = self._first_run(self._executable(module), self._arguments, self._run)
-        stock = comparable(self._excerpt, self._stock)
-        return judge(stock, comparable(self._excerpt, got), self._tolerance, self._in_double)
+        stock = comparable(self._extracted, self._stock)
+        return judge(stock, comparable(self._extracted, got), self._tolerance, self._in_double)
 
     def _in_double(self) -> Sequence[Any] | None:
         if not self._asked_exactly:
@@ -109,7 +116,7 @@ class Comparison:
         return self._exact
 
     def _run_in_double(self) -> Sequence[Any] | None:
-        wide = in_double(self._excerpt.module)
+        wide = in_double(self._extracted.module)
         if wide is None:
             return None
         module = Module.from_bytes(wide)
@@ -120,12 +127,12 @@ class Comparison:
         except (Endless, OutOfTime):
             raise
         except Exception as error:
-            _logger.debug("no float64 form of %s: %s", self._excerpt.anchor, error)
+            _logger.debug("no float64 form of %s: %s", self._extracted.anchor, error)
             return None
         results, _ = self._first_run(executable, to_device([_widened(value) for value in self._inputs]), run)
         return results
 
-    def race(self, modules: Sequence[bytes], seconds: float, *, keeping: bool = False) -> list[Time]:
+    def interleaved(self, modules: Sequence[bytes], seconds: float, *, keeping: bool = False) -> list[Time]:
         """Stock first, then the forms.
 
         Args:
@@ -135,19 +142,19 @@ class Comparison:
             OutOfTime: they cannot run often enough.
         """
         arguments = self._rotation()
-        every = (self._excerpt.module, *modules)
+        every = (self._extracted.module, *modules)
         runners = [_Rotating(self._executable(m), arguments, keeping=keeping) for m in every]
-        settle = SETTLE if self._excerpt.routine else 0.0
-        return race(runners, seconds=seconds, least=LEAST_SECONDS, settle=settle, deadline=self._deadline)
+        settle = SETTLE if self._extracted.routine else 0.0
+        return interleaved(runners, seconds=seconds, least=LEAST_SECONDS, settle=settle, deadline=self._deadline)
 
     def _rotation(self) -> list[list[Any]]:
         """So many copies of what comes from outside of the program that the caches forget it as in the program.
 
         What other instructions produce is in the caches there, too.
         """
-        excerpt = self._excerpt
-        outside = [place for place, is_produced in enumerate(excerpt.produced) if not is_produced]
-        size = sum(excerpt.inputs[place].bytes for place in outside)
+        extracted = self._extracted
+        outside = [place for place, is_produced in enumerate(extracted.produced) if not is_produced]
+        size = sum(extracted.inputs[place].bytes for place in outside)
         copies = min(MOST_COPIES, self._footprint // max(size, 1))
         copied = to_device([self._inputs[place] for place in outside] * (copies - 1))
         rotation = [self._arguments]
@@ -160,14 +167,14 @@ class Comparison:
     def _executable(self, module: bytes) -> Executable:
         """The module in its surroundings, which change no value."""
         if module not in self._executables:
-            self._executables[module] = self._compiled(surrounded(module, self._excerpt, self._threads))
+            self._executables[module] = self._compiled(surrounded(module, self._extracted, self._threads))
         return self._executables[module]
 
     def _compiled(self, module: bytes) -> Executable:
         return compiled(module, self._deadline)
 
     def reproducer(self, module: bytes, found: Difference) -> Reproducer:
-        return Reproducer(self._excerpt.module, module, SEED, self._kind, found)
+        return Reproducer(self._extracted.module, module, SEED, self._kind, found)
 
 
 def compiled(serialized: bytes, deadline: Deadline) -> Executable:

@@ -1,6 +1,6 @@
 """Measuring one region: stock XLA's own code for it against each form of the kernel, in speed and in result.
 
-Both are compiled from the same excerpt, run on the same random inputs, and compared before they are timed: a
+Both are compiled from the same extracted module, run on the same random inputs, and compared before they are timed: a
 form that computes something else is refused, whatever its speed, and a reproducer is kept.
 """
 
@@ -15,7 +15,7 @@ from hlo_dispatch.autotune.compare.comparison import LEAST_SECONDS, Comparison, 
 from hlo_dispatch.autotune.compare.reproducer import Reproducer
 from hlo_dispatch.autotune.compare.rules import why_not
 from hlo_dispatch.autotune.compare.timing import Time
-from hlo_dispatch.autotune.extract.extracted import Excerpt
+from hlo_dispatch.autotune.extract.extracted import ExtractedModule
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime, Unclear
 from hlo_dispatch.policy.candidate import Candidate
 from hlo_dispatch.policy.measured import STOCK, SURE, Measured
@@ -24,10 +24,10 @@ __all__ = ["QUICK", "THOROUGH", "Effort", "Task", "Unclear", "Unmeasurable", "me
 
 LEAST_GAIN = 0.02
 """Of stock's time: a kernel that gains less is not worth its call."""
-LONELY_RACES = 3
+TIMINGS_OF_AN_ONLY_REGION = 3
 """More that a kernel has to win where no other is in the program, which nobody tries as a whole."""
 MOST_UNCLEAR = 3
-"""So often a race is run where noise hides who wins."""
+"""So often the interleaved timing is repeated where noise hides who wins."""
 PAUSE = 0.2
 """Seconds between two of them."""
 
@@ -47,14 +47,14 @@ QUICK = Effort(seconds=0.12, most_forms=1)
 THOROUGH = Effort(seconds=1.0, most_forms=6, is_thorough=True)
 
 Build = Callable[[str], bytes | None]
-"""Form → the excerpt's module with its region dispatched so, or None where that cannot be done."""
+"""Form → the extracted module with its region dispatched so, or None where that cannot be done."""
 
 
 @dataclass(frozen=True)
 class Task:
     """One region to measure."""
 
-    excerpt: Excerpt
+    extracted: ExtractedModule
     forms: Sequence[tuple[str, Candidate]]
     build: Build
     tolerance: float
@@ -63,7 +63,7 @@ class Task:
     threads: int
     is_entangled: bool
     """Whether neighbours share its fusions, so that it shows less than it gains there."""
-    is_lonely: bool
+    is_only_region: bool
     """Whether the program has no other region."""
     formula: str
     shape: str
@@ -93,7 +93,7 @@ def measure(
     deadline = deadline or Deadline()
     modules = _modules(task, deadline)
     outcome = Comparison(
-        task.excerpt,
+        task.extracted,
         tolerance=task.tolerance,
         footprint=task.footprint,
         threads=task.threads,
@@ -120,7 +120,7 @@ def measure(
     }  # fmt: skip
     if not good or not timed:
         return Measured(STOCK, {}, **about)
-    stock, *times = outcome.race([modules[form] for form in good], effort.seconds)
+    stock, *times = outcome.interleaved([modules[form] for form in good], effort.seconds)
     found = dict(zip(good, times, strict=True))
     if stock_error:
         return _without_stock(found, stock, about)
@@ -149,15 +149,15 @@ def _without_stock(found: dict[str, Time], stock: Time, about: dict[str, Any]) -
 def _lost_again(
     outcome: Comparison, task: Task, module: bytes, verdict: Measured, effort: Effort, deadline: Deadline
 ) -> tuple[Time, Time] | None:
-    """Stock's time and the chosen form's in a further race that it did not win; None if it won them all.
+    """Stock's time and the chosen form's in a further timing that it did not win; None if it won them all.
 
-    Memory that has to be fetched from the system anew, or threads that are slow to wake, last for a whole race: a
+    Memory that has to be fetched from the system anew, or threads that are slow to wake, last for a whole timing: a
     kernel that gains little has to win twice, or as often as there is time for, if that is at least once.
     """
     is_sure = verdict.gain >= SURE * verdict.stock
-    for turn in range(LONELY_RACES if task.is_lonely else 0 if is_sure else 1):
+    for turn in range(TIMINGS_OF_AN_ONLY_REGION if task.is_only_region else 0 if is_sure else 1):
         try:
-            stock, own = _raced_again(outcome, module, effort, deadline, keeping=turn % 2 == 0)
+            stock, own = _timed_again(outcome, module, effort, deadline, keeping=turn % 2 == 0)
         except OutOfTime:
             if not turn:
                 raise
@@ -167,17 +167,17 @@ def _lost_again(
     return None
 
 
-def _raced_again(
+def _timed_again(
     outcome: Comparison, module: bytes, effort: Effort, deadline: Deadline, *, keeping: bool
 ) -> tuple[Time, Time]:
-    """The two in a race after a pause, until it is clear or time is up."""
+    """The two in turns after a pause, until it is clear or time is up."""
     deadline.demand(PAUSE)
     sleep(PAUSE)
-    stock, own = outcome.race([module], effort.seconds, keeping=keeping)
+    stock, own = outcome.interleaved([module], effort.seconds, keeping=keeping)
     for _ in range(MOST_UNCLEAR - 1):
         if not own.may_win(stock.seconds, _least(stock.seconds)) or deadline.is_over:
             break
-        stock, own = outcome.race([module], effort.seconds, keeping=keeping)
+        stock, own = outcome.interleaved([module], effort.seconds, keeping=keeping)
     return stock, own
 
 

@@ -65,7 +65,7 @@ class Time:
         return is_hidden and self.gain > -UNLIKELY * reference
 
 
-def race(
+def interleaved(
     contestants: Sequence[Callable[[], object]],
     *,
     seconds: float,

@@ -12,7 +12,7 @@ from hlo_dispatch.hlo.shape import Shape, row_major, shape_of
 
 
 @dataclass(frozen=True)
-class Excerpt:
+class ExtractedModule:
     """A region as a module of its own; its entry computation takes and returns plain row-major arrays."""
 
     module: bytes
@@ -54,9 +54,9 @@ def set_signature(entry: ComputationProto, inputs: Sequence[Shape], result: Shap
     entry.program_shape.result.CopyFrom(result)
 
 
-def excerpt_module(excerpt: Excerpt) -> Module:
-    """The excerpt's module, parsed."""
-    return Module.from_bytes(excerpt.module)
+def parsed_module(extracted: ExtractedModule) -> Module:
+    """The extracted module, parsed."""
+    return Module.from_bytes(extracted.module)
 
 
 def called_by(module: Module, instructions: Iterable[InstructionProto]) -> list[ComputationProto]:

@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Iterable, Sequence
 
 from hlo_dispatch.autotune.extract.digest import Digests
-from hlo_dispatch.autotune.extract.extracted import Excerpt, in_memory_order, is_small_constant, set_signature
-from hlo_dispatch.autotune.extract.writer import ExcerptWriter
+from hlo_dispatch.autotune.extract.extracted import ExtractedModule, in_memory_order, is_small_constant, set_signature
+from hlo_dispatch.autotune.extract.writer import ExtractedWriter
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import KEPT_COPY, FlatGraph, Node
 from hlo_dispatch.hlo.loops import may_be_in_loop
@@ -19,19 +19,16 @@ from hlo_dispatch.hlo.partitions import loop_backend_config
 from hlo_dispatch.hlo.schema import InstructionProto
 from hlo_dispatch.hlo.shape import Shape
 from hlo_dispatch.host.machine import this_machine
-from hlo_dispatch.match.match import Match
-from hlo_dispatch.match.structural.structural_match import StructuralMatch
+from hlo_dispatch.match.protocol import CallableMatch
 
 
 class Part:
     """The nodes of one region, operands first."""
 
-    def __init__(
-        self, graph: FlatGraph, match: Match | StructuralMatch, nodes: list[Node], produced: set[Node]
-    ) -> None:
+    def __init__(self, graph: FlatGraph, match: CallableMatch, nodes: list[Node], produced: set[Node]) -> None:
         self._graph, self._match, self._produced = graph, match, produced
-        self._home = graph.instruction_of[match.anchor.node.homes[0]]
-        members = set(graph.members.get(self._home.id, (match.anchor.node,)))
+        self._home = graph.instruction_of[match.node.homes[0]]
+        members = set(graph.members.get(self._home.id, (match.node,)))
         known, dependent = set(nodes), self._dependent(nodes)
         self.library = [node for node in nodes if node in members]
         self.loop = _with_ancestors([n for n in dependent if n not in members], known - dependent)
@@ -41,7 +38,7 @@ class Part:
 
     def _dependent(self, nodes: Sequence[Node]) -> set[Node]:
         """The anchor and what follows it."""
-        found = {self._match.anchor.node}
+        found = {self._match.node}
         for node in nodes:
             if any(operand in found for operand in node.operands):
                 found.add(node)
@@ -88,19 +85,19 @@ class Part:
             hasher.update(b"|")
         return hasher.hexdigest()
 
-    def cut(self) -> Excerpt | Refusal:
+    def cut(self) -> ExtractedModule | Refusal:
         """The part as a module of its own."""
         library = set(self.library)
         crossing = {o for node in self.loop for o in node.operands if o in library} - set(self.loop)
         back = any(operand in set(self.loop) - library for node in self.library for operand in node.operands)
         result = next(iter(crossing)) if self.loop and crossing else self._match.output
         if len(crossing) > 1 or back or result not in library or self._home.opcode != "fusion":
-            name = self._match.anchor.node.name
+            name = self._match.node.name
             return Refusal("unmeasurable", f"what belongs to %{name} cannot be told from its neighbours", name)
         costly = next((node for node in self.loop if not may_be_in_loop(node.proto.opcode)), None)
         if costly is not None:
             return Refusal("unmeasurable", f"%{costly.name} would be computed again and again in a loop", costly.name)
-        return _Writer(self._graph, self, self._home, self._produced).write(self._match, result)
+        return _PartWriter(self._graph, self, self._home, self._produced).write(self._match, result)
 
 
 def _with_ancestors(nodes: Iterable[Node], among: set[Node]) -> list[Node]:
@@ -114,7 +111,7 @@ def _with_ancestors(nodes: Iterable[Node], among: set[Node]) -> list[Node]:
     return sorted(found, key=lambda node: node.index)
 
 
-class _Writer(ExcerptWriter):
+class _PartWriter(ExtractedWriter):
     """Writes one part."""
 
     def __init__(self, graph: FlatGraph, part: Part, home: InstructionProto, produced: set[Node]) -> None:
@@ -122,7 +119,7 @@ class _Writer(ExcerptWriter):
         self._part, self._home, self._produced = part, home, produced
         self._inputs: list[Node] = []
 
-    def write(self, match: Match | StructuralMatch, result: Node) -> Excerpt | Refusal:
+    def write(self, match: CallableMatch, result: Node) -> ExtractedModule | Refusal:
         instruction_of, value_of = self.graph.instruction_of, self.graph.value_of
         whole = [instruction_of[identifier] for identifier in self._part.before]
         held = {value_of[identifier] for identifier in self._part.before} | {result}
@@ -141,9 +138,9 @@ class _Writer(ExcerptWriter):
         if self._part.loop:
             config = loop_backend_config(match.output.shape, this_machine().threads)
             self.fusion(self._part.loop, match.output, "kLoop", config)
-        return self._excerpt(match, shapes, whole)
+        return self._extracted(match, shapes, whole)
 
-    def _excerpt(self, match: Match | StructuralMatch, shapes: list[Shape], whole: list[InstructionProto]) -> Excerpt:
+    def _extracted(self, match: CallableMatch, shapes: list[Shape], whole: list[InstructionProto]) -> ExtractedModule:
         output, entry = match.output, self.entry
         plain = in_memory_order(output.shape)
         entry.root_id = self.ids[output]
@@ -151,9 +148,9 @@ class _Writer(ExcerptWriter):
             entry.root_id = self.add(entry, "bitcast", "region_result", plain, [self.ids[output]]).id
         set_signature(entry, shapes, plain.to_proto())
         nodes = [node.proto for node in (*self._part.library, *self._part.loop)]
-        return Excerpt(
+        return ExtractedModule(
             module=self.module([*whole, *nodes]),
-            anchor=match.anchor.node.name,
+            anchor=match.node.name,
             inputs=tuple(shapes),
             results=(plain,),
             produced=tuple(node in self._produced for node in self._inputs),

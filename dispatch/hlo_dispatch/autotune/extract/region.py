@@ -19,11 +19,11 @@ from collections.abc import Iterable, Sequence
 
 from hlo_dispatch.autotune.extract.digest import Digests, operands
 from hlo_dispatch.autotune.extract.extracted import (
-    Excerpt,
+    ExtractedModule,
     called_by,
-    excerpt_module,
     in_memory_order,
     is_small_constant,
+    parsed_module,
     set_signature,
 )
 from hlo_dispatch.autotune.extract.part import Part
@@ -35,11 +35,7 @@ from hlo_dispatch.hlo.loops import may_be_in_loop
 from hlo_dispatch.hlo.opcode import ANCHORS
 from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto, ModuleProto
 from hlo_dispatch.hlo.shape import Shape, shape_of
-from hlo_dispatch.match.match import Match
-from hlo_dispatch.match.routines.routine import RoutineMatch
-from hlo_dispatch.match.structural.structural_match import StructuralMatch
-
-AnyMatch = Match | StructuralMatch | RoutineMatch
+from hlo_dispatch.match.protocol import CallableMatch, LibraryCall
 
 _FARTHEST = 64
 _MOST_OF_ITS_SHARE = 4.0
@@ -65,10 +61,10 @@ class Cutter:
                 self._users.setdefault(operand, []).append(identifier)
         self._place = {identifier: place for place, identifier in enumerate(graph.instruction_of)}
 
-    def digest(self, match: AnyMatch, also: str) -> str:
+    def digest(self, match: CallableMatch, also: str) -> str:
         """The region's digest; `also` is whatever else its measurement depends on."""
-        if isinstance(match, RoutineMatch):
-            return self._routine(match).digest(also, self._digests)
+        if (call := match.library_call) is not None:
+            return self._routine(match, call).digest(also, self._digests)
         tops = self._tops(match)
         if self._is_entangled(tops, match):
             return self._part(match).digest(also, self._digests)
@@ -83,7 +79,7 @@ class Cutter:
             hasher.update(self._digests.of_instruction(instruction))
             hasher.update(operands(instruction, position))
         hasher.update(str([position[result] for result in self._results(tops)]).encode())
-        anchor = match.anchor.node
+        anchor = match.node
         home = anchor.homes[0]
         members = self._graph.members.get(home, [])
         place = members.index(anchor) if anchor in members else 0
@@ -96,24 +92,24 @@ class Cutter:
             return instruction.literal.SerializeToString(deterministic=True)
         return str(shape_of(instruction.shape)).encode() + bytes([self._is_produced(instruction)])
 
-    def cut(self, match: AnyMatch) -> Excerpt | Refusal:
+    def cut(self, match: CallableMatch) -> ExtractedModule | Refusal:
         """The region as a module of its own, which takes no longer than its part of the program does."""
-        if isinstance(match, RoutineMatch):
-            return self._routine(match).cut()
+        if (call := match.library_call) is not None:
+            return self._routine(match, call).cut()
         tops = self._tops(match)
         found = self._part(match).cut() if self._is_entangled(tops, match) else self._whole(match, tops)
-        if isinstance(found, Excerpt):
-            alone = running_time(excerpt_module(found))
+        if isinstance(found, ExtractedModule):
+            alone = running_time(parsed_module(found))
             there = running_time_of(self._graph.module, self._graph.computation, tops)
             if alone is not None and there is not None and alone > _MOST_OF_ITS_SHARE * there:
-                name = match.anchor.node.name
+                name = match.node.name
                 sentence = (
                     f"alone, the region of %{name} would take {alone / there:.0f} times as long as in its program"
                 )
                 return Refusal("unmeasurable", sentence, name)
         return found
 
-    def _whole(self, match: Match | StructuralMatch, tops: list[int]) -> Excerpt | Refusal:
+    def _whole(self, match: CallableMatch, tops: list[int]) -> ExtractedModule | Refusal:
         """Top-level instructions as they are."""
         instructions = [self._graph.instruction_of[identifier] for identifier in tops]
         inside = set(tops)
@@ -124,35 +120,35 @@ class Cutter:
             shape = shape_of(instruction.shape)
             if not shape.is_array or shape.is_dynamic or shape.elements == 0:
                 return Refusal("unmeasurable", f"%{instruction.name} is {shape}", instruction.name)
-        return _Writer(self._graph, instructions, inputs, results).write(
-            match.anchor.node.name,
+        return _RegionWriter(self._graph, instructions, inputs, results).write(
+            match.node.name,
             [self._is_produced(instruction) for instruction in inputs if not is_small_constant(instruction)],
             [self._is_consumed(result, inside) for result in results],
         )
 
-    def is_entangled(self, match: AnyMatch) -> bool:
+    def is_entangled(self, match: CallableMatch) -> bool:
         """Whether the region shares its fusions with another anchor, or reads what another call computes."""
-        return not isinstance(match, RoutineMatch) and self._is_entangled(self._tops(match), match)
+        return match.library_call is None and self._is_entangled(self._tops(match), match)
 
-    def _is_entangled(self, tops: Sequence[int], match: Match | StructuralMatch) -> bool:
+    def _is_entangled(self, tops: Sequence[int], match: CallableMatch) -> bool:
         """Whether the region holds another anchor, or reads what only another kernel call puts into memory."""
         covered, members = set(match.covered), self._graph.members
-        if self._graph.instruction_of[match.anchor.node.homes[0]].opcode != "fusion":
+        if self._graph.instruction_of[match.node.homes[0]].opcode != "fusion":
             return False
         hidden = [node for node in _real(match.reads) if node.top is None]
         if any(not self._is_reduced_at_home(node, match) and not _is_made_of_constants(node) for node in hidden):
             return True
         return any(n.opcode in ANCHORS and n not in covered for top in tops for n in members.get(top, ()))
 
-    def reads_a_reduction(self, match: AnyMatch) -> bool:
+    def reads_a_reduction(self, match: CallableMatch) -> bool:
         """Whether XLA has fused the anchor with a reduction that it reads: such fusions were seen to be wrong."""
-        if isinstance(match, RoutineMatch):
+        if match.library_call is not None:
             return False
         return any(self._is_reduced_at_home(node, match) for node in _real(match.reads))
 
-    def _is_reduced_at_home(self, node: Node, match: Match | StructuralMatch) -> bool:
+    def _is_reduced_at_home(self, node: Node, match: CallableMatch) -> bool:
         """Whether the anchor's own fusion computes `node` by a reduction: the kernel reads what its rest makes."""
-        home, pending = match.anchor.node.homes[0], [node]
+        home, pending = match.node.homes[0], [node]
         while pending:
             value = pending.pop()
             if value.top is None and home in value.homes:
@@ -162,10 +158,10 @@ class Cutter:
                     pending += value.operands
         return False
 
-    def _routine(self, match: RoutineMatch) -> RoutinePart:
-        return RoutinePart(self._graph, match, {node for node in match.reads if self._is_produced_node(node)})
+    def _routine(self, match: CallableMatch, call: LibraryCall) -> RoutinePart:
+        return RoutinePart(self._graph, match, call, {node for node in match.reads if self._is_produced_node(node)})
 
-    def _part(self, match: Match | StructuralMatch) -> Part:
+    def _part(self, match: CallableMatch) -> Part:
         past = looked_past(set(match.covered), set(match.reads))
         nodes = sorted({*match.covered, *past}, key=lambda node: node.index)
         produced = {node for node in nodes for node in node.operands if self._is_produced_node(node)}
@@ -174,7 +170,7 @@ class Cutter:
     def _is_produced_node(self, node: Node) -> bool:
         return node.top is None or self._is_produced(self._graph.instruction_of[node.top])
 
-    def _tops(self, match: Match | StructuralMatch) -> list[int]:
+    def _tops(self, match: CallableMatch) -> list[int]:
         """Ids of the region's top-level instructions, in the computation's order."""
         covered, reads = set(match.covered), set(match.reads)
         found = {home for node in match.covered for home in node.homes}
@@ -261,8 +257,8 @@ def _may_be_looked_past(node: Node) -> bool:
     )
 
 
-class _Writer:
-    """Writes one excerpt."""
+class _RegionWriter:
+    """Writes one extracted module."""
 
     def __init__(
         self, graph: FlatGraph, instructions: list[InstructionProto], inputs: list[InstructionProto], results: list[int]
@@ -273,10 +269,10 @@ class _Writer:
             id=self._identifier, name="region", execution_thread=graph.computation.execution_thread
         )
         self._ids: dict[int, int] = {}
-        """Id in the module → id in the excerpt."""
+        """Id in the module → id in the extracted one."""
         self._count = 0
 
-    def write(self, anchor: str, produced: list[bool], consumed: list[bool]) -> Excerpt:
+    def write(self, anchor: str, produced: list[bool], consumed: list[bool]) -> ExtractedModule:
         shapes: list[Shape] = []
         for instruction in self._inputs:
             if is_small_constant(instruction):
@@ -297,7 +293,7 @@ class _Writer:
                 # It refers to tables of the module that are not copied.
                 instruction.ClearField("metadata")
         module.host_program_shape.CopyFrom(self._entry.program_shape)
-        return Excerpt(
+        return ExtractedModule(
             module.SerializeToString(), anchor, tuple(shapes), tuple(results), tuple(produced), tuple(consumed)
         )
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 
 from hlo_dispatch.autotune.extract.digest import Digests
-from hlo_dispatch.autotune.extract.extracted import Excerpt, in_memory_order, set_signature
-from hlo_dispatch.autotune.extract.writer import ExcerptWriter
+from hlo_dispatch.autotune.extract.extracted import ExtractedModule, in_memory_order, set_signature
+from hlo_dispatch.autotune.extract.writer import ExtractedWriter
 from hlo_dispatch.autotune.run.inputs import LOWER, UPPER
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
@@ -20,8 +20,8 @@ from hlo_dispatch.hlo.partitions import loop_backend_config
 from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, InstructionProto
 from hlo_dispatch.hlo.shape import Shape
 from hlo_dispatch.host.machine import this_machine
+from hlo_dispatch.match.protocol import CallableMatch, LibraryCall
 from hlo_dispatch.match.routines.product import is_half_zeros
-from hlo_dispatch.match.routines.routine import RoutineMatch
 
 _FARTHEST = 64
 
@@ -29,17 +29,18 @@ _FARTHEST = 64
 class RoutinePart:
     """One library call's region."""
 
-    def __init__(self, graph: FlatGraph, match: RoutineMatch, produced: set[Node]) -> None:
+    def __init__(self, graph: FlatGraph, match: CallableMatch, call: LibraryCall, produced: set[Node]) -> None:
         """`produced` are those of the values read that another top-level instruction computes."""
-        self._graph, self._match, self._produced = graph, match, produced
+        self.match, self.call = match, call
+        self._graph, self._produced = graph, produced
         self._chains = [
             _between(operand, view.node) for operand, view in zip(match.node.operands, match.operands, strict=True)
         ]
 
     def digest(self, also: str, digests: Digests) -> str:
         """What `Cutter.digest` says of it."""
-        match = self._match
-        hasher = hashlib.sha256(f"routine {match.routine.name} {also} {match.options}".encode())
+        match = self.match
+        hasher = hashlib.sha256(f"routine {self.call.routine.name} {also} {self.call.options}".encode())
         hasher.update(digests.of_instruction(self._instruction))
         for chain, view in zip(self._chains, match.operands, strict=True):
             hasher.update(f"{view.node.shape} {self._is_produced(view.node, chain)} {chain is None}".encode())
@@ -49,9 +50,9 @@ class RoutinePart:
             hasher.update(f"{value.shape} {[str(node.shape) for node in self._behind(value)]}".encode())
         return hasher.hexdigest()
 
-    def cut(self) -> Excerpt | Refusal:
+    def cut(self) -> ExtractedModule | Refusal:
         """The region as a module of its own."""
-        match, name = self._match, self._match.node.name
+        match, name = self.match, self.match.node.name
         chains = [chain for chain in self._chains if chain is not None]
         if len(chains) < len(self._chains):
             return Refusal("unmeasurable", f"what %{name} reads is not computed from one value alone", name)
@@ -59,15 +60,11 @@ class RoutinePart:
             # The call may overwrite its operand, which is no parameter then; only copies of real numbers are made.
             if not chain and match.node.opcode == "custom-call" and view.element_type[0] == "c":
                 return Refusal("unmeasurable", f"%{name} overwrites complex numbers as they come", name)
-        return _Writer(self._graph, self).write(chains)
-
-    @property
-    def match(self) -> RoutineMatch:
-        return self._match
+        return _CallWriter(self._graph, self).write(chains)
 
     @property
     def _instruction(self) -> InstructionProto:
-        return self._graph.instruction_of[self._match.node.homes[0]]
+        return self._graph.instruction_of[self.match.node.homes[0]]
 
     def _is_produced(self, node: Node, chain: list[Node] | None) -> bool:
         """Whether a loop of XLA's is to stand in front of it.
@@ -79,18 +76,18 @@ class RoutinePart:
 
     def produced(self, node: Node) -> bool:
         """The same of a value that is read."""
-        reading = [chain for chain, view in zip(self._chains, self._match.operands, strict=True) if view.node is node]
+        reading = [chain for chain, view in zip(self._chains, self.match.operands, strict=True) if view.node is node]
         return any(self._is_produced(node, chain) for chain in reading)
 
     @property
     def results(self) -> list[tuple[Node, int]]:
         """Every value that the call becomes, and which of its results that is."""
-        return [(value, number) for number, value in enumerate(self._match.results) if value is not None]
+        return [(value, number) for number, value in enumerate(self.match.results) if value is not None]
 
     def _behind(self, value: Node) -> list[Node]:
         """What re-arranges a result of the call until it is `value`, the call's own result left out."""
         found: list[Node] = []
-        while value.opcode != "get-tuple-element" and value is not self._match.node:
+        while value.opcode != "get-tuple-element" and value is not self.match.node:
             found.append(value)
             value = value.operands[0]
         return found[::-1]
@@ -116,14 +113,14 @@ def _between(operand: Node, source: Node) -> list[Node] | None:
     return sorted(found, key=lambda node: node.index)
 
 
-class _Writer(ExcerptWriter):
+class _CallWriter(ExtractedWriter):
     """Writes one library call's region."""
 
     def __init__(self, graph: FlatGraph, part: RoutinePart) -> None:
         super().__init__(graph)
-        self._part, self._match = part, part.match
+        self._part, self._match, self._call = part, part.match, part.call
 
-    def write(self, chains: list[list[Node]]) -> Excerpt:
+    def write(self, chains: list[list[Node]]) -> ExtractedModule:
         match = self._match
         inputs = list(dict.fromkeys(view.node for view in match.operands))
         shapes = [self.parameter(node, number, self._kind(node)) for number, node in enumerate(inputs)]
@@ -135,23 +132,23 @@ class _Writer(ExcerptWriter):
         results, ids = self._write_results()
         root = self._root(results, ids)
         set_signature(self.entry, shapes, root.shape)
-        return Excerpt(
+        return ExtractedModule(
             module=self.module([call]),
             anchor=match.node.name,
             inputs=tuple(shapes),
             results=tuple(results),
             produced=produced,
             consumed=tuple(bool(value.users) for value, _ in self._part.results),
-            routine=match.routine.name,
+            routine=self._call.routine.name,
             logical=tuple(
-                (list(match.routine.results)[number], tuple(match.destinations[number]))
+                (list(self._call.routine.results)[number], tuple(self._call.destinations[number]))
                 for _, number in self._part.results
             ),
         )
 
     def _kind(self, node: Node) -> str:
         """What the parameter is called: JAX's factors are lower ones, which may lie in memory as upper ones."""
-        if not self._match.routine.factors_of or not is_half_zeros(node):
+        if not self._call.routine.factors_of or not is_half_zeros(node):
             return "region_input"
         return LOWER if node.shape.minor_to_major[0] == len(node.shape.dimensions) - 1 else UPPER
 

@@ -7,7 +7,7 @@ another instruction computes is, for measuring, copied by a loop that XLA would 
 
 from __future__ import annotations
 
-from hlo_dispatch.autotune.extract.extracted import Excerpt, set_signature
+from hlo_dispatch.autotune.extract.extracted import ExtractedModule, set_signature
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.partitions import loop_backend_config
 from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto, LiteralProto
@@ -16,26 +16,26 @@ from hlo_dispatch.hlo.shape import Shape, row_major
 _FLOATING = frozenset(("f16", "bf16", "f32", "f64"))
 
 
-def surrounded(serialized: bytes, excerpt: Excerpt, threads: int) -> bytes:
-    """The excerpt's module, or what a candidate made of it, with its surroundings."""
+def surrounded(serialized: bytes, extracted: ExtractedModule, threads: int) -> bytes:
+    """The extracted module, or what a candidate made of it, with its surroundings."""
     module = Module.from_bytes(serialized)
     entry = module.entry
     worker = _Loops(module, threads)
     parameters = {i.parameter_number: i for i in entry.instructions if i.opcode == "parameter"}
-    for number, (shape, produced) in enumerate(zip(excerpt.inputs, excerpt.produced, strict=True)):
+    for number, (shape, produced) in enumerate(zip(extracted.inputs, extracted.produced, strict=True)):
         if produced and shape.element_type in _FLOATING:
             _read_instead(entry, parameters[number].id, worker.copy_of(parameters[number].id, shape))
     root = next(i for i in entry.instructions if i.id == entry.root_id)
-    parts = list(root.operand_ids) if root.opcode == "tuple" and len(excerpt.results) > 1 else [root.id]
-    for number, (shape, consumed) in enumerate(zip(excerpt.results, excerpt.consumed, strict=True)):
+    parts = list(root.operand_ids) if root.opcode == "tuple" and len(extracted.results) > 1 else [root.id]
+    for number, (shape, consumed) in enumerate(zip(extracted.results, extracted.consumed, strict=True)):
         if consumed and shape.element_type in _FLOATING:
             parts[number] = worker.copy_of(parts[number], shape)
-    if len(excerpt.results) > 1:
+    if len(extracted.results) > 1:
         del root.operand_ids[:]
         root.operand_ids.extend(parts)
     else:
         entry.root_id = parts[0]
-    set_signature(entry, excerpt.inputs, root.shape)
+    set_signature(entry, extracted.inputs, root.shape)
     _in_order(entry, worker.made)
     for computation in worker.computations:
         module.proto.computations.add().CopyFrom(computation)

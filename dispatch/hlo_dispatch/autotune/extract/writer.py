@@ -1,4 +1,4 @@
-"""Writes an excerpt out of single values of a flat graph: parameters, whole instructions, and fusions of one's own."""
+"""Writes an extracted module from single values of a graph: parameters, whole instructions, fusions of one's own."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto, ModulePr
 from hlo_dispatch.hlo.shape import Shape
 
 
-class ExcerptWriter:
-    """An excerpt's entry computation in the making."""
+class ExtractedWriter:
+    """An extracted module's entry computation in the making."""
 
     def __init__(self, graph: FlatGraph) -> None:
         self.graph = graph

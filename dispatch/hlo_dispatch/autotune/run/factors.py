@@ -11,19 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from hlo_dispatch.autotune.extract.extracted import Excerpt
+from hlo_dispatch.autotune.extract.extracted import ExtractedModule
 
 
-def comparable(excerpt: Excerpt, results: Sequence[Any]) -> list[Any]:
+def comparable(extracted: ExtractedModule, results: Sequence[Any]) -> list[Any]:
     """The results in a form in which right ones are equal up to rounding."""
-    if excerpt.routine not in ("eigh", "svd"):
+    if extracted.routine not in ("eigh", "svd"):
         return list(results)
     found = {
         name: _logical(np.asarray(value), dimensions)
-        for (name, dimensions), value in zip(excerpt.logical, results, strict=True)
+        for (name, dimensions), value in zip(extracted.logical, results, strict=True)
     }
     checked = []
-    if excerpt.routine == "eigh" and {"v", "w"} <= found.keys():
+    if extracted.routine == "eigh" and {"v", "w"} <= found.keys():
         vectors = found.pop("v")
         checked = [(vectors * found["w"][..., None, :]) @ _adjoint(vectors), _adjoint(vectors) @ vectors]
     elif {"u", "s", "vt"} <= found.keys():

@@ -1,6 +1,6 @@
 """How fast this process compiles, and makes random numbers: what was seen of it says what to expect.
 
-The first guesses are those of two cores of an AMD EPYC (README); after the first compile the machine has spoken.
+The first guesses are those of two cores of an AMD EPYC (bench/results); after the first compile the machine has spoken.
 """
 
 from __future__ import annotations

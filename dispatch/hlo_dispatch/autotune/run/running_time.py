@@ -24,7 +24,7 @@ NEVER_RUN = frozenset(
 # JAX's own library calls do the same work on all inputs that they do not fail on; of others nobody knows.
 _LAPACK = "lapack_"
 _FREE = frozenset("parameter constant tuple get-tuple-element bitcast after-all partition-id".split())
-# A seventh of the f32 peak of two cores of an AMD EPYC (README). Grouped convolutions and what is not f32 run in
+# A seventh of the f32 peak of two cores of an AMD EPYC (bench/results). Grouped convolutions and what is not f32 run in
 # plain loops.
 DENSE_PER_NANOSECOND = 40.0
 PLAIN_PER_NANOSECOND = 1.0

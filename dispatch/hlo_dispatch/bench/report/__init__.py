@@ -1,4 +1,4 @@
-"""The report: figures of results, a page that holds them all, and the README's table.
+"""The report: figures of results, a page that holds them all, and the tables of the repository's pages.
 
-`figures.py` draws with matplotlib, `page.py` writes the page, `readme.py` the table; `gather.py` reads the files.
+`figures.py` draws with matplotlib, `page.py` writes the page, `readme.py` the tables; `gather.py` reads the files.
 """

@@ -1,4 +1,4 @@
-"""The figures, drawn with matplotlib; the page takes them as SVG, the README as PNG."""
+"""The figures, drawn with matplotlib; the page takes them as SVG, bench/results/README.md as PNG."""
 
 # pyright: basic, reportMissingImports=false
 # matplotlib is not there everywhere.

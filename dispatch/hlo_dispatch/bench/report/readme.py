@@ -1,4 +1,7 @@
-"""The README's tables, generated from files of results that are kept in the repository."""
+"""Tables for pages of the repository, generated from files of results that are kept there.
+
+The page of results has them in full; the README has one small table, of ratios.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,9 @@ from hlo_dispatch.errors import HloDispatchError
 
 _SIDES = {"stock": "stock", "xla-onednn": "XLA's oneDNN", "ours": "ours", "raw": "raw call", "torch": "PyTorch, eager"}
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+"""Between these is what the commands write, on either page."""
+_OFTEN = (("f32", 1), ("bf16", 1), ("f32", 8), ("bf16", 8))
+"""Columns of ratios: what most models are measured in."""
 
 
 class NoPlace(HloDispatchError):
@@ -20,16 +26,30 @@ class NoPlace(HloDispatchError):
 
 
 def with_tables(text: str, gathered: Gathered) -> str:
-    """The text with everything between the marks written anew.
+    """The page of results with everything between the marks written anew.
 
     Raises:
         NoPlace: the marks are not there, once each and in order.
     """
+    return _between_the_marks(text, tables(gathered))
+
+
+def with_ratios(text: str, gathered: Gathered) -> str:
+    """The README with what is between the marks written anew; as it is where no model was measured.
+
+    Raises:
+        NoPlace: the marks are not there, once each and in order.
+    """
+    entries = gathered.entries.get("models")
+    return _between_the_marks(text, ratios(entries)) if entries else text
+
+
+def _between_the_marks(text: str, written: str) -> str:
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end or BEGIN in after or END in after:
         raise NoPlace(f"there is no single place between {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n{tables(gathered)}\n{END}{after}"
+    return f"{before}{BEGIN}\n{written}\n{END}{after}"
 
 
 def tables(gathered: Gathered) -> str:
@@ -53,13 +73,23 @@ def _models(entries: Sequence[dict[str, Any]]) -> str:
     for entry in entries:
         seconds = numbers.latencies(entry)
         cells = [_ms(seconds.get(peer)) for peer in peers]
-        best = min((value for peer, value in seconds.items() if peer != "ours"), default=None)
-        ours = seconds.get("ours")
-        over = [f"{value / ours:.2f}x" if value and ours else "" for value in (seconds.get("stock"), best)]
-        rows.append([f"{MODELS[entry['model']].title}, {entry['dtype']}, batch {entry['batch']}", *cells, *over])
+        name = f"{MODELS[entry['model']].title}, {entry['dtype']}, batch {entry['batch']}"
+        rows.append([name, *cells, *_over(entry)])
     return _markdown(
         ["milliseconds", *(PEERS[peer] for peer in peers), "ours over stock", "ours over the best peer"], rows
     )
+
+
+def ratios(entries: Sequence[dict[str, Any]]) -> str:
+    """Markdown: each model in a row, how many times faster than stock and than the best peer it is."""
+    found: dict[str, dict[tuple[str, int], str]] = {}
+    for entry in entries:
+        stock, best = _over(entry)
+        if stock and best:
+            found.setdefault(entry["model"], {})[entry["dtype"], entry["batch"]] = f"{stock}, {best}"
+    columns = [job for job in _OFTEN if any(job in cells for cells in found.values())]
+    rows = [[MODELS[model].title, *(cells.get(job, "") for job in columns)] for model, cells in found.items()]
+    return _markdown(["over stock XLA, over the best peer", *(f"{kind}, batch {n}" for kind, n in columns)], rows)
 
 
 def _primary_patterns(entries: Sequence[dict[str, Any]]) -> str:
@@ -75,6 +105,15 @@ def _patterns(entries: Sequence[dict[str, Any]]) -> str:
         name = f"`{entry['pattern']}` {entry['dtype']}, {entry['model'] or entry['shape']}"
         rows.append([name, *times, f"{over:.2f}x" if over else ""])
     return _markdown(["microseconds", *(_SIDES[side] for side in sides), "ours over stock"], rows)
+
+
+def _over(entry: dict[str, Any]) -> tuple[str, str]:
+    """How many times faster than stock, and than the best of all others, ours is; empty where it is not known."""
+    seconds = numbers.latencies(entry)
+    best = min((value for peer, value in seconds.items() if peer != "ours"), default=None)
+    ours = seconds.get("ours")
+    over = [f"{value / ours:.2f}x" if value and ours else "" for value in (seconds.get("stock"), best)]
+    return over[0], over[1]
 
 
 def _markdown(columns: list[str], rows: list[list[str]]) -> str:

@@ -16,7 +16,7 @@ from hlo_dispatch.hlo.opcode import ANCHORS
 from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor
 from hlo_dispatch.match.epilogue.operand import find_operand
 from hlo_dispatch.match.epilogue.steps import Chain, PostOp, Step
-from hlo_dispatch.match.function import Region, grow_region
+from hlo_dispatch.match.function import ElementwiseRegion, grow_region
 from hlo_dispatch.match.looking import is_widening
 from hlo_dispatch.match.strided import Dimension, View, dense, project, restate
 from hlo_dispatch.pattern import TOLERANCES, Binary, Recogniser
@@ -77,7 +77,7 @@ class EpilogueFinder:
             steps += _apart(step)
             current, destination = step.result, step.destination
 
-    def _stopped(self, steps: list[Step], region: Region | None, node: Node, why: str) -> Chain:
+    def _stopped(self, steps: list[Step], region: ElementwiseRegion | None, node: Node, why: str) -> Chain:
         """The chain that ends here: at a function nobody knows if there is one, else at `node` for `why`."""
         if region is None or not region.exits:
             return Chain(tuple(steps), node, why)
@@ -85,12 +85,12 @@ class EpilogueFinder:
         why = "the function that ends here equals no activation of the table"
         return Chain(tuple(steps), end, why, partial(self._nearest, region))
 
-    def _nearest(self, region: Region) -> str:
+    def _nearest(self, region: ElementwiseRegion) -> str:
         probes = self._recogniser.probes(region.constants)
         nearest = self._recogniser.nearest(probes, region.evaluate(probes)[0], _tolerance(region))
         return nearest.sentence() if nearest is not None else "the table has none"
 
-    def _activation(self, region: Region, destination: tuple[Dimension, ...]) -> Step | None:
+    def _activation(self, region: ElementwiseRegion, destination: tuple[Dimension, ...]) -> Step | None:
         """The farthest exit of the region that is an activation of the table."""
         structure = region.structure()
         if structure not in self._known:
@@ -106,7 +106,7 @@ class EpilogueFinder:
         post_op = PostOp("eltwise", recognised.algorithm, formula, recognised.alpha, recognised.beta)
         return Step(nodes, (post_op,), destination)
 
-    def _recognise(self, region: Region) -> tuple[int, Recognised] | None:
+    def _recognise(self, region: ElementwiseRegion) -> tuple[int, Recognised] | None:
         probes = self._recogniser.probes(region.constants)
         values = region.evaluate(probes)
         tolerance = _tolerance(region)
@@ -180,7 +180,7 @@ def _no_binary(opcode: str) -> str:
 _SYMBOLS = {"add": "+", "subtract": "-", "multiply": "·", "divide": "/", "maximum": "max", "minimum": "min"}
 
 
-def _tolerance(region: Region) -> float:
+def _tolerance(region: ElementwiseRegion) -> float:
     types = {node.shape.element_type for node in (region.entry, *region.nodes)}
     # XLA spells constants in the narrow type it rounds to between the steps.
     return max(TOLERANCES[kind] for kind in types & set(TOLERANCES))

@@ -11,13 +11,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count
+from typing import TYPE_CHECKING
 
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.schema import InstructionProto
 from hlo_dispatch.hlo.shape import Shape, row_major
 from hlo_dispatch.match.epilogue.steps import PostOp, Step
-from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.strided import View, dense
+
+if TYPE_CHECKING:
+    from hlo_dispatch.match.match import Match
 
 # New nodes stand behind every node of a real graph.
 _indices = count(1 << 40)

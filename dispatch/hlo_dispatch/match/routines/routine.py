@@ -11,8 +11,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
@@ -21,87 +19,13 @@ from hlo_dispatch.hlo.schema import CUSTOM_CALL_API_TYPED_FFI
 from hlo_dispatch.hlo.shape import Shape, shape_of
 from hlo_dispatch.match.function import scalar_constant
 from hlo_dispatch.match.routines.product import read_product, reads_factor, stands_alone
+from hlo_dispatch.match.routines.routine_match import Dimensions, RoutineMatch
 from hlo_dispatch.match.strided import Dimension, View, candidates, whole, whole_shape
-from hlo_dispatch.match.structural.structural_match import PatternAnchor
 from hlo_dispatch.pattern import Routine, Table
 
-Dimensions = tuple[Dimension, ...]
 _MOST_SOURCES = 64
 _REARRANGING = frozenset(("bitcast", "copy", "transpose"))
 _OPTION = re.compile(r"(\w+) = (\d+) : (?:ui8|i64)")
-
-
-@dataclass(frozen=True, eq=False)
-class RoutineMatch:
-    """A library call that one of the routine's kernels may compute."""
-
-    routine: Routine
-    kernel: str
-    """Which of them is asked."""
-    node: Node
-    """The instruction itself."""
-    operands: tuple[View, ...]
-    results: tuple[Node | None, ...]
-    """The value each result becomes; None where nobody reads it."""
-    result_shapes: tuple[Shape, ...]
-    destinations: tuple[Dimensions, ...]
-    """Each result's dimensions over the buffer of its value."""
-    covered: tuple[Node, ...]
-    symmetrised: bool
-    options: dict[str, int]
-    absorbed: int
-    """How many copies between orders it makes superfluous."""
-    scratch_bytes: None = None
-
-    @property
-    def anchor(self) -> PatternAnchor:
-        return PatternAnchor(self.node, self.kernel)
-
-    @property
-    def output(self) -> Node:
-        """The first result that is read; what the call stands for in reports."""
-        return next((result for result in self.results if result is not None), self.node)
-
-    @property
-    def formula(self) -> str:
-        return self.routine.formula
-
-    @property
-    def post_ops(self) -> tuple[()]:
-        return ()
-
-    @property
-    def reads(self) -> tuple[Node, ...]:
-        return tuple(view.node for view in self.operands)
-
-    @property
-    def is_tuple(self) -> bool:
-        """Whether the call has several results."""
-        return self.node.shape.element_type == "tuple"
-
-    @property
-    def matrix(self) -> tuple[list[int], str]:
-        """Sizes of the first operand (batch dimensions, rows, columns) and its element type."""
-        return self.operands[0].sizes, self.operands[0].element_type
-
-    def by(self, kernel: str) -> RoutineMatch:
-        """The same for another of the routine's kernels."""
-        return replace(self, kernel=kernel)
-
-    def shortened(self) -> None:
-        """There is no shorter form."""
-
-    def attributes(self) -> dict[str, Any]:
-        """The kernel call's attributes."""
-        attributes: dict[str, Any] = {"type": self.operands[0].element_type}
-        for name, view in zip(self.routine.operands, self.operands, strict=True):
-            attributes[f"{name}_dims"], attributes[f"{name}_strides"] = view.sizes, view.strides
-        for name, dimensions in zip(self.routine.results, self.destinations, strict=True):
-            attributes[f"{name}_dims"] = [size for size, _ in dimensions]
-            attributes[f"{name}_strides"] = [stride for _, stride in dimensions]
-        if self.symmetrised:
-            attributes["symmetrised"] = 1
-        return attributes | self.options
 
 
 class RoutineFinder:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.opcode import ELEMENTWISE
-from hlo_dispatch.match.function import Region, scalar_constant
+from hlo_dispatch.match.function import ElementwiseRegion, scalar_constant
 from hlo_dispatch.match.looking import FLOATING, reading_candidates, repeats_once
 from hlo_dispatch.match.strided import HALF_TYPES, whole
 from hlo_dispatch.match.structural.spelling import Bound, ParameterValue, Spelling
@@ -31,7 +31,7 @@ from hlo_dispatch.pattern.recognise import Recognised
 _MOST_STEPS = 2_000
 _LARGEST_NEGATIVE = -3e38
 
-KnownRegions = dict[tuple[bool, Node], tuple[Region, ...]]
+KnownRegions = dict[tuple[bool, Node], tuple[ElementwiseRegion, ...]]
 """The regions that end in a node, by how the expression looks at shapes: attempts at one graph share them."""
 
 Goals = tuple[Term, Node, "Goals"] | None

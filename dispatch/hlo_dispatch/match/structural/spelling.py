@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.opcode import ELEMENTWISE
-from hlo_dispatch.match.function import Region, scalar_constant
+from hlo_dispatch.match.function import ElementwiseRegion, scalar_constant
 from hlo_dispatch.match.looking import Looking
 from hlo_dispatch.pattern import TOLERANCES, Recogniser
 from hlo_dispatch.pattern.constraints import Condition
@@ -44,7 +44,7 @@ class Spelling:
                     self.conditions.setdefault(name, []).append(condition)
         self._known: dict[tuple[object, ...], Recognised | None] = {}
 
-    def recognise(self, activation: str, region: Region) -> Recognised | None:
+    def recognise(self, activation: str, region: ElementwiseRegion) -> Recognised | None:
         """The activation's parameters if the region computes it."""
         key = (activation, region.structure())
         if key in self._known:

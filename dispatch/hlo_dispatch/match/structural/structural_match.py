@@ -1,21 +1,19 @@
-"""A structural match: the same interface to planning and emitting as an anchor's match."""
+"""A structural match: a pattern of the table found in a graph, and where one came closest to matching."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
+from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.hlo.shape import Shape
+from hlo_dispatch.match.protocol import Variant, Work
 from hlo_dispatch.match.strided import View
+from hlo_dispatch.pattern import Table
 from hlo_dispatch.pattern.structure import Pattern
-
-
-@dataclass(frozen=True)
-class PatternAnchor:
-    """What stands for the match: its result, and the kernel that computes it."""
-
-    node: Node
-    kernel: str
+from hlo_dispatch.pattern.table import Numerics
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,15 +28,54 @@ class StructuralMatch:
     bound_attributes: dict[str, Any]
     scratch_bytes: int | None
     """Working memory the pattern asks for; None: the call has one plain result."""
+    notes: dict[str, Any] = field(init=False, default_factory=dict[str, Any], repr=False)
+    """What later rooms worked out about the match and will ask again."""
+
+    family: ClassVar[str] = "pattern"
+    has_planned_scratch: ClassVar[bool] = True
 
     @property
-    def anchor(self) -> PatternAnchor:
-        return PatternAnchor(self.output, self.pattern.kernel)
+    def name(self) -> str:
+        return self.pattern.name
+
+    @property
+    def node(self) -> Node:
+        return self.output
+
+    @property
+    def kernel(self) -> str:
+        return self.pattern.kernel
+
+    @property
+    def kernels(self) -> tuple[str]:
+        return (self.pattern.kernel,)
+
+    @property
+    def in_module(self) -> StructuralMatch:
+        return self
+
+    @property
+    def library_call(self) -> None:
+        """It is none."""
+
+    @property
+    def precedence(self) -> int:
+        """The author's priority, where there is one."""
+        return self.pattern.priority if self.pattern.is_ordered else len(self.covered)
+
+    @property
+    def work(self) -> Work:
+        """Nobody knows how much arithmetic an expression is."""
+        return Work(0, sum(node.shape.bytes for node in (*self.reads, self.output)), is_streaming=True)
 
     @property
     def results(self) -> tuple[Node, ...]:
         """Every value that the kernel call produces."""
         return (self.output,)
+
+    @property
+    def result_shapes(self) -> tuple[Shape]:
+        return (self.output.shape,)
 
     @property
     def formula(self) -> str:
@@ -63,6 +100,18 @@ class StructuralMatch:
     def shortened(self) -> None:
         """There is no shorter form."""
 
+    def variants(self, chosen: str, *, reorders_weights: bool) -> Iterator[Variant]:
+        """There are none."""
+        return iter(())
+
+    def end(self, cut: Refusal | None, *, details: bool) -> tuple[str, str]:
+        """There is no epilogue."""
+        return "", ""
+
+    def numerics(self, table: Table) -> Numerics:
+        """As the pattern says of its result's type."""
+        return self.pattern.numerics[self.output.shape.element_type]
+
     def attributes(self) -> dict[str, Any]:
         """The kernel call's attributes."""
         return dict(self.bound_attributes)
@@ -78,6 +127,8 @@ class Miss:
     node: Node
     """The instruction where it stopped."""
     why: str
+
+    family: ClassVar[str] = StructuralMatch.family
 
     @property
     def sentence(self) -> str:

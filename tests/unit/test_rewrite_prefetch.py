@@ -1,8 +1,8 @@
-"""Planning asks ahead what it will most likely ask; being wrong about that must change nothing."""
+"""Planning prefetches what it will most likely ask; being wrong about that must change nothing."""
 
 from __future__ import annotations
 
-from unittest import mock
+from dataclasses import replace
 
 import pytest
 
@@ -28,18 +28,17 @@ ENTRY main {{ x = {F} parameter(0)
 """
 
 
-def result(policy: str, *, ahead: bool) -> list[tuple]:
+def result(policy: str, *, prefetches: bool) -> list[tuple]:
     """Every region: what it computes and covers, or why it does not."""
     rewriter = Rewriter.make(table(), policy, Machine("any", frozenset(("avx512f",)), 2))
-    asked = rewriter._ask_ahead if ahead else lambda _: None
-    with mock.patch.object(Rewriter, "_ask_ahead", lambda _, match: asked(match)):
-        report = rewriter.run(serialized(TEXT))[1]
+    planner = rewriter.planner if prefetches else replace(rewriter.planner, prefetch=lambda _: False)
+    report = Rewriter(planner).run(serialized(TEXT))[1]
     return [(r.name, r.formula, r.covered, r.kernel, str(r.refusal)) for r in report.regions]
 
 
 @pytest.mark.parametrize("policy", ["always", "heuristic", "never"])
-def test_asking_ahead_changes_nothing(policy):
-    assert result(policy, ahead=True) == result(policy, ahead=False)
+def test_prefetching_changes_nothing(policy):
+    assert result(policy, prefetches=True) == result(policy, prefetches=False)
 
 
 @pytest.mark.parametrize("refused", ["relu", "tanh", "binary", "all"])
@@ -53,4 +52,4 @@ def test_a_wrong_guess_changes_nothing(refused, monkeypatch):
         return plan(name, attributes, key)
 
     monkeypatch.setattr(kernels, "plan", refusing)
-    assert result("always", ahead=True) == result("always", ahead=False)
+    assert result("always", prefetches=True) == result("always", prefetches=False)

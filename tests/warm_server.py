@@ -1,7 +1,7 @@
-"""Runs the command `hlo-dispatch` in children of a process that has imported everything and done nothing yet.
+"""Runs the command `hlo-dispatch`, or Python code, in children of a process that has imported all and started nothing.
 
 Importing takes ten times as long as most of what the command is asked for here. Requests are JSON lines on a socket
-(its number is the argument), answers the exit status; tests/cli/warm.py is the other end.
+(its number is the argument), answers the exit status; tests/warm.py is the other end.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import json
 import os
 import socket
 import sys
+import threading
+import types
 import warnings
 from typing import Any
 
@@ -23,11 +25,12 @@ def preload() -> None:
     import hlo_dispatch.api
     import hlo_dispatch.command.cli
     import hlo_dispatch.command.doctor
+    import hlo_dispatch.jax_plugin.hook
     import hlo_dispatch.jax_plugin.tuning  # noqa: F401
 
 
 def run(request: dict[str, Any]) -> int:
-    """In the child: be the command; its exit status."""
+    """In the child: be the command, or a Python that was given code; its exit status."""
     os.chdir(request["directory"])
     os.environ.clear()
     os.environ.update(request["environment"])
@@ -35,17 +38,25 @@ def run(request: dict[str, Any]) -> int:
         opened = os.open(request[name], flags)
         os.dup2(opened, number)
         os.close(opened)
-    sys.argv = ["hlo-dispatch", *request["arguments"]]
-    from hlo_dispatch.command.cli import main
-
+    sys.argv = ["-c" if request["code"] else "hlo-dispatch", *request["arguments"]]
     status = 0
     try:
-        main()
+        if request["code"]:
+            sys.path.insert(0, "")
+            module = sys.modules["__main__"] = types.ModuleType("__main__")
+            exec(compile(request["code"], "<string>", "exec"), vars(module))
+        else:
+            from hlo_dispatch.command.cli import main
+
+            main()
     except SystemExit as ended:
         status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        if isinstance(ended.code, str):
+            print(ended.code, file=sys.stderr)
     except BaseException:
         sys.excepthook(*sys.exc_info())
         status = 1
+    threading._shutdown()  # as an interpreter that ends: other threads first
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()

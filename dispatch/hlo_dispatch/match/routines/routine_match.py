@@ -1,0 +1,136 @@
+"""A library call of JAX's own program as a match, one of whose kernels may compute it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.hlo.shape import Shape
+from hlo_dispatch.match.protocol import LibraryCall, Variant, Work
+from hlo_dispatch.match.strided import Dimension, View
+from hlo_dispatch.pattern import Routine, Table
+from hlo_dispatch.pattern.table import Numerics
+
+Dimensions = tuple[Dimension, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class RoutineMatch:
+    """A library call that one of the routine's kernels may compute."""
+
+    routine: Routine
+    kernel: str
+    """Which of them is asked."""
+    node: Node
+    """The instruction itself."""
+    operands: tuple[View, ...]
+    results: tuple[Node | None, ...]
+    """The value each result becomes; None where nobody reads it."""
+    result_shapes: tuple[Shape, ...]
+    destinations: tuple[Dimensions, ...]
+    """Each result's dimensions over the buffer of its value."""
+    covered: tuple[Node, ...]
+    symmetrised: bool
+    options: dict[str, int]
+    absorbed: int
+    """How many copies between orders it makes superfluous."""
+    notes: dict[str, Any] = field(init=False, default_factory=dict[str, Any], repr=False)
+    """What later rooms worked out about the match and will ask again."""
+
+    family: ClassVar[str] = "routine"
+    has_planned_scratch: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        return self.routine.name
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        return self.routine.kernels
+
+    @property
+    def in_module(self) -> RoutineMatch:
+        return self
+
+    @property
+    def scratch_bytes(self) -> None:
+        """The table's entry says nothing of it."""
+
+    @property
+    def precedence(self) -> int:
+        return len(self.covered)
+
+    @property
+    def work(self) -> Work:
+        """As many multiply-adds as a product of such matrices has; of a transform the bytes say more."""
+        sizes, _ = self.matrix
+        moved = sum(node.shape.bytes for node in (*self.reads, self.output))
+        return Work(math.prod(sizes) * min(sizes[-2:]), moved, is_streaming=self.routine.opcode == "fft")
+
+    @property
+    def library_call(self) -> LibraryCall:
+        return LibraryCall(self.routine, self.options, self.destinations)
+
+    @property
+    def output(self) -> Node:
+        """The first result that is read; what the call stands for in reports."""
+        return next((result for result in self.results if result is not None), self.node)
+
+    @property
+    def formula(self) -> str:
+        return self.routine.formula
+
+    @property
+    def post_ops(self) -> tuple[()]:
+        return ()
+
+    @property
+    def reads(self) -> tuple[Node, ...]:
+        return tuple(view.node for view in self.operands)
+
+    @property
+    def is_tuple(self) -> bool:
+        """Whether the call has several results."""
+        return self.node.shape.element_type == "tuple"
+
+    @property
+    def matrix(self) -> tuple[list[int], str]:
+        """Sizes of the first operand (batch dimensions, rows, columns) and its element type."""
+        return self.operands[0].sizes, self.operands[0].element_type
+
+    def by(self, kernel: str) -> RoutineMatch:
+        """The same for another of the routine's kernels."""
+        return replace(self, kernel=kernel)
+
+    def shortened(self) -> None:
+        """There is no shorter form."""
+
+    def variants(self, chosen: str, *, reorders_weights: bool) -> Iterator[Variant]:
+        """The routine's other kernels."""
+        return (Variant(kernel, self.by(kernel)) for kernel in self.kernels if kernel != chosen)
+
+    def end(self, cut: Refusal | None, *, details: bool) -> tuple[str, str]:
+        """There is no epilogue."""
+        return "", ""
+
+    def numerics(self, table: Table) -> Numerics:
+        """As LAPACK's own tests bound it: in units of size times epsilon."""
+        sizes, kind = self.matrix
+        numerics = self.routine.numerics[kind]
+        return replace(numerics, tolerance=numerics.tolerance * max(sizes[-2:]))
+
+    def attributes(self) -> dict[str, Any]:
+        """The kernel call's attributes."""
+        attributes: dict[str, Any] = {"type": self.operands[0].element_type}
+        for name, view in zip(self.routine.operands, self.operands, strict=True):
+            attributes[f"{name}_dims"], attributes[f"{name}_strides"] = view.sizes, view.strides
+        for name, dimensions in zip(self.routine.results, self.destinations, strict=True):
+            attributes[f"{name}_dims"] = [size for size, _ in dimensions]
+            attributes[f"{name}_strides"] = [stride for _, stride in dimensions]
+        if self.symmetrised:
+            attributes["symmetrised"] = 1
+        return attributes | self.options

@@ -1,0 +1,95 @@
+"""The rules of thumb, one for each family of matches: what to ask for first, and whether a call would pay.
+
+Only here does the policy know one family from another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol, TypeVar
+
+from hlo_dispatch.host.machine import Machine
+from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.protocol import FOLDED, WHOLE, CallableMatch, Variant
+from hlo_dispatch.match.routines.routine_match import RoutineMatch
+from hlo_dispatch.match.structural.structural_match import StructuralMatch
+from hlo_dispatch.policy.heuristic import is_large_enough, worth_dispatching, worth_folding
+from hlo_dispatch.policy.linear_algebra import has_large_operand, in_order_of_speed, worth_calling
+
+# Elements of a pattern's result: XLA's slowest loops make one in a nanosecond, so fewer last no longer than a call.
+SMALLEST_MEASURED_RESULT = 64
+
+M = TypeVar("M", contravariant=True)
+
+
+class Rule(Protocol[M]):
+    """What is believed of one family's matches without measuring."""
+
+    def first_choices(self, match: M, machine: Machine | None) -> Iterator[Variant]:
+        """What a kernel is asked to compute, the expected fastest first.
+
+        Args:
+            machine: None: in the table's order.
+        """
+        ...
+
+    def is_worth_calling(self, match: M, implementation: str, machine: Machine) -> tuple[bool, str]:
+        """Whether a kernel is expected to beat stock XLA, and the sentence why."""
+        ...
+
+    def is_worth_measuring(self, match: M) -> bool:
+        """Whether a kernel might win at all: what is smaller than a library call stays with XLA unmeasured."""
+        ...
+
+
+class _OfAnchors:
+    def first_choices(self, match: Match, machine: Machine | None) -> Iterator[Variant]:
+        """With the scales in the weights first, where that is cheaper."""
+        if worth_folding(match) and match.folded is not None:
+            yield Variant(FOLDED, match.folded)
+        yield Variant(WHOLE, match)
+
+    def is_worth_calling(self, match: Match, implementation: str, machine: Machine) -> tuple[bool, str]:
+        return worth_dispatching(match, implementation, machine)
+
+    def is_worth_measuring(self, match: Match) -> bool:
+        return is_large_enough(match)
+
+
+class _OfPatterns:
+    def first_choices(self, match: StructuralMatch, machine: Machine | None) -> Iterator[Variant]:
+        yield Variant(WHOLE, match)
+
+    def is_worth_calling(self, match: StructuralMatch, implementation: str, machine: Machine) -> tuple[bool, str]:
+        """One of the user's own table is taken where nothing was measured; a shipped one has to be measured."""
+        if match.asked_for:
+            return True, match.asked_for
+        return False, f"the pattern {match.name} was not measured on this machine"
+
+    def is_worth_measuring(self, match: StructuralMatch) -> bool:
+        return match.output.shape.elements >= SMALLEST_MEASURED_RESULT
+
+
+class _OfRoutines:
+    def first_choices(self, match: RoutineMatch, machine: Machine | None) -> Iterator[Variant]:
+        """The routine's kernels."""
+        names = match.kernels if machine is None else in_order_of_speed(match, machine)
+        return (Variant(kernel, match.by(kernel)) for kernel in names)
+
+    def is_worth_calling(self, match: RoutineMatch, implementation: str, machine: Machine) -> tuple[bool, str]:
+        return worth_calling(match, machine)
+
+    def is_worth_measuring(self, match: RoutineMatch) -> bool:
+        return has_large_operand(match)
+
+
+_RULES: dict[str, Rule[Any]] = {
+    Match.family: _OfAnchors(),
+    StructuralMatch.family: _OfPatterns(),
+    RoutineMatch.family: _OfRoutines(),
+}
+
+
+def rule_of(match: CallableMatch) -> Rule[Any]:
+    """The rule of thumb for the match's family."""
+    return _RULES[match.family]

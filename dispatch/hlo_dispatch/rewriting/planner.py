@@ -1,0 +1,87 @@
+"""Matching and deciding as one value: what is looked for, who is asked, and how the answer is chosen.
+
+A pass that decides otherwise (one call alone, measured) or that is watched (a profile) is the same pass with
+another planner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from hlo_dispatch.hlo.flat import FlatGraph
+from hlo_dispatch.hlo.opcode import MAY_BE_ANCHORS
+from hlo_dispatch.host.machine import Machine, this_machine
+from hlo_dispatch.match.epilogue.finder import EpilogueFinder
+from hlo_dispatch.match.matcher import Matcher
+from hlo_dispatch.match.protocol import CallableMatch
+from hlo_dispatch.match.routines.routine import RoutineFinder
+from hlo_dispatch.match.structural.finder import StructuralFinder
+from hlo_dispatch.pattern import Recogniser, Table
+from hlo_dispatch.policy.candidate import Ask
+from hlo_dispatch.policy.decide import Decision, Recall, check_policy, decide, expect
+from hlo_dispatch.rewriting.ask import AskKernels, prefetch
+from hlo_dispatch.rewriting.plan import ComputationPlan, plan_computation
+
+
+class Decide(Protocol):
+    """Chooses for one match; `hlo_dispatch.policy.decide.decide` is one."""
+
+    def __call__(self, match: CallableMatch, machine: Machine, policy: str, ask: Ask, recall: Recall) -> Decision: ...
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Plans computations with one table, one policy and one machine; safe to use from several threads."""
+
+    table: Table
+    policy: str
+    machine: Machine
+    finder: EpilogueFinder
+    patterns: StructuralFinder
+    routines: RoutineFinder
+    ask: Ask
+    matcher: Callable[[FlatGraph, Table, EpilogueFinder], Matcher] = Matcher
+    decide: Decide = decide
+    prefetch: Callable[[CallableMatch], bool] = prefetch
+    """Has the question about a match worked on meanwhile; False where there is nobody to ask."""
+
+    @classmethod
+    def make(cls, table: Table, policy: str, machine: Machine | None = None) -> Planner:
+        """Raises PolicyError for an unknown policy."""
+        return cls(
+            table=table,
+            policy=check_policy(policy),
+            machine=machine or this_machine(),
+            finder=EpilogueFinder(Recogniser(table.activations), table.binaries),
+            patterns=StructuralFinder(table),
+            routines=RoutineFinder(table),
+            ask=AskKernels(table),
+        )
+
+    @property
+    def opcodes(self) -> frozenset[str]:
+        """A module without any of these holds nothing to match."""
+        return MAY_BE_ANCHORS | self.patterns.root_opcodes | self.routines.opcodes
+
+    def plan(self, graph: FlatGraph, recall: Recall, *, small: bool) -> ComputationPlan:
+        """Match and decide everything in one computation.
+
+        Args:
+            recall: what is known of a match from measuring.
+            small: the computation runs inside one of XLA's small calls, which hold no custom-calls.
+        """
+
+        def decide_on(match: CallableMatch) -> Decision:
+            return self.decide(match, self.machine, self.policy, self.ask, recall)
+
+        matcher = self.matcher(graph, self.table, self.finder)
+        return plan_computation(
+            graph, matcher, self.patterns, self.routines, decide_on, small=small, prefetched=self._prefetched
+        )
+
+    def _prefetched(self, match: CallableMatch) -> CallableMatch | None:
+        """What will most likely be chosen, its kernel asked while the matching goes on; None: stock XLA."""
+        chosen = expect(match, self.machine, self.policy)
+        return chosen if chosen is not None and self.prefetch(chosen) else None
