@@ -6,7 +6,7 @@ another planner.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -60,10 +60,9 @@ class Planner:
             ask=AskKernels(table),
         )
 
-    @property
-    def opcodes(self) -> frozenset[str]:
-        """A module without any of these holds nothing to match."""
-        return MAY_BE_ANCHORS | self.patterns.root_opcodes | self.routines.opcodes
+    def may_match(self, opcodes: Set[str]) -> bool:
+        """Whether a module of these opcodes can hold anything to match."""
+        return not opcodes.isdisjoint(MAY_BE_ANCHORS | self.routines.opcodes) or self.patterns.may_match(opcodes)
 
     def plan(self, graph: FlatGraph, recall: Recall, *, small: bool) -> ComputationPlan:
         """Match and decide everything in one computation.

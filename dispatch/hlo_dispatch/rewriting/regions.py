@@ -36,7 +36,7 @@ def _nearest(plans: list[ComputationPlan]) -> list[tuple[str, Miss]]:
     matched = {(m.family, m.name) for p in plans for m, _ in p.decisions.values() if m is not None}
     nearest: dict[str, tuple[str, Miss]] = {}
     for plan in plans:
-        for miss in plan.misses:
+        for miss in (miss for miss in plan.misses if miss.is_telling):
             name = miss.pattern.name
             if (miss.family, name) not in matched and (name not in nearest or miss.matched > nearest[name][1].matched):
                 nearest[name] = plan.graph.computation.name, miss

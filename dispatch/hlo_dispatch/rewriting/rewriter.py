@@ -85,7 +85,7 @@ class Rewriter:
         kept = serialized if details else None
         module = Module.from_bytes(serialized)
         clock.lap("parse")
-        if not _has_one_of(module, self.planner.opcodes):
+        if not self.planner.may_match({i.opcode for c in module.proto.computations[:] for i in c.instructions[:]}):
             return None, Report(module.name, (), clock.total(), clock.stages, _instructions(module), before=kept)
         instructions = _instructions(module)
         graphs = [(FlatGraph(module, c), small) for c, small in module.control_flow_computations()]
@@ -142,10 +142,6 @@ class Rewriter:
 
 def _nothing_known(match: CallableMatch, default: Default) -> Measured | None:
     return None
-
-
-def _has_one_of(module: Module, opcodes: frozenset[str]) -> bool:
-    return any(i.opcode in opcodes for c in module.proto.computations[:] for i in c.instructions[:])
 
 
 def _instructions(module: Module) -> int:

@@ -6,7 +6,7 @@ one dictionary lookup. What passes is matched term by term, trying both orders o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 
 from hlo_dispatch.hlo.flat import FlatGraph, Node
@@ -53,13 +53,14 @@ class StructuralFinder:
             opcode for spelling in self._spellings for opcode in _opcodes(spelling.expression.root)
         )
 
+        self._needed = {_needed(spelling) for spelling in self._spellings}
+
     def __bool__(self) -> bool:
         return bool(self._spellings)
 
-    @property
-    def root_opcodes(self) -> frozenset[str]:
-        """Opcodes at which a pattern can end: a module without any of them need not be looked at."""
-        return self._root_opcodes
+    def may_match(self, opcodes: Set[str]) -> bool:
+        """Whether a module of these opcodes can hold a pattern: it need not be looked at otherwise."""
+        return any(needed <= opcodes for needed in self._needed) and not self._root_opcodes.isdisjoint(opcodes)
 
     def find(self, graph: FlatGraph) -> Found:
         """Every match in `graph`, and the nearest miss of each pattern that has none."""
@@ -101,6 +102,12 @@ def _opcode_behind(node: Node) -> str:
             break
         node = node.operands[0]
     return node.opcode
+
+
+def _needed(spelling: Spelling) -> frozenset[str]:
+    """Opcodes without which it matches nowhere; instead of a broadcast there may be a mere change of shape."""
+    operations = (term for term in terms(spelling.expression.root) if isinstance(term, Operation))
+    return frozenset(operation.meaning.opcode for operation in operations) - {"broadcast"}
 
 
 def _opcodes(term: Operation | Applied) -> frozenset[str]:

@@ -130,6 +130,15 @@ class Miss:
     family: ClassVar[str] = StructuralMatch.family
 
     @property
+    def size(self) -> int:
+        """How many operations the pattern has."""
+        return max(spelling.size for spelling in self.pattern.spellings)
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether anybody wants to know: whose pattern it is does, others where most of it is there."""
+        return self.pattern.is_users or 2 * self.matched > self.size
+
+    @property
     def sentence(self) -> str:
-        size = max(spelling.size for spelling in self.pattern.spellings)
-        return f"{self.pattern.name}: {self.matched} of {size} operations matched; {self.why}"
+        return f"{self.pattern.name}: {self.matched} of {self.size} operations matched; {self.why}"
