@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.opcode import ELEMENTWISE
+from hlo_dispatch.hlo.schema import InstructionProto
+from hlo_dispatch.hlo.shape import shape_of
 from hlo_dispatch.match.function import ElementwiseRegion, scalar_constant
 from hlo_dispatch.match.looking import FLOATING, reading_candidates, repeats_once
 from hlo_dispatch.match.strided import HALF_TYPES, whole
@@ -179,10 +181,19 @@ class Attempt:
         return None
 
     def _reduces_by(self, found: Node) -> str:
-        """The opcode that a reduction applies; empty where it is more than one instruction."""
+        """The opcode that a reduction applies, rounding its result or not; empty where it is anything else."""
         called = self._graph.module.computations[found.proto.called_computation_ids[0]]
-        inner = [instruction for instruction in called.instructions[:] if instruction.opcode != "parameter"]
-        return inner[0].opcode if len(inner) == 1 and len(called.instructions) == 3 else ""
+        by_id = {instruction.id: instruction for instruction in called.instructions[:]}
+
+        def behind(instruction: InstructionProto) -> InstructionProto:
+            while instruction.opcode == "convert" and shape_of(instruction.shape).element_type in FLOATING:
+                instruction = by_id[instruction.operand_ids[0]]
+            return instruction
+
+        applied = behind(by_id[called.root_id])
+        sources = [behind(by_id[number]) for number in applied.operand_ids]
+        is_of_both = len({source.id for source in sources}) == len(sources) == 2
+        return applied.opcode if is_of_both and all(source.opcode == "parameter" for source in sources) else ""
 
     def _orders(self, term: Operation, found: Node) -> list[tuple[Node, ...]]:
         """The operand lists to try."""
