@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hlo_dispatch.host.machine import this_machine
-from hlo_dispatch.vendor import kernels
+from hlo_dispatch.vendor import kernels, registry
 
 HAS_AVX512 = {"avx512f", "avx512dq"} <= this_machine().features
 
@@ -21,7 +21,7 @@ needs_avx512 = pytest.mark.skipif(not HAS_AVX512, reason="this processor has no 
 @lru_cache(maxsize=4)
 def lacks(dtype: str) -> str:
     """Why oneDNN multiplies no matrices of this element type ("bf16") here; "" where it does."""
-    spec: dict[str, Any] = {"abi": kernels.ABI, "library": "", "scratch": 0}
+    spec: dict[str, Any] = {"abi": registry.abi(), "library": "", "scratch": 0}
     for role in ("src", "weights", "dst"):
         spec |= {f"{role}_type": dtype, f"{role}_dims": [64, 64], f"{role}_strides": [64, 1]}
     planned = kernels.plan("onednn.matmul", spec)

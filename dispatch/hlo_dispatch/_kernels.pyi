@@ -1,4 +1,4 @@
-"""The native module (kernels/module.cc): vendor kernels behind XLA's typed FFI."""
+"""The native module (kernels/python/module.cc): vendor kernels behind XLA's typed FFI."""
 
 from collections.abc import Callable
 from os import PathLike
@@ -43,6 +43,9 @@ def wait(number: int, /) -> tuple[str, int, bool]:
 
 def finish() -> bool:
     """Drop questions that nobody has begun with, and wait for the others."""
+
+def registry() -> dict[str, Any]:
+    """Return what there is to be called: ``abi``, ``own_version`` and ``kernels``, a dict for each; loads nothing."""
 
 def registrations() -> dict[str, dict[str, dict[str, Any]]]:
     """Return the capsules for jax.ffi: ``types`` and ``targets``, by name, then by keyword or stage."""

@@ -1,5 +1,5 @@
 // What goes wrong inside a kernel's C++. Thrown inside this module only: the two borders (the XLA FFI in
-// onednn/call.cc, Python in module.cc) turn it into their own kind of error.
+// onednn/call.cc, Python in python/border.h) turn it into their own kind of error.
 #ifndef HLO_DISPATCH_COMMON_FAILURE_H_
 #define HLO_DISPATCH_COMMON_FAILURE_H_
 

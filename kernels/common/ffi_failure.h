@@ -10,7 +10,7 @@
 
 namespace hlo_dispatch {
 
-inline xla::ffi::ErrorCode ToFfi(FailureKind kind) {
+inline xla::ffi::ErrorCode ErrorCodeOf(FailureKind kind) {
   switch (kind) {
     case FailureKind::kInvalid:
       return xla::ffi::ErrorCode::kInvalidArgument;
@@ -31,7 +31,7 @@ xla::ffi::Error Guarded(const char* target, const Body& body) {
     body();
     return xla::ffi::Error::Success();
   } catch (const Failure& failure) {
-    return xla::ffi::Error(ToFfi(failure.kind()), std::string(target) + ": " + failure.what());
+    return xla::ffi::Error(ErrorCodeOf(failure.kind()), std::string(target) + ": " + failure.what());
   } catch (const std::exception& error) {
     return xla::ffi::Error::Internal(std::string(target) + ": " + error.what());
   }

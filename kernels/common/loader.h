@@ -1,5 +1,5 @@
 // Vendor libraries are found by Python (hlo_dispatch/vendor/libraries.py), and an executable that needs one may be the
-// first to ask: it may have been compiled by another process. module.cc says here how to ask Python.
+// first to ask: it may have been compiled by another process. python/module.cc says here how to ask Python.
 #ifndef HLO_DISPATCH_COMMON_LOADER_H_
 #define HLO_DISPATCH_COMMON_LOADER_H_
 

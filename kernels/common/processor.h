@@ -8,6 +8,14 @@ namespace hlo_dispatch {
 // (host/machine.py) may leave them out; it is read once.
 bool HasAvx512();
 
+// Instruction sets that a kernel cannot do without.
+struct Instructions {
+  const char* name;
+  bool (*are_there)();
+};
+
+inline constexpr Instructions kAvx512{"AVX-512", HasAvx512};
+
 }  // namespace hlo_dispatch
 
 #endif  // HLO_DISPATCH_COMMON_PROCESSOR_H_

@@ -10,8 +10,6 @@
 #include "common/failure.h"
 #include "common/ffi_attributes.h"
 #include "common/ffi_failure.h"
-#include "lapack/families.h"
-#include "onemkl/families.h"
 
 namespace hlo_dispatch {
 
@@ -21,7 +19,7 @@ namespace ffi = xla::ffi;
 
 struct RoutineState {
   static ffi::TypeId id;
-  const char* target;
+  std::string target;
   std::unique_ptr<Routine> routine;
 };
 ffi::TypeId RoutineState::id = {};
@@ -46,7 +44,7 @@ void* Address(const BufferSpec& spec, const ffi::AnyBuffer& buffer) {
 
 ffi::Error Execute(ffi::ThreadPool pool, RoutineState* state, ffi::RemainingArgs arguments,
                    ffi::RemainingRets results) {
-  return Guarded(state->target, [&] {
+  return Guarded(state->target.c_str(), [&] {
     const Routine& routine = *state->routine;
     CheckCount("operands", routine.operands().size(), arguments.size());
     CheckCount("results", routine.results().size(), results.size());
@@ -65,43 +63,40 @@ ffi::Error Execute(ffi::ThreadPool pool, RoutineState* state, ffi::RemainingArgs
   });
 }
 
-template <RoutineMaker make, const char* target>
-ffi::ErrorOr<std::unique_ptr<RoutineState>> Instantiate(ffi::Dictionary dictionary) {
-  std::unique_ptr<RoutineState> state;
-  ffi::Error error = Guarded(target, [&] { state.reset(new RoutineState{target, make(FfiAttributes(dictionary))}); });
-  if (error.failure()) return ffi::Unexpected(std::move(error));
-  return state;
-}
-
 XLA_FFI_DEFINE_HANDLER(
     execute_routine, Execute,
     ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Ctx<ffi::State<RoutineState>>().RemainingArgs().RemainingRets());
 
-// target_<library>_<name> and instantiate_<library>_<name> for each family.
-#define HLO_DISPATCH_HANDLER(library, name, maker)                                                        \
-  constexpr char target_##library##_##name[] = "hlo_dispatch." #library "." #name;                        \
-  XLA_FFI_DEFINE_HANDLER(instantiate_##library##_##name, (Instantiate<maker, target_##library##_##name>), \
-                         ffi::Ffi::BindInstantiate().Attrs());
-HLO_DISPATCH_LAPACK_FAMILIES(HLO_DISPATCH_HANDLER)
-HLO_DISPATCH_ONEMKL_FAMILIES(HLO_DISPATCH_HANDLER)
-#undef HLO_DISPATCH_HANDLER
+const XLA_FFI_TypeInfo* TypeInfo() {
+  static const XLA_FFI_TypeInfo info = ffi::MakeTypeInfo<RoutineState>();
+  return &info;
+}
+
+[[maybe_unused]] const StateType& state_type =
+    Register(StateType{"hlo_dispatch.routine", &RoutineState::id, TypeInfo()});
 
 }  // namespace
 
-const std::vector<RoutineFamily>& RoutineFamilies() {
-#define HLO_DISPATCH_FAMILY(library, name, maker) \
-  {target_##library##_##name, maker, instantiate_##library##_##name, execute_routine},
-  static const auto* families = new std::vector<RoutineFamily>{HLO_DISPATCH_LAPACK_FAMILIES(HLO_DISPATCH_FAMILY)
-                                                                   HLO_DISPATCH_ONEMKL_FAMILIES(HLO_DISPATCH_FAMILY)};
-#undef HLO_DISPATCH_FAMILY
-  return *families;
+std::unique_ptr<ffi::Ffi> RoutineInstantiation(const Kernel& kernel, RoutineMaker make) {
+  return ffi::Ffi::BindInstantiate().Attrs().To(
+      [&kernel, make](ffi::Dictionary dictionary) -> ffi::ErrorOr<std::unique_ptr<RoutineState>> {
+        std::unique_ptr<RoutineState> state;
+        const std::string target = kernel.target();
+        ffi::Error error = Guarded(target.c_str(), [&] {
+          const FfiAttributes attributes(dictionary);
+          CheckCall(kernel, attributes);
+          state.reset(new RoutineState{target, make(attributes)});
+        });
+        if (error.failure()) return ffi::Unexpected(std::move(error));
+        return state;
+      });
 }
 
-XLA_FFI_TypeId* RoutineStateTypeId() { return &RoutineState::id; }
+XLA_FFI_Handler* RoutineExecution() { return execute_routine; }
 
-const XLA_FFI_TypeInfo* RoutineStateTypeInfo() {
-  static const XLA_FFI_TypeInfo info = ffi::MakeTypeInfo<RoutineState>();
-  return &info;
+Answer AnswerOfRoutine(const Kernel& kernel, RoutineMaker make, const Attributes& attributes) {
+  CheckCall(kernel, attributes);
+  return {make(attributes)->implementation(), /*scratch_bytes=*/0, /*reorders=*/false};
 }
 
 }  // namespace hlo_dispatch

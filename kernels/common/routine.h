@@ -7,11 +7,13 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/attributes.h"
 #include "common/ffi.h"
 #include "common/parallel.h"
+#include "common/registry.h"
 
 namespace hlo_dispatch {
 
@@ -42,20 +44,33 @@ class Routine {
 // Throws Failure(kUnsupported) where the library has nothing for such a call.
 using RoutineMaker = std::unique_ptr<Routine> (*)(const Attributes&);
 
-struct RoutineFamily {
-  const char* target;  // custom_call_target
-  RoutineMaker make;
-  XLA_FFI_Handler* instantiate;
-  XLA_FFI_Handler* execute;
+// Both stages of a call: what XLA calls, and what planning asks.
+std::unique_ptr<xla::ffi::Ffi> RoutineInstantiation(const Kernel& kernel, RoutineMaker make);
+XLA_FFI_Handler* RoutineExecution();
+Answer AnswerOfRoutine(const Kernel& kernel, RoutineMaker make, const Attributes& attributes);
+
+// Registers a kernel whose calls are routines. XLA's handlers are plain functions, so that each maker has its own.
+template <RoutineMaker make>
+class RoutineKernel {
+ public:
+  // `kernel` has its name, its library and what it needs; the handlers are added here.
+  static void Add(Kernel kernel) {
+    kernel.plan = Plan;
+    kernel.instantiate = Instantiate;
+    kernel.execute = RoutineExecution();
+    kernel_ = &Register(std::move(kernel));
+  }
+
+ private:
+  static Answer Plan(const Attributes& attributes) { return AnswerOfRoutine(*kernel_, make, attributes); }
+
+  static XLA_FFI_Error* Instantiate(XLA_FFI_CallFrame* frame) {
+    static auto* handler = RoutineInstantiation(*kernel_, make).release();
+    return handler->Call(frame);
+  }
+
+  inline static const Kernel* kernel_ = nullptr;
 };
-
-// Every family of every library; module.cc hands them to Python.
-const std::vector<RoutineFamily>& RoutineFamilies();
-
-// The type of the state, which XLA must know before the targets are registered.
-inline constexpr char kRoutineStateTypeName[] = "hlo_dispatch.routine";
-XLA_FFI_TypeId* RoutineStateTypeId();
-const XLA_FFI_TypeInfo* RoutineStateTypeInfo();
 
 }  // namespace hlo_dispatch
 

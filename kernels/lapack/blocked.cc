@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "common/failure.h"
-#include "common/processor.h"
 #include "lapack/blocked_avx512.h"
 #include "lapack/panels.h"
 
@@ -293,7 +292,6 @@ void Solve(char side, char uplo, bool transposed, bool unit, int64_t m, int64_t 
 
 void Check(const Scalar& scalar) {
   if (scalar.is_complex()) throw Failure(FailureKind::kUnsupported, "real matrices only");
-  if (!HasAvx512()) throw Failure(FailureKind::kUnsupported, "this processor has no AVX-512");
 }
 
 Potrf FindPotrf(const Scalar& scalar) {

@@ -2,7 +2,7 @@
 #include "common/failure.h"
 #include "lapack/batch.h"
 #include "lapack/blocked.h"
-#include "lapack/families.h"
+#include "lapack/family.h"
 #include "lapack/matrix.h"
 #include "lapack/options.h"
 
@@ -76,10 +76,8 @@ class Cholesky final : public Routine {
   std::vector<BufferSpec> results_;
 };
 
-}  // namespace
+const Family<Cholesky, kMkl, kScipy, kOwn> family("cholesky", {"potrf"});
 
-std::unique_ptr<Routine> MakeCholesky(const Provider& provider, const Attributes& attributes) {
-  return std::make_unique<Cholesky>(provider, attributes);
-}
+}  // namespace
 
 }  // namespace hlo_dispatch::lapack

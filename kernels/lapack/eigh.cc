@@ -3,7 +3,7 @@
 
 #include "common/checked.h"
 #include "lapack/batch.h"
-#include "lapack/families.h"
+#include "lapack/family.h"
 #include "lapack/matrix.h"
 #include "lapack/options.h"
 #include "lapack/workspace.h"
@@ -103,10 +103,8 @@ class Eigh final : public Routine {
   std::vector<BufferSpec> results_;
 };
 
-}  // namespace
+const Family<Eigh, kMkl, kScipy> family("eigh", {"syevd", "heevd"});
 
-std::unique_ptr<Routine> MakeEigh(const Provider& provider, const Attributes& attributes) {
-  return std::make_unique<Eigh>(provider, attributes);
-}
+}  // namespace
 
 }  // namespace hlo_dispatch::lapack

@@ -2,7 +2,7 @@
 #include "common/checked.h"
 #include "lapack/batch.h"
 #include "lapack/blocked.h"
-#include "lapack/families.h"
+#include "lapack/family.h"
 #include "lapack/matrix.h"
 #include "lapack/options.h"
 
@@ -64,10 +64,8 @@ class Lu final : public Routine {
   std::vector<BufferSpec> results_;
 };
 
-}  // namespace
+const Family<Lu, kMkl, kScipy, kOwn> family("lu", {"getrf"});
 
-std::unique_ptr<Routine> MakeLu(const Provider& provider, const Attributes& attributes) {
-  return std::make_unique<Lu>(provider, attributes);
-}
+}  // namespace
 
 }  // namespace hlo_dispatch::lapack

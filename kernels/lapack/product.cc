@@ -2,7 +2,7 @@
 #include "common/failure.h"
 #include "lapack/batch.h"
 #include "lapack/blocked.h"
-#include "lapack/families.h"
+#include "lapack/family.h"
 #include "lapack/matrix.h"
 
 namespace hlo_dispatch::lapack {
@@ -79,10 +79,9 @@ class Product final : public Routine {
   std::vector<BufferSpec> results_;
 };
 
-}  // namespace
+const Family<Product, kMkl> family("product", {"gemm"});
+const Family<Product, kOwn> triangular_family("triangular_product");
 
-std::unique_ptr<Routine> MakeProduct(const Provider& provider, const Attributes& attributes) {
-  return std::make_unique<Product>(provider, attributes);
-}
+}  // namespace
 
 }  // namespace hlo_dispatch::lapack

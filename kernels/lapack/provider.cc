@@ -21,8 +21,8 @@ std::map<std::string, std::unique_ptr<const Provider>>& Provider::Offered() {
   static auto* offered = [] {
     auto* providers = new std::map<std::string, std::unique_ptr<const Provider>>();
     std::unique_ptr<Provider> own(new Provider());
-    own->name_ = "hlo-dispatch";
-    own->version_ = "5";  // hlo_dispatch/vendor/libraries.py has it too
+    own->name_ = kOwnName;
+    own->version_ = kOwnVersion;
     own->is_own_ = true;
     providers->emplace(own->name_, std::move(own));
     return providers;
@@ -47,7 +47,7 @@ void Provider::OfferMkl(const std::string& path, const std::string& version) {
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) throw Failure(FailureKind::kUnavailable, path + " could not be loaded: " + dlerror());
   std::unique_ptr<Provider> provider(new Provider());
-  provider->name_ = "oneMKL";
+  provider->name_ = kMklName;
   provider->version_ = version;
   provider->handle_ = handle;
   provider->set_threads_ = reinterpret_cast<int (*)(int)>(dlsym(handle, "MKL_Set_Num_Threads_Local"));
@@ -55,16 +55,16 @@ void Provider::OfferMkl(const std::string& path, const std::string& version) {
     throw Failure(FailureKind::kUnavailable, path + " is not oneMKL: it lacks MKL_Set_Num_Threads_Local");
   }
   std::lock_guard<std::mutex> lock(mutex);
-  Offered().emplace("oneMKL", std::move(provider));
+  Offered().emplace(kMklName, std::move(provider));
 }
 
 void Provider::OfferScipy(std::map<std::string, void*> functions, const std::string& version) {
   std::unique_ptr<Provider> provider(new Provider());
-  provider->name_ = "SciPy";
+  provider->name_ = kScipyName;
   provider->version_ = version;
   provider->functions_ = std::move(functions);
   std::lock_guard<std::mutex> lock(mutex);
-  Offered().emplace("SciPy", std::move(provider));
+  Offered().emplace(kScipyName, std::move(provider));
 }
 
 void Provider::CheckVersion(const std::string& planned) const {

@@ -11,9 +11,16 @@
 
 namespace hlo_dispatch::lapack {
 
+inline constexpr char kMklName[] = "oneMKL";
+inline constexpr char kScipyName[] = "SciPy";
+inline constexpr char kOwnName[] = "hlo-dispatch";
+
+// Counts up when results or speed of any code of our own change, copies for oneDNN included.
+inline constexpr char kOwnVersion[] = "5";
+
 class Provider {
  public:
-  // The providers by name: "oneMKL", "SciPy" and "hlo-dispatch", our own. One that was not offered yet is
+  // The providers by name. One that was not offered yet is
   // loaded now; throws Failure(kUnavailable) where that fails.
   static const Provider& Get(const std::string& name);
   // Offers oneMKL, whose functions are looked up in the library at `path`, or the same functions by address.

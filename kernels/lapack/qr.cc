@@ -5,7 +5,7 @@
 #include "common/checked.h"
 #include "common/failure.h"
 #include "lapack/batch.h"
-#include "lapack/families.h"
+#include "lapack/family.h"
 #include "lapack/matrix.h"
 #include "lapack/options.h"
 #include "lapack/workspace.h"
@@ -131,14 +131,9 @@ class HouseholderProduct final : public Routine {
   std::vector<BufferSpec> results_;
 };
 
+const Family<Qr, kMkl, kScipy> qr_family("qr", {"geqrf"});
+const Family<HouseholderProduct, kMkl, kScipy> product_family("householder_product", {"orgqr", "ungqr"});
+
 }  // namespace
-
-std::unique_ptr<Routine> MakeQr(const Provider& provider, const Attributes& attributes) {
-  return std::make_unique<Qr>(provider, attributes);
-}
-
-std::unique_ptr<Routine> MakeHouseholderProduct(const Provider& provider, const Attributes& attributes) {
-  return std::make_unique<HouseholderProduct>(provider, attributes);
-}
 
 }  // namespace hlo_dispatch::lapack

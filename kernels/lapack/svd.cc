@@ -4,7 +4,7 @@
 #include "common/checked.h"
 #include "common/failure.h"
 #include "lapack/batch.h"
-#include "lapack/families.h"
+#include "lapack/family.h"
 #include "lapack/matrix.h"
 #include "lapack/options.h"
 #include "lapack/workspace.h"
@@ -121,10 +121,8 @@ class Svd final : public Routine {
   std::vector<BufferSpec> results_;
 };
 
-}  // namespace
+const Family<Svd, kMkl, kScipy> family("svd", {"gesdd"});
 
-std::unique_ptr<Routine> MakeSvd(const Provider& provider, const Attributes& attributes) {
-  return std::make_unique<Svd>(provider, attributes);
-}
+}  // namespace
 
 }  // namespace hlo_dispatch::lapack

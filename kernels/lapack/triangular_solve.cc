@@ -2,7 +2,7 @@
 #include "common/failure.h"
 #include "lapack/batch.h"
 #include "lapack/blocked.h"
-#include "lapack/families.h"
+#include "lapack/family.h"
 #include "lapack/matrix.h"
 #include "lapack/options.h"
 
@@ -97,10 +97,8 @@ class TriangularSolve final : public Routine {
   std::vector<BufferSpec> results_;
 };
 
-}  // namespace
+const Family<TriangularSolve, kMkl, kScipy, kOwn> family("triangular_solve", {"trsm"});
 
-std::unique_ptr<Routine> MakeTriangularSolve(const Provider& provider, const Attributes& attributes) {
-  return std::make_unique<TriangularSolve>(provider, attributes);
-}
+}  // namespace
 
 }  // namespace hlo_dispatch::lapack

@@ -10,6 +10,7 @@
 #include "common/ffi_failure.h"
 #include "common/parallel.h"
 #include "onednn/primitive.h"
+#include "onednn/raw_call.h"
 
 namespace hlo_dispatch::onednn {
 
@@ -17,20 +18,14 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-constexpr char kConvolutionTarget[] = "hlo_dispatch.onednn.convolution";
-constexpr char kDeconvolutionTarget[] = "hlo_dispatch.onednn.deconvolution";
-constexpr char kMatmulTarget[] = "hlo_dispatch.onednn.matmul";
-constexpr char kPoolingTarget[] = "hlo_dispatch.onednn.pooling";
-constexpr char kWeightsGradientTarget[] = "hlo_dispatch.onednn.weights_gradient";
-
 struct CallState {
   static ffi::TypeId id;
-  const char* target;
+  std::string target;
   Primitive primitive;
 };
 ffi::TypeId CallState::id = {};
 
-ffi::DataType ToFfi(ElementType type) {
+ffi::DataType DataTypeOf(ElementType type) {
   switch (type) {
     case ElementType::kF32:
       return ffi::F32;
@@ -53,7 +48,8 @@ void CheckLibrary(const Attributes& attributes) {
   }
 }
 
-std::unique_ptr<CallState> MakeState(const char* target, Planner planner, const Attributes& attributes) {
+std::unique_ptr<CallState> MakeState(const Kernel& kernel, Planner planner, const Attributes& attributes) {
+  CheckCall(kernel, attributes);
   CheckLibrary(attributes);
   CallPlan plan = planner(attributes);
   const int64_t planned = attributes.Integer("scratch");
@@ -62,12 +58,12 @@ std::unique_ptr<CallState> MakeState(const char* target, Planner planner, const 
             " needs " + std::to_string(plan.scratch_bytes) +
             " here (was it planned on another machine or with other threads?); compile it again");
   }
-  return std::unique_ptr<CallState>(new CallState{target, Primitive(std::move(plan))});
+  return std::unique_ptr<CallState>(new CallState{kernel.target(), Primitive(std::move(plan))});
 }
 
 // Throws unless the buffer holds what the attributes say; the shape may differ, as bitcasts are free.
 void CheckBuffer(const Tensor& tensor, const ffi::AnyBuffer& buffer) {
-  const bool right_type = buffer.element_type() == ToFfi(tensor.type);
+  const bool right_type = buffer.element_type() == DataTypeOf(tensor.type);
   if (right_type && static_cast<int64_t>(buffer.size_bytes()) == tensor.BufferBytes()) return;
   std::ostringstream message;
   message << tensor.role << ": expected " << tensor.BufferBytes() << " bytes of " << ElementTypeName(tensor.type)
@@ -107,49 +103,46 @@ void Run(Primitive& primitive, const Parallel& parallel, ffi::RemainingArgs argu
 }
 
 ffi::Error Execute(ffi::ThreadPool pool, CallState* state, ffi::RemainingArgs arguments, ffi::RemainingRets results) {
-  return Guarded(state->target, [&] { Run(state->primitive, Parallel(&pool), arguments, results); });
+  return Guarded(state->target.c_str(), [&] { Run(state->primitive, Parallel(&pool), arguments, results); });
 }
 
-template <const char* target, Planner planner>
-ffi::ErrorOr<std::unique_ptr<CallState>> Instantiate(ffi::Dictionary dictionary) {
-  std::unique_ptr<CallState> state;
-  ffi::Error error = Guarded(target, [&] { state = MakeState(target, planner, FfiAttributes(dictionary)); });
-  if (error.failure()) return ffi::Unexpected(std::move(error));
-  return state;
-}
-
-XLA_FFI_DEFINE_HANDLER(instantiate_convolution, (Instantiate<kConvolutionTarget, PlanConvolution>),
-                       ffi::Ffi::BindInstantiate().Attrs());
-XLA_FFI_DEFINE_HANDLER(instantiate_deconvolution, (Instantiate<kDeconvolutionTarget, PlanDeconvolution>),
-                       ffi::Ffi::BindInstantiate().Attrs());
-XLA_FFI_DEFINE_HANDLER(instantiate_matmul, (Instantiate<kMatmulTarget, PlanMatmul>),
-                       ffi::Ffi::BindInstantiate().Attrs());
-XLA_FFI_DEFINE_HANDLER(instantiate_pooling, (Instantiate<kPoolingTarget, PlanPooling>),
-                       ffi::Ffi::BindInstantiate().Attrs());
-XLA_FFI_DEFINE_HANDLER(instantiate_weights_gradient, (Instantiate<kWeightsGradientTarget, PlanWeightsGradient>),
-                       ffi::Ffi::BindInstantiate().Attrs());
 XLA_FFI_DEFINE_HANDLER(
     execute, Execute,
     ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Ctx<ffi::State<CallState>>().RemainingArgs().RemainingRets());
 
-}  // namespace
-
-const std::vector<KernelFamily>& KernelFamilies() {
-  static const auto* families = new std::vector<KernelFamily>{
-      {kConvolutionTarget, PlanConvolution, instantiate_convolution, execute},
-      {kDeconvolutionTarget, PlanDeconvolution, instantiate_deconvolution, execute},
-      {kMatmulTarget, PlanMatmul, instantiate_matmul, execute},
-      {kPoolingTarget, PlanPooling, instantiate_pooling, execute},
-      {kWeightsGradientTarget, PlanWeightsGradient, instantiate_weights_gradient, execute},
-  };
-  return *families;
-}
-
-XLA_FFI_TypeId* StateTypeId() { return &CallState::id; }
-
-const XLA_FFI_TypeInfo* StateTypeInfo() {
+const XLA_FFI_TypeInfo* TypeInfo() {
   static const XLA_FFI_TypeInfo info = ffi::MakeTypeInfo<CallState>();
   return &info;
+}
+
+[[maybe_unused]] const StateType& state_type =
+    Register(StateType{"hlo_dispatch.onednn.call", &CallState::id, TypeInfo()});
+
+}  // namespace
+
+std::unique_ptr<ffi::Ffi> Instantiation(const Kernel& kernel, Planner planner) {
+  return ffi::Ffi::BindInstantiate().Attrs().To(
+      [&kernel, planner](ffi::Dictionary dictionary) -> ffi::ErrorOr<std::unique_ptr<CallState>> {
+        std::unique_ptr<CallState> state;
+        ffi::Error error =
+            Guarded(kernel.target().c_str(), [&] { state = MakeState(kernel, planner, FfiAttributes(dictionary)); });
+        if (error.failure()) return ffi::Unexpected(std::move(error));
+        return state;
+      });
+}
+
+XLA_FFI_Handler* Execution() { return execute; }
+
+Answer AnswerOf(const Kernel& kernel, Planner planner, const Attributes& attributes) {
+  CheckCall(kernel, attributes);
+  const CallPlan plan = planner(attributes);
+  return {plan.implementation, plan.scratch_bytes, plan.Reorders()};
+}
+
+std::unique_ptr<RawCall> MakeRawCall(const Kernel& kernel, Planner planner, const Attributes& attributes,
+                                     const std::vector<RawCall::Given>& given) {
+  CheckCall(kernel, attributes);
+  return std::make_unique<RawPrimitive>(planner(attributes), given);
 }
 
 }  // namespace hlo_dispatch::onednn

@@ -1,29 +1,59 @@
 // The border to XLA: typed FFI handlers, one pair per kernel family. Instantiation builds the primitive once
 // and keeps it as the call's state; execution checks the operands against the attributes and runs it.
+//
+// A kernel family is registered by an object in its own file:
+//
+//   const Family<Plan> family("matmul");
 #ifndef HLO_DISPATCH_ONEDNN_CALL_H_
 #define HLO_DISPATCH_ONEDNN_CALL_H_
 
+#include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "common/ffi.h"
+#include "common/raw_call.h"
+#include "common/registry.h"
 #include "onednn/plan.h"
 
 namespace hlo_dispatch::onednn {
 
-struct KernelFamily {
-  const char* target;  // custom_call_target
-  Planner plan;
-  XLA_FFI_Handler* instantiate;
-  XLA_FFI_Handler* execute;
+// One kernel family: reads the attributes, chooses the implementation.
+using Planner = CallPlan (*)(const Attributes&);
+
+// What XLA calls, what planning asks, and a call without XLA.
+std::unique_ptr<xla::ffi::Ffi> Instantiation(const Kernel& kernel, Planner planner);
+XLA_FFI_Handler* Execution();
+Answer AnswerOf(const Kernel& kernel, Planner planner, const Attributes& attributes);
+std::unique_ptr<RawCall> MakeRawCall(const Kernel& kernel, Planner planner, const Attributes& attributes,
+                                     const std::vector<RawCall::Given>& given);
+
+// Registers onednn.<name>. XLA's handlers are plain functions, so that each planner has its own.
+template <Planner planner>
+class Family {
+ public:
+  explicit Family(const std::string& name) {
+    Kernel kernel;
+    kernel.name = "onednn." + name;
+    kernel.library = "oneDNN";
+    kernel.plan = [](const Attributes& attributes) { return AnswerOf(*kernel_, planner, attributes); };
+    kernel.raw_call = [](const Attributes& attributes, const std::vector<RawCall::Given>& given) {
+      return MakeRawCall(*kernel_, planner, attributes, given);
+    };
+    kernel.instantiate = Instantiate;
+    kernel.execute = Execution();
+    kernel_ = &Register(std::move(kernel));
+  }
+
+ private:
+  static XLA_FFI_Error* Instantiate(XLA_FFI_CallFrame* frame) {
+    static auto* handler = Instantiation(*kernel_, planner).release();
+    return handler->Call(frame);
+  }
+
+  inline static const Kernel* kernel_ = nullptr;
 };
-
-// Every kernel family of this library; module.cc hands them to Python.
-const std::vector<KernelFamily>& KernelFamilies();
-
-// The type of the state, which XLA must know before the targets are registered.
-inline constexpr char kStateTypeName[] = "hlo_dispatch.onednn.call";
-XLA_FFI_TypeId* StateTypeId();
-const XLA_FFI_TypeInfo* StateTypeInfo();
 
 }  // namespace hlo_dispatch::onednn
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "onednn/call.h"
 #include "onednn/plan.h"
 #include "onednn/window.h"
 
@@ -67,10 +68,7 @@ CallPlan PlanBest(CallOperands& operands, const Window& window) {
   return pays ? std::move(packed) : std::move(plain);
 }
 
-}  // namespace
-
-CallPlan PlanConvolution(const Attributes& attributes) {
-  CheckAbi(attributes);
+CallPlan Plan(const Attributes& attributes) {
   ConvolutionCall call = ConvolutionCall::Read(attributes, Roles(), "weights");
   CallOperands& operands = call.operands;
   CheckWindow(call.window, operands.weights.dims, /*from=*/operands.source, /*to=*/operands.destination);
@@ -80,5 +78,9 @@ CallPlan PlanConvolution(const Attributes& attributes) {
   if (operands.weights_format == WeightsFormat::kBest) return PlanBest(operands, call.window);
   return PlanWith(operands, call.window, operands.weights_format);
 }
+
+const Family<Plan> family("convolution");
+
+}  // namespace
 
 }  // namespace hlo_dispatch::onednn

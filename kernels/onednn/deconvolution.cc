@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "common/failure.h"
+#include "onednn/call.h"
 #include "onednn/plan.h"
 #include "onednn/window.h"
 
@@ -57,10 +58,7 @@ OwnedDescriptor InputGradient(const CallOperands& operands, const Window& window
 // Fewer channels than this in a group leave a matrix multiplication's vectors mostly empty.
 constexpr int64_t kChannelsFillingVectors = 16;
 
-}  // namespace
-
-CallPlan PlanDeconvolution(const Attributes& attributes) {
-  CheckAbi(attributes);
+CallPlan Plan(const Attributes& attributes) {
   ConvolutionCall call = ConvolutionCall::Read(attributes, Roles(), "weights");
   CallOperands& operands = call.operands;
   CheckWindow(call.window, operands.weights.dims, /*from=*/operands.destination, /*to=*/operands.source);
@@ -83,5 +81,9 @@ CallPlan PlanDeconvolution(const Attributes& attributes) {
   }
   return MakePlan(operands, std::move(descriptor));
 }
+
+const Family<Plan> family("deconvolution");
+
+}  // namespace
 
 }  // namespace hlo_dispatch::onednn

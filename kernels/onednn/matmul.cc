@@ -7,6 +7,7 @@
 #include <string>
 
 #include "common/failure.h"
+#include "onednn/call.h"
 #include "onednn/plan.h"
 
 namespace hlo_dispatch::onednn {
@@ -39,10 +40,7 @@ bool MayRepayCopy(const CallOperands& operands) {
   return weights.type != ElementType::kF32 && operands.destination.dims[rank - 2] >= kRowsRepayingCopy;
 }
 
-}  // namespace
-
-CallPlan PlanMatmul(const Attributes& attributes) {
-  CheckAbi(attributes);
+CallPlan Plan(const Attributes& attributes) {
   const Library& library = Library::Get();
   CallOperands operands = CallOperands::Read(attributes, kRoles);
   const size_t rank = operands.destination.dims.size();
@@ -66,5 +64,9 @@ CallPlan PlanMatmul(const Attributes& attributes) {
   operands.weights_format = WeightsFormat::kPlain;
   return PlanWith(library, operands);
 }
+
+const Family<Plan> family("matmul");
+
+}  // namespace
 
 }  // namespace hlo_dispatch::onednn

@@ -8,9 +8,6 @@ namespace hlo_dispatch::onednn {
 
 namespace {
 
-// The version of the attributes' meaning; raised whenever an old custom-call would be misread.
-constexpr int64_t kAbi = 1;
-
 // XLA aligns buffers to 64 bytes and a cache line has as many: parts of the scratch memory keep to that.
 constexpr int64_t kAlignment = 64;
 
@@ -75,15 +72,6 @@ void PlanPacking(const Library& library, const OwnedDescriptor& descriptor, bool
 }
 
 }  // namespace
-
-void CheckAbi(const Attributes& attributes) {
-  const int64_t abi = attributes.Integer("abi");
-  if (abi != kAbi) {
-    throw Failure(FailureKind::kUnavailable, "this executable was compiled for kernel ABI " + std::to_string(abi) +
-                                                 ", the installed hlo-dispatch has " + std::to_string(kAbi) +
-                                                 "; compile it again");
-  }
-}
 
 bool CallPlan::Reorders() const {
   bool any = destination.packing.reorder != nullptr;

@@ -94,23 +94,12 @@ struct CallOperands {
   OwnedMemoryDescriptor DescribeWeights() const;
 };
 
-// Throws unless the attributes have the meaning that this code gives them; every planner's first step.
-void CheckAbi(const Attributes& attributes);
-
 // Completes a plan once the kernel has created its primitive descriptor for these operands. Source, weights and
 // result are reordered wherever the primitive was created for another layout than the buffers have.
 CallPlan MakePlan(const CallOperands& operands, OwnedDescriptor descriptor, const ArgumentIndices& indices = {});
 
 // oneDNN's own name for what a primitive descriptor would run, such as brgconv:avx512_core.
 std::string ImplementationName(const PrimitiveDescriptor* descriptor);
-
-// One kernel family: reads the attributes, chooses the implementation. Each is defined in a file of its name.
-using Planner = CallPlan (*)(const Attributes&);
-CallPlan PlanConvolution(const Attributes& attributes);
-CallPlan PlanDeconvolution(const Attributes& attributes);
-CallPlan PlanPooling(const Attributes& attributes);
-CallPlan PlanMatmul(const Attributes& attributes);
-CallPlan PlanWeightsGradient(const Attributes& attributes);
 
 }  // namespace hlo_dispatch::onednn
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/failure.h"
+#include "onednn/call.h"
 #include "onednn/plan.h"
 #include "onednn/window.h"
 
@@ -52,10 +53,7 @@ void CheckPostOps(const CallOperands& operands) {
   }
 }
 
-}  // namespace
-
-CallPlan PlanPooling(const Attributes& attributes) {
-  CheckAbi(attributes);
+CallPlan Plan(const Attributes& attributes) {
   const Library& library = Library::Get();
   const size_t spatial = SpatialDimensions(attributes);
   Window window = ReadWindow(attributes, spatial);
@@ -77,5 +75,9 @@ CallPlan PlanPooling(const Attributes& attributes) {
       "choosing a pooling");
   return MakePlan(operands, OwnedDescriptor(descriptor));
 }
+
+const Family<Plan> family("pooling");
+
+}  // namespace
 
 }  // namespace hlo_dispatch::onednn

@@ -48,7 +48,7 @@ CallPlan ByLibraryAlone(CallPlan plan) {
 
 }  // namespace
 
-RawCall::Bytes RawCall::Allocate(int64_t bytes) {
+RawPrimitive::Bytes RawPrimitive::Allocate(int64_t bytes) {
   const size_t rounded = (static_cast<size_t>(bytes) + kAlignment) / kAlignment * kAlignment;
   Bytes memory(std::aligned_alloc(kAlignment, rounded));
   if (memory == nullptr) throw std::bad_alloc();
@@ -57,7 +57,8 @@ RawCall::Bytes RawCall::Allocate(int64_t bytes) {
   return memory;
 }
 
-RawCall::RawCall(CallPlan plan, const std::vector<Given>& given) : primitive_(ByLibraryAlone(std::move(plan))) {
+RawPrimitive::RawPrimitive(CallPlan plan, const std::vector<Given>& given)
+    : primitive_(ByLibraryAlone(std::move(plan))) {
   const CallPlan& built = primitive_.plan();
   for (size_t i = 0; i < built.operands.size(); ++i) {
     const Tensor& tensor = built.operands[i].tensor;
@@ -77,6 +78,6 @@ RawCall::RawCall(CallPlan plan, const std::vector<Given>& given) : primitive_(By
   scratch_ = Allocate(built.scratch_bytes);
 }
 
-void RawCall::Run(int64_t count) { primitive_.Repeat(operands_, destination_.get(), scratch_.get(), count); }
+void RawPrimitive::Run(int64_t count) { primitive_.Repeat(operands_, destination_.get(), scratch_.get(), count); }
 
 }  // namespace hlo_dispatch::onednn

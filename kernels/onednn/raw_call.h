@@ -1,4 +1,4 @@
-// A kernel call without XLA around it: what the library can do by itself. For benchmarks.
+// A primitive run without XLA around it.
 #ifndef HLO_DISPATCH_ONEDNN_RAW_CALL_H_
 #define HLO_DISPATCH_ONEDNN_RAW_CALL_H_
 
@@ -7,24 +7,18 @@
 #include <memory>
 #include <vector>
 
+#include "common/raw_call.h"
 #include "onednn/primitive.h"
 
 namespace hlo_dispatch::onednn {
 
-class RawCall {
+class RawPrimitive final : public RawCall {
  public:
-  // An operand's buffer, as a custom-call gets it.
-  struct Given {
-    void* address;
-    int64_t bytes;
-  };
-
   // Builds the primitive. The buffers must outlive this. An operand without one (null, or beyond the last) gets
   // memory of its own, with numbers whose size is between a half and one, both signs. Throws if a size is wrong.
-  RawCall(CallPlan plan, const std::vector<Given>& given);
+  RawPrimitive(CallPlan plan, const std::vector<Given>& given);
 
-  // Runs `count` times, waiting for each.
-  void Run(int64_t count);
+  void Run(int64_t count) override;
 
  private:
   struct Free {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "common/failure.h"
+#include "onednn/call.h"
 #include "onednn/plan.h"
 #include "onednn/window.h"
 
@@ -19,10 +20,7 @@ namespace {
 
 constexpr Roles kRoles{"src", "diff_dst", "diff_weights"};
 
-}  // namespace
-
-CallPlan PlanWeightsGradient(const Attributes& attributes) {
-  CheckAbi(attributes);
+CallPlan Plan(const Attributes& attributes) {
   const ConvolutionCall call = ConvolutionCall::Read(attributes, kRoles, kRoles.destination);
   if (attributes.Has("bias_type") || attributes.Has("post_op_0")) {
     throw Failure(FailureKind::kUnsupported, "oneDNN's weights gradient takes neither bias nor post-ops");
@@ -45,5 +43,9 @@ CallPlan PlanWeightsGradient(const Attributes& attributes) {
   return MakePlan(operands, OwnedDescriptor(descriptor),
                   {kArgumentSource, kArgumentDestinationGradient, kArgumentWeightsGradient});
 }
+
+const Family<Plan> family("weights_gradient");
+
+}  // namespace
 
 }  // namespace hlo_dispatch::onednn

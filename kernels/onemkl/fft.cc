@@ -8,11 +8,10 @@
 
 #include "common/checked.h"
 #include "common/failure.h"
-#include "lapack/families.h"
+#include "lapack/family.h"
 #include "lapack/matrix.h"
 #include "lapack/provider.h"
 #include "onemkl/dfti.h"
-#include "onemkl/families.h"
 
 namespace hlo_dispatch::onemkl {
 
@@ -275,10 +274,8 @@ class Fft final : public Routine {
   std::vector<BufferSpec> results_;
 };
 
-}  // namespace
+const lapack::Family<Fft, lapack::kMkl> family("fft");
 
-std::unique_ptr<Routine> MakeFft(const Provider& provider, const Attributes& attributes) {
-  return std::make_unique<Fft>(provider, attributes);
-}
+}  // namespace
 
 }  // namespace hlo_dispatch::onemkl

@@ -121,7 +121,7 @@ def test_repeated_calls_really_run(shape: str) -> None:
 
 def test_a_raw_call_reads_what_the_program_reads() -> None:
     from hlo_dispatch import _kernels
-    from hlo_dispatch.vendor.kernels import KERNELS
+    from hlo_dispatch.vendor import registry
 
     _, operands, report = dispatched("n=1,c=8,h=9,w=9,k=16,r=3")
     assert report.after is not None
@@ -129,7 +129,7 @@ def test_a_raw_call_reads_what_the_program_reads() -> None:
     assert sorted(numbers) == list(range(len(operands)))
     buffers = [(operands[number].unsafe_buffer_pointer(), operands[number].nbytes) for number in numbers]
     (region,) = report.dispatched
-    target = KERNELS[region.kernel].target
+    target = registry.kernels()[region.kernel].target
     assert _kernels.run_raw(_kernels.raw_call(target, region.attributes, buffers), 2)
     (address, size), *others = buffers
     with pytest.raises(ValueError, match=f"src: expected {size} bytes, got {size - 1}"):

@@ -14,7 +14,7 @@ import pytest
 import hlo_dispatch
 from hlo_dispatch.host.machine import Machine
 from hlo_dispatch.policy import linear_algebra, rules
-from hlo_dispatch.vendor import kernels, libraries
+from hlo_dispatch.vendor import kernels, libraries, registry
 from processor import needs_avx512
 
 # Panels have 48 (f32) or 24 (f64) rows, sums 8 columns, blocks 192.
@@ -218,7 +218,7 @@ def test_a_bad_pivot_makes_every_element_nan(dtype: str, value: float, place: in
 def test_info_counts_from_one(dtype: str) -> None:
     library = libraries.own()
     assert library
-    attributes = {"type": "f32" if dtype == "float32" else "f64", "abi": kernels.ABI, "uplo": ord("L")}
+    attributes = {"type": "f32" if dtype == "float32" else "f64", "abi": registry.abi(), "uplo": ord("L")}
     attributes["library"] = library.version
     attributes |= {"a_dims": [4, 4], "a_strides": [4, 1], "factor_dims": [4, 4], "factor_strides": [1, 4]}
     planned = kernels.plan("blocked.cholesky", attributes)

@@ -18,7 +18,7 @@ import numpy as np
 from calls import HashableArray
 from wire_calls import LOADED, Array, Attributes, WireCall
 
-from hlo_dispatch.vendor import kernels
+from hlo_dispatch.vendor import kernels, registry
 
 DTYPES = {
     "f32": np.float32, "f64": np.float64, "c64": np.complex64, "c128": np.complex128, "bf16": jnp.bfloat16,
@@ -30,7 +30,7 @@ _SCALARS = {"i64": np.int64, "i32": np.int32, "f32": np.float32, "f64": np.float
 def register() -> list[str]:
     """Make every target known to JAX's CPU backend."""
     jax.devices("cpu")
-    for name in kernels.KERNELS:
+    for name in registry.kernels():
         assert kernels.library(name), name
     found = kernels.registrations()
     for name, capsules in found.types.items():

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hlo_dispatch.vendor import kernels, libraries
+from hlo_dispatch.vendor import kernels, libraries, registry
 
 DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(jnp.bfloat16)}
 TYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -118,7 +118,7 @@ class Call:
             jax.ShapeDtypeStruct(memory_dims, self.result_dtype),
             jax.ShapeDtypeStruct((int(wire["scratch"] or 0),), np.uint8),
         )
-        target = kernels.KERNELS[self.name].target
+        target = registry.kernels()[self.name].target
         return jax.jit(lambda *operands: jax.ffi.ffi_call(target, results)(*operands, **attributes)[0])
 
     def run(self, **changes: Any) -> np.ndarray:
@@ -174,7 +174,7 @@ def _call(
 ) -> Call:  # fmt: skip
     layout = tuple(result_layout or range(len(dims)))
     dtype = source.values.dtype
-    spec = {"abi": kernels.ABI} | source.attributes("src") | weights.attributes("weights")
+    spec = {"abi": registry.abi()} | source.attributes("src") | weights.attributes("weights")
     spec |= {"dst_type": TYPE_NAMES[dtype], "dst_dims": list(dims), "dst_strides": strides_of(dims, layout)}
     spec |= attributes
     operands = [source.memory, weights.memory]

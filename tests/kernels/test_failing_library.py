@@ -53,7 +53,7 @@ import ctypes, os, sys
 import numpy as np
 from calls import matmul_call, tensor
 from hlo_dispatch import _kernels
-from hlo_dispatch.vendor import kernels
+from hlo_dispatch.vendor import kernels, registry
 random = np.random.default_rng(0)
 source, weights = (random.integers(-2, 3, shape).astype(np.float32) for shape in ((64, 301), (301, 257)))
 # The columns are dense: no copy of ours can bring these weights into oneDNN's layout, a reorder of its own does.
@@ -81,7 +81,7 @@ BY_ITSELF = (
     + """
 from hlo_dispatch.vendor import libraries
 spec = call.spec | {"library": libraries.onednn().version, "scratch": planned.scratch_bytes}
-raw = _kernels.raw_call(kernels.KERNELS[call.name].target, spec, [])
+raw = _kernels.raw_call(registry.kernels()[call.name].target, spec, [])
 run = lambda: _kernels.run_raw(raw, 1)
 run()
 """

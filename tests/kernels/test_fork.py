@@ -11,10 +11,10 @@ PREPARED = """
 import os, sys, threading, time, warnings
 warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads about is what this is
 from hlo_dispatch import _kernels
-from hlo_dispatch.vendor import kernels, libraries
+from hlo_dispatch.vendor import kernels, libraries, registry
 
 def spec(rows):
-    asked = {"abi": kernels.ABI, "library": libraries.onednn().version, "scratch": 1 << 20}
+    asked = {"abi": registry.abi(), "library": libraries.onednn().version, "scratch": 1 << 20}
     for role, (height, width) in {"src": (rows, 37), "weights": (37, 41), "dst": (rows, 41)}.items():
         asked |= {f"{role}_type": "f32", f"{role}_dims": [height, width], f"{role}_strides": [width, 1]}
     return asked
@@ -41,7 +41,7 @@ def in_child(work, end=os._exit):
     os.waitpid(process, 0)
     sys.exit("the child hangs")
 
-TARGET = kernels.KERNELS["onednn.matmul"].target
+TARGET = registry.kernels()["onednn.matmul"].target
 kernels.warm_up()
 raw = _kernels.raw_call(TARGET, spec(300), [])
 _kernels.run_raw(raw, 2)
@@ -71,9 +71,9 @@ in_child(plan)
 
 # The process is forked again and again, with questions open and one being worked on, which takes some milliseconds.
 ASKING = """
-from hlo_dispatch.command.doctor import _sample
+from hlo_dispatch.command.sample_calls import IMAGES, call
 def question(size):
-    sample = _sample("onednn.convolution", "f32", libraries.onednn().version)
+    sample = call(IMAGES, "f32", libraries.onednn().version)
     strides = [64 * size * size, 1, 64 * size, 64]
     return sample | {f"{role}_{key}": value for role in ("src", "dst")
                      for key, value in (("dims", [1, 64, size, size]), ("strides", strides))}

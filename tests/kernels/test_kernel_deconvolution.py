@@ -19,7 +19,7 @@ from calls import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hlo_dispatch.vendor import kernels
+from hlo_dispatch.vendor import kernels, registry
 from processor import skip_emulated
 
 CHANNELS = st.sampled_from([1, 2, 3, 5, 8, 16, 17, 32, 33])
@@ -39,7 +39,7 @@ def deconvolution_call(
     sizes, kernel = source.values.shape[2:], weights.values.shape[2 + grouped :]
     spatial = [result_size(window, size, kernel[axis], axis) for axis, size in enumerate(sizes)]
     dims, dtype = (source.values.shape[0], channels, *spatial), source.values.dtype
-    spec = {"abi": kernels.ABI} | source.attributes("src") | weights.attributes("weights")
+    spec = {"abi": registry.abi()} | source.attributes("src") | weights.attributes("weights")
     spec |= {"dst_type": TYPE_NAMES[dtype], "dst_dims": list(dims), "dst_strides": strides_of(dims, source.layout)}
     spec |= {
         "strides": list(window.strides), "dilations": list(window.dilations),

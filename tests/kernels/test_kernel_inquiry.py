@@ -12,9 +12,9 @@ from calls import matmul_call, random_values, tensor
 
 from hlo_dispatch import _kernels
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.vendor import kernels
+from hlo_dispatch.vendor import kernels, registry
 
-TARGET = kernels.KERNELS["onednn.matmul"].target
+TARGET = registry.kernels()["onednn.matmul"].target
 
 
 @pytest.fixture(autouse=True)
@@ -80,11 +80,11 @@ def test_many_threads_ask_and_wait() -> None:
 
 def test_a_process_ends_with_questions_open() -> None:
     program = """
-from hlo_dispatch.vendor import kernels
+from hlo_dispatch.vendor import kernels, registry
 kernels.warm_up()
 square = {"dims": [64, 64], "strides": [64, 1]}
 for rows in range(300):
-    spec = {"abi": kernels.ABI, "library": "", "scratch": 0}
+    spec = {"abi": registry.abi(), "library": "", "scratch": 0}
     for role in ("src", "weights", "dst"):
         spec |= {f"{role}_type": "f32", f"{role}_dims": [64 + rows] * 2, f"{role}_strides": [64 + rows, 1]}
     kernels.prefetch("onednn.matmul", spec)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.vendor import kernels
+from hlo_dispatch.vendor import kernels, registry
 
 ALGORITHMS = ("max", "average")
 
@@ -19,7 +19,7 @@ ALGORITHMS = ("max", "average")
 def pooling_call(source: Tensor, algorithm: str, sizes, window: Window, layout) -> Call:
     spatial = [window.result_size(size, sizes[axis], axis) for axis, size in enumerate(source.values.shape[2:])]
     dims = (*source.values.shape[:2], *spatial)
-    spec = {"abi": kernels.ABI} | source.attributes("src")
+    spec = {"abi": registry.abi()} | source.attributes("src")
     spec |= {
         "dst_type": TYPE_NAMES[source.values.dtype], "dst_dims": list(dims), "dst_strides": strides_of(dims, layout),
         "algorithm": algorithm, "window": list(sizes), "strides": list(window.strides),

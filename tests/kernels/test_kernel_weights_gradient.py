@@ -20,7 +20,7 @@ from calls import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hlo_dispatch.vendor import kernels
+from hlo_dispatch.vendor import kernels, registry
 
 CHANNELS = st.sampled_from([1, 2, 3, 5, 8, 16, 17, 32, 33])
 
@@ -30,7 +30,7 @@ def gradient_call(
 ) -> Call:
     """`gradient` is the loss's with respect to the convolution's result; `dims` are the weights'."""
     result_dtype = DTYPES[dtype] if dtype else source.values.dtype
-    spec = {"abi": kernels.ABI} | source.attributes("src") | gradient.attributes("diff_dst")
+    spec = {"abi": registry.abi()} | source.attributes("src") | gradient.attributes("diff_dst")
     spec |= {"diff_weights_type": TYPE_NAMES[result_dtype], "diff_weights_dims": list(dims)}
     spec |= {
         "diff_weights_strides": strides_of(dims, layout),

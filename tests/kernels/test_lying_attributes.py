@@ -12,7 +12,7 @@ import pytest
 from wire_calls import Array, WireCall, strides, valid_calls
 from worker_pool import Worker
 
-from hlo_dispatch.vendor import kernels
+from hlo_dispatch.vendor import registry
 from processor import HAS_AVX512, needs_avx512
 
 
@@ -42,7 +42,7 @@ def refused(worker: Worker, call: WireCall, *fragments: str) -> None:
         assert fragment in outcome["error"], outcome["error"]
 
 
-LAPACK = sorted(name for name in kernels.KERNELS if not name.startswith("onednn.") and name != "onemkl.fft")
+LAPACK = sorted(name for name in registry.kernels() if not name.startswith("onednn.") and name != "onemkl.fft")
 RESULTS = {"cholesky": "factor", "triangular_solve": "x", "lu": "lu", "qr": "qr", "householder_product": "q", 
            "eigh": "v", "svd": "u", "product": "product", "triangular_product": "product"}  # fmt: skip
 

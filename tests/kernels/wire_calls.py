@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hlo_dispatch import _kernels
-from hlo_dispatch.vendor import kernels, libraries
+from hlo_dispatch.vendor import libraries, registry
 
 Attributes = dict[str, list[Any]]
 LOADED = "<loaded>"
@@ -168,9 +168,9 @@ def onednn(name: str, attributes: dict[str, Any], operands: list[Array], result:
 def _scratch_bytes(name: str, attributes: dict[str, Any]) -> int:
     """What the library asks for here: it goes by the processor's instructions and the number of threads."""
     libraries.onednn()
-    question = {"abi": kernels.ABI, "library": "", "scratch": 0} | attributes
+    question = {"abi": registry.abi(), "library": "", "scratch": 0} | attributes
     try:
-        _, scratch_bytes, _ = _kernels.plan(kernels.KERNELS[name].target, question)
+        _, scratch_bytes, _ = _kernels.plan(registry.kernels()[name].target, question)
     except NotImplementedError:
         return 0
     return scratch_bytes

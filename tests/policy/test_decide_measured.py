@@ -7,7 +7,7 @@ import pytest
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.host.machine import Machine
 from hlo_dispatch.match.match import Match
-from hlo_dispatch.policy.candidate import Candidate, Default, default_of, form_named, forms_of
+from hlo_dispatch.policy.candidate import Candidate, Default, default_of, variant_named, variants_of
 from hlo_dispatch.policy.decide import decide
 from hlo_dispatch.policy.measured import STOCK, Measured
 from reading import only_match
@@ -118,17 +118,17 @@ def test_a_form_that_the_kernel_no_longer_takes_is_stock() -> None:
     assert "does not take it any more" in decision.reason
 
 
-# --- forms -------------------------------------------------------------------------------------------------
+# --- variants -------------------------------------------------------------------------------------------------
 
 
-def forms(match: Match, ask: Kernel) -> dict[str, Candidate]:
+def variants(match: Match, ask: Kernel) -> dict[str, Candidate]:
     default = default_of(match, ask)
     assert isinstance(default, Default)
-    return dict(forms_of(default, ask))
+    return dict(variants_of(default, ask))
 
 
 def test_forms_of_a_product() -> None:
-    found = forms(dense(), Kernel())
+    found = variants(dense(), Kernel())
     assert {name: candidate.match.formula for name, candidate in found.items()} == {
         "whole": "tanh(x @ w + b)",
         "whole, weights packed": "tanh(x @ w + b)",
@@ -141,21 +141,21 @@ def test_forms_of_a_product() -> None:
 
 def test_forms_of_a_scaled_convolution() -> None:
     """Scales folded into the weights or behind the convolution: whichever is the default, both are there."""
-    found = forms(only_match(SCALED), Kernel())
+    found = variants(only_match(SCALED), Kernel())
     assert next(iter(found)) == "folded"
     assert found["folded"].match.formula == "conv(x, w·s) + b"
     assert found["whole"].match.formula == "(conv(x, w) · v1) + v2"
     assert found["bare"].match.formula == "conv(x, w)", "with weights that nobody has scaled"
     small = SCALED.replace("56,56", "2,2")
-    assert list(forms(only_match(small), Kernel()))[:2] == ["whole", "folded"]
+    assert list(variants(only_match(small), Kernel()))[:2] == ["whole", "folded"]
 
 
 def test_a_form_is_found_by_its_name() -> None:
     match, ask = only_match(SCALED), Kernel()
     default = default_of(match, ask)
     assert isinstance(default, Default)
-    for name, candidate in forms_of(default, ask):
-        found = form_named(name, default, ask)
+    for name, candidate in variants_of(default, ask):
+        found = variant_named(name, default, ask)
         assert found is not None
         assert found.attributes == candidate.attributes
-    assert form_named("upside down", default, ask) is None
+    assert variant_named("upside down", default, ask) is None

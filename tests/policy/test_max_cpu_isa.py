@@ -14,9 +14,9 @@ from hlo_dispatch.host.machine import ISA_VARIABLE, this_machine
 
 GREATEST = "avx2 fma avx_vnni avx512f avx512dq avx512_vnni avx512_bf16 avx512_fp16 amx_bf16"
 PROGRAM = """
-from hlo_dispatch.vendor import kernels, libraries
+from hlo_dispatch.vendor import kernels, libraries, registry
 from hlo_dispatch.policy.context import this_context
-attributes = {"type": "f32", "abi": kernels.ABI, "uplo": ord("L"), "library": libraries.own().version,
+attributes = {"type": "f32", "abi": registry.abi(), "uplo": ord("L"), "library": libraries.own().version,
               "a_dims": [4, 4], "a_strides": [4, 1], "factor_dims": [4, 4], "factor_strides": [1, 4]}
 planned = kernels.plan("blocked.cholesky", attributes)
 print(bool(planned), getattr(planned, "sentence", ""))

@@ -94,10 +94,10 @@ def test_each_library_is_measured(name: str, tmp_path: Path, monkeypatch: pytest
     assert len(entries) == count
     assert finite == [True] * count, "the inputs are what the routine wants at the first attempt"
     for entry in entries:
-        forms = set(entry.measured.seconds) - {STOCK}
+        variants = set(entry.measured.seconds) - {STOCK}
         assert not entry.measured.refused
-        assert "onemkl." in " ".join(forms)
-        assert ("scipy." in " ".join(forms)) == ("fft" not in name)
+        assert "onemkl." in " ".join(variants)
+        assert ("scipy." in " ".join(variants)) == ("fft" not in name)
         assert all(np.isfinite(value) for value in entry.measured.differences.values())
     report = hlo_dispatch.reports()[-1]
     chosen = sum(entry.measured.chosen != STOCK for entry in entries)
@@ -126,16 +126,16 @@ def test_the_one_that_wins_is_called(winner: str, tmp_path: Path, monkeypatch: p
 
     def interleaved(runners, **_) -> list[Time]:
         # In the order in which the heuristic, which knows the processor, asks the kernels.
-        gains = [0.5 if form.startswith(winner) else -0.5 if winner == STOCK else 0.1 for form in forms]
-        if len(runners) < 1 + len(forms):
+        gains = [0.5 if variant.startswith(winner) else -0.5 if winner == STOCK else 0.1 for variant in variants]
+        if len(runners) < 1 + len(variants):
             gains = [0.5]  # the winner, once more
         return [Time(1.0, 0.0, 0.0), *(Time(1.0 - gain, gain, 0.0) for gain in gains)]
 
-    forms: list[str] = []
+    variants: list[str] = []
     real = measure_module.measure
 
     def noted(task, *arguments, **options):
-        forms[:] = [name for name, _ in task.forms]
+        variants[:] = [name for name, _ in task.variants]
         return real(task, *arguments, **options)
 
     monkeypatch.setattr("hlo_dispatch.autotune.tuner.measure", noted)
@@ -161,10 +161,10 @@ def test_who_loses_another_race_gives_way_to_the_next(
 
     monkeypatch.setattr(comparison, "interleaved", interleaved)
     measured, text = measured_cholesky(tmp_path)
-    forms = [form for form in measured.seconds if form != STOCK]
-    expected = forms[losers] if losers < len(forms) else STOCK
+    variants = [variant for variant in measured.seconds if variant != STOCK]
+    expected = variants[losers] if losers < len(variants) else STOCK
     assert measured.chosen == expected
-    assert all(measured.seconds[form] == 1.0 for form in forms[:losers]), "what it took at last"
+    assert all(measured.seconds[variant] == 1.0 for variant in variants[:losers]), "what it took at last"
     assert ("hlo_dispatch." in text) == (expected != STOCK)
 
 

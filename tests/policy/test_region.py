@@ -63,7 +63,7 @@ ENTRY main { x = f32[32,48]{1,0} parameter(0)
 
 
 def regions(text: str) -> dict[str, tuple[Cutter, Default]]:
-    """Anchor's name → who cuts it, and its default form."""
+    """Anchor's name → who cuts it, and its default variant."""
     module = parsed(text)
     graph = FlatGraph(module, module.entry)
     planner = rewriter((), "always").planner
@@ -108,7 +108,7 @@ IDS = ["fused", "first of two", "second of two"]
 def test_a_region_runs_alone_with_and_without_its_kernel(text: str, anchor: str) -> None:
     extracted, default = cut(text, anchor)
     stock = run(extracted.module, extracted)
-    dispatched = one_call(rewriter((), "heuristic"), extracted, default, default.form)
+    dispatched = one_call(rewriter((), "heuristic"), extracted, default, default.variant)
     assert dispatched is not None
     assert dispatched.count(b"hlo_dispatch.onednn.matmul") == 1
     assert not difference(stock, run(dispatched, extracted), 1e-5)

@@ -50,7 +50,7 @@ class Cuts:
                 self.refusals.append(found)
                 continue
             self.extracts.append(found)
-            candidate = one_call(rewriter((), "heuristic"), found, region.default, region.default.form)
+            candidate = one_call(rewriter((), "heuristic"), found, region.default, region.default.variant)
             if candidate is not None:
                 self.candidates.append(candidate)
         return 0

@@ -28,7 +28,7 @@ from hlo_dispatch.autotune.wanted import Unknown
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.host.lock_file import LinkInTheWay, open_lock
 from hlo_dispatch.host.switches import is_strict
-from hlo_dispatch.policy.candidate import Ask, Default, forms_of
+from hlo_dispatch.policy.candidate import Ask, Default, variants_of
 from hlo_dispatch.policy.context import Context
 from hlo_dispatch.policy.measured import MOST_VAIN, STOCK, Knowledge, Measured
 
@@ -52,7 +52,7 @@ def silent(what: str, done: int, count: int, left: float) -> None:
 
 
 BuildOne = Callable[[ExtractedModule, Default, str], bytes | None]
-"""An extracted module, what is dispatched by default, a form → the module with its one kernel call."""
+"""An extracted module, what is dispatched by default, a variant → the module with its one kernel call."""
 
 
 @dataclass
@@ -300,11 +300,11 @@ class Tuner:
             raise Unmeasurable(extracted.sentence)
         # Of different libraries nobody knows which is faster here: all of them are tried.
         formula, shape, kernel = _names(region)
-        most_forms = max(len(match.kernels), self.effort.most_forms)
+        most_variants = max(len(match.kernels), self.effort.most_variants)
         return Task(
             extracted=extracted,
-            forms=list(islice(forms_of(default, ask), most_forms)),
-            build=lambda form: self.build(extracted, default, form),
+            variants=list(islice(variants_of(default, ask), most_variants)),
+            build=lambda variant: self.build(extracted, default, variant),
             tolerance=region.numerics.tolerance,
             footprint=region.footprint,
             is_entangled=region.is_entangled,
@@ -316,8 +316,8 @@ class Tuner:
         )
 
     def _keeper(self, region: Unknown) -> Callable[[str, Reproducer], str]:
-        def keep(form: str, reproducer: Reproducer) -> str:
-            folder = self.store.directory / "reproducers" / f"{region.digest[:16]}-{_file_name(form)}"
+        def keep(variant: str, reproducer: Reproducer) -> str:
+            folder = self.store.directory / "reproducers" / f"{region.digest[:16]}-{_file_name(variant)}"
             try:
                 return str(reproducer.keep(folder))
             except OSError as problem:
@@ -385,5 +385,5 @@ def _names(region: Unknown) -> tuple[str, str, str]:
     return match.formula, str(match.output.shape).partition("{")[0], match.kernel
 
 
-def _file_name(form: str) -> str:
-    return "".join(letter if letter.isalnum() else "-" for letter in form)
+def _file_name(variant: str) -> str:
+    return "".join(letter if letter.isalnum() else "-" for letter in variant)

@@ -19,6 +19,7 @@ from hlo_dispatch.pattern.table import KernelBinding, Numerics, Table
 from hlo_dispatch.policy.candidate import Ask, Default
 from hlo_dispatch.policy.measured import GUESSED, STOCK, SURE, TOGETHER, Knowledge, Measured
 from hlo_dispatch.policy.rules import rule_of
+from hlo_dispatch.vendor.users_kernels import library_of
 
 CLOSE = 0.1
 """An entangled region that loses no more than this alone, in parts of stock's time, is left to the heuristic while
@@ -168,7 +169,7 @@ def footprint_of(module: Module) -> int:
 
 def _file(binding: KernelBinding) -> str:
     """Which build of a user's own library it is."""
-    if binding.path is None:
+    if not binding.is_users:
         return ""
-    status = binding.path.stat()
-    return f"{binding.path} {status.st_size} {status.st_mtime_ns}"
+    library = library_of(binding)
+    return f"{library.path} {library.version}"

@@ -21,7 +21,7 @@ from hlo_dispatch.bench.worker import serve, timed
 from hlo_dispatch.demo.compare import relative_difference
 from hlo_dispatch.demo.timing import once
 from hlo_dispatch.report import Report
-from hlo_dispatch.vendor.kernels import KERNELS
+from hlo_dispatch.vendor import registry
 
 POLICIES = {"ours": "measure", "always": "always"}
 SIDES = ("stock", "ours", "always", "raw")
@@ -67,8 +67,8 @@ def _kernel_alone(report: Report, operands: Sequence[Any]) -> tuple[dict[str, Ca
         return {}, 0
     (region,) = report.dispatched
     assert region.kernel is not None
-    kernel = KERNELS.get(region.kernel)
-    if kernel is None or kernel.library != "oneDNN":
+    kernel = registry.kernels().get(region.kernel)
+    if kernel is None or not kernel.runs_alone:
         return {}, 0
     alone = only_call(report.after)
     raw = _kernels.raw_call(kernel.target, region.attributes, _buffers(report.after, operands) if alone else [])

@@ -166,7 +166,7 @@ def tune(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     tables: Tables = [],  # noqa: B006
 ) -> None:
-    """Measure every region of a module in every form, and keep what was found; exit 1 if a result was wrong."""
+    """Measure every region of a module in every variant, and keep what was found; exit 1 if a result was wrong."""
     from hlo_dispatch.command.tune_view import run, run_for_program
 
     if bool(module) == bool(program):

@@ -12,15 +12,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from rich.text import Text
 
 from hlo_dispatch.autotune.store import DIRECTORY_VARIABLE, Store
+from hlo_dispatch.command.sample_calls import answers
 from hlo_dispatch.errors import HloDispatchError, LibraryError
 from hlo_dispatch.host.machine import ISA_VARIABLE, this_machine
 from hlo_dispatch.jax_plugin.entry_point import is_open
 from hlo_dispatch.reporting.present import console, make_table
+from hlo_dispatch.vendor import registry
+from hlo_dispatch.vendor.kernels import library, registrations
+from hlo_dispatch.vendor.libraries import DESCRIPTIONS, survey
 
 RELEVANT_FEATURES = (
     *("avx2", "fma", "f16c", "avx_vnni"),
@@ -32,8 +35,8 @@ RELEVANT_FEATURES = (
 OLDEST_JAX = (0, 10, 2)
 _ENVIRONMENT = (
     *("HLO_DISPATCH_TABLES", "HLO_DISPATCH_POLICY", "HLO_DISPATCH_CACHE_DIR", "HLO_DISPATCH_MEASURE_SECONDS"),
-    *("HLO_DISPATCH_ONEDNN_LIBRARY", "HLO_DISPATCH_MKL_LIBRARY", "HLO_DISPATCH_BIND_THREADS"),
-    "HLO_DISPATCH_KEEP_MEMORY",
+    *(library.variable for library in DESCRIPTIONS.values() if library.variable),
+    *("HLO_DISPATCH_BIND_THREADS", "HLO_DISPATCH_KEEP_MEMORY"),
 )
 
 
@@ -112,8 +115,6 @@ def _jax() -> Iterator[Finding]:
 
 
 def _libraries() -> Iterator[Finding]:
-    from hlo_dispatch.vendor.libraries import survey
-
     for name, answer in survey().items():
         if answer:
             runtime = f" over {answer.threads}" if answer.runtime else ""
@@ -123,69 +124,21 @@ def _libraries() -> Iterator[Finding]:
 
 
 def _kernels() -> Iterator[Finding]:
-    from hlo_dispatch.vendor.kernels import KERNELS, library, plan, registrations
-
     try:
         registrations()
     except LibraryError as error:
         yield Finding(False, "kernels", str(error))
         return
-    for name, kernel in KERNELS.items():
+    for name in registry.kernels():
         found = library(name)
         if not found:
             continue  # said already
-        parts: list[str] = []
-        good = False
-        for dtype in ("f32", "bf16", "f16") if kernel.library == "oneDNN" else ("f32", "f64", "c64", "c128"):
-            sample = _sample(name, dtype, found.version) if kernel.library == "oneDNN" else _routine(name, dtype)
-            planned = plan(name, sample | {"library": found.version})
-            parts.append(f"{dtype} {planned.implementation}" if planned else f"{dtype} no ({planned.sentence})")
-            good = good or bool(planned)
-        yield Finding(good, name, "; ".join(parts))
-
-
-def _sample(name: str, dtype: str, version: str) -> dict[str, Any]:
-    """A middling call, to ask what the library would run for it here."""
-    common = {
-        "abi": 1,
-        "library": version,
-        "scratch": 0,
-        "src_type": dtype,
-        "weights_type": dtype,
-        "dst_type": dtype,
-    }
-    if name == "onednn.matmul":
-        square = {"dims": [256, 256], "strides": [256, 1]}
-        return common | {f"{role}_{key}": value for role in ("src", "weights", "dst") for key, value in square.items()}
-    convolution = common | {
-        "src_dims": [1, 64, 56, 56], "src_strides": [200704, 1, 3584, 64],
-        "weights_dims": [64, 64, 3, 3], "weights_strides": [1, 64, 12288, 4096],
-        "dst_dims": [1, 64, 56, 56], "dst_strides": [200704, 1, 3584, 64],
-        "strides": [1, 1], "dilations": [0, 0], "padding_low": [1, 1], "padding_high": [1, 1],
-    }  # fmt: skip
-    if name == "onednn.pooling":
-        return convolution | {"algorithm": "max", "window": [3, 3]}
-    if name != "onednn.weights_gradient":
-        return convolution
-    roles = {"weights": "diff_weights", "dst": "diff_dst"}
-    return {
-        f"{roles.get(role, role)}{_}{rest}": value
-        for key, value in convolution.items()
-        for role, _, rest in [key.partition("_")]
-    }
-
-
-def _routine(name: str, dtype: str) -> dict[str, Any]:
-    """A small call of a library routine: everything is a square matrix, which the vectors need not be told apart."""
-    roles = "a b x product factor lu qr q v destroyed u vt src dst".split()
-    square = {f"{role}_dims": [8, 8] for role in roles} | {f"{role}_strides": [8, 1] for role in roles}
-    letters = {"side": "L", "uplo": "L", "trans_x": "N", "diag": "N", "mode": "A" if name.endswith("svd") else "V"}
-    options = {option: ord(letter) for option, letter in letters.items()}
-    # Only the transform of a complex array is the same size; real ones have the kind of their own.
-    if dtype in ("f32", "f64"):
-        square |= {"dst_dims": [8, 5], "dst_strides": [5, 1]}
-    kind = {"fft_type": 2 if dtype in ("f32", "f64") else 0, "rank": 2}
-    return {"abi": 1, "type": dtype, "tau_dims": [8]} | square | options | kind
+        said = answers(name, found.version)
+        parts = (
+            f"{dtype} {planned.implementation}" if planned else f"{dtype} no ({planned.sentence})"
+            for dtype, planned in said.items()
+        )
+        yield Finding(any(said.values()) or not said, name, "; ".join(parts) or "there, and not asked anything")
 
 
 def _door() -> Iterator[Finding]:

@@ -100,19 +100,19 @@ def _closing(tuned: Tuned) -> str:
 def _table(regions: Sequence[TunedRegion]) -> Table:
     table = make_table("", "region", "result", "stock ms", "with the kernel, ms", "chosen", "margin")
     for region in regions:
-        others = {form: seconds for form, seconds in region.seconds.items() if form != STOCK}
-        times = "\n".join(f"{_milliseconds(seconds)} {form}" for form, seconds in others.items())
+        others = {variant: seconds for variant, seconds in region.seconds.items() if variant != STOCK}
+        times = "\n".join(f"{_milliseconds(seconds)} {variant}" for variant, seconds in others.items())
         stock = _milliseconds(region.seconds.get(STOCK))
         row(table, str(region.count), region.formula, region.shape, stock, times, region.chosen, _margin(region))
     return table
 
 
 def _validated(regions: Sequence[TunedRegion]) -> Table:
-    table = make_table("", "region", "result", "form", "difference", "verdict")
+    table = make_table("", "region", "result", "variant", "difference", "verdict")
     for region in regions:
-        for form, value in region.differences.items():
-            verdict = "wrong" if form in region.refused else "right"
-            row(table, str(region.count), region.formula, region.shape, form, f"{value:.1e}", verdict)
+        for variant, value in region.differences.items():
+            verdict = "wrong" if variant in region.refused else "right"
+            row(table, str(region.count), region.formula, region.shape, variant, f"{value:.1e}", verdict)
     return table
 
 

@@ -1,4 +1,4 @@
-"""Measuring on purpose: every region of a program, every form of its kernel, and a table of what was found."""
+"""Measuring on purpose: every region of a program, every variant of its kernel, and a table of what was found."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class TunedRegion:
     shape: str
     kernel: str
     chosen: str
-    """The form that won, or "stock"."""
+    """The variant that won, or "stock"."""
     seconds: dict[str, float]
-    """"stock" and each form → median seconds of a call, with the loops around it."""
+    """"stock" and each variant → median seconds of a call, with the loops around it."""
     gain: float
     """Seconds saved by a call; 0 where stock was chosen."""
     noise: float
@@ -72,7 +72,7 @@ class Tuned:
 
 
 def tune(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Tuned:
-    """Measure every region of `fn(*args, **kwargs)` in every form, and keep what was found on this machine.
+    """Measure every region of `fn(*args, **kwargs)` in every variant, and keep what was found on this machine.
 
     Takes whatever `explain` takes, and as long as it takes: `HLO_DISPATCH_MEASURE_SECONDS` limits only what compiling
     does by itself. Programs that are compiled afterwards use what was found.
@@ -94,7 +94,7 @@ def tune_module(
     validate_only: bool = False,
     step: TuningProgress = lambda what, done, count, left: None,
 ) -> Tuned:
-    """Measure every region of an optimized module (a serialized HloModuleProto, or HLO text) in every form.
+    """Measure every region of an optimized module (a serialized HloModuleProto, or HLO text) in every variant.
 
     Args:
         seconds: stop after so long; None: when everything is measured.

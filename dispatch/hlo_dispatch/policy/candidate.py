@@ -1,4 +1,4 @@
-"""A candidate: a match in one form, and the kernel's word that it can compute it. All forms there are."""
+"""A candidate: a match in one variant, and the kernel's word that it can compute it. All variants there are."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hlo_dispatch.policy.rules import rule_of
 
 @dataclass(frozen=True)
 class Candidate:
-    """A match (or a shortened form of it) and the kernel's word that it can compute it."""
+    """A match (or a shortened variant of it) and the kernel's word that it can compute it."""
 
     match: CallableMatch
     attributes: dict[str, Any]
@@ -35,10 +35,10 @@ class Ask(Protocol):
 
 @dataclass(frozen=True)
 class Default:
-    """What is dispatched where nothing was measured: the longest form that the kernel takes."""
+    """What is dispatched where nothing was measured: the longest variant that the kernel takes."""
 
     candidate: Candidate
-    form: str
+    variant: str
     cut: Refusal | None = None
     """What the kernel said to the whole epilogue, where it takes only a part of it."""
 
@@ -67,11 +67,11 @@ def default_of(match: CallableMatch, ask: Ask, machine: Machine | None = None) -
     return Refusal(whole.code, whole.sentence, whole.instruction or match.node.name)
 
 
-def forms_of(default: Default, ask: Ask) -> Iterator[tuple[str, Candidate]]:
-    """Every form worth measuring, the default first. Names are stable: the store keeps them."""
+def variants_of(default: Default, ask: Ask) -> Iterator[tuple[str, Candidate]]:
+    """Every variant worth measuring, the default first. Names are stable: the store keeps them."""
     known = default.candidate
-    yield default.form, known
-    for name, match, attributes in known.match.variants(default.form, reorders_weights=known.reorders_weights):
+    yield default.variant, known
+    for name, match, attributes in known.match.variants(default.variant, reorders_weights=known.reorders_weights):
         candidate = ask(match, **attributes)
         if isinstance(candidate, Refusal):
             continue
@@ -80,6 +80,6 @@ def forms_of(default: Default, ask: Ask) -> Iterator[tuple[str, Candidate]]:
             yield name, candidate
 
 
-def form_named(name: str, default: Default, ask: Ask) -> Candidate | None:
-    """The form that the store knows as `name`; None where the kernel does not take it (any more)."""
-    return next((candidate for form, candidate in forms_of(default, ask) if form == name), None)
+def variant_named(name: str, default: Default, ask: Ask) -> Candidate | None:
+    """The variant that the store knows as `name`; None where the kernel does not take it (any more)."""
+    return next((candidate for variant, candidate in variants_of(default, ask) if variant == name), None)

@@ -9,15 +9,15 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib import metadata
 
+from hlo_dispatch.errors import LibraryError
 from hlo_dispatch.host.machine import this_machine
-from hlo_dispatch.vendor import kernels, libraries
+from hlo_dispatch.vendor import libraries, registry
 
 # Instruction sets that change what XLA or a vendor library runs; the rest of a CPU's flags does not matter.
 _RELEVANT = (
     "sse4_1 avx avx2 fma f16c avx_vnni avx_ne_convert avx512f avx512dq avx512bw avx512vl avx512_vnni avx512_bf16 "
     "avx512_fp16 amx_tile amx_bf16 amx_int8 amx_fp16"
 ).split()
-_VARIABLES = ("ONEDNN_", "DNNL_", "MKL_", "OMP_", "TBB_", "KMP_", "OCL_CPU_", "DPCPP_CPU_")
 
 
 @dataclass(frozen=True)
@@ -55,15 +55,16 @@ def this_context() -> Context:
 def _context(threads: int, settings: tuple[str, ...]) -> Context:
     machine = this_machine()
     features = tuple(feature for feature in _RELEVANT if feature in machine.features)
-    return Context(machine.model, features, threads, tuple(_libraries()), _version("jaxlib"), kernels.ABI, settings)
+    return Context(
+        machine.model, features, threads, tuple(libraries.identities()), _version("jaxlib"), _abi(), settings
+    )
 
 
-def _libraries() -> list[str]:
-    load = {"oneDNN": libraries.onednn, "oneMKL": libraries.mkl, "hlo-dispatch": libraries.own}
-    used = sorted({kernel.library for kernel in kernels.KERNELS.values()} & set(load))
-    found = [(name, load[name]()) for name in used]
-    versions = [f"{name} {lib.version} {lib.threads}" if lib else f"{name} none" for name, lib in found]
-    return [*versions, f"SciPy {_version('scipy')}"]
+def _abi() -> int:
+    try:
+        return registry.abi()
+    except LibraryError:
+        return 0  # where the native part is missing nothing is measured
 
 
 def _version(package: str) -> str:
@@ -75,5 +76,5 @@ def _version(package: str) -> str:
 
 def _settings() -> list[str]:
     flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if flag.startswith("--xla_cpu")]
-    own = [f"{name}={value}" for name, value in os.environ.items() if name.startswith(_VARIABLES)]
+    own = [f"{name}={value}" for name, value in libraries.settings().items()]
     return sorted(flags) + sorted(own)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hlo_dispatch.errors import PolicyError, Refusal
 from hlo_dispatch.host.machine import Machine
 from hlo_dispatch.match.protocol import CallableMatch
-from hlo_dispatch.policy.candidate import Ask, Candidate, Default, default_of, form_named
+from hlo_dispatch.policy.candidate import Ask, Candidate, Default, default_of, variant_named
 from hlo_dispatch.policy.measured import STOCK, Measured
 from hlo_dispatch.policy.rules import rule_of
 
@@ -20,7 +20,7 @@ MEASURING = ("measure", "stored")
 POLICIES = (*MEASURING, "heuristic", "always", "never")
 
 Recall = Callable[[CallableMatch, Default], Measured | None]
-"""What was measured of a match whose default form is known."""
+"""What was measured of a match whose default variant is known."""
 
 
 @dataclass(frozen=True)
@@ -99,19 +99,19 @@ def decide(
 
 
 def by_measurement(measured: Measured, match: CallableMatch, default: Default, ask: Ask) -> Decision:
-    """The form that won when the region was measured, or stock."""
+    """The variant that won when the region was measured, or stock."""
     name = match.node.name
     if measured.chosen == STOCK:
         code = "wrong-result" if measured.refused else "slower"
         return _stock(Refusal(code, measured.sentence(default.candidate.implementation), name))
-    candidate = form_named(measured.chosen, default, ask)
+    candidate = variant_named(measured.chosen, default, ask)
     if candidate is None:
         sentence = f"measured: {measured.chosen} is fastest, but the kernel does not take it any more"
         return _stock(Refusal("kernel-unsupported", sentence, name))
-    form = "" if measured.chosen == default.form else f"; {measured.chosen}"
+    variant = "" if measured.chosen == default.variant else f"; {measured.chosen}"
     cut = default.cut if candidate.match is default.candidate.match else None
     is_needed = measured.stock_error > 0
-    return Decision(candidate, measured.sentence() + form, cut=cut, saved=measured.gain, is_needed=is_needed)
+    return Decision(candidate, measured.sentence() + variant, cut=cut, saved=measured.gain, is_needed=is_needed)
 
 
 def _stock(refusal: Refusal) -> Decision:

@@ -26,13 +26,13 @@ class Measured:
     """One region's measurement."""
 
     chosen: str
-    """The form that won (policy/candidate.py), or "stock"."""
+    """The variant that won (policy/candidate.py), or "stock"."""
     seconds: Mapping[str, float]
     """Form, or "stock" → median seconds of a call, what surrounds the region included."""
     gain: float = 0.0
-    """Seconds that the chosen form saves; 0 for stock."""
+    """Seconds that the chosen variant saves; 0 for stock."""
     noise: float = 0.0
-    """Seconds: how uncertain the difference between stock and the best form is."""
+    """Seconds: how uncertain the difference between stock and the best variant is."""
     refused: Mapping[str, str] = field(default_factory=dict[str, str])
     """Form → why it must not be used: its result was wrong."""
     differences: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -40,14 +40,14 @@ class Measured:
     is_entangled: bool = False
     """Whether neighbours share the region's fusions: alone it shows less than it gains together with them."""
     why: str = ""
-    """Where stock was chosen although the best form seemed to be faster: what rule it did not meet."""
+    """Where stock was chosen although the best variant seemed to be faster: what rule it did not meet."""
     stock_error: float = 0.0
     """How far stock's own results are from float64's, over the largest value, where they are wrong; else 0. The kernel
     that is right is chosen then, whatever its time."""
     endless: float = 0.0
     """Seconds after which XLA's own code for the region had not ended; nothing else is known of it then."""
     thorough: bool = False
-    """Whether every form was measured, or only those most likely to win."""
+    """Whether every variant was measured, or only those most likely to win."""
     formula: str = ""
     shape: str = ""
     kernel: str = ""
@@ -56,8 +56,8 @@ class Measured:
 
     @property
     def loss(self) -> float:
-        """How much longer than stock the best form takes, in parts of stock's time; negative where it wins."""
-        best = self._best_form()
+        """How much longer than stock the best variant takes, in parts of stock's time; negative where it wins."""
+        best = self._best_variant()
         return (self.seconds[best] - self.stock) / self.stock if best is not None and self.stock else 0.0
 
     @property
@@ -71,12 +71,12 @@ class Measured:
         return self.seconds.get(STOCK, 0.0)
 
     def sentence(self, implementation: str = "") -> str:
-        """`measured: 0.41 ms against stock 0.92 ms`; of stock also what spoke against a form that seemed faster."""
+        """`measured: 0.41 ms against stock 0.92 ms`; of stock also what spoke against a variant that seemed faster."""
         if self.endless:
             return f"not measured: XLA's own code for it alone had not ended after {self.endless:.1f} s"
         if self.vain:
             return "measured in vain: it cannot be run alone, or noise hid who is faster"
-        best = self.chosen if self.chosen != STOCK else self._best_form()
+        best = self.chosen if self.chosen != STOCK else self._best_variant()
         if best is None:
             return f"wrong result: {'; '.join(self.refused.values())}"
         what = f" ({implementation})" if implementation else ""
@@ -88,8 +88,8 @@ class Measured:
         but = f", but {self.why}" if self.why else ""
         return f"measured: stock {in_words(self.stock)} against {in_words(self.seconds[best])}{what}{but}"
 
-    def _best_form(self) -> str | None:
-        times = {form: s for form, s in self.seconds.items() if form != STOCK and form not in self.refused}
+    def _best_variant(self) -> str | None:
+        times = {variant: s for variant, s in self.seconds.items() if variant != STOCK and variant not in self.refused}
         return min(times, key=times.__getitem__) if times else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -105,11 +105,11 @@ class Measured:
         """
         try:
             made = cls(**values)
-            seconds = {str(form): float(value) for form, value in made.seconds.items()}
+            seconds = {str(variant): float(value) for variant, value in made.seconds.items()}
             # From a file, where it may be anything.
             is_text = isinstance(made.chosen, str)  # pyright: ignore[reportUnnecessaryIsInstance]
             known = is_text and (made.chosen == STOCK or made.chosen in seconds)
-            refused = {str(form): str(why) for form, why in made.refused.items()}
+            refused = {str(variant): str(why) for variant, why in made.refused.items()}
         except (TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"not a measurement: {error}") from None
         if not known or made.chosen in refused:

@@ -11,8 +11,7 @@ from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.policy.candidate import Candidate
 from hlo_dispatch.rewriting.backend_config import to_text
-from hlo_dispatch.vendor import kernels
-from hlo_dispatch.vendor.libraries import onednn
+from hlo_dispatch.vendor import kernels, registry
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class AskKernels:
 
 def prefetch(match: CallableMatch) -> bool:
     """Have the question worked on while the caller goes on; False where the library is missing."""
-    library = onednn()
+    library = kernels.library(match.kernel)
     if library:
         kernels.prefetch(match.kernel, *_question(match, library.version, {}))
     return bool(library)
@@ -56,7 +55,7 @@ def _question(match: CallableMatch, version: str, more: Mapping[str, str]) -> tu
     # Prefetched first, then asked for.
     if version not in match.notes or more:
         scratch = {"scratch": 0} if match.has_planned_scratch else {}
-        attributes = {"abi": kernels.ABI, "library": version} | scratch | match.attributes() | dict(more)
+        attributes = {"abi": registry.abi(), "library": version} | scratch | match.attributes() | dict(more)
         if more:
             return attributes, to_text(attributes)
         match.notes[version] = attributes, to_text(attributes)

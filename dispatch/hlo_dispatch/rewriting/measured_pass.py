@@ -69,7 +69,7 @@ def tuner_for(
         context=this_context(),
         knowledge=knowledge,
         effort=effort,
-        build=lambda extracted, default, form: one_call(plain, extracted, default, form),
+        build=lambda extracted, default, variant: one_call(plain, extracted, default, variant),
         threads=rewriter.machine.threads,
         budget=seconds,
         step=step,

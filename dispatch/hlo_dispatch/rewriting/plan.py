@@ -141,7 +141,7 @@ class _Planner:
         """Match every anchor as if each were decided as is most likely, and have the kernels asked meanwhile.
 
         Returns:
-            anchor → its match and the form of it that is expected to be chosen (None: stock).
+            anchor → its match and the variant of it that is expected to be chosen (None: stock).
         """
         found: dict[Node, tuple[CallableMatch | Refusal, CallableMatch | None]] = {}
         if self._prefetched is None:

@@ -1,6 +1,6 @@
 """The pass with a stopwatch: what each entry of the table cost, and what it found.
 
-The plain pass has no counters. Here every place that tries an entry is a subclass that counts around it, so
+The plain pass has no counters. Here every place that tries an entry is given something that counts around it, so
 a profile sees the same decisions, a little slower.
 """
 
@@ -100,7 +100,7 @@ def profiling(table: Table, policy: str, machine: Machine | None = None) -> tupl
     planner = replace(
         plain,
         finder=_CountingEpilogueFinder(table, profile),
-        patterns=_CountingStructuralFinder(table, profile),
+        patterns=StructuralFinder(table, partial(_counted, profile)),
         ask=_CountingAsk(plain.ask, profile),
         matcher=partial(_CountingMatcher, profile),
     )
@@ -174,13 +174,8 @@ class _CountingEpilogueFinder(EpilogueFinder):
         return step
 
 
-class _CountingStructuralFinder(StructuralFinder):
-    def __init__(self, table: Table, profile: Profile) -> None:
-        super().__init__(table)
-        self._profile = profile
-
-    def _tried(self, attempt: Attempt, pattern: str) -> StructuralMatch | None:
-        start = time.perf_counter()
-        match = super()._tried(attempt, pattern)
-        self._profile.count("pattern", pattern, time.perf_counter() - start, hit=match is not None)
-        return match
+def _counted(profile: Profile, attempt: Attempt) -> StructuralMatch | None:
+    start = time.perf_counter()
+    match = attempt.match()
+    profile.count("pattern", attempt.pattern, time.perf_counter() - start, hit=match is not None)
+    return match

@@ -1,4 +1,4 @@
-"""One kernel call and nothing else: an extracted module with its one region dispatched in a given form."""
+"""One kernel call and nothing else: an extracted module with its one region dispatched in a given variant."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hlo_dispatch.autotune.extract.extracted import ExtractedModule
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.host.machine import Machine
 from hlo_dispatch.match.protocol import CallableMatch
-from hlo_dispatch.policy.candidate import Ask, Default, form_named
+from hlo_dispatch.policy.candidate import Ask, Default, variant_named
 from hlo_dispatch.policy.decide import Decision, Recall
 from hlo_dispatch.policy.rules import rule_of
 from hlo_dispatch.rewriting.rewriter import Rewriter
@@ -18,12 +18,12 @@ _STAYS = Decision(None, "", Refusal("policy", "another region is being measured"
 
 @dataclass(frozen=True)
 class OneCall:
-    """Decides everything: one match's default has to be `wanted`, and is dispatched as `form`; the rest stays."""
+    """Decides everything: one match's default has to be `wanted`, and is dispatched as `variant`; the rest stays."""
 
     anchor: str
     """Name of the match's instruction."""
     wanted: Default
-    form: str
+    variant: str
 
     def __call__(self, match: CallableMatch, machine: Machine, policy: str, ask: Ask, recall: Recall) -> Decision:
         """What a planner's `decide` says."""
@@ -32,22 +32,22 @@ class OneCall:
         while shorter is not None:
             default = self._as_wanted(shorter, ask)
             if default is not None:
-                candidate = form_named(self.form, default, ask)
+                candidate = variant_named(self.variant, default, ask)
                 return _STAYS if candidate is None else Decision(candidate, "it is being measured")
             shorter = shorter.shortened()
         return _STAYS
 
     def _as_wanted(self, match: CallableMatch, ask: Ask) -> Default | None:
-        """The match in the form that is the default in its program, if it is the same call here."""
+        """The match in the variant that is the default in its program, if it is the same call here."""
         for name, choice, _ in rule_of(match).first_choices(match, None):
-            if name == self.wanted.form:
+            if name == self.wanted.variant:
                 candidate = ask(choice)
                 if not isinstance(candidate, Refusal) and candidate.attributes == self.wanted.candidate.attributes:
                     return Default(candidate, name)
         return None
 
 
-def one_call(rewriter: Rewriter, extracted: ExtractedModule, default: Default, form: str) -> bytes | None:
+def one_call(rewriter: Rewriter, extracted: ExtractedModule, default: Default, variant: str) -> bytes | None:
     """The extracted module with its region dispatched; None where it matches otherwise than in its program."""
-    planner = replace(rewriter.planner, policy="always", decide=OneCall(extracted.anchor, default, form))
+    planner = replace(rewriter.planner, policy="always", decide=OneCall(extracted.anchor, default, variant))
     return Rewriter(planner).run(extracted.module)[0]

@@ -1,4 +1,4 @@
-"""Which vendor kernels exist, what a library would do with a particular call, and what JAX must register.
+"""What a library would do with a particular call, and what JAX must register.
 
 A call is described by its attributes (a "spec"): a flat dict that later becomes the custom-call's typed
 ``backend_config``. Planning hands that dict to the same native code which reads the ``backend_config`` when an
@@ -16,55 +16,10 @@ from functools import lru_cache
 from typing import Any, cast
 
 from hlo_dispatch.errors import LibraryError, Refusal, Unavailable
-from hlo_dispatch.vendor import libraries
-from hlo_dispatch.vendor.libraries import Library
-
-ABI = 1
-"""Version of the attributes' meaning; must equal the native parts'.
-
-These are kernels/onednn/plan.cc and kernels/lapack/families.h."""
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """A kernel family that patterns can be bound to."""
-
-    name: str
-    """As tables and reports call it."""
-    target: str
-    """The custom-call's target."""
-    library: str
-    """Which vendor library computes it."""
-
-
-KERNELS: dict[str, Kernel] = {
-    kernel.name: kernel
-    for kernel in (
-        Kernel("onednn.convolution", "hlo_dispatch.onednn.convolution", "oneDNN"),
-        Kernel("onednn.deconvolution", "hlo_dispatch.onednn.deconvolution", "oneDNN"),
-        Kernel("onednn.matmul", "hlo_dispatch.onednn.matmul", "oneDNN"),
-        Kernel("onednn.pooling", "hlo_dispatch.onednn.pooling", "oneDNN"),
-        Kernel("onednn.weights_gradient", "hlo_dispatch.onednn.weights_gradient", "oneDNN"),
-        Kernel("onemkl.fft", "hlo_dispatch.onemkl.fft", "oneMKL"),
-        *(
-            Kernel(f"{folder}.{routine}", f"hlo_dispatch.{folder}.{routine}", name)
-            for routine in "cholesky triangular_solve lu qr householder_product eigh svd".split()
-            for folder, name in (("onemkl", "oneMKL"), ("scipy", "SciPy"))
-        ),
-        Kernel("onemkl.product", "hlo_dispatch.onemkl.product", "oneMKL"),
-        Kernel("blocked.cholesky", "hlo_dispatch.blocked.cholesky", "hlo-dispatch"),
-        Kernel("blocked.lu", "hlo_dispatch.blocked.lu", "hlo-dispatch"),
-        Kernel("blocked.triangular_product", "hlo_dispatch.blocked.triangular_product", "hlo-dispatch"),
-        Kernel("blocked.triangular_solve", "hlo_dispatch.blocked.triangular_solve", "hlo-dispatch"),
-    )
-}
-
-_LIBRARIES = {
-    "oneDNN": libraries.onednn,
-    "oneMKL": libraries.mkl,
-    "SciPy": libraries.scipy,
-    "hlo-dispatch": libraries.own,
-}
+from hlo_dispatch.vendor import libraries, registry
+from hlo_dispatch.vendor.library import Library
+from hlo_dispatch.vendor.native import native
+from hlo_dispatch.vendor.registry import Kernel
 
 
 @dataclass(frozen=True)
@@ -100,7 +55,11 @@ _MOST_PLANS = 20_000
 
 def library(name: str) -> Library | Unavailable:
     """The library behind a kernel, loaded."""
-    return _LIBRARIES[KERNELS[name].library]()
+    try:
+        kernel = registry.kernels()[name]
+    except LibraryError as error:
+        return Unavailable(libraries.OWN.name, str(error))
+    return libraries.loaded(kernel.library)
 
 
 def plan(name: str, attributes: Mapping[str, Any], key: str = "") -> Planned | Refusal:
@@ -116,7 +75,7 @@ def plan(name: str, attributes: Mapping[str, Any], key: str = "") -> Planned | R
     if known is None:
         with _plans_lock:
             number = _asked.pop(place, None)
-        known = _answer(KERNELS[name], dict(attributes), number)
+        known = _answer(registry.kernels()[name], dict(attributes), number)
         with _plans_lock:
             if len(_plans) >= _MOST_PLANS:
                 _plans.clear()
@@ -127,20 +86,20 @@ def plan(name: str, attributes: Mapping[str, Any], key: str = "") -> Planned | R
 def prefetch(name: str, attributes: Mapping[str, Any], key: str = "") -> None:
     """Have the question that :func:`plan` will be asked worked on meanwhile, in a thread that needs no Python."""
     place = (name, key or _frozen(attributes))
-    if place in _plans or isinstance(libraries.onednn(), Unavailable):
+    if place in _plans or isinstance(library(name), Unavailable):
         return
-    from hlo_dispatch import _kernels
-
     _finish_at_exit()
     with _plans_lock:
         if place not in _asked:
-            _asked[place] = _kernels.ask(KERNELS[name].target, dict(attributes))
+            _asked[place] = native().ask(registry.kernels()[name].target, dict(attributes))
 
 
 def warm_up() -> None:
     """Load the vendor library and create its engine now, so that the first compile does not pay for it."""
+    if not library("onednn.matmul"):
+        return
     vector = {"dims": [1, 1], "strides": [1, 1]}
-    spec: dict[str, Any] = {"abi": ABI, "library": "", "scratch": 0}
+    spec: dict[str, Any] = {"abi": registry.abi(), "library": "", "scratch": 0}
     for role in ("src", "weights", "dst"):
         spec |= {f"{role}_type": "f32"} | {f"{role}_{key}": value for key, value in vector.items()}
     plan("onednn.matmul", spec)
@@ -150,20 +109,19 @@ def registrations() -> Registrations:
     """Return the handlers and their state type; they can be registered whether or not a library is there.
 
     An executable that is loaded where its library is not has it loaded (`libraries.py`).
+
+    Raises:
+        LibraryError: the native part cannot be imported.
     """
-    try:
-        from hlo_dispatch import _kernels
-    except ImportError as error:
-        raise LibraryError(f"the native part of hlo-dispatch cannot be imported ({error}); install it again") from error
-    _kernels.load_with(_load)
-    found = _kernels.registrations()
+    native().load_with(_load)
+    found = native().registrations()
     return Registrations(found["types"], found["targets"])
 
 
 def _load(name: str) -> str:
     """Load a library for an executable that calls it; returns why not, or nothing where it is there."""
     try:
-        found = _LIBRARIES[name]()
+        found = libraries.loaded(name)
     except Exception as error:  # the caller is XLA
         return f"{type(error).__name__}: {error}"
     return found.sentence if isinstance(found, Unavailable) else ""
@@ -172,17 +130,13 @@ def _load(name: str) -> str:
 @lru_cache(maxsize=1)
 def _finish_at_exit() -> None:
     """Nothing may run in the vendor library while the process takes it down."""
-    from hlo_dispatch import _kernels
-
-    atexit.register(_kernels.finish)
+    atexit.register(native().finish)
 
 
 def _answer(kernel: Kernel, attributes: dict[str, Any], number: int | None) -> Planned | Refusal:
     """What the library says; `number` is the question's if it was prefetched."""
-    from hlo_dispatch import _kernels
-
     try:
-        answer = _kernels.plan(kernel.target, attributes) if number is None else _kernels.wait(number)
+        answer = native().plan(kernel.target, attributes) if number is None else native().wait(number)
         implementation, scratch_bytes, reorders_weights = answer
     except NotImplementedError as error:
         return Refusal("kernel-unsupported", f"{kernel.name}: {error}")

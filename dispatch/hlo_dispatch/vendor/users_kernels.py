@@ -14,6 +14,7 @@ from typing import Any
 
 from hlo_dispatch.errors import TableError
 from hlo_dispatch.pattern import KernelBinding, Table
+from hlo_dispatch.vendor.library import Library
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,13 @@ def open_handlers(table: Table) -> list[Handler]:
         TableError: a library cannot be loaded, lacks the symbol, or its target is another kernel's already.
     """
     return [_open(binding) for binding in table.kernels.values() if binding.is_users]
+
+
+def library_of(binding: KernelBinding) -> Library:
+    """The user's own library that a kernel is in, not loaded; the version says which build of it is there now."""
+    assert binding.path is not None
+    status = binding.path.stat()
+    return Library(binding.path.name, binding.path, f"{status.st_size} {status.st_mtime_ns}", "its own")
 
 
 def register(handlers: Iterable[Handler], into: Callable[[str, Any], None]) -> None:

@@ -45,13 +45,13 @@ class Comparison:
         tolerance: float,
         footprint: int,
         threads: int,
-        forms: int,
+        variants: int,
         deadline: Deadline,
     ) -> None:
         """Compile and run stock.
 
         Args:
-            forms: how many candidates there are to be.
+            variants: how many candidates there are to be.
 
         Raises:
             Unmeasurable: the region cannot be run on its own.
@@ -68,7 +68,7 @@ class Comparison:
         self._asked_exactly = False
         bytes_of_inputs = sum(shape.bytes for shape in extracted.inputs)
         once = compiling.expected(size_of(self._parsed)) + self._run
-        deadline.demand((1 + forms) * once + filling.expected(bytes_of_inputs))
+        deadline.demand((1 + variants) * once + filling.expected(bytes_of_inputs))
         try:
             self._run_stock()
         except (Endless, OutOfTime):
@@ -133,7 +133,7 @@ class Comparison:
         return results
 
     def interleaved(self, modules: Sequence[bytes], seconds: float, *, keeping: bool = False) -> list[Time]:
-        """Stock first, then the forms.
+        """Stock first, then the variants.
 
         Args:
             keeping: whether each one's results are kept until it has the next, so that they lie elsewhere in memory.

@@ -1,7 +1,7 @@
-"""Measuring one region: stock XLA's own code for it against each form of the kernel, in speed and in result.
+"""Measuring one region: stock XLA's own code for it against each variant of the kernel, in speed and in result.
 
 Both are compiled from the same extracted module, run on the same random inputs, and compared before they are timed: a
-form that computes something else is refused, whatever its speed, and a reproducer is kept.
+variant that computes something else is refused, whatever its speed, and a reproducer is kept.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Effort:
 
     seconds: float
     """Timing of one region, at most."""
-    most_forms: int
+    most_variants: int
     """Forms besides stock, the likeliest first."""
     is_thorough: bool = False
 
 
-QUICK = Effort(seconds=0.12, most_forms=1)
-THOROUGH = Effort(seconds=1.0, most_forms=6, is_thorough=True)
+QUICK = Effort(seconds=0.12, most_variants=1)
+THOROUGH = Effort(seconds=1.0, most_variants=6, is_thorough=True)
 
 Build = Callable[[str], bytes | None]
 """Form → the extracted module with its region dispatched so, or None where that cannot be done."""
@@ -55,7 +55,7 @@ class Task:
     """One region to measure."""
 
     extracted: ExtractedModule
-    forms: Sequence[tuple[str, Candidate]]
+    variants: Sequence[tuple[str, Candidate]]
     build: Build
     tolerance: float
     footprint: int
@@ -81,8 +81,8 @@ def measure(
     """Measure one region.
 
     Args:
-        keep: stores a reproducer of a wrong result under a form's name and returns where.
-        timed: False only compares the results; stock is chosen then unless every form is right.
+        keep: stores a reproducer of a wrong result under a variant's name and returns where.
+        timed: False only compares the results; stock is chosen then unless every variant is right.
         deadline: when it has to be over; by default it takes as long as it takes.
 
     Raises:
@@ -97,30 +97,30 @@ def measure(
         tolerance=task.tolerance,
         footprint=task.footprint,
         threads=task.threads,
-        forms=len(modules),
+        variants=len(modules),
         deadline=deadline,
     )
     refused: dict[str, str] = {}
     differences: dict[str, float] = {}
     stock_error = 0.0
-    for form, module in modules.items():
+    for variant, module in modules.items():
         found = outcome.judge(module)
-        differences[form] = found.value
+        differences[variant] = found.value
         if found:
-            where = keep(form, outcome.reproducer(module, found))
-            refused[form] = (
-                f"{task.formula} on {task.shape} by {task.kernel} ({form}) differs from stock XLA by "
+            where = keep(variant, outcome.reproducer(module, found))
+            refused[variant] = (
+                f"{task.formula} on {task.shape} by {task.kernel} ({variant}) differs from stock XLA by "
                 f"{found.value:.2g} where {found.tolerance:.2g} is allowed; reproducer: {where}"
             )
         stock_error = max(stock_error, found.stock_error)
-    good = [form for form in modules if form not in refused]
+    good = [variant for variant in modules if variant not in refused]
     about: dict[str, Any] = {
         "refused": refused, "differences": differences, "thorough": effort.is_thorough, "stock_error": stock_error,
         "formula": task.formula, "shape": task.shape, "kernel": task.kernel,
     }  # fmt: skip
     if not good or not timed:
         return Measured(STOCK, {}, **about)
-    stock, *times = outcome.interleaved([modules[form] for form in good], effort.seconds)
+    stock, *times = outcome.interleaved([modules[variant] for variant in good], effort.seconds)
     found = dict(zip(good, times, strict=True))
     if stock_error:
         return _without_stock(found, stock, about)
@@ -140,16 +140,16 @@ def measure(
 
 
 def _without_stock(found: dict[str, Time], stock: Time, about: dict[str, Any]) -> Measured:
-    """The fastest form that is right: stock is not, whatever its time."""
-    seconds = {STOCK: stock.seconds} | {form: time.seconds for form, time in found.items()}
-    chosen = min(found, key=lambda form: found[form].seconds)
+    """The fastest variant that is right: stock is not, whatever its time."""
+    seconds = {STOCK: stock.seconds} | {variant: time.seconds for variant, time in found.items()}
+    chosen = min(found, key=lambda variant: found[variant].seconds)
     return Measured(chosen, seconds, max(found[chosen].gain, 0.0), found[chosen].error, **about)
 
 
 def _lost_again(
     outcome: Comparison, task: Task, module: bytes, verdict: Measured, effort: Effort, deadline: Deadline
 ) -> tuple[Time, Time] | None:
-    """Stock's time and the chosen form's in a further timing that it did not win; None if it won them all.
+    """Stock's time and the chosen variant's in a further timing that it did not win; None if it won them all.
 
     Memory that has to be fetched from the system anew, or threads that are slow to wake, last for a whole timing: a
     kernel that gains little has to win twice, or as often as there is time for, if that is at least once.
@@ -183,24 +183,24 @@ def _timed_again(
 
 def _modules(task: Task, deadline: Deadline) -> dict[str, bytes]:
     modules: dict[str, bytes] = {}
-    for form, _ in task.forms:
+    for variant, _ in task.variants:
         deadline.demand(0.0)
-        module = task.build(form)
+        module = task.build(variant)
         if module is not None:
-            modules[form] = module
+            modules[variant] = module
     if not modules:
         raise Unmeasurable("cut out of its module, the region is matched in another way")
     return modules
 
 
 def _verdict(found: dict[str, Time], stock: float, about: dict[str, Any], *, is_entangled: bool) -> Measured:
-    """The form that gains most, if it gains clearly."""
+    """The variant that gains most, if it gains clearly."""
     chosen = _fastest(found, stock)
     unclear = any(time.may_win(stock, LEAST_SECONDS) for time in found.values())
     if chosen == STOCK and unclear and not is_entangled and not about["refused"]:
         raise Unclear
     shown = found[chosen] if chosen != STOCK else max(found.values(), key=lambda time: time.gain)
-    seconds = {STOCK: stock} | {form: time.seconds for form, time in found.items()}
+    seconds = {STOCK: stock} | {variant: time.seconds for variant, time in found.items()}
     gain = shown.gain if chosen != STOCK else 0.0
     why = why_not(min(found.values(), key=lambda time: time.seconds), stock, _least(stock)) if chosen == STOCK else ""
     return Measured(chosen, seconds, gain, shown.error, is_entangled=is_entangled, why=why, **about)
@@ -214,11 +214,11 @@ def _why_lost(lost: tuple[Time, Time]) -> str:
 
 def _fastest(found: dict[str, Time], stock: float) -> str:
     chosen = STOCK
-    for form, time in found.items():
-        # The earlier form is the likelier one: a later one has to be better by more than noise.
+    for variant, time in found.items():
+        # The earlier variant is the likelier one: a later one has to be better by more than noise.
         best = found[chosen].gain + 2 * time.error + 0.01 * stock if chosen != STOCK else 0.0
         if _wins(time, stock) and time.gain > best:
-            chosen = form
+            chosen = variant
     return chosen
 
 

@@ -52,6 +52,11 @@ class Attempt:
         """How many operations had matched where the attempt came furthest."""
         self._stopped: tuple[Node, str, tuple[object, ...]] | None = None
 
+    @property
+    def pattern(self) -> str:
+        """The name of what is looked for."""
+        return self._spelling.pattern.name
+
     def match(self) -> StructuralMatch | None:
         """The match, or None: `matched` and `miss()` then say how far it came."""
         output = self._output

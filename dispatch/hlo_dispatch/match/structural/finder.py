@@ -6,6 +6,7 @@ one dictionary lookup. What passes is matched term by term, trying both orders o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hlo_dispatch.hlo.flat import FlatGraph, Node
@@ -33,7 +34,9 @@ class Found:
 class StructuralFinder:
     """Finds one table's patterns; made once per table, safe to use from several threads."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, match: Callable[[Attempt], StructuralMatch | None] = Attempt.match) -> None:
+        """`match` makes an attempt; a profile watches it."""
+        self._match = match
         wanted = {
             term.activation
             for pattern in table.patterns
@@ -72,7 +75,7 @@ class StructuralFinder:
                 if name in done:
                     continue
                 attempt = Attempt(spelling, graph, node, regions)
-                match = self._tried(attempt, name)
+                match = self._match(attempt)
                 if match is not None:
                     found.matches.append(match)
                     done.add(name)
@@ -82,9 +85,6 @@ class StructuralFinder:
         found.misses = {name: miss for name, miss in misses.items() if name not in matched}
         found.matches.sort(key=lambda match: -match.pattern.priority)  # stable: program order among equals
         return found
-
-    def _tried(self, attempt: Attempt, pattern: str) -> StructuralMatch | None:
-        return attempt.match()
 
     def _candidates(self, node: Node) -> tuple[Spelling, ...]:
         key = (node.opcode, *[_opcode_behind(operand) for operand in node.operands])

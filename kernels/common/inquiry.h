@@ -1,7 +1,7 @@
-// Questions to oneDNN that are answered ahead of time. Choosing an implementation takes it up to 5 ms for one shape;
-// a compilation asks dozens of times, and has other things to do meanwhile.
-#ifndef HLO_DISPATCH_ONEDNN_INQUIRY_H_
-#define HLO_DISPATCH_ONEDNN_INQUIRY_H_
+// Questions to a library that are answered ahead of time. oneDNN takes up to 5 ms to choose an implementation for one
+// shape; a compilation asks dozens of times, and has other things to do meanwhile.
+#ifndef HLO_DISPATCH_COMMON_INQUIRY_H_
+#define HLO_DISPATCH_COMMON_INQUIRY_H_
 
 #include <condition_variable>
 #include <cstdint>
@@ -13,28 +13,19 @@
 #include <string>
 
 #include "common/attributes.h"
-#include "onednn/plan.h"
+#include "common/registry.h"
 
-namespace hlo_dispatch::onednn {
-
-// What a call would be, in short.
-struct Answer {
-  std::string implementation;
-  int64_t scratch_bytes;
-  bool reorders;
-};
-
-Answer Inquire(Planner planner, const Attributes& attributes);
+namespace hlo_dispatch {
 
 // Answers questions in threads of their own, first come first served. The threads end when there are no more
 // questions, so that none runs while the process ends (see Finish). A fork waits until no question is being worked on:
-// in the child they are all answered or still to be answered, and oneDNN holds no lock.
+// in the child they are all answered or still to be answered, and the library holds no lock.
 class Inquiries {
  public:
   static Inquiries& Get();
 
   // Returns the question's number.
-  int64_t Ask(Planner planner, std::unique_ptr<const Attributes> attributes);
+  int64_t Ask(AnswerMaker plan, std::unique_ptr<const Attributes> attributes);
   // Waits for the answer, or throws what answering threw. Each number serves once.
   Answer Wait(int64_t number);
   // Drops what is still waiting and returns once no thread is left.
@@ -65,6 +56,6 @@ class Inquiries {
   bool paused_ = false;
 };
 
-}  // namespace hlo_dispatch::onednn
+}  // namespace hlo_dispatch
 
-#endif  // HLO_DISPATCH_ONEDNN_INQUIRY_H_
+#endif  // HLO_DISPATCH_COMMON_INQUIRY_H_

@@ -1,4 +1,4 @@
-#include "onednn/inquiry.h"
+#include "common/inquiry.h"
 
 #include <pthread.h>
 
@@ -11,7 +11,7 @@
 #include "common/failure.h"
 #include "common/signal_actions.h"
 
-namespace hlo_dispatch::onednn {
+namespace hlo_dispatch {
 
 namespace {
 
@@ -21,11 +21,6 @@ int MostThreads() { return std::clamp(static_cast<int>(std::thread::hardware_con
 constexpr std::chrono::seconds kLongestAnswer(5);  // most take some milliseconds, one may have to start the engine
 
 }  // namespace
-
-Answer Inquire(Planner planner, const Attributes& attributes) {
-  const CallPlan plan = planner(attributes);
-  return {plan.implementation, plan.scratch_bytes, plan.Reorders()};
-}
 
 Inquiries*& Inquiries::Instance() {
   static auto* inquiries = new Inquiries();  // never destroyed: threads may outlive the statics
@@ -41,10 +36,9 @@ Inquiries& Inquiries::Get() {
   return *Instance();
 }
 
-int64_t Inquiries::Ask(Planner planner, std::unique_ptr<const Attributes> attributes) {
-  std::packaged_task<Answer()> task([planner, attributes = std::shared_ptr<const Attributes>(std::move(attributes))] {
-    return Inquire(planner, *attributes);
-  });
+int64_t Inquiries::Ask(AnswerMaker plan, std::unique_ptr<const Attributes> attributes) {
+  std::packaged_task<Answer()> task(
+      [plan, attributes = std::shared_ptr<const Attributes>(std::move(attributes))] { return plan(*attributes); });
   std::lock_guard<std::mutex> lock(mutex_);
   const int64_t number = ++last_number_;
   answers_[number] = task.get_future();
@@ -131,4 +125,4 @@ void Inquiries::Work() {
   changed_.notify_all();
 }
 
-}  // namespace hlo_dispatch::onednn
+}  // namespace hlo_dispatch

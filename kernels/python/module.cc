@@ -1,120 +1,27 @@
-// hlo_dispatch._kernels: the only file that knows Python (its stable C interface, so one build serves every
-// version from 3.11 on). Called by hlo_dispatch/vendor/kernels.py and libraries.py only.
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-
+// hlo_dispatch._kernels, by Python's stable C interface, so that one build serves every version from 3.11 on. Called by
+// hlo_dispatch/vendor only.
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/failure.h"
+#include "common/inquiry.h"
 #include "common/loader.h"
-#include "common/routine.h"
+#include "common/raw_call.h"
+#include "common/registry.h"
 #include "common/signal_actions.h"
-#include "common/stored_attributes.h"
 #include "lapack/provider.h"
-#include "onednn/call.h"
-#include "onednn/inquiry.h"
 #include "onednn/library.h"
-#include "onednn/raw_call.h"
+#include "python/attributes.h"
+#include "python/border.h"
 
-namespace hlo_dispatch {
+namespace hlo_dispatch::python {
 namespace {
 
-// A Python exception is set; unwinds to the border.
-struct PythonError {};
-
-struct DecreaseReference {
-  void operator()(PyObject* object) const { Py_XDECREF(object); }
-};
-using Owned = std::unique_ptr<PyObject, DecreaseReference>;
-
-Owned Checked(PyObject* object) {
-  if (object == nullptr) throw PythonError();
-  return Owned(object);
-}
-
-StoredAttributes::Value Store(PyObject* value);
-
-// A copy of a Python dict; the counterpart of FfiAttributes.
-std::unique_ptr<StoredAttributes> StoreDictionary(PyObject* dictionary) {
-  auto stored = std::make_unique<StoredAttributes>();
-  PyObject *key = nullptr, *value = nullptr;
-  for (Py_ssize_t position = 0; PyDict_Next(dictionary, &position, &key, &value);) {
-    Py_ssize_t size = 0;
-    const char* name = PyUnicode_Check(key) ? PyUnicode_AsUTF8AndSize(key, &size) : nullptr;
-    if (name == nullptr) throw Failure(FailureKind::kInvalid, "an attribute's name is not a string");
-    stored->Set(std::string(name, static_cast<size_t>(size)), Store(value));
-  }
-  return stored;
-}
-
-// A whole number (NumPy's included), or nothing.
-std::optional<int64_t> StoreInteger(PyObject* value) {
-  Owned index(PyNumber_Index(value));
-  const long long integer = index == nullptr ? -1 : PyLong_AsLongLong(index.get());
-  if (integer == -1 && PyErr_Occurred()) {
-    PyErr_Clear();
-    return std::nullopt;
-  }
-  return integer;
-}
-
-StoredAttributes::Value Store(PyObject* value) {
-  if (PyDict_Check(value)) return std::shared_ptr<const StoredAttributes>(StoreDictionary(value));
-  if (PyFloat_Check(value)) return PyFloat_AsDouble(value);
-  if (PyUnicode_Check(value)) {
-    Py_ssize_t size = 0;
-    const char* text = PyUnicode_AsUTF8AndSize(value, &size);
-    if (text == nullptr) throw PythonError();
-    return std::string(text, static_cast<size_t>(size));
-  }
-  if (std::optional<int64_t> integer = StoreInteger(value)) return *integer;
-  const Py_ssize_t size = PySequence_Size(value);
-  if (size < 0) PyErr_Clear();
-  std::vector<int64_t> integers;
-  for (Py_ssize_t i = 0; i < size; ++i) {
-    std::optional<int64_t> integer = StoreInteger(Checked(PySequence_GetItem(value, i)).get());
-    if (!integer.has_value()) return std::monostate();
-    integers.push_back(*integer);
-  }
-  if (size < 0) return std::monostate();
-  return integers;
-}
-
-PyObject* PythonKind(FailureKind kind) {
-  switch (kind) {
-    case FailureKind::kInvalid:
-      return PyExc_ValueError;
-    case FailureKind::kUnsupported:
-      return PyExc_NotImplementedError;
-    case FailureKind::kUnavailable:
-      return PyExc_ImportError;
-    case FailureKind::kInternal:
-      return PyExc_RuntimeError;
-  }
-  return PyExc_RuntimeError;
-}
-
-// Runs `body`, turning whatever it throws into a Python exception.
-template <typename Body>
-PyObject* Guarded(Body body) {
-  try {
-    return body().release();
-  } catch (const PythonError&) {
-  } catch (const Failure& failure) {
-    PyErr_SetString(PythonKind(failure.kind()), failure.what());
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
-  }
-  return nullptr;
-}
-
 PyObject* LoadOnednn(PyObject*, PyObject* arguments) {
-  return Guarded([&] {
+  return RaisingInPython([&] {
     PyObject* path = nullptr;
     int bind = 0;
     if (!PyArg_ParseTuple(arguments, "O&p", PyUnicode_FSConverter, &path, &bind)) throw PythonError();
@@ -142,7 +49,7 @@ std::string AskPython(const std::string& name) {
 }
 
 PyObject* LoadWith(PyObject*, PyObject* function) {
-  return Guarded([&] {
+  return RaisingInPython([&] {
     if (load_in_python == nullptr) load_in_python = Py_NewRef(function);
     SetLoader(AskPython);
     return Owned(Py_NewRef(Py_None));
@@ -156,7 +63,7 @@ void DestroySignalActions(PyObject* capsule) {
 }
 
 PyObject* KeepSignals(PyObject*, PyObject*) {
-  return Guarded([] {
+  return RaisingInPython([] {
     auto actions = std::make_unique<SignalActions>();
     Owned capsule = Checked(PyCapsule_New(actions.get(), kSignalActions, DestroySignalActions));
     actions.release();
@@ -165,7 +72,7 @@ PyObject* KeepSignals(PyObject*, PyObject*) {
 }
 
 PyObject* OfferMkl(PyObject*, PyObject* arguments) {
-  return Guarded([&] {
+  return RaisingInPython([&] {
     PyObject* path = nullptr;
     const char* version = nullptr;
     if (!PyArg_ParseTuple(arguments, "O&s", PyUnicode_FSConverter, &path, &version)) throw PythonError();
@@ -176,7 +83,7 @@ PyObject* OfferMkl(PyObject*, PyObject* arguments) {
 }
 
 PyObject* OfferScipy(PyObject*, PyObject* arguments) {
-  return Guarded([&] {
+  return RaisingInPython([&] {
     PyObject* addresses = nullptr;
     const char* version = nullptr;
     if (!PyArg_ParseTuple(arguments, "O!s", &PyDict_Type, &addresses, &version)) throw PythonError();
@@ -195,39 +102,20 @@ PyObject* OfferScipy(PyObject*, PyObject* arguments) {
 }
 
 struct Question {
-  onednn::Planner planner;
+  const Kernel* kernel;
   std::unique_ptr<StoredAttributes> attributes;
 };
-
-Question QuestionOf(const char* target, PyObject* attributes) {
-  for (const onednn::KernelFamily& family : onednn::KernelFamilies()) {
-    if (std::string(target) == family.target) return {family.plan, StoreDictionary(attributes)};
-  }
-  throw Failure(FailureKind::kInvalid, "there is no kernel '" + std::string(target) + "'");
-}
 
 Question ReadQuestion(PyObject* arguments) {
   const char* target = nullptr;
   PyObject* attributes = nullptr;
   if (!PyArg_ParseTuple(arguments, "sO!", &target, &PyDict_Type, &attributes)) throw PythonError();
-  return QuestionOf(target, attributes);
+  return {&KernelOf(target), StoreDictionary(attributes)};
 }
-
-// Lets other Python threads run while it lives.
-class WithoutLock {
- public:
-  WithoutLock() : state_(PyEval_SaveThread()) {}
-  ~WithoutLock() { PyEval_RestoreThread(state_); }
-  WithoutLock(const WithoutLock&) = delete;
-  WithoutLock& operator=(const WithoutLock&) = delete;
-
- private:
-  PyThreadState* state_;
-};
 
 template <typename Body>
 Owned AnswerOf(Body body) {
-  const onednn::Answer answer = [&] {
+  const Answer answer = [&] {
     WithoutLock without_lock;
     return body();
   }();
@@ -236,59 +124,51 @@ Owned AnswerOf(Body body) {
 }
 
 PyObject* Plan(PyObject*, PyObject* arguments) {
-  return Guarded([&] {
-    const char* target = nullptr;
-    PyObject* attributes = nullptr;
-    if (!PyArg_ParseTuple(arguments, "sO!", &target, &PyDict_Type, &attributes)) throw PythonError();
-    for (const RoutineFamily& family : RoutineFamilies()) {
-      if (std::string(target) != family.target) continue;
-      const std::unique_ptr<Routine> routine = family.make(*StoreDictionary(attributes));
-      return Checked(Py_BuildValue("(siO)", routine->implementation().c_str(), 0, Py_False));
-    }
+  return RaisingInPython([&] {
     const Question question = ReadQuestion(arguments);
-    return AnswerOf([&] { return onednn::Inquire(question.planner, *question.attributes); });
+    return AnswerOf([&] { return question.kernel->plan(*question.attributes); });
   });
 }
 
 PyObject* Ask(PyObject*, PyObject* arguments) {
-  return Guarded([&] {
+  return RaisingInPython([&] {
     Question question = ReadQuestion(arguments);
-    return Checked(PyLong_FromLongLong(onednn::Inquiries::Get().Ask(question.planner, std::move(question.attributes))));
+    return Checked(PyLong_FromLongLong(Inquiries::Get().Ask(question.kernel->plan, std::move(question.attributes))));
   });
 }
 
 PyObject* WaitForAnswer(PyObject*, PyObject* number) {
-  return Guarded([&] {
+  return RaisingInPython([&] {
     const long long asked = PyLong_AsLongLong(number);
     if (asked == -1 && PyErr_Occurred()) throw PythonError();
-    return AnswerOf([&] { return onednn::Inquiries::Get().Wait(asked); });
+    return AnswerOf([&] { return Inquiries::Get().Wait(asked); });
   });
 }
 
 constexpr char kRawCall[] = "hlo_dispatch raw call";
 
-void DestroyRawCall(PyObject* capsule) {
-  delete static_cast<onednn::RawCall*>(PyCapsule_GetPointer(capsule, kRawCall));
-}
+void DestroyRawCall(PyObject* capsule) { delete static_cast<RawCall*>(PyCapsule_GetPointer(capsule, kRawCall)); }
 
 PyObject* MakeRawCall(PyObject*, PyObject* arguments) {
-  return Guarded([&] {
+  return RaisingInPython([&] {
     const char* target = nullptr;
     PyObject *attributes = nullptr, *buffers = nullptr;
     if (!PyArg_ParseTuple(arguments, "sO!O!", &target, &PyDict_Type, &attributes, &PyList_Type, &buffers)) {
       throw PythonError();
     }
-    std::vector<onednn::RawCall::Given> given;
+    std::vector<RawCall::Given> given;
     for (Py_ssize_t i = 0; i < PyList_Size(buffers); ++i) {
       unsigned long long address = 0;
       long long bytes = 0;
       if (!PyArg_ParseTuple(PyList_GetItem(buffers, i), "KL", &address, &bytes)) throw PythonError();
       given.push_back({reinterpret_cast<void*>(static_cast<uintptr_t>(address)), bytes});
     }
-    const Question question = QuestionOf(target, attributes);
-    auto call = [&] {
+    const Kernel& kernel = KernelOf(target);
+    if (kernel.raw_call == nullptr) throw Failure(FailureKind::kUnsupported, kernel.name + " is called by XLA only");
+    const std::unique_ptr<StoredAttributes> stored = StoreDictionary(attributes);
+    std::unique_ptr<RawCall> call = [&] {
       WithoutLock without_lock;
-      return std::make_unique<onednn::RawCall>(question.planner(*question.attributes), given);
+      return kernel.raw_call(*stored, given);
     }();
     Owned capsule = Checked(PyCapsule_New(call.get(), kRawCall, DestroyRawCall));
     call.release();
@@ -297,11 +177,11 @@ PyObject* MakeRawCall(PyObject*, PyObject* arguments) {
 }
 
 PyObject* RunRawCall(PyObject*, PyObject* arguments) {
-  return Guarded([&] {
+  return RaisingInPython([&] {
     PyObject* capsule = nullptr;
     long long count = 0;
     if (!PyArg_ParseTuple(arguments, "OL", &capsule, &count)) throw PythonError();
-    auto* call = static_cast<onednn::RawCall*>(PyCapsule_GetPointer(capsule, kRawCall));
+    auto* call = static_cast<RawCall*>(PyCapsule_GetPointer(capsule, kRawCall));
     if (call == nullptr) throw PythonError();
     {
       WithoutLock without_lock;
@@ -312,10 +192,10 @@ PyObject* RunRawCall(PyObject*, PyObject* arguments) {
 }
 
 PyObject* Finish(PyObject*, PyObject*) {
-  return Guarded([] {
+  return RaisingInPython([] {
     {
       WithoutLock without_lock;
-      onednn::Inquiries::Get().Finish();
+      Inquiries::Get().Finish();
     }
     return Checked(PyBool_FromLong(1));
   });
@@ -325,11 +205,9 @@ Owned Capsule(const void* address) { return Checked(PyCapsule_New(const_cast<voi
 
 Owned HandlerCapsule(XLA_FFI_Handler* handler) { return Capsule(reinterpret_cast<const void*>(handler)); }
 
-// {"instantiate": capsule, "execute": capsule} under the family's target.
-void AddStages(const Owned& targets, const char* target, XLA_FFI_Handler* instantiate, XLA_FFI_Handler* execute) {
-  Owned stages = Checked(Py_BuildValue("{sNsN}", "instantiate", HandlerCapsule(instantiate).release(), "execute",
-                                       HandlerCapsule(execute).release()));
-  if (PyDict_SetItemString(targets.get(), target, stages.get()) != 0) throw PythonError();
+Owned StageCapsules(const Kernel& kernel) {
+  return Checked(Py_BuildValue("{sNsN}", "instantiate", HandlerCapsule(kernel.instantiate).release(), "execute",
+                               HandlerCapsule(kernel.execute).release()));
 }
 
 Owned TypeCapsules(const void* type_id, const void* type_info) {
@@ -337,19 +215,45 @@ Owned TypeCapsules(const void* type_id, const void* type_info) {
       Py_BuildValue("{sNsN}", "type_id", Capsule(type_id).release(), "type_info", Capsule(type_info).release()));
 }
 
+void SetItem(const Owned& dictionary, const std::string& name, const Owned& value) {
+  if (PyDict_SetItemString(dictionary.get(), name.c_str(), value.get()) != 0) throw PythonError();
+}
+
 PyObject* Registrations(PyObject*, PyObject*) {
-  return Guarded([] {
+  return RaisingInPython([] {
+    Owned types = Checked(PyDict_New());
+    for (const StateType* type : StateTypes()) {
+      SetItem(types, type->name, TypeCapsules(type->id, type->info));
+    }
     Owned targets = Checked(PyDict_New());
-    for (const onednn::KernelFamily& family : onednn::KernelFamilies()) {
-      AddStages(targets, family.target, family.instantiate, family.execute);
+    for (const Kernel* kernel : Kernels()) {
+      SetItem(targets, kernel->target(), StageCapsules(*kernel));
     }
-    for (const RoutineFamily& family : RoutineFamilies()) {
-      AddStages(targets, family.target, family.instantiate, family.execute);
+    return Checked(Py_BuildValue("{sNsN}", "types", types.release(), "targets", targets.release()));
+  });
+}
+
+// What Python reads of a kernel: hlo_dispatch/vendor/registry.py has the names.
+Owned Describe(const Kernel& kernel) {
+  Owned routines = Checked(PyTuple_New(static_cast<Py_ssize_t>(kernel.routines.size())));
+  for (size_t i = 0; i < kernel.routines.size(); ++i) {
+    Owned routine = Checked(PyUnicode_FromString(kernel.routines[i].c_str()));
+    if (PyTuple_SetItem(routines.get(), static_cast<Py_ssize_t>(i), routine.release()) != 0) throw PythonError();
+  }
+  const char* instructions = kernel.instructions == nullptr ? "" : kernel.instructions->name;
+  return Checked(Py_BuildValue("{sssssssssOsN}", "name", kernel.name.c_str(), "target", kernel.target().c_str(),
+                               "library", kernel.library.c_str(), "instructions", instructions, "runs_alone",
+                               kernel.raw_call == nullptr ? Py_False : Py_True, "routines", routines.release()));
+}
+
+PyObject* Registry(PyObject*, PyObject*) {
+  return RaisingInPython([] {
+    Owned kernels = Checked(PyList_New(0));
+    for (const Kernel* kernel : Kernels()) {
+      if (PyList_Append(kernels.get(), Describe(*kernel).get()) != 0) throw PythonError();
     }
-    return Checked(Py_BuildValue(
-        "{s{sNsN}sN}", "types", onednn::kStateTypeName,
-        TypeCapsules(onednn::StateTypeId(), onednn::StateTypeInfo()).release(), kRoutineStateTypeName,
-        TypeCapsules(RoutineStateTypeId(), RoutineStateTypeInfo()).release(), "targets", targets.release()));
+    return Checked(Py_BuildValue("{sLsssN}", "abi", static_cast<long long>(kAbi), "own_version", lapack::kOwnVersion,
+                                 "kernels", kernels.release()));
   });
 }
 
@@ -376,6 +280,8 @@ PyMethodDef methods[] = {
     {"finish", Finish, METH_NOARGS, "finish(): drops unanswered questions and waits for those being worked on."},
     {"registrations", Registrations, METH_NOARGS,
      "registrations() -> {'types': ..., 'targets': ...}: capsules for jax.ffi, types to be registered first."},
+    {"registry", Registry, METH_NOARGS,
+     "registry() -> {'abi': ..., 'own_version': ..., 'kernels': [...]}: what there is to be called; loads nothing."},
     {nullptr, nullptr, 0, nullptr},
 };
 
@@ -390,6 +296,6 @@ PyModuleDef module = {PyModuleDef_HEAD_INIT,
                       nullptr};
 
 }  // namespace
-}  // namespace hlo_dispatch
+}  // namespace hlo_dispatch::python
 
-PyMODINIT_FUNC PyInit__kernels() { return PyModule_Create(&hlo_dispatch::module); }
+PyMODINIT_FUNC PyInit__kernels() { return PyModule_Create(&hlo_dispatch::python::module); }

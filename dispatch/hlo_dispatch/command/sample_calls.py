@@ -1,0 +1,77 @@
+"""Middling calls, to ask what a library would run for them here.
+
+No kernel is named: it takes the first of the calls that has the attributes and the shapes it needs, and does not look
+at the others' attributes. One that takes none of them is not asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.vendor import registry
+from hlo_dispatch.vendor.kernels import Planned, plan
+
+_ROLES = ("src", "weights", "dst", "diff_weights", "diff_dst")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One call, in each of some element types."""
+
+    dtypes: tuple[str, ...]
+    attributes: Callable[[str], dict[str, Any]]
+    """Element type → all attributes but those that every call has."""
+
+
+def answers(name: str, version: str) -> dict[str, Planned | Refusal]:
+    """What the library of this version says to the kernel's call, by element type; empty where there is no call."""
+    for sample in SAMPLES:
+        try:
+            return {dtype: plan(name, call(sample, dtype, version)) for dtype in sample.dtypes}
+        except ValueError:
+            continue  # the attributes or shapes of another kernel
+    return {}
+
+
+def call(sample: Sample, dtype: str, version: str) -> dict[str, Any]:
+    """All attributes of the call."""
+    return {"abi": registry.abi(), "library": version, "scratch": 0} | sample.attributes(dtype)
+
+
+def _products(dtype: str) -> dict[str, Any]:
+    square = {"type": dtype, "dims": [256, 256], "strides": [256, 1]}
+    return {f"{role}_{key}": value for role in _ROLES for key, value in square.items()}
+
+
+def _images(dtype: str) -> dict[str, Any]:
+    image = {"type": dtype, "dims": [1, 64, 56, 56], "strides": [200704, 1, 3584, 64]}
+    filters = {"type": dtype, "dims": [64, 64, 3, 3], "strides": [1, 64, 12288, 4096]}
+    tensors = {role: filters if role.endswith("weights") else image for role in _ROLES}
+    window = {"strides": 1, "dilations": 0, "padding_low": 1, "padding_high": 1, "window": 3}
+    described = {f"{role}_{key}": value for role, tensor in tensors.items() for key, value in tensor.items()}
+    return described | {name: [value, value] for name, value in window.items()} | {"algorithm": "max"}
+
+
+def _matrices(mode: str) -> Callable[[str], dict[str, Any]]:
+    """Of a routine: everything is a square matrix, which the vectors need not be told apart."""
+
+    def attributes(dtype: str) -> dict[str, Any]:
+        roles = "a b x product factor lu qr q v destroyed u vt src dst".split()
+        square = {f"{role}_dims": [8, 8] for role in roles} | {f"{role}_strides": [8, 1] for role in roles}
+        letters = {"side": "L", "uplo": "L", "trans_x": "N", "diag": "N", "mode": mode}
+        is_real = dtype in ("f32", "f64")
+        # Only the transform of a complex array is the same size; real ones have the kind of their own.
+        if is_real:
+            square |= {"dst_dims": [8, 5], "dst_strides": [5, 1]}
+        kind = {"type": dtype, "tau_dims": [8], "fft_type": 2 if is_real else 0, "rank": 2}
+        return square | {option: ord(letter) for option, letter in letters.items()} | kind
+
+    return attributes
+
+
+_LOW, _HIGH = ("f32", "bf16", "f16"), ("f32", "f64", "c64", "c128")
+PRODUCTS, IMAGES = Sample(_LOW, _products), Sample(_LOW, _images)
+SAMPLES = (PRODUCTS, IMAGES, Sample(_HIGH, _matrices("V")), Sample(_HIGH, _matrices("A")))

@@ -1,0 +1,20 @@
+"""The extension module, imported when something of it is first needed: importing the package loads nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hlo_dispatch.errors import LibraryError
+
+
+def native() -> Any:
+    """The module `hlo_dispatch._kernels`; its functions say in their docstrings what they do.
+
+    Raises:
+        LibraryError: it cannot be imported.
+    """
+    try:
+        from hlo_dispatch import _kernels
+    except ImportError as error:
+        raise LibraryError(f"the native part of hlo-dispatch cannot be imported ({error}); install it again") from error
+    return _kernels

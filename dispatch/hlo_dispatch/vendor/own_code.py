@@ -1,0 +1,16 @@
+"""Our own code, which is part of the extension module: linear algebra, and copies for oneDNN."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hlo_dispatch.vendor import registry
+from hlo_dispatch.vendor.library import Description, Library
+from hlo_dispatch.vendor.native import native
+
+
+def _load() -> Library:
+    return Library(OWN.name, Path(native().__file__), registry.own_version(), "XLA's threads")
+
+
+OWN = Description("hlo-dispatch", _load, is_separate=False)

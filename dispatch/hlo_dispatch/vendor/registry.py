@@ -1,0 +1,55 @@
+"""Which kernels there are. Each says so itself in C++, in the file that defines it (kernels/common/registry.h)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+from hlo_dispatch.vendor.native import native
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel family that patterns can be bound to."""
+
+    name: str
+    """As tables and reports call it."""
+    target: str
+    """The custom-call's target."""
+    library: str
+    """Which library computes it; `libraries.py` describes it."""
+    instructions: str
+    """What the processor must have, such as AVX-512; empty: nothing in particular."""
+    runs_alone: bool
+    """Whether it can be called without XLA around it, for benchmarks."""
+    routines: tuple[str, ...]
+    """The routines of BLAS and LAPACK that it calls, without the letter of the element type."""
+
+
+@lru_cache(maxsize=1)
+def kernels() -> Mapping[str, Kernel]:
+    """Every kernel by its name, in order.
+
+    Raises:
+        LibraryError: the native part cannot be imported; so do the others.
+    """
+    made = (Kernel(**entry) for entry in _said()["kernels"])
+    return MappingProxyType({kernel.name: kernel for kernel in made})
+
+
+@lru_cache(maxsize=1)
+def abi() -> int:
+    """Version of the attributes' meaning, which every custom-call carries."""
+    return _said()["abi"]
+
+
+def own_version() -> str:
+    """Version of our own code, which counts up when results or speed of any of it change."""
+    return _said()["own_version"]
+
+
+def _said() -> dict[str, Any]:
+    return native().registry()

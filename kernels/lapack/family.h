@@ -1,0 +1,58 @@
+// A family of linear algebra becomes one kernel for each library that computes it, by an object in its own file:
+//
+//   const Family<Cholesky, kMkl, kScipy, kOwn> family("cholesky", {"potrf"});
+#ifndef HLO_DISPATCH_LAPACK_FAMILY_H_
+#define HLO_DISPATCH_LAPACK_FAMILY_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/processor.h"
+#include "common/routine.h"
+#include "lapack/provider.h"
+
+namespace hlo_dispatch::lapack {
+
+struct Vendor {
+  const char* library;  // the provider's name
+  const char* folder;   // what the names of its kernels begin with
+  const Instructions* instructions = nullptr;
+};
+
+inline constexpr Vendor kMkl{kMklName, "onemkl"};
+inline constexpr Vendor kScipy{kScipyName, "scipy"};
+inline constexpr Vendor kOwn{kOwnName, "blocked", &kAvx512};
+
+// `Made` is a Routine that is made from a provider and attributes.
+template <typename Made, const Vendor&... vendors>
+class Family {
+ public:
+  // Args: the BLAS and LAPACK routines it calls, without the letter of the element type.
+  explicit Family(const std::string& name, const std::vector<std::string>& routines = {}) {
+    (RegisterFor<vendors>(name, routines), ...);
+  }
+
+ private:
+  template <const Vendor& vendor>
+  static void RegisterFor(const std::string& name, const std::vector<std::string>& routines) {
+    Kernel kernel;
+    kernel.name = std::string(vendor.folder) + "." + name;
+    kernel.library = vendor.library;
+    kernel.instructions = vendor.instructions;
+    if (&vendor != &kOwn) kernel.routines = routines;
+    RoutineKernel<Make<vendor>>::Add(std::move(kernel));
+  }
+
+  // By one provider, of the version that the call was planned for.
+  template <const Vendor& vendor>
+  static std::unique_ptr<Routine> Make(const Attributes& attributes) {
+    const Provider& provider = Provider::Get(vendor.library);
+    provider.CheckVersion(attributes.Text("library"));
+    return std::make_unique<Made>(provider, attributes);
+  }
+};
+
+}  // namespace hlo_dispatch::lapack
+
+#endif  // HLO_DISPATCH_LAPACK_FAMILY_H_
