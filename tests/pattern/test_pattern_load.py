@@ -40,6 +40,7 @@ def test_shipped_table(table: Table) -> None:
     assert set(table.anchors) == {"convolution", "dot", "pooling", "transposed_convolution", "weights_gradient"}
     bound = {anchor.kernel for anchor in table.anchors.values()}
     bound |= {kernel for routine in table.routines for kernel in routine.kernels}
+    bound |= {pattern.kernel for pattern in table.patterns}
     assert bound == set(table.kernels)
     assert set(table.binaries) == {"add", "subtract", "multiply", "divide", "maximum", "minimum"}
     assert table.binaries["divide"].algorithm == "div"
@@ -49,7 +50,9 @@ def test_shipped_table(table: Table) -> None:
     assert table.activation("gelu_erf").describe() == "gelu_erf"
     assert table.activation("clip").describe() == "clip(low, high)"
     assert table.activation("clip").describe({"low": 0.0, "high": 6.0}) == "clip(0, 6)"
-    assert len(table.sources) == 6
+    assert table.sources == shipped_tables()
+    names = {source.stem for source in table.sources}
+    assert names >= {"activations", "anchors", "binaries", "fourier", "kernels", "linear_algebra"}
     assert str(table.activation("relu").place).startswith(f"{shipped_tables()[0].parent}/activations.yaml:")
 
 
