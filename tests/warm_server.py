@@ -58,8 +58,9 @@ def run(request: dict[str, Any]) -> int:
         status = 1
     threading._shutdown()  # as an interpreter that ends: other threads first
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if not stream.closed:
+            stream.flush()
     return status
 
 

@@ -54,7 +54,7 @@ def test_a_function_that_is_called_like_a_stand_in(name) -> None:
         (record.Record, "keep"),
         (Rewriter, "run"),
         (hook.registration, "register"),
-        (hook.measuring, "informed"),
+        (hook.measured_pass, "informed"),
         (hook, "_warn"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -105,7 +105,8 @@ def _persistent_cache(tmp_path):
 @pytest.mark.parametrize("name", ["registration", "measuring"])
 def test_a_key_that_cannot_be_made(monkeypatch, tmp_path, name) -> None:
     hlo_dispatch.install(policy="always")
-    place, function = {"registration": (hook.registration, "register"), "measuring": (hook.measuring, "informed")}[name]
+    places = {"registration": (hook.registration, "register"), "measuring": (hook.measured_pass, "informed")}
+    place, function = places[name]
     monkeypatch.setattr(place, function, fail)
     program = lambda x, w: jnp.tanh(x @ w)  # noqa: E731
     assert_close(np.asarray(jax.jit(program)(X, W)), np.tanh(X @ W))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from hlo_dispatch.hlo import text as hlo_text
 from hlo_dispatch.hlo.flat import FlatGraph
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.match.structural.finder import Found, StructuralFinder
-from hlo_dispatch.pattern import load_tables
+from hlo_dispatch.pattern import Table, load_tables
 from hlo_dispatch.pattern.read_expression import read_expression
 
 TABLE = """\
@@ -111,5 +112,10 @@ def flat_graph(body: str, before: str = "") -> FlatGraph:
 
 def find(folder: Path, body: str, match: str, before: str = "", **options) -> Found:
     """What the pattern finds in an entry computation of these instructions."""
-    table = load_tables([write_table(folder, match, **options)])
-    return StructuralFinder(table).find(flat_graph(body, before))
+    return StructuralFinder(without_shipped(write_table(folder, match, **options))).find(flat_graph(body, before))
+
+
+def without_shipped(table: Path) -> Table:
+    """The table with its own patterns only."""
+    loaded = load_tables([table])
+    return replace(loaded, patterns=tuple(pattern for pattern in loaded.patterns if pattern.is_users))

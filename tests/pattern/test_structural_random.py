@@ -8,12 +8,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from structures import flat_graph, write_table
+from structures import flat_graph, without_shipped, write_table
 
 from hlo_dispatch.match.function import apply, scalar_constant
 from hlo_dispatch.match.structural.finder import StructuralFinder
 from hlo_dispatch.match.structural.structural_match import StructuralMatch
-from hlo_dispatch.pattern import Table, load_tables
+from hlo_dispatch.pattern import Table
 from hlo_dispatch.pattern.expression import Applied, Capture, Number, Operation, Term
 
 # Steps of a random program: how many values each takes, and the instructions it becomes.
@@ -85,7 +85,7 @@ def twenty(tmp_path_factory: pytest.TempPathFactory) -> Table:
         )  # fmt: skip
     table = folder / "twenty.yaml"
     table.write_text(text)
-    return load_tables([table])
+    return without_shipped(table)
 
 
 def value(term: Term, match: StructuralMatch, table: Table, captured: dict[str, np.ndarray]) -> np.ndarray:

@@ -180,6 +180,7 @@ def _rms_norm(x: Any, scale: Any) -> Any:
 _PLAIN: dict[str, Callable[..., Any]] = {
     "attention": _attention,
     "softmax": nn.softmax,
+    "log_softmax": nn.log_softmax,
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
     "cholesky": lambda a: lax.linalg.cholesky(a, symmetrize_input=False),

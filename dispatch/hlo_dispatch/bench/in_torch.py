@@ -153,6 +153,7 @@ def _layer_norm(x: Any, scale: Any, bias: Any) -> Any:
 _PLAIN: dict[str, Callable[..., Any]] = {
     "attention": F.scaled_dot_product_attention,
     "softmax": lambda x: torch.softmax(x, -1),
+    "log_softmax": lambda x: torch.log_softmax(x, -1),
     "layer_norm": _layer_norm,
     "rms_norm": lambda x, scale: F.rms_norm(x, x.shape[-1:], scale, 1e-6),
     "cholesky": torch.linalg.cholesky,

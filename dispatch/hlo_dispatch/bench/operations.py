@@ -168,17 +168,18 @@ def _matmul() -> BenchOperation:
     )
 
 
-def _rows(name: str, operands: tuple[str, ...], work: float) -> BenchOperation:
+def _rows(name: str, operands: tuple[str, ...], work: float, entry: str = "") -> BenchOperation:
     """Something done to each of m rows of n values; `operands` have n values each."""
     return BenchOperation(
         name=name,
-        entry="",
+        entry=entry,
         needed=("m", "n"),
         defaults={},
         operands=lambda z: {"source": (z["m"], z["n"])} | {operand: (z["n"],) for operand in operands},
         result=lambda z: (z["m"], z["n"]),
         work=lambda z: work * z["m"] * z["n"],
-        small={"m": 8, "n": 64},
+        # XLA sums few longer rows in pieces, which is another program.
+        small={"m": 8, "n": 24},
     )
 
 
@@ -270,7 +271,8 @@ OPERATIONS: dict[str, BenchOperation] = {
         _pooling("avg_pool"),
         _matmul(),
         _attention(),
-        _rows("softmax", (), 5),
+        _rows("softmax", (), 5, "softmax"),
+        _rows("log_softmax", (), 5, "log_softmax"),
         _rows("layer_norm", ("scale", "bias"), 8),
         _rows("rms_norm", ("scale",), 5),
         _square("cholesky", lambda n, m: n**3 / 3),

@@ -43,7 +43,7 @@ def call(sample: Sample, dtype: str, version: str) -> dict[str, Any]:
 
 def _products(dtype: str) -> dict[str, Any]:
     square = {"type": dtype, "dims": [256, 256], "strides": [256, 1]}
-    return {f"{role}_{key}": value for role in _ROLES for key, value in square.items()}
+    return {f"{role}_{key}": value for role in _ROLES for key, value in square.items()} | {"algorithm": "softmax"}
 
 
 def _images(dtype: str) -> dict[str, Any]:

@@ -40,16 +40,20 @@ class Pattern:
 
 
 def in_order(patterns: Iterable[Pattern]) -> tuple[Pattern, ...]:
-    """Highest priority first."""
-    return tuple(sorted(patterns, key=lambda pattern: -pattern.priority))
+    """Highest priority first, a user's before a shipped one."""
+    return tuple(sorted(patterns, key=lambda pattern: (-pattern.priority, not pattern.is_users)))
 
 
 def tie(patterns: Iterable[Pattern]) -> tuple[Pattern, Pattern] | None:
-    """Two patterns of equal priority that could match one instruction: nobody could say which is taken."""
+    """Two patterns of equal priority that could match one instruction: nobody could say which is taken.
+
+    A user's pattern and a shipped one are none: a table goes on to load when more patterns are shipped.
+    """
     seen: list[Pattern] = []
     for pattern in patterns:
         for earlier in seen:
-            if earlier.priority == pattern.priority and _overlap(earlier, pattern):
+            is_equal = (earlier.priority, earlier.is_users) == (pattern.priority, pattern.is_users)
+            if is_equal and _overlap(earlier, pattern):
                 return earlier, pattern
         seen.append(pattern)
     return None

@@ -84,7 +84,7 @@ class StructuralFinder:
                     misses[name] = attempt.miss()
         matched = {match.pattern.name for match in found.matches}
         found.misses = {name: miss for name, miss in misses.items() if name not in matched}
-        found.matches.sort(key=lambda match: -match.pattern.priority)  # stable: program order among equals
+        found.matches.sort(key=lambda match: (-match.pattern.priority, not match.pattern.is_users))  # stable
         return found
 
     def _candidates(self, node: Node) -> tuple[Spelling, ...]:
