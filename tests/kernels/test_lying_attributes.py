@@ -55,6 +55,9 @@ def test_columns_that_lie_over_one_another(worker: Worker, name: str, side: str)
     call = first(name)
     dims = call.attributes[f"{role}_dims"][1]
     lying = call.but(**{f"{role}_strides": [*strides(dims)[:-2], 1, 1]})
+    if name.startswith("blocked.") and not HAS_AVX512:
+        refused(worker, lying, "this processor has no AVX-512")  # which is said first
+        return
     refused(worker, lying, f"attributes '{role}_dims' and '{role}_strides'", "expected a place for each element")
 
 
