@@ -8,6 +8,7 @@ outweighed, where nothing took what they want.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from hlo_dispatch.errors import Refusal
@@ -113,7 +114,7 @@ class _Planner:
 
     def plan_patterns(self, matches: Sequence[CallableMatch]) -> Sequence[CallableMatch]:
         """Settle the patterns' matches; returns those that an anchor's match outweighs."""
-        rivals = self._rivals() if matches else {}
+        rivals = self._rivals(matches)
         outweighed = {match for match in matches if _gives_way(match, rivals)}
         self.plan_rest([match for match in matches if match not in outweighed])
         return [match for match in matches if match in outweighed]
@@ -181,10 +182,10 @@ class _Planner:
     def _refuse(self, node: Node, refusal: Refusal) -> None:
         self.plan.decisions[node] = None, Decision(None, refusal.sentence, refusal)
 
-    def _rivals(self) -> dict[Node, int]:
-        """Instruction → how many the anchor's match covers that could have it."""
+    def _rivals(self, matches: Iterable[CallableMatch]) -> dict[Node, int]:
+        """Instruction of a pattern's match → how many the anchor's match covers that could have it."""
         sizes: dict[Node, int] = {}
-        for node in self._matcher.anchors():
+        for node in _nearest_before(matches, set(self._matcher.anchors())):
             match = self._match(node)
             if not isinstance(match, Refusal):
                 for covered in match.covered:
@@ -197,6 +198,19 @@ def _is_as_expected(decision: Decision, chosen: CallableMatch | None) -> bool:
         return decision.candidate is None and chosen is None
     match = decision.candidate.match
     return match.output is chosen.output and match.covered == chosen.covered
+
+
+def _nearest_before(matches: Iterable[CallableMatch], anchors: AbstractSet[Node]) -> AbstractSet[Node]:
+    """The anchors in the matches or in front of them: an epilogue passes no other anchor on its way into a match."""
+    waiting = [node for match in matches for node in match.covered]
+    seen: set[Node] = set()
+    while waiting:
+        node = waiting.pop()
+        if node not in seen:
+            seen.add(node)
+            if node not in anchors:
+                waiting += node.operands
+    return seen & anchors
 
 
 def _gives_way(match: CallableMatch, rivals: dict[Node, int]) -> bool:

@@ -15,6 +15,8 @@ from hlo_dispatch.pattern.table import AnchorKind
 
 # Instructions that only widen or rename what an operand holds: looked through for every operand.
 WIDENING = frozenset(("bitcast", "convert"))
+# Those that a kernel's own reading of its weights does besides, whatever order they lie in.
+REARRANGING = WIDENING | {"copy", "transpose"}
 COMPUTED_TYPES = frozenset(DTYPES)
 """What a program may compute in for any of the readers; what a kernel takes of these, the table's entry says."""
 

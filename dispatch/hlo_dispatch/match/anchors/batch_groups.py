@@ -16,7 +16,7 @@ from typing import Any
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.match.anchors.anchor import WIDENING, Anchor, first_refusal, furthest, unsupported_types
+from hlo_dispatch.match.anchors.anchor import REARRANGING, WIDENING, Anchor, first_refusal, furthest, unsupported_types
 from hlo_dispatch.match.anchors.convolution import (
     convolution_views,
     unsupported_padding,
@@ -26,7 +26,6 @@ from hlo_dispatch.match.anchors.convolution import (
 from hlo_dispatch.match.strided import View, candidates, dense, merge
 from hlo_dispatch.pattern.table import AnchorKind
 
-_REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
 _SPACE = 2
 
 
@@ -74,7 +73,7 @@ def read_batch_groups(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     if destination is None or not sources:
         sentence = "the groups and the channels of an operand do not lie behind one another"
         return Refusal("layout-unsupported", sentence, node.name)
-    weight_views = [_groups_first(view, group) for view in candidates(weights, _REARRANGING)]
+    weight_views = [_groups_first(view, group) for view in candidates(weights, REARRANGING)]
     source, weights = furthest(sources, weight_views)
     return Anchor(
         node=node,

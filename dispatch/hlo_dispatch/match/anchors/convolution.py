@@ -11,12 +11,18 @@ from typing import Any
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.match.anchors.anchor import WIDENING, Anchor, first_refusal, furthest, halved, unsupported_types
+from hlo_dispatch.match.anchors.anchor import (
+    REARRANGING,
+    WIDENING,
+    Anchor,
+    first_refusal,
+    furthest,
+    halved,
+    unsupported_types,
+)
 from hlo_dispatch.match.anchors.reversal import window_readings
 from hlo_dispatch.match.strided import View, candidates, whole
 from hlo_dispatch.pattern.table import AnchorKind
-
-_REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
 
 
 def read_convolution(node: Node, entry: AnchorKind) -> Anchor | Refusal:
@@ -46,7 +52,7 @@ def _operands(source: View, weights: View, window: int) -> tuple[View, View, dic
     Weights that the program reverses, as it does for an input gradient, are read ahead of the reversal: XLA
     computes it, with the transpose that goes with it, in a pass of its own on one thread.
     """
-    readings = window_readings(weights, window, _REARRANGING)
+    readings = window_readings(weights, window, REARRANGING)
     backwards = [view for view, is_backwards in readings if is_backwards]
     if not backwards:
         return *halved(source, weights), {}

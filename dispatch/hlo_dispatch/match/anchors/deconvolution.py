@@ -15,14 +15,11 @@ import math
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.match.anchors.anchor import WIDENING, Anchor, furthest, unsupported_types
+from hlo_dispatch.match.anchors.anchor import REARRANGING, WIDENING, Anchor, furthest, unsupported_types
 from hlo_dispatch.match.anchors.convolution import by_group, convolution_views, unsupported_window
 from hlo_dispatch.match.anchors.reversal import window_readings
 from hlo_dispatch.match.strided import candidates
 from hlo_dispatch.pattern.table import AnchorKind
-
-# The kernel copies the weights into a layout of its own in any case.
-_REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
 
 
 def read_deconvolution(node: Node, entry: AnchorKind) -> Anchor | Refusal:
@@ -50,7 +47,7 @@ def read_deconvolution(node: Node, entry: AnchorKind) -> Anchor | Refusal:
         attributes["dilations"].append(dilation - 1 if dimension.size > 1 else 0)
         attributes["padding_low"].append(low)
         attributes["padding_high"].append(high)
-    readings = dict(window_readings(by_group(weights, _groups(node)), len(window), _REARRANGING))
+    readings = dict(window_readings(by_group(weights, _groups(node)), len(window), REARRANGING))
     source, weights = furthest(candidates(source, WIDENING), list(readings))
     has_order = any(dimension.size > 1 for dimension in window)
     return Anchor(

@@ -16,13 +16,11 @@ from collections.abc import Sequence
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.match.anchors.anchor import WIDENING, Anchor, furthest, unsupported_types
+from hlo_dispatch.match.anchors.anchor import REARRANGING, WIDENING, Anchor, furthest, unsupported_types
 from hlo_dispatch.match.anchors.convolution import convolution_views
 from hlo_dispatch.match.anchors.reversal import window_readings
 from hlo_dispatch.match.strided import Dimension, View, candidates, dense
 from hlo_dispatch.pattern.table import AnchorKind
-
-_REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
 
 
 def is_swapped(node: Node) -> bool:
@@ -86,4 +84,4 @@ def _roles(node: Node) -> tuple[View, View, Sequence[Dimension]]:
 def _weights(node: Node) -> list[tuple[View, bool]]:
     """Where the kernel can be read, nearest first, and whether it lies there as it was written."""
     weights, _, _ = _roles(node)
-    return window_readings(weights, len(node.proto.window.dimensions), _REARRANGING)
+    return window_readings(weights, len(node.proto.window.dimensions), REARRANGING)

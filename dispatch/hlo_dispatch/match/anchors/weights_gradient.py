@@ -19,7 +19,7 @@ from typing import Any
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.schema import WindowDimensionProto
-from hlo_dispatch.match.anchors.anchor import Anchor, first_refusal, furthest, unsupported_types
+from hlo_dispatch.match.anchors.anchor import REARRANGING, Anchor, first_refusal, furthest, unsupported_types
 from hlo_dispatch.match.anchors.batch_groups import group_dimensions
 from hlo_dispatch.match.anchors.convolution import convolution_views
 from hlo_dispatch.match.anchors.diagonal import diagonal_step
@@ -28,7 +28,6 @@ from hlo_dispatch.match.epilogue.steps import Step
 from hlo_dispatch.match.strided import Dimension, View, dense, merge
 from hlo_dispatch.pattern.table import AnchorKind
 
-_REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
 _BATCH, _CHANNELS, _SPACE = 0, 1, 2
 
 
@@ -60,7 +59,7 @@ def is_weights_gradient(node: Node) -> bool:
     window = math.prod(dimension.size for dimension in roles.window)
     if window < math.prod(size for size, _ in _space(roles.weights, roles)) or window == 1:
         return False
-    furthest_source, _ = turning_candidates(roles.source, _REARRANGING)[-1]
+    furthest_source, _ = turning_candidates(roles.source, REARRANGING)[-1]
     batch, channels = furthest_source.dimensions[_BATCH], furthest_source.dimensions[_CHANNELS]
     if batch[0] == 1:
         return channels[0] > 1 or node.proto.batch_group_count > 1
@@ -206,7 +205,7 @@ def _readings(view: View, roles: _Roles, backwards: int) -> list[View]:
     numbers = [n for n in range(_SPACE, len(view.dimensions)) if n not in roles.groups]
     wanted = Backwards(n for n in numbers if backwards and view.dimensions[n][0] > 1)
     found: list[View] = []
-    for candidate, turned in turning_candidates(view, _REARRANGING):
+    for candidate, turned in turning_candidates(view, REARRANGING):
         dimensions = candidate.dimensions
         channels = merge([dimensions[_CHANNELS], *(dimensions[number] for number in roles.groups)])
         if channels is not None and turned == wanted:

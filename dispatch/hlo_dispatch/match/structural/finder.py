@@ -54,6 +54,7 @@ class StructuralFinder:
         )
 
         self._needed = {_needed(spelling) for spelling in self._spellings}
+        self._has_users = any(spelling.pattern.is_users for spelling in self._spellings)
 
     def __bool__(self) -> bool:
         return bool(self._spellings)
@@ -65,6 +66,8 @@ class StructuralFinder:
     def find(self, graph: FlatGraph) -> Found:
         """Every match in `graph`, and the nearest miss of each pattern that has none."""
         found = Found()
+        if not (self._has_users or self.may_match({node.opcode for node in graph.nodes})):
+            return found  # whoever wrote a pattern also wants to know how far it came
         misses: dict[str, Miss] = {}
         regions: KnownRegions = {}
         for node in graph.nodes:
