@@ -133,3 +133,37 @@ def test_the_next_compile_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     finally:
         hlo_dispatch.uninstall()
     assert len(asked) == 2
+
+
+def test_two_compiles_settle_what_takes_three_budgets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    budget = 5.0
+    monkeypatch.setenv("HLO_DISPATCH_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("HLO_DISPATCH_MEASURE_SECONDS", str(budget))
+    measured_pass._given_up.clear()
+    spent: list[float] = []
+
+    def slow(task, effort, keep, *, timed: bool, deadline: Deadline) -> Measured:
+        deadline.demand(2.0)
+        clock.pass_by(2.0)
+        return Measured(STOCK, {STOCK: 1.0}, formula=task.formula, shape=task.shape, kernel=task.kernel)
+
+    def compare(stock, variants, *, left: float, is_final: bool) -> Measured:
+        return Measured(STOCK, {STOCK: 1.0}, thorough=is_final, formula="all of it", kernel=trial.WHOLE)
+
+    def program(image, window):
+        return [depthwise(image[:, :rows], window) for rows in (28, 24, 20, 16, 12, 10)]
+
+    monkeypatch.setattr(tuner_module, "measure", slow)
+    monkeypatch.setattr(trial, "compare", compare)
+    try:
+        for _ in range(3):
+            begin = clock.now
+            compiled(program, IMAGE, FILTER)
+            spent.append(clock.now - begin)
+    finally:
+        hlo_dispatch.uninstall()
+    assert budget / 2 < spent[0] <= budget + 1.0
+    assert budget < spent[1] <= tuner_module.LONGER * budget
+    assert spent[2] == 0

@@ -38,6 +38,8 @@ PLANNINGS = 2
 """So often a module is planned again when measuring is over."""
 SPARE = 0.5
 """Seconds after the budget that planning again, and writing the module, may take."""
+LONGER = 3
+"""So many budgets may be spent on a module that an earlier compile began with and could not finish."""
 _logger = logging.getLogger("hlo_dispatch")
 # Two measurements at once would measure each other.
 _one_thread = threading.Lock()
@@ -118,6 +120,11 @@ class Tuner:
             begun._begun = time.perf_counter()
             begun._deadline = Deadline(self.budget)
         return begun
+
+    def resume(self) -> None:
+        """Take longer than the compile that began: two must do, however many more the budget alone would need."""
+        if self.budget is not None:
+            self._deadline = self._deadline.earlier(-(LONGER - 1) * self.budget)
 
     def _left(self) -> float:
         """Seconds for measuring.

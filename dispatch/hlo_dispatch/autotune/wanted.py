@@ -60,6 +60,10 @@ Variants = Callable[[], Iterable[tuple[str, bytes]]]
 class ModuleTuner(Protocol):
     """Measures what one module needs, as far as its budget goes."""
 
+    def resume(self) -> None:
+        """An earlier compile began with this module, and ran out of time."""
+        ...
+
     def __call__(self, unknown: Sequence[Unknown], ask: Ask) -> int:
         """Measure regions; returns how many are known now that were not."""
         ...

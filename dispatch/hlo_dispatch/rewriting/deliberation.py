@@ -45,6 +45,8 @@ class Deliberation:
         plans = self._planned(_mode(verdict))
         if self.measure is None or (verdict is not None and verdict.thorough):
             return _followed(plans, verdict)
+        if self.knowledge.get(program) is not None:
+            self.measure.resume()
         plans = self._measured(self.measure, program, plans)
         verdict = self._verdict()
         if self.wanted.mode != _mode(verdict):
