@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hlo_dispatch.hlo.loops import evaluations, is_recomputed, may_be_in_loop
+from hlo_dispatch.hlo.flat import FlatGraph
+from hlo_dispatch.hlo.loops import evaluations, has_few_ways, is_recomputed, may_be_in_loop
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.text import from_text
 
@@ -56,3 +57,16 @@ def test_many_ways_are_counted_in_little_time() -> None:
     computation = Module.from_bytes(from_text(text)).entry
     assert is_recomputed(computation)
     assert max(evaluations(computation).values()) > 2.0**50
+
+
+@pytest.mark.parametrize("depth", range(7))
+def test_few_ways_are_known_without_counting(depth: int) -> None:
+    steps = "\n".join(
+        f"t.{n} = {SIDE} transpose(y.{n}), dimensions={{1,0}}\n y.{n + 1} = {SIDE} add(y.{n}, t.{n})"
+        for n in range(depth)
+    )
+    body = f"x = {SIDE} parameter(0)\n y.0 = {SIDE} sine(x)\n{steps}\n ROOT r = {SIDE} sine(y.{depth})"
+    module = Module.from_bytes(from_text(f"HloModule m\nENTRY main {{ {body} }}"))
+    few = has_few_ways(FlatGraph(module, module.entry).nodes[1:])
+    assert few == (depth < 3)
+    assert not (few and is_recomputed(module.entry))

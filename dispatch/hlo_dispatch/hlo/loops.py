@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.opcode import ELEMENTWISE, LOOP_FUSIBLE
 from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto
 from hlo_dispatch.hlo.shape import Shape, shape_of
@@ -66,6 +67,20 @@ def is_recomputed(computation: ComputationProto) -> bool:
     times = evaluations(computation)
     total = sum(times[i.id] for i in computation.instructions if i.opcode not in ("parameter", "constant"))
     return total > _MUCH * plain
+
+
+def has_few_ways(group: Sequence[Node]) -> bool:
+    """Whether there are so few ways from the last of the nodes to the others that `is_recomputed` cannot be true.
+
+    The nodes may be in a loop, operands first. Each way reads a node once for an element of the last one, at most.
+    """
+    ways = dict.fromkeys(group, 0)
+    ways[group[-1]] = 1
+    for node in reversed(group):
+        for operand in node.operands:
+            if operand in ways:
+                ways[operand] += ways[node]
+    return sum(ways.values()) <= _MUCH
 
 
 def _read_for_one(user: InstructionProto, shape: Shape, operands: Sequence[Shape]) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hlo_dispatch.hlo.flat import FlatGraph, Node
-from hlo_dispatch.hlo.loops import is_recomputed, may_be_in_loop
+from hlo_dispatch.hlo.loops import has_few_ways, is_recomputed, may_be_in_loop
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.opcode import ANCHORS
 from hlo_dispatch.hlo.partitions import loop_backend_config
@@ -207,8 +207,9 @@ class Emitter:
         """One instruction for a value that lived in a fusion which is no more."""
         home = self._home(node)
         group = self._group(node)
-        if self._is_new_loop(home, group) and is_recomputed(self._fused_computation(node, group)[0]):
-            group = self._group(node, apart=True)
+        if self._is_new_loop(home, group) and not has_few_ways(group):
+            if is_recomputed(self._fused_computation(node, group)[0]):
+                group = self._group(node, apart=True)
         if all(member.opcode == "bitcast" for member in group):
             proto = self._copy_of(node, self._ids[node])
             proto.operand_ids.append(self._identifier(group[0].operands[0]))
