@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, cast
 
 from hlo_dispatch.autotune.compare.comparison import Unmeasurable, compiled, size_of
@@ -25,6 +26,7 @@ from hlo_dispatch.autotune.run.running_time import calls_libraries, running_time
 from hlo_dispatch.autotune.run.watch import watched
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.shape import Shape, shape_of
+from hlo_dispatch.hlo.split import Splitter
 from hlo_dispatch.policy.measured import STOCK, Measured
 
 WHOLE = "all of them"
@@ -66,6 +68,8 @@ def compare(
     *,
     left: float = float("inf"),
     is_final: bool = True,
+    frozen: AbstractSet[int] = frozenset(),
+    split: Splitter | None = None,
 ) -> Measured:
     """Time whole programs.
 
@@ -75,6 +79,8 @@ def compare(
             ones are made, and compared, only if there is time.
         left: seconds that it may take.
         is_final: whether all regions are known.
+        frozen: numbers of the parameters that are known before the program is called.
+        split: cuts off what depends on those alone.
 
     Returns:
         the chosen variant, or "stock".
@@ -95,7 +101,7 @@ def compare(
     if expected is None:
         raise Unmeasurable("what the program does depends on its inputs")
     deadline.demand(expected)
-    contestants = _Contestants(module, stock, deadline)
+    contestants = _Contestants(module, stock, deadline, frozen, split)
     contestants.add(*first)
     while contestants.has_time_for_one_more():
         variant = next(waiting, None)
@@ -128,7 +134,10 @@ def _verdict(names: Sequence[str], times: Sequence[Time], about: Mapping[str, An
 class _Contestants:
     """Stock, compiled and run once, and as many variants as there is time for."""
 
-    def __init__(self, module: Module, stock: bytes, deadline: Deadline) -> None:
+    def __init__(
+        self, module: Module, stock: bytes, deadline: Deadline, frozen: AbstractSet[int], split: Splitter | None
+    ) -> None:
+        self._frozen, self._split = frozen, split
         self._deadline, self._may_fail = deadline, calls_libraries(module)
         shapes: Sequence[Shape] = [shape_of(shape) for shape in module.entry.program_shape.parameters]
         self._arguments = to_device(random_inputs(module, shapes, 1))
@@ -164,7 +173,7 @@ class _Contestants:
         return programs * _RUNS_EACH * self._run
 
     def _compiled(self, serialized: bytes) -> _Program:
-        return _Program(compiled(_plain(serialized), self._deadline), self._arguments)
+        return _Program(compiled(_plain(serialized), self._deadline, self._frozen, self._split), self._arguments)
 
 
 def _plain(serialized: bytes) -> bytes:

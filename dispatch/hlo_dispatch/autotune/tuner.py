@@ -5,19 +5,14 @@ Failing is no option inside a user's compile: what cannot be measured is left to
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import logging
-import os
-import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from itertools import islice
-from pathlib import Path
 
 from hlo_dispatch.autotune import trial
+from hlo_dispatch.autotune.alone import alone
 from hlo_dispatch.autotune.compare.measure import Effort, Task, Unclear, Unmeasurable, measure
 from hlo_dispatch.autotune.compare.reproducer import Reproducer
 from hlo_dispatch.autotune.extract.extracted import ExtractedModule
@@ -26,14 +21,12 @@ from hlo_dispatch.autotune.run.watch import Endless, is_haunted
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.autotune.wanted import Unknown
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.host.lock_file import LinkInTheWay, open_lock
+from hlo_dispatch.hlo.split import Splitter
 from hlo_dispatch.host.switches import is_strict
 from hlo_dispatch.policy.candidate import Ask, Default, variants_of
 from hlo_dispatch.policy.context import Context
 from hlo_dispatch.policy.measured import MOST_VAIN, STOCK, Knowledge, Measured
 
-_LOCK_FILE = "measuring.lock"
-_POLL_SECONDS = 0.02
 PLANNINGS = 2
 """So often a module is planned again when measuring is over."""
 SPARE = 0.5
@@ -41,8 +34,6 @@ SPARE = 0.5
 LONGER = 3
 """So many budgets may be spent on a module that an earlier compile began with and could not finish."""
 _logger = logging.getLogger("hlo_dispatch")
-# Two measurements at once would measure each other.
-_one_thread = threading.Lock()
 
 TuningProgress = Callable[[str, int, int, float], None]
 """Told what is measured (nothing: it is over), how many regions are done, how many there are (0: it is the whole
@@ -91,6 +82,10 @@ class Tuner:
     effort: Effort
     build: BuildOne
     threads: int
+    split: Splitter | None = None
+    """Cuts off what depends on frozen inputs alone; needed where there are some."""
+    frozen: frozenset[int] = frozenset()
+    """Numbers of the program's own parameters that are."""
     budget: float | None = None
     """Seconds for one module; None: as long as it takes."""
     step: TuningProgress = silent
@@ -163,7 +158,7 @@ class Tuner:
         return learnt
 
     def _learn(self, region: Unknown, ask: Ask) -> bool:
-        with self._alone(self._deadline) as is_ours:
+        with alone(self.store.directory, self._deadline) as is_ours:
             if not is_ours:
                 return False
             measured = self.store.get(self.context, region.digest) if self.timed else None
@@ -204,7 +199,7 @@ class Tuner:
         if is_hopeless or not self.timed or is_superfluous or left <= 0 or program in self.given_up | self._late:
             return
         start = time.perf_counter()
-        with self._alone(self._deadline) as is_ours:
+        with alone(self.store.directory, self._deadline) as is_ours:
             if not is_ours:
                 return
             self.prepare()
@@ -215,7 +210,14 @@ class Tuner:
             if measured is None or (not self._is_enough(measured) if measured.vain else is_old):
                 measured = self._try(
                     program,
-                    lambda: trial.compare(stock, variants(), left=self._deadline.left, is_final=is_final),
+                    lambda: trial.compare(
+                        stock,
+                        variants(),
+                        left=self._deadline.left,
+                        is_final=is_final,
+                        frozen=self.frozen,
+                        split=self.split,
+                    ),
                     trial.PROGRAM,
                     "",
                     trial.WHOLE,
@@ -320,6 +322,7 @@ class Tuner:
             formula=formula,
             shape=shape,
             kernel=kernel,
+            split=self.split,
         )
 
     def _keeper(self, region: Unknown) -> Callable[[str, Reproducer], str]:
@@ -331,59 +334,6 @@ class Tuner:
                 return f"(could not be kept: {problem})"
 
         return keep
-
-    @contextlib.contextmanager
-    def _alone(self, deadline: Deadline) -> Generator[bool]:
-        """Nobody else on this machine measures meanwhile; False where that did not come about in time.
-
-        Polls instead of waiting, so that other Python threads run on and a killed process holds nobody up.
-        """
-        while not _one_thread.acquire(timeout=_POLL_SECONDS):
-            if deadline.is_over:
-                yield False
-                return
-        try:
-            with _locked_file(self.store.directory / _LOCK_FILE, deadline) as is_ours:
-                yield is_ours
-        finally:
-            _one_thread.release()
-
-
-@contextlib.contextmanager
-def _locked_file(path: Path, deadline: Deadline) -> Generator[bool]:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = open_lock(path)
-    except OSError as problem:
-        if isinstance(problem, LinkInTheWay):
-            _warn_once(f"measuring goes on without a lock: {problem}")
-        # Where nothing can be written nobody shares measurements either.
-        yield True
-        return
-    try:
-        yield _is_locked(descriptor, deadline)
-    finally:
-        os.close(descriptor)
-
-
-def _is_locked(descriptor: int, deadline: Deadline) -> bool:
-    """Lock the file; False where another process kept it until the deadline."""
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if deadline.is_over:
-                return False
-            time.sleep(_POLL_SECONDS)
-        except OSError:
-            # A file system without locks: as where nothing can be written.
-            return True
-
-
-@cache
-def _warn_once(sentence: str) -> None:
-    _logger.warning(sentence)
 
 
 def _names(region: Unknown) -> tuple[str, str, str]:

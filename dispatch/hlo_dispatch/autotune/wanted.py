@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -82,10 +83,22 @@ class ModuleTuner(Protocol):
 class Wanted:
     """The questions that planning one module raises."""
 
-    def __init__(self, module: Module, table: Table, knowledge: Knowledge, mode: str = "") -> None:
-        """`mode` says what becomes of what was measured: nothing ("guessed"), or everything except for entangled
-        regions that lost alone: "together", "apart", or, by how much they lost, empty."""
-        self.mode = mode
+    def __init__(
+        self,
+        module: Module,
+        table: Table,
+        knowledge: Knowledge,
+        mode: str = "",
+        frozen: AbstractSet[int] = frozenset(),
+    ) -> None:
+        """Nothing is asked yet.
+
+        Args:
+            mode: what becomes of what was measured: nothing ("guessed"), or everything except for entangled regions
+                that lost alone: "together", "apart", or, by how much they lost, empty.
+            frozen: numbers of the parameters that are known before the program is called.
+        """
+        self.mode, self._frozen = mode, frozen
         self._digests, self._table, self._knowledge = Digests(module), table, knowledge
         self._module, self._footprint = module, footprint_of(module)
         self._has_several = _has_several(module)
@@ -139,7 +152,8 @@ class Wanted:
     def program(self) -> str:
         """What stands for the whole program in the store."""
         entry = self._digests.of_computation(self._module.proto.entry_computation_id)
-        return hashlib.sha256(f"program {self._table.fingerprint} {entry.hex()}".encode()).hexdigest()
+        frozen = f" frozen {sorted(self._frozen)}" if self._frozen else ""
+        return hashlib.sha256(f"program {self._table.fingerprint} {entry.hex()}{frozen}".encode()).hexdigest()
 
     def begin(self) -> None:
         """A new plan is made."""
@@ -152,9 +166,10 @@ class Wanted:
     def _also(self, match: CallableMatch, default: Default, numerics: Numerics) -> str:
         """What else the measurement depends on: the kernel call, and how exact it has to be."""
         binding = self._table.kernels[match.kernel]
-        return (
-            f"{binding.target} {default.candidate.attributes} {numerics.tolerance} {self._footprint} {_file(binding)}"
-        )
+        early = [view.node.is_early for view in match.operands]
+        frozen = f"frozen {early} " if any(early) else ""
+        call = f"{binding.target} {default.candidate.attributes}"
+        return f"{frozen}{call} {numerics.tolerance} {self._footprint} {_file(binding)}"
 
 
 def _has_several(module: Module) -> bool:

@@ -30,7 +30,19 @@ KEPT_COPY = "kept-copy"
 class Node:
     """A value of the flat graph: one instruction, however often XLA wrote it."""
 
-    __slots__ = ("homes", "index", "is_live_out", "opcode", "operands", "proto", "scalar", "shape", "top", "users")
+    __slots__ = (
+        "homes",
+        "index",
+        "is_early",
+        "is_live_out",
+        "opcode",
+        "operands",
+        "proto",
+        "scalar",
+        "shape",
+        "top",
+        "users",
+    )
 
     def __init__(
         self, index: int, opcode: str, shape: Shape, operands: tuple[Node, ...], proto: InstructionProto
@@ -47,6 +59,8 @@ class Node:
         """Ids of the top-level instructions that compute this value, alone or inside a fusion."""
         self.top: int | None = None
         """Id of the top-level instruction whose result this is, if it is one's result."""
+        self.is_early = False
+        """Whether it is known before the computation is called (early.py)."""
         self.is_live_out = False
         """Whether the computation's result is this value."""
         self.scalar: float | bool | None = False

@@ -98,3 +98,8 @@ def shape_of(proto: schema.ShapeProto) -> Shape:
 def row_major(element_type: str, dimensions: tuple[int, ...]) -> Shape:
     """A shape whose last dimension varies fastest."""
     return Shape(element_type, dimensions, tuple(reversed(range(len(dimensions)))))
+
+
+def in_memory_order(shape: Shape) -> Shape:
+    """The row-major shape of the same bytes."""
+    return row_major(shape.element_type, tuple(shape.dimensions[d] for d in reversed(shape.minor_to_major)))

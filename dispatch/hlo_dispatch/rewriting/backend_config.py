@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+import struct
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
+
+_TOKEN = re.compile(
+    r'"(?:[^"\\]|\\.)*"|array<i64[^>]*>|[-+.\w]+ : (?:i64|f32)|\w+|[{}=]|[ ,]+',
+)
+_ESCAPED = re.compile(r"\\(.)")
 
 
 def to_text(attributes: Mapping[str, Any]) -> str:
@@ -51,3 +58,48 @@ def _float(value: float) -> str:
         mantissa, _, exponent = text.partition("e")
         text = f"{mantissa}.0" + (f"e{exponent}" if exponent else "")
     return f"{text} : f32"
+
+
+def from_text(text: str) -> dict[str, Any]:
+    """The attributes that `to_text` wrote.
+
+    Raises:
+        ValueError: it is no text of that form.
+    """
+    tokens = _TOKEN.findall(text)
+    if "".join(tokens) != text.strip():
+        raise ValueError(f"not a kernel call's attributes: {text[:80]!r}")
+    # The pieces between are blanks and commas, which say nothing.
+    reader = iter([token for token in tokens if token.strip(" ,")])
+    if next(reader, None) != "{":
+        raise ValueError(f"not a kernel call's attributes: {text[:80]!r}")
+    try:
+        return _dictionary(reader)
+    except StopIteration:
+        raise ValueError(f"a kernel call's attributes end early: {text[-80:]!r}") from None
+
+
+def _dictionary(reader: Iterator[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    while (name := next(reader)) != "}":
+        if next(reader) != "=":
+            raise ValueError(f"no value behind the attribute {name}")
+        found[name] = _read(next(reader), reader)
+    return found
+
+
+def _read(token: str, reader: Iterator[str]) -> Any:
+    if token == "{":
+        return _dictionary(reader)
+    if token in ("true", "false"):
+        return token == "true"
+    if token.startswith('"'):
+        return _ESCAPED.sub(lambda found: "\n" if found[1] == "n" else found[1], token[1:-1])
+    if token.startswith("array<i64"):
+        return [int(number) for number in token[len("array<i64") : -1].lstrip(":").split(",") if number.strip()]
+    value, _, kind = token.partition(" : ")
+    if kind == "i64":
+        return int(value)
+    if value.startswith("0x"):
+        return struct.unpack(">f", bytes.fromhex(value[2:]))[0]
+    return float(value)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.pattern import Table
-from hlo_dispatch.rewriting.emit import Edit, Emitter, KernelCall
+from hlo_dispatch.rewriting.emit import Emitter, KernelCall
 from hlo_dispatch.rewriting.hazards import CannotRebuild
 from hlo_dispatch.rewriting.plan import ComputationPlan
+from hlo_dispatch.rewriting.rebuild import Edit
 
 
 def apply_plans(module: Module, plans: list[ComputationPlan], table: Table, threads: int) -> set[int]:
@@ -24,17 +25,18 @@ def apply_plans(module: Module, plans: list[ComputationPlan], table: Table, thre
         if not calls:
             continue
         try:
-            edit = edits[plan.graph.computation.id] = Emitter(module, plan.graph, calls, threads).edit()
-            plan.calls = edit.calls
+            emitter = Emitter(module, plan.graph, calls, threads)
+            edits[plan.graph.computation.id] = emitter.edit()
+            plan.calls = emitter.names
         except CannotRebuild as problem:
             plan.give_up(str(problem))
     changed = set(edits) | {new.id for edit in edits.values() for new in edit.computations}
     if edits:
-        _replace(module, edits)
+        put_back(module, edits)
     return changed
 
 
-def _replace(module: Module, edits: dict[int, Edit]) -> None:
+def put_back(module: Module, edits: dict[int, Edit]) -> None:
     """Exchange the rebuilt computations; new fused ones stand right before their caller, callees first."""
     computations = module.proto.computations
     order: dict[int, int] = {}

@@ -18,6 +18,7 @@ from hlo_dispatch.autotune.run import executable
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.autotune.tuner import Tally, Tuner, TuningProgress, silent
 from hlo_dispatch.errors import PolicyError
+from hlo_dispatch.hlo.split import Splitter
 from hlo_dispatch.policy.context import Context, this_context
 from hlo_dispatch.policy.decide import MEASURING
 from hlo_dispatch.policy.measured import Knowledge
@@ -36,8 +37,12 @@ tally = Tally()
 """What compiling has measured in this process."""
 
 
-def informed(rewriter: Rewriter) -> Rewriter:
-    """The pass with what is known; the same pass where its policy does not ask for measurements."""
+def informed(rewriter: Rewriter, split: Splitter | None = None) -> Rewriter:
+    """The pass with what is known; the same pass where its policy does not ask for measurements.
+
+    Args:
+        split: cuts off what depends on frozen parameters alone; needed where the pass has some.
+    """
     if rewriter.policy not in MEASURING:
         return rewriter
     store, context = Store(), this_context()
@@ -46,7 +51,7 @@ def informed(rewriter: Rewriter) -> Rewriter:
         return rewriter.knowing(knowledge)
     tuner = tuner_for(rewriter, store, knowledge, QUICK, budget(), silent)
     tuner.tally, tuner.given_up = tally, _given_up
-    tuner.remembers = False
+    tuner.remembers, tuner.split, tuner.frozen = False, split, rewriter.frozen
     return rewriter.knowing(knowledge, lambda module: replace(tuner, step=Line(module)).for_one_module())
 
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from hlo_dispatch.autotune.wanted import ModuleTuner, Wanted
+from hlo_dispatch.hlo.early import mark_early
 from hlo_dispatch.hlo.flat import FlatGraph
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.verify import verify
@@ -41,6 +42,9 @@ class Rewriter:
     measuring: Callable[[str], ModuleTuner] | None = field(default=None, compare=False)
     """Makes, for each module (by name), something that measures what is not known yet; None: nothing is measured."""
 
+    frozen: frozenset[int] = frozenset()
+    """Numbers of the entry's parameters that are known before it is called; whatever depends on nothing else costs
+    nothing in a call."""
     mode: str = ""
     """What becomes of what was measured (autotune/wanted.py); set while a program is tried."""
 
@@ -89,6 +93,9 @@ class Rewriter:
             return None, Report(module.name, (), clock.total(), clock.stages, _instructions(module), before=kept)
         instructions = _instructions(module)
         graphs = [(FlatGraph(module, c), small) for c, small in module.control_flow_computations()]
+        for graph, _ in graphs:
+            if self.frozen and graph.computation.id == module.proto.entry_computation_id:
+                mark_early(graph, self.frozen)
         clock.lap("flatten")
         if self.policy in MEASURING:
             plans, saved = self._deliberated(serialized, module, graphs)
@@ -118,7 +125,7 @@ class Rewriter:
         self, serialized: bytes, module: Module, graphs: list[tuple[FlatGraph, bool]]
     ) -> tuple[list[ComputationPlan], float | None]:
         """The plans by what was measured, and by what is measured now; and how many seconds a run saves by them."""
-        wanted = Wanted(module, self.table, self.knowledge, self.mode)
+        wanted = Wanted(module, self.table, self.knowledge, self.mode, self.frozen)
         if self.mode:
             return self._plans(graphs, wanted), None
         deliberation = Deliberation(

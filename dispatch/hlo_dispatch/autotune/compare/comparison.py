@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from hlo_dispatch.autotune.compare.double import in_double
@@ -16,11 +17,13 @@ from hlo_dispatch.autotune.extract.surroundings import surrounded
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
 from hlo_dispatch.autotune.run.executable import Executable, to_device
 from hlo_dispatch.autotune.run.factors import comparable
+from hlo_dispatch.autotune.run.halves import HalvesExecutable
 from hlo_dispatch.autotune.run.inputs import KINDS, random_inputs
 from hlo_dispatch.autotune.run.pace import compiling, filling
 from hlo_dispatch.autotune.run.running_time import running_time
 from hlo_dispatch.autotune.run.watch import Endless, watched
 from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.split import Splitter
 
 LEAST_SECONDS = 10e-6
 """So much may a call cost more in its program than here, where fewer threads come and go."""
@@ -47,10 +50,12 @@ class Comparison:
         threads: int,
         variants: int,
         deadline: Deadline,
+        split: Splitter | None = None,
     ) -> None:
         """Compile and run stock.
 
         Args:
+            split: cuts off what depends on frozen inputs alone; needed where there are some.
             variants: how many candidates there are to be.
 
         Raises:
@@ -59,7 +64,7 @@ class Comparison:
             Endless: it does not end.
         """
         self._extracted, self._tolerance, self._footprint, self._threads = extracted, tolerance, footprint, threads
-        self._deadline = deadline
+        self._deadline, self._split = deadline, split
         self._parsed = parsed_module(extracted)
         self._executables: dict[bytes, Executable] = {}
         self._run = running_time(self._parsed) or 0.0
@@ -167,7 +172,8 @@ class Comparison:
     def _executable(self, module: bytes) -> Executable:
         """The module in its surroundings, which change no value."""
         if module not in self._executables:
-            self._executables[module] = self._compiled(surrounded(module, self._extracted, self._threads))
+            whole = surrounded(module, self._extracted, self._threads)
+            self._executables[module] = compiled(whole, self._deadline, self._extracted.frozen, self._split)
         return self._executables[module]
 
     def _compiled(self, module: bytes) -> Executable:
@@ -177,15 +183,21 @@ class Comparison:
         return Reproducer(self._extracted.module, module, SEED, self._kind, found)
 
 
-def compiled(serialized: bytes, deadline: Deadline) -> Executable:
-    """The module compiled, if there is time.
+def compiled(
+    serialized: bytes,
+    deadline: Deadline,
+    frozen: AbstractSet[int] = frozenset(),
+    split: Splitter | None = None,
+) -> Executable:
+    """The module compiled, if there is time; with what depends on its frozen inputs alone computed once.
 
     Raises:
         OutOfTime, Endless: there is not.
     """
     size = size_of(Module.from_bytes(serialized))
     begin = time.perf_counter()
-    executable = watched(lambda: Executable(serialized), deadline, compiling.expected(size))
+    made = Executable if split is None or not frozen else lambda whole: HalvesExecutable(split(whole, frozen))
+    executable = watched(lambda: made(serialized), deadline, compiling.expected(size))
     compiling.took(size, time.perf_counter() - begin)
     return executable
 

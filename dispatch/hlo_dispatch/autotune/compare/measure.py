@@ -17,6 +17,7 @@ from hlo_dispatch.autotune.compare.rules import why_not
 from hlo_dispatch.autotune.compare.timing import Time
 from hlo_dispatch.autotune.extract.extracted import ExtractedModule
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime, Unclear
+from hlo_dispatch.hlo.split import Splitter
 from hlo_dispatch.policy.candidate import Candidate
 from hlo_dispatch.policy.measured import STOCK, SURE, Measured
 
@@ -68,6 +69,8 @@ class Task:
     formula: str
     shape: str
     kernel: str
+    split: Splitter | None = None
+    """Cuts off what depends on frozen inputs alone."""
 
 
 def measure(
@@ -99,6 +102,7 @@ def measure(
         threads=task.threads,
         variants=len(modules),
         deadline=deadline,
+        split=task.split,
     )
     refused: dict[str, str] = {}
     differences: dict[str, float] = {}

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from hlo_dispatch.autotune.extract.digest import LARGEST_CONSTANT
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto, ShapeProto
-from hlo_dispatch.hlo.shape import Shape, row_major, shape_of
+from hlo_dispatch.hlo.shape import Shape, shape_of
+
+FROZEN = "frozen_input"
+"""How the name of a parameter begins that is known before the program is called."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,15 @@ class ExtractedModule:
     logical: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
     """Of a library call, for each result its name in the table and its (size, stride) dimensions over its buffer."""
 
+    @cached_property
+    def frozen(self) -> frozenset[int]:
+        """Numbers of the inputs that are known before the program is called."""
+        return frozenset(
+            i.parameter_number
+            for i in Module.from_bytes(self.module).entry.instructions
+            if i.opcode == "parameter" and i.name.startswith(FROZEN)
+        )
+
     @property
     def bytes(self) -> int:
         """Bytes of all inputs and results."""
@@ -39,11 +52,6 @@ class ExtractedModule:
 def is_small_constant(instruction: InstructionProto) -> bool:
     """Whether the instruction is part of every region that reads it."""
     return instruction.opcode == "constant" and shape_of(instruction.shape).bytes <= LARGEST_CONSTANT
-
-
-def in_memory_order(shape: Shape) -> Shape:
-    """The row-major shape of the same bytes."""
-    return row_major(shape.element_type, tuple(shape.dimensions[d] for d in reversed(shape.minor_to_major)))
 
 
 def set_signature(entry: ComputationProto, inputs: Sequence[Shape], result: ShapeProto) -> None:

@@ -10,14 +10,14 @@ import hashlib
 from collections.abc import Iterable, Sequence
 
 from hlo_dispatch.autotune.extract.digest import Digests
-from hlo_dispatch.autotune.extract.extracted import ExtractedModule, in_memory_order, is_small_constant, set_signature
+from hlo_dispatch.autotune.extract.extracted import ExtractedModule, is_small_constant, set_signature
 from hlo_dispatch.autotune.extract.writer import ExtractedWriter
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import KEPT_COPY, FlatGraph, Node
 from hlo_dispatch.hlo.loops import may_be_in_loop
 from hlo_dispatch.hlo.partitions import loop_backend_config
 from hlo_dispatch.hlo.schema import InstructionProto
-from hlo_dispatch.hlo.shape import Shape
+from hlo_dispatch.hlo.shape import Shape, in_memory_order
 from hlo_dispatch.host.machine import this_machine
 from hlo_dispatch.match.protocol import CallableMatch
 

@@ -19,9 +19,9 @@ from collections.abc import Iterable, Sequence
 
 from hlo_dispatch.autotune.extract.digest import Digests, operands
 from hlo_dispatch.autotune.extract.extracted import (
+    FROZEN,
     ExtractedModule,
     called_by,
-    in_memory_order,
     is_small_constant,
     parsed_module,
     set_signature,
@@ -34,7 +34,7 @@ from hlo_dispatch.hlo.flat import KEPT_COPY, FlatGraph, Node
 from hlo_dispatch.hlo.loops import may_be_in_loop
 from hlo_dispatch.hlo.opcode import ANCHORS
 from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto, ModuleProto
-from hlo_dispatch.hlo.shape import Shape, shape_of
+from hlo_dispatch.hlo.shape import Shape, in_memory_order, shape_of
 from hlo_dispatch.match.protocol import CallableMatch, LibraryCall
 
 _FARTHEST = 64
@@ -168,6 +168,8 @@ class Cutter:
         return Part(self._graph, match, nodes, produced)
 
     def _is_produced_node(self, node: Node) -> bool:
+        if node.is_early:
+            return False
         return node.top is None or self._is_produced(self._graph.instruction_of[node.top])
 
     def _tops(self, match: CallableMatch) -> list[int]:
@@ -193,6 +195,8 @@ class Cutter:
         return [t for t in tops if t == root or any(user not in inside for user in self._users.get(t, ()))]
 
     def _is_produced(self, instruction: InstructionProto) -> bool:
+        if self._graph.value_of[instruction.id].is_early:
+            return False
         while instruction.opcode in ("bitcast", "get-tuple-element", "copy"):
             instruction = self._graph.instruction_of[instruction.operand_ids[0]]
         return instruction.opcode not in ("parameter", "constant")
@@ -263,7 +267,8 @@ class _RegionWriter:
     def __init__(
         self, graph: FlatGraph, instructions: list[InstructionProto], inputs: list[InstructionProto], results: list[int]
     ) -> None:
-        self._module, self._instructions, self._inputs, self._results = graph.module, instructions, inputs, results
+        self._graph, self._module = graph, graph.module
+        self._instructions, self._inputs, self._results = instructions, inputs, results
         self._identifier = max(self._module.computations) + 1
         self._entry = ComputationProto(
             id=self._identifier, name="region", execution_thread=graph.computation.execution_thread
@@ -301,7 +306,7 @@ class _RegionWriter:
         """A parameter with the same bytes: row-major, and renamed where the region wants it otherwise."""
         shape = shape_of(instruction.shape)
         plain = in_memory_order(shape)
-        parameter = self._new("parameter", f"region_input.{number}", plain)
+        parameter = self._new("parameter", f"{self._kind(instruction)}.{number}", plain)
         parameter.parameter_number = number
         self._ids[instruction.id] = parameter.id
         if plain != shape:
@@ -309,6 +314,9 @@ class _RegionWriter:
             renamed.operand_ids.append(parameter.id)
             self._ids[instruction.id] = renamed.id
         return plain
+
+    def _kind(self, instruction: InstructionProto) -> str:
+        return FROZEN if self._graph.value_of[instruction.id].is_early else "region_input"
 
     def _copy(self, instruction: InstructionProto) -> None:
         copy = self._entry.instructions.add()

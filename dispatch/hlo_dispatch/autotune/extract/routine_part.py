@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 
 from hlo_dispatch.autotune.extract.digest import Digests
-from hlo_dispatch.autotune.extract.extracted import ExtractedModule, in_memory_order, set_signature
+from hlo_dispatch.autotune.extract.extracted import ExtractedModule, set_signature
 from hlo_dispatch.autotune.extract.writer import ExtractedWriter
 from hlo_dispatch.autotune.run.inputs import LOWER, UPPER
 from hlo_dispatch.errors import Refusal
@@ -18,7 +18,7 @@ from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.loops import may_be_in_loop
 from hlo_dispatch.hlo.partitions import loop_backend_config
 from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, InstructionProto
-from hlo_dispatch.hlo.shape import Shape
+from hlo_dispatch.hlo.shape import Shape, in_memory_order
 from hlo_dispatch.host.machine import this_machine
 from hlo_dispatch.match.protocol import CallableMatch, LibraryCall
 from hlo_dispatch.match.routines.product import is_half_zeros

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from hlo_dispatch.autotune.extract.extracted import called_by, in_memory_order, is_small_constant
+from hlo_dispatch.autotune.extract.extracted import FROZEN, called_by, is_small_constant
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto, ModuleProto
-from hlo_dispatch.hlo.shape import Shape
+from hlo_dispatch.hlo.shape import Shape, in_memory_order
 
 
 class ExtractedWriter:
@@ -41,6 +41,8 @@ class ExtractedWriter:
     def parameter(self, node: Node, number: int, kind: str = "region_input") -> Shape:
         """A parameter with the value's bytes: row-major, and renamed where the value has another layout."""
         plain = in_memory_order(node.shape)
+        if node.is_early and kind == "region_input":
+            kind = FROZEN
         parameter = self.add(self.entry, "parameter", f"{kind}.{number}", plain, [])
         parameter.parameter_number = number
         self.ids[node] = parameter.id

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from hlo_dispatch.hlo.shape import Shape
@@ -35,3 +36,7 @@ class Split:
     """Frozen parameters that the program reads as they are."""
     free: Sequence[int]
     """Every parameter that is not frozen, in order, whether or not anything reads it."""
+
+
+Splitter = Callable[[bytes, AbstractSet[int]], Split]
+"""A serialized module, which of its parameters are frozen → its halves, packed for the kernels that are in it."""

@@ -1,0 +1,36 @@
+"""From the module that XLA optimized to its two halves: dispatched, packed, cut."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
+from hlo_dispatch.freezing.cut import cut
+from hlo_dispatch.freezing.packing import pack
+from hlo_dispatch.hlo.split import Split
+from hlo_dispatch.report import Report
+from hlo_dispatch.rewriting.measured_pass import informed
+from hlo_dispatch.rewriting.rewriter import Rewriter
+
+
+def build(serialized: bytes, frozen: AbstractSet[int], rewriter: Rewriter) -> tuple[Split, Report]:
+    """Dispatch the module's regions, and cut off what depends on nothing but the frozen parameters.
+
+    Args:
+        serialized: the optimized module, as XLA made it.
+        frozen: numbers of the entry's parameters that are frozen.
+        rewriter: the pass; what its policy measures is measured here.
+
+    Raises:
+        ModuleError: the bytes are not a module.
+    """
+    targets = {kernel.target: name for name, kernel in rewriter.table.kernels.items()}
+    threads = rewriter.machine.threads
+
+    def split(whole: bytes, early: AbstractSet[int]) -> Split:
+        dispatched, packed = pack(whole, early, targets)
+        return cut(dispatched, early, threads, packed)
+
+    knowing = informed(replace(rewriter, frozen=frozenset(frozen)), split)
+    dispatched, report = knowing.run(serialized)
+    return split(dispatched or serialized, frozen), report
