@@ -22,8 +22,12 @@ def offer_mkl(path: str | PathLike[str], version: str, /) -> None:
 def offer_scipy(addresses: dict[str, int], version: str, /) -> None:
     """Let kernels call the BLAS and LAPACK at these addresses (spotrf …), which JAX calls too."""
 
-def plan(target: str, attributes: dict[str, Any], /) -> tuple[str, int, bool]:
-    """Return what a library would use for a call: implementation, scratch bytes, whether weights are reordered.
+def plan(target: str, attributes: dict[str, Any], /) -> tuple[str, int, bool, int, str]:
+    """Return what a library would use for a call.
+
+    These are the implementation, scratch bytes, whether weights are reordered in every call, and, for a call whose
+    ``weights_format`` is ``packed``, how many bytes packed weights have, and their layout (0 and nothing: the weights
+    are read as they are).
 
     Raises NotImplementedError when it has nothing, ValueError when the attributes are malformed, ImportError when
     its library is not loaded.
@@ -38,7 +42,7 @@ def load_with(load: Callable[[str], str], /) -> None:
 def ask(target: str, attributes: dict[str, Any], /) -> int:
     """Have the question that `plan` answers worked on while the caller goes on; returns its number."""
 
-def wait(number: int, /) -> tuple[str, int, bool]:
+def wait(number: int, /) -> tuple[str, int, bool, int, str]:
     """Return or raise what `plan` would have, once for each number; ValueError if there is no such question."""
 
 def finish() -> bool:

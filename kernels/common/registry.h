@@ -22,7 +22,9 @@ inline constexpr int64_t kAbi = 1;
 struct Answer {
   std::string implementation;  // the library's own name for what runs
   int64_t scratch_bytes = 0;
-  bool reorders = false;  // whether every call copies an operand or the result between layouts
+  bool reorders = false;           // whether every call copies an operand or the result between layouts
+  int64_t packed_bytes = 0;        // of the weights, packed once, where the attributes ask for that; 0: nothing to pack
+  std::string packed_layout = {};  // which layout that is
 };
 
 // Throws where the attributes are wrong or the library has nothing for such a call.
@@ -34,7 +36,8 @@ struct Kernel {
   const Instructions* instructions = nullptr;  // what the processor must have; null: nothing in particular
   std::vector<std::string> routines;  // of BLAS and LAPACK that it calls, without the letter of the element type
   AnswerMaker plan = nullptr;
-  RawCallMaker raw_call = nullptr;  // null: it cannot be called without XLA
+  bool takes_packed_weights = false;  // whether attribute weights_format may be packed
+  RawCallMaker raw_call = nullptr;    // null: it cannot be called without XLA
   XLA_FFI_Handler* instantiate = nullptr;
   XLA_FFI_Handler* execute = nullptr;
 

@@ -1,6 +1,7 @@
 #include "onednn/call.h"
 
 #include <exception>
+#include <map>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -52,6 +53,7 @@ std::unique_ptr<CallState> MakeState(const Kernel& kernel, Planner planner, cons
   CheckCall(kernel, attributes);
   CheckLibrary(attributes);
   CallPlan plan = planner(attributes);
+  if (plan.may_be_packed) plan.packed.Check(attributes, plan.implementation);
   const int64_t planned = attributes.Integer("scratch");
   if (plan.scratch_bytes > planned) {
     Invalid("attribute 'scratch': planned " + std::to_string(planned) + " bytes, but " + plan.implementation +
@@ -62,12 +64,14 @@ std::unique_ptr<CallState> MakeState(const Kernel& kernel, Planner planner, cons
 }
 
 // Throws unless the buffer holds what the attributes say; the shape may differ, as bitcasts are free.
-void CheckBuffer(const Tensor& tensor, const ffi::AnyBuffer& buffer) {
-  const bool right_type = buffer.element_type() == DataTypeOf(tensor.type);
-  if (right_type && static_cast<int64_t>(buffer.size_bytes()) == tensor.BufferBytes()) return;
+void CheckBuffer(const Operand& operand, const ffi::AnyBuffer& buffer) {
+  const ElementType type = operand.tensor.type;
+  const bool right_type = buffer.element_type() == (operand.is_packed() ? ffi::U8 : DataTypeOf(type));
+  if (right_type && static_cast<int64_t>(buffer.size_bytes()) == operand.BufferBytes()) return;
   std::ostringstream message;
-  message << tensor.role << ": expected " << tensor.BufferBytes() << " bytes of " << ElementTypeName(tensor.type)
-          << ", got " << buffer.size_bytes() << " bytes of " << buffer.element_type();
+  message << operand.tensor.role << ": expected " << operand.BufferBytes() << " bytes of "
+          << (operand.is_packed() ? "u8 (packed weights)" : ElementTypeName(type)) << ", got " << buffer.size_bytes()
+          << " bytes of " << buffer.element_type();
   Invalid(message.str());
 }
 
@@ -92,12 +96,11 @@ void Run(Primitive& primitive, const Parallel& parallel, ffi::RemainingArgs argu
   addresses.reserve(plan.operands.size());
   for (size_t i = 0; i < plan.operands.size(); ++i) {
     ffi::AnyBuffer buffer = *arguments.get<ffi::AnyBuffer>(i);
-    const Tensor& tensor = plan.operands[i].tensor;
-    CheckBuffer(tensor, buffer);
-    addresses.push_back(tensor.Begin(buffer.untyped_data()));
+    CheckBuffer(plan.operands[i], buffer);
+    addresses.push_back(plan.operands[i].Begin(buffer.untyped_data()));
   }
   ffi::AnyBuffer destination = **results.get<ffi::AnyBuffer>(0);
-  CheckBuffer(plan.destination.tensor, destination);
+  CheckBuffer(plan.destination, destination);
   primitive.Execute(addresses, destination.untyped_data(), ScratchAddress(plan, **results.get<ffi::AnyBuffer>(1)),
                     parallel);
 }
@@ -118,7 +121,23 @@ const XLA_FFI_TypeInfo* TypeInfo() {
 [[maybe_unused]] const StateType& state_type =
     Register(StateType{"hlo_dispatch.onednn.call", &CallState::id, TypeInfo()});
 
+// Made at the first use, which is before this file's static objects exist.
+std::map<std::string, Planner>& PackingPlanners() {
+  static auto* planners = new std::map<std::string, Planner>();
+  return *planners;
+}
+
 }  // namespace
+
+void AddPackingPlanner(const std::string& kernel, Planner planner) { PackingPlanners()[kernel] = planner; }
+
+Planner PackingPlanner(const std::string& kernel) {
+  const auto found = PackingPlanners().find(kernel);
+  if (found != PackingPlanners().end()) return found->second;
+  std::string names;
+  for (const auto& [name, planner] : PackingPlanners()) names += (names.empty() ? "" : ", ") + name;
+  Invalid("attribute 'target': expected a kernel that takes packed weights (" + names + "), got '" + kernel + "'");
+}
 
 std::unique_ptr<ffi::Ffi> Instantiation(const Kernel& kernel, Planner planner) {
   return ffi::Ffi::BindInstantiate().Attrs().To(
@@ -136,7 +155,8 @@ XLA_FFI_Handler* Execution() { return execute; }
 Answer AnswerOf(const Kernel& kernel, Planner planner, const Attributes& attributes) {
   CheckCall(kernel, attributes);
   const CallPlan plan = planner(attributes);
-  return {plan.implementation, plan.scratch_bytes, plan.Reorders()};
+  if (plan.may_be_packed && attributes.Has("packed_bytes")) plan.packed.Check(attributes, plan.implementation);
+  return {plan.implementation, plan.scratch_bytes, plan.Reorders(), plan.packed.bytes, plan.packed.layout};
 }
 
 std::unique_ptr<RawCall> MakeRawCall(const Kernel& kernel, Planner planner, const Attributes& attributes,

@@ -29,11 +29,20 @@ Answer AnswerOf(const Kernel& kernel, Planner planner, const Attributes& attribu
 std::unique_ptr<RawCall> MakeRawCall(const Kernel& kernel, Planner planner, const Attributes& attributes,
                                      const std::vector<RawCall::Given>& given);
 
+// The kernels whose weights can be packed once, for onednn.pack, which asks them how. The latter throws
+// Failure(kInvalid) where `kernel` is none of them.
+void AddPackingPlanner(const std::string& kernel, Planner planner);
+Planner PackingPlanner(const std::string& kernel);
+
+// Whether a family's calls may have weights_format packed: their second operand are weights, which the primitive reads
+// in a layout of its own choice.
+enum class Weights { kNeverPacked, kMayBePacked };
+
 // Registers onednn.<name>. XLA's handlers are plain functions, so that each planner has its own.
 template <Planner planner>
 class Family {
  public:
-  explicit Family(const std::string& name) {
+  explicit Family(const std::string& name, Weights weights = Weights::kNeverPacked) {
     Kernel kernel;
     kernel.name = "onednn." + name;
     kernel.library = "oneDNN";
@@ -43,6 +52,8 @@ class Family {
     };
     kernel.instantiate = Instantiate;
     kernel.execute = Execution();
+    kernel.takes_packed_weights = weights == Weights::kMayBePacked;
+    if (kernel.takes_packed_weights) AddPackingPlanner(kernel.name, planner);
     kernel_ = &Register(std::move(kernel));
   }
 

@@ -74,12 +74,13 @@ CallPlan Plan(const Attributes& attributes) {
   CheckWindow(call.window, operands.weights.dims, /*from=*/operands.source, /*to=*/operands.destination);
   operands.ReadBias(attributes, /*length=*/operands.destination.dims[1], /*rank=*/1, /*axis=*/0);
   // Several implementations take weights with holes between them for dense ones; a reorder does not.
-  if (operands.weights.elements > 0) operands.weights_format = WeightsFormat::kAny;
+  const bool packed = operands.weights_format == WeightsFormat::kPacked;
+  if (operands.weights.elements > 0 && !packed) operands.weights_format = WeightsFormat::kAny;
   if (operands.weights_format == WeightsFormat::kBest) return PlanBest(operands, call.window);
   return PlanWith(operands, call.window, operands.weights_format);
 }
 
-const Family<Plan> family("convolution");
+const Family<Plan> family("convolution", Weights::kMayBePacked);
 
 }  // namespace
 

@@ -65,7 +65,7 @@ CallPlan Plan(const Attributes& attributes) {
   return PlanWith(library, operands);
 }
 
-const Family<Plan> family("matmul");
+const Family<Plan> family("matmul", Weights::kMayBePacked);
 
 }  // namespace
 

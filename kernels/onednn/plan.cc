@@ -1,29 +1,25 @@
 #include "onednn/plan.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/failure.h"
+#include "onednn/memory_layout.h"
 
 namespace hlo_dispatch::onednn {
 
 namespace {
 
-// XLA aligns buffers to 64 bytes and a cache line has as many: parts of the scratch memory keep to that.
-constexpr int64_t kAlignment = 64;
-
-int64_t Aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
-int64_t ScratchpadBytes(const Functions& onednn, const OwnedDescriptor& descriptor) {
-  const MemoryDescriptor* scratchpad = onednn.primitive_desc_query_md(descriptor.get(), kQueryScratchpad, 0);
-  return scratchpad == nullptr ? 0 : static_cast<int64_t>(onednn.memory_desc_get_size(scratchpad));
-}
-
-WeightsFormat ReadWeightsFormat(const Attributes& attributes) {
+WeightsFormat ReadWeightsFormat(const Attributes& attributes, const Roles& roles) {
   const std::string format = attributes.Has("weights_format") ? attributes.Text("weights_format") : "best";
+  const bool may_be_packed = roles.weights != nullptr && roles.may_be_packed;
   if (format == "plain") return WeightsFormat::kPlain;
   if (format == "any") return WeightsFormat::kAny;
   if (format == "best") return WeightsFormat::kBest;
-  throw Failure(FailureKind::kInvalid, "attribute 'weights_format': expected plain, any or best, got '" + format + "'");
+  if (format == "packed" && may_be_packed) return WeightsFormat::kPacked;
+  throw Failure(FailureKind::kInvalid, std::string("attribute 'weights_format': expected plain, any") +
+                                           (may_be_packed ? ", best or packed" : " or best") + ", got '" + format +
+                                           "'");
 }
 
 bool ReadReversed(const Attributes& attributes, const Roles& roles) {
@@ -31,20 +27,6 @@ bool ReadReversed(const Attributes& attributes, const Roles& roles) {
   if (roles.has_space && roles.weights != nullptr) return true;
   throw Failure(FailureKind::kInvalid, "attribute 'weights_reversed': expected weights with spatial dimensions");
 }
-
-// Hands out parts of a piece of memory, one after the other.
-class MemoryLayout {
- public:
-  int64_t Reserve(int64_t bytes) {
-    const int64_t offset = Aligned(end_);
-    if (bytes > 0) end_ = offset + bytes;
-    return offset;
-  }
-  int64_t bytes() const { return end_; }
-
- private:
-  int64_t end_ = 0;
-};
 
 // Plans the copy of `operand` between the buffer's layout and the primitive's, where they differ. Our own copy reads
 // the last `reversed` dimensions back to front.
@@ -68,7 +50,7 @@ void PlanPacking(const Library& library, const OwnedDescriptor& descriptor, bool
     }
   }
   packing.offset = memory.Reserve(static_cast<int64_t>(onednn.memory_desc_get_size(packed)));
-  packing.scratch_offset = memory.Reserve(ScratchpadBytes(onednn, packing.reorder));
+  packing.scratch_offset = memory.Reserve(ScratchpadBytes(packing.reorder));
 }
 
 }  // namespace
@@ -93,7 +75,7 @@ CallOperands CallOperands::Read(const Attributes& attributes, const Roles& roles
                         ReadTensor(attributes, roles.destination),
                         /*has_bias=*/false,
                         /*bias=*/{},
-                        ReadWeightsFormat(attributes),
+                        ReadWeightsFormat(attributes, roles),
                         ReadReversed(attributes, roles),
                         /*chain=*/{}};
   if (operands.destination.elements > 0) {
@@ -115,7 +97,20 @@ void CallOperands::ReadBias(const Attributes& attributes, int64_t length, int ra
 }
 
 OwnedMemoryDescriptor CallOperands::DescribeWeights() const {
-  return weights_format == WeightsFormat::kAny ? weights.DescribeAnyFormat() : weights.Describe();
+  const bool any = weights_format == WeightsFormat::kAny || weights_format == WeightsFormat::kPacked;
+  return any ? weights.DescribeAnyFormat() : weights.Describe();
+}
+
+bool CallOperands::TurnsWeights() const {
+  const size_t spatial = source.dims.size() - 2;
+  return weights_reversed && std::any_of(weights.dims.end() - static_cast<std::ptrdiff_t>(spatial), weights.dims.end(),
+                                         [](int64_t size) { return size > 1; });
+}
+
+int64_t ScratchpadBytes(const OwnedDescriptor& descriptor) {
+  const Functions& onednn = Library::Get().functions();
+  const MemoryDescriptor* scratchpad = onednn.primitive_desc_query_md(descriptor.get(), kQueryScratchpad, 0);
+  return scratchpad == nullptr ? 0 : static_cast<int64_t>(onednn.memory_desc_get_size(scratchpad));
 }
 
 std::string ImplementationName(const PrimitiveDescriptor* descriptor) {
@@ -135,10 +130,22 @@ CallPlan MakePlan(const CallOperands& operands, OwnedDescriptor descriptor, cons
   plan.destination = {operands.destination, indices.destination, {}, {}};
   plan.spatial_dimensions = operands.source.dims.size() - 2;
 
+  plan.may_be_packed = operands.weights_format == WeightsFormat::kPacked;
+  if (plan.may_be_packed) {
+    Operand& weights = plan.operands[kWeightsOperand];
+    plan.packed = PackedForm::Of(
+        weights.tensor, library.functions().primitive_desc_query_md(descriptor.get(), kQueryArgument, weights.index),
+        operands.TurnsWeights());
+    weights.packed_bytes = plan.packed.bytes;
+  }
+
   MemoryLayout scratch, packing;
   const bool gradient = indices.destination == kArgumentWeightsGradient;
-  Operand* reversed = operands.weights_reversed ? &(gradient ? plan.destination : plan.operands[1]) : nullptr;
+  Operand* reversed =
+      operands.weights_reversed ? &(gradient ? plan.destination : plan.operands[kWeightsOperand]) : nullptr;
+  if (reversed != nullptr && reversed->is_packed()) reversed = nullptr;
   for (Operand& operand : plan.operands) {
+    if (operand.is_packed()) continue;
     PlanPacking(library, descriptor, /*is_result=*/false, packing, operand,
                 &operand == reversed ? plan.spatial_dimensions : 0);
   }
@@ -146,7 +153,7 @@ CallPlan MakePlan(const CallOperands& operands, OwnedDescriptor descriptor, cons
   if (reversed != nullptr && !reversed->packing.copy.has_value()) {
     reversed->reversed_offset = scratch.Reserve(reversed->tensor.Bytes());
   }
-  const int64_t primitive_scratch = ScratchpadBytes(library.functions(), descriptor);
+  const int64_t primitive_scratch = ScratchpadBytes(descriptor);
   plan.primitive_scratch_offset = scratch.Reserve(primitive_scratch);
   plan.scratch_bytes = scratch.bytes();
   plan.packing_bytes = packing.bytes();

@@ -12,6 +12,7 @@
 #include "onednn/blocked_copy.h"
 #include "onednn/library.h"
 #include "onednn/memory.h"
+#include "onednn/packed_form.h"
 #include "onednn/post_ops.h"
 
 namespace hlo_dispatch::onednn {
@@ -32,7 +33,17 @@ struct Operand {
   // every call copies an operand so to this offset of the scratch memory, and a result from it.
   std::optional<int64_t> reversed_offset;
   Packing packing;
+  // Not 0: the buffer has so many bytes, of the tensor as the primitive has it (packed_form.h).
+  int64_t packed_bytes = 0;
+
+  bool is_packed() const { return packed_bytes > 0; }
+  int64_t BufferBytes() const { return is_packed() ? packed_bytes : tensor.BufferBytes(); }
+  // Where the first element lies in that buffer.
+  void* Begin(void* buffer) const { return is_packed() ? buffer : tensor.Begin(buffer); }
 };
+
+// Where the weights are among the operands.
+inline constexpr size_t kWeightsOperand = 1;
 
 struct CallPlan {
   OwnedDescriptor descriptor;
@@ -42,7 +53,9 @@ struct CallPlan {
   size_t spatial_dimensions = 0;  // how many of the last dimensions are space, for operands to be reversed
   int64_t primitive_scratch_offset = 0;
   int64_t scratch_bytes = 0;
-  int64_t packing_bytes = 0;  // of packing memory (packing_memory.h)
+  int64_t packing_bytes = 0;   // of packing memory (packing_memory.h)
+  bool may_be_packed = false;  // whether the attributes ask for packed weights
+  PackedForm packed;           // what they are then
 
   // Whether every call copies an operand or the result between layouts.
   bool Reorders() const;
@@ -52,9 +65,10 @@ struct CallPlan {
 
 // In which memory layout a primitive gets its weights (attribute weights_format).
 enum class WeightsFormat {
-  kPlain,  // as the operand has them
-  kAny,    // as oneDNN likes them best; reordered inside every call where that differs
-  kBest,   // whichever of the two the kernel family expects to be faster (the default)
+  kPlain,   // as the operand has them
+  kAny,     // as oneDNN likes them best; reordered inside every call where that differs
+  kBest,    // whichever of the two the kernel family expects to be faster (the default)
+  kPacked,  // as oneDNN likes them best, and so they are given (onednn.pack), unless that is plain
 };
 
 // What a kernel family calls its operands and its result: the prefixes of their attributes.
@@ -62,7 +76,8 @@ struct Roles {
   const char* source = "src";
   const char* weights = "weights";  // null: there are none
   const char* destination = "dst";
-  bool has_space = true;  // whether all but the first two dimensions are spatial
+  bool has_space = true;      // whether all but the first two dimensions are spatial
+  bool may_be_packed = true;  // whether the weights, if there are any, are what onednn.pack packs
 };
 
 // Which arguments of the primitive they are.
@@ -92,11 +107,16 @@ struct CallOperands {
   // If the call has a bias: `length` values along `axis` of a tensor of `rank` dimensions.
   void ReadBias(const Attributes& attributes, int64_t length, int rank, int axis);
   OwnedMemoryDescriptor DescribeWeights() const;
+  // Whether turning the weights' spatial dimensions moves an element.
+  bool TurnsWeights() const;
 };
 
 // Completes a plan once the kernel has created its primitive descriptor for these operands. Source, weights and
 // result are reordered wherever the primitive was created for another layout than the buffers have.
 CallPlan MakePlan(const CallOperands& operands, OwnedDescriptor descriptor, const ArgumentIndices& indices = {});
+
+// What a primitive asks for as working memory of its own.
+int64_t ScratchpadBytes(const OwnedDescriptor& descriptor);
 
 // oneDNN's own name for what a primitive descriptor would run, such as brgconv:avx512_core.
 std::string ImplementationName(const PrimitiveDescriptor* descriptor);

@@ -97,10 +97,10 @@ Buffer MakeBuffer(const Library& library, const CallPlan& plan, const Operand& o
   const Functions& onednn = library.functions();
   const std::string& role = operand.tensor.role;
   Buffer buffer;
-  buffer.given = MakeMemory(library, operand.tensor.Describe().get(), role);
+  const MemoryDescriptor* wanted = onednn.primitive_desc_query_md(plan.descriptor.get(), kQueryArgument, operand.index);
+  buffer.given = MakeMemory(library, operand.is_packed() ? wanted : operand.tensor.Describe().get(), role);
   if (const PrimitiveDescriptor* reorder = operand.packing.reorder.get()) {
-    buffer.packed =
-        MakeMemory(library, onednn.primitive_desc_query_md(plan.descriptor.get(), kQueryArgument, operand.index), role);
+    buffer.packed = MakeMemory(library, wanted, role);
     buffer.reorder_scratch =
         MakeMemory(library, onednn.primitive_desc_query_md(reorder, kQueryScratchpad, 0), "scratch");
     Memory* given = buffer.given.get();

@@ -29,14 +29,14 @@ void Fill(void* memory, int64_t bytes, Bits half, int digits) {
   }
 }
 
-void Fill(void* memory, const Tensor& tensor) {
-  switch (tensor.type) {
+void Fill(void* memory, ElementType type, int64_t bytes) {
+  switch (type) {
     case ElementType::kF32:
-      return Fill<uint32_t>(memory, tensor.Bytes(), 0x3f000000u, 23);
+      return Fill<uint32_t>(memory, bytes, 0x3f000000u, 23);
     case ElementType::kBF16:
-      return Fill<uint16_t>(memory, tensor.Bytes(), 0x3f00, 7);
+      return Fill<uint16_t>(memory, bytes, 0x3f00, 7);
     case ElementType::kF16:
-      return Fill<uint16_t>(memory, tensor.Bytes(), 0x3800, 10);
+      return Fill<uint16_t>(memory, bytes, 0x3800, 10);
   }
 }
 
@@ -61,20 +61,22 @@ RawPrimitive::RawPrimitive(CallPlan plan, const std::vector<Given>& given)
     : primitive_(ByLibraryAlone(std::move(plan))) {
   const CallPlan& built = primitive_.plan();
   for (size_t i = 0; i < built.operands.size(); ++i) {
-    const Tensor& tensor = built.operands[i].tensor;
+    const Operand& operand = built.operands[i];
     if (i < given.size() && given[i].address != nullptr) {
-      if (given[i].bytes != tensor.BufferBytes()) {
-        throw Failure(FailureKind::kInvalid, tensor.role + ": expected " + std::to_string(tensor.BufferBytes()) +
-                                                 " bytes, got " + std::to_string(given[i].bytes));
+      if (given[i].bytes != operand.BufferBytes()) {
+        throw Failure(FailureKind::kInvalid, operand.tensor.role + ": expected " +
+                                                 std::to_string(operand.BufferBytes()) + " bytes, got " +
+                                                 std::to_string(given[i].bytes));
       }
-      operands_.push_back(tensor.Begin(given[i].address));
+      operands_.push_back(operand.Begin(given[i].address));
       continue;
     }
-    own_.push_back(Allocate(tensor.Bytes()));
-    Fill(own_.back().get(), tensor);
+    const int64_t bytes = operand.is_packed() ? operand.packed_bytes : operand.tensor.Bytes();
+    own_.push_back(Allocate(bytes));
+    Fill(own_.back().get(), operand.tensor.type, bytes);
     operands_.push_back(own_.back().get());
   }
-  destination_ = Allocate(built.destination.tensor.Bytes());
+  destination_ = Allocate(built.destination.BufferBytes());
   scratch_ = Allocate(built.scratch_bytes);
 }
 

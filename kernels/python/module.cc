@@ -119,8 +119,9 @@ Owned AnswerOf(Body body) {
     WithoutLock without_lock;
     return body();
   }();
-  return Checked(Py_BuildValue("(sLO)", answer.implementation.c_str(), static_cast<long long>(answer.scratch_bytes),
-                               answer.reorders ? Py_True : Py_False));
+  return Checked(Py_BuildValue("(sLOLs)", answer.implementation.c_str(), static_cast<long long>(answer.scratch_bytes),
+                               answer.reorders ? Py_True : Py_False, static_cast<long long>(answer.packed_bytes),
+                               answer.packed_layout.c_str()));
 }
 
 PyObject* Plan(PyObject*, PyObject* arguments) {
@@ -241,9 +242,10 @@ Owned Describe(const Kernel& kernel) {
     if (PyTuple_SetItem(routines.get(), static_cast<Py_ssize_t>(i), routine.release()) != 0) throw PythonError();
   }
   const char* instructions = kernel.instructions == nullptr ? "" : kernel.instructions->name;
-  return Checked(Py_BuildValue("{sssssssssOsN}", "name", kernel.name.c_str(), "target", kernel.target().c_str(),
+  return Checked(Py_BuildValue("{sssssssssOsOsN}", "name", kernel.name.c_str(), "target", kernel.target().c_str(),
                                "library", kernel.library.c_str(), "instructions", instructions, "runs_alone",
-                               kernel.raw_call == nullptr ? Py_False : Py_True, "routines", routines.release()));
+                               kernel.raw_call == nullptr ? Py_False : Py_True, "takes_packed_weights",
+                               kernel.takes_packed_weights ? Py_True : Py_False, "routines", routines.release()));
 }
 
 PyObject* Registry(PyObject*, PyObject*) {
@@ -269,7 +271,9 @@ PyMethodDef methods[] = {
     {"offer_scipy", OfferScipy, METH_VARARGS,
      "offer_scipy({routine: address}, version): the BLAS and LAPACK that JAX calls are there to be called."},
     {"plan", Plan, METH_VARARGS,
-     "plan(target, attributes) -> (implementation, scratch bytes, whether the weights are reordered in every call)"},
+     "plan(target, attributes) -> (implementation, scratch bytes, whether the weights are reordered in every call, "
+     "bytes "
+     "of packed weights, their layout)"},
     {"ask", Ask, METH_VARARGS,
      "ask(target, attributes) -> number: the same question, worked on while the caller goes on"},
     {"wait", WaitForAnswer, METH_O, "wait(number) -> what plan would have returned or raised; once for each number"},

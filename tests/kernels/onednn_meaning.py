@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import family_pack
 import numpy as np
 
 Said = dict[str, Any]
@@ -24,6 +25,8 @@ _BINARY = {"add": np.add, "mul": np.multiply, "sub": np.subtract, "max": np.maxi
 
 def pairs(name: str, said: Said, given: list[np.ndarray], results: list[np.ndarray], placed: Callable) -> Pairs:
     """What was found and what was expected; nothing where a post-op is none of the few known here or has no bounds."""
+    if name == "onednn.pack":
+        return family_pack.pairs(said, given, results, placed)
     first, second, last = "src", "weights" if "weights_dims" in said else None, "dst"
     if name == "onednn.weights_gradient":
         first, second, last = "src", "diff_dst", "diff_weights"

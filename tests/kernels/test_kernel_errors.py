@@ -80,7 +80,10 @@ def test_missing_attribute(name):
         ({"src_strides": [4]}, "src: expected as many strides as dimensions (2), got 1"),
         ({"src_strides": [4, -1]}, "src: expected strides >= 1, got -1"),
         ({"src_dims": [1, 3, 4], "src_strides": [12, 4, 1]}, "src: expected as many dimensions as dst (2)"),
-        ({"weights_format": "blocked"}, "attribute 'weights_format': expected plain, any or best, got 'blocked'"),
+        (
+            {"weights_format": "blocked"},
+            "attribute 'weights_format': expected plain, any, best or packed, got 'blocked'",
+        ),
         ({"post_op_0": {"kind": "sum"}}, "attribute 'algorithm' is missing"),
         ({"post_op_0": {"kind": "sum", "algorithm": "x"}}, "post_op_0.kind: expected eltwise or binary, got 'sum'"),
         (

@@ -170,7 +170,7 @@ def _scratch_bytes(name: str, attributes: dict[str, Any]) -> int:
     libraries.onednn()
     question = {"abi": registry.abi(), "library": "", "scratch": 0} | attributes
     try:
-        _, scratch_bytes, _ = _kernels.plan(registry.kernels()[name].target, question)
+        _, scratch_bytes, *_ = _kernels.plan(registry.kernels()[name].target, question)
     except NotImplementedError:
         return 0
     return scratch_bytes

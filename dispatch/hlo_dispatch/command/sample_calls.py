@@ -55,6 +55,10 @@ def _images(dtype: str) -> dict[str, Any]:
     return described | {name: [value, value] for name, value in window.items()} | {"algorithm": "max"}
 
 
+def _packed_products(dtype: str) -> dict[str, Any]:
+    return _products(dtype) | {"weights_format": "packed", "target": "onednn.matmul"}
+
+
 def _matrices(mode: str) -> Callable[[str], dict[str, Any]]:
     """Of a routine: everything is a square matrix, which the vectors need not be told apart."""
 
@@ -74,4 +78,10 @@ def _matrices(mode: str) -> Callable[[str], dict[str, Any]]:
 
 _LOW, _HIGH = ("f32", "bf16", "f16"), ("f32", "f64", "c64", "c128")
 PRODUCTS, IMAGES = Sample(_LOW, _products), Sample(_LOW, _images)
-SAMPLES = (PRODUCTS, IMAGES, Sample(_HIGH, _matrices("V")), Sample(_HIGH, _matrices("A")))
+SAMPLES = (
+    PRODUCTS,
+    IMAGES,
+    Sample(_LOW, _packed_products),
+    Sample(_HIGH, _matrices("V")),
+    Sample(_HIGH, _matrices("A")),
+)

@@ -32,6 +32,10 @@ class Planned:
     """Working memory it needs: the size of the call's second result."""
     reorders_weights: bool = False
     """Whether every call copies its weights (or their gradient) between layouts, for a faster implementation."""
+    packed_bytes: int = 0
+    """Of the weights as the call reads them, where it asks for packed ones; 0: there is nothing to pack."""
+    packed_layout: str = ""
+    """Which layout that is."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +141,7 @@ def _answer(kernel: Kernel, attributes: dict[str, Any], number: int | None) -> P
     """What the library says; `number` is the question's if it was prefetched."""
     try:
         answer = native().plan(kernel.target, attributes) if number is None else native().wait(number)
-        implementation, scratch_bytes, reorders_weights = answer
+        implementation, *sizes = answer
     except NotImplementedError as error:
         return Refusal("kernel-unsupported", f"{kernel.name}: {error}")
     except ImportError as error:
@@ -147,7 +151,7 @@ def _answer(kernel: Kernel, attributes: dict[str, Any], number: int | None) -> P
         return Refusal(
             "reference-kernel", f"{kernel.name}: {kernel.library} has only its slow {implementation} for this"
         )
-    return Planned(implementation, scratch_bytes, reorders_weights)
+    return Planned(implementation, *sizes)
 
 
 def _frozen(attributes: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -1,0 +1,66 @@
+// hlo_dispatch.onednn.pack
+//
+//   packed = weights, in the layout that a call's primitive asks for
+//
+// The call is one of the kernel that attribute 'target' names (onednn.matmul), whose weights_format is packed; all its
+// attributes stand beside that one. Weights that it reads back to front are turned. Operands: weights, as the call
+// would have them if they were not packed. Results: packed (u8), scratch.
+#include <string>
+#include <utility>
+
+#include "common/failure.h"
+#include "onednn/call.h"
+#include "onednn/memory_layout.h"
+#include "onednn/plan.h"
+
+namespace hlo_dispatch::onednn {
+
+namespace {
+
+CallPlan PlanOfCall(const Attributes& attributes) {
+  const std::string target = attributes.Text("target");
+  if (attributes.Text("weights_format") != "packed") {
+    throw Failure(FailureKind::kInvalid,
+                  "attribute 'weights_format': expected packed, got '" + attributes.Text("weights_format") + "'");
+  }
+  CallPlan call = PackingPlanner(target)(attributes);
+  if (attributes.Has("packed_bytes") || attributes.Has("packed_layout")) {
+    call.packed.Check(attributes, call.implementation);
+  }
+  if (call.packed.bytes == 0) {
+    throw Failure(FailureKind::kUnsupported,
+                  call.implementation + " of " + target + " reads these weights as they are: there is nothing to pack");
+  }
+  return call;
+}
+
+CallPlan Plan(const Attributes& attributes) {
+  const Library& library = Library::Get();
+  const CallPlan call = PlanOfCall(attributes);
+  const Operand& weights = call.operands[kWeightsOperand];
+  const MemoryDescriptor* wanted =
+      library.functions().primitive_desc_query_md(call.descriptor.get(), kQueryArgument, weights.index);
+  PrimitiveDescriptor* reorder = nullptr;
+  library.Check(
+      library.functions().reorder_primitive_desc_create(&reorder, weights.tensor.Describe().get(), library.engine(),
+                                                        wanted, library.engine(), MakePrimitiveAttributes({}).get()),
+      "weights: choosing a reorder between their layout and the preferred one");
+  CallPlan plan;
+  plan.descriptor.reset(reorder);
+  plan.implementation = call.implementation;  // which the weights are packed for
+  plan.spatial_dimensions = call.spatial_dimensions;
+  plan.operands.push_back({weights.tensor, kArgumentSource, {}, {}});
+  plan.destination = {weights.tensor, kArgumentDestination, {}, {}, call.packed.bytes};
+  plan.destination.tensor.role = "packed";
+  MemoryLayout scratch;
+  if (call.packed.turned) plan.operands[0].reversed_offset = scratch.Reserve(weights.tensor.Bytes());
+  plan.primitive_scratch_offset = scratch.Reserve(ScratchpadBytes(plan.descriptor));
+  plan.scratch_bytes = scratch.bytes();
+  return plan;
+}
+
+const Family<Plan> family("pack");
+
+}  // namespace
+
+}  // namespace hlo_dispatch::onednn

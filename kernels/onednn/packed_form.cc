@@ -1,0 +1,53 @@
+#include "onednn/packed_form.h"
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "common/failure.h"
+#include "onednn/blocked_layout.h"
+
+namespace hlo_dispatch::onednn {
+
+namespace {
+
+std::string Joined(const std::vector<int64_t>& numbers) {
+  std::string text;
+  for (const int64_t number : numbers) text += (text.empty() ? "" : "x") + std::to_string(number);
+  return text;
+}
+
+// Such as "bf16 64x3x7x7 padded 64x4x7x7 strides 12544x3136x448x64 blocks 2:1 64:0 2:1": each block is its size and the
+// dimension that it cuts, slowest first.
+std::string Described(const Tensor& weights, const BlockedLayout& layout, bool turned) {
+  std::string text = std::string(ElementTypeName(weights.type)) + " " + Joined(weights.dims) + " padded " +
+                     Joined(layout.padded) + " strides " + Joined(layout.strides) + " blocks";
+  for (const auto& block : layout.blocks) {
+    text += " " + std::to_string(block.size) + ":" + std::to_string(block.dimension);
+  }
+  return text + (turned ? " back to front" : "");
+}
+
+std::string Said(int64_t bytes, const std::string& layout) { return std::to_string(bytes) + " bytes '" + layout + "'"; }
+
+}  // namespace
+
+PackedForm PackedForm::Of(const Tensor& weights, const MemoryDescriptor* wanted, bool turned) {
+  const Functions& onednn = Library::Get().functions();
+  if (!turned && onednn.memory_desc_equal(weights.Describe().get(), wanted)) return {};
+  const std::optional<BlockedLayout> layout = BlockedLayout::Read(wanted, weights.type);
+  if (!layout.has_value()) return {};
+  return {static_cast<int64_t>(onednn.memory_desc_get_size(wanted)), Described(weights, *layout, turned), turned};
+}
+
+void PackedForm::Check(const Attributes& attributes, const std::string& implementation) const {
+  const int64_t given_bytes = attributes.Integer("packed_bytes");
+  const std::string given_layout = attributes.Text("packed_layout");
+  if (given_bytes == bytes && given_layout == layout) return;
+  throw Failure(FailureKind::kUnavailable,
+                "weights: expected " + (bytes == 0 ? "ones that are not packed" : Said(bytes, layout)) +
+                    ", which is what " + implementation + " reads here, got packed ones of " +
+                    Said(given_bytes, given_layout) + "; prepare them again on this machine");
+}
+
+}  // namespace hlo_dispatch::onednn

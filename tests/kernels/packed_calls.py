@@ -1,0 +1,57 @@
+"""Kernel calls whose weights are packed once, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from calls import Call, attribute
+
+from hlo_dispatch.vendor import kernels, libraries, registry
+from hlo_dispatch.vendor.packing import PackedForm, packed_form
+
+
+def written(call: Call) -> dict[str, Any]:
+    """The attributes of the call as the pass would write them."""
+    planned = kernels.plan(call.name, call.spec)
+    library = libraries.onednn()
+    assert planned, planned
+    assert library
+    return {"abi": registry.abi(), "library": library.version, "scratch": planned.scratch_bytes} | call.spec
+
+
+def form_of(call: Call) -> PackedForm | None:
+    """How the call would have its weights packed."""
+    return packed_form(call.name, written(call))
+
+
+def custom_call(target: str, attributes: Mapping[str, Any], result: jax.ShapeDtypeStruct) -> Callable[..., Any]:
+    """A jitted function of the operands."""
+    wire = {name: attribute(value) for name, value in attributes.items() if value is not None}
+    results = (result, jax.ShapeDtypeStruct((int(attributes["scratch"]),), np.uint8))
+    return jax.jit(lambda *operands: jax.ffi.ffi_call(target, results)(*operands, **wire)[0])
+
+
+def packing(form: PackedForm, **changes: Any) -> Callable[..., Any]:
+    """What packs the weights; `changes` replace attributes (None: leaves one out)."""
+    return custom_call(form.pack_target, {**form.pack, **changes}, jax.ShapeDtypeStruct((form.bytes,), np.uint8))
+
+
+def reading(call: Call, form: PackedForm, **changes: Any) -> Callable[..., Any]:
+    """The call on packed weights; `changes` likewise."""
+    memory_dims = tuple(call.result_dims[axis] for axis in call.result_layout)
+    result = jax.ShapeDtypeStruct(memory_dims, call.result_dtype)
+    return custom_call(registry.kernels()[call.name].target, {**form.call, **changes}, result)
+
+
+def with_packed(call: Call, form: PackedForm, packed: Any) -> list[Any]:
+    """The operands of the call on packed weights."""
+    return [*call.operands[: form.operand], packed, *call.operands[form.operand + 1 :]]
+
+
+def run_packed(call: Call, form: PackedForm) -> np.ndarray:
+    """Packed, then read: the logical result, in float64."""
+    packed = packing(form)(call.operands[form.operand])
+    return call.logical(reading(call, form)(*with_packed(call, form, packed)))
