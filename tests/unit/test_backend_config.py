@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hlo_dispatch.hlo import text as hlo_text
-from hlo_dispatch.rewriting.backend_config import to_text
+from hlo_dispatch.rewriting.backend_config import from_text, to_text
 
 
 @pytest.mark.parametrize(
@@ -61,3 +63,26 @@ ENTRY main {{
   ROOT call = f32[2]{{0}} custom-call(), custom_call_target="t", api_version=API_VERSION_TYPED_FFI, {config}
 }}
 """
+
+
+names = st.text("abcdefghij_0123456789", min_size=1).map(lambda text: f"a{text}")
+numbers = st.integers(-(2**63), 2**63 - 1)
+scalars = numbers | st.booleans() | st.floats(width=32, allow_nan=False) | st.text() | st.lists(numbers)
+attributes = st.dictionaries(names, scalars | st.dictionaries(names, scalars))
+
+
+@given(attributes)
+def test_what_was_written_is_read(values) -> None:
+    assert from_text(to_text(values)) == values
+
+
+def test_not_a_number_is_read() -> None:
+    assert math.isnan(from_text(to_text({"x": math.nan}))["x"])
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x = 1 : i64", "{", "{x}", "{x = }", "{x = 1 : i64", "{x = 1 ; y}", '{x = "}', "{{}"]
+)
+def test_other_texts_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="kernel call's attributes|no value|could not convert"):
+        from_text(text)

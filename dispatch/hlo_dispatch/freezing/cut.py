@@ -134,17 +134,23 @@ def _take(rebuilder: Rebuilder, node: Node, number: int) -> None:
 
 
 def _give(rebuilder: Rebuilder, border: Sequence[Node]) -> int:
-    """Make the tuple of everything that is prepared, as row-major arrays of the same bytes."""
+    """Make the result of the preparation: row-major arrays of the same bytes, several of them in a tuple."""
+    if len(border) == 1:
+        return _in_memory_order(rebuilder, border[0])
     root = rebuilder.new("tuple", "everything_prepared", rebuilder.fresh_id(), border[-1])
     root.shape.element_type = ELEMENT_TYPE_NUMBERS["tuple"]
     for node in border:
-        identifier, plain = rebuilder.identifier(node), in_memory_order(node.shape)
-        if plain != node.shape:
-            identifier = _bitcast(rebuilder, node, rebuilder.fresh_id(), plain, identifier)
-        root.operand_ids.append(identifier)
-        root.shape.tuple_shapes.append(plain.to_proto())
+        root.operand_ids.append(_in_memory_order(rebuilder, node))
+        root.shape.tuple_shapes.append(in_memory_order(node.shape).to_proto())
     rebuilder.place(root, border[-1])
     return root.id
+
+
+def _in_memory_order(rebuilder: Rebuilder, node: Node) -> int:
+    identifier, plain = rebuilder.identifier(node), in_memory_order(node.shape)
+    if plain == node.shape:
+        return identifier
+    return _bitcast(rebuilder, node, rebuilder.fresh_id(), plain, identifier)
 
 
 def _parameter(rebuilder: Rebuilder, node: Node, identifier: int, shape: Shape) -> InstructionProto:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
@@ -16,6 +17,8 @@ from hlo_dispatch.vendor.packing import PackedForm, packed_form
 
 _WEIGHTS = 1
 """Which operand of a call they are."""
+_OF_WEIGHTS = re.compile("weights_|packed_").match
+"""Attributes of the weights, by name."""
 
 
 def pack(serialized: bytes, frozen: AbstractSet[int], kernels: Mapping[str, str]) -> tuple[bytes, set[str]]:
@@ -57,17 +60,20 @@ def _put_in(module: Module, forms: Mapping[int, PackedForm]) -> set[str]:
     instructions: list[InstructionProto] = []
     fresh = max(instruction.id for instruction in entry.instructions)
     made: dict[tuple[int, str], InstructionProto] = {}
-    """Weights and how they are packed → what is packed: two calls may share it."""
+    """Weights, and what of the reader's attributes their packed form depends on → that form: two calls may share it."""
     for given in entry.instructions:
         instruction = InstructionProto()
         instruction.CopyFrom(given)
         form = forms.get(given.id)
         if form is not None:
-            text, weights = to_text(form.pack), given.operand_ids[form.operand]
-            packed = made.get((weights, text))
+            key = (
+                given.operand_ids[form.operand],
+                to_text({n: form.call[n] for n in sorted(form.call) if _OF_WEIGHTS(n)}),
+            )
+            packed = made.get(key)
             if packed is None:
-                call = _call(module, fresh + 1, given, form, text)
-                packed = made[weights, text] = _blob(module, fresh + 2, call, form)
+                call = _call(module, fresh + 1, given, form)
+                packed = made[key] = _blob(module, fresh + 2, call, form)
                 fresh += 2
                 instructions += [call, packed]
             instruction.operand_ids[form.operand] = packed.id
@@ -80,7 +86,7 @@ def _put_in(module: Module, forms: Mapping[int, PackedForm]) -> set[str]:
     return {packed.name for packed in made.values()}
 
 
-def _call(module: Module, identifier: int, reader: InstructionProto, form: PackedForm, text: str) -> InstructionProto:
+def _call(module: Module, identifier: int, reader: InstructionProto, form: PackedForm) -> InstructionProto:
     proto = InstructionProto(opcode="custom-call", id=identifier, name=module.fresh_name(f"{reader.name}.pack"))
     proto.shape.element_type = ELEMENT_TYPE_NUMBERS["tuple"]
     for size in (form.bytes, form.pack_scratch):
@@ -88,7 +94,7 @@ def _call(module: Module, identifier: int, reader: InstructionProto, form: Packe
     proto.operand_ids.append(reader.operand_ids[form.operand])
     proto.custom_call_target = form.pack_target
     proto.custom_call_api_version = CUSTOM_CALL_API_TYPED_FFI
-    proto.backend_config = text.encode()
+    proto.backend_config = to_text(form.pack).encode()
     return proto
 
 

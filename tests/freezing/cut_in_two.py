@@ -1,0 +1,71 @@
+"""A program cut in two by what is frozen, and both halves run as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hlo_dispatch.api import rewriter
+from hlo_dispatch.autotune.run import executable
+from hlo_dispatch.autotune.run.executable import Executable
+from hlo_dispatch.autotune.run.halves import HalvesExecutable
+from hlo_dispatch.freezing.build import build
+from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.split import Split
+from hlo_dispatch.vendor import registration
+
+
+@dataclass(frozen=True)
+class Halves:
+    """What the whole program gave, and what its halves gave."""
+
+    split: Split
+    stock: list[np.ndarray]
+    got: list[np.ndarray]
+
+    @property
+    def prepared(self) -> list[str]:
+        """Shapes of what is prepared, as text without layouts."""
+        return [str(value.shape).partition("{")[0] for value in self.split.prepared]
+
+    def opcodes(self, *, program: bool) -> set[str]:
+        """Of every instruction of one half, those inside fusions included."""
+        module = Module.from_bytes(self.split.program if program else self.split.preparation or b"")
+        return {i.opcode for computation in module.proto.computations for i in computation.instructions}
+
+
+def optimized(program: Callable[..., Any], arguments: Sequence[Any]) -> bytes:
+    """Stock XLA's module, with every argument a parameter, in order."""
+    compiled = jax.jit(lambda *inputs: program(*inputs), keep_unused=True).lower(*arguments).compile()
+    return compiled.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto()
+
+
+def halves(
+    program: Callable[..., Any], *arguments: Any, frozen: Sequence[int] = (0,), policy: str = "always"
+) -> Halves:
+    """Cut the program and run it, whole and in two; `frozen` are numbers of arguments, which are arrays."""
+    arguments = tuple(jnp.asarray(argument) for argument in arguments)
+    executable.start()
+    registration.register(())
+    module = optimized(program, arguments)
+    split, _ = build(module, frozenset(frozen), rewriter((), policy))
+    stock = [np.asarray(value) for value in Executable(module)(arguments)]
+    got = [np.asarray(value) for value in HalvesExecutable(split)(arguments)]
+    return Halves(split, stock, got)
+
+
+def assert_equal(found: Halves, tolerance: float = 2e-5) -> None:
+    """Both gave the same, relative to the largest value; what is not finite is so in both."""
+    assert len(found.got) == len(found.stock)
+    for got, stock in zip(found.got, found.stock, strict=True):
+        assert got.dtype == stock.dtype
+        assert got.shape == stock.shape
+        wide, wanted = got.astype("float64"), stock.astype("float64")
+        np.testing.assert_array_equal(np.isnan(wide), np.isnan(wanted))
+        scale = np.nanmax(np.abs(wanted), initial=1e-30) if np.isfinite(wanted).all() else 1.0
+        np.testing.assert_allclose(wide, wanted, rtol=tolerance, atol=tolerance * scale)
