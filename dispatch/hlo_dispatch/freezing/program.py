@@ -1,0 +1,121 @@
+"""One program of a frozen function: what was prepared for it, and how it is run."""
+
+# pyright: basic
+# jax has no complete type hints.
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy
+from jax.core import ShapedArray
+
+from hlo_dispatch.freezing.build import build
+from hlo_dispatch.freezing.report import FrozenValue, ProgramReport
+from hlo_dispatch.freezing.split import Split
+from hlo_dispatch.freezing.stand_in import StandIn
+from hlo_dispatch.freezing.tracing import whole
+from hlo_dispatch.hlo.shape import Shape
+
+_TYPES = {"pred": "bool", "s": "int", "u": "uint", "f": "float", "bf16": "bfloat16", "c64": "complex64"}
+
+
+@dataclass(frozen=True)
+class Program:
+    """For one signature; safe to call from several threads."""
+
+    signature: str
+    split: Split
+    preparation: StandIn | None
+    program: StandIn
+    constants: Sequence[Any]
+    """What the function closes over: frozen, too, behind the arrays that were given."""
+    names: Sequence[str]
+    """Of the frozen arrays, the constants among them."""
+    arrays: tuple[Any, ...] = ()
+    """What the program takes before a call's arguments."""
+
+    @classmethod
+    def made(
+        cls,
+        fn: Callable[..., Any],
+        originals: Sequence[Any],
+        names: Sequence[str],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        signature: str,
+    ) -> Program:
+        """Compile `fn(originals, *args, **kwargs)` up to where its program is built; nothing is prepared.
+
+        Raises:
+            FreezeError: as `whole`.
+            Exception: what tracing the function raises.
+        """
+        found = whole(fn, originals, args, kwargs)
+        split = build(found.module, frozenset(range(len(originals) + len(found.constants))))
+        preparation = None
+        if split.preparation is not None:
+            results = [_abstract(prepared.shape) for prepared in split.prepared]
+            preparation = StandIn(split.preparation, results, jax.tree.structure(tuple(results)))
+        program = StandIn(split.program, found.results, found.structure)
+        closed = [f" (closed over: {jax.typeof(constant).str_short()})" for constant in found.constants]
+        return cls(signature, split, preparation, program, found.constants, [*names, *closed])
+
+    def prepared(self, originals: Sequence[Any]) -> Program:
+        """The same with these arrays, prepared."""
+        frozen = [*originals, *self.constants]
+        arrays: tuple[Any, ...] = ()
+        if self.preparation is not None:
+            # What XLA has made inside of a module may be wider than the user's setting lets an array be.
+            with jax.enable_x64(True):
+                arrays = self.preparation.compile_and_run([frozen[number] for number in self.split.read])
+        return replace(self, arrays=(*arrays, *(_kept(frozen[number]) for number in self.split.kept)))
+
+    @property
+    def nbytes(self) -> dict[int, int]:
+        """Bytes of each array that is held, by its id."""
+        return {id(array): array.nbytes for array in self.arrays}
+
+    @cached_property
+    def report(self) -> ProgramReport:
+        """What was prepared into what."""
+        prepared = [
+            FrozenValue(value.origin, str(value.shape), array.nbytes, value.is_packed)
+            for value, array in zip(self.split.prepared, self.arrays, strict=False)
+        ]
+        kept = [
+            FrozenValue(self.names[number].lstrip(), jax.typeof(array).str_short(short_dtypes=True), array.nbytes)
+            for number, array in zip(self.split.kept, self.arrays[len(prepared) :], strict=True)
+        ]
+        return ProgramReport(self.signature, tuple(prepared), tuple(kept), self.split.report)
+
+
+def _kept(array: Any) -> Any:
+    """An array that lives on when the caller deletes, donates or overwrites the one it was; it shares its memory.
+
+    A view of NumPy's does so: XLA copies what is donated while such a view exists.
+    """
+    if not isinstance(array, jax.Array):
+        return jax.device_put(array, may_alias=False)
+    if jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended):
+        return jax.random.clone(array)
+    device = next(iter(array.devices())) if array.committed else None
+    with jax.enable_x64(True):  # an array that is wide stays so
+        return jax.device_put(numpy.asarray(array), device, may_alias=True)
+
+
+def _abstract(shape: Shape) -> ShapedArray:
+    return ShapedArray(shape.dimensions, _dtype(shape.element_type))
+
+
+def _dtype(element_type: str) -> Any:
+    if element_type in _TYPES:
+        return jax.numpy.dtype(_TYPES[element_type])
+    if element_type == "c128":
+        return jax.numpy.dtype("complex128")
+    if element_type.startswith("f8"):
+        return jax.numpy.dtype(f"float8_{element_type[2:]}")
+    return jax.numpy.dtype(_TYPES[element_type[0]] + element_type[1:])
