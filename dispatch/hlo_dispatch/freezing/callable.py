@@ -10,12 +10,11 @@ from typing import Any
 
 import jax
 
-from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.freezing import models
 from hlo_dispatch.freezing.originals import Originals
 from hlo_dispatch.freezing.program import Program
 from hlo_dispatch.freezing.report import FreezeReport
-from hlo_dispatch.freezing.signature import describe, refuse_several_devices, signature, trace_state_clean
+from hlo_dispatch.freezing.signature import refuse_several_devices, signature, trace_state_clean
 from hlo_dispatch.freezing.stand_in import Elsewhere
 
 
@@ -126,9 +125,7 @@ class Frozen:
             program = self._programs.get(key)
             if program is None:
                 originals = self._originals.arrays("a call with arguments of another shape or type")
-                made = Program.made(
-                    self._named(), originals, self._originals.names, args, kwargs, describe(args, kwargs)
-                )
+                made = Program.made(self._named(), originals, self._originals.names, args, kwargs)
                 program = made.prepared(originals)
             result = program.program.compile_and_run(program.arrays, *args, **kwargs)
             self._programs = {**self._programs, key: program}

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-import jax
 from jax._src import source_info_util
 from jax.extend.core import Literal
 

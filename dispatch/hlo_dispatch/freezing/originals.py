@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy
+from jax.core import Tracer
 
 from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.freezing.signature import refuse_several_devices
@@ -110,7 +111,7 @@ def _is_referable(leaf: Any) -> bool:
 
 
 def _check(name: str, array: Any) -> None:
-    if isinstance(array, jax.core.Tracer):
+    if isinstance(array, Tracer):
         raise FreezeError(
             f"frozen{name} is traced (inside of jax.jit, jax.grad or jax.vmap), so its value is not known: freeze "
             "outside of it"

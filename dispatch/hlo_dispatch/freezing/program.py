@@ -15,6 +15,7 @@ from jax.core import ShapedArray
 
 from hlo_dispatch.freezing.build import build
 from hlo_dispatch.freezing.report import FrozenValue, ProgramReport
+from hlo_dispatch.freezing.signature import is_key
 from hlo_dispatch.freezing.split import Split
 from hlo_dispatch.freezing.stand_in import StandIn
 from hlo_dispatch.freezing.tracing import whole
@@ -35,6 +36,8 @@ class Program:
     """What the function closes over: frozen, too, behind the arrays that were given."""
     names: Sequence[str]
     """Of the frozen arrays, the constants among them."""
+    types: Sequence[Any]
+    """Of their elements."""
     arrays: tuple[Any, ...] = ()
     """What the program takes before a call's arguments."""
 
@@ -46,7 +49,6 @@ class Program:
         names: Sequence[str],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        signature: str,
     ) -> Program:
         """Compile `fn(originals, *args, **kwargs)` up to where its program is built; nothing is prepared.
 
@@ -62,17 +64,19 @@ class Program:
             preparation = StandIn(split.preparation, results, jax.tree.structure(tuple(results)))
         program = StandIn(split.program, found.results, found.structure)
         closed = [f" (closed over: {jax.typeof(constant).str_short()})" for constant in found.constants]
-        return cls(signature, split, preparation, program, found.constants, [*names, *closed])
+        names = [*names, *closed]
+        return cls(found.signature, split, preparation, program, found.constants, names, found.types)
 
     def prepared(self, originals: Sequence[Any]) -> Program:
         """The same with these arrays, prepared."""
-        frozen = [*originals, *self.constants]
+        frozen = [_typed(array, kind) for array, kind in zip((*originals, *self.constants), self.types, strict=True)]
         arrays: tuple[Any, ...] = ()
-        if self.preparation is not None:
-            # What XLA has made inside of a module may be wider than the user's setting lets an array be.
-            with jax.enable_x64(True):
+        # What XLA has made inside of a module may be wider than the user's setting lets an array be.
+        with jax.enable_x64(True):
+            if self.preparation is not None:
                 arrays = self.preparation.compile_and_run([frozen[number] for number in self.split.read])
-        return replace(self, arrays=(*arrays, *(_kept(frozen[number]) for number in self.split.kept)))
+            kept = [_kept(frozen[number]) for number in self.split.kept]
+        return replace(self, arrays=(*arrays, *kept))
 
     @property
     def nbytes(self) -> dict[int, int]:
@@ -93,18 +97,22 @@ class Program:
         return ProgramReport(self.signature, tuple(prepared), tuple(kept), self.split.report)
 
 
+def _typed(array: Any, kind: Any) -> Any:
+    """NumPy's arrays as the program takes them, whatever the setting is now."""
+    return array if isinstance(array, jax.Array) else numpy.asarray(array, kind)
+
+
 def _kept(array: Any) -> Any:
-    """An array that lives on when the caller deletes, donates or overwrites the one it was; it shares its memory.
+    """An array that lives on when the caller deletes, donates or overwrites the one it was; it shares JAX's memory.
 
     A view of NumPy's does so: XLA copies what is donated while such a view exists.
     """
     if not isinstance(array, jax.Array):
         return jax.device_put(array, may_alias=False)
-    if jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended):
+    if is_key(array.dtype):
         return jax.random.clone(array)
     device = next(iter(array.devices())) if array.committed else None
-    with jax.enable_x64(True):  # an array that is wide stays so
-        return jax.device_put(numpy.asarray(array), device, may_alias=True)
+    return jax.device_put(numpy.asarray(array), device, may_alias=True)
 
 
 def _abstract(shape: Shape) -> ShapedArray:

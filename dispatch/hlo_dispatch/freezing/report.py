@@ -16,7 +16,7 @@ class FrozenValue:
     """One array that a program holds."""
 
     origin: str
-    """Where it is from: an instruction of the module, the call that it was packed for, or the frozen argument itself."""
+    """Where it is from: an instruction of the module, the call that it was packed for, or the argument itself."""
     shape: str
     bytes: int
     is_packed: bool = False

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 from jax._src import config, core
+from jax.core import Tracer
 
 from hlo_dispatch.errors import FreezeError
 
@@ -23,9 +24,9 @@ def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
     return (structure, config.trace_context(), *map(_kind, leaves))
 
 
-def describe(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """A signature for a person: `f32[8,64], i32[]`."""
-    return ", ".join(jax.typeof(leaf).str_short(short_dtypes=True) for leaf in jax.tree.leaves((args, kwargs)))
+def is_key(dtype: Any) -> bool:
+    """Whether elements are the keys of jax.random, which NumPy does not have."""
+    return jax.dtypes.issubdtype(dtype, jax.dtypes.extended)  # pyright: ignore[reportPrivateImportUsage]
 
 
 def refuse_several_devices(leaves: list[Any], what: str) -> None:
@@ -35,7 +36,7 @@ def refuse_several_devices(leaves: list[Any], what: str) -> None:
         FreezeError: one does.
     """
     for leaf in leaves:
-        if isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer) and len(leaf.sharding.device_set) > 1:
+        if isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer) and len(leaf.sharding.device_set) > 1:
             raise FreezeError(
                 f"{what} {jax.typeof(leaf).str_short()} lies on {len(leaf.sharding.device_set)} devices, and a frozen "
                 "function runs on one: put it on one (jax.device_put), or use jax.jit here"

@@ -21,10 +21,13 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from hlo_dispatch.autotune.run.executable import stand_in_name, standing_in
+from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.pattern import load_tables
 from hlo_dispatch.policy.context import this_context
 from hlo_dispatch.vendor.registration import register_kernels
+
+_TARGET = "hlo_dispatch."
 
 
 class Elsewhere(Exception):
@@ -67,7 +70,14 @@ class StandIn:
         """As `run`, and compiles what has to be compiled."""
         register_kernels()
         with standing_in(self.name, self._module), self._compiling():
-            return self.run(arrays, *args, **kwargs)
+            try:
+                return self.run(arrays, *args, **kwargs)
+            except Exception as error:
+                if f"{_TARGET}{self.name}" not in str(error):
+                    raise
+                raise FreezeError(
+                    "the pass was uninstalled while a frozen function was compiled: call it again"
+                ) from None
 
     @contextlib.contextmanager
     def _compiling(self) -> Generator[None]:
@@ -98,7 +108,7 @@ def _lowered(ctx: Any, *operands: Any, name: str, results: Any) -> Any:
     # JAX also lowers again what it has traced: for another device, say.
     if _thread.compiles != name:
         raise Elsewhere
-    return jax.ffi.ffi_lowering(f"hlo_dispatch.{name}", has_side_effect=False)(ctx, *operands)
+    return jax.ffi.ffi_lowering(f"{_TARGET}{name}", has_side_effect=False)(ctx, *operands)
 
 
 _module_p = Primitive("hlo_dispatch_module")

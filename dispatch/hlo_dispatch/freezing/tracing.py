@@ -34,6 +34,10 @@ class Whole:
     """Abstract values."""
     structure: Any
     """Of the results."""
+    signature: str
+    """Of the arguments that are not frozen, for a person."""
+    types: Sequence[Any]
+    """Of the elements of the frozen arrays and the constants, as the module has them."""
 
 
 def whole(fn: Callable[..., Any], frozen: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Whole:
@@ -65,7 +69,10 @@ def whole(fn: Callable[..., Any], frozen: Sequence[Any], args: tuple[Any, ...], 
     if count != wanted:
         raise FreezeError(f"{name} cannot be frozen: JAX gives it {count} parameters for {wanted} arrays")
     module.proto.name = f"jit_{name}" if name.isidentifier() else "jit_frozen"
-    return Whole(module.to_bytes(), constants, closed.out_avals, jax.tree.structure(traced.out_info))
+    taken = [aval.str_short(short_dtypes=True) for aval in closed.in_avals[len(frozen) :]]
+    types = [aval.dtype for aval in closed.in_avals[: len(frozen)]] + [jax.typeof(array).dtype for array in constants]
+    structure = jax.tree.structure(traced.out_info)
+    return Whole(module.to_bytes(), constants, closed.out_avals, structure, ", ".join(taken), types)
 
 
 def _refuse_callbacks(name: str, module: Module) -> None:
