@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from hlo_dispatch.errors import (
+    FreezeError,
     HloDispatchError,
     LibraryError,
     ModuleError,
@@ -22,6 +23,8 @@ from hlo_dispatch.errors import (
 if TYPE_CHECKING:
     from hlo_dispatch.api import Rewritten, rewrite
     from hlo_dispatch.command.explain_page import write_page
+    from hlo_dispatch.freezing.callable import Frozen, freeze
+    from hlo_dispatch.freezing.report import FreezeReport
     from hlo_dispatch.jax_plugin.explaining import explain
     from hlo_dispatch.jax_plugin.hook import enabled, install, installed, uninstall
     from hlo_dispatch.jax_plugin.record import Statistics, reports, statistics
@@ -33,12 +36,15 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _WHERE = {
+    "FreezeReport": "freezing.report",
+    "Frozen": "freezing.callable",
     "Region": "report",
     "Report": "report",
     "Rewritten": "api",
     "Statistics": "jax_plugin.record",
     "enabled": "jax_plugin.hook",
     "explain": "jax_plugin.explaining",
+    "freeze": "freezing.callable",
     "install": "jax_plugin.hook",
     "installed": "jax_plugin.hook",
     "load_tables": "pattern",
@@ -52,6 +58,9 @@ _WHERE = {
 }
 
 __all__ = [
+    "FreezeError",
+    "FreezeReport",
+    "Frozen",
     "HloDispatchError",
     "LibraryError",
     "ModuleError",
@@ -65,6 +74,7 @@ __all__ = [
     "Unavailable",
     "enabled",
     "explain",
+    "freeze",
     "install",
     "installed",
     "load_tables",

@@ -38,6 +38,10 @@ class PolicyError(HloDispatchError):
     """An unknown policy or platform; the message lists the valid ones."""
 
 
+class FreezeError(HloDispatchError):
+    """A function that cannot be frozen, or a call or an update that a frozen one cannot take."""
+
+
 # Every refusal code, with what it means in general; a Refusal's own sentence is the particular case.
 REFUSALS: dict[str, str] = {
     "dtype-unsupported": "no kernel computes in this element type",

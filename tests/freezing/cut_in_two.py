@@ -53,7 +53,7 @@ def halves(
     executable.start()
     registration.register(())
     module = optimized(program, arguments)
-    split, _ = build(module, frozenset(frozen), rewriter((), policy))
+    split = build(module, frozenset(frozen), rewriter((), policy))
     stock = [np.asarray(value) for value in Executable(module)(arguments)]
     got = [np.asarray(value) for value in HalvesExecutable(split)(arguments)]
     return Halves(split, stock, got)

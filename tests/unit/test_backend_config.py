@@ -84,5 +84,5 @@ def test_not_a_number_is_read() -> None:
     "text", ["", "x = 1 : i64", "{", "{x}", "{x = }", "{x = 1 : i64", "{x = 1 ; y}", '{x = "}', "{{}"]
 )
 def test_other_texts_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="kernel call's attributes|no value|could not convert"):
+    with pytest.raises(ValueError, match=r"kernel call's attributes|no value|could not convert"):
         from_text(text)

@@ -8,12 +8,11 @@ from dataclasses import replace
 from hlo_dispatch.freezing.cut import cut
 from hlo_dispatch.freezing.packing import pack
 from hlo_dispatch.hlo.split import Split
-from hlo_dispatch.report import Report
 from hlo_dispatch.rewriting.measured_pass import informed
 from hlo_dispatch.rewriting.rewriter import Rewriter
 
 
-def build(serialized: bytes, frozen: AbstractSet[int], rewriter: Rewriter) -> tuple[Split, Report]:
+def build(serialized: bytes, frozen: AbstractSet[int], rewriter: Rewriter) -> Split:
     """Dispatch the module's regions, and cut off what depends on nothing but the frozen parameters.
 
     Args:
@@ -33,4 +32,4 @@ def build(serialized: bytes, frozen: AbstractSet[int], rewriter: Rewriter) -> tu
 
     knowing = informed(replace(rewriter, frozen=frozenset(frozen)), split)
     dispatched, report = knowing.run(serialized)
-    return split(dispatched or serialized, frozen), report
+    return replace(split(dispatched or serialized, frozen), report=report)

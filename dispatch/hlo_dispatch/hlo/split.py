@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from hlo_dispatch.hlo.shape import Shape
+from hlo_dispatch.report import Report
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Split:
     """Frozen parameters that the program reads as they are."""
     free: Sequence[int]
     """Every parameter that is not frozen, in order, whether or not anything reads it."""
+    report: Report | None = None
+    """What the pass did with the program."""
 
 
 Splitter = Callable[[bytes, AbstractSet[int]], Split]

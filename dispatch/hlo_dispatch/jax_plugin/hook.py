@@ -152,6 +152,12 @@ def installed_policy() -> str:
     return _state.settings.rewriter.policy if _state.settings is not None else "measure"
 
 
+def rewriter_in_place() -> Rewriter:
+    """The pass as it is installed, or as `install()` would have it; without what was measured."""
+    settings = _state.settings
+    return settings.rewriter if settings is not None else rewriter((), installed_policy())
+
+
 def reconsider() -> None:
     """Make what was measured meanwhile take effect: compile anew what is called next."""
     if installed():

@@ -10,6 +10,7 @@ a measurement inside a user's compile never meets our own pass.
 # jax has no complete type hints, and exports none of what is private.
 from __future__ import annotations
 
+import collections
 import contextlib
 import itertools
 import os
@@ -33,6 +34,12 @@ _seen: set[bytes] = set()
 _lock = threading.RLock()
 _relays = 0
 """How many callbacks in JAX's hook pass what they see to `exchanged()`."""
+_own_users = 0
+"""How many blocks need a callback of our own in JAX's hook."""
+_standing_in: collections.Counter[bytes] = collections.Counter()
+"""How many blocks have a module compiled in the place of each stand-in that JAX itself compiles."""
+_awaited: dict[bytes, list[bytes]] = {}
+"""Token of a program of which somebody only wants to see the module → where it goes."""
 
 _STABLEHLO = {
     "pred": "i1", "s8": "i8", "s16": "i16", "s32": "i32", "s64": "i64", "u8": "ui8", "u16": "ui16", "u32": "ui32",
@@ -45,6 +52,10 @@ def exchanged(serialized: bytes) -> tuple[bool, bytes | None]:
     """(whether the module is a stand-in, what XLA should compile instead)."""
     start = serialized.find(_STAND_IN.encode(), 0, _NAME_IS_WITHIN)
     end = serialized.find(b"_end", start) if start >= 0 else -1
+    awaited = _awaited.get(serialized[start:end]) if end >= 0 else None
+    if awaited is not None:
+        awaited.append(serialized)
+        return True, None
     # A user's function may be called like that, too.
     module = _modules.get(serialized[start:end]) if end >= 0 else None
     if module is None:
@@ -72,6 +83,7 @@ def hook_in_place() -> Generator[None]:
 
     Registers a callback of our own where nobody relays; never from inside a callback, since then somebody does.
     """
+    global _own_users
     if _relays:
         yield
         return
@@ -79,13 +91,65 @@ def hook_in_place() -> Generator[None]:
     from jax.extend import xla
 
     jax.devices("cpu")
-    with relayed():
-        xla.register_hlo_module_transformation(lambda m: exchanged(m)[1], name=_HOOK, platforms="cpu")
-        try:
-            yield
-        finally:
-            while xla.clear_hlo_module_transformation(_HOOK, platforms="cpu"):
+    with _lock:
+        _own_users += 1
+        if _own_users == 1:
+            xla.register_hlo_module_transformation(lambda m: exchanged(m)[1], name=_HOOK, platforms="cpu")
+    try:
+        yield
+    finally:
+        with _lock:
+            _own_users -= 1
+            # Another thread may be compiling, too.
+            while not _own_users and xla.clear_hlo_module_transformation(_HOOK, platforms="cpu"):
                 pass
+
+
+def stand_in_name(what: str) -> str:
+    """A name for a function that JAX compiles and that stands in for something; `what` is letters and digits."""
+    return f"{_STAND_IN}{what}_end"
+
+
+def is_stand_in(module: str) -> bool:
+    """Whether a module of this name is one that JAX compiles and another is to be compiled for."""
+    return _STAND_IN in module
+
+
+@contextlib.contextmanager
+def standing_in(name: str, module: bytes) -> Generator[None]:
+    """What JAX compiles under a `stand_in_name` inside the block is this serialized module."""
+    token = _token(name)
+    program = Module.from_bytes(module)
+    # Whoever else is in the hook knows it by its name, too.
+    program.proto.name = name
+    with _lock:
+        _standing_in[token] += 1
+        _modules[token] = program.to_bytes()
+    try:
+        with hook_in_place():
+            yield
+    finally:
+        with _lock:
+            _standing_in[token] -= 1
+            if not _standing_in[token]:
+                del _standing_in[token], _modules[token]
+                _seen.discard(token)
+
+
+@contextlib.contextmanager
+def shown(name: str) -> Generator[list[bytes]]:
+    """Gives a list to which what JAX compiles under a `stand_in_name` inside the block is added, left as it is."""
+    modules: list[bytes] = []
+    _awaited[_token(name)] = modules
+    try:
+        with hook_in_place():
+            yield modules
+    finally:
+        del _awaited[_token(name)]
+
+
+def _token(name: str) -> bytes:
+    return name.removesuffix("_end").encode()
 
 
 class Executable:

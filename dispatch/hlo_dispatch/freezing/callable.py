@@ -1,0 +1,146 @@
+"""`hlo_dispatch.freeze`: a function some of whose arguments are prepared once, as a function of the others."""
+
+# pyright: basic
+# jax has no complete type hints.
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import jax
+
+from hlo_dispatch.freezing import models
+from hlo_dispatch.freezing.originals import Originals
+from hlo_dispatch.freezing.program import Program
+from hlo_dispatch.freezing.report import FreezeReport
+from hlo_dispatch.freezing.signature import refuse_several_devices, signature, trace_state_clean
+from hlo_dispatch.freezing.stand_in import Elsewhere
+
+
+def freeze(model: Any, /, *frozen: Any, keep: bool = False) -> Frozen:
+    """Prepare weights once instead of in every call.
+
+    Args:
+        model: a function, jitted or not, whose leading arguments are frozen; the arrays that it closes over are, too.
+            Or a model: `keras.Model`, `flax.nnx.Module`, `equinox.Module` or a `torch.nn.Module` of torchax, whose
+            weights are frozen and which infers.
+        frozen: the leading arguments, any pytrees. Arrays among them are weights, everything else is part of the
+            program.
+        keep: hold the weights, so that calls of other shapes can be prepared, and the function be differentiated,
+            after the caller has let go of them.
+
+    Returns:
+        A function of the remaining arguments, which behaves as if it were jitted. Its first call compiles and prepares.
+
+    Raises:
+        FreezeError: a frozen array is traced, deleted, or lies on several devices; `model` is nothing to call.
+    """
+    return Frozen(model, frozen, keep=keep)
+
+
+class Frozen:
+    """What `freeze` returns; safe to call from several threads."""
+
+    def __init__(self, model: Any, frozen: tuple[Any, ...], *, keep: bool = False) -> None:
+        """Arguments and errors as of `freeze`."""
+        self._adapted = models.adapted(model, frozen)
+        self._keep = keep
+        self._originals = Originals(self._adapted.frozen(model, frozen))
+        self._lock = threading.RLock()
+        self._programs: dict[Hashable, Program] = {}
+        self._latest: Program | None = None
+        self.__name__ = getattr(model, "__name__", type(model).__name__)
+        self.__doc__ = getattr(model, "__doc__", None)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """The function's value.
+
+        Raises:
+            FreezeError: weights that were let go of are needed once more, or an argument lies on several devices.
+            Exception: what the function raises when it is traced, and what jit says of arguments.
+        """
+        if not trace_state_clean():
+            return self._stock("a call inside of jax.jit, jax.grad or jax.vmap", args, kwargs)
+        program = self._latest
+        if program is not None:
+            if len(self._programs) > 1:
+                program = self._programs.get(signature(args, kwargs), program)
+            try:
+                return program.program.run(program.arrays, *args, **kwargs)
+            except Elsewhere:
+                pass
+        return self._slowly(args, kwargs)
+
+    def update(self, model: Any, /, *frozen: Any) -> None:
+        """Prepare new weights of the same shapes and types; nothing is compiled again.
+
+        Args:
+            model: what `freeze` took: the frozen arguments alone, or the model.
+            frozen: further frozen arguments, where there were several.
+
+        Raises:
+            FreezeError: the new weights have another form; everything is as it was then.
+        """
+        new = Originals(self._adapted.updated(model, frozen))
+        with self._lock:
+            self._originals.check_same_form(new)
+            arrays = new.arrays("update")
+            programs = {key: program.prepared(arrays) for key, program in self._programs.items()}
+            latest = next((key for key, program in self._programs.items() if program is self._latest), None)
+            self._programs, self._originals = programs, new
+            self._latest = programs[latest] if latest is not None else None
+            self._let_go()
+
+    @property
+    def report(self) -> FreezeReport:
+        """What was prepared into what, for each signature it was called with."""
+        return FreezeReport(tuple(program.report for program in list(self._programs.values())))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays that its programs hold."""
+        held: dict[int, int] = {}
+        for program in list(self._programs.values()):
+            held.update(program.nbytes)
+        return sum(held.values())
+
+    def __repr__(self) -> str:
+        return f"<frozen {self.__name__}, {len(self._programs)} programs>"
+
+    def _stock(self, what: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The value by the function that was frozen."""
+        return self._function(self._originals.arrays(what), *args, **kwargs)
+
+    def _function(self, arrays: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return self._adapted.call(self._originals.tree(arrays), args, kwargs)
+
+    def _slowly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The value by a program that may have to be made or compiled first."""
+        if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
+            return self._stock("a call with jit disabled", args, kwargs)
+        refuse_several_devices(jax.tree.leaves((args, kwargs)), "an argument")
+        with self._lock:
+            key = signature(args, kwargs)
+            program = self._programs.get(key)
+            if program is None:
+                originals = self._originals.arrays("a call with arguments of another shape or type")
+                made = Program.made(self._named(), originals, self._originals.names, args, kwargs)
+                program = made.prepared(originals)
+            result = program.program.compile_and_run(program.arrays, *args, **kwargs)
+            self._programs = {**self._programs, key: program}
+            self._latest = program
+            self._let_go()
+            return result
+
+    def _named(self) -> Callable[..., Any]:
+        def function(arrays: Any, /, *args: Any, **kwargs: Any) -> Any:
+            return self._function(arrays, *args, **kwargs)
+
+        function.__name__ = function.__qualname__ = self.__name__
+        return function
+
+    def _let_go(self) -> None:
+        if self._programs and not self._keep:
+            self._originals.release()
+            self._adapted.release()

@@ -1,0 +1,228 @@
+"""What can be frozen, as a function and its weights: functions with arguments, and the models of frameworks.
+
+A framework that the user did not import is not imported: its model could not have been made.
+"""
+
+# pyright: basic
+# frameworks have no complete type hints.
+from __future__ import annotations
+
+import contextlib
+import sys
+import weakref
+from collections.abc import Generator
+from typing import Any
+
+import jax
+
+from hlo_dispatch.errors import FreezeError
+
+
+class Adapted:
+    """A function whose leading arguments are frozen."""
+
+    def __init__(self, model: Any) -> None:
+        self._call = model
+
+    def frozen(self, model: Any, frozen: tuple[Any, ...]) -> Any:
+        """What is frozen, as one pytree, of what `freeze` took."""
+        return frozen
+
+    def updated(self, model: Any, frozen: tuple[Any, ...]) -> Any:
+        """The same of what `update` took."""
+        return (model, *frozen)
+
+    def call(self, weights: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The function's value."""
+        return self._call(*weights, *args, **kwargs)
+
+    def release(self) -> None:
+        """Hold nothing that holds weights."""
+
+
+def adapted(model: Any, frozen: tuple[Any, ...]) -> Adapted:
+    """What `freeze` was given.
+
+    Raises:
+        FreezeError: it cannot be frozen.
+    """
+    if not frozen:
+        for is_one, adapter in _MODELS:
+            if is_one(model):
+                return adapter(model)
+    if not callable(model) or _is_unbound_linen(model):
+        hint = "its apply and the variables: freeze(model.apply, variables)" if _is_unbound_linen(model) else ""
+        hint = hint or "a function, or a model of Keras, flax.nnx, Equinox or torchax"
+        raise FreezeError(f"a {type(model).__name__} alone cannot be frozen: freeze takes {hint}")
+    return Adapted(model)
+
+
+class _Model(Adapted):
+    """A model whose weights are frozen, and which infers."""
+
+    def frozen(self, model: Any, frozen: tuple[Any, ...]) -> Any:
+        return self.weights(model)
+
+    def updated(self, model: Any, frozen: tuple[Any, ...]) -> Any:
+        if frozen or type(model) is not type(self.model):
+            raise FreezeError(f"update takes what freeze took: a {type(self.model).__name__} with other weights")
+        return self.weights(model)
+
+    def weights(self, model: Any) -> Any:
+        """As one pytree."""
+        raise NotImplementedError
+
+    @property
+    def model(self) -> Any:
+        """The model itself.
+
+        Raises:
+            FreezeError: it is gone.
+        """
+        model = self._held if self._held is not None else self._known()
+        if model is None:
+            raise FreezeError("the model that this was frozen with is gone: keep it, or freeze(..., keep=True)")
+        return model
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(None)
+        self._held = model
+        self._known = weakref.ref(model)
+
+    def release(self) -> None:
+        self._held = None
+
+
+class _Keras(_Model):
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        keras: Any = sys.modules["keras"]
+        if keras.backend.backend() != "jax":
+            raise FreezeError(f"Keras runs on {keras.backend.backend()}: set KERAS_BACKEND=jax before it is imported")
+        if not model.built:
+            raise FreezeError(f"{model.name} has no weights yet: call it once, or model.build(shape), before freeze")
+
+    def weights(self, model: Any) -> Any:
+        return {f"{number} {variable.path}": variable.value for number, variable in enumerate(model.variables)}
+
+    def call(self, weights: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if "training" in kwargs:
+            raise FreezeError("a frozen model infers: leave `training` out of the call")
+        model, scope = self.model, sys.modules["keras"].StatelessScope
+        values = [weights[f"{number} {variable.path}"] for number, variable in enumerate(model.variables)]
+        with scope(state_mapping=list(zip(model.variables, values, strict=True))) as inside:
+            before = [inside.get_current_value(variable) for variable in model.variables]
+            result = model(*args, training=False, **kwargs)
+            for variable, value in zip(model.variables, before, strict=True):
+                _refuse_change(value, inside.get_current_value(variable), variable.path)
+        return result
+
+
+class _Nnx(_Model):
+    def __init__(self, model: Any) -> None:
+        super().__init__(model)
+        self._nnx: Any = sys.modules["flax.nnx"]
+        self._definition = self._split(model)[0]
+        self._type = type(model)
+
+    def weights(self, model: Any) -> Any:
+        return self._split(model)[1]
+
+    def updated(self, model: Any, frozen: tuple[Any, ...]) -> Any:
+        if frozen or not isinstance(model, self._type):
+            raise FreezeError(f"update takes what freeze took: a {self._type.__name__} with other weights")
+        return self.weights(model)
+
+    def call(self, weights: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        model = self._nnx.merge(self._definition, weights)
+        result = model(*args, **kwargs)
+        after = jax.tree_util.tree_leaves_with_path(self._nnx.state(model))
+        for old, (path, new) in zip(jax.tree.leaves(weights), after, strict=True):
+            _refuse_change(old, new, jax.tree_util.keystr(path))
+        return result
+
+    def _split(self, model: Any) -> tuple[Any, Any]:
+        """The definition and the arrays of a copy that infers; the model itself stays as it is."""
+        copy = self._nnx.merge(*self._nnx.split(model))
+        copy.eval()
+        return self._nnx.split(copy)
+
+
+class _Equinox(_Model):
+    def __init__(self, model: Any) -> None:
+        Adapted.__init__(self, None)
+        self._type = type(model)
+
+    def weights(self, model: Any) -> Any:
+        return sys.modules["equinox"].nn.inference_mode(model)
+
+    def updated(self, model: Any, frozen: tuple[Any, ...]) -> Any:
+        if frozen or not isinstance(model, self._type):
+            raise FreezeError(f"update takes what freeze took: a {self._type.__name__} with other weights")
+        return self.weights(model)
+
+    def call(self, weights: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return weights(*args, **kwargs)
+
+    def release(self) -> None:
+        """It is a pytree, and nothing else is held."""
+
+
+class _Torchax(_Model):
+    def weights(self, model: Any) -> Any:
+        return sys.modules["torchax"].extract_jax(model)[0]
+
+    def call(self, weights: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with _inferring(self.model) as model:
+            return sys.modules["torchax"].extract_jax(model)[1](weights, args, kwargs)
+
+
+@contextlib.contextmanager
+def _inferring(module: Any) -> Generator[Any]:
+    """A torch module that infers inside the block."""
+    training = [inner for inner in module.modules() if inner.training]
+    module.eval()
+    try:
+        yield module
+    finally:
+        for inner in training:
+            inner.training = True
+
+
+def _refuse_change(old: Any, new: Any, name: str) -> None:
+    """Say that a call changes the model.
+
+    Raises:
+        FreezeError: the value is another one than before.
+    """
+    if old is not new:
+        raise FreezeError(
+            f"a call changes the model's {name}, and what is frozen stays as it is: have it infer (no statistics of "
+            "batches, no random numbers of its own), or use jax.jit"
+        )
+
+
+def _is_a(module: str, *names: str) -> Any:
+    """Whether something is an instance of a class in a module, which is not imported for that."""
+
+    def is_one(model: Any) -> bool:
+        found = sys.modules.get(module)
+        return any(isinstance(model, getattr(found, name)) for name in names if hasattr(found, name))
+
+    return is_one
+
+
+def _is_torchax(model: Any) -> bool:
+    return "torchax" in sys.modules and _is_a("torch.nn", "Module")(model)
+
+
+def _is_unbound_linen(model: Any) -> bool:
+    return _is_a("flax.linen", "Module")(model) and model.scope is None
+
+
+_MODELS = (
+    (_is_a("keras", "Layer"), _Keras),
+    (_is_a("flax.nnx", "Module"), _Nnx),
+    (_is_a("equinox", "Module"), _Equinox),
+    (_is_torchax, _Torchax),
+)

@@ -1,0 +1,142 @@
+"""What a function was frozen with: held until it has been prepared, known as long as somebody else holds it."""
+
+# pyright: basic
+# jax has no complete type hints.
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy
+from jax.core import Tracer
+
+from hlo_dispatch.errors import FreezeError
+from hlo_dispatch.freezing.signature import refuse_several_devices
+
+_GONE = (
+    "the arrays that this was frozen with are gone, and {what} needs them once more: keep them (hold the weights, or "
+    "freeze(..., keep=True)), or call update(weights) first"
+)
+
+
+class Originals:
+    """A pytree whose arrays are weights, and whose other leaves are part of the program."""
+
+    def __init__(self, tree: Any, *, is_held: bool = True) -> None:
+        """Raises FreezeError: a leaf is traced, deleted, or lies on several devices."""
+        paths, self._structure = jax.tree_util.tree_flatten_with_path(tree)
+        self._leaves = [leaf for _, leaf in paths]
+        self.places = [place for place, leaf in enumerate(self._leaves) if _is_array(leaf)]
+        self.names = [jax.tree_util.keystr(paths[place][0]) for place in self.places]
+        """Where in the tree each array is."""
+        arrays = [self._leaves[place] for place in self.places]
+        for name, array in zip(self.names, arrays, strict=True):
+            _check(name, array)
+        refuse_several_devices(arrays, "a frozen array")
+        self.types = [_type(array) for array in arrays]
+        self._held: list[Any] | None = arrays
+        self._known = [weakref.ref(array) if _is_referable(array) else lambda array=array: array for array in arrays]
+        for place in self.places:
+            self._leaves[place] = None
+        if not is_held:
+            self.release()
+
+    def release(self) -> None:
+        """Hold the arrays no more."""
+        self._held = None
+
+    @property
+    def is_held(self) -> bool:
+        return self._held is not None
+
+    def arrays(self, what: str) -> list[Any]:
+        """The arrays.
+
+        Raises:
+            FreezeError: one is gone; `what` says what needs them.
+        """
+        arrays = [known() for known in self._known]
+        if any(array is None or _is_deleted(array) for array in arrays):
+            raise FreezeError(_GONE.format(what=what))
+        return arrays
+
+    def tree(self, arrays: Sequence[Any]) -> Any:
+        """The tree with these arrays in the place of its own."""
+        leaves = list(self._leaves)
+        for place, array in zip(self.places, arrays, strict=True):
+            leaves[place] = array
+        return jax.tree.unflatten(self._structure, leaves)
+
+    def check_same_form(self, new: Originals) -> None:
+        """See whether what is compiled for these arrays takes new ones.
+
+        Raises:
+            FreezeError: it does not; says which array, and what to do.
+        """
+        if new._structure != self._structure or new.places != self.places:
+            raise FreezeError(_difference(self, new))
+        for name, old_type, new_type in zip(self.names, self.types, new.types, strict=True):
+            if old_type != new_type:
+                raise FreezeError(
+                    f"frozen{name} was {_text(old_type)} and would become {_text(new_type)}: convert it, or freeze anew"
+                )
+        for place, (old, other) in enumerate(zip(self._leaves, new._leaves, strict=True)):
+            if place not in self.places and not _is_equal(old, other):
+                raise FreezeError(
+                    f"{old!r} among what was frozen would become {other!r}, which is no array and part of the compiled "
+                    "program: freeze anew"
+                )
+
+
+def _difference(old: Originals, new: Originals) -> str:
+    missing = [name for name in old.names if name not in set(new.names)]
+    added = [name for name in new.names if name not in set(old.names)]
+    if missing or added:
+        said = [f"frozen{name} is missing" for name in missing[:1]] + [f"frozen{name} is new" for name in added[:1]]
+        return f"{' and '.join(said)}: update takes what freeze took, with new values; for another model freeze anew"
+    return (
+        f"the new values are arranged otherwise ({new._structure} instead of {old._structure}): update takes what "
+        "freeze took, with new values; for another model freeze anew"
+    )
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array | numpy.ndarray | numpy.generic)
+
+
+def _is_referable(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array | numpy.ndarray)
+
+
+def _check(name: str, array: Any) -> None:
+    if isinstance(array, Tracer):
+        raise FreezeError(
+            f"frozen{name} is traced (inside of jax.jit, jax.grad or jax.vmap), so its value is not known: freeze "
+            "outside of it"
+        )
+    if _is_deleted(array):
+        raise FreezeError(f"frozen{name} was deleted or donated: freeze before that, or with new weights")
+
+
+def _is_deleted(array: Any) -> bool:
+    return isinstance(array, jax.Array) and array.is_deleted()
+
+
+def _is_equal(old: Any, new: Any) -> bool:
+    if old is new:
+        return True
+    try:
+        return type(old) is type(new) and bool(old == new)
+    except Exception:  # whatever a user's class makes of it
+        return False
+
+
+def _type(array: Any) -> tuple[Any, ...]:
+    return array.shape, array.dtype, getattr(array, "weak_type", False)
+
+
+def _text(kind: tuple[Any, ...]) -> str:
+    shape, dtype, _ = kind
+    return f"{dtype}[{','.join(map(str, shape))}]"

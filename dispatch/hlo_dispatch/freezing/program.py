@@ -1,0 +1,130 @@
+"""One program of a frozen function: what was prepared for it, and how it is run."""
+
+# pyright: basic
+# jax has no complete type hints.
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy
+from jax.core import ShapedArray
+
+from hlo_dispatch.freezing.build import build
+from hlo_dispatch.freezing.report import FrozenValue, ProgramReport
+from hlo_dispatch.freezing.signature import is_key
+from hlo_dispatch.freezing.stand_in import StandIn
+from hlo_dispatch.freezing.tracing import whole
+from hlo_dispatch.hlo.shape import Shape
+from hlo_dispatch.hlo.split import Split
+from hlo_dispatch.jax_plugin.hook import rewriter_in_place
+
+_TYPES = {"pred": "bool", "s": "int", "u": "uint", "f": "float", "bf16": "bfloat16", "c64": "complex64"}
+
+
+@dataclass(frozen=True)
+class Program:
+    """For one signature; safe to call from several threads."""
+
+    signature: str
+    split: Split
+    preparation: StandIn | None
+    program: StandIn
+    constants: Sequence[Any]
+    """What the function closes over: frozen, too, behind the arrays that were given."""
+    names: Sequence[str]
+    """Of the frozen arrays, the constants among them."""
+    types: Sequence[Any]
+    """Of their elements."""
+    arrays: tuple[Any, ...] = ()
+    """What the program takes before a call's arguments."""
+
+    @classmethod
+    def made(
+        cls,
+        fn: Callable[..., Any],
+        originals: Sequence[Any],
+        names: Sequence[str],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Program:
+        """Compile `fn(originals, *args, **kwargs)` up to where its program is built; nothing is prepared.
+
+        Raises:
+            FreezeError: as `whole`.
+            Exception: what tracing the function raises.
+        """
+        found = whole(fn, originals, args, kwargs)
+        split = build(found.module, frozenset(range(len(originals) + len(found.constants))), rewriter_in_place())
+        preparation = None
+        if split.preparation is not None:
+            results = [_abstract(prepared.shape) for prepared in split.prepared]
+            preparation = StandIn(split.preparation, results, jax.tree.structure(tuple(results)))
+        program = StandIn(split.program, found.results, found.structure)
+        closed = [f" (closed over: {jax.typeof(constant).str_short()})" for constant in found.constants]
+        names = [*names, *closed]
+        return cls(found.signature, split, preparation, program, found.constants, names, found.types)
+
+    def prepared(self, originals: Sequence[Any]) -> Program:
+        """The same with these arrays, prepared."""
+        frozen = [_typed(array, kind) for array, kind in zip((*originals, *self.constants), self.types, strict=True)]
+        arrays: tuple[Any, ...] = ()
+        # What XLA has made inside of a module may be wider than the user's setting lets an array be.
+        with jax.enable_x64(True):
+            if self.preparation is not None:
+                arrays = self.preparation.compile_and_run([frozen[number] for number in self.split.read])
+            kept = [_kept(frozen[number]) for number in self.split.kept]
+        return replace(self, arrays=(*arrays, *kept))
+
+    @property
+    def nbytes(self) -> dict[int, int]:
+        """Bytes of each array that is held, by its id."""
+        return {id(array): array.nbytes for array in self.arrays}
+
+    @cached_property
+    def report(self) -> ProgramReport:
+        """What was prepared into what."""
+        prepared = [
+            FrozenValue(value.origin, str(value.shape), array.nbytes, value.is_packed)
+            for value, array in zip(self.split.prepared, self.arrays, strict=False)
+        ]
+        kept = [
+            FrozenValue(self.names[number].lstrip(), jax.typeof(array).str_short(short_dtypes=True), array.nbytes)
+            for number, array in zip(self.split.kept, self.arrays[len(prepared) :], strict=True)
+        ]
+        return ProgramReport(self.signature, tuple(prepared), tuple(kept), self.split.report)
+
+
+def _typed(array: Any, kind: Any) -> Any:
+    """NumPy's arrays as the program takes them, whatever the setting is now."""
+    return array if isinstance(array, jax.Array) else numpy.asarray(array, kind)
+
+
+def _kept(array: Any) -> Any:
+    """An array that lives on when the caller deletes, donates or overwrites the one it was; it shares JAX's memory.
+
+    A view of NumPy's does so: XLA copies what is donated while such a view exists.
+    """
+    if not isinstance(array, jax.Array):
+        return jax.device_put(array, may_alias=False)
+    if is_key(array.dtype):
+        return jax.random.clone(array)
+    device = next(iter(array.devices())) if array.committed else None
+    return jax.device_put(numpy.asarray(array), device, may_alias=True)
+
+
+def _abstract(shape: Shape) -> ShapedArray:
+    return ShapedArray(shape.dimensions, _dtype(shape.element_type))
+
+
+def _dtype(element_type: str) -> Any:
+    if element_type in _TYPES:
+        return jax.numpy.dtype(_TYPES[element_type])
+    if element_type == "c128":
+        return jax.numpy.dtype("complex128")
+    if element_type.startswith("f8"):
+        return jax.numpy.dtype(f"float8_{element_type[2:]}")
+    return jax.numpy.dtype(_TYPES[element_type[0]] + element_type[1:])

@@ -1,0 +1,84 @@
+"""What was made of frozen arrays, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hlo_dispatch.report import Report
+
+_MOST = 12
+"""Rows of a table that are written out."""
+
+
+@dataclass(frozen=True)
+class FrozenValue:
+    """One array that a program holds."""
+
+    origin: str
+    """Where it is from: an instruction of the module, the call that it was packed for, or the argument itself."""
+    shape: str
+    bytes: int
+    is_packed: bool = False
+    """Whether it lies as one library's kernel wants it on this kind of processor."""
+
+
+@dataclass(frozen=True)
+class ProgramReport:
+    """One program, for one signature of the arguments that are not frozen."""
+
+    signature: str
+    prepared: tuple[FrozenValue, ...]
+    """What was computed once from frozen arrays."""
+    kept: tuple[FrozenValue, ...]
+    """Frozen arrays that the program reads as they are."""
+    dispatched: Report | None = None
+    """What the pass did with the program."""
+
+    @property
+    def bytes(self) -> int:
+        """Of all that it holds."""
+        return sum(value.bytes for value in (*self.prepared, *self.kept))
+
+
+@dataclass(frozen=True)
+class FreezeReport:
+    """A frozen function's programs; `str` is a table."""
+
+    programs: tuple[ProgramReport, ...] = ()
+
+    def __str__(self) -> str:
+        if not self.programs:
+            return "nothing is prepared yet: the first call does it"
+        return "\n\n".join("\n".join(_lines(program)) for program in self.programs)
+
+
+def _lines(program: ProgramReport) -> Iterator[str]:
+    yield f"({program.signature}): {size(program.bytes)}"
+    rows = [(value, "packed" if value.is_packed else "prepared") for value in program.prepared]
+    rows += [(value, "as it is") for value in program.kept]
+    rows.sort(key=lambda row: -row[0].bytes)
+    shown = rows[:_MOST]
+    widths = [max((len(text) for text in column), default=0) for column in zip(*map(_cells, shown), strict=True)]
+    for row in shown:
+        kind, origin, shape, held = (text.ljust(width) for text, width in zip(_cells(row), widths, strict=True))
+        yield f"  {kind}  {origin}  {shape}  {held}".rstrip()
+    if len(rows) > _MOST:
+        left = rows[_MOST:]
+        yield f"  and {len(left)} more, {size(sum(value.bytes for value, _ in left))}"
+
+
+def _cells(row: tuple[FrozenValue, str]) -> tuple[str, str, str, str]:
+    value, kind = row
+    return kind, value.origin, value.shape, size(value.bytes)
+
+
+def size(count: int) -> str:
+    """Bytes for a person."""
+    if count < 1000:
+        return f"{count} B"
+    for unit in ("kB", "MB"):
+        count_in_unit = count / (1e3 if unit == "kB" else 1e6)
+        if count_in_unit < 1000:
+            return f"{count_in_unit:.3g} {unit}"
+    return f"{count / 1e9:.3g} GB"

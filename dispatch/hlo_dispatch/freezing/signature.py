@@ -1,0 +1,55 @@
+"""What a program is compiled for: the shapes and types of the arguments, and the settings of JAX that count."""
+
+# pyright: basic
+# jax has no complete type hints.
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import jax
+from jax._src import config, core
+from jax.core import Tracer
+
+from hlo_dispatch.errors import FreezeError
+
+trace_state_clean = core.trace_state_clean
+"""Whether nothing is being traced: jax.grad, jax.vmap, jax.jit and the like."""
+_NUMBERS = (bool, int, float, complex)
+
+
+def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
+    """The same for two calls that jit would compile once."""
+    leaves, structure = jax.tree.flatten((args, kwargs))
+    return (structure, config.trace_context(), *map(_kind, leaves))
+
+
+def is_key(dtype: Any) -> bool:
+    """Whether elements are the keys of jax.random, which NumPy does not have."""
+    return jax.dtypes.issubdtype(dtype, jax.dtypes.extended)  # pyright: ignore[reportPrivateImportUsage]
+
+
+def refuse_several_devices(leaves: list[Any], what: str) -> None:
+    """Say that arrays lie on more than one device.
+
+    Raises:
+        FreezeError: one does.
+    """
+    for leaf in leaves:
+        if isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer) and len(leaf.sharding.device_set) > 1:
+            raise FreezeError(
+                f"{what} {jax.typeof(leaf).str_short()} lies on {len(leaf.sharding.device_set)} devices, and a frozen "
+                "function runs on one: put it on one (jax.device_put), or use jax.jit here"
+            )
+
+
+def _kind(leaf: Any) -> Hashable:
+    if isinstance(leaf, jax.Array):
+        return leaf.shape, leaf.dtype, leaf.weak_type
+    if isinstance(leaf, _NUMBERS):
+        return type(leaf)
+    dtype = getattr(leaf, "dtype", None)
+    if dtype is None:
+        return type(leaf)
+    # What jit makes of it: the same as an array of JAX's own.
+    return leaf.shape, jax.dtypes.canonicalize_dtype(dtype), False

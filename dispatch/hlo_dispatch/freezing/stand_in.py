@@ -1,0 +1,117 @@
+"""Modules as jitted functions: JAX compiles a stand-in of the same signature, and its hook exchanges the two.
+
+The stand-in is jitted as any function is, so a call of it takes jit's own short way, and where arguments lie, how they
+are converted and what is found in JAX's compilation cache is jit's affair. It does nothing but call a target that does
+not exist: where it was not exchanged it does not compile. Its name holds a digest of all that the compilation depends
+on, so that two stand-ins of one name are one program, in any process.
+"""
+
+# pyright: basic
+# jax has no complete type hints.
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import jax
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
+
+from hlo_dispatch.autotune.run.executable import stand_in_name, standing_in
+from hlo_dispatch.errors import FreezeError
+from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.pattern import load_tables
+from hlo_dispatch.policy.context import this_context
+from hlo_dispatch.vendor.registration import register_kernels
+
+_TARGET = "hlo_dispatch."
+
+
+class Elsewhere(Exception):
+    """A stand-in was called with arguments, or on a device, that it has not been compiled for."""
+
+
+class _CompilingThread(threading.local):
+    compiles: str | None = None
+    """Name of the stand-in that this thread compiles."""
+
+
+_thread = _CompilingThread()
+
+
+class StandIn:
+    """A serialized module as a jitted function of (arrays, *args, **kwargs)."""
+
+    def __init__(self, module: bytes, results: Sequence[Any], structure: Any) -> None:
+        """
+        Args:
+            module: its entry takes the leaves of (arrays, args, kwargs) in their order.
+            results: the abstract value of each of its results.
+            structure: their tree.
+        """
+        self._module = module
+        self.name = stand_in_name(f"frozen_{_digest(module)}")
+
+        def call(arrays: Any, /, *args: Any, **kwargs: Any) -> Any:
+            if _thread.compiles != self.name:
+                raise Elsewhere
+            leaves = jax.tree.leaves((arrays, args, kwargs))
+            out = _module_p.bind(*leaves, name=self.name, results=tuple(results))
+            return jax.tree.unflatten(structure, out)
+
+        call.__name__ = call.__qualname__ = self.name
+        self.run = jax.jit(call, keep_unused=True)
+        """Raises Elsewhere unless it was compiled for these arguments."""
+
+    def compile_and_run(self, arrays: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """As `run`, and compiles what has to be compiled."""
+        register_kernels()
+        with standing_in(self.name, self._module), self._compiling():
+            try:
+                return self.run(arrays, *args, **kwargs)
+            except Exception as error:
+                if f"{_TARGET}{self.name}" not in str(error):
+                    raise
+                raise FreezeError(
+                    "the pass was uninstalled while a frozen function was compiled: call it again"
+                ) from None
+
+    @contextlib.contextmanager
+    def _compiling(self) -> Generator[None]:
+        before, _thread.compiles = _thread.compiles, self.name
+        try:
+            yield
+        finally:
+            _thread.compiles = before
+
+
+def _digest(module: bytes) -> str:
+    """The same for the same program on the same kind of machine with the same libraries."""
+    program = Module.from_bytes(module)
+    # Neither what XLA counts in a process nor where a function is written changes what is compiled.
+    program.proto.id = 0
+    program.proto.name = ""
+    program.proto.ClearField("stack_frame_index")
+    for computation in program.proto.computations[:]:
+        for instruction in computation.instructions[:]:
+            instruction.ClearField("metadata")
+    digest = hashlib.sha256(program.proto.SerializeToString(deterministic=True))
+    if any(i.custom_call_target for c in program.proto.computations[:] for i in c.instructions[:]):
+        digest.update(f"{load_tables().fingerprint} {this_context().fingerprint}".encode())
+    return digest.hexdigest()[:40]
+
+
+def _lowered(ctx: Any, *operands: Any, name: str, results: Any) -> Any:
+    # JAX also lowers again what it has traced: for another device, say.
+    if _thread.compiles != name:
+        raise Elsewhere
+    return jax.ffi.ffi_lowering(f"{_TARGET}{name}", has_side_effect=False)(ctx, *operands)
+
+
+_module_p = Primitive("hlo_dispatch_module")
+_module_p.multiple_results = True
+_module_p.def_abstract_eval(lambda *_, name, results: list(results))
+mlir.register_lowering(_module_p, _lowered)

@@ -1,0 +1,85 @@
+"""A function with frozen arguments as one optimized module whose first parameters are everything that is frozen."""
+
+# pyright: basic
+# jax has no complete type hints.
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from hlo_dispatch.autotune.run.executable import shown, stand_in_name
+from hlo_dispatch.errors import FreezeError
+from hlo_dispatch.freezing.closures import arrays_in, evaluated
+from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.jax_plugin.lowering import compile_afresh
+
+_CALLBACK = "callback"
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What XLA makes of a function."""
+
+    module: bytes
+    """Serialized; its parameters are the frozen arrays, the constants, then the other arguments' leaves."""
+    constants: Sequence[Any]
+    """Arrays that the function closes over."""
+    results: Sequence[Any]
+    """Abstract values."""
+    structure: Any
+    """Of the results."""
+    signature: str
+    """Of the arguments that are not frozen, for a person."""
+    types: Sequence[Any]
+    """Of the elements of the frozen arrays and the constants, as the module has them."""
+
+
+def whole(fn: Callable[..., Any], frozen: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Whole:
+    """Have `fn(frozen, *args, **kwargs)` compiled by stock XLA; nothing is run.
+
+    Raises:
+        FreezeError: it calls back into Python, or runs on something else than a CPU.
+        Exception: what tracing the function raises.
+    """
+    name = getattr(fn, "__name__", type(fn).__name__)
+    traced = jax.jit(fn).trace(frozen, *args, **kwargs)
+    closed = traced.jaxpr
+    constants = arrays_in(closed)
+    numbers = {id(constant): number for number, constant in enumerate(constants)}
+
+    def replay(frozen: Any, constants: Any, rest: Any) -> Any:
+        return evaluated(closed, lambda constant: constants[numbers[id(constant)]], (*frozen, *rest), numbers)
+
+    replay.__name__ = replay.__qualname__ = stand_in_name(f"whole_{os.getpid()}_{next(_numbers)}")
+    rest = jax.tree.leaves((args, kwargs))
+    lowered = jax.jit(replay, keep_unused=True).trace(list(frozen), constants, rest).lower()
+    with shown(replay.__name__) as modules:
+        compile_afresh(lowered)
+    if not modules:
+        raise FreezeError(f"{name} cannot be frozen: it is not compiled for a CPU")
+    module = Module.from_bytes(modules[-1])
+    _refuse_callbacks(name, module)
+    count, wanted = len(module.entry.program_shape.parameters), len(frozen) + len(constants) + len(rest)
+    if count != wanted:
+        raise FreezeError(f"{name} cannot be frozen: JAX gives it {count} parameters for {wanted} arrays")
+    module.proto.name = f"jit_{name}" if name.isidentifier() else "jit_frozen"
+    taken = [aval.str_short(short_dtypes=True) for aval in closed.in_avals[len(frozen) :]]
+    types = [aval.dtype for aval in closed.in_avals[: len(frozen)]] + [jax.typeof(array).dtype for array in constants]
+    structure = jax.tree.structure(traced.out_info)
+    return Whole(module.to_bytes(), constants, closed.out_avals, structure, ", ".join(taken), types)
+
+
+def _refuse_callbacks(name: str, module: Module) -> None:
+    for computation in module.proto.computations[:]:
+        for instruction in computation.instructions[:]:
+            if _CALLBACK in instruction.custom_call_target:
+                raise FreezeError(
+                    f"{name} cannot be frozen: it calls back into Python (jax.debug.print, io_callback, "
+                    "pure_callback); take that out, or use jax.jit"
+                )
