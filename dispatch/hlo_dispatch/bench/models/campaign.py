@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hlo_dispatch.bench.models.catalogue import Job
+from hlo_dispatch.bench.models.catalogue import OURS, Job
 from hlo_dispatch.bench.results import Results
 from hlo_dispatch.bench.worker import XLA_ONEDNN_FLAGS, clean_environment, with_flags
 
@@ -61,7 +61,7 @@ def run(
                     continue
                 say(f"{number} of {len(jobs)}: {job.name}, round {turn + 1} of {rounds}, {peer}")
                 measure = (peer, job, options or {}, seconds, policy)
-                if peer == "ours" and policy == "measure" and not records and tuning:
+                if peer in OURS and policy == "measure" and not records and tuning:
                     _once(*measure, environment={_BUDGET: str(tuning)})
                 record = _once(*measure, environment=_environment(peer))
                 if isinstance(record, str):
@@ -77,7 +77,7 @@ def _environment(peer: str) -> dict[str, str]:
     if peer == "xla-onednn":
         return with_flags(XLA_ONEDNN_FLAGS)
     # What tuning did not reach is not measured inside of what is timed.
-    return {_BUDGET: "0"} if peer == "ours" else {}
+    return {_BUDGET: "0"} if peer in OURS else {}
 
 
 def _once(

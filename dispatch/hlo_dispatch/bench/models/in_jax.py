@@ -30,6 +30,11 @@ def build(model: str, dtype: str, batch: int, options: dict[str, int]) -> Built:
     return _OTHERS[model](dtype=_DTYPES[dtype], batch=batch, **options)
 
 
+def leading_weights(model: str) -> int:
+    """How many of a model's arguments, from the first one on, are weights."""
+    return 2 if model in _KERAS else 1
+
+
 def _keras(application: str, dtype: str, batch: int, *, size: int = 224) -> Built:
     import jax
     import numpy as np
