@@ -16,7 +16,7 @@ from packed_calls import form_of, packing, reading, run_packed, with_packed, wri
 
 from hlo_dispatch.vendor import kernels
 from hlo_dispatch.vendor.packing import packed_form
-from processor import lacks, skip_emulated
+from processor import skip_emulated
 
 DTYPES = ["f32", "bf16"]
 
@@ -214,7 +214,7 @@ def test_a_form_made_again_is_the_same() -> None:
 
 @pytest.fixture
 def packed() -> tuple[Call, np.ndarray]:
-    call = dense("f32" if lacks("bf16") else "bf16")
+    call = dense()
     return call, np.asarray(packing(packed_or_skipped(call))(call.operands[1]))
 
 
