@@ -155,7 +155,8 @@ XLA_FFI_Handler* Execution() { return execute; }
 Answer AnswerOf(const Kernel& kernel, Planner planner, const Attributes& attributes) {
   CheckCall(kernel, attributes);
   const CallPlan plan = planner(attributes);
-  if (plan.may_be_packed && attributes.Has("packed_bytes")) plan.packed.Check(attributes, plan.implementation);
+  const bool says_how = attributes.Has("packed_bytes") || attributes.Has("packed_layout");
+  if (plan.may_be_packed && says_how) plan.packed.Check(attributes, plan.implementation);
   return {plan.implementation, plan.scratch_bytes, plan.Reorders(), plan.packed.bytes, plan.packed.layout};
 }
 

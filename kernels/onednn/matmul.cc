@@ -40,6 +40,18 @@ bool MayRepayCopy(const CallOperands& operands) {
   return weights.type != ElementType::kF32 && operands.destination.dims[rank - 2] >= kRowsRepayingCopy;
 }
 
+// Weights that are packed once are read as brgemm likes them best: in blocks, or by columns where the source is one row
+// (Zen 4: 1x768x3072 1.9x, 128x768x3072 1.06x; in bf16 1.4x and 1.15x). A GEMM has no layout of its own: it asks for
+// rows, and is as fast on columns.
+CallPlan PlanPacked(const Library& library, CallOperands& operands) {
+  CallPlan packed = PlanWith(library, operands);
+  if (packed.implementation.rfind("brg", 0) == 0) return packed;
+  operands.weights_format = WeightsFormat::kPlain;
+  CallPlan plain = PlanWith(library, operands);
+  plain.may_be_packed = true;  // the attributes are to agree that nothing is
+  return plain;
+}
+
 CallPlan Plan(const Attributes& attributes) {
   const Library& library = Library::Get();
   CallOperands operands = CallOperands::Read(attributes, kRoles);
@@ -54,6 +66,7 @@ CallPlan Plan(const Attributes& attributes) {
   const int columns = static_cast<int>(rank) - 1;
   operands.ReadBias(attributes, /*length=*/operands.destination.dims[columns], static_cast<int>(rank), columns);
 
+  if (operands.weights_format == WeightsFormat::kPacked) return PlanPacked(library, operands);
   if (operands.weights_format != WeightsFormat::kBest) return PlanWith(library, operands);
   if (MayRepayCopy(operands)) {
     operands.weights_format = WeightsFormat::kAny;

@@ -14,6 +14,23 @@ from hlo_dispatch.vendor import kernels, libraries, registry
 _TYPES = {"f32": np.dtype(np.uint32), "bf16": np.dtype(np.uint16), "f16": np.dtype(np.uint16)}
 
 
+def _reading() -> list[WireCall]:
+    """A product that reads packed weights, with a bias and a residual."""
+    dims = {"src": [5, 32], "weights": [32, 64], "dst": [5, 64]}
+    attributes = tensors(**{role: ("f32", sizes) for role, sizes in dims.items()})
+    attributes |= {"weights_format": "packed", "bias_type": "f32"}
+    residual = tensors(x=("f32", dims["dst"]))
+    binary = {name.removeprefix("x_"): value for name, value in residual.items()}
+    attributes["post_op_0"] = {"kind": "binary", "algorithm": "add"} | binary
+    planned = kernels.plan("onednn.matmul", {"abi": registry.abi(), "library": "", "scratch": 0} | attributes)
+    if not planned or not planned.packed_bytes:
+        return []
+    said = {"packed_bytes": planned.packed_bytes, "packed_layout": planned.packed_layout}
+    operands = [Array("f32", dims["src"]), Array("u8", [planned.packed_bytes]), Array("f32", [64])]
+    result = Array("f32", dims["dst"])
+    return [onednn("matmul", attributes | said, [*operands, Array("f32", dims["dst"])], result)]
+
+
 def _call(target: str, attributes: dict[str, Any], weights: Array) -> list[WireCall]:
     """The call that packs; none where the processor has no other layout for the weights."""
     libraries.onednn()
@@ -26,8 +43,8 @@ def _call(target: str, attributes: dict[str, Any], weights: Array) -> list[WireC
 
 
 def valid_calls() -> list[WireCall]:
-    """Products and the convolutions both ways; some of them back to front."""
-    made = []
+    """Products and the convolutions both ways, some of them back to front; and one that reads what was packed."""
+    made = _reading()
     for dtype, k, n in (("f32", 17, 40), ("bf16", 33, 64), ("f32", 300, 65)):
         attributes = tensors(src=(dtype, [5, k]), weights=(dtype, [k, n]), dst=(dtype, [5, n]))
         made += _call("onednn.matmul", attributes, Array(dtype, [k, n]))
@@ -54,6 +71,15 @@ def pairs(said: dict[str, Any], given: list[np.ndarray], results: list[np.ndarra
     choices = arrangements(placed_weights, said["packed_layout"])
     expected = next((choice for choice in choices if np.array_equal(choice, found)), choices[0])
     return [("packed", found, expected)]
+
+
+def unpacked(said: dict[str, Any], packed: np.ndarray) -> np.ndarray:
+    """The weights that a product reads."""
+    dims = said["weights_dims"]
+    number = np.arange(1, np.prod(dims) + 1).reshape(dims)
+    (order,) = arrangements(number, said["packed_layout"])
+    place = np.argsort(order)[-number.size :]
+    return packed.view(np.float32).astype(np.float64)[place].reshape(dims)
 
 
 def arrangements(weights: np.ndarray, layout: str) -> list[np.ndarray]:

@@ -34,7 +34,11 @@ def pairs(name: str, said: Said, given: list[np.ndarray], results: list[np.ndarr
     source = placed(said, first, operands.pop(0), said.get(f"{first}_offset", 0))
     weights = None
     if second is not None:
-        weights = placed(said, second, operands.pop(0), said.get(f"{second}_offset", 0))
+        given_weights = operands.pop(0)
+        if said.get("weights_format") == "packed":
+            weights = family_pack.unpacked(said, given_weights)
+        else:
+            weights = placed(said, second, given_weights, said.get(f"{second}_offset", 0))
     found = placed(said, last, results[0])
     expected = _formula(name.split(".")[1])(said, source, weights, found.shape)
     if "bias_type" in said:

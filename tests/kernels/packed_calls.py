@@ -30,7 +30,7 @@ def form_of(call: Call) -> PackedForm | None:
 def custom_call(target: str, attributes: Mapping[str, Any], result: jax.ShapeDtypeStruct) -> Callable[..., Any]:
     """A jitted function of the operands."""
     wire = {name: attribute(value) for name, value in attributes.items() if value is not None}
-    results = (result, jax.ShapeDtypeStruct((int(attributes["scratch"]),), np.uint8))
+    results = (result, jax.ShapeDtypeStruct((int(attributes["scratch"] or 0),), np.uint8))
     return jax.jit(lambda *operands: jax.ffi.ffi_call(target, results)(*operands, **wire)[0])
 
 

@@ -41,7 +41,8 @@ def test_shipped_table(table: Table) -> None:
     bound = {anchor.kernel for anchor in table.anchors.values()}
     bound |= {kernel for routine in table.routines for kernel in routine.kernels}
     bound |= {pattern.kernel for pattern in table.patterns}
-    assert bound == set(table.kernels)
+    assert set(table.kernels) - bound == {"onednn.pack"}, "which serves the calls of others"
+    assert bound <= set(table.kernels)
     assert set(table.binaries) == {"add", "subtract", "multiply", "divide", "maximum", "minimum"}
     assert table.binaries["divide"].algorithm == "div"
     assert table.kernels["onednn.matmul"].target == "hlo_dispatch.onednn.matmul"
