@@ -86,7 +86,11 @@ class Frozen:
         with self._lock:
             self._originals.check_same_form(new)
             arrays = new.arrays("update")
-            programs = {key: program.prepared(arrays) for key, program in self._programs.items()}
+            held: dict[Hashable, tuple[Any, ...]] = {}
+            programs: dict[Hashable, Program] = {}
+            for key, program in self._programs.items():
+                programs[key] = program.prepared(arrays, held)
+                held.update(programs[key].held)
             latest = next((key for key, program in self._programs.items() if program is self._latest), None)
             self._programs, self._originals = programs, new
             self._latest = programs[latest] if latest is not None else None
@@ -126,7 +130,8 @@ class Frozen:
             if program is None:
                 originals = self._originals.arrays("a call with arguments of another shape or type")
                 made = Program.made(self._named(), originals, self._originals.names, args, kwargs)
-                program = made.prepared(originals)
+                held = {key: arrays for other in self._programs.values() for key, arrays in other.held.items()}
+                program = made.prepared(originals, held)
             result = program.program.compile_and_run(program.arrays, *args, **kwargs)
             self._programs = {**self._programs, key: program}
             self._latest = program

@@ -134,10 +134,11 @@ class _Nnx(_Model):
         return self.weights(model)
 
     def call(self, weights: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        before = jax.tree.leaves(weights)
         model = self._nnx.merge(self._definition, weights)
         result = model(*args, **kwargs)
         after = jax.tree_util.tree_leaves_with_path(self._nnx.state(model))
-        for old, (path, new) in zip(jax.tree.leaves(weights), after, strict=True):
+        for old, (path, new) in zip(before, after, strict=True):
             _refuse_change(old, new, jax.tree_util.keystr(path))
         return result
 

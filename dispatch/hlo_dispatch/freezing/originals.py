@@ -134,9 +134,9 @@ def _is_equal(old: Any, new: Any) -> bool:
 
 
 def _type(array: Any) -> tuple[Any, ...]:
-    return array.shape, array.dtype, getattr(array, "weak_type", False)
+    return array.shape, array.dtype
 
 
 def _text(kind: tuple[Any, ...]) -> str:
-    shape, dtype, _ = kind
+    shape, dtype = kind
     return f"{dtype}[{','.join(map(str, shape))}]"

@@ -4,8 +4,9 @@
 # jax has no complete type hints.
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import itertools
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -39,8 +40,10 @@ class Program:
     """Of the frozen arrays, the constants among them."""
     types: Sequence[Any]
     """Of their elements."""
+    held: Mapping[Hashable, tuple[Any, ...]] = field(default_factory=dict)
+    """What the program takes before a call's arguments, by what it was made of."""
     arrays: tuple[Any, ...] = ()
-    """What the program takes before a call's arguments."""
+    """The same, one after the other."""
 
     @classmethod
     def made(
@@ -68,16 +71,27 @@ class Program:
         names = [*names, *closed]
         return cls(found.signature, split, preparation, program, found.constants, names, found.types)
 
-    def prepared(self, originals: Sequence[Any]) -> Program:
-        """The same with these arrays, prepared."""
+    def prepared(self, originals: Sequence[Any], held: Mapping[Hashable, tuple[Any, ...]]) -> Program:
+        """The same with these arrays, prepared.
+
+        Args:
+            held: what other programs hold of the same arrays.
+        """
         frozen = [_typed(array, kind) for array, kind in zip((*originals, *self.constants), self.types, strict=True)]
-        arrays: tuple[Any, ...] = ()
+        # A constant is not the same number in every program.
+        names = [*range(len(originals)), *map(id, self.constants)]
+        own: dict[Hashable, tuple[Any, ...]] = {}
         # What XLA has made inside of a module may be wider than the user's setting lets an array be.
         with jax.enable_x64(True):
             if self.preparation is not None:
-                arrays = self.preparation.compile_and_run([frozen[number] for number in self.split.read])
-            kept = [_kept(frozen[number]) for number in self.split.kept]
-        return replace(self, arrays=(*arrays, *kept))
+                key = (self.preparation.name, *(names[number] for number in self.split.read))
+                # As they are kept, for all are of one kind then: weakly typed or not, they compile once.
+                own[key] = held.get(key) or self.preparation.compile_and_run(
+                    [_kept(frozen[number]) for number in self.split.read]
+                )
+            for number in self.split.kept:
+                own[names[number]] = held.get(names[number]) or (_kept(frozen[number]),)
+        return replace(self, held=own, arrays=tuple(itertools.chain.from_iterable(own.values())))
 
     @property
     def nbytes(self) -> dict[int, int]:
@@ -109,7 +123,8 @@ def _kept(array: Any) -> Any:
     A view of NumPy's does so: XLA copies what is donated while such a view exists.
     """
     if not isinstance(array, jax.Array):
-        return jax.device_put(array, may_alias=False)
+        # JAX may still be reading from the user's when this returns.
+        return jax.device_put(numpy.array(array), may_alias=True)
     if is_key(array.dtype):
         return jax.random.clone(array)
     device = next(iter(array.devices())) if array.committed else None

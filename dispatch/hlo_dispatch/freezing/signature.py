@@ -45,7 +45,7 @@ def refuse_several_devices(leaves: list[Any], what: str) -> None:
 
 def _kind(leaf: Any) -> Hashable:
     if isinstance(leaf, jax.Array):
-        return leaf.shape, leaf.dtype, leaf.weak_type
+        return leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False)
     if isinstance(leaf, _NUMBERS):
         return type(leaf)
     dtype = getattr(leaf, "dtype", None)

@@ -111,7 +111,15 @@ def _lowered(ctx: Any, *operands: Any, name: str, results: Any) -> Any:
     return jax.ffi.ffi_lowering(f"{_TARGET}{name}", has_side_effect=False)(ctx, *operands)
 
 
+def _evaluated(*_: Any, **__: Any) -> Any:
+    # jax_debug_nans runs a function again step by step, once its result is known to hold a NaN.
+    raise FloatingPointError(
+        "invalid value (nan) encountered in a frozen function: call the function that was frozen to see where"
+    )
+
+
 _module_p = Primitive("hlo_dispatch_module")
 _module_p.multiple_results = True
 _module_p.def_abstract_eval(lambda *_, name, results: list(results))
+_module_p.def_impl(_evaluated)
 mlir.register_lowering(_module_p, _lowered)

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Generator, Sequence
 from typing import Any
 
+from hlo_dispatch.autotune.run.no_code import NOWHERE, without_code
 from hlo_dispatch.autotune.run.watch import wait_for
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.shape import Shape, shape_of
@@ -55,7 +56,7 @@ def exchanged(serialized: bytes) -> tuple[bool, bytes | None]:
     awaited = _awaited.get(serialized[start:end]) if end >= 0 else None
     if awaited is not None:
         awaited.append(serialized)
-        return True, None
+        return True, without_code(serialized)
     # A user's function may be called like that, too.
     module = _modules.get(serialized[start:end]) if end >= 0 else None
     if module is None:
@@ -138,12 +139,18 @@ def standing_in(name: str, module: bytes) -> Generator[None]:
 
 @contextlib.contextmanager
 def shown(name: str) -> Generator[list[bytes]]:
-    """Gives a list to which what JAX compiles under a `stand_in_name` inside the block is added, left as it is."""
+    """Gives a list to which what JAX compiles under a `stand_in_name` inside the block is added.
+
+    No code is made for it: that would take longer than all before it, so compiling ends with an error, and the block.
+    """
     modules: list[bytes] = []
     _awaited[_token(name)] = modules
     try:
         with hook_in_place():
             yield modules
+    except Exception as error:
+        if not modules or NOWHERE not in str(error):
+            raise
     finally:
         del _awaited[_token(name)]
 

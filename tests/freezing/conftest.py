@@ -1,0 +1,67 @@
+"""A cut that prepares everything: it copies each frozen array, and the program reads the copies."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+
+import pytest
+
+from hlo_dispatch.freezing import program
+from hlo_dispatch.freezing.split import Prepared, Split
+from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.schema import InstructionProto
+from hlo_dispatch.hlo.shape import shape_of
+
+
+def copying(serialized: bytes, frozen: AbstractSet[int]) -> Split:
+    """Stands for `freezing.build.build` where frozen parameters are a module's first."""
+    module = Module.from_bytes(serialized)
+    signature = module.entry.program_shape
+    count = len(signature.parameters)
+    assert sorted(frozen) == list(range(len(frozen)))
+    shapes = [shape_of(shape) for shape in signature.parameters[: len(frozen)]]
+    return Split(
+        _copies(serialized, len(frozen)),
+        tuple(range(len(frozen))),
+        tuple(Prepared(shape, f"copy.{number}", is_packed=number == 0) for number, shape in enumerate(shapes)),
+        serialized,
+        (),
+        tuple(range(len(frozen), count)),
+    )
+
+
+def _copies(serialized: bytes, count: int) -> bytes:
+    module = Module.from_bytes(serialized)
+    entry = module.entry
+    parameters = sorted(
+        (i for i in entry.instructions[:] if i.opcode == "parameter" and i.parameter_number < count),
+        key=lambda instruction: instruction.parameter_number,
+    )
+    number = max(i.id for i in entry.instructions[:])
+    copies = []
+    for parameter in parameters:
+        number += 1
+        copies.append(InstructionProto(name=f"copy.of.{number}", opcode="copy", id=number))
+        copies[-1].shape.CopyFrom(parameter.shape)
+        copies[-1].operand_ids.append(parameter.id)
+    root = InstructionProto(name="copies", opcode="tuple", id=number + 1)
+    root.operand_ids.extend(copy.id for copy in copies)
+    root.shape.element_type = 13
+    root.shape.tuple_shapes.extend(copy.shape for copy in copies)
+    del entry.instructions[:]
+    entry.instructions.extend([*parameters, *copies, root])
+    entry.root_id = root.id
+    for shape in (entry.program_shape, module.proto.host_program_shape):
+        kept = list(shape.parameters[:count])
+        del shape.parameters[:], shape.parameter_names[:]
+        shape.parameters.extend(kept)
+        shape.parameter_names.extend(f"p{n}" for n in range(count))
+        shape.result.CopyFrom(root.shape)
+    del module.proto.computations[:]
+    module.proto.computations.append(entry)
+    return module.to_bytes()
+
+
+@pytest.fixture
+def everything_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "build", copying)

@@ -1,0 +1,193 @@
+"""The weights of a frozen function: who holds them, what happens when they go, and how they are replaced."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_dispatch
+from hlo_dispatch import FreezeError
+from hlo_dispatch.autotune.run import executable
+
+X = jnp.ones((4, 64))
+
+
+def network(p: Any, x: Any) -> Any:
+    return jnp.tanh(x @ p["w"]) + p["b"]
+
+
+def weights(value: float = 0.01) -> dict[str, Any]:
+    return {"w": jnp.full((64, 64), value), "b": jnp.arange(64.0) * value}
+
+
+def check(fast: Any, value: float = 0.01, x: Any = X) -> None:
+    np.testing.assert_allclose(fast(x), network(weights(value), x), rtol=1e-5)
+
+
+@pytest.fixture(params=["kept", "prepared"])
+def _prepares(request: pytest.FixtureRequest) -> None:
+    if request.param == "prepared":
+        request.getfixturevalue("everything_prepared")
+
+
+def test_what_is_prepared_is_let_go(everything_prepared: None) -> None:
+    p = weights()
+    known = [weakref.ref(leaf) for leaf in jax.tree.leaves(p)]
+    fast = hlo_dispatch.freeze(network, p)
+    del p
+    assert all(leaf() is not None for leaf in known), "until it is prepared"
+    check(fast)
+    gc.collect()
+    assert all(leaf() is None for leaf in known)
+    check(fast)
+    for needs in (lambda: fast(X[:2]), lambda: jax.grad(lambda x: fast(x).sum())(X)):
+        with pytest.raises(FreezeError, match=r"hold the weights, or freeze\(..., keep=True\).*update\(weights\)"):
+            needs()
+    p = weights(0.02)
+    fast.update(p)
+    check(fast, 0.02)
+    check(fast, 0.02, X[:2])
+
+
+def test_weights_can_be_held(everything_prepared: None) -> None:
+    fast = hlo_dispatch.freeze(network, weights(), keep=True)
+    check(fast)
+    gc.collect()
+    check(fast, x=X[:2])
+    fast.update(weights(0.02))
+    check(fast, 0.02, X[:3])
+
+
+@pytest.mark.usefixtures("_prepares")
+def test_weights_may_be_deleted_donated_or_overwritten() -> None:
+    p = weights()
+    fast = hlo_dispatch.freeze(network, p)
+    check(fast)
+    p["w"].delete()
+    check(fast)
+    with pytest.raises(FreezeError, match="are gone"):
+        fast(X[:2])
+    p = weights(0.02)
+    fast.update(p)
+    jax.block_until_ready(jax.jit(lambda p: jax.tree.map(lambda leaf: leaf * 0, p), donate_argnums=0)(p))
+    check(fast, 0.02)
+    del p
+    gc.collect()
+    check(fast, 0.02)
+    own = jax.tree.map(np.array, weights())
+    fast.update(own)
+    own["w"][:] = 0
+    check(fast)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "int8", "bool", "complex64"])
+def test_what_is_kept_shares_memory(dtype: str) -> None:
+    w = jnp.ones((256, 64), dtype)
+    fast = hlo_dispatch.freeze(lambda w, x: w[x], w)
+    before = w.unsafe_buffer_pointer()
+    fast(0)
+    assert fast._latest.arrays[0].unsafe_buffer_pointer() == before
+    assert fast.nbytes == w.nbytes
+    w.delete()
+    assert (fast(0) == jnp.ones(64, dtype)).all()
+
+
+@pytest.mark.usefixtures("_prepares")
+def test_update_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = hlo_dispatch.freeze(network, weights())
+    check(fast)
+    new = weights(0.02)
+
+    def compiled(*_: Any) -> None:
+        raise AssertionError("something was compiled")
+
+    monkeypatch.setattr(executable, "exchanged", compiled)
+    with executable.hook_in_place():
+        fast.update(new)
+        result = fast(X)
+    monkeypatch.undo()
+    np.testing.assert_allclose(result, network(new, X), rtol=1e-5)
+
+
+WRONG = {
+    "missing": (lambda: {"w": jnp.ones((64, 64))}, r"frozen\[0\]\['b'\] is missing"),
+    "new": (lambda: {**weights(), "c": jnp.ones(3)}, r"frozen\[0\]\['c'\] is new"),
+    "shape": (lambda: {**weights(), "w": jnp.ones((64, 63))}, r"frozen\[0\]\['w'\] was float32\[64,64\] and would"),
+    "type": (lambda: {**weights(), "b": jnp.ones(64, "bfloat16")}, r"frozen\[0\]\['b'\] was float32\[64\] and would"),
+    "number": (lambda: {**weights(), "b": 1.0}, r"frozen\[0\]\['b'\] is missing"),
+    "container": (lambda: list(weights().values()), "is missing"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_an_update_that_fails_changes_nothing(wrong: str) -> None:
+    p = weights()
+    fast = hlo_dispatch.freeze(network, p)
+    check(fast)
+    make, said = WRONG[wrong]
+    with pytest.raises(FreezeError, match=said):
+        fast.update(make())
+    check(fast)
+    check(fast, x=X[:2])
+
+
+def test_a_number_among_the_weights_is_part_of_the_program() -> None:
+    fast = hlo_dispatch.freeze(lambda p, x: x * p["scale"] if p["on"] else x, {"scale": 2.0, "on": True})
+    assert fast(3.0) == 6.0
+    with pytest.raises(FreezeError, match=r"2\.0 among what was frozen would become 3\.0.*freeze anew"):
+        fast.update({"scale": 3.0, "on": True})
+    fast.update({"scale": 2.0, "on": True})
+
+
+def test_several_arguments_are_frozen() -> None:
+    fast = hlo_dispatch.freeze(lambda a, b, x: a * x + b, jnp.ones(3), jnp.ones(3))
+    np.testing.assert_allclose(fast(2.0), 3)
+    fast.update(2 * jnp.ones(3), jnp.zeros(3))
+    np.testing.assert_allclose(fast(2.0), 4)
+    with pytest.raises(FreezeError, match=r"frozen\[1\] is missing"):
+        fast.update(jnp.ones(3))
+
+
+def test_traced_and_deleted_weights_are_refused() -> None:
+    with pytest.raises(FreezeError, match=r"frozen\[0\]\['b'\] is traced.*outside"):
+        jax.jit(lambda p: hlo_dispatch.freeze(network, p)(X))(weights())
+    p = weights()
+    p["w"].delete()
+    with pytest.raises(FreezeError, match=r"frozen\[0\]\['w'\] was deleted"):
+        hlo_dispatch.freeze(network, p)
+
+
+def test_the_report_says_what_is_held(everything_prepared: None) -> None:
+    p = weights()
+    fast = hlo_dispatch.freeze(network, p)
+    assert "the first call" in str(fast.report)
+    assert fast.nbytes == 0
+    check(fast)
+    (made,) = fast.report.programs
+    assert made.signature == "f32[4,64]"
+    assert [value.is_packed for value in made.prepared] == [True, False]
+    assert made.bytes == fast.nbytes == 64 * 64 * 4 + 64 * 4
+    assert str(fast.report).splitlines() == [
+        "(f32[4,64]): 16.6 kB",
+        "  prepared  copy.1  f32[64,64]{1,0}  16.4 kB",
+        "  packed    copy.0  f32[64]{0}       256 B",
+    ]
+
+
+def test_programs_that_are_prepared_alike_share(everything_prepared: None) -> None:
+    p = weights()
+    fast = hlo_dispatch.freeze(network, p)
+    check(fast)
+    held = fast.nbytes
+    check(fast, x=X[:2])
+    assert fast.nbytes == held
+    fast.update(weights(0.02))
+    check(fast, 0.02)
+    check(fast, 0.02, X[:2])
+    assert fast.nbytes == held
