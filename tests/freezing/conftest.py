@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 
 import pytest
+from hlo_dispatch.freezing.split import Prepared, Split
 
 from hlo_dispatch.freezing import program
-from hlo_dispatch.freezing.split import Prepared, Split
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.schema import InstructionProto
 from hlo_dispatch.hlo.shape import shape_of

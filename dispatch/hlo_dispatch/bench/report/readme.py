@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hlo_dispatch.bench.models.catalogue import MODELS, PEERS
+from hlo_dispatch.bench.models.catalogue import MODELS, OURS, PEERS
 from hlo_dispatch.bench.report import numbers
 from hlo_dispatch.bench.report.gather import Gathered
 from hlo_dispatch.bench.results import header_lines, median
 from hlo_dispatch.errors import HloDispatchError
 
+_NAMES = {"ours": "ours", "ours-frozen": "frozen"}
 _SIDES = {"stock": "stock", "xla-onednn": "XLA's oneDNN", "ours": "ours", "raw": "raw call", "torch": "PyTorch, eager"}
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 """Between these is what the commands write, on either page."""
@@ -69,15 +70,15 @@ def tables(gathered: Gathered) -> str:
 
 def _models(entries: Sequence[dict[str, Any]]) -> str:
     peers = [peer for peer in PEERS if any(entry["peers"].get(peer) for entry in entries)]
+    own = [peer for peer in OURS if peer in peers]
     rows: list[list[str]] = []
     for entry in entries:
         seconds = numbers.latencies(entry)
         cells = [_ms(seconds.get(peer)) for peer in peers]
         name = f"{MODELS[entry['model']].title}, {entry['dtype']}, batch {entry['batch']}"
-        rows.append([name, *cells, *_over(entry)])
-    return _markdown(
-        ["milliseconds", *(PEERS[peer] for peer in peers), "ours over stock", "ours over the best peer"], rows
-    )
+        rows.append([name, *cells, *(ratio for own in own for ratio in _over(entry, own))])
+    over = [f"{_NAMES[own]} over {what}" for own in own for what in ("stock", "the best peer")]
+    return _markdown(["milliseconds", *(PEERS[peer] for peer in peers), *over], rows)
 
 
 def ratios(entries: Sequence[dict[str, Any]]) -> str:
@@ -85,11 +86,19 @@ def ratios(entries: Sequence[dict[str, Any]]) -> str:
     found: dict[str, dict[tuple[str, int], str]] = {}
     for entry in entries:
         stock, best = _over(entry)
+        _, frozen = _over(entry, "ours-frozen")
         if stock and best:
-            found.setdefault(entry["model"], {})[entry["dtype"], entry["batch"]] = f"{stock}, {best}"
+            cell = f"{stock}, {best}, {frozen}" if frozen else f"{stock}, {best}"
+            found.setdefault(entry["model"], {})[entry["dtype"], entry["batch"]] = cell
     columns = [job for job in _OFTEN if any(job in cells for cells in found.values())]
     rows = [[MODELS[model].title, *(cells.get(job, "") for job in columns)] for model, cells in found.items()]
-    return _markdown(["over stock XLA, over the best peer", *(f"{kind}, batch {n}" for kind, n in columns)], rows)
+    return _markdown(
+        [
+            "over stock XLA, over the best peer, frozen over the best peer",
+            *(f"{kind}, batch {n}" for kind, n in columns),
+        ],
+        rows,
+    )
 
 
 def _primary_patterns(entries: Sequence[dict[str, Any]]) -> str:
@@ -107,11 +116,11 @@ def _patterns(entries: Sequence[dict[str, Any]]) -> str:
     return _markdown(["microseconds", *(_SIDES[side] for side in sides), "ours over stock"], rows)
 
 
-def _over(entry: dict[str, Any]) -> tuple[str, str]:
+def _over(entry: dict[str, Any], own: str = "ours") -> tuple[str, str]:
     """How many times faster than stock, and than the best of all others, ours is; empty where it is not known."""
     seconds = numbers.latencies(entry)
-    best = min((value for peer, value in seconds.items() if peer != "ours"), default=None)
-    ours = seconds.get("ours")
+    best = min((value for peer, value in seconds.items() if peer not in OURS), default=None)
+    ours = seconds.get(own)
     over = [f"{value / ours:.2f}x" if value and ours else "" for value in (seconds.get("stock"), best)]
     return over[0], over[1]
 
