@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 
 import pytest
-from hlo_dispatch.freezing.split import Prepared, Split
 
 from hlo_dispatch.freezing import program
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.schema import InstructionProto
 from hlo_dispatch.hlo.shape import shape_of
+from hlo_dispatch.hlo.split import Prepared, Split
 
 
-def copying(serialized: bytes, frozen: AbstractSet[int]) -> Split:
+def copying(serialized: bytes, frozen: AbstractSet[int], rewriter: object = None) -> Split:
     """Stands for `freezing.build.build` where frozen parameters are a module's first."""
     module = Module.from_bytes(serialized)
     signature = module.entry.program_shape

@@ -41,12 +41,12 @@ def _jax(peer: str, job: Job, options: dict[str, int], policy: str, said: dict[s
         if peer == "ours-frozen":
             frozen = hlo_dispatch.freeze(function, *arguments[:weights])
             jax.block_until_ready(frozen(*arguments[weights:]))
-            said |= _said([program.dispatched for program in frozen.report.programs])
+            said.update(_said([program.dispatched for program in frozen.report.programs]))
             said["note"] = "compiling prepares the weights, and runs once"
             return lambda: jax.block_until_ready(frozen(*arguments[weights:]))
         compiled = jax.jit(function).lower(*arguments).compile()
         if peer == "ours":
-            said |= _said(hlo_dispatch.reports())
+            said.update(_said(hlo_dispatch.reports()))
         return lambda: jax.block_until_ready(compiled(*arguments))
 
     return compile

@@ -92,13 +92,10 @@ def ratios(entries: Sequence[dict[str, Any]]) -> str:
             found.setdefault(entry["model"], {})[entry["dtype"], entry["batch"]] = cell
     columns = [job for job in _OFTEN if any(job in cells for cells in found.values())]
     rows = [[MODELS[model].title, *(cells.get(job, "") for job in columns)] for model, cells in found.items()]
-    return _markdown(
-        [
-            "over stock XLA, over the best peer, frozen over the best peer",
-            *(f"{kind}, batch {n}" for kind, n in columns),
-        ],
-        rows,
-    )
+    title = "over stock XLA, over the best peer"
+    if any(entry["peers"].get("ours-frozen") for entry in entries):
+        title += ", frozen over the best peer"
+    return _markdown([title, *(f"{kind}, batch {n}" for kind, n in columns)], rows)
 
 
 def _primary_patterns(entries: Sequence[dict[str, Any]]) -> str:
