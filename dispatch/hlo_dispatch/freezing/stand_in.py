@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import jax
@@ -52,32 +52,43 @@ class StandIn:
             results: the abstract value of each of its results.
             structure: their tree.
         """
-        self._module = module
+        self._module, self._results, self._structure = module, tuple(results), structure
         self.name = stand_in_name(f"frozen_{_digest(module)}")
+        self._has_run = False
+        self.run = self._jitted()
+        """Raises Elsewhere unless it was compiled for these arguments."""
+
+    def _jitted(self) -> Callable[..., Any]:
+        """A function of its own: jit gives up its short way for good where the first call of a function fails."""
 
         def call(arrays: Any, /, *args: Any, **kwargs: Any) -> Any:
             if _thread.compiles != self.name:
                 raise Elsewhere
             leaves = jax.tree.leaves((arrays, args, kwargs))
-            out = _module_p.bind(*leaves, name=self.name, results=tuple(results))
-            return jax.tree.unflatten(structure, out)
+            out = _module_p.bind(*leaves, name=self.name, results=self._results)
+            return jax.tree.unflatten(self._structure, out)
 
         call.__name__ = call.__qualname__ = self.name
-        self.run = jax.jit(call, keep_unused=True)
-        """Raises Elsewhere unless it was compiled for these arguments."""
+        return jax.jit(call, keep_unused=True)
 
     def compile_and_run(self, arrays: Any, /, *args: Any, **kwargs: Any) -> Any:
         """As `run`, and compiles what has to be compiled."""
+        if self._has_run:
+            with contextlib.suppress(Elsewhere):
+                return self.run(arrays, *args, **kwargs)
         register_kernels()
+        run = self._jitted()
         with standing_in(self.name, self._module), self._compiling():
             try:
-                return self.run(arrays, *args, **kwargs)
+                result = run(arrays, *args, **kwargs)
             except Exception as error:
                 if f"{_TARGET}{self.name}" not in str(error):
                     raise
                 raise FreezeError(
                     "the pass was uninstalled while a frozen function was compiled: call it again"
                 ) from None
+        self.run, self._has_run = run, True
+        return result
 
     @contextlib.contextmanager
     def _compiling(self) -> Generator[None]:
