@@ -59,7 +59,8 @@ class Program:
             FreezeError: as `whole`.
             Exception: what tracing the function raises.
         """
-        found = whole(fn, originals, args, kwargs)
+        # As they are kept: of whatever layout they were made, they lie row by row then.
+        found = whole(fn, [_kept(array) for array in originals], args, kwargs)
         split = build(found.module, frozenset(range(len(originals) + len(found.constants))))
         preparation = None
         if split.preparation is not None:
@@ -93,9 +94,9 @@ class Program:
         return replace(self, held=own, arrays=tuple(itertools.chain.from_iterable(own.values())))
 
     @property
-    def nbytes(self) -> dict[int, int]:
-        """Bytes of each array that is held, by its id."""
-        return {id(array): array.nbytes for array in self.arrays}
+    def bytes_held(self) -> dict[Hashable, int]:
+        """Size of each piece of memory that is held, by where it is."""
+        return {_address(array): array.nbytes for array in self.arrays}
 
     @cached_property
     def report(self) -> ProgramReport:
@@ -109,6 +110,11 @@ class Program:
             for number, array in zip(self.split.kept, self.arrays[len(prepared) :], strict=True)
         ]
         return ProgramReport(self.signature, tuple(prepared), tuple(kept), self.split.report)
+
+
+def _address(array: Any) -> Hashable:
+    # What are keys to JAX has no address.
+    return id(array) if is_key(array.dtype) or not array.nbytes else array.unsafe_buffer_pointer()
 
 
 def _typed(array: Any, kind: Any) -> Any:
