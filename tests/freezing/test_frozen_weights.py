@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.layout import Format, Layout
 
 import hlo_dispatch
 from hlo_dispatch import FreezeError
@@ -191,3 +192,37 @@ def test_programs_that_are_prepared_alike_share(everything_prepared: None) -> No
     check(fast, 0.02)
     check(fast, 0.02, X[:2])
     assert fast.nbytes == held
+
+
+def test_layouts_of_their_own() -> None:
+    def turned(array: Any) -> Any:
+        return jax.device_put(array, Format(Layout((1, 0)), array.sharding))
+
+    w, x = jax.random.normal(jax.random.key(0), (64, 64)), jax.random.normal(jax.random.key(1), (4, 64))
+    fast = hlo_dispatch.freeze(lambda w, x: x @ w, turned(w))
+    for _ in range(2):
+        np.testing.assert_allclose(fast(x), x @ w, rtol=1e-5, atol=1e-5)
+        with pytest.raises(FreezeError, match=r"has a layout of its own, \(1, 0\)"):
+            fast(turned(x))
+    fast.update(turned(2 * w))
+    np.testing.assert_allclose(fast(x), x @ (2 * w), rtol=1e-5, atol=1e-5)
+
+
+def test_a_frozen_function_that_goes_leaves_nothing() -> None:
+    def use() -> list[weakref.ref[Any]]:
+        w, b = jnp.ones((64, 64)), jnp.ones(64)
+        fast = hlo_dispatch.freeze(lambda w, x: x @ w + b, w)
+        fast(X)
+        fast(X[:2])
+        return [weakref.ref(value) for value in (w, b, fast, *fast._latest.arrays)]
+
+    known = use()
+    gc.collect()
+    assert all(value() is None for value in known)
+
+
+def test_weights_that_are_tied_count_once() -> None:
+    w = jnp.ones((64, 64))
+    fast = hlo_dispatch.freeze(lambda p, x: x @ p[0] @ p[1], [w, w])
+    fast(X)
+    assert fast.nbytes == w.nbytes

@@ -14,7 +14,7 @@ from hlo_dispatch.freezing import models
 from hlo_dispatch.freezing.originals import Originals
 from hlo_dispatch.freezing.program import Program
 from hlo_dispatch.freezing.report import FreezeReport
-from hlo_dispatch.freezing.signature import refuse_several_devices, signature, trace_state_clean
+from hlo_dispatch.freezing.signature import refuse_layouts, refuse_several_devices, signature, trace_state_clean
 from hlo_dispatch.freezing.stand_in import Elsewhere
 
 
@@ -94,6 +94,7 @@ class Frozen:
             latest = next((key for key, program in self._programs.items() if program is self._latest), None)
             self._programs, self._originals = programs, new
             self._latest = programs[latest] if latest is not None else None
+            self._adapted.rebind(model)
             self._let_go()
 
     @property
@@ -104,9 +105,9 @@ class Frozen:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays that its programs hold."""
-        held: dict[int, int] = {}
+        held: dict[Hashable, int] = {}
         for program in list(self._programs.values()):
-            held.update(program.nbytes)
+            held.update(program.bytes_held)
         return sum(held.values())
 
     def __repr__(self) -> str:
@@ -124,6 +125,7 @@ class Frozen:
         if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
             return self._stock("a call with jit disabled", args, kwargs)
         refuse_several_devices(jax.tree.leaves((args, kwargs)), "an argument")
+        refuse_layouts(jax.tree.leaves((args, kwargs)))
         with self._lock:
             key = signature(args, kwargs)
             program = self._programs.get(key)

@@ -36,6 +36,9 @@ class Adapted:
         """The function's value."""
         return self._call(*weights, *args, **kwargs)
 
+    def rebind(self, model: Any) -> None:
+        """What `update` took is frozen from now on."""
+
     def release(self) -> None:
         """Hold nothing that holds weights."""
 
@@ -60,12 +63,17 @@ def adapted(model: Any, frozen: tuple[Any, ...]) -> Adapted:
 class _Model(Adapted):
     """A model whose weights are frozen, and which infers."""
 
+    def __init__(self, model: Any) -> None:
+        super().__init__(None)
+        self._type = type(model)
+        self.rebind(model)
+
     def frozen(self, model: Any, frozen: tuple[Any, ...]) -> Any:
         return self.weights(model)
 
     def updated(self, model: Any, frozen: tuple[Any, ...]) -> Any:
-        if frozen or type(model) is not type(self.model):
-            raise FreezeError(f"update takes what freeze took: a {type(self.model).__name__} with other weights")
+        if frozen or not isinstance(model, self._type):
+            raise FreezeError(f"update takes what freeze took: a {self._type.__name__} with other weights")
         return self.weights(model)
 
     def weights(self, model: Any) -> Any:
@@ -84,9 +92,8 @@ class _Model(Adapted):
             raise FreezeError("the model that this was frozen with is gone: keep it, or freeze(..., keep=True)")
         return model
 
-    def __init__(self, model: Any) -> None:
-        super().__init__(None)
-        self._held = model
+    def rebind(self, model: Any) -> None:
+        self._held: Any = model
         self._known = weakref.ref(model)
 
     def release(self) -> None:
@@ -103,13 +110,13 @@ class _Keras(_Model):
             raise FreezeError(f"{model.name} has no weights yet: call it once, or model.build(shape), before freeze")
 
     def weights(self, model: Any) -> Any:
-        return {f"{number} {variable.path}": variable.value for number, variable in enumerate(model.variables)}
+        return {f"{number} {variable.name}": variable.value for number, variable in enumerate(model.variables)}
 
     def call(self, weights: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if "training" in kwargs:
             raise FreezeError("a frozen model infers: leave `training` out of the call")
         model, scope = self.model, sys.modules["keras"].StatelessScope
-        values = [weights[f"{number} {variable.path}"] for number, variable in enumerate(model.variables)]
+        values = [weights[f"{number} {variable.name}"] for number, variable in enumerate(model.variables)]
         with scope(state_mapping=list(zip(model.variables, values, strict=True))) as inside:
             before = [inside.get_current_value(variable) for variable in model.variables]
             result = model(*args, training=False, **kwargs)
@@ -123,15 +130,9 @@ class _Nnx(_Model):
         super().__init__(model)
         self._nnx: Any = sys.modules["flax.nnx"]
         self._definition = self._split(model)[0]
-        self._type = type(model)
 
     def weights(self, model: Any) -> Any:
         return self._split(model)[1]
-
-    def updated(self, model: Any, frozen: tuple[Any, ...]) -> Any:
-        if frozen or not isinstance(model, self._type):
-            raise FreezeError(f"update takes what freeze took: a {self._type.__name__} with other weights")
-        return self.weights(model)
 
     def call(self, weights: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         before = jax.tree.leaves(weights)
@@ -150,23 +151,14 @@ class _Nnx(_Model):
 
 
 class _Equinox(_Model):
-    def __init__(self, model: Any) -> None:
-        Adapted.__init__(self, None)
-        self._type = type(model)
-
     def weights(self, model: Any) -> Any:
         return sys.modules["equinox"].nn.inference_mode(model)
-
-    def updated(self, model: Any, frozen: tuple[Any, ...]) -> Any:
-        if frozen or not isinstance(model, self._type):
-            raise FreezeError(f"update takes what freeze took: a {self._type.__name__} with other weights")
-        return self.weights(model)
 
     def call(self, weights: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return weights(*args, **kwargs)
 
-    def release(self) -> None:
-        """It is a pytree, and nothing else is held."""
+    def rebind(self, model: Any) -> None:
+        """It is a pytree, and nothing else is needed of it."""
 
 
 class _Torchax(_Model):

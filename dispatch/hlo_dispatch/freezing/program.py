@@ -21,7 +21,7 @@ from hlo_dispatch.freezing.stand_in import StandIn
 from hlo_dispatch.freezing.tracing import whole
 from hlo_dispatch.hlo.shape import Shape
 from hlo_dispatch.hlo.split import Split
-from hlo_dispatch.jax_plugin.hook import rewriter_in_place
+from hlo_dispatch.jax_plugin.explaining import pass_in_place
 
 _TYPES = {"pred": "bool", "s": "int", "u": "uint", "f": "float", "bf16": "bfloat16", "c64": "complex64"}
 
@@ -60,8 +60,9 @@ class Program:
             FreezeError: as `whole`.
             Exception: what tracing the function raises.
         """
-        found = whole(fn, originals, args, kwargs)
-        split = build(found.module, frozenset(range(len(originals) + len(found.constants))), rewriter_in_place())
+        # As they are kept: of whatever layout they were made, they lie row by row then.
+        found = whole(fn, [_kept(array) for array in originals], args, kwargs)
+        split = build(found.module, frozenset(range(len(originals) + len(found.constants))), pass_in_place())
         preparation = None
         if split.preparation is not None:
             results = [_abstract(prepared.shape) for prepared in split.prepared]
@@ -94,9 +95,9 @@ class Program:
         return replace(self, held=own, arrays=tuple(itertools.chain.from_iterable(own.values())))
 
     @property
-    def nbytes(self) -> dict[int, int]:
-        """Bytes of each array that is held, by its id."""
-        return {id(array): array.nbytes for array in self.arrays}
+    def bytes_held(self) -> dict[Hashable, int]:
+        """Size of each piece of memory that is held, by where it is."""
+        return {_address(array): array.nbytes for array in self.arrays}
 
     @cached_property
     def report(self) -> ProgramReport:
@@ -110,6 +111,11 @@ class Program:
             for number, array in zip(self.split.kept, self.arrays[len(prepared) :], strict=True)
         ]
         return ProgramReport(self.signature, tuple(prepared), tuple(kept), self.split.report)
+
+
+def _address(array: Any) -> Hashable:
+    # What are keys to JAX has no address.
+    return id(array) if is_key(array.dtype) or not array.nbytes else array.unsafe_buffer_pointer()
 
 
 def _typed(array: Any, kind: Any) -> Any:

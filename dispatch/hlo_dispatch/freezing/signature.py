@@ -43,6 +43,21 @@ def refuse_several_devices(leaves: list[Any], what: str) -> None:
             )
 
 
+def refuse_layouts(leaves: list[Any]) -> None:
+    """Say that an array does not lie row by row: a program is compiled for those that do.
+
+    Raises:
+        FreezeError: one does not.
+    """
+    for leaf in leaves:
+        layout = getattr(getattr(leaf, "format", None), "layout", None)
+        if layout is not None and tuple(layout.major_to_minor) != tuple(range(leaf.ndim)):
+            raise FreezeError(
+                f"an argument {jax.typeof(leaf).str_short()} has a layout of its own, {layout.major_to_minor}: give it "
+                "the usual one (jax.device_put without a layout), or use jax.jit here"
+            )
+
+
 def _kind(leaf: Any) -> Hashable:
     if isinstance(leaf, jax.Array):
         return leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False)

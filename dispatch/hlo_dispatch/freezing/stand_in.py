@@ -23,6 +23,7 @@ from jax.interpreters import mlir
 from hlo_dispatch.autotune.run.executable import stand_in_name, standing_in
 from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.jax_plugin.hook import installed_tables
 from hlo_dispatch.pattern import load_tables
 from hlo_dispatch.policy.context import this_context
 from hlo_dispatch.vendor.registration import register_kernels
@@ -111,7 +112,7 @@ def _digest(module: bytes) -> str:
             instruction.ClearField("metadata")
     digest = hashlib.sha256(program.proto.SerializeToString(deterministic=True))
     if any(i.custom_call_target for c in program.proto.computations[:] for i in c.instructions[:]):
-        digest.update(f"{load_tables().fingerprint} {this_context().fingerprint}".encode())
+        digest.update(f"{load_tables(installed_tables()).fingerprint} {this_context().fingerprint}".encode())
     return digest.hexdigest()[:40]
 
 

@@ -7,15 +7,23 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from hlo_dispatch.api import rewrite
+from hlo_dispatch.api import rewrite, rewriter
 from hlo_dispatch.errors import HloDispatchError
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.jax_plugin import entry_point
-from hlo_dispatch.jax_plugin.hook import enabled, installed, installed_policy, installed_tables
+from hlo_dispatch.jax_plugin.hook import (
+    enabled,
+    installed,
+    installed_pass,
+    installed_policy,
+    installed_tables,
+)
 from hlo_dispatch.jax_plugin.lowering import compile_afresh, compiled_stage, lowered_stage, name_of, refuse_arguments
 from hlo_dispatch.jax_plugin.record import record
 from hlo_dispatch.pattern import load_tables
 from hlo_dispatch.report import Report
+from hlo_dispatch.rewriting.measured_pass import informed
+from hlo_dispatch.rewriting.rewriter import Rewriter
 
 _UNSEEN = "the pass saw nothing of this function: it failed (a warning says how), or the function's device is no CPU"
 
@@ -69,6 +77,15 @@ def optimized(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> bytes:
     name = name_of(lowered)
     own = [module for module in modules if Module.from_bytes(module).name == name]
     return max(own or modules, key=len)
+
+
+def pass_in_place() -> Rewriter:
+    """The pass as it is installed, or would be as soon as JAX starts; where it is not, the one of the default policy.
+
+    Nothing is installed, so nothing that JAX has compiled is forgotten.
+    """
+    entry_point.initialize()
+    return installed_pass() or informed(rewriter((), "measure"))
 
 
 def _stock(compiled: Any) -> bytes:

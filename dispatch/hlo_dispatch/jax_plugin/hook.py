@@ -147,15 +147,14 @@ def installed_tables() -> tuple[str, ...]:
     return _state.settings.tables if _state.settings is not None else ()
 
 
+def installed_pass() -> Rewriter | None:
+    """The pass that is installed, with what was measured on this machine; None: none is."""
+    return _state.settings.informed if _state.settings is not None else None
+
+
 def installed_policy() -> str:
     """The policy that is installed, or would be."""
     return _state.settings.rewriter.policy if _state.settings is not None else "measure"
-
-
-def rewriter_in_place() -> Rewriter:
-    """The pass as it is installed, or as `install()` would have it; without what was measured."""
-    settings = _state.settings
-    return settings.rewriter if settings is not None else rewriter((), installed_policy())
 
 
 def reconsider() -> None:
