@@ -196,8 +196,11 @@ def compiled(
     """
     size = size_of(Module.from_bytes(serialized))
     begin = time.perf_counter()
-    made = Executable if split is None or not frozen else lambda whole: HalvesExecutable(split(whole, frozen))
-    executable = watched(lambda: made(serialized), deadline, compiling.expected(size))
+
+    def made() -> Executable:
+        return Executable(serialized) if split is None or not frozen else HalvesExecutable(split(serialized, frozen))
+
+    executable = watched(made, deadline, compiling.expected(size))
     compiling.took(size, time.perf_counter() - begin)
     return executable
 
