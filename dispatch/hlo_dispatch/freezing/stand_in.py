@@ -21,7 +21,6 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from hlo_dispatch.autotune.run.executable import stand_in_name, standing_in
-from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.jax_plugin.hook import installed_tables
 from hlo_dispatch.pattern import load_tables
@@ -71,14 +70,7 @@ class StandIn:
         """As `run`, and compiles what has to be compiled."""
         register_kernels()
         with standing_in(self.name, self._module), self._compiling():
-            try:
-                return self.run(arrays, *args, **kwargs)
-            except Exception as error:
-                if f"{_TARGET}{self.name}" not in str(error):
-                    raise
-                raise FreezeError(
-                    "the pass was uninstalled while a frozen function was compiled: call it again"
-                ) from None
+            return self.run(arrays, *args, **kwargs)
 
     @contextlib.contextmanager
     def _compiling(self) -> Generator[None]:
