@@ -219,3 +219,30 @@ def test_errors_of_the_function_are_its_own() -> None:
 def test_only_what_can_be_called_is_frozen() -> None:
     with pytest.raises(hlo_dispatch.FreezeError, match="a int alone cannot be frozen"):
         hlo_dispatch.freeze(3)
+
+
+def test_it_compiles_while_others_install() -> None:
+    stop, failed = threading.Event(), []
+
+    def work(width: int) -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            shift = float(number)
+            try:
+                fast = hlo_dispatch.freeze(lambda w, x, shift=shift: x @ w + shift, jnp.ones((64, width)))
+                assert_same(fast(X), X @ jnp.ones((64, width)) + shift)
+            except Exception as error:
+                failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(width,)) for width in (8, 9)]
+    for thread in threads:
+        thread.start()
+    for _ in range(20):
+        with hlo_dispatch.enabled(policy="always"):
+            stop.wait(0.05)
+        stop.wait(0.05)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not failed

@@ -21,7 +21,6 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from hlo_dispatch.autotune.run.executable import stand_in_name, standing_in
-from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.jax_plugin.hook import installed_tables
 from hlo_dispatch.pattern import load_tables
@@ -80,14 +79,7 @@ class StandIn:
         register_kernels()
         run = self._jitted()
         with standing_in(self.name, self._module), self._compiling():
-            try:
-                result = run(arrays, *args, **kwargs)
-            except Exception as error:
-                if f"{_TARGET}{self.name}" not in str(error):
-                    raise
-                raise FreezeError(
-                    "the pass was uninstalled while a frozen function was compiled: call it again"
-                ) from None
+            result = run(arrays, *args, **kwargs)
         self.run, self._has_run = run, True
         return result
 

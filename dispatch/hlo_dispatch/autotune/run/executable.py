@@ -25,6 +25,7 @@ from hlo_dispatch.hlo.shape import Shape, shape_of
 
 _STAND_IN = "hlo_dispatch_stand_in_"
 _HOOK = "hlo_dispatch_measuring"
+_STAYING = "hlo_dispatch_frozen"
 # A module's name is its first field.
 _NAME_IS_WITHIN = 256
 _numbers = itertools.count()
@@ -35,8 +36,8 @@ _seen: set[bytes] = set()
 _lock = threading.RLock()
 _relays = 0
 """How many callbacks in JAX's hook pass what they see to `exchanged()`."""
-_own_users = 0
-"""How many blocks need a callback of our own in JAX's hook."""
+_stays = False
+"""Whether a callback of our own stays in JAX's hook."""
 _standing_in: collections.Counter[bytes] = collections.Counter()
 """How many blocks have a module compiled in the place of each stand-in that JAX itself compiles."""
 _awaited: dict[bytes, list[bytes]] = {}
@@ -55,6 +56,9 @@ def exchanged(serialized: bytes) -> tuple[bool, bytes | None]:
     end = serialized.find(b"_end", start) if start >= 0 else -1
     awaited = _awaited.get(serialized[start:end]) if end >= 0 else None
     if awaited is not None:
+        # Whoever else is in the hook is shown what the first one made of it.
+        if awaited:
+            return True, None
         awaited.append(serialized)
         return True, without_code(serialized)
     # A user's function may be called like that, too.
@@ -84,7 +88,6 @@ def hook_in_place() -> Generator[None]:
 
     Registers a callback of our own where nobody relays; never from inside a callback, since then somebody does.
     """
-    global _own_users
     if _relays:
         yield
         return
@@ -92,18 +95,36 @@ def hook_in_place() -> Generator[None]:
     from jax.extend import xla
 
     jax.devices("cpu")
-    with _lock:
-        _own_users += 1
-        if _own_users == 1:
-            xla.register_hlo_module_transformation(lambda m: exchanged(m)[1], name=_HOOK, platforms="cpu")
-    try:
-        yield
-    finally:
-        with _lock:
-            _own_users -= 1
-            # Another thread may be compiling, too.
-            while not _own_users and xla.clear_hlo_module_transformation(_HOOK, platforms="cpu"):
+    with relayed():
+        xla.register_hlo_module_transformation(lambda m: exchanged(m)[1], name=_HOOK, platforms="cpu")
+        try:
+            yield
+        finally:
+            while xla.clear_hlo_module_transformation(_HOOK, platforms="cpu"):
                 pass
+
+
+def stay_in_hook() -> None:
+    """See to it that stand-ins are exchanged from now on, whoever comes and goes.
+
+    XLA's list of callbacks is not protected from threads that compile while it changes, so it changes once.
+    """
+    global _stays
+    import jax
+    from jax.extend import xla
+
+    jax.devices("cpu")
+    with _lock:
+        if not _stays:
+            xla.register_hlo_module_transformation(_exchanged_or_left, name=_STAYING, platforms="cpu")
+            _stays = True
+
+
+def _exchanged_or_left(serialized: bytes) -> bytes | None:
+    try:
+        return exchanged(serialized)[1]
+    except Exception:  # it is shown what others compile, too; a stand-in that is left does not compile
+        return None
 
 
 def stand_in_name(what: str) -> str:
@@ -127,8 +148,8 @@ def standing_in(name: str, module: bytes) -> Generator[None]:
         _standing_in[token] += 1
         _modules[token] = program.to_bytes()
     try:
-        with hook_in_place():
-            yield
+        stay_in_hook()
+        yield
     finally:
         with _lock:
             _standing_in[token] -= 1
@@ -146,8 +167,8 @@ def shown(name: str) -> Generator[list[bytes]]:
     modules: list[bytes] = []
     _awaited[_token(name)] = modules
     try:
-        with hook_in_place():
-            yield modules
+        stay_in_hook()
+        yield modules
     except Exception as error:
         if not modules or NOWHERE not in str(error):
             raise
