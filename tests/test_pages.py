@@ -33,7 +33,7 @@ from test_architecture import ORDER
 PACKAGE = ROOT / "dispatch" / "hlo_dispatch"
 MOST_BYTES = 8192
 """Of the README: what one reads before deciding to try."""
-PARTS = ["Two commands", "Install", "Enable", "Explain", "Results", "Limits that you meet first", "Read on"]
+PARTS = ["Two commands", "Install", "Enable", "Freeze", "Explain", "Results", "Limits that you meet first", "Read on"]
 COMMANDS = [command for page in PAGES for command in pages.commands(page)]
 OWN = [command for command in COMMANDS if Path(command.words[0]).name == "hlo-dispatch"]
 QUICK = {("doctor",), ("explain",), ("rewrite",), ("tune", "--validate-only"), ("patterns",), ("cache",)}
