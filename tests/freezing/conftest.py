@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 
 import pytest
 
-from hlo_dispatch.freezing import program
+from hlo_dispatch.freezing import guard
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.schema import InstructionProto
 from hlo_dispatch.hlo.shape import shape_of
@@ -64,4 +64,4 @@ def _copies(serialized: bytes, count: int) -> bytes:
 
 @pytest.fixture
 def everything_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "build", copying)
+    monkeypatch.setattr(guard, "build", copying)

@@ -34,10 +34,19 @@ def cut(serialized: bytes, frozen: AbstractSet[int], threads: int, packed: Abstr
     try:
         return _cut(serialized, frozen, threads, packed)
     except CannotRebuild:
-        # Something has to run after what would go: the program stays whole, and reads its weights as they are.
-        half = _Half(serialized, threads)
-        program, kept = half.program(_NOTHING, frozen)
-        return Split(None, (), (), program, kept, half.free(frozen))
+        # Something has to run after what would go.
+        return uncut(serialized, frozen, threads)
+
+
+def uncut(serialized: bytes, frozen: AbstractSet[int], threads: int) -> Split:
+    """The module whole: it reads its weights as they are.
+
+    Raises:
+        ModuleError: the bytes are not a module.
+    """
+    half = _Half(serialized, threads)
+    program, kept = half.program(_NOTHING, frozen)
+    return Split(None, (), (), program, kept, half.free(frozen))
 
 
 def _cut(serialized: bytes, frozen: AbstractSet[int], threads: int, packed: AbstractSet[str]) -> Split:

@@ -14,7 +14,7 @@ import jax
 import numpy
 from jax.core import ShapedArray
 
-from hlo_dispatch.freezing.build import build
+from hlo_dispatch.freezing.guard import built
 from hlo_dispatch.freezing.report import FrozenValue, ProgramReport
 from hlo_dispatch.freezing.signature import is_key
 from hlo_dispatch.freezing.stand_in import StandIn
@@ -62,7 +62,7 @@ class Program:
         """
         # As they are kept: of whatever layout they were made, they lie row by row then.
         found = whole(fn, [_kept(array) for array in originals], args, kwargs)
-        split = build(found.module, frozenset(range(len(originals) + len(found.constants))), pass_in_place())
+        split = built(found.module, frozenset(range(len(originals) + len(found.constants))), pass_in_place())
         preparation = None
         if split.preparation is not None:
             results = [_abstract(prepared.shape) for prepared in split.prepared]

@@ -239,7 +239,7 @@ def _transform(serialized: bytes) -> bytes | None:
         if is_strict():
             raise
         with contextlib.suppress(Exception):
-            _warn(error, serialized)
+            warn_of(error, serialized)
         return None
 
 
@@ -261,7 +261,7 @@ def _dispatched(settings: _Settings, serialized: bytes) -> bytes | None:
     return result
 
 
-def _warn(error: Exception, serialized: bytes) -> None:
+def warn_of(error: Exception, serialized: bytes) -> None:
     """Say once what failed and where the module is kept; later failures are only counted."""
     with _state.lock:
         if _state.warned:

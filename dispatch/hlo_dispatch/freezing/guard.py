@@ -1,0 +1,41 @@
+"""Building a frozen program as a guest: counted as a compile is, and stock XLA's where something of ours fails."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Set as AbstractSet
+
+from hlo_dispatch.freezing.build import build
+from hlo_dispatch.freezing.cut import uncut
+from hlo_dispatch.hlo.split import Split
+from hlo_dispatch.host.switches import is_strict
+from hlo_dispatch.jax_plugin.hook import warn_of
+from hlo_dispatch.jax_plugin.record import record
+from hlo_dispatch.rewriting.rewriter import Rewriter
+
+
+def built(serialized: bytes, frozen: AbstractSet[int], rewriter: Rewriter) -> Split:
+    """As `build`; where it fails the whole module, undispatched, and one warning.
+
+    Raises:
+        Exception: what failed, with HLO_DISPATCH_STRICT=1.
+    """
+    begin = time.perf_counter()
+    split: Split | None = None
+    try:
+        split = build(serialized, frozen, rewriter)
+        if split.report is not None:
+            record.keep(split.report)
+        return split
+    except Exception as error:
+        with contextlib.suppress(Exception):
+            record.fail(error)
+        if is_strict():
+            raise
+        with contextlib.suppress(Exception):
+            warn_of(error, serialized)
+        return uncut(serialized, frozen, rewriter.machine.threads)
+    finally:
+        is_rewritten = split is not None and split.report is not None and bool(split.report.dispatched)
+        record.count(rewritten=is_rewritten, failed=split is None, seconds=time.perf_counter() - begin)
