@@ -149,7 +149,7 @@ def test_two_compiles_settle_what_takes_three_budgets(
         clock.pass_by(2.0)
         return Measured(STOCK, {STOCK: 1.0}, formula=task.formula, shape=task.shape, kernel=task.kernel)
 
-    def compare(stock, variants, *, left: float, is_final: bool) -> Measured:
+    def compare(stock, variants, *, is_final: bool, **_) -> Measured:
         return Measured(STOCK, {STOCK: 1.0}, thorough=is_final, formula="all of it", kernel=trial.WHOLE)
 
     def program(image, window):

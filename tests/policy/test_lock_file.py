@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hlo_dispatch.autotune import tuner
+from hlo_dispatch.autotune import alone
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.host.lock_file import LinkInTheWay, open_lock
 from hlo_dispatch.jax_plugin.tuning import tune_module
@@ -81,6 +81,6 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setenv("HLO_DISPATCH_CACHE_DIR", str(tmp_path / "store"))
     Store(tmp_path / "store").put(this_context(), "a", LOST)
-    monkeypatch.setattr(tuner.fcntl, "flock", refuse)
+    monkeypatch.setattr(alone.fcntl, "flock", refuse)
     tuned = tune_module(module_file.read_bytes(), validate_only=True, seconds=60)
     assert len(tuned.regions) > 1

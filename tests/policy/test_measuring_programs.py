@@ -47,7 +47,7 @@ def test_a_program_is_tried_as_a_whole(store: Store) -> None:
 @pytest.mark.timing  # a busy machine finds each of the regions slower, and says that
 @pytest.mark.usefixtures("_any_answer")
 def test_a_program_that_is_faster_with_stock_is_left_alone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lost(stock: bytes, variants, *, left: float, is_final: bool) -> Measured:
+    def lost(stock: bytes, variants, *, is_final: bool, **_) -> Measured:
         assert all(b"hlo_dispatch.onednn" in module for _, module in variants)
         seconds = {STOCK: 1e-3, APART: 2e-3}
         return Measured(STOCK, seconds, thorough=is_final, formula="all of it", kernel=trial.WHOLE)
