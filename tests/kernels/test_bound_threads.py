@@ -22,8 +22,11 @@ import hlo_dispatch
 def threads():
     found = []
     for thread in os.listdir("/proc/self/task"):
-        if open(f"/proc/self/task/{thread}/comm").read().strip() == "onednn":
-            found.append(",".join(map(str, sorted(os.sched_getaffinity(int(thread))))))
+        try:
+            if open(f"/proc/self/task/{thread}/comm").read().strip() == "onednn":
+                found.append(",".join(map(str, sorted(os.sched_getaffinity(int(thread))))))
+        except (FileNotFoundError, ProcessLookupError):
+            pass  # it has just ended
     return " ".join(sorted(found))
 
 random = np.random.default_rng(0)
