@@ -7,6 +7,17 @@ import os
 # The tests' own store, no measuring unless it is asked for (tests/conftest.py), the processor that is played.
 _KEPT = ("HLO_DISPATCH_CACHE_DIR", "HLO_DISPATCH_MEASURE_SECONDS", "HLO_DISPATCH_MAX_CPU_ISA")
 
+WITH_COMPILATION_CACHE = """
+import sys, jax
+from jax import monitoring
+jax.config.update("jax_compilation_cache_dir", sys.argv[1])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+hits = []
+monitoring.register_event_listener(lambda event, **_: hits.append(event) if event.endswith("cache_hits") else None)
+"""
+"""Code of a process whose first argument is a folder for JAX's compilation cache: what is found there is in `hits`."""
+
 
 def clean_environment(**more: str) -> dict[str, str]:
     """This process's environment without what changes what hlo-dispatch does, and with `more`."""

@@ -40,9 +40,8 @@ bool MayRepayCopy(const CallOperands& operands) {
   return weights.type != ElementType::kF32 && operands.destination.dims[rank - 2] >= kRowsRepayingCopy;
 }
 
-// Weights that are packed once are read as brgemm likes them best: in blocks, or by columns where the source is one row
-// (Zen 4: 1x768x3072 1.9x, 128x768x3072 1.06x; in bf16 1.4x and 1.15x). A GEMM has no layout of its own: it asks for
-// rows, and is as fast on columns.
+// Weights that are packed once are read as brgemm likes them best: in blocks, or by columns where the source is one
+// row. A GEMM has no layout of its own: it asks for rows.
 CallPlan PlanPacked(const Library& library, CallOperands& operands) {
   CallPlan packed = PlanWith(library, operands);
   if (packed.implementation.rfind("brg", 0) == 0) return packed;

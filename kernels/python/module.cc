@@ -272,8 +272,7 @@ PyMethodDef methods[] = {
      "offer_scipy({routine: address}, version): the BLAS and LAPACK that JAX calls are there to be called."},
     {"plan", Plan, METH_VARARGS,
      "plan(target, attributes) -> (implementation, scratch bytes, whether the weights are reordered in every call, "
-     "bytes "
-     "of packed weights, their layout)"},
+     "bytes of packed weights, their layout)"},
     {"ask", Ask, METH_VARARGS,
      "ask(target, attributes) -> number: the same question, worked on while the caller goes on"},
     {"wait", WaitForAnswer, METH_O, "wait(number) -> what plan would have returned or raised; once for each number"},

@@ -6,17 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from environment import clean_environment
+from environment import WITH_COMPILATION_CACHE, clean_environment
 from warm import run_python
 
-CACHED = """
-import sys, jax, jax.numpy as jnp, numpy as np, hlo_dispatch
-from jax import monitoring
-jax.config.update("jax_compilation_cache_dir", sys.argv[1])
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-hits = []
-monitoring.register_event_listener(lambda event, **_: hits.append(event) if event.endswith("cache_hits") else None)
+CACHED = WITH_COMPILATION_CACHE + """
+import jax.numpy as jnp, numpy as np, hlo_dispatch
 if sys.argv[2] != "stock":
     hlo_dispatch.install(policy=sys.argv[2])
 models = {"tanh": jnp.tanh, "sin": jnp.sin}
@@ -87,3 +81,25 @@ def test_a_program_is_found_by_what_it_computes(policy: str, tmp_path: Path) -> 
 
 def test_several_devices() -> None:
     assert lines(DEVICES, XLA_FLAGS="--xla_force_host_platform_device_count=2") == []
+
+
+ALTERNATING = """
+import jax, jax.numpy as jnp, hlo_dispatch
+from jax import monitoring
+first, second = jax.devices()
+fast = hlo_dispatch.freeze(lambda w, x: jnp.tanh(x @ jnp.exp(w)), jnp.ones((64, 64)))
+here, there = jnp.ones((4, 64)), jax.device_put(jnp.ones((4, 64)), second)
+for _ in range(2):
+    fast(here), fast(there)
+compiled = []
+monitoring.register_event_duration_secs_listener(
+    lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None
+)
+for _ in range(4):
+    fast(here), fast(there)
+print(len(compiled))
+"""
+
+
+def test_devices_in_turns_compile_once_each() -> None:
+    assert lines(ALTERNATING, XLA_FLAGS="--xla_force_host_platform_device_count=2") == ["0"]

@@ -55,13 +55,13 @@ def test_a_function_that_is_called_like_a_stand_in(name) -> None:
         (Rewriter, "run"),
         (hook.registration, "register"),
         (hook.measured_pass, "informed"),
-        (hook, "warn_of"),
+        (hook, "_warn"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_whatever_fails_in_the_hook_leaves_stock(monkeypatch, place, name) -> None:
     hlo_dispatch.install(policy="always")
-    if name == "warn_of":
+    if name == "_warn":
         monkeypatch.setattr(Rewriter, "run", fail)
     monkeypatch.setattr(place, name, fail)
     assert_close(np.asarray(jax.jit(lambda x, w: jnp.tanh(x @ w))(X, W)), np.tanh(X @ W))

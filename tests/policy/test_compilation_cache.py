@@ -8,24 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from environment import clean_environment
+from environment import WITH_COMPILATION_CACHE, clean_environment
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.jax_plugin import cache_key, grounds
 from hlo_dispatch.jax_plugin.grounds import Grounds, Witness
 from hlo_dispatch.policy.measured import STOCK, Knowledge, Measured
 from warm import run_python
 
-PROGRAM = """
-import sys, jax, numpy as np, hlo_dispatch
-from jax import monitoring
+PROGRAM = WITH_COMPILATION_CACHE + """
+import numpy as np, hlo_dispatch
 from hlo_dispatch.jax_plugin.explaining import optimized
 from hlo_dispatch.autotune.compare.timing import Time
 Time.may_win = lambda *_: False  # however busy the machine is, somebody is found to be faster
-jax.config.update("jax_compilation_cache_dir", sys.argv[1])
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-hits = []
-monitoring.register_event_listener(lambda event, **_: hits.append(event) if event.endswith("cache_hits") else None)
 if sys.argv[2] != "stock":
     hlo_dispatch.install(policy=sys.argv[2])
 

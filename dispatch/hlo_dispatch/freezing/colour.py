@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from hlo_dispatch.hlo.early import early_values
 from hlo_dispatch.hlo.flat import KEPT_COPY, FlatGraph, Node
-from hlo_dispatch.hlo.opcode import ELEMENTWISE, LOOP_FUSIBLE, REARRANGING
+from hlo_dispatch.hlo.opcode import ELEMENTWISE, LOOP_FUSIBLE
 
 # Cheap enough to be computed again in every call, where keeping its result takes more memory than its operands do.
-_CHEAP = ELEMENTWISE | LOOP_FUSIBLE | REARRANGING | {KEPT_COPY}
+_CHEAP = ELEMENTWISE | LOOP_FUSIBLE | {KEPT_COPY}
 
 
 @dataclass(frozen=True)

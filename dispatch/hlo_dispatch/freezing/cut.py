@@ -127,6 +127,7 @@ class _Half:
             shape.parameters.extend(parameters[number].shape for number in range(len(order)))
             shape.parameter_names.extend(parameters[number].name for number in range(len(order)))
             shape.result.CopyFrom(result.shape)
+        self.graph.take_apart()
         verify(module)
         return module.to_bytes()
 

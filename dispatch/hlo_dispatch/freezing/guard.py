@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Set as AbstractSet
 
 from hlo_dispatch.freezing.build import build
 from hlo_dispatch.freezing.cut import uncut
 from hlo_dispatch.hlo.split import Split
-from hlo_dispatch.host.switches import is_strict
-from hlo_dispatch.jax_plugin.hook import warn_of
+from hlo_dispatch.jax_plugin.hook import leave_to_stock
 from hlo_dispatch.jax_plugin.record import record
 from hlo_dispatch.rewriting.rewriter import Rewriter
 
@@ -29,12 +27,7 @@ def built(serialized: bytes, frozen: AbstractSet[int], rewriter: Rewriter) -> Sp
             record.keep(split.report)
         return split
     except Exception as error:
-        with contextlib.suppress(Exception):
-            record.fail(error)
-        if is_strict():
-            raise
-        with contextlib.suppress(Exception):
-            warn_of(error, serialized)
+        leave_to_stock(error, serialized)
         return uncut(serialized, frozen, rewriter.machine.threads)
     finally:
         is_rewritten = split is not None and split.report is not None and bool(split.report.dispatched)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
@@ -17,7 +16,7 @@ from hlo_dispatch.vendor.packing import PackedForm, packed_form
 
 _WEIGHTS = 1
 """Which operand of a call they are."""
-_OF_WEIGHTS = re.compile("weights_|packed_").match
+_OF_WEIGHTS = ("weights_", "packed_")
 """Attributes of the weights, by name."""
 
 
@@ -43,6 +42,7 @@ def pack(serialized: bytes, frozen: AbstractSet[int], kernels: Mapping[str, str]
         weights = graph.value_of[instruction.operand_ids[_WEIGHTS]]
         if weights in early and (form := _form(kernel, from_text(instruction.backend_config.decode()))) is not None:
             forms[instruction.id] = form
+    graph.take_apart()
     if not forms:
         return serialized, set()
     packed = _put_in(module, forms)
@@ -68,7 +68,7 @@ def _put_in(module: Module, forms: Mapping[int, PackedForm]) -> set[str]:
         if form is not None:
             key = (
                 given.operand_ids[form.operand],
-                to_text({n: form.call[n] for n in sorted(form.call) if _OF_WEIGHTS(n)}),
+                to_text({n: form.call[n] for n in sorted(form.call) if n.startswith(_OF_WEIGHTS)}),
             )
             packed = made.get(key)
             if packed is None:

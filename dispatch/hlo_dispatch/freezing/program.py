@@ -14,16 +14,14 @@ import jax
 import numpy
 from jax.core import ShapedArray
 
+from hlo_dispatch.autotune.run.inputs import dtype_of
 from hlo_dispatch.freezing.guard import built
 from hlo_dispatch.freezing.report import FrozenValue, ProgramReport
 from hlo_dispatch.freezing.signature import is_key
 from hlo_dispatch.freezing.stand_in import StandIn
 from hlo_dispatch.freezing.tracing import whole
-from hlo_dispatch.hlo.shape import Shape
 from hlo_dispatch.hlo.split import Split
 from hlo_dispatch.jax_plugin.explaining import pass_in_place
-
-_TYPES = {"pred": "bool", "s": "int", "u": "uint", "f": "float", "bf16": "bfloat16", "c64": "complex64"}
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ class Program:
         split = built(found.module, frozenset(range(len(originals) + len(found.constants))), pass_in_place())
         preparation = None
         if split.preparation is not None:
-            results = [_abstract(prepared.shape) for prepared in split.prepared]
+            results = [ShapedArray(value.shape.dimensions, dtype_of(value.shape)) for value in split.prepared]
             preparation = StandIn(split.preparation, results, jax.tree.structure(tuple(results)))
         program = StandIn(split.program, found.results, found.structure)
         closed = [f" (closed over: {jax.typeof(constant).str_short()})" for constant in found.constants]
@@ -135,17 +133,3 @@ def _kept(array: Any) -> Any:
         return jax.random.clone(array)
     device = next(iter(array.devices())) if array.committed else None
     return jax.device_put(numpy.asarray(array), device, may_alias=True)
-
-
-def _abstract(shape: Shape) -> ShapedArray:
-    return ShapedArray(shape.dimensions, _dtype(shape.element_type))
-
-
-def _dtype(element_type: str) -> Any:
-    if element_type in _TYPES:
-        return jax.numpy.dtype(_TYPES[element_type])
-    if element_type == "c128":
-        return jax.numpy.dtype("complex128")
-    if element_type.startswith("f8"):
-        return jax.numpy.dtype(f"float8_{element_type[2:]}")
-    return jax.numpy.dtype(_TYPES[element_type[0]] + element_type[1:])

@@ -28,6 +28,7 @@ from hlo_dispatch.policy.context import this_context
 from hlo_dispatch.vendor.registration import register_kernels
 
 _TARGET = "hlo_dispatch."
+_MOST_RUNS = 4
 
 
 class Elsewhere(Exception):
@@ -54,9 +55,10 @@ class StandIn:
         """
         self._module, self._results, self._structure = module, tuple(results), structure
         self.name = stand_in_name(f"frozen_{_digest(module)}")
-        self._has_run = False
+        self._runs: list[Callable[..., Any]] = []
+        """Functions that have run, the latest first: one for each device that it was called on."""
         self.run = self._jitted()
-        """Raises Elsewhere unless it was compiled for these arguments."""
+        """The latest; raises Elsewhere unless it was compiled for these arguments."""
 
     def _jitted(self) -> Callable[..., Any]:
         """A function of its own: jit gives up its short way for good where the first call of a function fails."""
@@ -73,15 +75,22 @@ class StandIn:
 
     def compile_and_run(self, arrays: Any, /, *args: Any, **kwargs: Any) -> Any:
         """As `run`, and compiles what has to be compiled."""
-        if self._has_run:
+        for run in self._runs:
             with contextlib.suppress(Elsewhere):
-                return self.run(arrays, *args, **kwargs)
+                result = run(arrays, *args, **kwargs)
+                self._remember(run)
+                return result
         register_kernels()
         run = self._jitted()
         with standing_in(self.name, self._module), self._compiling():
             result = run(arrays, *args, **kwargs)
-        self.run, self._has_run = run, True
+        self._remember(run)
         return result
+
+    def _remember(self, run: Callable[..., Any]) -> None:
+        # What none of them has been compiled for is what JAX's caches forgot: the oldest go.
+        self._runs = [run, *(other for other in self._runs if other is not run)][:_MOST_RUNS]
+        self.run = run
 
     @contextlib.contextmanager
     def _compiling(self) -> Generator[None]:

@@ -11,7 +11,7 @@ from hlo_dispatch.hlo.schema import InstructionProto
 
 # The same value every time, and nothing else happens. (A fusion in a flat view is one that was not expanded.)
 _PURE = ELEMENTWISE | LOOP_FUSIBLE | PURE_WITH_FIELDS | {
-    "bitcast-convert", "cholesky", "clz", "complex", "count-leading-zeros", "fft", "imag", KEPT_COPY, "map", "popcnt",
+    "bitcast-convert", "cholesky", "complex", "count-leading-zeros", "fft", "imag", KEPT_COPY, "map", "popcnt",
     "real", "remainder", "scatter", "shift-left", "shift-right-arithmetic", "shift-right-logical", "sort", "topk",
     "triangular-solve", "tuple",
 }  # fmt: skip

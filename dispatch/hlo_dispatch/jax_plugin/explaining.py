@@ -22,7 +22,6 @@ from hlo_dispatch.jax_plugin.lowering import compile_afresh, compiled_stage, low
 from hlo_dispatch.jax_plugin.record import record
 from hlo_dispatch.pattern import load_tables
 from hlo_dispatch.report import Report
-from hlo_dispatch.rewriting.measured_pass import informed
 from hlo_dispatch.rewriting.rewriter import Rewriter
 
 _UNSEEN = "the pass saw nothing of this function: it failed (a warning says how), or the function's device is no CPU"
@@ -85,7 +84,7 @@ def pass_in_place() -> Rewriter:
     Nothing is installed, so nothing that JAX has compiled is forgotten.
     """
     entry_point.initialize()
-    return installed_pass() or informed(rewriter((), "measure"))
+    return installed_pass() or rewriter((), "measure")
 
 
 def _stock(compiled: Any) -> bytes:

@@ -148,8 +148,8 @@ def installed_tables() -> tuple[str, ...]:
 
 
 def installed_pass() -> Rewriter | None:
-    """The pass that is installed, with what was measured on this machine; None: none is."""
-    return _state.settings.informed if _state.settings is not None else None
+    """The pass that is installed, without what was measured on this machine; None: none is."""
+    return _state.settings.rewriter if _state.settings is not None else None
 
 
 def installed_policy() -> str:
@@ -233,13 +233,7 @@ def _transform(serialized: bytes) -> bytes | None:
             return None
         return _dispatched(settings, serialized)
     except Exception as error:
-        # Not even what the user's own log handlers raise.
-        with contextlib.suppress(Exception):
-            record.fail(error)
-        if is_strict():
-            raise
-        with contextlib.suppress(Exception):
-            warn_of(error, serialized)
+        leave_to_stock(error, serialized)
         return None
 
 
@@ -261,7 +255,22 @@ def _dispatched(settings: _Settings, serialized: bytes) -> bytes | None:
     return result
 
 
-def warn_of(error: Exception, serialized: bytes) -> None:
+def leave_to_stock(error: Exception, serialized: bytes) -> None:
+    """Something of ours failed on a module: note it, and say it once.
+
+    Raises:
+        Exception: the error itself, with HLO_DISPATCH_STRICT=1.
+    """
+    # Not even what the user's own log handlers raise.
+    with contextlib.suppress(Exception):
+        record.fail(error)
+    if is_strict():
+        raise error
+    with contextlib.suppress(Exception):
+        _warn(error, serialized)
+
+
+def _warn(error: Exception, serialized: bytes) -> None:
     """Say once what failed and where the module is kept; later failures are only counted."""
     with _state.lock:
         if _state.warned:

@@ -52,9 +52,9 @@ def worth_folding(match: Match) -> bool:
     """Whether per-channel scales are cheaper in the weights than behind the convolution."""
     if match.anchor.weights is None:
         return False
-    folded = match.folded
-    if folded is not None and all(node.is_early for node in folded.also_reads):
-        return True  # once, before the first call
+    if match.anchor.weights.node.is_early and match.folded is not None:
+        if all(node.is_early for node in match.folded.also_reads):
+            return True  # once, before the first call
     results = math.prod(size for size, _ in match.destination)
     weights = match.anchor.weights.node.shape.elements
     folding = NANOSECONDS_PER_FOLDING + NANOSECONDS_PER_SCALED_WEIGHT * weights
