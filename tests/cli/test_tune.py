@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+_TRIES = 3
+"""On a busy machine a race may have no clear end."""
+
 
 @pytest.fixture
 def here(tmp_path: Path) -> dict[str, str]:
@@ -18,7 +21,11 @@ def here(tmp_path: Path) -> dict[str, str]:
 
 def test_tune_and_what_is_known_afterwards(run, proto_file: Path, tmp_path: Path, here) -> None:
     assert run("cache", "show", env=here).stdout.decode().endswith("0 measurements\n")
-    tuned = json.loads(run("tune", "--json", proto_file, env=here).stdout)
+    for _ in range(_TRIES):
+        tuned = json.loads(run("tune", "--json", proto_file, env=here).stdout)
+        if tuned["regions"]:
+            break
+        assert tuned["unclear"], tuned
     (region,) = tuned["regions"]
     assert region["formula"] == "relu(conv(x, w) + b)"
     assert {"stock", "whole", "bare"} <= set(region["seconds"])
