@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hlo_dispatch.hlo import opcode as opcodes
 from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.opcode import PLAIN, PURE_WITH_FIELDS, REARRANGING
 from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto
 from hlo_dispatch.hlo.shape import HALF_TYPES, Shape, shape_of
 
@@ -150,10 +150,10 @@ class FlatGraph:
     def _number(self, instruction: InstructionProto, operands: tuple[Node, ...], opcode: str, *, inside: bool) -> Node:
         """The node of this instruction: an existing one where an equal instruction was seen."""
         waits = not inside and instruction.control_predecessor_ids
-        if opcode in opcodes.REARRANGING and not waits and _is_widening(operands[0]):
+        if opcode in REARRANGING and not waits and _is_widening(operands[0]):
             return self._rearranged_before_widening(instruction, operands[0].operands[0], opcode, inside=inside)
         shape = shape_of(instruction.shape)
-        key = _key(instruction, shape, operands, opcode)
+        key = (opcode, shape, operands) if opcode in PLAIN else _key(instruction, shape, operands, opcode)
         if key is not None and not waits:
             known = self._numbering.get(key)
             if known is not None:
@@ -218,14 +218,13 @@ class FlatGraph:
 def _key(
     instruction: InstructionProto, shape: Shape, operands: tuple[Node, ...], opcode: str
 ) -> tuple[object, ...] | None:
-    """What instructions of equal value have in common; None where the value may be another every time."""
-    if opcode in opcodes.PLAIN:
-        return (opcode, shape, operands)
+    """What instructions of equal value have in common, if more than opcode, shape and operands; None where the value may
+    be another every time."""
     if opcode == "broadcast":
         return (opcode, shape, operands, tuple(instruction.dimensions[:]))
     if opcode == "constant":
         return (opcode, shape, instruction.literal.SerializeToString())
-    if opcode in opcodes.PURE_WITH_FIELDS:
+    if opcode in PURE_WITH_FIELDS:
         return (opcode, shape, operands, _meaning(instruction))
     return None
 

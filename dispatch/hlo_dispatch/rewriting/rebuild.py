@@ -110,7 +110,7 @@ class Rebuilder:
     def _protected(self, kept: list[InstructionProto]) -> dict[int, InstructionProto]:
         """All instructions by id, with the copies and orderings that shared buffers need."""
         instructions = {proto.id: proto for proto in kept} | {i: proto for i, (proto, _) in self._created.items()}
-        updates = [proto.id for proto in kept if writes_in_place(self._module, proto)] + self._new_updates
+        updates = [proto.id for proto in kept if self._writes_in_place(proto)] + self._new_updates
         draft = Draft(instructions, self._edit.root_id, set(self._created), updates)
         pairs = shared_pairs(self._module, self._graph.computation)
         protect(draft, pairs, lambda stem: (self.fresh_id(), self._module.fresh_name(stem)))
@@ -118,6 +118,12 @@ class Rebuilder:
         for copy, near in draft.added:
             self._created[copy.id] = (copy, self._created[near][1] if near in self._created else self._position[near])
         return draft.instructions
+
+    def _writes_in_place(self, proto: InstructionProto) -> bool:
+        members = self._graph.members.get(proto.id)  # which the graph has read already
+        if members is None:
+            return writes_in_place(self._module, proto)
+        return any(member.opcode in UPDATES for member in members)
 
     # --- what stays -------------------------------------------------------------------------------
 
