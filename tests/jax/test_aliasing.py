@@ -146,7 +146,21 @@ def in_branches(recipe: Recipe):
     return program
 
 
-SETTINGS = (scanned, while_looped, donated, in_branches)
+def branching_in_loop(recipe: Recipe):
+    """What does not take its turn keeps its buffers."""
+
+    def program(a, b, c, noise):
+        def body(i, buffers):
+            return jax.lax.cond(
+                buffers[0][0, 0, 0, 0] < 0.3, lambda: recipe.run(buffers, noise[i], i)[0], lambda: buffers
+            )
+
+        return jax.lax.fori_loop(0, STEPS, body, (a, b, c))
+
+    return program
+
+
+SETTINGS = (scanned, while_looped, donated, in_branches, branching_in_loop)
 
 
 @given(recipe=recipes(), setting=st.sampled_from(SETTINGS), dtype=st.sampled_from(("float32", "bfloat16")))
@@ -184,3 +198,29 @@ FOUND = {
 @pytest.mark.parametrize("name", FOUND)
 def test_shared_buffers_found_before(name, setting) -> None:
     check(FOUND[name], setting, "float32")
+
+
+@pytest.mark.parametrize("size", [1, 17, 64])
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_branch_beside_one_that_returns_its_operand(size: int, taken: bool) -> None:
+    def program(taken, w, x):
+        return jax.lax.cond(taken, lambda x: jnp.tanh(x @ w), lambda x: x, x)
+
+    random = np.random.default_rng()
+    w, x = (random.standard_normal((size, size)).astype(np.float32) for _ in range(2))
+    both = run_both(program, np.asarray(taken), w, x)
+    assert size == 1 or both.report.dispatched
+    assert_agree(both, 1e-5)
+
+
+@pytest.mark.parametrize("size", [1, 17, 64])
+def test_a_branch_in_a_loop(size: int) -> None:
+    def program(w, x):
+        def turn(i, h):
+            return jax.lax.cond(i % 2 == 0, lambda h: jnp.tanh(h @ w), lambda h: h + 1, h)
+
+        return jax.lax.fori_loop(0, 5, turn, x)
+
+    random = np.random.default_rng()
+    w, x = (random.standard_normal((size, size)).astype(np.float32) for _ in range(2))
+    assert_agree(run_both(program, w, x), 1e-5)

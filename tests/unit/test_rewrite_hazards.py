@@ -5,13 +5,15 @@ Drafts are made by hand: a computation in which some instructions are said to be
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import pytest
 
 from hlo_dispatch.hlo import text as hlo_text
 from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.rewriting.hazards import CannotRebuild, Draft, protect, shared_pairs, writes_in_place
+from hlo_dispatch.rewriting.hazards import CannotRebuild, Draft, protect, writes_in_place
+from hlo_dispatch.rewriting.sharing import shared_pairs
 from reading import parsed
 
 F = "f32[4]{0}"
@@ -305,6 +307,52 @@ def test_a_bodys_state_shares_with_its_result() -> None:
 def test_a_conditions_state_shares_with_nothing() -> None:
     module = parsed(LOOP)
     assert shared_pairs(module, computation(module, "go_on")) == []
+
+
+BRANCHES = f"""
+as_it_is {{ ROOT a = ({F}, {F}) parameter(0) }}
+other {{ b = ({F}, {F}) parameter(0)
+  first = {F} get-tuple-element(b), index=0
+  second = {F} get-tuple-element(b), index=1
+  sum = {F} add(first, second)
+  product = {F} multiply(first, second)
+  ROOT both = ({F}, {F}) tuple(sum, product) }}
+go_on {{ t.1 = (pred[], {F}, {F}) parameter(0)
+  ROOT yes = pred[] get-tuple-element(t.1), index=0 }}
+turn {{ t.2 = (pred[], {F}, {F}) parameter(0)
+  again = pred[] get-tuple-element(t.2), index=0
+  x = {F} get-tuple-element(t.2), index=1
+  y = {F} get-tuple-element(t.2), index=2
+  one = ({F}, {F}) tuple(x, y)
+  two = ({F}, {F}) tuple(OPERANDS)
+  chosen = ({F}, {F}) conditional(again, one, two), true_computation=FIRST, false_computation=other
+  p = {F} get-tuple-element(chosen), index=0
+  q = {F} get-tuple-element(chosen), index=1
+  ROOT state = (pred[], {F}, {F}) tuple(again, RESULTS) }}
+ENTRY main {{ s = (pred[], {F}, {F}) parameter(0)
+  ROOT w = (pred[], {F}, {F}) while(s), condition=go_on, body=turn }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "operands", "results", "pairs"),
+    [
+        # The loop's state is the branch's operand, and its result the next state.
+        ("another", "x, y", "p, q", [((0, 0), 0), ((0, 1), 1)]),
+        ("another", "y, x", "p, q", [((0, 0), 1), ((0, 1), 0)]),
+        ("another", "x, y", "x, y", []),
+        ("another", "x, x", "p, x", [((0, 0), 0), ((0, 1), 0)]),
+        # The branch beside it returns its operand as it is, where the result lies, too.
+        ("as_it_is", "x, y", "x, y", [((0, 0), 0), ((0, 1), 1)]),
+    ],
+)
+def test_a_branchs_operand_may_share_with_its_result(first: str, operands: str, results: str, pairs: list) -> None:
+    text = BRANCHES.replace("OPERANDS", operands).replace("RESULTS", results).replace("FIRST", first)
+    other = BRANCHES[BRANCHES.index("other {") : BRANCHES.index("go_on {")]
+    another = other.replace("other", "another")
+    another = re.sub(r"\b(b|first|second|sum|product|both)\b", r"\1.2", another)
+    module = parsed(another + text if first == "another" else text)
+    assert sorted(shared_pairs(module, computation(module, "other"))) == pairs
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto
+from hlo_dispatch.hlo.schema import InstructionProto
 from hlo_dispatch.rewriting.earlier import EarlierThan
 
 # Instructions that write (a part of) their result over an operand, and those that call others that may.
@@ -46,29 +46,6 @@ class Draft:
     """(new copy, id of the instruction whose place it should stand near)."""
 
 
-def shared_pairs(module: Module, computation: ComputationProto) -> list[tuple[tuple[int, ...], int | None]]:
-    """Which parts of a computation's parameters share a buffer with which parts of its result.
-
-    Returns:
-        ((parameter number, tuple index…), index into the result tuple or None for the whole result).
-    """
-    if computation.id == module.proto.entry_computation_id:
-        return [
-            (
-                (entry.parameter_number, *entry.parameter_shape_index),
-                entry.output_shape_index[0] if entry.output_shape_index else None,
-            )
-            for entry in module.proto.input_output_alias.entries
-        ]
-    for caller in module.proto.computations[:]:
-        for instruction in caller.instructions[:]:
-            # A while calls its body first, then its condition, whose state shares with nothing.
-            if instruction.opcode == "while" and computation.id == instruction.called_computation_ids[0]:
-                count = len(instruction.shape.tuple_shapes)
-                return [((0, index), index) for index in range(count)]
-    return []
-
-
 def writes_in_place(module: Module, instruction: InstructionProto) -> bool:
     """Whether the instruction may write over an operand that XLA has not copied for it."""
     if instruction.opcode == "fusion":
@@ -83,6 +60,7 @@ def protect(
     """Add to `draft` the copies and control dependencies that its shared buffers need.
 
     Args:
+        pairs: as `sharing.shared_pairs` gives them.
         fresh: stem → (a new instruction's id, name).
 
     Raises:

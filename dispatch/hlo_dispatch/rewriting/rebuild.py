@@ -17,8 +17,9 @@ from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.opcode import ANCHORS
 from hlo_dispatch.hlo.partitions import loop_backend_config
 from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto
-from hlo_dispatch.rewriting.hazards import UPDATES, CannotRebuild, Draft, protect, shared_pairs, writes_in_place
+from hlo_dispatch.rewriting.hazards import UPDATES, CannotRebuild, Draft, protect, writes_in_place
 from hlo_dispatch.rewriting.order import in_order, needed
+from hlo_dispatch.rewriting.sharing import shared_pairs
 
 
 @dataclass
