@@ -9,7 +9,9 @@ import pytest
 from environment import WITH_COMPILATION_CACHE, clean_environment
 from warm import run_python
 
-CACHED = WITH_COMPILATION_CACHE + """
+CACHED = (
+    WITH_COMPILATION_CACHE
+    + """
 import jax.numpy as jnp, numpy as np, hlo_dispatch
 if sys.argv[2] != "stock":
     hlo_dispatch.install(policy=sys.argv[2])
@@ -25,6 +27,7 @@ for name in sys.argv[3:]:
     print("found" if hits else "compiled")
     np.testing.assert_allclose(result, wanted, rtol=1e-5)
 """
+)
 
 DEVICES = """
 import jax, jax.numpy as jnp, numpy as np, hlo_dispatch

@@ -15,7 +15,9 @@ from hlo_dispatch.jax_plugin.grounds import Grounds, Witness
 from hlo_dispatch.policy.measured import STOCK, Knowledge, Measured
 from warm import run_python
 
-PROGRAM = WITH_COMPILATION_CACHE + """
+PROGRAM = (
+    WITH_COMPILATION_CACHE
+    + """
 import numpy as np, hlo_dispatch
 from hlo_dispatch.jax_plugin.explaining import optimized
 from hlo_dispatch.autotune.compare.timing import Time
@@ -40,6 +42,7 @@ for name in sys.argv[3:]:
         assert np.asarray(compiled(*arguments)).max() == 9
         print("found" if hits else "compiled", compiled.as_text().count('custom_call_target="hlo_dispatch.'))
 """
+)
 
 
 @pytest.fixture

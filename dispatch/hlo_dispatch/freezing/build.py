@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from hlo_dispatch.freezing.cut import cut
+from hlo_dispatch.freezing.cut import cut, uncut
+from hlo_dispatch.freezing.hoisting import hoist
 from hlo_dispatch.freezing.packing import pack
 from hlo_dispatch.hlo.split import Split
+from hlo_dispatch.rewriting.hazards import CannotRebuild
 from hlo_dispatch.rewriting.measured_pass import informed
 from hlo_dispatch.rewriting.rewriter import Rewriter
 
@@ -28,7 +30,12 @@ def build(serialized: bytes, frozen: AbstractSet[int], rewriter: Rewriter) -> Sp
 
     def split(whole: bytes, early: AbstractSet[int]) -> Split:
         dispatched, packed = pack(whole, early, targets)
-        return cut(dispatched, early, threads, packed)
+        try:
+            hoisted, names = hoist(dispatched, early, threads, packed)
+            return cut(hoisted, early, threads, names)
+        except CannotRebuild:
+            # Something has to run after what would go.
+            return uncut(dispatched, early, threads)
 
     knowing = informed(replace(rewriter, frozen=frozenset(frozen)), split)
     dispatched, report = knowing.run(serialized)

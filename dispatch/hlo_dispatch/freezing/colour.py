@@ -28,9 +28,9 @@ class Colouring:
     """Early values that the program does not compute any more, the border included."""
 
 
-def colour(graph: FlatGraph, frozen: AbstractSet[int]) -> Colouring:
-    """Where to cut the computation."""
-    early = early_values(graph, frozen)
+def colour(graph: FlatGraph, given: AbstractSet[int]) -> Colouring:
+    """Where to cut the computation; what is given, `early_values` says."""
+    early = early_values(graph, given)
     late = [node for node in graph.nodes if node not in early]
     border = {operand for node in late for operand in node.operands if operand in early}
     if graph.root in early:
@@ -80,7 +80,8 @@ def _bytes_of_sources(node: Node, early: AbstractSet[Node]) -> int:
         for operand in user.operands:
             if operand in early and operand not in seen:
                 seen.add(operand)
-                if operand.operands and (operand.opcode in _CHEAP or _is_free(operand)):
+                is_made = not early.isdisjoint(operand.operands)
+                if is_made and (operand.opcode in _CHEAP or _is_free(operand)):
                     waiting.append(operand)
                 else:
                     sources.add(operand)

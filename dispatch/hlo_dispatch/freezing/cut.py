@@ -13,7 +13,7 @@ from hlo_dispatch.hlo.shape import Shape, in_memory_order
 from hlo_dispatch.hlo.split import Prepared, Split
 from hlo_dispatch.hlo.verify import verify
 from hlo_dispatch.rewriting.edit import put_back
-from hlo_dispatch.rewriting.hazards import CannotRebuild
+from hlo_dispatch.rewriting.order import made_of
 from hlo_dispatch.rewriting.rebuild import Edit, Rebuilder
 
 _NOTHING = Colouring((), frozenset())
@@ -30,12 +30,17 @@ def cut(serialized: bytes, frozen: AbstractSet[int], threads: int, packed: Abstr
 
     Raises:
         ModuleError: the bytes are not a module.
+        CannotRebuild: something has to run after what would go.
     """
-    try:
-        return _cut(serialized, frozen, threads, packed)
-    except CannotRebuild:
-        # Something has to run after what would go.
-        return uncut(serialized, frozen, threads)
+    late = _Half(serialized, threads)
+    colouring = colour(late.graph, frozen)
+    prepared = [Prepared(in_memory_order(n.shape), n.name, n.name in packed) for n in colouring.border]
+    program, kept = late.program(colouring, frozen)
+    if not prepared:
+        return Split(None, (), (), program, kept, late.free(frozen))
+    early = _Half(serialized, threads)
+    preparation, read = early.preparation(colour(early.graph, frozen))
+    return Split(preparation, read, prepared, program, kept, late.free(frozen))
 
 
 def uncut(serialized: bytes, frozen: AbstractSet[int], threads: int) -> Split:
@@ -47,18 +52,6 @@ def uncut(serialized: bytes, frozen: AbstractSet[int], threads: int) -> Split:
     half = _Half(serialized, threads)
     program, kept = half.program(_NOTHING, frozen)
     return Split(None, (), (), program, kept, half.free(frozen))
-
-
-def _cut(serialized: bytes, frozen: AbstractSet[int], threads: int, packed: AbstractSet[str]) -> Split:
-    late = _Half(serialized, threads)
-    colouring = colour(late.graph, frozen)
-    prepared = [Prepared(in_memory_order(n.shape), n.name, n.name in packed) for n in colouring.border]
-    program, kept = late.program(colouring, frozen)
-    if not prepared:
-        return Split(None, (), (), program, kept, late.free(frozen))
-    early = _Half(serialized, threads)
-    preparation, read = early.preparation(colour(early.graph, frozen))
-    return Split(preparation, read, prepared, program, kept, late.free(frozen))
 
 
 class _Half:
@@ -105,7 +98,7 @@ class _Half:
         """The early half, and which frozen parameters it reads."""
         rebuilder = Rebuilder(self.module, self.graph, self._threads)
         edit = rebuilder.edit(lambda: _give(rebuilder, colouring.border))
-        edit.instructions = _needed(edit)
+        edit.instructions = made_of(edit.instructions, edit.root_id)
         read = sorted(proto.parameter_number for proto in edit.instructions if proto.opcode == "parameter")
         return self._finished(edit, read), read
 
@@ -176,13 +169,3 @@ def _bitcast(rebuilder: Rebuilder, node: Node, identifier: int, shape: Shape, op
     proto.operand_ids.append(operand)
     rebuilder.place(proto, node)
     return identifier
-
-
-def _needed(edit: Edit) -> list[InstructionProto]:
-    """The instructions that the result is made of."""
-    found = {edit.root_id}
-    for proto in reversed(edit.instructions):
-        if proto.id in found:
-            found.update(proto.operand_ids[:])
-            found.update(proto.control_predecessor_ids[:])
-    return [proto for proto in edit.instructions if proto.id in found]

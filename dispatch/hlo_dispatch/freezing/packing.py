@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from hlo_dispatch.hlo.early import early_values
+from hlo_dispatch.hlo.early import early_values, given_everywhere
 from hlo_dispatch.hlo.flat import FlatGraph
 from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.hlo.schema import CUSTOM_CALL_API_TYPED_FFI, ELEMENT_TYPE_NUMBERS, InstructionProto
+from hlo_dispatch.hlo.schema import CUSTOM_CALL_API_TYPED_FFI, ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto
 from hlo_dispatch.hlo.shape import Shape, row_major
 from hlo_dispatch.rewriting.backend_config import from_text, to_text
 from hlo_dispatch.vendor.packing import PackedForm, packed_form
@@ -32,21 +32,32 @@ def pack(serialized: bytes, frozen: AbstractSet[int], kernels: Mapping[str, str]
         the module, and the names of the instructions whose values are packed weights.
     """
     module = Module.from_bytes(serialized)
-    graph = FlatGraph(module, module.entry)
-    early = {node for node in early_values(graph, frozen) if node.shape.is_array}
+    graphs: dict[int, FlatGraph] = {}
+
+    def graph_of(computation: ComputationProto) -> FlatGraph:
+        return graphs.setdefault(computation.id, FlatGraph(module, computation))
+
+    packed: set[str] = set()
+    for identifier, given in given_everywhere(module, frozen, graph_of).items():
+        if forms := _forms(graphs[identifier], given, kernels):
+            packed |= _put_in(module, module.computations[identifier], forms)
+    for graph in graphs.values():
+        graph.take_apart()
+    return (module.to_bytes(), packed) if packed else (serialized, packed)
+
+
+def _forms(graph: FlatGraph, given: AbstractSet[int], kernels: Mapping[str, str]) -> Mapping[int, PackedForm]:
+    """Id of a kernel call whose weights are early → how it would have them."""
+    early = {node for node in early_values(graph, given) if node.shape.is_array}
     forms: dict[int, PackedForm] = {}
-    for instruction in module.entry.instructions[:]:
+    for instruction in graph.instruction_of.values():
         kernel = kernels.get(instruction.custom_call_target) if instruction.opcode == "custom-call" else None
         if kernel is None or len(instruction.operand_ids) <= _WEIGHTS:
             continue
         weights = graph.value_of[instruction.operand_ids[_WEIGHTS]]
         if weights in early and (form := _form(kernel, from_text(instruction.backend_config.decode()))) is not None:
             forms[instruction.id] = form
-    graph.take_apart()
-    if not forms:
-        return serialized, set()
-    packed = _put_in(module, forms)
-    return module.to_bytes(), packed
+    return forms
 
 
 def _form(kernel: str, attributes: dict[str, Any]) -> PackedForm | None:
@@ -54,14 +65,13 @@ def _form(kernel: str, attributes: dict[str, Any]) -> PackedForm | None:
     return None if attributes.get("weights_format") == "plain" else packed_form(kernel, attributes)
 
 
-def _put_in(module: Module, forms: Mapping[int, PackedForm]) -> set[str]:
+def _put_in(module: Module, computation: ComputationProto, forms: Mapping[int, PackedForm]) -> set[str]:
     """Write the packing calls, and have the kernel calls read what they make."""
-    entry = module.entry
     instructions: list[InstructionProto] = []
-    fresh = max(instruction.id for instruction in entry.instructions)
+    fresh = max(instruction.id for instruction in computation.instructions)
     made: dict[tuple[int, str], InstructionProto] = {}
     """Weights, and what of the reader's attributes their packed form depends on → that form: two calls may share it."""
-    for given in entry.instructions:
+    for given in computation.instructions:
         instruction = InstructionProto()
         instruction.CopyFrom(given)
         form = forms.get(given.id)
@@ -81,8 +91,8 @@ def _put_in(module: Module, forms: Mapping[int, PackedForm]) -> set[str]:
             scratch = instruction.shape.tuple_shapes[-1]
             scratch.CopyFrom(_bytes(form.call["scratch"]).to_proto())
         instructions.append(instruction)
-    del entry.instructions[:]
-    entry.instructions.extend(instructions)
+    del computation.instructions[:]
+    computation.instructions.extend(instructions)
     return {packed.name for packed in made.values()}
 
 

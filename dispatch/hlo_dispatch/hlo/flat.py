@@ -218,8 +218,10 @@ class FlatGraph:
 def _key(
     instruction: InstructionProto, shape: Shape, operands: tuple[Node, ...], opcode: str
 ) -> tuple[object, ...] | None:
-    """What instructions of equal value have in common, if more than opcode, shape and operands; None where the value may
-    be another every time."""
+    """What instructions of equal value have in common, if more than opcode, shape and operands.
+
+    None where the value may be another every time.
+    """
     if opcode == "broadcast":
         return (opcode, shape, operands, tuple(instruction.dimensions[:]))
     if opcode == "constant":

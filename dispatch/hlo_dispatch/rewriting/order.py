@@ -31,6 +31,20 @@ def needed(
     return [proto for proto in kept if proto.id in found]
 
 
+def made_of(instructions: Sequence[InstructionProto], root_id: int) -> list[InstructionProto]:
+    """Those of the instructions that the root is made of.
+
+    Args:
+        instructions: operands before users.
+    """
+    found = {root_id}
+    for proto in reversed(instructions):
+        if proto.id in found:
+            found.update(proto.operand_ids[:])
+            found.update(proto.control_predecessor_ids[:])
+    return [proto for proto in instructions if proto.id in found]
+
+
 def in_order(protos: Mapping[int, InstructionProto], place: Mapping[int, int]) -> list[InstructionProto]:
     """Operands and control predecessors before users, otherwise as near to the original order as can be.
 

@@ -93,9 +93,8 @@ class Rewriter:
             return None, Report(module.name, (), clock.total(), clock.stages, _instructions(module), before=kept)
         instructions = _instructions(module)
         graphs = [(FlatGraph(module, c), small) for c, small in module.control_flow_computations()]
-        for graph, _ in graphs:
-            if self.frozen and graph.computation.id == module.proto.entry_computation_id:
-                mark_early(graph, self.frozen)
+        if self.frozen:
+            mark_early(module, {graph.computation.id: graph for graph, _ in graphs}, self.frozen)
         clock.lap("flatten")
         if self.policy in MEASURING:
             plans, saved = self._deliberated(serialized, module, graphs)

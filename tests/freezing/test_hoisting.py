@@ -1,0 +1,129 @@
+"""What does not change in a loop or a branch is prepared outside of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cut_in_two import assert_equal, halves
+
+from hlo_dispatch.hlo.module import Module
+
+random = np.random.default_rng()
+
+
+def values(*shape: int) -> jax.Array:
+    return jnp.asarray(random.standard_normal(shape) / np.sqrt(shape[-1]), "float32")
+
+
+def steps(w, x):
+    return jax.lax.fori_loop(0, 5, lambda i, h: jnp.tanh(h @ w.T + 1), x)
+
+
+def made_of_two(w, v, x):
+    return jax.lax.fori_loop(0, 4, lambda i, h: jax.nn.relu(h @ (w * 2 + v).T + v[0]), x)
+
+
+def nested(w, x):
+    def turn(i, h):
+        return jax.lax.fori_loop(0, i + 1, lambda j, g: jnp.tanh(g @ jnp.exp(w)), h) + h @ w.T
+
+    return jax.lax.fori_loop(0, 3, turn, x)
+
+
+def with_outputs(w, x):
+    return jax.lax.scan(lambda h, _: (jnp.tanh(h @ w), h.sum()), x, None, length=5)
+
+
+def branches(w, x):
+    return jax.lax.cond(x[0, 0] > 0, lambda w, x: jnp.tanh(x @ w.T + 1), lambda w, x: x @ jnp.exp(w) * 2, w, x)
+
+
+def branch_in_loop(w, x):
+    def turn(i, h):
+        return jax.lax.cond(h.sum() > 0, lambda h: jnp.tanh(h @ w), lambda h: h + 1, h)
+
+    return jax.lax.fori_loop(0, 4, turn, x)
+
+
+def loop_in_branch(w, x):
+    return jax.lax.cond(x[0, 0] > 0, lambda h: steps(w, h), lambda h: h, x)
+
+
+def no_turns(w, x):
+    return jax.lax.fori_loop(0, jnp.int32(x.sum() > 1e9), lambda i, h: jnp.tanh(h @ w.T), x)
+
+
+PROGRAMS: list[tuple[Callable[..., Any], int]] = [
+    (steps, 1), (made_of_two, 2), (nested, 1), (with_outputs, 1), (branches, 1), (branch_in_loop, 1),
+    (loop_in_branch, 1), (no_turns, 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", ["never", "always"])
+@pytest.mark.parametrize(("rows", "size"), [(1, 1), (3, 17), (32, 64)])
+@pytest.mark.parametrize(("program", "weights"), PROGRAMS, ids=lambda value: getattr(value, "__name__", ""))
+def test_results_are_equal(program: Callable[..., Any], weights: int, rows: int, size: int, policy: str) -> None:
+    frozen = [values(size, size) for _ in range(weights)]
+    for sign in (1, -1):
+        x = sign * jnp.abs(values(rows, size))
+        assert_equal(halves(program, *frozen, x, frozen=tuple(range(weights)), policy=policy))
+
+
+@pytest.mark.parametrize(("program", "weights"), PROGRAMS, ids=lambda value: getattr(value, "__name__", ""))
+def test_packed_once_and_not_carried_unpacked(program: Callable[..., Any], weights: int) -> None:
+    frozen = [values(64, 64) for _ in range(weights)]
+    found = halves(program, *frozen, values(32, 64), frozen=tuple(range(weights)), policy="always")
+    assert any(value.is_packed for value in found.split.prepared)
+    inside = [i for c in Module.from_bytes(found.split.program).proto.computations for i in c.instructions]
+    assert "hlo_dispatch.onednn.pack" not in [i.custom_call_target for i in inside]
+    assert not found.split.kept
+
+
+def test_convolutions() -> None:
+    def program(k, scale, x):
+        def turn(i, h):
+            numbers = ("NHWC", "HWIO", "NHWC")
+            return jax.nn.relu(jax.lax.conv_general_dilated(h, k, (1, 1), "SAME", dimension_numbers=numbers) * scale)
+
+        return jax.lax.fori_loop(0, 3, turn, x)
+
+    found = halves(program, values(3, 3, 16, 16), values(16), values(1, 14, 14, 16), frozen=(0, 1), policy="always")
+    assert_equal(found)
+    assert any(value.is_packed for value in found.split.prepared)
+
+
+def test_weights_that_change_in_the_loop_stay_in_it() -> None:
+    def program(w, x):
+        return jax.lax.fori_loop(0, 3, lambda i, s: (s[0] * 0.5, jnp.tanh(s[1] @ s[0])), (w, x))
+
+    found = halves(program, values(17, 17), values(5, 17), policy="always")
+    assert_equal(found)
+    assert not any(value.is_packed for value in found.split.prepared)
+
+
+def test_weights_that_the_condition_reads_are_carried() -> None:
+    def program(w, x):
+        return jax.lax.while_loop(lambda h: h.sum() < w.sum() - 1e6, lambda h: jnp.tanh(h @ w.T), x)
+
+    assert_equal(halves(program, values(33, 33), values(5, 33), policy="always"))
+
+
+def test_weights_that_are_returned() -> None:
+    def program(w, x):
+        return jax.lax.fori_loop(0, 3, lambda i, s: (s[0], jnp.tanh(s[1] @ s[0].T)), (w, x))
+
+    assert_equal(halves(program, values(33, 33), values(5, 33), policy="always"))
+
+
+def test_what_only_makes_memory_larger_stays() -> None:
+    def program(b, x):
+        return jax.lax.fori_loop(0, 3, lambda i, h: jnp.tanh(h + jnp.broadcast_to(b * 2, h.shape)), x)
+
+    found = halves(program, values(64), values(500, 64))
+    assert_equal(found)
+    assert sum(value.shape.bytes for value in found.split.prepared) <= 256
