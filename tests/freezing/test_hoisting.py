@@ -127,3 +127,46 @@ def test_what_only_makes_memory_larger_stays() -> None:
     found = halves(program, values(64), values(500, 64))
     assert_equal(found)
     assert sum(value.shape.bytes for value in found.split.prepared) <= 256
+
+
+def layers(w, b, x):
+    def layer(h, of_layer):
+        w, b = of_layer
+        return jnp.tanh(h @ w + b), None
+
+    return jax.lax.scan(layer, x, (w, b))[0]
+
+
+@pytest.mark.parametrize(("count", "rows", "size"), [(2, 1, 1), (3, 5, 17), (6, 32, 64)])
+@pytest.mark.parametrize("policy", ["never", "always"])
+def test_a_scan_over_layers(count: int, rows: int, size: int, policy: str) -> None:
+    weights, biases = values(count, size, size), values(count, size)
+    found = halves(layers, weights, biases, values(rows, size), frozen=(0, 1), policy=policy)
+    assert_equal(found)
+    if policy == "always" and size > 1:
+        # The originals are not carried along.
+        assert any(value.is_packed for value in found.split.prepared)
+        assert 0 not in found.split.kept
+
+
+def test_weights_out_of_the_middle_of_a_stack() -> None:
+    """The counter begins elsewhere, and is out of bounds: the nearest is meant then."""
+
+    def program(w, x):
+        return jax.lax.fori_loop(
+            -1, 5, lambda i, h: jnp.tanh(h @ jax.lax.dynamic_index_in_dim(w, i, keepdims=False)), x
+        )
+
+    found = halves(program, values(4, 33, 33), values(5, 33), policy="always")
+    assert_equal(found)
+
+
+def test_transposed_and_narrow_stacks() -> None:
+    def program(w, x):
+        def layer(h, w):
+            return jnp.tanh(h @ w.T.astype("bfloat16")).astype("bfloat16"), h.sum()
+
+        return jax.lax.scan(layer, x, w)
+
+    found = halves(program, values(3, 64, 64), values(8, 64).astype("bfloat16"), policy="always")
+    assert_equal(found, 0.05)

@@ -29,7 +29,7 @@ def build(serialized: bytes, frozen: AbstractSet[int], rewriter: Rewriter) -> Sp
     threads = rewriter.machine.threads
 
     def split(whole: bytes, early: AbstractSet[int]) -> Split:
-        dispatched, packed = pack(whole, early, targets)
+        dispatched, packed = pack(whole, early, targets, threads)
         try:
             hoisted, names = hoist(dispatched, early, threads, packed)
             return cut(hoisted, early, threads, names)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import Any
 
+from hlo_dispatch.freezing.stacking import sliced, stacked, taken_out
 from hlo_dispatch.hlo.early import early_values, given_everywhere
-from hlo_dispatch.hlo.flat import FlatGraph
+from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.picked import Picked, picked_values
 from hlo_dispatch.hlo.schema import CUSTOM_CALL_API_TYPED_FFI, ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto
 from hlo_dispatch.hlo.shape import Shape, row_major
 from hlo_dispatch.rewriting.backend_config import from_text, to_text
+from hlo_dispatch.rewriting.edit import put_back
+from hlo_dispatch.rewriting.order import needed
+from hlo_dispatch.rewriting.rebuild import Edit
 from hlo_dispatch.vendor.packing import PackedForm, packed_form
 
 _WEIGHTS = 1
@@ -20,13 +26,16 @@ _OF_WEIGHTS = ("weights_", "packed_")
 """Attributes of the weights, by name."""
 
 
-def pack(serialized: bytes, frozen: AbstractSet[int], kernels: Mapping[str, str]) -> tuple[bytes, set[str]]:
+def pack(
+    serialized: bytes, frozen: AbstractSet[int], kernels: Mapping[str, str], threads: int
+) -> tuple[bytes, set[str]]:
     """Put a packing call ahead of every kernel call whose weights depend on frozen parameters alone.
 
     Args:
         serialized: a dispatched module.
         frozen: numbers of the parameters that are frozen.
         kernels: target of a custom-call → the kernel's name.
+        threads: how many XLA computes with.
 
     Returns:
         the module, and the names of the instructions whose values are packed weights.
@@ -38,26 +47,45 @@ def pack(serialized: bytes, frozen: AbstractSet[int], kernels: Mapping[str, str]
         return graphs.setdefault(computation.id, FlatGraph(module, computation))
 
     packed: set[str] = set()
+    edits: dict[int, Edit] = {}
     for identifier, given in given_everywhere(module, frozen, graph_of).items():
-        if forms := _forms(graphs[identifier], given, kernels):
-            packed |= _put_in(module, module.computations[identifier], forms)
+        if wanted := _wanted(graphs[identifier], given, kernels):
+            packing = _Packing(module, graphs[identifier], threads)
+            edits[identifier] = packing.edit(wanted)
+            packed |= packing.names
     for graph in graphs.values():
         graph.take_apart()
-    return (module.to_bytes(), packed) if packed else (serialized, packed)
+    if not edits:
+        return serialized, packed
+    put_back(module, edits)
+    return module.to_bytes(), packed
 
 
-def _forms(graph: FlatGraph, given: AbstractSet[int], kernels: Mapping[str, str]) -> Mapping[int, PackedForm]:
-    """Id of a kernel call whose weights are early → how it would have them."""
-    early = {node for node in early_values(graph, given) if node.shape.is_array}
-    forms: dict[int, PackedForm] = {}
+@dataclass(frozen=True)
+class _Wanted:
+    """How a kernel call would have its weights."""
+
+    form: PackedForm
+    weights: Node
+    picked: Picked | None
+    """Where they are one of several."""
+
+
+def _wanted(graph: FlatGraph, given: AbstractSet[int], kernels: Mapping[str, str]) -> Mapping[int, _Wanted]:
+    """Id of a kernel call whose weights are early, or one of several early ones → how it would have them."""
+    early = early_values(graph, given)
+    picked = picked_values(graph, early)
+    found: dict[int, _Wanted] = {}
     for instruction in graph.instruction_of.values():
         kernel = kernels.get(instruction.custom_call_target) if instruction.opcode == "custom-call" else None
         if kernel is None or len(instruction.operand_ids) <= _WEIGHTS:
             continue
         weights = graph.value_of[instruction.operand_ids[_WEIGHTS]]
-        if weights in early and (form := _form(kernel, from_text(instruction.backend_config.decode()))) is not None:
-            forms[instruction.id] = form
-    return forms
+        if weights.shape.is_array and (weights in early or weights in picked):
+            form = _form(kernel, from_text(instruction.backend_config.decode()))
+            if form is not None:
+                found[instruction.id] = _Wanted(form, weights, picked.get(weights))
+    return found
 
 
 def _form(kernel: str, attributes: dict[str, Any]) -> PackedForm | None:
@@ -65,35 +93,71 @@ def _form(kernel: str, attributes: dict[str, Any]) -> PackedForm | None:
     return None if attributes.get("weights_format") == "plain" else packed_form(kernel, attributes)
 
 
-def _put_in(module: Module, computation: ComputationProto, forms: Mapping[int, PackedForm]) -> set[str]:
-    """Write the packing calls, and have the kernel calls read what they make."""
-    instructions: list[InstructionProto] = []
-    fresh = max(instruction.id for instruction in computation.instructions)
-    made: dict[tuple[int, str], InstructionProto] = {}
-    """Weights, and what of the reader's attributes their packed form depends on → that form: two calls may share it."""
-    for given in computation.instructions:
-        instruction = InstructionProto()
-        instruction.CopyFrom(given)
-        form = forms.get(given.id)
-        if form is not None:
-            key = (
-                given.operand_ids[form.operand],
-                to_text({n: form.call[n] for n in sorted(form.call) if n.startswith(_OF_WEIGHTS)}),
-            )
-            packed = made.get(key)
-            if packed is None:
-                call = _call(module, fresh + 1, given, form)
-                packed = made[key] = _blob(module, fresh + 2, call, form)
-                fresh += 2
-                instructions += [call, packed]
-            instruction.operand_ids[form.operand] = packed.id
-            instruction.backend_config = to_text(form.call).encode()
-            scratch = instruction.shape.tuple_shapes[-1]
-            scratch.CopyFrom(_bytes(form.call["scratch"]).to_proto())
-        instructions.append(instruction)
-    del computation.instructions[:]
-    computation.instructions.extend(instructions)
-    return {packed.name for packed in made.values()}
+class _Packing:
+    """Writes the packing calls of one computation, and has the kernel calls read what they make."""
+
+    def __init__(self, module: Module, graph: FlatGraph, threads: int) -> None:
+        self._module, self._graph, self._threads = module, graph, threads
+        self._edit = Edit(root_id=graph.computation.root_id)
+        self._next = max(graph.instruction_of) + 1
+        self._made: dict[tuple[int, str], InstructionProto] = {}
+        """Weights, and what of the reader's attributes their packed form depends on → that form: two calls may share
+        it."""
+        self.names: set[str] = set()
+        """Of the instructions whose values are packed weights that are early."""
+
+    def edit(self, wanted: Mapping[int, _Wanted]) -> Edit:
+        """The computation with them."""
+        for given in self._graph.computation.instructions[:]:
+            instruction = InstructionProto()
+            instruction.CopyFrom(given)
+            if given.id in wanted:
+                form = wanted[given.id].form
+                instruction.operand_ids[form.operand] = self._packed(instruction, wanted[given.id])
+                instruction.backend_config = to_text(form.call).encode()
+                instruction.shape.tuple_shapes[-1].CopyFrom(_bytes(form.call["scratch"]).to_proto())
+            self._edit.instructions.append(instruction)
+        # What took one of several weights out as they were given is not read any more.
+        self._edit.instructions = needed(self._edit.instructions, (), self._edit.root_id)
+        return self._edit
+
+    def _packed(self, reader: InstructionProto, wanted: _Wanted) -> int:
+        """Id of the packed weights that a call is to read."""
+        form, weights = wanted.form, reader.operand_ids[wanted.form.operand]
+        key = (weights, to_text({n: form.call[n] for n in sorted(form.call) if n.startswith(_OF_WEIGHTS)}))
+        if key not in self._made:
+            if wanted.picked is None:
+                packed = self._made[key] = self._pack(reader, form, weights)
+                self.names.add(packed.name)
+            else:
+                self._made[key] = self._pack_all(reader, form, wanted.weights.shape, wanted.picked)
+        return self._made[key].id
+
+    def _pack(self, reader: InstructionProto, form: PackedForm, weights: int) -> InstructionProto:
+        call = _call(self._module, self._fresh(), reader, form)
+        call.operand_ids.append(weights)
+        packed = _blob(self._module, self._fresh(), call, form)
+        self._edit.instructions += [call, packed]
+        return packed
+
+    def _pack_all(self, reader: InstructionProto, form: PackedForm, shape: Shape, picked: Picked) -> InstructionProto:
+        """Pack each of several weights, and take out the one that is asked for."""
+        packed: list[InstructionProto] = []
+        for number in range(picked.count):
+            pieces = sliced(self._module, picked, number, shape, self._next)
+            self._next += len(pieces)
+            self._edit.instructions += pieces
+            packed.append(self._pack(reader, form, pieces[-1].id))
+        stack = stacked(self._module, packed, form.bytes, self._fresh())
+        fusion, inner = taken_out(self._module, stack, picked, form.bytes, self._fresh(), self._threads)
+        self._edit.instructions += [stack, fusion]
+        self._edit.computations.append(inner)
+        self.names.add(stack.name)
+        return fusion
+
+    def _fresh(self) -> int:
+        self._next += 1
+        return self._next - 1
 
 
 def _call(module: Module, identifier: int, reader: InstructionProto, form: PackedForm) -> InstructionProto:
@@ -101,7 +165,6 @@ def _call(module: Module, identifier: int, reader: InstructionProto, form: Packe
     proto.shape.element_type = ELEMENT_TYPE_NUMBERS["tuple"]
     for size in (form.bytes, form.pack_scratch):
         proto.shape.tuple_shapes.append(_bytes(size).to_proto())
-    proto.operand_ids.append(reader.operand_ids[form.operand])
     proto.custom_call_target = form.pack_target
     proto.custom_call_api_version = CUSTOM_CALL_API_TYPED_FFI
     proto.backend_config = to_text(form.pack).encode()

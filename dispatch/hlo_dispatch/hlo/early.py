@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from hlo_dispatch.hlo.flat import KEPT_COPY, FlatGraph, Node
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.opcode import ELEMENTWISE, LOOP_FUSIBLE, PURE_WITH_FIELDS
+from hlo_dispatch.hlo.picked import picked_values
 from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto
 
 # The same value every time, and nothing else happens. (A fusion in a flat view is one that was not expanded.)
@@ -143,5 +144,13 @@ def mark_early(module: Module, graphs: Mapping[int, FlatGraph], frozen: Abstract
         graphs: their flat views, by id; of the entry and of all that `entered` names.
     """
     for identifier, given in given_everywhere(module, frozen, lambda computation: graphs[computation.id]).items():
-        for node in early_values(graphs[identifier], given):
+        early = early_values(graphs[identifier], given)
+        # Of several early ones a product's weights are as good as early: each is packed once. What a scale would be
+        # multiplied into would be made anew in every turn.
+        picked = (node for node in picked_values(graphs[identifier], early) if _is_for_products(node))
+        for node in (*early, *picked):
             node.is_early = True
+
+
+def _is_for_products(node: Node) -> bool:
+    return all(user.opcode == "dot" or (user.opcode == "bitcast" and _is_for_products(user)) for user in node.users)

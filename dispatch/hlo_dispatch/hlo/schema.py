@@ -95,6 +95,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "window": (15, "Window"),
         "convolution_dimension_numbers": (16, "ConvolutionDimensionNumbers"),
         "slice_dimensions": (17, "SliceDimensions[]"),
+        "dynamic_slice_sizes": (20, "int64[]"),
         "padding_config": (21, "PaddingConfig"),
         "custom_call_target": (28, "string"),
         "fft_type": (31, "int32"),

@@ -196,6 +196,7 @@ class InstructionProto(Message):
     window: Final[WindowProto]
     convolution_dimension_numbers: Final[ConvolutionDimensionNumbersProto]
     slice_dimensions: Final[RepeatedCompositeFieldContainer[SliceDimensionsProto]]
+    dynamic_slice_sizes: Final[RepeatedScalarFieldContainer[int]]
     padding_config: Final[PaddingConfigProto]
     fft_length: Final[RepeatedScalarFieldContainer[int]]
     dot_dimension_numbers: Final[DotDimensionNumbersProto]
@@ -220,6 +221,7 @@ class InstructionProto(Message):
         window: WindowProto | None = ...,
         convolution_dimension_numbers: ConvolutionDimensionNumbersProto | None = ...,
         slice_dimensions: Iterable[SliceDimensionsProto] = ...,
+        dynamic_slice_sizes: Iterable[int] = ...,
         padding_config: PaddingConfigProto | None = ...,
         custom_call_target: str = ...,
         fft_type: int = ...,
