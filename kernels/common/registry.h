@@ -36,8 +36,8 @@ struct Kernel {
   const Instructions* instructions = nullptr;  // what the processor must have; null: nothing in particular
   std::vector<std::string> routines;  // of BLAS and LAPACK that it calls, without the letter of the element type
   AnswerMaker plan = nullptr;
-  bool takes_packed_weights = false;  // whether attribute weights_format may be packed
-  RawCallMaker raw_call = nullptr;    // null: it cannot be called without XLA
+  std::string packed_by;  // the kernel that packs its weights for weights_format packed; empty: they never are
+  RawCallMaker raw_call = nullptr;  // null: it cannot be called without XLA
   XLA_FFI_Handler* instantiate = nullptr;
   XLA_FFI_Handler* execute = nullptr;
 

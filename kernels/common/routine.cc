@@ -86,6 +86,8 @@ std::unique_ptr<ffi::Ffi> RoutineInstantiation(const Kernel& kernel, RoutineMake
           const FfiAttributes attributes(dictionary);
           CheckCall(kernel, attributes);
           state.reset(new RoutineState{target, make(attributes)});
+          const Routine& routine = *state->routine;
+          if (routine.packed() != nullptr) routine.packed()->Check(attributes, routine.implementation());
         });
         if (error.failure()) return ffi::Unexpected(std::move(error));
         return state;
@@ -96,7 +98,12 @@ XLA_FFI_Handler* RoutineExecution() { return execute_routine; }
 
 Answer AnswerOfRoutine(const Kernel& kernel, RoutineMaker make, const Attributes& attributes) {
   CheckCall(kernel, attributes);
-  return {make(attributes)->implementation(), /*scratch_bytes=*/0, /*reorders=*/false};
+  const std::unique_ptr<Routine> routine = make(attributes);
+  const PackedWeights* packed = routine->packed();
+  if (packed == nullptr) return {routine->implementation(), /*scratch_bytes=*/0, /*reorders=*/false};
+  const bool says_how = attributes.Has("packed_bytes") || attributes.Has("packed_layout");
+  if (says_how) packed->Check(attributes, routine->implementation());
+  return {routine->implementation(), /*scratch_bytes=*/0, /*reorders=*/false, packed->bytes, packed->layout};
 }
 
 }  // namespace hlo_dispatch

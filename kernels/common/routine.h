@@ -12,6 +12,7 @@
 
 #include "common/attributes.h"
 #include "common/ffi.h"
+#include "common/packed_weights.h"
 #include "common/parallel.h"
 #include "common/registry.h"
 
@@ -37,6 +38,8 @@ class Routine {
   virtual std::string implementation() const = 0;
   virtual const std::vector<BufferSpec>& operands() const = 0;
   virtual const std::vector<BufferSpec>& results() const = 0;
+  // What the attributes ask for as packed weights; null: they ask for none.
+  virtual const PackedWeights* packed() const { return nullptr; }
   // The buffers are as long as the specs say. Called from several threads at once.
   virtual void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const = 0;
 };

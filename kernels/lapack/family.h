@@ -28,19 +28,24 @@ inline constexpr Vendor kOwn{kOwnName, "blocked", &kAvx512};
 template <typename Made, const Vendor&... vendors>
 class Family {
  public:
-  // Args: the BLAS and LAPACK routines it calls, without the letter of the element type.
-  explicit Family(const std::string& name, const std::vector<std::string>& routines = {}) {
-    (RegisterFor<vendors>(name, routines), ...);
+  // Args:
+  //   routines: of BLAS and LAPACK that it calls, without the letter of the element type.
+  //   packed_by: the kernel that packs its weights (common/registry.h), if there is one.
+  explicit Family(const std::string& name, const std::vector<std::string>& routines = {},
+                  const std::string& packed_by = "") {
+    (RegisterFor<vendors>(name, routines, packed_by), ...);
   }
 
  private:
   template <const Vendor& vendor>
-  static void RegisterFor(const std::string& name, const std::vector<std::string>& routines) {
+  static void RegisterFor(const std::string& name, const std::vector<std::string>& routines,
+                          const std::string& packed_by) {
     Kernel kernel;
     kernel.name = std::string(vendor.folder) + "." + name;
     kernel.library = vendor.library;
     kernel.instructions = vendor.instructions;
     if (&vendor != &kOwn) kernel.routines = routines;
+    kernel.packed_by = packed_by;
     RoutineKernel<Make<vendor>>::Add(std::move(kernel));
   }
 

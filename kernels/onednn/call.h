@@ -52,8 +52,10 @@ class Family {
     };
     kernel.instantiate = Instantiate;
     kernel.execute = Execution();
-    kernel.takes_packed_weights = weights == Weights::kMayBePacked;
-    if (kernel.takes_packed_weights) AddPackingPlanner(kernel.name, planner);
+    if (weights == Weights::kMayBePacked) {
+      kernel.packed_by = "onednn.pack";
+      AddPackingPlanner(kernel.name, planner);
+    }
     kernel_ = &Register(std::move(kernel));
   }
 

@@ -1,10 +1,11 @@
 #include "onednn/packed_form.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
-#include "common/failure.h"
 #include "onednn/blocked_layout.h"
 
 namespace hlo_dispatch::onednn {
@@ -28,8 +29,6 @@ std::string Described(const Tensor& weights, const BlockedLayout& layout, bool t
   return text + (turned ? " back to front" : "");
 }
 
-std::string Said(int64_t bytes, const std::string& layout) { return std::to_string(bytes) + " bytes '" + layout + "'"; }
-
 }  // namespace
 
 PackedForm PackedForm::Of(const Tensor& weights, const MemoryDescriptor* wanted, bool turned) {
@@ -37,17 +36,7 @@ PackedForm PackedForm::Of(const Tensor& weights, const MemoryDescriptor* wanted,
   if (!turned && onednn.memory_desc_equal(weights.Describe().get(), wanted)) return {};
   const std::optional<BlockedLayout> layout = BlockedLayout::Read(wanted, weights.type);
   if (!layout.has_value()) return {};
-  return {static_cast<int64_t>(onednn.memory_desc_get_size(wanted)), Described(weights, *layout, turned), turned};
-}
-
-void PackedForm::Check(const Attributes& attributes, const std::string& implementation) const {
-  const int64_t given_bytes = attributes.Integer("packed_bytes");
-  const std::string given_layout = attributes.Text("packed_layout");
-  if (given_bytes == bytes && given_layout == layout) return;
-  throw Failure(FailureKind::kUnavailable,
-                "weights: expected " + (bytes == 0 ? "ones that are not packed" : Said(bytes, layout)) +
-                    ", which is what " + implementation + " reads here, got packed ones of " +
-                    Said(given_bytes, given_layout) + "; prepare them again on this machine");
+  return {{static_cast<int64_t>(onednn.memory_desc_get_size(wanted)), Described(weights, *layout, turned)}, turned};
 }
 
 }  // namespace hlo_dispatch::onednn

@@ -91,21 +91,6 @@ int OperandIndex(int position, const std::string& role) {
   return step * (position + 1) | kArgumentBinaryOperand;
 }
 
-// Throws unless the operand has a value for each of the result's elements.
-void CheckRepeats(const Tensor& operand, const std::vector<int64_t>& dims) {
-  const std::string attribute = operand.role + ".dims";
-  if (operand.dims.size() != dims.size()) {
-    throw Failure(FailureKind::kInvalid, attribute + ": expected the result's " + std::to_string(dims.size()) +
-                                             " dimensions, got " + std::to_string(operand.dims.size()));
-  }
-  for (size_t i = 0; i < dims.size(); ++i) {
-    if (operand.dims[i] == dims[i] || operand.dims[i] == 1) continue;
-    throw Failure(FailureKind::kInvalid, attribute + ": expected the result's " + std::to_string(dims[i]) +
-                                             " elements or 1 in dimension " + std::to_string(i) + ", got " +
-                                             std::to_string(operand.dims[i]));
-  }
-}
-
 }  // namespace
 
 PostOpChain ReadPostOps(const Attributes& attributes, const std::vector<int64_t>& dims, bool add_unit_dimension) {
@@ -114,13 +99,9 @@ PostOpChain ReadPostOps(const Attributes& attributes, const std::vector<int64_t>
   library.Check(library.functions().post_ops_create(&post_ops), "creating the post-op chain");
   PostOpChain chain{OwnedPostOps(post_ops), {}};
 
-  int length = 0;
-  for (; attributes.Has("post_op_" + std::to_string(length)); ++length) {
-    const int i = length;
+  const int length = CountPostOps(attributes, kMostPostOps, "oneDNN");
+  for (int i = 0; i < length; ++i) {
     const std::string role = "post_op_" + std::to_string(i);
-    if (i == kMostPostOps) {
-      throw Failure(FailureKind::kUnsupported, role + ": oneDNN takes at most " + std::to_string(kMostPostOps));
-    }
     std::unique_ptr<Attributes> post_op = attributes.Nested(role);
     const std::string kind = post_op->Text("kind");
     const std::string algorithm = post_op->Text("algorithm");
@@ -140,11 +121,6 @@ PostOpChain ReadPostOps(const Attributes& attributes, const std::vector<int64_t>
     } else {
       throw Failure(FailureKind::kInvalid, role + ".kind: expected eltwise or binary, got '" + kind + "'");
     }
-  }
-  for (int i = length + 1; i < kMostPostOps; ++i) {
-    if (!attributes.Has("post_op_" + std::to_string(i))) continue;
-    throw Failure(FailureKind::kInvalid, "attribute 'post_op_" + std::to_string(length) +
-                                             "' is missing, but there is post_op_" + std::to_string(i));
   }
   return chain;
 }

@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 
 from hlo_dispatch.autotune import trial
 from hlo_dispatch.autotune.alone import alone
@@ -23,7 +22,7 @@ from hlo_dispatch.autotune.wanted import Unknown
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.split import Splitter
 from hlo_dispatch.host.switches import is_strict
-from hlo_dispatch.policy.candidate import Ask, Default, variants_of
+from hlo_dispatch.policy.candidate import Ask, Default, worth_trying
 from hlo_dispatch.policy.context import Context
 from hlo_dispatch.policy.measured import MOST_VAIN, STOCK, Knowledge, Measured
 
@@ -303,16 +302,13 @@ class Tuner:
 
     def _task(self, region: Unknown, ask: Ask) -> Task:
         default = region.default
-        match = default.candidate.match
         extracted = region.cutter.cut(default.candidate.match.in_module)
         if isinstance(extracted, Refusal):
             raise Unmeasurable(extracted.sentence)
-        # Of different libraries nobody knows which is faster here: all of them are tried.
         formula, shape, kernel = _names(region)
-        most_variants = max(len(match.kernels), self.effort.most_variants)
         return Task(
             extracted=extracted,
-            variants=list(islice(variants_of(default, ask), most_variants)),
+            variants=worth_trying(default, ask, self.effort.most_variants),
             build=lambda variant: self.build(extracted, default, variant),
             tolerance=region.numerics.tolerance,
             footprint=region.footprint,

@@ -168,7 +168,8 @@ class Wanted:
         binding = self._table.kernels[match.kernel]
         early = [view.node.is_early for view in match.operands]
         frozen = f"frozen {early} " if any(early) else ""
-        call = f"{binding.target} {default.candidate.attributes}"
+        rivals = "".join(f"{kernel} " for kernel in match.kernels if kernel != match.kernel)
+        call = f"{rivals}{binding.target} {default.candidate.attributes}"
         return f"{frozen}{call} {numerics.tolerance} {self._footprint} {_file(binding)}"
 
 

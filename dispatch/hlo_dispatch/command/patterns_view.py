@@ -79,7 +79,9 @@ def _becomes(entry: Entry) -> str:
             return _eltwise(entry.onednn)
         case Binary():
             return f"binary {entry.algorithm}"
-        case AnchorKind() | Pattern():
+        case AnchorKind():
+            return " or ".join((entry.kernel, *entry.rivals))
+        case Pattern():
             return entry.kernel
         case Routine():
             return " or ".join(entry.kernels)

@@ -41,8 +41,8 @@ def call(sample: Sample, dtype: str, version: str) -> dict[str, Any]:
     return {"abi": registry.abi(), "library": version, "scratch": 0} | sample.attributes(dtype)
 
 
-def _products(dtype: str) -> dict[str, Any]:
-    square = {"type": dtype, "dims": [256, 256], "strides": [256, 1]}
+def _products(dtype: str, size: int = 256) -> dict[str, Any]:
+    square = {"type": dtype, "dims": [size, size], "strides": [size, 1]}
     return {f"{role}_{key}": value for role in _ROLES for key, value in square.items()} | {"algorithm": "softmax"}
 
 
@@ -55,8 +55,8 @@ def _images(dtype: str) -> dict[str, Any]:
     return described | {name: [value, value] for name, value in window.items()} | {"algorithm": "max"}
 
 
-def _packed_products(dtype: str) -> dict[str, Any]:
-    return _products(dtype) | {"weights_format": "packed", "target": "onednn.matmul"}
+def _packed_products(target: str, size: int = 256) -> Callable[[str], dict[str, Any]]:
+    return lambda dtype: _products(dtype, size) | {"weights_format": "packed", "target": target}
 
 
 def _matrices(mode: str) -> Callable[[str], dict[str, Any]]:
@@ -81,7 +81,8 @@ PRODUCTS, IMAGES = Sample(_LOW, _products), Sample(_LOW, _images)
 SAMPLES = (
     PRODUCTS,
     IMAGES,
-    Sample(_LOW, _packed_products),
+    Sample(_LOW, _packed_products("onednn.matmul")),
+    Sample(_LOW, _packed_products("onemkl.gemm", size=1024)),
     Sample(_HIGH, _matrices("V")),
     Sample(_HIGH, _matrices("A")),
 )

@@ -32,6 +32,8 @@ class Match:
     """What the operands are computed from, where they are made for this match."""
     unfolded: Match | None = field(default=None, repr=False)
     """The same with its scales behind the convolution, where this match has them in the weights."""
+    rival: str = ""
+    """The kernel that is asked in the stead of the entry's first; empty: that one."""
     notes: dict[str, Any] = field(init=False, default_factory=dict[str, Any], repr=False)
     """What later rooms worked out about the match and will ask again."""
 
@@ -48,11 +50,11 @@ class Match:
 
     @property
     def kernel(self) -> str:
-        return self.anchor.kernel
+        return self.rival or self.anchor.kernel
 
     @property
-    def kernels(self) -> tuple[str]:
-        return (self.anchor.kernel,)
+    def kernels(self) -> tuple[str, ...]:
+        return (self.anchor.kernel, *self.anchor.entry.rivals)
 
     @property
     def in_module(self) -> Match:
@@ -87,7 +89,14 @@ class Match:
         return None if found is None else replace(found, unfolded=self)
 
     def variants(self, chosen: str, *, reorders_weights: bool) -> Iterator[Variant]:
-        """Scales folded or not, weights packed or plain, and less of the epilogue."""
+        """Another kernel, scales folded or not, weights packed or plain, and less of the epilogue."""
+        weights = self.anchor.weights
+        for kernel in self.anchor.entry.rivals:
+            rival = replace(self, rival=kernel)
+            yield Variant(kernel, rival)
+            if weights is not None and weights.node.is_early:
+                # Packed once, or read as they are: both are there to be compared.
+                yield Variant(kernel + PLAIN, rival, {"weights_format": "plain"})
         if self.unfolded is not None:
             yield Variant(WHOLE, self.unfolded)
         elif self.folded is not None:

@@ -13,7 +13,7 @@ from hlo_dispatch.pattern.facts import TYPES, declared_type
 from hlo_dispatch.pattern.formula import Formula, FormulaError, parse
 from hlo_dispatch.pattern.messages import suggest
 from hlo_dispatch.pattern.prove import binary_proofs, proofs
-from hlo_dispatch.pattern.readings import ANCHOR_OPCODES, READINGS, readings_of
+from hlo_dispatch.pattern.readings import ANCHOR_OPCODES, READINGS, Reading, readings_of
 from hlo_dispatch.pattern.schema import (
     ActivationEntry,
     AnchorEntry,
@@ -107,6 +107,9 @@ class Builder:
         self._one_of((*path, "opcode"), entry.opcode, ANCHOR_OPCODES, "anchor opcode")
         self._one_of((*path, "kernel"), entry.kernel, kernels, "kernel")
         reading = self._reading(path, entry)
+        for index, rival in enumerate(entry.rivals):
+            self._one_of((*path, "rivals", index), rival, kernels, "kernel")
+            self._made_for((*path, "rivals", index), rival, READINGS[reading])
         for index, dtype in enumerate(entry.dtypes):
             self._one_of((*path, "dtypes", index), dtype, DTYPES, "element type")
         for dtype in entry.dtypes:
@@ -131,7 +134,7 @@ class Builder:
             allowed = operations = ()
         numerics = {dtype: Numerics(n.tolerance, n.why) for dtype, n in entry.numerics.items()}
         return AnchorKind(
-            name, entry.opcode, reading, entry.kernel, tuple(entry.dtypes), allowed, operations, longest,
+            name, entry.opcode, reading, entry.kernel, tuple(entry.rivals), tuple(entry.dtypes), allowed, operations, longest,
             entry.priority, numerics, entry.formula, entry.origin, self.source.key_place(path),
         )  # fmt: skip
 
@@ -144,10 +147,13 @@ class Builder:
             advice = f"a {entry.opcode} is read as one of: {', '.join(known)}"
             raise self.source.error(self.source.key_place(path), f"{path[-1]} has no 'reading'", advice)
         reading = READINGS[entry.reading or known[0]]
-        if entry.kernel not in reading.kernels:
-            problem = f"{entry.kernel} does not take what the reading {reading.name} gives"
-            raise self._error((*path, "kernel"), problem, f"it is made for {' or '.join(reading.kernels)}")
+        self._made_for((*path, "kernel"), entry.kernel, reading)
         return reading.name
+
+    def _made_for(self, path: Keys, kernel: str, reading: Reading) -> None:
+        if kernel not in reading.kernels:
+            problem = f"{kernel} does not take what the reading {reading.name} gives"
+            raise self._error(path, problem, f"it is made for {' or '.join(reading.kernels)}")
 
     def kernel(self, name: str, entry: KernelEntry) -> KernelBinding:
         path: Keys = ("kernels", name)

@@ -35,7 +35,7 @@ READINGS: dict[str, Reading] = {
             ("onednn.weights_gradient",),
             "the window is as large as the result or larger, and what is called features lies in memory as a batch",
         ),
-        Reading("product", "dot", ("onednn.matmul",), "every product"),
+        Reading("product", "dot", ("onednn.matmul", "onemkl.gemm"), "every product"),
         Reading("pooling", "reduce-window", ("onednn.pooling",), "a window over space, maximum or sum"),
     )
 }

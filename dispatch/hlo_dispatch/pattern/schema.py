@@ -80,6 +80,9 @@ class AnchorEntry(_Entry):
     opcode: Text = Field(description="the HLO opcode")
     reading: Name | None = Field(None, description="as what it is read; needed where the opcode has several readings")
     kernel: KernelName = Field(description="the kernel that computes it, one that the reading is made for")
+    rivals: list[KernelName] = Field(
+        [], description="kernels that compute the same of the same attributes; where something is measured, they are too"
+    )
     formula: Text = Field(description="what it computes, for people")
     dtypes: Annotated[list[Text], Field(min_length=1)] = Field(
         description="element types that the kernel reads; it gives one of them, or f32, in which it sums"

@@ -109,6 +109,8 @@ class AnchorKind:
     reading: str
     """As what the instruction is read, one of READINGS."""
     kernel: str
+    rivals: tuple[str, ...]
+    """Kernels that are given the same attributes, and tried where speed is measured."""
     dtypes: tuple[str, ...]
     """What the kernel reads."""
     activations: tuple[str, ...]
@@ -123,7 +125,7 @@ class AnchorKind:
     place: Place
 
     def describe(self) -> str:
-        return f"{self.name} by {self.kernel}"
+        return f"{self.name} by {' or '.join((self.kernel, *self.rivals))}"
 
     def gives(self, element_type: str) -> bool:
         """Whether the kernel's result may be of this type; it sums in f32 whatever it reads."""

@@ -72,12 +72,29 @@ def variants_of(default: Default, ask: Ask) -> Iterator[tuple[str, Candidate]]:
     known = default.candidate
     yield default.variant, known
     for name, match, attributes in known.match.variants(default.variant, reorders_weights=known.reorders_weights):
+        is_rival = match.kernel != known.match.kernel
         candidate = ask(match, **attributes)
+        shorter = match.shortened() if is_rival else None
+        while isinstance(candidate, Refusal) and shorter is not None and candidate.code != "library-missing":
+            candidate, shorter = ask(shorter, **attributes), shorter.shortened()
         if isinstance(candidate, Refusal):
             continue
         # Where the kernel gives the weights no other layout there is nothing to compare.
-        if not attributes or candidate.reorders_weights != known.reorders_weights:
+        if not attributes or is_rival or candidate.reorders_weights != known.reorders_weights:
             yield name, candidate
+
+
+def worth_trying(default: Default, ask: Ask, most: int) -> list[tuple[str, Candidate]]:
+    """The first `most` variants; and one of every kernel, as of different libraries nobody knows which is faster here."""
+    tried: list[tuple[str, Candidate]] = []
+    seen: set[str] = set()
+    for name, candidate in variants_of(default, ask):
+        if len(tried) < most or candidate.match.kernel not in seen:
+            tried.append((name, candidate))
+            seen.add(candidate.match.kernel)
+        if len(tried) >= most and seen.issuperset(candidate.match.kernels):
+            break
+    return tried
 
 
 def variant_named(name: str, default: Default, ask: Ask) -> Candidate | None:

@@ -9,7 +9,6 @@ from typing import Any
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.vendor import kernels, registry
 
-_PACK = "onednn.pack"
 _SAID_BY_THE_PLAN = ("packed_bytes", "packed_layout")
 
 
@@ -45,7 +44,7 @@ def packed_form(kernel: str, attributes: Mapping[str, Any]) -> PackedForm | None
         None where the kernel has no packed weights, or reads these as they are.
     """
     known = registry.kernels().get(kernel)
-    if known is None or not known.takes_packed_weights:
+    if known is None or not known.packed_by:
         return None
     asked = {name: value for name, value in attributes.items() if name not in _SAID_BY_THE_PLAN}
     asked["weights_format"] = "packed"
@@ -55,9 +54,9 @@ def packed_form(kernel: str, attributes: Mapping[str, Any]) -> PackedForm | None
     said = {"packed_bytes": planned.packed_bytes, "packed_layout": planned.packed_layout}
     call = asked | said | {"scratch": planned.scratch_bytes}
     pack = call | {"target": kernel}
-    packing = kernels.plan(_PACK, pack | {"scratch": 0})
+    packing = kernels.plan(known.packed_by, pack | {"scratch": 0})
     if isinstance(packing, Refusal):
         return None
     scratch = packing.scratch_bytes
-    target = registry.kernels()[_PACK].target
+    target = registry.kernels()[known.packed_by].target
     return PackedForm(planned.packed_bytes, call, target, pack | {"scratch": scratch}, scratch)

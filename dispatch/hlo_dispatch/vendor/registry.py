@@ -25,8 +25,8 @@ class Kernel:
     """What the processor must have, such as AVX-512; empty: nothing in particular."""
     runs_alone: bool
     """Whether it can be called without XLA around it, for benchmarks."""
-    takes_packed_weights: bool
-    """Whether its attribute weights_format may be packed (packing.py)."""
+    packed_by: str
+    """The kernel that packs its weights, where its attribute weights_format may be packed (packing.py); else empty."""
     routines: tuple[str, ...]
     """The routines of BLAS and LAPACK that it calls, without the letter of the element type."""
 

@@ -1,0 +1,125 @@
+#include "common/strided_array.h"
+
+#include <limits>
+#include <utility>
+
+#include "common/checked.h"
+#include "common/failure.h"
+
+namespace hlo_dispatch {
+
+namespace {
+
+constexpr size_t kMostDimensions = 12;
+
+[[noreturn]] void Invalid(const std::string& message) { throw Failure(FailureKind::kInvalid, message); }
+
+// What the libraries' kernels count with.
+constexpr int64_t kMostPerDimension = std::numeric_limits<int>::max();
+
+// Throws unless the array's elements have places of their own in a buffer that there may be.
+StridedArray Checked(StridedArray array) {
+  if (array.dims.empty() || array.dims.size() > kMostDimensions) {
+    Invalid(array.role + ": expected 1 to 12 dimensions, got " + std::to_string(array.dims.size()));
+  }
+  if (array.strides.size() != array.dims.size()) {
+    Invalid(array.role + ": expected as many strides as dimensions (" + std::to_string(array.dims.size()) + "), got " +
+            std::to_string(array.strides.size()));
+  }
+  for (size_t i = 0; i < array.dims.size(); ++i) {
+    if (array.dims[i] < 1) Invalid(array.role + ": expected dimensions >= 1, got " + std::to_string(array.dims[i]));
+    if (array.strides[i] < 1) {
+      Invalid(array.role + ": expected strides >= 1, got " + std::to_string(array.strides[i]));
+    }
+    if (array.dims[i] > kMostPerDimension) {
+      throw Failure(FailureKind::kUnsupported, array.role + ": expected dimensions of at most " +
+                                                   std::to_string(kMostPerDimension) + ", got " +
+                                                   std::to_string(array.dims[i]));
+    }
+  }
+  Bytes(Extent(array.dims, array.strides, array.role), ElementBytes(array.type), array.role);
+  CheckApart(array.dims, array.strides, array.role);
+  return array;
+}
+
+// The same where the array is the whole of a buffer of so many elements, or without one the buffer itself. A stride
+// along one element means nothing, but a library may compute with it.
+void CheckWithin(const StridedArray& array) {
+  if (array.elements == 0) CheckDense(array.dims, array.strides, array.role);
+  const int64_t most = array.elements > 0 ? array.elements : Elements(array.dims, array.role);
+  for (int64_t stride : array.strides) {
+    if (stride > most) {
+      Invalid(array.role + ": expected strides within its buffer of " + std::to_string(most) + " elements, got " +
+              std::to_string(stride));
+    }
+  }
+}
+
+}  // namespace
+
+int64_t StridedArray::Bytes() const {
+  int64_t last = 0;
+  for (size_t i = 0; i < dims.size(); ++i) last += (dims[i] - 1) * strides[i];
+  return (last + 1) * ElementBytes(type);
+}
+
+int64_t StridedArray::BufferBytes() const { return elements > 0 ? elements * ElementBytes(type) : Bytes(); }
+
+void* StridedArray::Begin(void* buffer) const { return static_cast<char*>(buffer) + offset * ElementBytes(type); }
+
+StridedArray ReadArray(const Attributes& attributes, const std::string& role) {
+  StridedArray array = Checked({role, ElementTypeFromName(attributes.Text(role + "_type"), role + "_type"),
+                                attributes.Integers(role + "_dims"), attributes.Integers(role + "_strides")});
+  if (attributes.Has(role + "_elements") || attributes.Has(role + "_offset")) {
+    array.offset = attributes.Integer(role + "_offset");
+    array.elements = attributes.Integer(role + "_elements");
+    const int64_t whole = array.Bytes() / ElementBytes(array.type);
+    if (array.offset < 0 || array.elements < 1 || whole > array.elements - array.offset) {
+      Invalid(role + ": expected " + std::to_string(whole) + " elements behind offset " + std::to_string(array.offset) +
+              ", got a buffer of " + std::to_string(array.elements));
+    }
+    ::hlo_dispatch::Bytes(array.elements, ElementBytes(array.type), "attribute '" + role + "_elements'");
+  }
+  CheckWithin(array);
+  return array;
+}
+
+StridedArray ReadNestedArray(const Attributes& attributes, const std::string& role) {
+  StridedArray array = Checked({role, ElementTypeFromName(attributes.Text("type"), role + ".type"),
+                                attributes.Integers("dims"), attributes.Integers("strides")});
+  CheckWithin(array);
+  return array;
+}
+
+void CheckRepeats(const StridedArray& operand, const std::vector<int64_t>& dims) {
+  const std::string attribute = operand.role + ".dims";
+  if (operand.dims.size() != dims.size()) {
+    throw Failure(FailureKind::kInvalid, attribute + ": expected the result's " + std::to_string(dims.size()) +
+                                             " dimensions, got " + std::to_string(operand.dims.size()));
+  }
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (operand.dims[i] == dims[i] || operand.dims[i] == 1) continue;
+    throw Failure(FailureKind::kInvalid, attribute + ": expected the result's " + std::to_string(dims[i]) +
+                                             " elements or 1 in dimension " + std::to_string(i) + ", got " +
+                                             std::to_string(operand.dims[i]));
+  }
+}
+
+int CountPostOps(const Attributes& attributes, int most, const std::string& whose) {
+  const auto name = [](int i) { return "post_op_" + std::to_string(i); };
+  int length = 0;
+  while (attributes.Has(name(length))) {
+    if (length == most) {
+      throw Failure(FailureKind::kUnsupported, name(length) + ": " + whose + " takes at most " + std::to_string(most));
+    }
+    ++length;
+  }
+  for (int i = length + 1; i < most; ++i) {
+    if (attributes.Has(name(i))) {
+      Invalid("attribute '" + name(length) + "' is missing, but there is " + name(i));
+    }
+  }
+  return length;
+}
+
+}  // namespace hlo_dispatch

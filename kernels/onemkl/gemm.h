@@ -1,0 +1,58 @@
+// Products in single precision by oneMKL's gemm, for the kernel itself and for the one that packs its weights.
+#ifndef HLO_DISPATCH_ONEMKL_GEMM_H_
+#define HLO_DISPATCH_ONEMKL_GEMM_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/routine.h"
+#include "common/strided_array.h"
+#include "lapack/provider.h"
+#include "onemkl/epilogue.h"
+#include "onemkl/gemm_functions.h"
+#include "onemkl/packed_panels.h"
+#include "onemkl/rows_and_columns.h"
+
+namespace hlo_dispatch::onemkl {
+
+// As a table, a report and a custom-call name it.
+inline constexpr char kGemm[] = "onemkl.gemm", kPack[] = "onemkl.pack";
+
+class Gemm final : public Routine {
+ public:
+  // Throws Failure(kUnsupported) for what gemm cannot express: other types, several products, elements apart.
+  Gemm(const lapack::Provider& provider, const Attributes& attributes);
+
+  std::string implementation() const override;
+  const std::vector<BufferSpec>& operands() const override { return operands_; }
+  const std::vector<BufferSpec>& results() const override { return results_; }
+  const PackedWeights* packed() const override;
+  void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override;
+
+  // Null where the weights are read as they are, packed or not asked for.
+  const PackedPanels* panels() const { return panels_.has_value() ? &*panels_ : nullptr; }
+  // As the call has them where they are not packed.
+  const StridedArray& plain_weights() const { return weights_array_; }
+
+ private:
+  void MultiplyPart(const float* source, const float* weights, float* values, const Part& part) const;
+  // So many rows at once that the epilogue finds them in the cache.
+  int64_t RowsAtOnce(int64_t columns, int64_t threads) const;
+
+  const lapack::Provider& provider_;
+  GemmFunctions functions_;
+  StridedArray source_array_, weights_array_, destination_array_;
+  RowsAndColumns source_, weights_, destination_;
+  bool by_row_;  // how the result lies
+  GemmOperand source_operand_, weights_operand_, destination_operand_;
+  Epilogue epilogue_;
+  bool may_be_packed_ = false;
+  std::optional<PackedPanels> panels_;
+  std::vector<BufferSpec> operands_, results_;
+};
+
+}  // namespace hlo_dispatch::onemkl
+
+#endif  // HLO_DISPATCH_ONEMKL_GEMM_H_
