@@ -1,5 +1,6 @@
 #include "onemkl/epilogue.h"
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -45,6 +46,12 @@ struct Minimum {
   float operator()(float y, float other) const { return y < other || y != y ? y : other; }
 };
 
+// 1 where it is true.
+template <template <typename> class Compare>
+struct Is {
+  float operator()(float y, float other) const { return Compare<float>()(y, other) ? 1.0f : 0.0f; }
+};
+
 template <typename Body>
 void Combined(float* y, const float* other, int64_t step, int64_t count) {
   Loop(y, other, step, count, Body());
@@ -54,8 +61,18 @@ void Combined(float* y, const float* other, int64_t step, int64_t count) {
 
 Epilogue::Combine Epilogue::FindCombine(const std::string& algorithm, const std::string& role) {
   static const auto* known = new std::map<std::string, Combine>{
-      {"add", Combined<Add>},    {"sub", Combined<Subtract>}, {"mul", Combined<Multiply>},
-      {"div", Combined<Divide>}, {"max", Combined<Maximum>},  {"min", Combined<Minimum>},
+      {"add", Combined<Add>},
+      {"sub", Combined<Subtract>},
+      {"mul", Combined<Multiply>},
+      {"div", Combined<Divide>},
+      {"max", Combined<Maximum>},
+      {"min", Combined<Minimum>},
+      {"ge", Combined<Is<std::greater_equal>>},
+      {"gt", Combined<Is<std::greater>>},
+      {"le", Combined<Is<std::less_equal>>},
+      {"lt", Combined<Is<std::less>>},
+      {"eq", Combined<Is<std::equal_to>>},
+      {"ne", Combined<Is<std::not_equal_to>>},
   };
   const auto found = known->find(algorithm);
   if (found != known->end()) return found->second;

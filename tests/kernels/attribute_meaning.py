@@ -27,7 +27,7 @@ def difference(call: WireCall, given: list[np.ndarray], results: list[np.ndarray
         return None  # XLA leaves out what has no elements
     said = _plain(call.attributes)
     try:
-        if call.name.startswith("onednn."):
+        if call.name.startswith(("onednn.", "onemkl.gemm", "onemkl.pack")):
             pairs, tolerance = onednn_meaning.pairs(call.name, said, given, results, placed), 2e-2
             if said["src_type"] == "f32":
                 tolerance = 1e-4

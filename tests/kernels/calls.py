@@ -11,7 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hlo_dispatch.vendor import kernels, libraries, registry
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.vendor import kernels, registry
+from hlo_dispatch.vendor.kernels import Planned
 
 DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(jnp.bfloat16)}
 TYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -105,13 +107,21 @@ class Call:
         self.post_ops += 1
         return self
 
+    def asked(self) -> dict[str, Any]:
+        """All attributes, as planning is asked about them."""
+        library = kernels.library(self.name)
+        assert library
+        return {"library": library.version, "scratch": 0} | self.spec
+
+    def planned(self, **changes: Any) -> Planned | Refusal:
+        """What the kernel says to the call; `changes` replace attributes."""
+        return kernels.plan(self.name, self.asked() | changes)
+
     def compiled(self, **changes: Any) -> Any:
         """A jitted function of the operands; `changes` replace what planning would put into the attributes."""
-        planned = kernels.plan(self.name, self.spec)
+        planned = self.planned()
         assert planned, planned
-        library = libraries.onednn()
-        assert library
-        wire = {"library": library.version, "scratch": planned.scratch_bytes, **self.spec, **changes}
+        wire = {**self.asked(), "scratch": planned.scratch_bytes, **self.spec, **changes}
         attributes = {key: attribute(value) for key, value in wire.items() if value is not None}
         memory_dims = tuple(self.result_dims[axis] for axis in self.result_layout)
         results = (
@@ -131,11 +141,12 @@ class Call:
 
 
 def matmul_call(
-    source: Tensor, weights: Tensor, bias: np.ndarray | None = None, result_layout: Sequence[int] | None = None
-) -> Call:
+    source: Tensor, weights: Tensor, bias: np.ndarray | None = None, result_layout: Sequence[int] | None = None,
+    name: str = "onednn.matmul",
+) -> Call:  # fmt: skip
     batch = np.broadcast_shapes(source.values.shape[:-2], weights.values.shape[:-2])
     dims = (*batch, source.values.shape[-2], weights.values.shape[-1])
-    return _call("onednn.matmul", source, weights, bias, dims, result_layout, {})
+    return _call(name, source, weights, bias, dims, result_layout, {})
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import family_gemm
 import family_pack
 import numpy as np
 
@@ -27,6 +28,8 @@ def pairs(name: str, said: Said, given: list[np.ndarray], results: list[np.ndarr
     """What was found and what was expected; nothing where a post-op is none of the few known here or has no bounds."""
     if name == "onednn.pack":
         return family_pack.pairs(said, given, results, placed)
+    if name == "onemkl.pack":
+        return family_gemm.pack_pairs(said, given, placed)
     first, second, last = "src", "weights" if "weights_dims" in said else None, "dst"
     if name == "onednn.weights_gradient":
         first, second, last = "src", "diff_dst", "diff_weights"
@@ -43,7 +46,7 @@ def pairs(name: str, said: Said, given: list[np.ndarray], results: list[np.ndarr
     expected = _formula(name.split(".")[1])(said, source, weights, found.shape)
     if "bias_type" in said:
         bias = operands.pop(0).astype(np.float64)
-        expected = expected + (bias if name == "onednn.matmul" else bias.reshape(-1, *[1] * (found.ndim - 2)))
+        expected = expected + (bias if name in ("onednn.matmul", "onemkl.gemm") else bias.reshape(-1, *[1] * (found.ndim - 2)))
     expected = _with_post_ops(said, expected, operands, placed)
     return [] if expected is None else [(last, found, expected)]
 

@@ -9,17 +9,15 @@ import jax
 import numpy as np
 from calls import Call, attribute
 
-from hlo_dispatch.vendor import kernels, libraries, registry
+from hlo_dispatch.vendor import registry
 from hlo_dispatch.vendor.packing import PackedForm, packed_form
 
 
 def written(call: Call) -> dict[str, Any]:
     """The attributes of the call as the pass would write them."""
-    planned = kernels.plan(call.name, call.spec)
-    library = libraries.onednn()
+    planned = call.planned()
     assert planned, planned
-    assert library
-    return {"abi": registry.abi(), "library": library.version, "scratch": planned.scratch_bytes} | call.spec
+    return call.asked() | {"scratch": planned.scratch_bytes}
 
 
 def form_of(call: Call) -> PackedForm | None:
