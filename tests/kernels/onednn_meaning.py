@@ -46,7 +46,9 @@ def pairs(name: str, said: Said, given: list[np.ndarray], results: list[np.ndarr
     expected = _formula(name.split(".")[1])(said, source, weights, found.shape)
     if "bias_type" in said:
         bias = operands.pop(0).astype(np.float64)
-        expected = expected + (bias if name in ("onednn.matmul", "onemkl.gemm") else bias.reshape(-1, *[1] * (found.ndim - 2)))
+        expected = expected + (
+            bias if name in ("onednn.matmul", "onemkl.gemm") else bias.reshape(-1, *[1] * (found.ndim - 2))
+        )
     expected = _with_post_ops(said, expected, operands, placed)
     return [] if expected is None else [(last, found, expected)]
 

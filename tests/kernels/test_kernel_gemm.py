@@ -20,7 +20,12 @@ MANY_ROWS = (3000, 8, 2000)
 
 
 def product(
-    rows: int, depth: int, columns: int, *, by_column: tuple[bool, bool, bool] = (False, False, False), bias: bool = False
+    rows: int,
+    depth: int,
+    columns: int,
+    *,
+    by_column: tuple[bool, bool, bool] = (False, False, False),
+    bias: bool = False,
 ) -> tuple[Call, np.ndarray, np.ndarray]:
     """The call, what it gives in float64, and the sum of absolute products."""
     generator = np.random.default_rng(rows * 7 + columns)

@@ -7,7 +7,7 @@ import pytest
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.host.machine import Machine
 from hlo_dispatch.match.match import Match
-from hlo_dispatch.policy.candidate import Candidate, Default, default_of, variant_named, variants_of
+from hlo_dispatch.policy.candidate import Candidate, Default, default_of, variant_named, variants_of, worth_trying
 from hlo_dispatch.policy.decide import decide
 from hlo_dispatch.policy.measured import STOCK, Measured
 from reading import only_match
@@ -131,12 +131,73 @@ def test_forms_of_a_product() -> None:
     found = variants(dense(), Kernel())
     assert {name: candidate.match.formula for name, candidate in found.items()} == {
         "whole": "tanh(x @ w + b)",
+        "onemkl.gemm": "tanh(x @ w + b)",
         "whole, weights packed": "tanh(x @ w + b)",
         "bare": "x @ w",
         "one step less": "x @ w + b",
     }
     assert found["whole, weights packed"].attributes["weights_format"] == "any"
     assert "weights_format" not in found["whole"].attributes
+    assert [candidate.match.kernel for candidate in found.values()][:3] == [
+        "onednn.matmul",
+        "onemkl.gemm",
+        "onednn.matmul",
+    ]
+
+
+class WithRival(Kernel):
+    """The rival takes what `takes` names, or nothing."""
+
+    def __init__(self, *takes: str) -> None:
+        super().__init__()
+        self.takes = takes
+
+    def __call__(self, match: Match, **more: str) -> Candidate | Refusal:
+        if match.kernel == "onemkl.gemm" and match.formula not in self.takes:
+            return Refusal("kernel-unsupported", "not this one")
+        return super().__call__(match, **more)
+
+
+def test_a_rival_has_as_much_of_the_epilogue_as_it_takes() -> None:
+    found = variants(dense(), WithRival("x @ w", "x @ w + b"))
+    assert found["onemkl.gemm"].match.formula == "x @ w + b"
+    assert found["whole"].match.formula == "tanh(x @ w + b)"
+    assert "onemkl.gemm" not in variants(dense(), WithRival())
+
+
+def test_what_is_tried_in_a_hurry() -> None:
+    """Of each kernel one: nobody knows which is faster here."""
+
+    def tried(match: Match, ask: Kernel, most: int) -> list[str]:
+        default = default_of(match, ask)
+        assert isinstance(default, Default)
+        return [name for name, _ in worth_trying(default, ask, most)]
+
+    assert tried(dense(), Kernel(), 1) == ["whole", "onemkl.gemm"]
+    assert tried(dense(), WithRival(), 1) == ["whole"]
+    assert tried(dense(), Kernel(), 3) == ["whole", "onemkl.gemm", "whole, weights packed"]
+    assert tried(only_match(SCALED), Kernel(), 1) == ["folded"]
+
+
+def test_the_rule_of_thumb_names_no_rival() -> None:
+    """It would be a guess from another processor."""
+    for machine in MACHINES:
+        for policy in ("heuristic", "always"):
+            decision = decide(dense(), machine, policy, Kernel())
+            assert decision.candidate is None or decision.candidate.match.kernel == "onednn.matmul"
+    refused = decide(dense(), AVX512, "heuristic", Kernel(refuses="tanh(x @ w + b)"))
+    assert refused.candidate is None or refused.candidate.match.kernel == "onednn.matmul"
+
+
+def test_a_rival_that_won_is_taken() -> None:
+    measured = Measured("onemkl.gemm", {STOCK: 3e-3, "whole": 2e-3, "onemkl.gemm": 1e-3}, 2e-3)
+    decision = decide(dense(), AVX512, "stored", Kernel(), knows(measured))
+    assert decision.candidate is not None
+    assert decision.candidate.match.kernel == "onemkl.gemm"
+    assert decision.reason == "measured: 1 ms against stock 3 ms; onemkl.gemm"
+    gone = decide(dense(), AVX512, "stored", WithRival(), knows(measured))
+    assert gone.candidate is None
+    assert "does not take it any more" in gone.reason
 
 
 def test_forms_of_a_scaled_convolution() -> None:

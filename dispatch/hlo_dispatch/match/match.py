@@ -88,15 +88,18 @@ class Match:
         found = fold(self)
         return None if found is None else replace(found, unfolded=self)
 
+    def by(self, kernel: str) -> Match:
+        """The same for another of the entry's kernels."""
+        return replace(self, rival="" if kernel == self.anchor.kernel else kernel)
+
     def variants(self, chosen: str, *, reorders_weights: bool) -> Iterator[Variant]:
         """Another kernel, scales folded or not, weights packed or plain, and less of the epilogue."""
         weights = self.anchor.weights
         for kernel in self.anchor.entry.rivals:
-            rival = replace(self, rival=kernel)
-            yield Variant(kernel, rival)
+            yield Variant(kernel, self.by(kernel))
             if weights is not None and weights.node.is_early:
                 # Packed once, or read as they are: both are there to be compared.
-                yield Variant(kernel + PLAIN, rival, {"weights_format": "plain"})
+                yield Variant(kernel + PLAIN, self.by(kernel), {"weights_format": "plain"})
         if self.unfolded is not None:
             yield Variant(WHOLE, self.unfolded)
         elif self.folded is not None:
