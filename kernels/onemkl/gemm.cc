@@ -67,6 +67,9 @@ StridedArray OfOneProduct(const StridedArray& source, const StridedArray& weight
 }
 
 bool ReadMayBePacked(const Attributes& attributes) {
+  if (attributes.Has("weights_reversed") && attributes.Integer("weights_reversed") != 0) {
+    Invalid("attribute 'weights_reversed': expected weights with spatial dimensions");
+  }
   const std::string format = attributes.Has("weights_format") ? attributes.Text("weights_format") : "best";
   if (format != "plain" && format != "any" && format != "best" && format != "packed") {
     Invalid("attribute 'weights_format': expected plain, any, best or packed, got '" + format + "'");

@@ -42,7 +42,9 @@ def refused(worker: Worker, call: WireCall, *fragments: str) -> None:
         assert fragment in outcome["error"], outcome["error"]
 
 
-LAPACK = sorted(name for name in registry.kernels() if not name.startswith("onednn.") and name != "onemkl.fft")
+ONEMKLS_OWN = ("onemkl.fft", "onemkl.gemm", "onemkl.pack")
+LAPACK = sorted(name for name in registry.kernels() if not name.startswith("onednn.") and name not in ONEMKLS_OWN)
+PRODUCTS = ["onednn.matmul", "onemkl.gemm"]
 RESULTS = {"cholesky": "factor", "triangular_solve": "x", "lu": "lu", "qr": "qr", "householder_product": "q", 
            "eigh": "v", "svd": "u", "product": "product", "triangular_product": "product"}  # fmt: skip
 
@@ -81,22 +83,24 @@ def test_strides_whose_sum_overflows(worker: Worker) -> None:
     refused(worker, call.but(**lying), "expected sizes of a buffer in memory")
 
 
-@pytest.mark.parametrize("name", ["onednn.matmul", "onednn.convolution"])
+@pytest.mark.parametrize("name", [*PRODUCTS, "onednn.convolution"])
 def test_elements_times_bytes_overflow(worker: Worker, name: str) -> None:
     """2^62 elements of four bytes are no bytes at all to 64 bits."""
     call = first(name).but(src_offset=0, src_elements=2**62)
     refused(worker, call, "attribute 'src_elements'", "expected sizes of a buffer in memory")
 
 
-def test_offset_times_bytes_overflows(worker: Worker) -> None:
-    refused(worker, first("onednn.matmul").but(src_offset=2**62, src_elements=2**62 + 80), "src")
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_offset_times_bytes_overflows(worker: Worker, name: str) -> None:
+    refused(worker, first(name).but(src_offset=2**62, src_elements=2**62 + 80), "src")
 
 
-def test_an_offset_alone(worker: Worker) -> None:
-    refused(worker, first("onednn.matmul").but(src_offset=8), "attribute 'src_elements' is missing")
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_an_offset_alone(worker: Worker, name: str) -> None:
+    refused(worker, first(name).but(src_offset=8), "attribute 'src_elements' is missing")
 
 
-@pytest.mark.parametrize("name", ["onednn.pooling", "onednn.matmul"])
+@pytest.mark.parametrize("name", ["onednn.pooling", *PRODUCTS])
 def test_reversed_weights_of_what_has_none(worker: Worker, name: str) -> None:
     refused(worker, first(name).but(weights_reversed=1), "attribute 'weights_reversed'")
 
@@ -141,8 +145,9 @@ def test_a_window_that_32_bits_take_for_a_small_one(worker: Worker) -> None:
         refused(worker, call.but(dilations=[2**32] * count), "attribute 'dilations'", "got 4294967296")
 
 
-def test_an_operand_of_a_post_op_that_is_too_small(worker: Worker) -> None:
-    call = first("onednn.matmul", bias_type="f32")
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_an_operand_of_a_post_op_that_is_too_small(worker: Worker, name: str) -> None:
+    call = first(name, bias_type="f32")
     lying = {"kind": "binary", "algorithm": "add", "type": "f32", "dims": [2, 8], "strides": [8, 1]}
     operands = [*call.operands[:-1], Array("f32", [2, 8])]
     refused(worker, with_buffers(call.but(post_op_1=lying), operands, call.results),
@@ -167,14 +172,16 @@ def test_a_convolution_over_more_than_anyone_has(worker: Worker) -> None:
     refused(worker, lying.but(padding_low=[1], padding_high=[1]), "_dims'", f"got {size}")
 
 
-def test_a_chain_with_a_gap(worker: Worker) -> None:
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_chain_with_a_gap(worker: Worker, name: str) -> None:
     relu = {"kind": "eltwise", "algorithm": "relu", "alpha": 0.0, "beta": 0.0}
-    refused(worker, first("onednn.matmul").but(post_op_3=relu), "attribute 'post_op_2' is missing")
+    refused(worker, first(name).but(post_op_3=relu), "attribute 'post_op_2' is missing")
 
 
-def test_a_result_with_holes(worker: Worker) -> None:
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_result_with_holes(worker: Worker, name: str) -> None:
     """What was in memory before would be read as the result."""
-    call = first("onednn.matmul").but(dst_strides=[16, 1])
+    call = first(name).but(dst_strides=[16, 1])
     results = [Array("f32", [72]), call.results[1]]
     refused(worker, with_buffers(call, call.operands, results), "dst: expected a dense array")
 
