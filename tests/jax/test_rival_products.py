@@ -1,4 +1,4 @@
-"""Products by oneMKL in the stead of oneDNN, in programs: plain, frozen, and where measuring finds that they are faster."""
+"""Products by oneMKL in the stead of oneDNN, in programs: plain, frozen, and where they were measured to be faster."""
 
 from __future__ import annotations
 

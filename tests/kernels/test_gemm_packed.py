@@ -129,8 +129,8 @@ def test_what_was_not_packed_here_is_refused() -> None:
 @pytest.mark.parametrize(
     ("changes", "fragments"),
     [
-        ({"packed_layout": "f32 by another processor"}, ("FAILED_PRECONDITION", "which is what sgemm_compute reads here",
-          "'f32 by another processor'", "prepare them again on this machine")),
+        ({"packed_layout": "f32 by another"}, ("FAILED_PRECONDITION", "which is what sgemm_compute reads here",
+          "'f32 by another'", "prepare them again on this machine")),
         ({"packed_bytes": 64}, ("FAILED_PRECONDITION", "got packed ones of 64 bytes")),
         ({"packed_layout": None}, ("attribute 'packed_layout' is missing",)),
         ({"packed_bytes": None}, ("attribute 'packed_bytes' is missing",)),

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from calls import Call, assert_close, matmul_call, random_values, tensor
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from test_kernel_matmul import products
 from test_kernel_post_ops import BINARY, ELTWISE
 
@@ -194,7 +193,7 @@ def test_bad_attributes_are_errors_that_name_them(changes: dict[str, object], fr
         with pytest.raises(ValueError, match=fragment):
             call.planned(**changes)
         return
-    with pytest.raises(jax.errors.JaxRuntimeError, match="hlo_dispatch.onemkl.gemm: ") as caught:
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"hlo_dispatch\.onemkl\.gemm: ") as caught:
         function(*call.operands)
     assert fragment in str(caught.value)
 

@@ -134,8 +134,8 @@ class Builder:
             allowed = operations = ()
         numerics = {dtype: Numerics(n.tolerance, n.why) for dtype, n in entry.numerics.items()}
         return AnchorKind(
-            name, entry.opcode, reading, entry.kernel, tuple(entry.rivals), tuple(entry.dtypes), allowed, operations, longest,
-            entry.priority, numerics, entry.formula, entry.origin, self.source.key_place(path),
+            name, entry.opcode, reading, entry.kernel, tuple(entry.rivals), tuple(entry.dtypes), allowed, operations,
+            longest, entry.priority, numerics, entry.formula, entry.origin, self.source.key_place(path),
         )  # fmt: skip
 
     def _reading(self, path: Keys, entry: AnchorEntry) -> str:

@@ -81,7 +81,7 @@ class AnchorEntry(_Entry):
     reading: Name | None = Field(None, description="as what it is read; needed where the opcode has several readings")
     kernel: KernelName = Field(description="the kernel that computes it, one that the reading is made for")
     rivals: list[KernelName] = Field(
-        [], description="kernels that compute the same of the same attributes; where something is measured, they are too"
+        [], description="kernels that compute the same of the same attributes, which are measured as well"
     )
     formula: Text = Field(description="what it computes, for people")
     dtypes: Annotated[list[Text], Field(min_length=1)] = Field(

@@ -85,7 +85,7 @@ def variants_of(default: Default, ask: Ask) -> Iterator[tuple[str, Candidate]]:
 
 
 def worth_trying(default: Default, ask: Ask, most: int) -> list[tuple[str, Candidate]]:
-    """The first `most` variants; and one of every kernel, as of different libraries nobody knows which is faster here."""
+    """The first `most` variants; and one of every kernel, since nobody knows which library is faster here."""
     tried: list[tuple[str, Candidate]] = []
     seen: set[str] = set()
     for name, candidate in variants_of(default, ask):
