@@ -4,7 +4,8 @@
 //
 // Operands, attributes and results are those of onednn.matmul, as far as gemm can express them: f32, and one product.
 // Dimensions in front of the rows are rows, too. The threads are XLA's: each multiplies a part of the result by itself,
-// and applies the epilogue to it while it is in its cache.
+// and applies the epilogue to it while it is in its cache. With oneMKL's own threads, over TBB, a product of few rows
+// took twice the time (two cores of an EPYC, 16x768x768: 355 us against 176).
 #include "onemkl/gemm.h"
 
 #include <unistd.h>
@@ -79,11 +80,11 @@ bool ReadMayBePacked(const Attributes& attributes) {
 
 BufferSpec SpecOf(const StridedArray& array) { return {array.role, xla::ffi::F32, array.BufferBytes()}; }
 
-// What one thread may call its own.
+// What one thread may call its own. The processor is asked once: in a virtual machine it is slow to answer.
 int64_t CacheBytes(int64_t threads) {
-  const int64_t own = sysconf(_SC_LEVEL2_CACHE_SIZE);
-  const int64_t shared = sysconf(_SC_LEVEL3_CACHE_SIZE) / threads;
-  const int64_t known = std::max(own, shared);
+  static const int64_t own = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  static const int64_t shared = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  const int64_t known = std::max(own, shared / threads);
   return known > 0 ? known : kCacheIfUnknown;
 }
 

@@ -24,6 +24,8 @@ class Gemm final : public Routine {
  public:
   // Throws Failure(kUnsupported) for what gemm cannot express: other types, several products, elements apart.
   Gemm(const lapack::Provider& provider, const Attributes& attributes);
+  Gemm(const Gemm&) = delete;  // the panels refer to it
+  Gemm& operator=(const Gemm&) = delete;
 
   std::string implementation() const override;
   const std::vector<BufferSpec>& operands() const override { return operands_; }
