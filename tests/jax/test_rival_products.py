@@ -108,6 +108,24 @@ def test_frozen_weights_are_packed_and_give_what_stock_gives(rows: int) -> None:
                 np.testing.assert_array_equal(found, first)
 
 
+@pytest.mark.usefixtures("_forced")
+def test_layers_of_a_scan_are_packed_one_by_one() -> None:
+    """Taken out of their array, packed weights lie wherever there is room."""
+    layers, x = values(3, 1100, 1100), values(70, 1100)
+
+    def program(layers: Any, x: Any) -> Any:
+        return jax.lax.scan(lambda c, w: (jnp.tanh(c @ w), None), x, layers)[0]
+
+    expected = np.asarray(jax.jit(lambda *a: program(*a))(layers, x))
+    with hlo_dispatch.enabled(policy="always"):
+        fast = hlo_dispatch.freeze(program, jnp.asarray(layers))
+        assert_close(np.asarray(fast(x)), expected)
+        assert_close(np.asarray(fast(2 * x)), np.asarray(jax.jit(lambda *a: program(*a))(layers, 2 * x)))
+    (report,) = fast.report.programs
+    assert report.dispatched is not None
+    assert [region.kernel for region in report.dispatched.dispatched] == [GEMM]
+
+
 def winning(kernel: str) -> Callable[..., list[Time]]:
     """A timing that the variant of this place wins."""
     place = {"stock": 0, "onednn.matmul": 1, GEMM: 2}[kernel]
