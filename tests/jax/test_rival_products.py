@@ -70,10 +70,10 @@ def test_programs_give_what_stock_gives(name: str) -> None:
 
 @pytest.mark.usefixtures("_forced")
 def test_what_it_does_not_multiply_is_left() -> None:
-    """Several products at once, and other types: by rule of thumb a kernel that refuses is not replaced by another."""
-    assert kernels_of(lambda a, b: a @ b, values(3, 40, 50), values(3, 50, 60)) == []
+    """Several products at once, and other types."""
+    assert GEMM not in kernels_of(lambda a, b: a @ b, values(3, 40, 50), values(3, 50, 60))
     half = values(64, 64).astype(jnp.bfloat16)
-    assert kernels_of(lambda a, b: a @ b, half, half) == []
+    assert GEMM not in kernels_of(lambda a, b: a @ b, half, half)
 
 
 def network(p: dict[str, Any], x: Any) -> Any:
