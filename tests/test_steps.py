@@ -1,4 +1,5 @@
-"""The two steps of `make test`: neither hides the other, and a selection need not have tests of both kinds."""
+"""The two steps of `make test`: neither hides the other, a selection need not have tests of both kinds, and what fails
+gets one more try of its own."""
 
 from __future__ import annotations
 
@@ -13,32 +14,45 @@ PASSED, FAILED, INTERRUPTED, NOTHING_SELECTED = 0, 1, 2, 5
 # Stands for Python: notes how it was called, and ends as it is told to.
 PYTHON = """#!/bin/bash
 echo "$@" >> "$(dirname "$0")/calls"
-case "$*" in *"not timing"*) exit {together};; *) exit {alone};; esac
+case "$*" in
+  *"--last-failed "*) echo "tests/a.py::test_it PASSED [100%]"; exit {again};;
+  *"not timing"*) exit {together};;
+  *) exit {alone};;
+esac
 """
 
 
 @pytest.mark.parametrize(
-    ("together", "alone", "ended"),
+    ("together", "alone", "again", "ended"),
     [
-        (PASSED, PASSED, PASSED),
-        (FAILED, PASSED, FAILED),
-        (PASSED, FAILED, FAILED),
-        (FAILED, FAILED, FAILED),
-        (INTERRUPTED, PASSED, INTERRUPTED),
-        (PASSED, NOTHING_SELECTED, PASSED),
-        (NOTHING_SELECTED, PASSED, PASSED),
-        (FAILED, NOTHING_SELECTED, FAILED),
-        (NOTHING_SELECTED, FAILED, FAILED),
-        (NOTHING_SELECTED, NOTHING_SELECTED, NOTHING_SELECTED),
+        (PASSED, PASSED, None, PASSED),
+        (FAILED, PASSED, FAILED, FAILED),
+        (FAILED, PASSED, PASSED, PASSED),
+        (FAILED, PASSED, INTERRUPTED, INTERRUPTED),
+        (PASSED, FAILED, FAILED, FAILED),
+        (PASSED, FAILED, PASSED, PASSED),
+        (FAILED, FAILED, FAILED, FAILED),
+        (FAILED, FAILED, PASSED, PASSED),
+        (INTERRUPTED, PASSED, None, INTERRUPTED),
+        (PASSED, NOTHING_SELECTED, None, PASSED),
+        (NOTHING_SELECTED, PASSED, None, PASSED),
+        (FAILED, NOTHING_SELECTED, FAILED, FAILED),
+        (NOTHING_SELECTED, FAILED, FAILED, FAILED),
+        (NOTHING_SELECTED, NOTHING_SELECTED, None, NOTHING_SELECTED),
     ],
 )
-def test_how_it_ends(tmp_path: Path, together: int, alone: int, ended: int) -> None:
+def test_how_it_ends(tmp_path: Path, together: int, alone: int, again: int | None, ended: int) -> None:
     python = tmp_path / "python"
-    python.write_text(PYTHON.format(together=together, alone=alone))
+    python.write_text(PYTHON.format(together=together, alone=alone, again=again))
     python.chmod(0o755)
     done = subprocess.run([STEPS, python, "tests/a.py", "tests/b.py"], check=False, capture_output=True, text=True)
     assert done.returncode == ended, done.stderr
-    first, second = (tmp_path / "calls").read_text().splitlines()
+    calls = (tmp_path / "calls").read_text().splitlines()
+    first, second = (call for call in calls if "--last-failed " not in call)
     assert "-n 2" in first
     assert "-n" not in second.split()
-    assert all(call.endswith("tests/a.py tests/b.py") for call in (first, second))
+    assert all(call.endswith("tests/a.py tests/b.py") for call in calls)
+    more = [call for call in calls if "--last-failed " in call]
+    assert len(more) == [together, alone].count(FAILED)
+    assert not any("-n" in call.split() for call in more)
+    assert ("UNSTEADY" in done.stdout) == bool(more)
