@@ -16,6 +16,7 @@ from hlo_dispatch.freezing.program import Program
 from hlo_dispatch.freezing.report import FreezeReport
 from hlo_dispatch.freezing.signature import refuse_layouts, refuse_several_devices, signature, trace_state_clean
 from hlo_dispatch.freezing.stand_in import Elsewhere
+from hlo_dispatch.host.kept_memory import return_free_memory
 
 
 def freeze(model: Any, /, *frozen: Any, keep: bool = False) -> Frozen:
@@ -85,17 +86,12 @@ class Frozen:
         new = Originals(self._adapted.updated(model, frozen))
         with self._lock:
             self._originals.check_same_form(new)
-            arrays = new.arrays("update")
-            held: dict[Hashable, tuple[Any, ...]] = {}
-            programs: dict[Hashable, Program] = {}
-            for key, program in self._programs.items():
-                programs[key] = program.prepared(arrays, held)
-                held.update(programs[key].held)
-            latest = next((key for key, program in self._programs.items() if program is self._latest), None)
-            self._programs, self._originals = programs, new
-            self._latest = programs[latest] if latest is not None else None
+            self._prepare_again(new)
+            self._originals = new
             self._adapted.rebind(model)
             self._let_go()
+        # What held the former weights would stay with the C library, more with every update.
+        return_free_memory()
 
     @property
     def report(self) -> FreezeReport:
@@ -139,6 +135,18 @@ class Frozen:
             self._latest = program
             self._let_go()
             return result
+
+    def _prepare_again(self, new: Originals) -> None:
+        """Have all programs hold what is prepared from other arrays."""
+        arrays = new.arrays("update")
+        held: dict[Hashable, tuple[Any, ...]] = {}
+        programs: dict[Hashable, Program] = {}
+        for key, program in self._programs.items():
+            programs[key] = program.prepared(arrays, held)
+            held.update(programs[key].held)
+        latest = next((key for key, program in self._programs.items() if program is self._latest), None)
+        self._programs = programs
+        self._latest = programs[latest] if latest is not None else None
 
     def _named(self) -> Callable[..., Any]:
         def function(arrays: Any, /, *args: Any, **kwargs: Any) -> Any:

@@ -24,6 +24,10 @@ from hlo_dispatch.hlo.split import Split
 from hlo_dispatch.jax_plugin.explaining import pass_in_place
 
 
+_FRUGAL = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
+"""XLA would rather do everything at once, and hold all that lies between weights and what is made of them."""
+
+
 @dataclass(frozen=True)
 class Program:
     """For one signature; safe to call from several threads."""
@@ -64,7 +68,7 @@ class Program:
         preparation = None
         if split.preparation is not None:
             results = [ShapedArray(value.shape.dimensions, dtype_of(value.shape)) for value in split.prepared]
-            preparation = StandIn(split.preparation, results, jax.tree.structure(tuple(results)))
+            preparation = StandIn(split.preparation, results, jax.tree.structure(tuple(results)), _FRUGAL)
         program = StandIn(split.program, found.results, found.structure)
         closed = [f" (closed over: {jax.typeof(constant).str_short()})" for constant in found.constants]
         names = [*names, *closed]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -22,6 +22,7 @@ from jax.interpreters import mlir
 
 from hlo_dispatch.autotune.run.executable import stand_in_name, standing_in
 from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.host.kept_memory import return_free_memory
 from hlo_dispatch.jax_plugin.hook import installed_tables
 from hlo_dispatch.pattern import load_tables
 from hlo_dispatch.policy.context import this_context
@@ -46,13 +47,17 @@ _thread = _CompilingThread()
 class StandIn:
     """A serialized module as a jitted function of (arrays, *args, **kwargs)."""
 
-    def __init__(self, module: bytes, results: Sequence[Any], structure: Any) -> None:
+    def __init__(
+        self, module: bytes, results: Sequence[Any], structure: Any, options: Mapping[str, Any] | None = None
+    ) -> None:
         """
         Args:
             module: its entry takes the leaves of (arrays, args, kwargs) in their order.
             results: the abstract value of each of its results.
             structure: their tree.
+            options: of XLA's, for compiling it.
         """
+        self._options = options
         self._module, self._results, self._structure = module, tuple(results), structure
         self.name = stand_in_name(f"frozen_{_digest(module)}")
         self._runs: list[Callable[..., Any]] = []
@@ -71,7 +76,7 @@ class StandIn:
             return jax.tree.unflatten(self._structure, out)
 
         call.__name__ = call.__qualname__ = self.name
-        return jax.jit(call, keep_unused=True)
+        return jax.jit(call, keep_unused=True, compiler_options=self._options)
 
     def compile_and_run(self, arrays: Any, /, *args: Any, **kwargs: Any) -> Any:
         """As `run`, and compiles what has to be compiled."""
@@ -83,6 +88,10 @@ class StandIn:
         register_kernels()
         run = self._jitted()
         with standing_in(self.name, self._module), self._compiling():
+            # The call finds what was compiled here. Where weights are prepared, originals and results exist at once:
+            # what compiling left comes not on top of that.
+            run.lower(arrays, *args, **kwargs).compile()
+            return_free_memory()
             result = run(arrays, *args, **kwargs)
         self._remember(run)
         return result
