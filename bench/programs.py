@@ -21,6 +21,25 @@ class Program:
     name: str
     function: Callable
     arguments: tuple
+    weight_arguments: int = 0
+    """How many of the arguments, the first ones, are weights that inference does not change."""
+
+    @property
+    def weights(self) -> tuple:
+        return self.arguments[: self.weight_arguments]
+
+    @property
+    def inputs(self) -> tuple:
+        return self.arguments[self.weight_arguments :]
+
+
+_NO_INFERENCE = "gaussian-process"
+_GRADIENT = "-gradient"
+
+
+def is_inference(name: str) -> bool:
+    """Whether a model's weights stay what they are from call to call."""
+    return name != _NO_INFERENCE and not name.endswith(_GRADIENT)
 
 
 def model(name: str) -> Program:
@@ -37,12 +56,12 @@ def model(name: str) -> Program:
 
     if name not in ZOO:
         workload = MODELS[name].workload()
-        return Program(name, workload.function, tuple(workload.arguments))
+        return Program(name, workload.function, tuple(workload.arguments), int(is_inference(name)))
     found = ZOO[name]
     function, shapes = found.built()
     *weights, inputs = shapes
     arguments = (*(fill(tree, number, found.gain) for number, tree in enumerate(weights, 10)), fill(inputs, 1))
-    return Program(name, function, arguments)
+    return Program(name, function, arguments, len(weights) if is_inference(name) else 0)
 
 
 def random_regions(count: int, seed: int) -> Iterator[Program]:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,8 +14,8 @@ from environment import clean_environment
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
-from bench.never_slower import SETTLED, STOCK, Result, summary  # noqa: E402
-from bench.programs import random_regions  # noqa: E402
+from bench.programs import is_inference, model, random_regions  # noqa: E402
+from bench.verdict import FROZEN, SETTLED, STOCK, Result, summary  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,59 @@ def test_verdict(kind: str, ratio: float, calls: int, is_unchanged: bool, verdic
     assert result.verdict == verdict
     assert result.is_good == (verdict in ("ok", "unchanged"))
     assert ("(x)" in summary(kind, [result])) == (not result.is_good or calls > 0)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "difference", "peak", "verdict"),
+    [
+        (1.5, 1e-6, 1.0, "ok"), (0.981, 0.9e-4, 1.09, "ok"), (0.979, 0, 1.0, "SLOWER"), (1.5, 1.1e-4, 1.0, "WRONG"),
+        (1.5, float("nan"), 1.0, "WRONG"), (1.5, 0, 1.11, "LARGER"), (1.5, 0, None, "ok"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("calls", [0, 3])
+def test_verdict_of_a_frozen_one(ratio: float, difference: float, peak: float | None, verdict: str, calls: int) -> None:
+    """Against the unfrozen program, however much slower stock is; also where nothing but XLA's own work is cut off."""
+    result = Result("frozen", "x", {STOCK: 9.0, SETTLED: ratio, FROZEN: 1.0}, {FROZEN: ratio}, {FROZEN: calls})
+    result.difference, result.allowed = difference, 1e-4
+    result.peak = {SETTLED: 1_000_000, FROZEN: round(1_000_000 * peak)} if peak is not None else {}
+    assert result.verdict == verdict
+    assert result.gain == ratio - 1
+    assert f"frozen: {ratio:.3f}x, {calls} calls; stock 9000.000 ms" in result.line
+    said = summary("frozen", [result])
+    assert f"1 of 1 frozen; worst {ratio:.3f}x (x)" in said
+    assert ("below the limit of 0.98: 0" in said) == (verdict == "ok")
+
+
+def test_what_of_a_model_is_frozen() -> None:
+    pytest.importorskip("flax")
+    assert [name for name in ("bert", "bert-gradient", "gaussian-process") if is_inference(name)] == ["bert"]
+    layer = model("bert-layer")
+    assert len(layer.weights) == 1
+    assert [array.shape for array in layer.inputs] == [(1, 128, 768), (1, 128)]
+
+
+def test_a_model_frozen_is_the_model(tmp_path: Path) -> None:
+    """Not how fast it is: for that the machine has to be idle."""
+    pytest.importorskip("flax")
+    pytest.importorskip("transformers")
+    output = tmp_path / "frozen.json"
+    command = [sys.executable, "-m", "bench.never_slower", "frozen", "--models", "bert-layer", "bert-gradient"]
+    command += ["--seconds", "0.1", "--output", str(output)]
+    done = subprocess.run(
+        command, cwd=ROOT, env=clean_environment(), capture_output=True, text=True, check=False, timeout=600
+    )
+    (result,) = (Result(**values) for values in _results(output))
+    assert not result.problem, result.problem
+    assert set(result.seconds) == {STOCK, SETTLED, FROZEN}, done.stdout
+    assert result.difference <= result.allowed == 1e-4
+    assert set(result.peak) == {SETTLED, FROZEN}
+
+
+def _results(output: Path) -> list[dict[str, Any]]:
+    results = json.loads(output.read_text())["results"]
+    for values in results:
+        values.pop("verdict")
+    return results
 
 
 def test_nothing_measured_is_said() -> None:

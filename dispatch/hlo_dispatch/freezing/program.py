@@ -23,7 +23,6 @@ from hlo_dispatch.freezing.tracing import whole
 from hlo_dispatch.hlo.split import Split
 from hlo_dispatch.jax_plugin.explaining import pass_in_place
 
-
 _FRUGAL = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
 """XLA would rather do everything at once, and hold all that lies between weights and what is made of them."""
 

@@ -1,0 +1,101 @@
+"""Compile one program in several ways, and time them in turns."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hlo_dispatch.demo.timing import interleaved
+
+from .programs import Program
+from .verdict import FIRST, LIMITS, SETTLED, STOCK, Result
+
+NO_LIMIT = "3600"
+"""Seconds of measuring, where it shall not end early."""
+LONG_CALL = 0.3
+"""Seconds; what lasts so long is called once a turn."""
+FEW_TURNS = 5
+
+Ways = Mapping[str, Callable[[], object]]
+"""What is timed; a call returns when its work is done."""
+
+
+def compare(kind: str, program: Program, seconds: float) -> Result:
+    """Compile and time one program, stock and dispatched, `seconds` long."""
+    import hlo_dispatch
+
+    begin = time.perf_counter()
+    result = Result(kind, program.name)
+    executables: dict[str, Any] = {}
+    took: dict[str, float] = {}
+    for way in (STOCK, FIRST, SETTLED) if kind == "models" else (STOCK, SETTLED):
+        if way == SETTLED:
+            os.environ["HLO_DISPATCH_MEASURE_SECONDS"] = NO_LIMIT
+        with contextlib.nullcontext() if way == STOCK else hlo_dispatch.enabled(policy="measure"):
+            # From one line for all of them: a compiled program says where it was compiled from.
+            executables[way], took[way] = compiled(program)
+    result.compile_more = took[FIRST if FIRST in took else SETTLED] - took[STOCK]
+    texts = {way: executable.as_text() for way, executable in executables.items()}
+    result.calls = {way: kernel_calls(text) for way, text in texts.items() if way != STOCK}
+    result.is_unchanged = len(set(texts.values())) == 1
+    time_all(result, {way: blocking(executable, program.arguments) for way, executable in executables.items()}, seconds)
+    result.spent = time.perf_counter() - begin
+    return result
+
+
+def compiled(program: Program) -> tuple[Any, float]:
+    """The executable, and the seconds that XLA took."""
+    import jax
+
+    lowered = jax.jit(lambda *arguments: program.function(*arguments)).lower(*program.arguments)
+    begin = time.perf_counter()
+    return lowered.compile(), time.perf_counter() - begin
+
+
+def kernel_calls(text: str) -> int:
+    """Calls of ours in a compiled program."""
+    return text.count('custom_call_target="hlo_dispatch.')
+
+
+def blocking(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Callable[[], object]:
+    """A call that returns when its work is done."""
+    import jax
+
+    return lambda: jax.block_until_ready(function(*arguments))
+
+
+def time_all(result: Result, ways: Ways, seconds: float) -> None:
+    """Put times and ratios into the result; what is below the limit is measured twice more, and the middle counts."""
+    reference, limit = result.reference, LIMITS[result.kind]
+    first = _times(ways, seconds)
+    result.seconds = {way: first[way] for way in ways if way not in result.calls}
+    for way, calls in result.calls.items():
+        # Equal programs are not timed again: what differs is the machine. Of tiny ones just this is to be shown.
+        run, ratio = first, first[reference] / first[way]
+        is_other = calls or result.kind == "frozen"
+        if (is_other and ratio < limit) or (result.kind == "tiny" and not limit <= ratio <= 2 - limit):
+            both = {name: ways[name] for name in (way, reference)}
+            runs = [first, *(_times(both, 2 * seconds) for _ in range(2))]
+            run = sorted(runs, key=lambda run: run[reference] / run[way])[1]
+        result.seconds[way], result.ratios[way] = run[way], run[reference] / run[way]
+
+
+def _times(ways: Ways, seconds: float) -> dict[str, float]:
+    """Way → median seconds of a call."""
+    first = next(iter(ways.values()))
+    first()
+    begin = time.perf_counter()
+    first()
+    if time.perf_counter() - begin < LONG_CALL:
+        return {way: timing.median for way, timing in interleaved(ways, seconds=seconds).items()}
+    samples: dict[str, list[float]] = {way: [] for way in ways}
+    for turn in range(FEW_TURNS):
+        for way in list(ways)[:: 1 if turn % 2 else -1]:
+            begin = time.perf_counter()
+            ways[way]()
+            samples[way].append(time.perf_counter() - begin)
+    return {way: statistics.median(values) for way, values in samples.items()}

@@ -1,0 +1,103 @@
+"""A model frozen against the same dispatched and not frozen: speed, results, memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+from .comparing import NO_LIMIT, blocking, compiled, time_all
+from .programs import Program, model
+from .verdict import FROZEN, SETTLED, STOCK, Result
+
+FLOAT32 = 1e-4
+"""How far results may be apart, over the largest: rounding grows with depth, and no further than this."""
+HALF = 1.5
+"""How much farther from the results in f32 those of a frozen model in half precision may be than the unfrozen one's."""
+_HALF_SUFFIX = "-bf16"
+
+
+def compare(name: str, seconds: float) -> Result:
+    """Time stock, dispatched and frozen in turns, `seconds` long; compare results; have processes say their peaks."""
+    begin = time.perf_counter()
+    result = Result("frozen", name)
+    _compare_times(result, model(name), seconds)
+    result.peak = {way: _peak(name, way) for way in (SETTLED, FROZEN)}
+    result.spent = time.perf_counter() - begin
+    return result
+
+
+def _compare_times(result: Result, program: Program, seconds: float) -> None:
+    import jax
+
+    import hlo_dispatch
+
+    # Both as later compiles leave them.
+    os.environ["HLO_DISPATCH_MEASURE_SECONDS"] = NO_LIMIT
+    stock, result.compile_more = compiled(program)
+    with hlo_dispatch.enabled(policy="measure"):
+        unfrozen, _ = compiled(program)
+        fast = hlo_dispatch.freeze(program.function, *program.weights)
+        begin = time.perf_counter()
+        jax.block_until_ready(fast(*program.inputs))
+        result.compile_more = time.perf_counter() - begin - result.compile_more
+    (made,) = fast.report.programs
+    result.calls = {FROZEN: len(made.dispatched.dispatched) if made.dispatched is not None else 0}
+    ways = {
+        STOCK: blocking(stock, program.arguments),
+        SETTLED: blocking(unfrozen, program.arguments),
+        FROZEN: blocking(fast, program.inputs),
+    }
+    result.difference, result.allowed = _difference(program, ways[SETTLED](), ways[FROZEN]())
+    time_all(result, ways, seconds)
+
+
+def _difference(program: Program, unfrozen: Any, frozen: Any) -> tuple[float, float]:
+    """How far results are off, and how far they may be."""
+    import jax
+
+    from hlo_dispatch.demo.compare import relative_difference
+
+    if not program.name.endswith(_HALF_SUFFIX):
+        return relative_difference(unfrozen, frozen), FLOAT32
+    # Two roundings of one number need not be near each other; both have to be near the number.
+    exact = model(program.name.removesuffix(_HALF_SUFFIX))
+    wanted = jax.jit(exact.function)(*exact.arguments)
+    return relative_difference(wanted, frozen), HALF * relative_difference(wanted, unfrozen)
+
+
+def _peak(name: str, way: str) -> int:
+    """Most bytes resident in a process that makes three calls, with what this one has measured."""
+    command = [sys.executable, "-m", "bench.frozen", name, way]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"memory of {name}, {way}: {done.stderr.strip().splitlines()[-1:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    """Say this process's peak, with the model of the given name run in the given way; the weights are held."""
+    import jax
+
+    import hlo_dispatch
+    from hlo_dispatch.bench.models.process import forget_peak, status
+
+    name, way = sys.argv[1:]
+    program = model(name)
+    # Random numbers may have taken more than the model does.
+    forget_peak()
+    hlo_dispatch.install(policy="stored")
+    if way == FROZEN:
+        call = blocking(hlo_dispatch.freeze(program.function, *program.weights), program.inputs)
+    else:
+        call = blocking(jax.jit(program.function), program.arguments)
+    for _ in range(3):
+        call()
+    print(json.dumps(status("VmHWM")))
+
+
+if __name__ == "__main__":
+    main()
