@@ -72,12 +72,12 @@ def time_all(result: Result, ways: Ways, seconds: float) -> None:
     """Put times and ratios into the result; what is below the limit is measured twice more, and the middle counts."""
     reference, limit = result.reference, LIMITS[result.kind]
     first = _times(ways, seconds)
-    result.seconds = {way: first[way] for way in ways if way not in result.calls}
-    for way, calls in result.calls.items():
+    others = [way for way in result.calls if way != reference]
+    result.seconds = {way: first[way] for way in ways if way not in others}
+    for way in others:
         # Equal programs are not timed again: what differs is the machine. Of tiny ones just this is to be shown.
         run, ratio = first, first[reference] / first[way]
-        is_other = calls or result.kind == "frozen"
-        if (is_other and ratio < limit) or (result.kind == "tiny" and not limit <= ratio <= 2 - limit):
+        if (result.is_another(way) and ratio < limit) or (result.kind == "tiny" and not limit <= ratio <= 2 - limit):
             both = {name: ways[name] for name in (way, reference)}
             runs = [first, *(_times(both, 2 * seconds) for _ in range(2))]
             run = sorted(runs, key=lambda run: run[reference] / run[way])[1]

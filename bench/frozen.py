@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any
 
-from .comparing import NO_LIMIT, blocking, compiled, time_all
+from .comparing import NO_LIMIT, blocking, compiled, kernel_calls, time_all
 from .programs import Program, model
 from .verdict import FROZEN, SETTLED, STOCK, Result
 
@@ -45,7 +45,11 @@ def _compare_times(result: Result, program: Program, seconds: float) -> None:
         jax.block_until_ready(fast(*program.inputs))
         result.compile_more = time.perf_counter() - begin - result.compile_more
     (made,) = fast.report.programs
-    result.calls = {FROZEN: len(made.dispatched.dispatched) if made.dispatched is not None else 0}
+    result.calls = {
+        SETTLED: kernel_calls(unfrozen.as_text()),
+        FROZEN: len(made.dispatched.dispatched) if made.dispatched is not None else 0,
+    }
+    result.is_unchanged = not any(result.calls.values()) and not made.prepared
     ways = {
         STOCK: blocking(stock, program.arguments),
         SETTLED: blocking(unfrozen, program.arguments),

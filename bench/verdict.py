@@ -27,7 +27,7 @@ class Result:
     compile_more: float = 0.0
     """Seconds that the first dispatched compile took longer than stock's; a frozen one its first call."""
     is_unchanged: bool = False
-    """Whether every compiled program is, letter by letter, stock XLA's."""
+    """Whether every compiled program is, letter by letter, stock XLA's; nothing is prepared of a frozen one either."""
     difference: float = 0.0
     """Of a frozen one: its results from the unfrozen one's, in half precision from those in f32; the largest over the
     largest value."""
@@ -53,7 +53,7 @@ class Result:
         # Written so that NaN is a difference.
         if not self.difference <= self.allowed:
             return "WRONG"
-        if not self.is_other:
+        if not self.is_dispatched:
             return "unchanged"
         if self.worst < limit:
             return "SLOWER"
@@ -63,10 +63,14 @@ class Result:
     def is_good(self) -> bool:
         return self.verdict in ("ok", "unchanged")
 
+    def is_another(self, way: str) -> bool:
+        """Whether that is not stock XLA's program, letter by letter or but for a cut."""
+        return bool(self.calls[way]) or (self.kind == "frozen" and not self.is_unchanged)
+
     @property
-    def is_other(self) -> bool:
-        """Whether anything runs that is not stock XLA's program: what was frozen has been cut in two."""
-        return self.kind == "frozen" or any(self.calls.values())
+    def is_dispatched(self) -> bool:
+        """Whether any way is another program than stock's."""
+        return any(self.is_another(way) for way in self.calls)
 
     @property
     def reference(self) -> str:
@@ -76,14 +80,13 @@ class Result:
     @property
     def worst(self) -> float:
         """The lowest ratio of a way that is another program: without a kernel call it is stock XLA, but for noise."""
-        return min(ratio for way, ratio in self.ratios.items() if self.calls[way] or self.kind == "frozen")
+        return min(ratio for way, ratio in self.ratios.items() if self.is_another(way))
 
     @property
     def gain(self) -> float:
         """Seconds that a call is shorter in the end."""
         way = FROZEN if self.kind == "frozen" else SETTLED
-        is_other = self.kind == "frozen" or self.calls.get(way)
-        return self.seconds[self.reference] - self.seconds[way] if is_other else 0.0
+        return self.seconds[self.reference] - self.seconds[way] if self.calls and self.is_another(way) else 0.0
 
     @property
     def memory(self) -> float:
@@ -98,7 +101,8 @@ class Result:
         times = " ".join(f"{way}: {ratio:.3f}x, {self.calls[way]} calls;" for way, ratio in self.ratios.items())
         said = ""
         if self.kind == "frozen":
-            said = f"stock {self.seconds[STOCK] * 1e3:.3f} ms; differs by {self.difference:.1e} of {self.allowed:.1e}; "
+            said = f"unfrozen {self.calls[SETTLED]} calls; stock {self.seconds[STOCK] * 1e3:.3f} ms; "
+            said += f"differs by {self.difference:.1e} of {self.allowed:.1e}; "
             said += f"memory {self.memory:.2f}x of {self.peak[SETTLED] / 1e6:.0f} MB; " if self.peak else ""
         return (
             f"{self.kind:8}{self.name:52} {self.seconds[self.reference] * 1e3:10.3f} ms {times} {said}"
@@ -109,7 +113,7 @@ class Result:
 def summary(kind: str, results: list[Result]) -> str:
     """How many were faster, and by how much; the worst one."""
     known = [result for result in results if not result.problem]
-    own = [result for result in known if result.is_other]
+    own = [result for result in known if result.is_dispatched]
     bad = [result.name for result in known if not result.is_good]
     text = f"{kind}: {len(own)} of {len(known)} {'frozen' if kind == 'frozen' else 'dispatched'}"
     if own:

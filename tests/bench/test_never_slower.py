@@ -46,15 +46,24 @@ def test_verdict(kind: str, ratio: float, calls: int, is_unchanged: bool, verdic
 @pytest.mark.parametrize("calls", [0, 3])
 def test_verdict_of_a_frozen_one(ratio: float, difference: float, peak: float | None, verdict: str, calls: int) -> None:
     """Against the unfrozen program, however much slower stock is; also where nothing but XLA's own work is cut off."""
-    result = Result("frozen", "x", {STOCK: 9.0, SETTLED: ratio, FROZEN: 1.0}, {FROZEN: ratio}, {FROZEN: calls})
+    result = Result(
+        "frozen", "x", {STOCK: 9.0, SETTLED: ratio, FROZEN: 1.0}, {FROZEN: ratio}, {SETTLED: 2, FROZEN: calls}
+    )
     result.difference, result.allowed = difference, 1e-4
     result.peak = {SETTLED: 1_000_000, FROZEN: round(1_000_000 * peak)} if peak is not None else {}
     assert result.verdict == verdict
     assert result.gain == ratio - 1
-    assert f"frozen: {ratio:.3f}x, {calls} calls; stock 9000.000 ms" in result.line
+    assert f"frozen: {ratio:.3f}x, {calls} calls; unfrozen 2 calls; stock 9000.000 ms" in result.line
     said = summary("frozen", [result])
     assert f"1 of 1 frozen; worst {ratio:.3f}x (x)" in said
     assert ("below the limit of 0.98: 0" in said) == (verdict == "ok")
+
+
+def test_a_frozen_one_of_which_nothing_is_prepared_is_unchanged() -> None:
+    seconds, nothing = {STOCK: 1.0, SETTLED: 0.9, FROZEN: 1.0}, {SETTLED: 0, FROZEN: 0}
+    result = Result("frozen", "x", seconds, {FROZEN: 0.9}, nothing, is_unchanged=True)
+    assert result.verdict == "unchanged"
+    assert "0 of 1 frozen; below the limit of 0.98: 0" in summary("frozen", [result])
 
 
 def test_what_of_a_model_is_frozen() -> None:
