@@ -123,6 +123,7 @@ def summary(kind: str, results: list[Result]) -> str:
         text += f"; {gain * 1e3:.1f} ms of {before * 1e3:.1f} ms saved"
         largest = max(own, key=lambda result: result.memory)
         text += f"; most memory {largest.memory:.2f}x ({largest.name})" if largest.peak else ""
-    text += f"; below the limit of {LIMITS[kind]}: {len(bad)}" + (f" ({', '.join(bad)})" if bad else "")
+    what = "slower, larger or wrong" if kind == "frozen" else f"below the limit of {LIMITS[kind]}"
+    text += f"; {what}: {len(bad)}" + (f" ({', '.join(bad)})" if bad else "")
     unknown = [result.name for result in results if result.problem]
     return text + (f"; not measured: {', '.join(unknown)}" if unknown else "")

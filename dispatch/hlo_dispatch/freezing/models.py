@@ -8,14 +8,14 @@ A framework that the user did not import is not imported: its model could not ha
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 import weakref
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from typing import Any
 
-import jax
-
 from hlo_dispatch.errors import FreezeError
+from hlo_dispatch.freezing.unchanging import refuse_change, unchanging
 
 
 class Adapted:
@@ -33,8 +33,13 @@ class Adapted:
         return (model, *frozen)
 
     def call(self, weights: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The function's value."""
-        return self._call(*weights, *args, **kwargs)
+        """The function's value.
+
+        Raises:
+            FreezeError: it changes state.
+        """
+        with unchanging(weights):
+            return self._call(*weights, *args, **kwargs)
 
     def rebind(self, model: Any) -> None:
         """What `update` took is frozen from now on."""
@@ -113,15 +118,15 @@ class _Keras(_Model):
         return {f"{number} {variable.name}": variable.value for number, variable in enumerate(model.variables)}
 
     def call(self, weights: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if "training" in kwargs:
-            raise FreezeError("a frozen model infers: leave `training` out of the call")
         model, scope = self.model, sys.modules["keras"].StatelessScope
+        if "training" in _names(model.call, args, kwargs):
+            raise FreezeError("a frozen model infers: leave `training` out of the call")
         values = [weights[f"{number} {variable.name}"] for number, variable in enumerate(model.variables)]
         with scope(state_mapping=list(zip(model.variables, values, strict=True))) as inside:
             before = [inside.get_current_value(variable) for variable in model.variables]
             result = model(*args, training=False, **kwargs)
             for variable, value in zip(model.variables, before, strict=True):
-                _refuse_change(value, inside.get_current_value(variable), variable.path)
+                refuse_change(value, inside.get_current_value(variable), variable.path)
         return result
 
 
@@ -135,13 +140,9 @@ class _Nnx(_Model):
         return self._split(model)[1]
 
     def call(self, weights: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        before = jax.tree.leaves(weights)
         model = self._nnx.merge(self._definition, weights)
-        result = model(*args, **kwargs)
-        after = jax.tree_util.tree_leaves_with_path(self._nnx.state(model))
-        for old, (path, new) in zip(before, after, strict=True):
-            _refuse_change(old, new, jax.tree_util.keystr(path))
-        return result
+        with unchanging(model):
+            return model(*args, **kwargs)
 
     def _split(self, model: Any) -> tuple[Any, Any]:
         """The definition and the arrays of a copy that infers; the model itself stays as it is."""
@@ -170,6 +171,14 @@ class _Torchax(_Model):
             return sys.modules["torchax"].extract_jax(model)[1](weights, args, kwargs)
 
 
+def _names(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Collection[str]:
+    """Of the parameters that a call gives."""
+    try:
+        return inspect.signature(fn).bind_partial(*args, **kwargs).arguments
+    except (TypeError, ValueError):  # what the call itself says is better than what could be said here
+        return kwargs
+
+
 @contextlib.contextmanager
 def _inferring(module: Any) -> Generator[Any]:
     """A torch module that infers inside the block."""
@@ -180,19 +189,6 @@ def _inferring(module: Any) -> Generator[Any]:
     finally:
         for inner in training:
             inner.training = True
-
-
-def _refuse_change(old: Any, new: Any, name: str) -> None:
-    """Say that a call changes the model.
-
-    Raises:
-        FreezeError: the value is another one than before.
-    """
-    if old is not new:
-        raise FreezeError(
-            f"a call changes the model's {name}, and what is frozen stays as it is: have it infer (no statistics of "
-            "batches, no random numbers of its own), or use jax.jit"
-        )
 
 
 def _is_a(module: str, *names: str) -> Any:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import jax
@@ -48,7 +48,7 @@ class StandIn:
     """A serialized module as a jitted function of (arrays, *args, **kwargs)."""
 
     def __init__(
-        self, module: bytes, results: Sequence[Any], structure: Any, options: Mapping[str, Any] | None = None
+        self, module: bytes, results: Sequence[Any], structure: Any, options: dict[str, Any] | None = None
     ) -> None:
         """
         Args:

@@ -19,6 +19,10 @@ from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.jax_plugin.lowering import compile_afresh
 
 _CALLBACK = "callback"
+_SWITCH = (
+    "A frozen function's arguments are traced, as jit's are: a switch of Python's belongs into the function, as in "
+    "freeze(lambda p, x: model.apply(p, x, train=False), p)"
+)
 _numbers = itertools.count()
 
 
@@ -44,12 +48,23 @@ def whole(fn: Callable[..., Any], frozen: Sequence[Any], args: tuple[Any, ...], 
     """Have `fn(frozen, *args, **kwargs)` compiled by stock XLA; nothing is run.
 
     Raises:
-        FreezeError: it calls back into Python, or runs on something else than a CPU.
+        FreezeError: it calls back into Python, closes over an array that is traced, or runs on something else than a
+            CPU.
         Exception: what tracing the function raises.
     """
     name = getattr(fn, "__name__", type(fn).__name__)
-    traced = jax.jit(fn).trace(frozen, *args, **kwargs)
-    closed = traced.jaxpr
+    try:
+        traced = jax.jit(fn).trace(frozen, *args, **kwargs)
+    except jax.errors.ConcretizationTypeError as error:
+        error.add_note(_SWITCH)
+        raise
+    closed, rest = traced.jaxpr, jax.tree.leaves((args, kwargs))
+    if len(closed.in_avals) > len(frozen) + len(rest):
+        # JAX makes operands of them.
+        raise FreezeError(
+            f"{name} cannot be frozen: it closes over an array that is traced (inside of jax.jit, jax.grad or "
+            "jax.vmap), so its value is not known: give it as an argument, and let no such array out of its function"
+        )
     constants = arrays_in(closed)
     numbers = {id(constant): number for number, constant in enumerate(constants)}
 
@@ -57,7 +72,6 @@ def whole(fn: Callable[..., Any], frozen: Sequence[Any], args: tuple[Any, ...], 
         return evaluated(closed, lambda constant: constants[numbers[id(constant)]], (*frozen, *rest), numbers)
 
     replay.__name__ = replay.__qualname__ = stand_in_name(f"whole_{os.getpid()}_{next(_numbers)}")
-    rest = jax.tree.leaves((args, kwargs))
     lowered = jax.jit(replay, keep_unused=True).trace(list(frozen), constants, rest).lower()
     with shown(replay.__name__) as modules:
         compile_afresh(lowered)
