@@ -112,6 +112,9 @@ def test_the_pipeline_is_frozen_whole(pipeline: Any) -> None:
             params,
         )
         assert_same_picture(paint(PROMPT, NOISE), wanted)
+        (program,) = paint.report.programs
+        # Within the loop, too: encoder and decoder have some forty.
+        assert sum(value.is_packed for value in program.prepared) > 80
         changed = {**params, "vae": jax.tree.map(lambda leaf: 0.5 * leaf, params["vae"])}
         paint.update(changed)
         assert_same_picture(paint(PROMPT, NOISE), painted(made, changed))
