@@ -120,6 +120,29 @@ def test_weights_that_are_returned() -> None:
     assert_equal(halves(program, values(33, 33), values(5, 33), policy="always"))
 
 
+@pytest.mark.parametrize("turns", [0, 3], ids=["branch", "loop"])
+def test_what_is_returned_is_copied(turns: int) -> None:
+    """XLA puts the results of all branches into one place, and those of a loop where its state is."""
+
+    def branch(w, x):
+        picked = jax.lax.cond(w[0, 0] > 0, lambda w: w @ w, lambda w: w - 1, w)
+        return x @ jax.lax.fori_loop(0, 5, lambda _, h: jnp.tanh(h @ h), w) + picked
+
+    def loop(w, x):
+        return jax.lax.fori_loop(0, turns, lambda _, h: (jnp.cumsum(w @ w, 0), h[1] + h[0] @ x), (x, x))
+
+    found = halves(loop if turns else branch, values(6, 6), values(6, 6), policy="never")
+    assert_equal(found)
+    for serialized in filter(None, (found.split.preparation, found.split.program)):
+        module = Module.from_bytes(serialized)
+        entered = {i for c in module.proto.computations for o in c.instructions if o.opcode == "conditional"
+                   for i in o.called_computation_ids}  # fmt: skip
+        for computation in (c for c in module.proto.computations if c.id in entered):
+            by_id = {instruction.id: instruction for instruction in computation.instructions}
+            root = by_id[computation.root_id]
+            assert "get-tuple-element" not in {by_id[operand].opcode for operand in root.operand_ids}
+
+
 def test_what_only_makes_memory_larger_stays() -> None:
     def program(b, x):
         return jax.lax.fori_loop(0, 3, lambda i, h: jnp.tanh(h + jnp.broadcast_to(b * 2, h.shape)), x)

@@ -166,11 +166,21 @@ class _Hoist:
 
         def make() -> Node:
             for node, place in zip(colouring.border, places, strict=False):
-                element = rebuilder.new("get-tuple-element", node.name, rebuilder.identifier(node), node)
+                own = rebuilder.identifier(node)
+                is_returned = _is_returned(node, graph.root)
+                element = rebuilder.new(
+                    "get-tuple-element", node.name, rebuilder.fresh_id() if is_returned else own, node
+                )
                 element.shape.CopyFrom(node.shape.to_proto())
                 element.operand_ids.append(rebuilder.identifier(parameter))
                 element.tuple_index = place
                 rebuilder.place(element, node)
+                if is_returned:
+                    # Where it lies already is not where results lie: XLA puts those of all branches into one place.
+                    copy = rebuilder.new("copy", "returned", own, node)
+                    copy.shape.CopyFrom(element.shape)
+                    copy.operand_ids.append(element.id)
+                    rebuilder.place(copy, node)
             return graph.root
 
         edit = rebuilder.edit(make)
@@ -211,6 +221,11 @@ class _Hoist:
         read = {operand for i in instructions for operand in (*i.operand_ids[:], *i.control_predecessor_ids[:])}
         is_read = self._operand.id in read or self._operand.id == self._outer.root_id
         return Edit([i for i in instructions if is_read or i.id != self._operand.id], self._outer.root_id)
+
+
+def _is_returned(node: Node, root: Node) -> bool:
+    """Whether its buffer is, as it is, a part of the result."""
+    return node is root or any(user.opcode in ("bitcast", "tuple") and _is_returned(user, root) for user in node.users)
 
 
 def _nothing(module: Module, fresh: int) -> list[InstructionProto]:
