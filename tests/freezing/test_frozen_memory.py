@@ -6,7 +6,13 @@ import json
 import statistics
 from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_dispatch
 from environment import clean_environment
+from hlo_dispatch.freezing import program
 from warm import run_python
 
 PROGRAM = """
@@ -53,3 +59,12 @@ def test_preparing_takes_the_weights_once_more() -> None:
     assert frozen["peak"] - unfrozen["peak"] < 1.25 * frozen["weights"]
     # Two sets of prepared weights exist during an update, one soon after it.
     assert statistics.median(frozen["updates"]) - frozen["peak"] < 0.25 * frozen["weights"]
+
+
+def test_an_option_that_xla_does_not_know_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "_FRUGAL", {"xla_cpu_as_it_was_called_once": "YES"})
+    weights = np.linspace(-1, 1, 64 * 33, dtype=np.float32).reshape(64, 33)
+    fast = hlo_dispatch.freeze(lambda w, x: x @ jnp.exp(w).T, weights)
+    x = np.ones((3, 33), np.float32)
+    np.testing.assert_allclose(fast(x), x @ np.exp(weights).T, rtol=1e-5)
+    assert fast.report.programs[0].prepared

@@ -30,6 +30,7 @@ from hlo_dispatch.vendor.registration import register_kernels
 
 _TARGET = "hlo_dispatch."
 _MOST_RUNS = 4
+_UNKNOWN_OPTION = "No such compile option"
 
 
 class Elsewhere(Exception):
@@ -55,7 +56,7 @@ class StandIn:
             module: its entry takes the leaves of (arrays, args, kwargs) in their order.
             results: the abstract value of each of its results.
             structure: their tree.
-            options: of XLA's, for compiling it.
+            options: of XLA's, for compiling it; left out where this XLA does not know them.
         """
         self._options = options
         self._module, self._results, self._structure = module, tuple(results), structure
@@ -86,15 +87,25 @@ class StandIn:
                 self._remember(run)
                 return result
         register_kernels()
-        run = self._jitted()
         with standing_in(self.name, self._module), self._compiling():
-            # The call finds what was compiled here. Where weights are prepared, originals and results exist at once:
-            # what compiling left comes not on top of that.
-            run.lower(arrays, *args, **kwargs).compile()
+            try:
+                run = self._compiled(arrays, args, kwargs)
+            except jax.errors.JaxRuntimeError as error:
+                if self._options is None or _UNKNOWN_OPTION not in str(error):
+                    raise
+                self._options = None  # this XLA does not know them any more
+                run = self._compiled(arrays, args, kwargs)
+            # Where weights are prepared, originals and results exist at once: what compiling left comes not on top of
+            # that.
             return_free_memory()
             result = run(arrays, *args, **kwargs)
         self._remember(run)
         return result
+
+    def _compiled(self, arrays: Any, args: Any, kwargs: Any) -> Callable[..., Any]:
+        run = self._jitted()
+        run.lower(arrays, *args, **kwargs).compile()  # the call finds it
+        return run
 
     def _remember(self, run: Callable[..., Any]) -> None:
         # What none of them has been compiled for is what JAX's caches forgot: the oldest go.
