@@ -13,7 +13,9 @@ from hlo_dispatch.hlo.shape import shape_of
 from hlo_dispatch.hlo.split import Prepared, Split
 
 
-def copying(serialized: bytes, frozen: AbstractSet[int], rewriter: object = None) -> Split:
+def copying(
+    serialized: bytes, frozen: AbstractSet[int], rewriter: object = None, widened: AbstractSet[int] = frozenset()
+) -> Split:
     """Stands for `freezing.build.build` where frozen parameters are a module's first."""
     module = Module.from_bytes(serialized)
     signature = module.entry.program_shape

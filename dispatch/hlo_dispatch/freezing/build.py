@@ -14,13 +14,17 @@ from hlo_dispatch.rewriting.measured_pass import informed
 from hlo_dispatch.rewriting.rewriter import Rewriter
 
 
-def build(serialized: bytes, frozen: AbstractSet[int], rewriter: Rewriter) -> Split:
+def build(
+    serialized: bytes, frozen: AbstractSet[int], rewriter: Rewriter, widened: AbstractSet[int] = frozenset()
+) -> Split:
     """Dispatch the module's regions, and cut off what depends on nothing but the frozen parameters.
 
     Args:
         serialized: the optimized module, as XLA made it.
         frozen: numbers of the entry's parameters that are frozen.
         rewriter: the pass; what its policy measures is measured here.
+        widened: frozen parameters that are held narrower than they are computed with; what is made of them is made in
+            each call, where it would be larger.
 
     Raises:
         ModuleError: the bytes are not a module.
@@ -37,6 +41,8 @@ def build(serialized: bytes, frozen: AbstractSet[int], rewriter: Rewriter) -> Sp
             # Something has to run after what would go.
             return uncut(dispatched, early, threads)
 
-    knowing = informed(replace(rewriter, frozen=frozenset(frozen)), split)
+    early = frozenset(frozen) - widened
+    knowing = informed(replace(rewriter, frozen=early), split)
     dispatched, report = knowing.run(serialized)
-    return replace(split(dispatched or serialized, frozen), report=report)
+    dispatched, packed = pack(dispatched or serialized, early, targets)
+    return replace(cut(dispatched, frozen, threads, packed), report=report)

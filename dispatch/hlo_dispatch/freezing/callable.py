@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from typing import Any
 
 import jax
 
+from hlo_dispatch.autotune.compare.validation import difference
 from hlo_dispatch.freezing import models
+from hlo_dispatch.freezing.narrowing import checked_form
 from hlo_dispatch.freezing.originals import Originals
 from hlo_dispatch.freezing.program import Program
 from hlo_dispatch.freezing.report import FreezeReport
@@ -19,7 +22,7 @@ from hlo_dispatch.freezing.stand_in import Elsewhere
 from hlo_dispatch.host.kept_memory import return_free_memory
 
 
-def freeze(model: Any, /, *frozen: Any, keep: bool = False) -> Frozen:
+def freeze(model: Any, /, *frozen: Any, keep: bool = False, weights: str | None = None) -> Frozen:
     """Prepare weights once instead of in every call.
 
     Args:
@@ -30,27 +33,33 @@ def freeze(model: Any, /, *frozen: Any, keep: bool = False) -> Frozen:
             program.
         keep: hold the weights, so that calls of other shapes can be prepared, and the function be differentiated,
             after the caller has let go of them.
+        weights: "bf16" holds weights of f32 with two or more dimensions (those that are multiplied or looked up in) as
+            bf16, in half the memory, and multiplies as the processor does best; None holds them as they are.
 
     Returns:
         A function of the remaining arguments, which behaves as if it were jitted. Its first call compiles and prepares.
 
     Raises:
-        FreezeError: a frozen array is traced, deleted, or lies on several devices; `model` is nothing to call.
+        FreezeError: a frozen array is traced, deleted, or lies on several devices; `model` is nothing to call;
+            `weights` is nothing that they can be held as.
     """
-    return Frozen(model, frozen, keep=keep)
+    return Frozen(model, frozen, keep=keep, weights=weights)
 
 
 class Frozen:
     """What `freeze` returns; safe to call from several threads."""
 
-    def __init__(self, model: Any, frozen: tuple[Any, ...], *, keep: bool = False) -> None:
+    def __init__(self, model: Any, frozen: tuple[Any, ...], *, keep: bool = False, weights: str | None = None) -> None:
         """Arguments and errors as of `freeze`."""
+        self._form = checked_form(weights)
         self._adapted = models.adapted(model, frozen)
         self._keep = keep
         self._originals = Originals(self._adapted.frozen(model, frozen))
         self._lock = threading.RLock()
         self._programs: dict[Hashable, Program] = {}
         self._latest: Program | None = None
+        self._changes: dict[Hashable, float] = {}
+        """By signature, how far smaller weights were found to move results."""
         self.__name__ = getattr(model, "__name__", type(model).__name__)
         self.__doc__ = getattr(model, "__doc__", None)
 
@@ -87,16 +96,36 @@ class Frozen:
         with self._lock:
             self._originals.check_same_form(new)
             self._prepare_again(new)
-            self._originals = new
+            self._originals, self._changes = new, {}
             self._adapted.rebind(model)
             self._let_go()
         # What held the former weights would stay with the C library, more with every update.
         return_free_memory()
 
+    def largest_change(self, /, *args: Any, **kwargs: Any) -> float:
+        """How far smaller weights move the result of a call with these arguments; the report says it from then on.
+
+        The function is compiled and run with the weights as they were given, which are needed once more for that.
+
+        Returns:
+            the largest difference of a floating-point result, over the largest value of that result.
+
+        Raises:
+            FreezeError: the weights are gone.
+            Exception: as a call.
+        """
+        originals = self._originals.arrays("comparing with the weights as they were given")
+        wanted, got = (_floating(jax.jit(self._named())(originals, *args, **kwargs)), _floating(self(*args, **kwargs)))
+        change = difference(wanted, got, 0.0).value
+        with self._lock:
+            self._changes[signature(args, kwargs)] = change
+        return change
+
     @property
     def report(self) -> FreezeReport:
         """What was prepared into what, for each signature it was called with."""
-        return FreezeReport(tuple(program.report for program in list(self._programs.values())))
+        programs = list(self._programs.items())
+        return FreezeReport(tuple(replace(made.report, change=self._changes.get(key)) for key, made in programs))
 
     @property
     def nbytes(self) -> int:
@@ -127,7 +156,7 @@ class Frozen:
             program = self._programs.get(key)
             if program is None:
                 originals = self._originals.arrays("a call with arguments of another shape or type")
-                made = Program.made(self._named(), originals, self._originals.names, args, kwargs)
+                made = Program.made(self._named(), originals, self._originals.names, args, kwargs, self._form)
                 held = {key: arrays for other in self._programs.values() for key, arrays in other.held.items()}
                 program = made.prepared(originals, held)
             result = program.program.compile_and_run(program.arrays, *args, **kwargs)
@@ -159,3 +188,7 @@ class Frozen:
         if self._programs and not self._keep:
             self._originals.release()
             self._adapted.release()
+
+
+def _floating(results: Any) -> list[Any]:
+    return [leaf for leaf in jax.tree.leaves(results) if jax.numpy.issubdtype(leaf.dtype, jax.numpy.inexact)]

@@ -49,15 +49,17 @@ def evaluated(
         if inner is not None and any(id(constant) in replaced for constant in arrays_in(inner)):
             results = evaluated(inner, array_for, operands, replaced)
         else:
-            results = _bound(equation, operands)
+            results = bound(equation, operands)
         values.update(zip(equation.outvars, results, strict=True))
     return [read(atom) for atom in closed.jaxpr.outvars]
 
 
-def _bound(equation: Any, operands: Sequence[Any]) -> Sequence[Any]:
+def bound(equation: Any, operands: Sequence[Any], **changed: Any) -> Sequence[Any]:
+    """The results of one equation with these operands; parameters of its primitive may be other ones."""
     parameters = equation.primitive.get_bind_params(equation.params)
     # Until jax 0.12 the functions among them came apart.
     functions, parameters = parameters if isinstance(parameters, tuple) else ((), parameters)
+    parameters = {**parameters, **changed}
     written = equation.source_info
     names = source_info_util.current_name_stack() + written.name_stack
     with source_info_util.user_context(written.traceback, name_stack=names), equation.ctx.manager:

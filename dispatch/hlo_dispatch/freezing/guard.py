@@ -13,7 +13,9 @@ from hlo_dispatch.jax_plugin.record import record
 from hlo_dispatch.rewriting.rewriter import Rewriter
 
 
-def built(serialized: bytes, frozen: AbstractSet[int], rewriter: Rewriter) -> Split:
+def built(
+    serialized: bytes, frozen: AbstractSet[int], rewriter: Rewriter, widened: AbstractSet[int] = frozenset()
+) -> Split:
     """As `build`; where it fails the whole module, undispatched, and one warning.
 
     Raises:
@@ -22,7 +24,7 @@ def built(serialized: bytes, frozen: AbstractSet[int], rewriter: Rewriter) -> Sp
     begin = time.perf_counter()
     split: Split | None = None
     try:
-        split = build(serialized, frozen, rewriter)
+        split = build(serialized, frozen, rewriter, widened)
         if split.report is not None:
             record.keep(split.report)
         return split

@@ -16,6 +16,7 @@ from jax.core import ShapedArray
 
 from hlo_dispatch.autotune.run.inputs import dtype_of
 from hlo_dispatch.freezing.guard import built
+from hlo_dispatch.freezing.narrowing import Narrowing
 from hlo_dispatch.freezing.report import FrozenValue, ProgramReport
 from hlo_dispatch.freezing.signature import is_key
 from hlo_dispatch.freezing.stand_in import StandIn
@@ -40,7 +41,9 @@ class Program:
     names: Sequence[str]
     """Of the frozen arrays, the constants among them."""
     types: Sequence[Any]
-    """Of their elements."""
+    """Of their elements, as they are given."""
+    narrow: Mapping[int, Any]
+    """Those that are held in another type, by number, and in which."""
     held: Mapping[Hashable, tuple[Any, ...]] = field(default_factory=dict)
     """What the program takes before a call's arguments, by what it was made of."""
     arrays: tuple[Any, ...] = ()
@@ -54,16 +57,23 @@ class Program:
         names: Sequence[str],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        form: str | None = None,
     ) -> Program:
         """Compile `fn(originals, *args, **kwargs)` up to where its program is built; nothing is prepared.
+
+        Args:
+            form: as what weights are held (narrowing.FORMS); None: as they are.
 
         Raises:
             FreezeError: as `whole`.
             Exception: what tracing the function raises.
         """
         # As they are kept: of whatever layout they were made, they lie row by row then.
-        found = whole(fn, [_kept(array) for array in originals], args, kwargs)
-        split = built(found.module, frozenset(range(len(originals) + len(found.constants))), pass_in_place())
+        rewriter = pass_in_place()
+        narrowing = Narrowing.on(rewriter.machine, form)
+        found = whole(fn, [_kept(array) for array in originals], args, kwargs, narrowing)
+        frozen = frozenset(range(len(originals) + len(found.constants)))
+        split = built(found.module, frozen, rewriter, found.widened)
         preparation = None
         if split.preparation is not None:
             results = [ShapedArray(value.shape.dimensions, dtype_of(value.shape)) for value in split.prepared]
@@ -71,7 +81,7 @@ class Program:
         program = StandIn(split.program, found.results, found.structure)
         closed = [f" (closed over: {jax.typeof(constant).str_short()})" for constant in found.constants]
         names = [*names, *closed]
-        return cls(found.signature, split, preparation, program, found.constants, names, found.types)
+        return cls(found.signature, split, preparation, program, found.constants, names, found.types, found.narrow)
 
     def prepared(self, originals: Sequence[Any], held: Mapping[Hashable, tuple[Any, ...]]) -> Program:
         """The same with these arrays, prepared.
@@ -81,7 +91,20 @@ class Program:
         """
         frozen = [_typed(array, kind) for array, kind in zip((*originals, *self.constants), self.types, strict=True)]
         # A constant is not the same number in every program.
-        names = [*range(len(originals)), *map(id, self.constants)]
+        names: list[Hashable] = [*range(len(originals)), *map(id, self.constants)]
+        for number, dtype in self.narrow.items():
+            names[number] = names[number], dtype
+        narrowed: dict[Hashable, Any] = {}
+
+        def kept(number: int) -> Any:
+            if number not in self.narrow:
+                return _kept(frozen[number])
+            # Weights that are tied stay one array.
+            key = id(frozen[number]), self.narrow[number]
+            if key not in narrowed:
+                narrowed[key] = _narrowed(frozen[number], self.narrow[number])
+            return narrowed[key]
+
         own: dict[Hashable, tuple[Any, ...]] = {}
         # What XLA has made inside of a module may be wider than the user's setting lets an array be.
         with jax.enable_x64(True):
@@ -89,10 +112,10 @@ class Program:
                 key = (self.preparation.name, *(names[number] for number in self.split.read))
                 # As they are kept, for all are of one kind then: weakly typed or not, they compile once.
                 own[key] = held.get(key) or self.preparation.compile_and_run(
-                    [_kept(frozen[number]) for number in self.split.read]
+                    [kept(number) for number in self.split.read]
                 )
             for number in self.split.kept:
-                own[names[number]] = held.get(names[number]) or (_kept(frozen[number]),)
+                own[names[number]] = held.get(names[number]) or (kept(number),)
         return replace(self, held=own, arrays=tuple(itertools.chain.from_iterable(own.values())))
 
     @property
@@ -111,7 +134,7 @@ class Program:
             FrozenValue(self.names[number].lstrip(), jax.typeof(array).str_short(short_dtypes=True), array.nbytes)
             for number, array in zip(self.split.kept, self.arrays[len(prepared) :], strict=True)
         ]
-        return ProgramReport(self.signature, tuple(prepared), tuple(kept), self.split.report)
+        return ProgramReport(self.signature, tuple(prepared), tuple(kept), self.split.report, len(self.narrow))
 
 
 def _address(array: Any) -> Hashable:
@@ -134,5 +157,13 @@ def _kept(array: Any) -> Any:
         return jax.device_put(numpy.array(array), may_alias=True)
     if is_key(array.dtype):
         return jax.random.clone(array)
-    device = next(iter(array.devices())) if array.committed else None
-    return jax.device_put(numpy.asarray(array), device, may_alias=True)
+    return jax.device_put(numpy.asarray(array), _device(array), may_alias=True)
+
+
+def _narrowed(array: Any, dtype: Any) -> Any:
+    """An array of our own, with elements that are rounded to another type."""
+    return jax.device_put(numpy.asarray(array).astype(dtype), _device(array), may_alias=True)
+
+
+def _device(array: Any) -> Any:
+    return next(iter(array.devices())) if isinstance(array, jax.Array) and array.committed else None

@@ -34,6 +34,10 @@ class ProgramReport:
     """Frozen arrays that the program reads as they are."""
     dispatched: Report | None = None
     """What the pass did with the program."""
+    narrowed: int = 0
+    """How many frozen arrays are held narrower than they were given."""
+    change: float | None = None
+    """How far that moves results, as `largest_change` found it; None: it was not asked."""
 
     @property
     def bytes(self) -> int:
@@ -55,6 +59,9 @@ class FreezeReport:
 
 def _lines(program: ProgramReport) -> Iterator[str]:
     yield f"({program.signature}): {size(program.bytes)}"
+    if program.narrowed:
+        change = "largest_change(...) tells how far" if program.change is None else f"at most by {program.change:.2g}"
+        yield f"  {program.narrowed} weights are held smaller than they were given, which moves results: {change}"
     rows = [(value, "packed" if value.is_packed else "prepared") for value in program.prepared]
     rows += [(value, "as it is") for value in program.kept]
     rows.sort(key=lambda row: -row[0].bytes)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import jax
 from hlo_dispatch.autotune.run.executable import shown, stand_in_name
 from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.freezing.closures import arrays_in, evaluated
+from hlo_dispatch.freezing.narrowing import Narrowed, Narrowing, narrowed
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.jax_plugin.lowering import compile_afresh
 
@@ -41,11 +42,24 @@ class Whole:
     signature: str
     """Of the arguments that are not frozen, for a person."""
     types: Sequence[Any]
-    """Of the elements of the frozen arrays and the constants, as the module has them."""
+    """Of the elements of the frozen arrays and the constants, as they are given; the module has them so, but for:"""
+    narrow: Mapping[int, Any]
+    """Frozen arrays and constants, by number, that the module has in a narrower type, and which that is."""
+    widened: frozenset[int]
+    """Of those, the ones that it widens in order to multiply with them."""
 
 
-def whole(fn: Callable[..., Any], frozen: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Whole:
+def whole(
+    fn: Callable[..., Any],
+    frozen: Sequence[Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    narrowing: Narrowing | None = None,
+) -> Whole:
     """Have `fn(frozen, *args, **kwargs)` compiled by stock XLA; nothing is run.
+
+    Args:
+        narrowing: what is done to weights; None: they stay as they are.
 
     Raises:
         FreezeError: it calls back into Python, closes over an array that is traced, or runs on something else than a
@@ -71,9 +85,23 @@ def whole(fn: Callable[..., Any], frozen: Sequence[Any], args: tuple[Any, ...], 
     def replay(frozen: Any, constants: Any, rest: Any) -> Any:
         return evaluated(closed, lambda constant: constants[numbers[id(constant)]], (*frozen, *rest), numbers)
 
-    replay.__name__ = replay.__qualname__ = stand_in_name(f"whole_{os.getpid()}_{next(_numbers)}")
-    lowered = jax.jit(replay, keep_unused=True).trace(list(frozen), constants, rest).lower()
-    with shown(replay.__name__) as modules:
+    given: tuple[list[Any], ...] = (list(frozen), constants, rest)
+    function, less = replay, Narrowed(lambda: [], frozenset(), frozenset())
+    if narrowing is not None:
+        count = len(frozen) + len(constants)
+        less = narrowed(jax.make_jaxpr(replay)(*given), range(count), narrowing)
+        flat = [
+            _of_type(narrowing.dtype, array) if number in less.narrow else array
+            for number, array in enumerate(itertools.chain.from_iterable(given))
+        ]
+        given = flat[: len(frozen)], flat[len(frozen) : count], flat[count:]
+
+        def function(frozen: Any, constants: Any, rest: Any) -> Any:
+            return less.function(*frozen, *constants, *rest)
+
+    function.__name__ = function.__qualname__ = stand_in_name(f"whole_{os.getpid()}_{next(_numbers)}")
+    lowered = jax.jit(function, keep_unused=True).trace(*given).lower()
+    with shown(function.__name__) as modules:
         compile_afresh(lowered)
     if not modules:
         raise FreezeError(f"{name} cannot be frozen: it is not compiled for a CPU")
@@ -86,7 +114,14 @@ def whole(fn: Callable[..., Any], frozen: Sequence[Any], args: tuple[Any, ...], 
     taken = [aval.str_short(short_dtypes=True) for aval in closed.in_avals[len(frozen) :]]
     types = [aval.dtype for aval in closed.in_avals[: len(frozen)]] + [jax.typeof(array).dtype for array in constants]
     structure = jax.tree.structure(traced.out_info)
-    return Whole(module.to_bytes(), constants, closed.out_avals, structure, ", ".join(taken), types)
+    narrow = dict.fromkeys(sorted(less.narrow), narrowing.dtype) if narrowing is not None else {}
+    results = closed.out_avals
+    return Whole(module.to_bytes(), constants, results, structure, ", ".join(taken), types, narrow, less.widened)
+
+
+def _of_type(dtype: Any, array: Any) -> Any:
+    sharding = array.sharding if isinstance(array, jax.Array) and array.committed else None
+    return jax.ShapeDtypeStruct(array.shape, dtype, sharding=sharding)
 
 
 def _refuse_callbacks(name: str, module: Module) -> None:
