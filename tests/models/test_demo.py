@@ -33,8 +33,10 @@ def test_demo_shows_the_small_example_and_a_model_each():
         "Gaussian process regression",
         "largest difference from stock",
         "speed-up",
+        "weights frozen",
     ):
         assert words in done.stdout, words
+    assert done.stdout.count("weights frozen") == 1, "ResNet50's"
     assert "measuring" in done.stderr
 
 

@@ -1,4 +1,4 @@
-"""Compile one workload twice in this process, with and without the pass, and put the two side by side."""
+"""Compile one workload in this process, with and without the pass and frozen, and put that side by side."""
 
 # pyright: basic
 # The frameworks have no complete type hints.
@@ -41,6 +41,17 @@ class Compiled:
 
 
 @dataclass(frozen=True)
+class FrozenSide:
+    """A workload whose weights were prepared once."""
+
+    seconds: float
+    """What the first call took: compiling, preparing, running."""
+    difference: float
+    """From stock, as SideBySide has it."""
+    time: Timing
+
+
+@dataclass(frozen=True)
 class SideBySide:
     """Stock against dispatched, for one workload."""
 
@@ -51,6 +62,8 @@ class SideBySide:
     """Largest absolute difference over the largest stock value, the worst of all outputs."""
     stock_time: Timing
     dispatched_time: Timing
+    frozen: FrozenSide | None = None
+    """None where the workload does not say what its weights are."""
 
     @property
     def speedup(self) -> float:
@@ -86,22 +99,47 @@ def compile_dispatched(workload: Workload, **options: Any) -> Compiled:
     return Compiled(workload, executable, seconds, reports)
 
 
+def frozen(workload: Workload, policy: str, **options: Any) -> tuple[Callable[[], Any], float]:
+    """The workload with its weights frozen, called once, and how many seconds that took.
+
+    Nothing is measured for it: what is not known of its regions the heuristic decides.
+    """
+    import jax
+
+    import hlo_dispatch
+
+    weights, others = workload.arguments[: workload.weights], workload.arguments[workload.weights :]
+    with hlo_dispatch.enabled(policy="stored" if policy == "measure" else policy, **options):
+        begin = time.perf_counter()
+        function = hlo_dispatch.freeze(workload.function, *weights)
+        jax.block_until_ready(function(*others))
+        return lambda: jax.block_until_ready(function(*others)), time.perf_counter() - begin
+
+
 def compare(
-    workload: Workload, *, seconds: float = 6.0, step: DemoProgress = lambda what, done: None, **options: Any
+    workload: Workload,
+    *,
+    seconds: float = 6.0,
+    step: DemoProgress = lambda what, done: None,
+    policy: str = "measure",
+    **options: Any,
 ) -> SideBySide:
-    """Compile both ways, check the results against each other, time them in turns."""
+    """Compile both ways, and frozen if the workload has weights; check the results, time them in turns."""
     step("compiling with stock XLA", 0.0)
     stock = compile_stock(workload)
     step("compiling with hlo-dispatch", 0.0)
-    dispatched = compile_dispatched(workload, **options)
+    dispatched = compile_dispatched(workload, policy=policy, **options)
+    calls: dict[str, Callable[[], Any]] = {"stock": stock, "dispatched": dispatched}
+    preparing = 0.0
+    if workload.weights:
+        step("freezing", 0.0)
+        calls["frozen"], preparing = frozen(workload, policy, **options)
     step("comparing results", 0.0)
-    difference = relative_difference(stock(), dispatched())
-    times = interleaved(
-        {"stock": stock, "dispatched": dispatched},
-        seconds=seconds,
-        progress=lambda done: step("measuring in turns", done),
-    )
-    return SideBySide(workload, stock, dispatched, difference, times["stock"], times["dispatched"])
+    expected = stock()
+    differences = {name: relative_difference(expected, call()) for name, call in calls.items() if call is not stock}
+    times = interleaved(calls, seconds=seconds, progress=lambda done: step("measuring in turns", done))
+    side = FrozenSide(preparing, differences["frozen"], times["frozen"]) if workload.weights else None
+    return SideBySide(workload, stock, dispatched, differences["dispatched"], times["stock"], times["dispatched"], side)
 
 
 def relative_difference(expected: Any, actual: Any) -> float:

@@ -35,6 +35,8 @@ class Workload:
     """For a person: `Keras ResNet50, 224x224, batch 1`."""
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
+    weights: int = 0
+    """How many of the leading arguments are weights that the demo freezes."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class Model:
     build: Callable[..., tuple[Callable[..., Any], tuple[Any, ...]]]
     needs: tuple[str, ...]
     """The modules that must be importable."""
+    weights: int = 0
+    """How many of the leading arguments are weights that the demo freezes."""
 
     def workload(self, **options: Any) -> Workload:
         """Import the framework, make random weights, return the workload."""
@@ -58,7 +62,7 @@ class Model:
             raise ModelUnavailable(
                 f"{self.title}: {missing} is not installed; get it with: {INSTALL_ADVICE}"
             ) from error
-        return Workload(self.name, self.title, function, arguments)
+        return Workload(self.name, self.title, function, arguments, self.weights)
 
 
 def _keras(application: str, *, size: int = 224, batch: int = 1) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -163,7 +167,7 @@ MODELS: dict[str, Model] = {
     model.name: model
     for model in (
         Model("gaussian-process", "Gaussian process regression, 2000 points, 3 steps", gaussian_process.training, ()),
-        Model("resnet50", "Keras ResNet50", partial(_keras, "ResNet50"), ("keras",)),
+        Model("resnet50", "Keras ResNet50", partial(_keras, "ResNet50"), ("keras",), weights=2),
         Model("mobilenetv2", "Keras MobileNetV2", partial(_keras, "MobileNetV2"), ("keras",)),
         Model("efficientnetb0", "Keras EfficientNetB0", partial(_keras, "EfficientNetB0"), ("keras",)),
         Model("bert-layer", "Flax BERT encoder layer", _bert_layer, ("flax", "transformers")),

@@ -125,7 +125,7 @@ def closing_lines(comparison: SideBySide) -> list[str]:
     """What a person wants to know at the end: the same numbers out, and how fast."""
     stock, dispatched = comparison.stock_time, comparison.dispatched_time
     share = comparison.report.seconds / comparison.stock.seconds
-    return [
+    lines = [
         f"compiling: stock {duration(comparison.stock.seconds)}, of our pass {duration(comparison.report.seconds)} "
         f"({share:.0%} of stock's)",
         f"largest difference from stock, relative to the largest output: {comparison.difference:.1e}",
@@ -134,3 +134,10 @@ def closing_lines(comparison: SideBySide) -> list[str]:
         f"medians of {len(stock.samples)} runs each, in turns",
         f"speed-up: {comparison.speedup:.2f}x",
     ]
+    if (frozen := comparison.frozen) is not None:
+        lines.append(
+            f"weights frozen: {duration(frozen.time.median)} (±{frozen.time.spread:.0%}), "
+            f"{stock.median / frozen.time.median:.2f}x; the first call, which prepares them, "
+            f"{duration(frozen.seconds)}; largest difference from stock {frozen.difference:.1e}"
+        )
+    return lines
