@@ -211,10 +211,11 @@ class Rebuilder:
         return sorted(found, key=lambda node: node.index)
 
     def _is_in_memory(self, node: Node, root: Node) -> bool:
-        if node in self._ids or node.top is not None:
-            # A scalar constant is cheaper to repeat inside a fusion than to read.
-            return not (node.opcode == "constant" and node.shape.elements == 1)
-        return node.opcode in ANCHORS
+        if node.opcode == "constant":
+            # A scalar is cheaper to repeat inside a fusion than to read. What is larger XLA puts into no loop, and takes
+            # two loops for one that differ in nothing else.
+            return node.shape.elements != 1
+        return node in self._ids or node.top is not None or node.opcode in ANCHORS
 
     def _fusion(self, root: Node, group: list[Node], home: InstructionProto) -> InstructionProto:
         is_fusion = home.opcode == "fusion"
