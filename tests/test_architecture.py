@@ -22,7 +22,7 @@ PUBLIC = {"__init__", "api", "errors", "report"}
 JAX = {"jax_plugin", "freezing", "demo", "bench"}
 """Rooms that know JAX; besides, the two files where others meet it."""
 MEETS_JAX = {"vendor/registration.py", "autotune/run/executable.py", "command/doctor.py"}
-WITHOUT_JAX = {"freezing/build.py", "freezing/colour.py", "freezing/cut.py", "freezing/packing.py"}
+WITHOUT_JAX = {"freezing/build.py"}
 """What in those rooms does not."""
 MEETS_JAXLIB = {"hlo/text.py", "command/doctor.py"}
 LONGEST = 400

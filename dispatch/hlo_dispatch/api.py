@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -39,6 +39,7 @@ def rewrite(
     tables: Sequence[str | Path] = (),
     policy: str = "heuristic",
     details: bool = False,
+    prepare_constants: bool = False,
 ) -> Rewritten:
     """Dispatch what can be dispatched in one optimized HLO module.
 
@@ -49,6 +50,8 @@ def rewrite(
         policy: "heuristic", "always" or "never"; "stored" decides by what was measured on this machine, "measure"
             also measures what was not, with jax.
         details: the report also says which activation came closest to what is none, and keeps both modules.
+        prepare_constants: compute what depends on large constants alone, and pack weights among them, for this very
+            kind of machine; with jax, as the module's own machine does when it compiles.
 
     Raises:
         ModuleError: the module does not parse.
@@ -56,7 +59,8 @@ def rewrite(
         PolicyError: there is no such policy.
     """
     serialized = hlo_text.from_text(module) if isinstance(module, str) else module
-    proto, report = informed(rewriter(tuple(map(str, tables)), policy)).run(inlined(serialized), details=details)
+    made = replace(rewriter(tuple(map(str, tables)), policy), prepares=prepare_constants)
+    proto, report = informed(made).run(inlined(serialized), details=details)
     return Rewritten(proto, report, serialized)
 
 

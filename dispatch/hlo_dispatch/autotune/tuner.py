@@ -120,6 +120,10 @@ class Tuner:
         if self.budget is not None:
             self._deadline = self._deadline.earlier(-(LONGER - 1) * self.budget)
 
+    def given(self, frozen: frozenset[int]) -> Tuner:
+        """The same for a module some of whose parameters are known before it is called."""
+        return replace(self, frozen=frozen)
+
     def _left(self) -> float:
         """Seconds for measuring.
 

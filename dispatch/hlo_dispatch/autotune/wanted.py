@@ -65,6 +65,10 @@ class ModuleTuner(Protocol):
         """An earlier compile began with this module, and ran out of time."""
         ...
 
+    def given(self, frozen: frozenset[int]) -> ModuleTuner:
+        """The same for a module some of whose parameters are known before it is called."""
+        ...
+
     def __call__(self, unknown: Sequence[Unknown], ask: Ask) -> int:
         """Measure regions; returns how many are known now that were not."""
         ...

@@ -107,10 +107,17 @@ def rewrite(
     policy: Policy = "heuristic",
     tables: Tables = [],  # noqa: B006
     table: Annotated[bool, typer.Option("--table/--no-table", help="Print what was done, on standard error.")] = True,
+    prepare_constants: Annotated[
+        bool,
+        typer.Option(
+            "--prepare-constants",
+            help="Compute what depends on constants alone: for machines like this one.",
+        ),
+    ] = False,
 ) -> None:
     """Rewrite a module: what a vendor kernel can take becomes a custom-call."""
     as_text = module_files.writes_text(output)
-    result = _rewritten(module, tables, policy)
+    result = _rewritten(module, tables, policy, prepare_constants=prepare_constants)
     content = result.text.encode() if as_text else (result.proto or result.original)
     module_files.write_atomically(output, content)
     if table:
@@ -260,12 +267,12 @@ def patterns_reference() -> None:
     print(reference(), end="")
 
 
-def _rewritten(path: str, tables: list[Path], policy: str) -> Rewritten:
+def _rewritten(path: str, tables: list[Path], policy: str, *, prepare_constants: bool) -> Rewritten:
     from hlo_dispatch.api import rewrite
 
     source = module_files.read_module(path)
     with module_files.named(path):
-        return rewrite(source, tables=tables, policy=policy)
+        return rewrite(source, tables=tables, policy=policy, prepare_constants=prepare_constants)
 
 
 def _explained(path: str, tables: list[Path], policy: str, *, profile: bool) -> tuple[Report, Profile | None]:

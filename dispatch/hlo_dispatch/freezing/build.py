@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from hlo_dispatch.freezing.cut import cut, uncut
-from hlo_dispatch.freezing.hoisting import hoist
-from hlo_dispatch.freezing.packing import pack
 from hlo_dispatch.hlo.split import Split
-from hlo_dispatch.rewriting.hazards import CannotRebuild
 from hlo_dispatch.rewriting.measured_pass import informed
 from hlo_dispatch.rewriting.rewriter import Rewriter
+from hlo_dispatch.rewriting.splitting.splitter import split
 
 
 def build(
@@ -29,20 +26,8 @@ def build(
     Raises:
         ModuleError: the bytes are not a module.
     """
-    targets = {kernel.target: name for name, kernel in rewriter.table.kernels.items()}
-    threads = rewriter.machine.threads
-
-    def split(whole: bytes, early: AbstractSet[int]) -> Split:
-        dispatched, packed = pack(whole, early, targets, threads)
-        try:
-            hoisted, names = hoist(dispatched, early, threads, packed)
-            return cut(hoisted, early, threads, names)
-        except CannotRebuild:
-            # Something has to run after what would go.
-            return uncut(dispatched, early, threads)
-
     early = frozenset(frozen) - widened
-    knowing = informed(replace(rewriter, frozen=early), split)
+    knowing = informed(replace(rewriter, frozen=early, prepares=False))
     dispatched, report = knowing.run(serialized)
-    dispatched, packed = pack(dispatched or serialized, early, targets)
-    return replace(cut(dispatched, frozen, threads, packed), report=report)
+    halves = split(dispatched or serialized, early, widened, table=rewriter.table, threads=rewriter.machine.threads)
+    return replace(halves, report=report)

@@ -6,11 +6,11 @@ import time
 from collections.abc import Set as AbstractSet
 
 from hlo_dispatch.freezing.build import build
-from hlo_dispatch.freezing.cut import uncut
 from hlo_dispatch.hlo.split import Split
 from hlo_dispatch.jax_plugin.hook import leave_to_stock
 from hlo_dispatch.jax_plugin.record import record
 from hlo_dispatch.rewriting.rewriter import Rewriter
+from hlo_dispatch.rewriting.splitting.cut import uncut
 
 
 def built(

@@ -42,7 +42,8 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
     compiled = compiled_stage(fn)
     if compiled is not None:
         refuse_arguments(fn, args, kwargs)
-        return rewrite(_stock(compiled), tables=installed_tables(), policy=installed_policy(), details=True).report
+        tables, policy = installed_tables(), installed_policy()
+        return rewrite(_stock(compiled), tables=tables, policy=policy, details=True, prepare_constants=True).report
     with _in_place():
         lowered = lowered_stage(fn, args, kwargs)
         with record.detailed() as fresh:

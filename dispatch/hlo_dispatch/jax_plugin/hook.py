@@ -55,7 +55,7 @@ class _Settings:
     def make(cls, tables: Sequence[str | Path], policy: str) -> _Settings:
         """Raises TableError, PolicyError."""
         check_strict(PolicyError)
-        made = rewriter(tuple(map(str, tables)), policy)
+        made = replace(rewriter(tuple(map(str, tables)), policy), prepares=True)
         if policy == "measure":
             measured_pass.budget()  # says now what is wrong with it
         return cls(made, tuple(users_kernels.open_handlers(made.table)), tuple(map(str, tables)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +106,7 @@ def tune_module(
     """
     start = time.perf_counter()
     serialized = inlined(hlo_text.from_text(module) if isinstance(module, str) else module)
-    plain = rewriter(tuple(map(str, tables)), "measure")
+    plain = replace(rewriter(tuple(map(str, tables)), "measure"), prepares=True)
     store, context = Store(), this_context()
     # Knowing nothing it asks for everything; what the store has measured as thoroughly is not measured again.
     tuner = measured_pass.tuner_for(plain, store, Knowledge(), THOROUGH, seconds, step)
@@ -114,7 +114,9 @@ def tune_module(
     _, report = plain.knowing(tuner.knowledge, lambda module: tuner.for_one_module()).run(serialized)
     measured_pass.read_again(store, context)
     if validate_only:
-        _, report = measured_pass.informed(rewriter(tuple(map(str, tables)), "stored")).run(serialized)
+        _, report = measured_pass.informed(replace(rewriter(tuple(map(str, tables)), "stored"), prepares=True)).run(
+            serialized
+        )
     refused = [why for record in tuner.records for why in record.measured.refused.values()]
     return Tuned(
         report=report,

@@ -18,12 +18,12 @@ from hlo_dispatch.autotune.run import executable
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.autotune.tuner import Tally, Tuner, TuningProgress, silent
 from hlo_dispatch.errors import PolicyError
-from hlo_dispatch.hlo.split import Splitter
 from hlo_dispatch.policy.context import Context, this_context
 from hlo_dispatch.policy.decide import MEASURING
 from hlo_dispatch.policy.measured import Knowledge
 from hlo_dispatch.rewriting.rewriter import Rewriter
 from hlo_dispatch.rewriting.single import one_call
+from hlo_dispatch.rewriting.splitting.splitter import splitter
 from hlo_dispatch.vendor import registration, users_kernels
 
 BUDGET_VARIABLE = "HLO_DISPATCH_MEASURE_SECONDS"
@@ -37,12 +37,8 @@ tally = Tally()
 """What compiling has measured in this process."""
 
 
-def informed(rewriter: Rewriter, split: Splitter | None = None) -> Rewriter:
-    """The pass with what is known; the same pass where its policy does not ask for measurements.
-
-    Args:
-        split: cuts off what depends on frozen parameters alone; needed where the pass has some.
-    """
+def informed(rewriter: Rewriter) -> Rewriter:
+    """The pass with what is known; the same pass where its policy does not ask for measurements."""
     if rewriter.policy not in MEASURING:
         return rewriter
     store, context = Store(), this_context()
@@ -51,7 +47,7 @@ def informed(rewriter: Rewriter, split: Splitter | None = None) -> Rewriter:
         return rewriter.knowing(knowledge)
     tuner = tuner_for(rewriter, store, knowledge, QUICK, budget(), silent)
     tuner.tally, tuner.given_up = tally, _given_up
-    tuner.remembers, tuner.split, tuner.frozen = False, split, rewriter.frozen
+    tuner.remembers, tuner.frozen = False, rewriter.frozen
     return rewriter.knowing(knowledge, lambda module: replace(tuner, step=Line(module)).for_one_module())
 
 
@@ -76,6 +72,7 @@ def tuner_for(
         effort=effort,
         build=lambda extracted, default, variant: one_call(plain, extracted, default, variant),
         threads=rewriter.machine.threads,
+        split=splitter(rewriter.table, rewriter.machine.threads),
         budget=seconds,
         step=step,
         prepare=prepare,

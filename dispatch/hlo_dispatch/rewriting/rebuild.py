@@ -212,8 +212,8 @@ class Rebuilder:
 
     def _is_in_memory(self, node: Node, root: Node) -> bool:
         if node.opcode == "constant":
-            # A scalar is cheaper to repeat inside a fusion than to read. What is larger XLA puts into no loop, and takes
-            # two loops for one that differ in nothing else.
+            # A scalar is cheaper to repeat inside a fusion than to read. What is larger XLA puts into no loop: it
+            # takes two loops for one that differ in nothing else.
             return node.shape.elements != 1
         return node in self._ids or node.top is not None or node.opcode in ANCHORS
 

@@ -1,12 +1,13 @@
 """The pass: a serialized module in, a serialized module (or None: unchanged) and a report out.
 
-Reads, matches, decides and plans the whole module; only then edits; verifies what it built. Pure: no JAX,
-no global state besides caches of plans.
+Reads, matches, decides and plans the whole module; only then edits; verifies what it built. Pure: no JAX (unless
+it is to prepare constants), no global state besides caches of plans.
 """
 
 from __future__ import annotations
 
 import gc
+import logging
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from hlo_dispatch.hlo.flat import FlatGraph
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.verify import verify
 from hlo_dispatch.host.machine import Machine
+from hlo_dispatch.host.switches import is_strict
 from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.policy.candidate import Default
@@ -30,6 +32,10 @@ from hlo_dispatch.rewriting.edit import apply_plans
 from hlo_dispatch.rewriting.plan import ComputationPlan
 from hlo_dispatch.rewriting.planner import Planner
 from hlo_dispatch.rewriting.regions import regions_of
+from hlo_dispatch.rewriting.splitting.constants import Weights, has_weights, weights_of
+from hlo_dispatch.rewriting.splitting.splitter import splitter
+
+_logger = logging.getLogger("hlo_dispatch")
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,9 @@ class Rewriter:
     frozen: frozenset[int] = frozenset()
     """Numbers of the entry's parameters that are known before it is called; whatever depends on nothing else costs
     nothing in a call."""
+    prepares: bool = False
+    """Whether a module's own large constants are known before, too: what depends on them alone is computed while the
+    module is rewritten, which needs jax."""
     mode: str = ""
     """What becomes of what was measured (autotune/wanted.py); set while a program is tried."""
 
@@ -91,6 +100,8 @@ class Rewriter:
         clock.lap("parse")
         if not self.planner.may_match({i.opcode for c in module.proto.computations[:] for i in c.instructions[:]}):
             return None, Report(module.name, (), clock.total(), clock.stages, _instructions(module), before=kept)
+        if self.prepares and has_weights(module) and (weights := weights_of(module)) is not None:
+            return self._with_weights(weights, kept, clock)
         instructions = _instructions(module)
         graphs = [(FlatGraph(module, c), small) for c, small in module.control_flow_computations()]
         if self.frozen:
@@ -119,6 +130,36 @@ class Rewriter:
             graph.take_apart()
         after = result if details else None
         return result, Report(module.name, regions, clock.total(), clock.stages, instructions, saved, kept, after)
+
+    def _with_weights(self, weights: Weights, kept: bytes | None, clock: _Clock) -> tuple[bytes | None, Report]:
+        """The same of a module whose large constants were taken out."""
+        clock.lap("take out constants")
+        inner = replace(self, prepares=False, frozen=weights.frozen)
+        if (measuring := self.measuring) is not None:
+
+            def given(module: str) -> ModuleTuner:
+                return measuring(module).given(weights.frozen)
+
+            inner = replace(inner, measuring=given)
+        result, report = inner._run(weights.module, kept is not None)
+        clock.lap("rewrite")
+        if result is not None:
+            result = self._prepared(weights, result)
+            clock.lap("prepare constants")
+        clock.stages.pop("rewrite", None)
+        stages = clock.stages | report.stages
+        after = result if kept is not None else None
+        return result, replace(report, seconds=clock.total(), stages=stages, before=kept, after=after)
+
+    def _prepared(self, weights: Weights, dispatched: bytes) -> bytes:
+        """The module with all that is made of its constants, or, where that fails, with the constants themselves."""
+        try:
+            return weights.prepared(dispatched, splitter(self.table, self.machine.threads), self.table)
+        except Exception as error:
+            if is_strict():
+                raise
+            _logger.warning("hlo-dispatch could not prepare constants, which is done in each call now: %s", error)
+            return weights.put_back(dispatched)
 
     def _deliberated(
         self, serialized: bytes, module: Module, graphs: list[tuple[FlatGraph, bool]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
-from hlo_dispatch.freezing.colour import Colouring, colour
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, InstructionProto
@@ -15,6 +14,7 @@ from hlo_dispatch.hlo.verify import verify
 from hlo_dispatch.rewriting.edit import put_back
 from hlo_dispatch.rewriting.order import made_of
 from hlo_dispatch.rewriting.rebuild import Edit, Rebuilder
+from hlo_dispatch.rewriting.splitting.colour import Colouring, colour
 
 _NOTHING = Colouring((), frozenset())
 

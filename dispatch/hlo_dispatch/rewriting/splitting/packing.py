@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
-from hlo_dispatch.freezing.stacking import sliced, stacked, taken_out
+from hlo_dispatch.rewriting.splitting.stacking import sliced, stacked, taken_out
 from hlo_dispatch.hlo.early import early_values, given_everywhere
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.module import Module

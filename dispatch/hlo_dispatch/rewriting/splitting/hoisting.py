@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from hlo_dispatch.freezing.colour import Colouring, colour
-from hlo_dispatch.freezing.transplant import transplant
+from hlo_dispatch.rewriting.splitting.colour import Colouring, colour
+from hlo_dispatch.rewriting.splitting.transplant import transplant
 from hlo_dispatch.hlo.early import entered, given_everywhere, is_element
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.module import Module

@@ -1,0 +1,42 @@
+"""Both halves of a dispatched module: weights packed for its kernels, early values moved out of loops, then cut."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from functools import partial
+
+from hlo_dispatch.hlo.split import Split, Splitter
+from hlo_dispatch.pattern import Table
+from hlo_dispatch.rewriting.hazards import CannotRebuild
+from hlo_dispatch.rewriting.splitting.cut import cut, uncut
+from hlo_dispatch.rewriting.splitting.hoisting import hoist
+from hlo_dispatch.rewriting.splitting.packing import pack
+
+
+def splitter(table: Table, threads: int) -> Splitter:
+    """Cuts modules that hold kernels of a table, for so many threads of XLA's."""
+    return partial(split, table=table, threads=threads)
+
+
+def split(
+    whole: bytes, early: AbstractSet[int], widened: AbstractSet[int] = frozenset(), *, table: Table, threads: int
+) -> Split:
+    """The halves of one module.
+
+    Args:
+        whole: the dispatched module.
+        early: numbers of its frozen parameters.
+        widened: further ones, of which nothing is made that would be larger: neither packed weights nor what is moved
+            out of a loop.
+
+    Raises:
+        ModuleError: the bytes are not a module.
+    """
+    targets = {kernel.target: name for name, kernel in table.kernels.items()}
+    dispatched, packed = pack(whole, early, targets, threads)
+    try:
+        hoisted, names = hoist(dispatched, early, threads, packed)
+        return cut(hoisted, early | widened, threads, names)
+    except CannotRebuild:
+        # Something has to run after what would go.
+        return uncut(dispatched, early | widened, threads)
