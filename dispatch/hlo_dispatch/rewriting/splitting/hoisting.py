@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from hlo_dispatch.rewriting.splitting.colour import Colouring, colour
-from hlo_dispatch.rewriting.splitting.transplant import transplant
 from hlo_dispatch.hlo.early import entered, given_everywhere, is_element
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.module import Module
@@ -20,6 +18,8 @@ from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto, ShapePro
 from hlo_dispatch.hlo.shape import row_major
 from hlo_dispatch.rewriting.edit import put_back
 from hlo_dispatch.rewriting.rebuild import Edit, Rebuilder
+from hlo_dispatch.rewriting.splitting.colour import Colouring, colour
+from hlo_dispatch.rewriting.splitting.transplant import transplant
 
 
 def hoist(

@@ -7,7 +7,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
-from hlo_dispatch.rewriting.splitting.stacking import sliced, stacked, taken_out
 from hlo_dispatch.hlo.early import early_values, given_everywhere
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.module import Module
@@ -18,6 +17,7 @@ from hlo_dispatch.rewriting.backend_config import from_text, to_text
 from hlo_dispatch.rewriting.edit import put_back
 from hlo_dispatch.rewriting.order import needed
 from hlo_dispatch.rewriting.rebuild import Edit
+from hlo_dispatch.rewriting.splitting.stacking import sliced, stacked, taken_out
 from hlo_dispatch.vendor.packing import PackedForm, packed_form
 
 _WEIGHTS = 1
