@@ -21,10 +21,10 @@ def model(weights, x):
 
 
 def test_what_fails_is_stocks(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    def fails(*_):
+    def fails(*_, **__):
         raise ZeroDivisionError("a bug of ours")
 
-    monkeypatch.setattr(build_module, "pack", fails)
+    monkeypatch.setattr(build_module, "split", fails)
     monkeypatch.delenv("HLO_DISPATCH_STRICT")
     before = hlo_dispatch.statistics()
     with caplog.at_level(logging.WARNING, "hlo_dispatch"):
@@ -39,10 +39,10 @@ def test_what_fails_is_stocks(monkeypatch: pytest.MonkeyPatch, caplog: pytest.Lo
 
 
 def test_with_strict_it_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_):
+    def fails(*_, **__):
         raise ZeroDivisionError("a bug of ours")
 
-    monkeypatch.setattr(build_module, "pack", fails)
+    monkeypatch.setattr(build_module, "split", fails)
     with pytest.raises(ZeroDivisionError, match="a bug of ours"):
         hlo_dispatch.freeze(model, WEIGHTS)(X)
 
