@@ -116,6 +116,27 @@ def test_an_unread_parameter_is_taken_still() -> None:
     assert found.split.kept == []
 
 
+@pytest.mark.parametrize("first", [-1.0, 1.0])
+def test_branches_that_only_return_what_is_early_do_not_share_it(first: float) -> None:
+    def program(weights, x):
+        return x + jax.lax.cond(weights[0, 0] > 0, lambda w: w @ w, lambda w: w - 1, weights)
+
+    weights = np.array(values(6, 6))
+    weights[0, 0] = first
+    assert_equal(halves(program, weights, values(6, 6), policy="never"))
+
+
+def test_a_loop_whose_state_becomes_what_is_early() -> None:
+    def program(weights, x):
+        def step(_, state):
+            kept, x = state
+            return weights @ weights, jnp.tanh(x @ kept)
+
+        return jax.lax.fori_loop(0, 3, step, (weights, x))
+
+    assert_equal(halves(program, values(6, 6), values(6, 6), policy="never"))
+
+
 def test_control_flow_that_is_early_runs_once() -> None:
     def program(weights, x):
         settled = jax.lax.fori_loop(0, 5, lambda _, w: jnp.tanh(w @ w), weights)
