@@ -8,7 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+import pytest
+
 from environment import clean_environment
+from hlo_dispatch.api import rewriter
+from hlo_dispatch.jax_plugin import replicas
 
 PROGRAM = """
 import json, sys
@@ -82,3 +88,18 @@ def test_both_measure_and_decide_alike(tmp_path: Path) -> None:
     assert first["together"] == second["together"] > 0, "together the first one's"
     assert second["measured"] == second["measured_alone"], "nobody else measures what the first one decides"
     assert first["bits"] == second["bits"]
+
+
+@pytest.mark.parametrize(("told", "is_dispatched"), [({"stock": True}, False), (None, True)])
+def test_where_the_first_process_fails_the_others_have_stock(
+    monkeypatch: pytest.MonkeyPatch, told: dict | None, is_dispatched: bool
+) -> None:
+    x = jnp.ones((96, 96))
+    compiled = jax.jit(lambda x: jnp.tanh(x @ x)).lower(x).compile()
+    module = compiled.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto()
+    monkeypatch.setattr(replicas, "MEASURING", ("always",))
+    monkeypatch.setattr(replicas, "_group", lambda: replicas._Processes(None, 1))
+    monkeypatch.setattr(replicas, "_spans_processes", lambda _: True)
+    monkeypatch.setattr(replicas, "_heard", lambda *_: told and told | {"context": ""})
+    result, _ = replicas.run(rewriter((), "always"), module, details=False)
+    assert (result is not None) == is_dispatched

@@ -96,7 +96,7 @@ def _followed(
     """Decide by what was told."""
     told = _heard(group, key)
     if told is not None and told["stock"]:
-        return replace(rewriter, policy="never").run(serialized, details=details)
+        return Rewriter.make(rewriter.table, "never", rewriter.machine).run(serialized, details=details)
     if told is None or told["context"] != this_context().fingerprint:
         # Another kind of machine computes other bits whatever it is told.
         return rewriter.run(serialized, details=details)

@@ -175,4 +175,4 @@ def _become_constant(parameter: InstructionProto, memory: Any) -> None:
 
 
 def _bytes(array: Any) -> memoryview:
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
