@@ -13,7 +13,7 @@ from hlo_dispatch.hlo.flat import KEPT_COPY, FlatGraph, Node
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.opcode import ELEMENTWISE, LOOP_FUSIBLE, PURE_WITH_FIELDS
 from hlo_dispatch.hlo.picked import picked_values
-from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto
+from hlo_dispatch.hlo.schema import InstructionProto
 
 # The same value every time, and nothing else happens. (A fusion in a flat view is one that was not expanded.)
 _PURE = ELEMENTWISE | LOOP_FUSIBLE | PURE_WITH_FIELDS | {
@@ -75,19 +75,19 @@ def is_element(node: Node) -> bool:
 
 
 def given_everywhere(
-    module: Module, frozen: AbstractSet[int], graph_of: Callable[[ComputationProto], FlatGraph]
+    module: Module, frozen: AbstractSet[int], graph_of: Callable[[int], FlatGraph]
 ) -> Mapping[int, AbstractSet[int]]:
     """Id of the entry, of each loop's body and of each branch → what is given there, as `early_values` takes it.
 
     Args:
         frozen: numbers of the entry's parameters.
-        graph_of: makes the flat view of a computation, or has it.
+        graph_of: id of a computation → its flat view.
     """
     found: dict[int, AbstractSet[int]] = {module.entry.id: frozen}
     waiting = [module.entry.id]
     while waiting:
         identifier = waiting.pop()
-        graph = graph_of(module.computations[identifier])
+        graph = graph_of(identifier)
         early = early_values(graph, found[identifier])
         for instruction in graph.instruction_of.values():
             for called, operand in entered(instruction):
@@ -143,7 +143,7 @@ def mark_early(module: Module, graphs: Mapping[int, FlatGraph], frozen: Abstract
     Args:
         graphs: their flat views, by id; of the entry and of all that `entered` names.
     """
-    for identifier, given in given_everywhere(module, frozen, lambda computation: graphs[computation.id]).items():
+    for identifier, given in given_everywhere(module, frozen, graphs.__getitem__).items():
         early = early_values(graphs[identifier], given)
         # Of several early ones a product's weights are as good as early: each is packed once. What a scale would be
         # multiplied into would be made anew in every turn.

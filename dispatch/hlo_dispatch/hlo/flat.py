@@ -14,6 +14,8 @@ be expanded (several outputs) is one opaque node.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from hlo_dispatch.hlo.module import Module
@@ -213,6 +215,23 @@ class FlatGraph:
         graph.add_nodes_from((node.index, {"node": node}) for node in self.nodes)
         graph.add_edges_from((operand.index, node.index) for node in self.nodes for operand in node.operands)
         return graph
+
+
+@contextmanager
+def flat_graphs(module: Module) -> Generator[Callable[[int], FlatGraph]]:
+    """Gives what has the flat view of a computation by its id; they are taken apart at the end."""
+    graphs: dict[int, FlatGraph] = {}
+
+    def graph_of(identifier: int) -> FlatGraph:
+        if identifier not in graphs:
+            graphs[identifier] = FlatGraph(module, module.computations[identifier])
+        return graphs[identifier]
+
+    try:
+        yield graph_of
+    finally:
+        for graph in graphs.values():
+            graph.take_apart()
 
 
 def _key(

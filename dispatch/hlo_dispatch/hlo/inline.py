@@ -7,7 +7,7 @@ and stay.
 
 from __future__ import annotations
 
-from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.module import Module, copy_of
 from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto
 
 # A call as the wire has it: field 2, four bytes. Most modules have none, and need not be read for it.
@@ -65,7 +65,7 @@ def _inline_into(module: Module, computation: ComputationProto, left: int) -> in
         result += copies
         fresh += len(copies)
     computation.root_id = stands_for.get(computation.root_id, computation.root_id)
-    kept = [_copy(instruction) for instruction in result]
+    kept = [copy_of(instruction) for instruction in result]
     del computation.instructions[:]
     computation.instructions.extend(kept)
     return count
@@ -80,7 +80,7 @@ def _copied(module: Module, call: InstructionProto, fresh: int) -> tuple[list[In
         if instruction.opcode == "parameter":
             ids[instruction.id] = call.operand_ids[instruction.parameter_number]
             continue
-        copy = _copy(instruction)
+        copy = copy_of(instruction)
         copy.id = ids[instruction.id] = fresh + len(copies)
         copy.name = module.fresh_name(instruction.name)
         copy.operand_ids[:] = [ids[operand] for operand in instruction.operand_ids[:]]
@@ -106,9 +106,3 @@ def _is_plain(module: Module, caller: ComputationProto, call: InstructionProto) 
         and not any(i.opcode == "fusion" or i.opcode.startswith(_TALKING) for i in called.instructions[:])
         and not any(i.opcode == "parameter" and i.control_predecessor_ids for i in called.instructions[:])
     )
-
-
-def _copy(instruction: InstructionProto) -> InstructionProto:
-    copy = InstructionProto()
-    copy.CopyFrom(instruction)
-    return copy

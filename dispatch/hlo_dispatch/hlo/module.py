@@ -114,6 +114,13 @@ class Module:
         return name
 
 
+def copy_of(instruction: InstructionProto) -> InstructionProto:
+    """A copy that belongs to no computation yet, and may be changed."""
+    copy = InstructionProto()
+    copy.CopyFrom(instruction)
+    return copy
+
+
 def is_small_call(instruction: InstructionProto) -> bool:
     """Whether XLA hoisted what this `call` calls into a small call."""
     return any(entry.key == SMALL_CALL and entry.value == "true" for entry in instruction.frontend_attributes.map)

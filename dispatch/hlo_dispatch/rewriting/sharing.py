@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto, ShapeProto
+from hlo_dispatch.rewriting.hazards import UPDATES, writes_in_place
 
 if TYPE_CHECKING:
     import networkx as nx
 
 _TUPLE = ELEMENT_TYPE_NUMBERS["tuple"]
-_IN_PLACE = frozenset(("dynamic-update-slice", "scatter"))
 
 Pair = tuple[tuple[int, ...], int | None]
 """(parameter number, tuple index…), index into the result tuple or None for the whole result."""
@@ -99,12 +99,11 @@ def _joined(
         yield from (((here, operand, ()), (here, instruction, (n,))) for n, operand in enumerate(operands))
     elif opcode == "get-tuple-element":
         yield whole, (here, operands[0], (instruction.tuple_index,))
-    elif opcode in _IN_PLACE or opcode in ("bitcast", "while"):
+    elif opcode in UPDATES or opcode in ("bitcast", "while"):
         yield whole, (here, operands[0], ())
     elif opcode == "fusion":
         # One that updates in place writes over an operand of its own type.
-        inner = module.computations[instruction.called_computation_ids[0]]
-        if any(fused.opcode in _IN_PLACE for fused in inner.instructions[:]):
+        if writes_in_place(module, instruction):
             yield from ((whole, (here, o, ())) for o in operands if o.shape == instruction.shape)
     if opcode in ("while", "call", "conditional"):
         for number, identifier in enumerate(instruction.called_computation_ids[:]):

@@ -18,7 +18,7 @@ from hlo_dispatch.autotune.run import executable
 from hlo_dispatch.autotune.run.inputs import dtype_of
 from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.hlo.literals import literal_of, memory_of
-from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.module import Module, copy_of
 from hlo_dispatch.hlo.schema import InstructionProto, ModuleProto
 from hlo_dispatch.hlo.shape import Shape, in_memory_order, shape_of
 from hlo_dispatch.hlo.split import Splitter
@@ -151,7 +151,7 @@ def weights_of(module: Module) -> Weights | None:
         entry.program_shape.parameter_names.append(parameter.name)
     if not shapes:
         return None
-    kept = [InstructionProto.FromString(i.SerializeToString()) for i in instructions]
+    kept = [copy_of(instruction) for instruction in instructions]
     del entry.instructions[:]
     entry.instructions.extend(kept)
     module.proto.host_program_shape.CopyFrom(entry.program_shape)

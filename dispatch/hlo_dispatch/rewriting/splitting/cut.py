@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from hlo_dispatch.hlo.flat import FlatGraph, Node
-from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.module import Module, copy_of
 from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, InstructionProto
 from hlo_dispatch.hlo.shape import Shape, in_memory_order
 from hlo_dispatch.hlo.split import Prepared, Split
@@ -109,8 +109,7 @@ class _Half:
         parameters: dict[int, InstructionProto] = {}
         for place, proto in enumerate(edit.instructions):
             if proto.opcode == "parameter":
-                numbered = edit.instructions[place] = InstructionProto()
-                numbered.CopyFrom(proto)
+                numbered = edit.instructions[place] = copy_of(proto)
                 numbered.parameter_number = places[proto.parameter_number]
                 parameters[numbered.parameter_number] = numbered
         result = next(proto for proto in edit.instructions if proto.id == edit.root_id)

@@ -12,8 +12,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from hlo_dispatch.hlo.early import entered, given_everywhere, is_element
-from hlo_dispatch.hlo.flat import FlatGraph, Node
-from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.flat import FlatGraph, Node, flat_graphs
+from hlo_dispatch.hlo.module import Module, copy_of
 from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto, ShapeProto
 from hlo_dispatch.hlo.shape import row_major
 from hlo_dispatch.rewriting.edit import put_back
@@ -42,7 +42,8 @@ def hoist(
     """
     module = Module.from_bytes(serialized)
     names = set(packed)
-    given = given_everywhere(module, frozen, lambda computation: FlatGraph(module, computation))
+    with flat_graphs(module) as graph_of:
+        given = given_everywhere(module, frozen, graph_of)
     if len(given) == 1:
         return serialized, names
     for door in list(_doors(module, module.entry)):
@@ -98,7 +99,7 @@ class _Hoist:
             fresh,
             self._threads,
         )
-        state = _copy(self._operand)
+        state = copy_of(self._operand)
         unread = self._unread(colouring)
         while len(unread) > len(made.results):
             made.instructions += _nothing(self._module, fresh + len(made.instructions))
@@ -184,7 +185,7 @@ class _Hoist:
             return graph.root
 
         edit = rebuilder.edit(make)
-        edit.instructions = [_copy(instruction) for instruction in edit.instructions]
+        edit.instructions = [copy_of(instruction) for instruction in edit.instructions]
         if self._entering.opcode == "while":
             self._pass_on(edit, rebuilder, set(places), state)
         return edit
@@ -211,7 +212,7 @@ class _Hoist:
         instructions: list[InstructionProto] = []
         for instruction in self._outer.instructions[:]:
             if instruction.id == self._entering.id:
-                entering = _copy(instruction)
+                entering = copy_of(instruction)
                 entering.operand_ids[self._door.place] = new[-1].id
                 if entering.opcode == "while":
                     entering.shape.CopyFrom(new[-1].shape)
@@ -253,9 +254,3 @@ def _retype(computation: ComputationProto, state: ShapeProto, *, is_result: bool
 def _all(module: Module) -> Iterator[InstructionProto]:
     for computation in module.proto.computations[:]:
         yield from computation.instructions[:]
-
-
-def _copy(instruction: InstructionProto) -> InstructionProto:
-    copy = InstructionProto()
-    copy.CopyFrom(instruction)
-    return copy

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlo_dispatch.hlo.early import early_values, given_everywhere
-from hlo_dispatch.hlo.flat import FlatGraph, Node
-from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.flat import FlatGraph, Node, flat_graphs
+from hlo_dispatch.hlo.module import Module, copy_of
 from hlo_dispatch.hlo.picked import Picked, picked_values
-from hlo_dispatch.hlo.schema import CUSTOM_CALL_API_TYPED_FFI, ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto
+from hlo_dispatch.hlo.schema import CUSTOM_CALL_API_TYPED_FFI, ELEMENT_TYPE_NUMBERS, InstructionProto
 from hlo_dispatch.hlo.shape import Shape, row_major
 from hlo_dispatch.rewriting.backend_config import from_text, to_text
 from hlo_dispatch.rewriting.edit import put_back
@@ -41,20 +41,15 @@ def pack(
         the module, and the names of the instructions whose values are packed weights.
     """
     module = Module.from_bytes(serialized)
-    graphs: dict[int, FlatGraph] = {}
-
-    def graph_of(computation: ComputationProto) -> FlatGraph:
-        return graphs.setdefault(computation.id, FlatGraph(module, computation))
-
     packed: set[str] = set()
     edits: dict[int, Edit] = {}
-    for identifier, given in given_everywhere(module, frozen, graph_of).items():
-        if wanted := _wanted(graphs[identifier], given, kernels):
-            packing = _Packing(module, graphs[identifier], threads)
-            edits[identifier] = packing.edit(wanted)
-            packed |= packing.names
-    for graph in graphs.values():
-        graph.take_apart()
+    with flat_graphs(module) as graph_of:
+        for identifier, given in given_everywhere(module, frozen, graph_of).items():
+            graph = graph_of(identifier)
+            if wanted := _wanted(graph, given, kernels):
+                packing = _Packing(module, graph, threads)
+                edits[identifier] = packing.edit(wanted)
+                packed |= packing.names
     if not edits:
         return serialized, packed
     put_back(module, edits)
@@ -109,8 +104,7 @@ class _Packing:
     def edit(self, wanted: Mapping[int, _Wanted]) -> Edit:
         """The computation with them."""
         for given in self._graph.computation.instructions[:]:
-            instruction = InstructionProto()
-            instruction.CopyFrom(given)
+            instruction = copy_of(given)
             if given.id in wanted:
                 form = wanted[given.id].form
                 instruction.operand_ids[form.operand] = self._packed(instruction, wanted[given.id])

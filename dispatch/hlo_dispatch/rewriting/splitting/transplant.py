@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hlo_dispatch.hlo.flat import FlatGraph, Node
-from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.module import Module, copy_of
 from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto
 from hlo_dispatch.rewriting.order import made_of
 from hlo_dispatch.rewriting.rebuild import Rebuilder
@@ -92,8 +92,7 @@ class _Move:
         return copy.id
 
     def _copy(self, proto: InstructionProto, identifier: int, where: Mapping[int, int]) -> InstructionProto:
-        copy = InstructionProto()
-        copy.CopyFrom(proto)
+        copy = copy_of(proto)
         copy.id, copy.name = identifier, self._module.fresh_name(proto.name)
         copy.operand_ids[:] = [where[operand] for operand in proto.operand_ids[:]]
         copy.control_predecessor_ids[:] = [where[other] for other in proto.control_predecessor_ids[:]]
