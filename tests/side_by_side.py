@@ -6,6 +6,7 @@ whatever module a callback returns, so a program of the same signature is compil
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -33,8 +34,13 @@ class Both:
 
     @property
     def calls(self) -> int:
-        """How many kernel calls the dispatched program makes."""
-        return self.text.count('custom_call_target="hlo_dispatch.')
+        """How many kernel calls the dispatched program makes, those in sequences one by one."""
+        return self.text.count('custom_call_target="hlo_dispatch.') + sum(self.sequences) - len(self.sequences)
+
+    @property
+    def sequences(self) -> list[int]:
+        """How many calls each sequence holds."""
+        return [int(count) for count in re.findall(r"\bmembers = (\d+) : i64", self.text)]
 
 
 def run_both(program: Callable, *arguments, policy: str = "always", **jit_options) -> Both:

@@ -37,6 +37,7 @@ struct Kernel {
   std::vector<std::string> routines;  // of BLAS and LAPACK that it calls, without the letter of the element type
   AnswerMaker plan = nullptr;
   std::string packed_by;  // the kernel that packs its weights for weights_format packed; empty: they never are
+  std::string joined_by;  // the kernel whose calls hold several of its calls; empty: there is none
   RawCallMaker raw_call = nullptr;  // null: it cannot be called without XLA
   XLA_FFI_Handler* instantiate = nullptr;
   XLA_FFI_Handler* execute = nullptr;

@@ -50,39 +50,8 @@ void CheckLibrary(const Attributes& attributes) {
 }
 
 std::unique_ptr<CallState> MakeState(const Kernel& kernel, Planner planner, const Attributes& attributes) {
-  CheckCall(kernel, attributes);
-  CheckLibrary(attributes);
-  CallPlan plan = planner(attributes);
-  if (plan.may_be_packed) plan.packed.Check(attributes, plan.implementation);
-  const int64_t planned = attributes.Integer("scratch");
-  if (plan.scratch_bytes > planned) {
-    Invalid("attribute 'scratch': planned " + std::to_string(planned) + " bytes, but " + plan.implementation +
-            " needs " + std::to_string(plan.scratch_bytes) +
-            " here (was it planned on another machine or with other threads?); compile it again");
-  }
-  return std::unique_ptr<CallState>(new CallState{kernel.target(), Primitive(std::move(plan))});
-}
-
-// Throws unless the buffer holds what the attributes say; the shape may differ, as bitcasts are free.
-void CheckBuffer(const Operand& operand, const ffi::AnyBuffer& buffer) {
-  const ElementType type = operand.tensor.type;
-  const bool right_type = buffer.element_type() == (operand.is_packed() ? ffi::U8 : DataTypeOf(type));
-  if (right_type && static_cast<int64_t>(buffer.size_bytes()) == operand.BufferBytes()) return;
-  std::ostringstream message;
-  message << operand.tensor.role << ": expected " << operand.BufferBytes() << " bytes of "
-          << (operand.is_packed() ? "u8 (packed weights)" : ElementTypeName(type)) << ", got " << buffer.size_bytes()
-          << " bytes of " << buffer.element_type();
-  Invalid(message.str());
-}
-
-void* ScratchAddress(const CallPlan& plan, const ffi::AnyBuffer& buffer) {
-  if (buffer.element_type() != ffi::U8 || static_cast<int64_t>(buffer.size_bytes()) < plan.scratch_bytes) {
-    std::ostringstream message;
-    message << "scratch: expected at least " << plan.scratch_bytes << " bytes of u8, got " << buffer.size_bytes()
-            << " bytes of " << buffer.element_type();
-    Invalid(message.str());
-  }
-  return buffer.untyped_data();
+  return std::unique_ptr<CallState>(
+      new CallState{kernel.target(), Primitive(PlanChecked(kernel, planner, attributes))});
 }
 
 void Run(Primitive& primitive, const Parallel& parallel, ffi::RemainingArgs arguments, ffi::RemainingRets results) {
@@ -96,13 +65,13 @@ void Run(Primitive& primitive, const Parallel& parallel, ffi::RemainingArgs argu
   addresses.reserve(plan.operands.size());
   for (size_t i = 0; i < plan.operands.size(); ++i) {
     ffi::AnyBuffer buffer = *arguments.get<ffi::AnyBuffer>(i);
-    CheckBuffer(plan.operands[i], buffer);
+    CheckBuffer(plan.operands[i].tensor.role, plan.operands[i].Form(), buffer);
     addresses.push_back(plan.operands[i].Begin(buffer.untyped_data()));
   }
   ffi::AnyBuffer destination = **results.get<ffi::AnyBuffer>(0);
-  CheckBuffer(plan.destination, destination);
-  primitive.Execute(addresses, destination.untyped_data(), ScratchAddress(plan, **results.get<ffi::AnyBuffer>(1)),
-                    parallel);
+  CheckBuffer(plan.destination.tensor.role, plan.destination.Form(), destination);
+  primitive.Execute(addresses, destination.untyped_data(),
+                    ScratchAddress(plan.scratch_bytes, **results.get<ffi::AnyBuffer>(1)), parallel);
 }
 
 ffi::Error Execute(ffi::ThreadPool pool, CallState* state, ffi::RemainingArgs arguments, ffi::RemainingRets results) {
@@ -127,7 +96,53 @@ std::map<std::string, Planner>& PackingPlanners() {
   return *planners;
 }
 
+std::map<std::string, std::pair<const Kernel*, Planner>>& MemberPlanners() {
+  static auto* planners = new std::map<std::string, std::pair<const Kernel*, Planner>>();
+  return *planners;
+}
+
 }  // namespace
+
+CallPlan PlanChecked(const Kernel& kernel, Planner planner, const Attributes& attributes) {
+  CheckCall(kernel, attributes);
+  CheckLibrary(attributes);
+  CallPlan plan = planner(attributes);
+  if (plan.may_be_packed) plan.packed.Check(attributes, plan.implementation);
+  const int64_t planned = attributes.Integer("scratch");
+  if (plan.scratch_bytes > planned) {
+    Invalid("attribute 'scratch': planned " + std::to_string(planned) + " bytes, but " + plan.implementation +
+            " needs " + std::to_string(plan.scratch_bytes) +
+            " here (was it planned on another machine or with other threads?); compile it again");
+  }
+  return plan;
+}
+
+void CheckBuffer(const std::string& role, const BufferForm& form, const ffi::AnyBuffer& buffer) {
+  const bool right_type = buffer.element_type() == (form.is_packed ? ffi::U8 : DataTypeOf(form.type));
+  if (right_type && static_cast<int64_t>(buffer.size_bytes()) == form.bytes) return;
+  std::ostringstream message;
+  message << role << ": expected " << form.InWords() << ", got " << buffer.size_bytes() << " bytes of "
+          << buffer.element_type();
+  Invalid(message.str());
+}
+
+void* ScratchAddress(int64_t bytes, const ffi::AnyBuffer& buffer) {
+  if (buffer.element_type() != ffi::U8 || static_cast<int64_t>(buffer.size_bytes()) < bytes) {
+    std::ostringstream message;
+    message << "scratch: expected at least " << bytes << " bytes of u8, got " << buffer.size_bytes() << " bytes of "
+            << buffer.element_type();
+    Invalid(message.str());
+  }
+  return buffer.untyped_data();
+}
+
+void AddMemberPlanner(const Kernel& kernel, Planner planner) { MemberPlanners()[kernel.target()] = {&kernel, planner}; }
+
+std::pair<const Kernel*, Planner> MemberPlanner(const std::string& target) {
+  const auto found = MemberPlanners().find(target);
+  if (found == MemberPlanners().end()) Invalid("there is no kernel '" + target + "' that may be in a sequence");
+  return found->second;
+}
 
 void AddPackingPlanner(const std::string& kernel, Planner planner) { PackingPlanners()[kernel] = planner; }
 

@@ -29,6 +29,19 @@ Answer AnswerOf(const Kernel& kernel, Planner planner, const Attributes& attribu
 std::unique_ptr<RawCall> MakeRawCall(const Kernel& kernel, Planner planner, const Attributes& attributes,
                                      const std::vector<RawCall::Given>& given);
 
+// A call's plan, once its attributes are found to fit this library and this machine. Throws where they do not.
+CallPlan PlanChecked(const Kernel& kernel, Planner planner, const Attributes& attributes);
+
+// Throws unless `buffer` is of the call's type and size; the shape may differ, as bitcasts are free.
+void CheckBuffer(const std::string& role, const BufferForm& form, const xla::ffi::AnyBuffer& buffer);
+// Where the scratch memory begins. Throws unless there are so many bytes.
+void* ScratchAddress(int64_t bytes, const xla::ffi::AnyBuffer& buffer);
+
+// The kernels that may be members of a sequence (sequence.cc), which asks them what they would do. The latter throws
+// Failure(kInvalid) where there is no such kernel.
+void AddMemberPlanner(const Kernel& kernel, Planner planner);
+std::pair<const Kernel*, Planner> MemberPlanner(const std::string& target);
+
 // The kernels whose weights can be packed once, for onednn.pack, which asks them how. The latter throws
 // Failure(kInvalid) where `kernel` is none of them.
 void AddPackingPlanner(const std::string& kernel, Planner planner);
@@ -38,11 +51,14 @@ Planner PackingPlanner(const std::string& kernel);
 // in a layout of its own choice.
 enum class Weights { kNeverPacked, kMayBePacked };
 
+// Whether a family's calls may be members of a sequence.
+enum class Joins { kNothing, kSequences };
+
 // Registers onednn.<name>. XLA's handlers are plain functions, so that each planner has its own.
 template <Planner planner>
 class Family {
  public:
-  explicit Family(const std::string& name, Weights weights = Weights::kNeverPacked) {
+  explicit Family(const std::string& name, Weights weights = Weights::kNeverPacked, Joins joins = Joins::kSequences) {
     Kernel kernel;
     kernel.name = "onednn." + name;
     kernel.library = "oneDNN";
@@ -56,7 +72,9 @@ class Family {
       kernel.packed_by = "onednn.pack";
       AddPackingPlanner(kernel.name, planner);
     }
+    if (joins == Joins::kSequences) kernel.joined_by = "onednn.sequence";
     kernel_ = &Register(std::move(kernel));
+    if (joins == Joins::kSequences) AddMemberPlanner(*kernel_, planner);
   }
 
  private:

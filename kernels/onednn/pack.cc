@@ -59,7 +59,7 @@ CallPlan Plan(const Attributes& attributes) {
   return plan;
 }
 
-const Family<Plan> family("pack");
+const Family<Plan> family("pack", Weights::kNeverPacked, Joins::kNothing);
 
 }  // namespace
 

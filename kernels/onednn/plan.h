@@ -26,6 +26,20 @@ struct Packing {
   int64_t scratch_offset = 0;       // of the reorder's own scratchpad, there too
 };
 
+// What a call expects of a buffer.
+struct BufferForm {
+  int64_t bytes = 0;
+  ElementType type = ElementType::kF32;
+  bool is_packed = false;  // weights that oneDNN has laid out: bytes
+
+  bool operator==(const BufferForm& other) const {
+    return bytes == other.bytes && is_packed == other.is_packed && (is_packed || type == other.type);
+  }
+  std::string InWords() const {
+    return std::to_string(bytes) + " bytes of " + (is_packed ? "u8 (packed weights)" : ElementTypeName(type));
+  }
+};
+
 struct Operand {
   Tensor tensor;
   int index;  // which argument of the primitive it is
@@ -38,6 +52,7 @@ struct Operand {
 
   bool is_packed() const { return packed_bytes > 0; }
   int64_t BufferBytes() const { return is_packed() ? packed_bytes : tensor.BufferBytes(); }
+  BufferForm Form() const { return {BufferBytes(), tensor.type, is_packed()}; }
   // Where the first element lies in that buffer.
   void* Begin(void* buffer) const { return is_packed() ? buffer : tensor.Begin(buffer); }
 };

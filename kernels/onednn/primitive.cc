@@ -9,69 +9,6 @@ namespace hlo_dispatch::onednn {
 
 namespace {
 
-// Streams are shared by all primitives: one per execution under way, at most as many as XLA has threads. They
-// are never destroyed, because the runtime below them may already be gone when the process ends.
-class StreamPool {
- public:
-  static StreamPool& Get() {
-    static auto* pool = new StreamPool();
-    return *pool;
-  }
-
-  Stream* Take() {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      if (!idle_.empty()) {
-        Stream* stream = idle_.back();
-        idle_.pop_back();
-        return stream;
-      }
-    }
-    const Library& library = Library::Get();
-    Stream* stream = nullptr;
-    library.Check(library.functions().stream_create(&stream, library.engine(), kInOrder), "creating a stream");
-    return stream;
-  }
-
-  void GiveBack(Stream* stream) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    idle_.push_back(stream);
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<Stream*> idle_;
-};
-
-// A stream for one execution. Whatever ends that execution, what was submitted is waited for before anything of the
-// call's is used for something else: a primitive may fail behind a reorder that is still being written.
-class StreamLease {
- public:
-  StreamLease() : stream_(StreamPool::Get().Take()) {}
-  ~StreamLease() {
-    // One that failed is nobody's any more.
-    if (!busy_ || Library::Get().functions().stream_wait(stream_) == kSuccess) StreamPool::Get().GiveBack(stream_);
-  }
-  StreamLease(const StreamLease&) = delete;
-  StreamLease& operator=(const StreamLease&) = delete;
-
-  // To submit work to.
-  Stream* Use() {
-    busy_ = true;
-    return stream_;
-  }
-
-  void Wait(const std::string& what) {
-    const Library& library = Library::Get();
-    library.Check(library.functions().stream_wait(stream_), "waiting for " + what);
-    busy_ = false;
-  }
-
- private:
-  Stream* stream_;
-  bool busy_ = false;
-};
-
 OwnedMemory MakeMemory(const Library& library, const MemoryDescriptor* descriptor, const std::string& role) {
   Memory* memory = nullptr;
   library.Check(library.functions().memory_create(&memory, descriptor, library.engine(), nullptr),
@@ -121,30 +58,22 @@ struct Primitive::Context {
   std::vector<Argument> arguments;
 };
 
-// Takes an idle context for one execution; gives it back unless the execution failed.
-class Primitive::ContextLease {
- public:
-  explicit ContextLease(Primitive& owner) : owner_(owner) {
-    {
-      std::lock_guard<std::mutex> lock(owner.idle_mutex_);
-      if (!owner.idle_.empty()) {
-        context_ = std::move(owner.idle_.back());
-        owner.idle_.pop_back();
-        return;
-      }
+std::unique_ptr<Primitive::Context> Primitive::TakeContext() {
+  {
+    std::lock_guard<std::mutex> lock(idle_mutex_);
+    if (!idle_.empty()) {
+      std::unique_ptr<Context> context = std::move(idle_.back());
+      idle_.pop_back();
+      return context;
     }
-    context_ = owner.MakeContext();
   }
-  void GiveBack() {
-    std::lock_guard<std::mutex> lock(owner_.idle_mutex_);
-    owner_.idle_.push_back(std::move(context_));
-  }
-  Context& operator*() const { return *context_; }
+  return MakeContext();
+}
 
- private:
-  Primitive& owner_;
-  std::unique_ptr<Context> context_;
-};
+void Primitive::GiveBack(std::unique_ptr<Context> context) {
+  std::lock_guard<std::mutex> lock(idle_mutex_);
+  idle_.push_back(std::move(context));
+}
 
 Primitive::Primitive(CallPlan plan) : plan_(std::move(plan)), packing_need_(plan_.packing_bytes) {
   const Library& library = Library::Get();
@@ -215,34 +144,14 @@ void Primitive::Submit(const Context& context, Stream* stream) const {
 
 void Primitive::Execute(const std::vector<void*>& operands, void* destination, void* scratch,
                         const Parallel& parallel) {
-  Library::Get().CheckThreads();
-  ContextLease context(*this);
-  PackingLease packing(plan_.packing_bytes);
-  StreamLease stream;  // the last one: it goes first
-  char* scratch_bytes = static_cast<char*>(scratch);
-  Point(*context, operands, destination, scratch_bytes, packing.data());
-  for (size_t i = 0; i < operands.size(); ++i) {
-    const Operand& operand = plan_.operands[i];
-    void* from = AddressOf(operand, operands[i], scratch_bytes);
-    if (operand.reversed_offset.has_value()) {
-      CopyReversed(operand.tensor, plan_.spatial_dimensions, operands[i], from);
-    }
-    if (operand.packing.copy.has_value()) {
-      operand.packing.copy->Run(from, packing.data() + operand.packing.offset, parallel);
-    }
-  }
-  Submit(*context, stream.Use());
-  stream.Wait(plan_.implementation);
-  if (plan_.destination.reversed_offset.has_value()) {
-    CopyReversed(plan_.destination.tensor, plan_.spatial_dimensions,
-                 AddressOf(plan_.destination, destination, scratch_bytes), destination);
-  }
-  context.GiveBack();
+  Submission submission(plan_.packing_bytes);
+  submission.Submit(*this, operands, destination, scratch, parallel);
+  submission.Finish();
 }
 
 void Primitive::Repeat(const std::vector<void*>& operands, void* destination, void* scratch, int64_t count) {
   Library::Get().CheckThreads();
-  ContextLease context(*this);
+  std::unique_ptr<Context> context = TakeContext();
   PackingLease packing(plan_.packing_bytes);
   StreamLease stream;  // the last one: it goes first
   Point(*context, operands, destination, static_cast<char*>(scratch), packing.data());
@@ -250,7 +159,51 @@ void Primitive::Repeat(const std::vector<void*>& operands, void* destination, vo
     Submit(*context, stream.Use());
     stream.Wait(plan_.implementation);
   }
-  context.GiveBack();
+  GiveBack(std::move(context));
+}
+
+Submission::Submission(int64_t packing_bytes) : packing_(packing_bytes) { Library::Get().CheckThreads(); }
+
+Submission::~Submission() = default;
+
+void Submission::Submit(Primitive& primitive, const std::vector<void*>& operands, void* destination, void* scratch,
+                        const Parallel& parallel) {
+  const CallPlan& plan = primitive.plan_;
+  char* scratch_bytes = static_cast<char*>(scratch);
+  contexts_.push_back({&primitive, primitive.TakeContext()});
+  Primitive::Context& context = *contexts_.back().context;
+  primitive.Point(context, operands, destination, scratch_bytes, packing_.data());
+  for (size_t i = 0; i < plan.operands.size(); ++i) {
+    const Operand& operand = plan.operands[i];
+    void* from = Primitive::AddressOf(operand, operands[i], scratch_bytes);
+    if (operand.reversed_offset.has_value()) {
+      Settle();
+      CopyReversed(operand.tensor, plan.spatial_dimensions, operands[i], from);
+    }
+    if (operand.packing.copy.has_value()) {
+      Settle();
+      operand.packing.copy->Run(from, packing_.data() + operand.packing.offset, parallel);
+    }
+  }
+  primitive.Submit(context, stream_.Use());
+  under_way_ = &primitive;
+  if (plan.destination.reversed_offset.has_value()) {
+    Settle();
+    CopyReversed(plan.destination.tensor, plan.spatial_dimensions,
+                 Primitive::AddressOf(plan.destination, destination, scratch_bytes), destination);
+  }
+}
+
+void Submission::Settle() {
+  if (under_way_ == nullptr) return;
+  stream_.Wait(under_way_->plan_.implementation);
+  under_way_ = nullptr;
+}
+
+void Submission::Finish() {
+  Settle();
+  for (Held& held : contexts_) held.primitive->GiveBack(std::move(held.context));
+  contexts_.clear();
 }
 
 }  // namespace hlo_dispatch::onednn

@@ -1,4 +1,4 @@
-// A built primitive, executed any number of times from any number of threads at once.
+// A built primitive, executed any number of times from any number of threads at once, alone or behind others.
 #ifndef HLO_DISPATCH_ONEDNN_PRIMITIVE_H_
 #define HLO_DISPATCH_ONEDNN_PRIMITIVE_H_
 
@@ -10,6 +10,7 @@
 #include "common/parallel.h"
 #include "onednn/packing_memory.h"
 #include "onednn/plan.h"
+#include "onednn/stream.h"
 
 namespace hlo_dispatch::onednn {
 
@@ -31,8 +32,11 @@ class Primitive {
   // The memory objects of one execution under way. Made when all existing ones are busy, then kept: creating
   // them costs microseconds, pointing them at other buffers nearly nothing.
   struct Context;
-  class ContextLease;
+  friend class Submission;
   std::unique_ptr<Context> MakeContext() const;
+  std::unique_ptr<Context> TakeContext();
+  // Not after an execution that failed.
+  void GiveBack(std::unique_ptr<Context> context);
   // Where the primitive reads an operand or writes the result: in the scratch memory, if that is back to front.
   static void* AddressOf(const Operand& operand, void* given, char* scratch);
   void Point(Context& context, const std::vector<void*>& operands, void* destination, char* scratch,
@@ -47,6 +51,37 @@ class Primitive {
   OwnedPrimitive destination_reorder_;
   std::mutex idle_mutex_;
   std::vector<std::unique_ptr<Context>> idle_;
+};
+
+// Primitives executed one after the other and waited for together: between two of them the library's threads need
+// not come back to the caller's. For one thread.
+class Submission {
+ public:
+  // With as much packing memory as the primitive that needs most.
+  explicit Submission(int64_t packing_bytes);
+  // Whatever is still under way is waited for.
+  ~Submission();
+  Submission(const Submission&) = delete;
+  Submission& operator=(const Submission&) = delete;
+
+  // Gives the work to the library, behind what it was given before. `operands` has one address for each of
+  // plan().operands. Copies of ours share `parallel`, and wait for what was given before: it may write what they read.
+  void Submit(Primitive& primitive, const std::vector<void*>& operands, void* destination, void* scratch,
+              const Parallel& parallel);
+  // Waits. Throws what went wrong.
+  void Finish();
+
+ private:
+  struct Held {
+    Primitive* primitive;
+    std::unique_ptr<Primitive::Context> context;
+  };
+  void Settle();
+
+  std::vector<Held> contexts_;
+  PackingLease packing_;
+  StreamLease stream_;  // the last one: it goes first
+  const Primitive* under_way_ = nullptr;
 };
 
 }  // namespace hlo_dispatch::onednn

@@ -242,10 +242,10 @@ Owned Describe(const Kernel& kernel) {
     if (PyTuple_SetItem(routines.get(), static_cast<Py_ssize_t>(i), routine.release()) != 0) throw PythonError();
   }
   const char* instructions = kernel.instructions == nullptr ? "" : kernel.instructions->name;
-  return Checked(Py_BuildValue("{sssssssssOsssN}", "name", kernel.name.c_str(), "target", kernel.target().c_str(),
+  return Checked(Py_BuildValue("{sssssssssOsssssN}", "name", kernel.name.c_str(), "target", kernel.target().c_str(),
                                "library", kernel.library.c_str(), "instructions", instructions, "runs_alone",
                                kernel.raw_call == nullptr ? Py_False : Py_True, "packed_by", kernel.packed_by.c_str(),
-                               "routines", routines.release()));
+                               "joined_by", kernel.joined_by.c_str(), "routines", routines.release()));
 }
 
 PyObject* Registry(PyObject*, PyObject*) {

@@ -38,7 +38,7 @@ def test_a_long_program_of_calls_only(depth: int) -> None:
 
     executable = compiled(program, x, w, policy="always")
     text = executable.as_text()
-    assert text.count('custom_call_target="hlo_dispatch.') == depth
+    assert text.count('custom_call_target="hlo_dispatch.') == 1  # several are one sequence
     assert operations(executable) >= CHEAP
     assert_close(np.asarray(executable(x, w)), np.asarray(jax.jit(program)(x, w)))
 

@@ -24,6 +24,13 @@ DTYPES = {
     "f32": np.float32, "f64": np.float64, "c64": np.complex64, "c128": np.complex128, "bf16": jnp.bfloat16,
     "f16": np.float16, "s32": np.int32, "s64": np.int64, "u8": np.uint8, "pred": np.bool_,
 }  # fmt: skip
+
+
+class HashableDict(dict):  # JAX wants to compare what it lowers, however deep it lies
+    def __hash__(self) -> int:
+        return hash(tuple(self.items()))
+
+
 _SCALARS = {"i64": np.int64, "i32": np.int32, "f32": np.float32, "f64": np.float64, "flag": np.bool_}
 
 
@@ -43,7 +50,7 @@ def register() -> list[str]:
 def attribute(kind: str, value: Any, version: str) -> Any:
     """As JAX lowers it."""
     if kind == "dictionary":
-        return attributes(value, version)
+        return HashableDict(attributes(value, version))
     if kind == "text":
         return version if value == LOADED else value
     if kind in _SCALARS:

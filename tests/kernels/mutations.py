@@ -85,29 +85,36 @@ def _length_of_a_list(rng: Draw, call: WireCall) -> str:
 
 def _huge_sizes(rng: Draw, call: WireCall) -> str:
     """Sizes and strides of one array whose products overflow, to nothing or to what they were."""
-    role = _role(rng, call)
-    dims = [
-        rng.choice([2**16, 2**31, 2**32, 2**33, 2**62, 2**63 - 1, 1, 3]) for _ in call.attributes[f"{role}_dims"][1]
-    ]
-    call.attributes[f"{role}_dims"][1] = dims
+    attributes = _describing(rng, call.attributes)
+    role = _role(rng, attributes)
+    dims = [rng.choice([2**16, 2**31, 2**32, 2**33, 2**62, 2**63 - 1, 1, 3]) for _ in attributes[f"{role}_dims"][1]]
+    attributes[f"{role}_dims"][1] = dims
     if rng.random() < 0.5:
-        call.attributes[f"{role}_strides"][1] = _fitting(strides(dims))
+        attributes[f"{role}_strides"][1] = _fitting(strides(dims))
     return f"{role} is {dims}"
 
 
-def _role(rng: Draw, call: WireCall) -> str:
-    return rng.choice([n.removesuffix("_strides") for n in call.attributes if n.endswith("_strides")])
+def _describing(rng: Draw, attributes: Attributes) -> Attributes:
+    """The attributes that describe arrays: the call's own, or those of one of its members."""
+    if any(name.endswith("_strides") for name in attributes):
+        return attributes
+    return rng.choice([value for name, (_, value) in attributes.items() if name.startswith("member_")])
+
+
+def _role(rng: Draw, attributes: Attributes) -> str:
+    return rng.choice([n.removesuffix("_strides") for n in attributes if n.endswith("_strides")])
 
 
 def _other_order(rng: Draw, call: WireCall) -> str:
     """Dense again, in another order: as right as before, if the kernel takes it."""
-    role = _role(rng, call)
-    dims = call.attributes[f"{role}_dims"][1]
+    attributes = _describing(rng, call.attributes)
+    role = _role(rng, attributes)
+    dims = attributes[f"{role}_dims"][1]
     order = rng.sample(range(len(dims)), len(dims))
     steps, step = [0] * len(dims), 1
     for axis in reversed(order):
         steps[axis], step = step, step * dims[axis]
-    call.attributes[f"{role}_strides"][1] = _fitting(steps)
+    attributes[f"{role}_strides"][1] = _fitting(steps)
     return f"{role} lies in the order {order}"
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import family_gemm
 import family_pack
+import family_sequence
 import numpy as np
 
 Said = dict[str, Any]
@@ -26,6 +27,10 @@ _BINARY = {"add": np.add, "mul": np.multiply, "sub": np.subtract, "max": np.maxi
 
 def pairs(name: str, said: Said, given: list[np.ndarray], results: list[np.ndarray], placed: Callable) -> Pairs:
     """What was found and what was expected; nothing where a post-op is none of the few known here or has no bounds."""
+    if name == "onednn.sequence":
+        return family_sequence.pairs(
+            said, given, results, lambda kernel, member, read, made: pairs(kernel, member, read, made, placed)
+        )
     if name == "onednn.pack":
         return family_pack.pairs(said, given, results, placed)
     if name == "onemkl.pack":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hlo_dispatch.errors import PolicyError
-from hlo_dispatch.host.switches import STRICT_VARIABLE, check_strict, is_strict, switch
+from hlo_dispatch.host.switches import STRICT_VARIABLE, check_switches, is_strict, switch
 
 VARIABLE = "HLO_DISPATCH_SOMETHING"
 
@@ -38,7 +38,7 @@ def test_strict_never_raises_and_installing_refuses(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv(STRICT_VARIABLE, "maybe")
     assert not is_strict()
     with pytest.raises(PolicyError, match="maybe"):
-        check_strict(PolicyError)
+        check_switches(PolicyError)
     monkeypatch.setenv(STRICT_VARIABLE, "true")
     assert is_strict()
-    check_strict(PolicyError)
+    check_switches(PolicyError)

@@ -38,7 +38,13 @@ def answers(name: str, version: str) -> dict[str, Planned | Refusal]:
 
 def call(sample: Sample, dtype: str, version: str) -> dict[str, Any]:
     """All attributes of the call."""
-    return {"abi": registry.abi(), "library": version, "scratch": 0} | sample.attributes(dtype)
+    common = {"abi": registry.abi(), "library": version, "scratch": 0}
+    # What a sequence holds are calls themselves.
+    said = {
+        name: common | value if name.startswith("member_") else value
+        for name, value in sample.attributes(dtype).items()
+    }
+    return common | said
 
 
 def _products(dtype: str, size: int = 256) -> dict[str, Any]:
@@ -57,6 +63,19 @@ def _images(dtype: str) -> dict[str, Any]:
 
 def _packed_products(target: str, size: int = 256) -> Callable[[str], dict[str, Any]]:
     return lambda dtype: _products(dtype, size) | {"weights_format": "packed", "target": target}
+
+
+def _sequences(dtype: str) -> dict[str, Any]:
+    """Two products, one after the other."""
+    kernel, product = "onednn.matmul", _products(dtype)
+    planned = plan(kernel, {"abi": registry.abi(), "library": "", "scratch": 0} | product)
+    scratch = 0 if isinstance(planned, Refusal) else planned.scratch_bytes
+    product |= {"target": registry.kernels()[kernel].target, "scratch": scratch}
+    members = {
+        f"member_{number}": product | {"inputs": inputs, "output": output}
+        for number, (inputs, output) in enumerate((([0, 1], 3), ([3, 1], 2)))
+    }
+    return {"operands": 2, "results": 1, "offsets": [0], "members": len(members)} | members
 
 
 def _matrices(mode: str) -> Callable[[str], dict[str, Any]]:
@@ -82,6 +101,7 @@ SAMPLES = (
     PRODUCTS,
     IMAGES,
     Sample(_LOW, _packed_products("onednn.matmul")),
+    Sample(_LOW, _sequences),
     Sample(_LOW, _packed_products("onemkl.gemm", size=1024)),
     Sample(_HIGH, _matrices("V")),
     Sample(_HIGH, _matrices("A")),

@@ -9,6 +9,7 @@ from hlo_dispatch.errors import HloDispatchError
 ON = ("1", "true", "yes", "on")
 OFF = ("0", "false", "no", "off")
 STRICT_VARIABLE = "HLO_DISPATCH_STRICT"
+SEQUENCES_VARIABLE = "HLO_DISPATCH_SEQUENCES"
 
 
 def switch(variable: str, error: type[HloDispatchError], zero: str, one: str) -> bool | None:
@@ -31,10 +32,16 @@ def is_strict() -> bool:
     return os.environ.get(STRICT_VARIABLE, "").strip().lower() in ON
 
 
-def check_strict(error: type[HloDispatchError]) -> None:
-    """See to it that `is_strict()` has an answer.
+def joins_calls() -> bool:
+    """Whether runs of kernel calls become one call. What is no answer is none; installing refuses it."""
+    return os.environ.get(SEQUENCES_VARIABLE, "").strip().lower() not in OFF
+
+
+def check_switches(error: type[HloDispatchError]) -> None:
+    """See to it that `is_strict()` and `joins_calls()` have an answer.
 
     Raises:
         error: the variable is something else.
     """
     switch(STRICT_VARIABLE, error, zero="stock XLA is used where the pass fails", one="what fails is raised")
+    switch(SEQUENCES_VARIABLE, error, zero="each kernel call stays one of its own", one="runs of them are one call")

@@ -23,7 +23,7 @@ from hlo_dispatch.api import rewriter
 from hlo_dispatch.autotune.run import executable
 from hlo_dispatch.errors import HloDispatchError, PolicyError
 from hlo_dispatch.host.kept_memory import keep_memory, release_memory
-from hlo_dispatch.host.switches import check_strict, is_strict
+from hlo_dispatch.host.switches import check_switches, is_strict
 from hlo_dispatch.jax_plugin import cache_key, collecting, replicas
 from hlo_dispatch.jax_plugin.grounds import Witness
 from hlo_dispatch.jax_plugin.record import record
@@ -54,7 +54,7 @@ class _Settings:
     @classmethod
     def make(cls, tables: Sequence[str | Path], policy: str) -> _Settings:
         """Raises TableError, PolicyError."""
-        check_strict(PolicyError)
+        check_switches(PolicyError)
         made = replace(rewriter(tuple(map(str, tables)), policy), prepares=True)
         if policy == "measure":
             measured_pass.budget()  # says now what is wrong with it

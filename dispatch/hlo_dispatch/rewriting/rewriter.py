@@ -32,6 +32,7 @@ from hlo_dispatch.rewriting.edit import apply_plans
 from hlo_dispatch.rewriting.plan import ComputationPlan
 from hlo_dispatch.rewriting.planner import Planner
 from hlo_dispatch.rewriting.regions import regions_of
+from hlo_dispatch.rewriting.sequencing.joining import join
 from hlo_dispatch.rewriting.splitting.constants import Weights, has_weights, weights_of
 from hlo_dispatch.rewriting.splitting.splitter import splitter
 
@@ -115,17 +116,23 @@ class Rewriter:
             clock.lap("match and decide")
         result = None
         changed = apply_plans(module, plans, self.table, self.machine.threads)
-        # What the regions came from is gone from the module by now, but not from the plans.
-        regions = regions_of(module, plans, details=details)
         if changed:
             # A dump of a compiled module carries the order its instructions run in, which names some of those
             # that are gone; at XLA's hook there is none yet.
             module.proto.ClearField("schedule")
+            if not self.frozen:
+                # Weights of what is frozen are packed first (splitting/), by the calls themselves.
+                sequences = join(module)
+                changed |= sequences.computations
+                for plan in plans:
+                    plan.calls = {node: sequences.calls.get(name, name) for node, name in plan.calls.items()}
             changed |= keep_asynchronous(module, [c.match for plan in plans for c in plan.dispatched])
             clock.lap("edit")
             verify(module, changed)
             result = module.to_bytes()
             clock.lap("verify and serialize")
+        # What the regions came from is gone from the module by now, but not from the plans.
+        regions = regions_of(module, plans, details=details)
         for graph, _ in graphs:
             graph.take_apart()
         after = result if details else None

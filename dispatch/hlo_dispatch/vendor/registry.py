@@ -27,6 +27,8 @@ class Kernel:
     """Whether it can be called without XLA around it, for benchmarks."""
     packed_by: str
     """The kernel that packs its weights, where its attribute weights_format may be packed (packing.py); else empty."""
+    joined_by: str
+    """The kernel whose calls hold several of its calls (rewriting/sequencing/); else empty."""
     routines: tuple[str, ...]
     """The routines of BLAS and LAPACK that it calls, without the letter of the element type."""
 

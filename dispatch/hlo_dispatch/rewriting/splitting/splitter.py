@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from functools import partial
 
 from hlo_dispatch.hlo.split import Split, Splitter
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.rewriting.hazards import CannotRebuild
+from hlo_dispatch.rewriting.sequencing.joining import joined
 from hlo_dispatch.rewriting.splitting.cut import cut, uncut
 from hlo_dispatch.rewriting.splitting.hoisting import hoist
 from hlo_dispatch.rewriting.splitting.packing import pack
@@ -36,7 +38,8 @@ def split(
     dispatched, packed = pack(whole, early, targets, threads)
     try:
         hoisted, names = hoist(dispatched, early, threads, packed)
-        return cut(hoisted, early | widened, threads, names)
+        halves = cut(hoisted, early | widened, threads, names)
     except CannotRebuild:
         # Something has to run after what would go.
-        return uncut(dispatched, early | widened, threads)
+        halves = uncut(dispatched, early | widened, threads)
+    return replace(halves, program=joined(halves.program))

@@ -1,0 +1,220 @@
+"""Runs of kernel calls become one call that holds them: the members' own attributes, and where each value is."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hlo_dispatch.hlo.module import Module, copy_of
+from hlo_dispatch.hlo.schema import (
+    CUSTOM_CALL_API_TYPED_FFI,
+    ELEMENT_TYPE_NUMBERS,
+    ComputationProto,
+    InstructionProto,
+)
+from hlo_dispatch.hlo.shape import row_major, shape_of
+from hlo_dispatch.hlo.verify import verify
+from hlo_dispatch.host.switches import joins_calls
+from hlo_dispatch.rewriting.backend_config import from_text, to_text
+from hlo_dispatch.rewriting.edit import put_back
+from hlo_dispatch.rewriting.hazards import CannotRebuild, Draft, protect, writes_in_place
+from hlo_dispatch.rewriting.order import in_order, needed
+from hlo_dispatch.rewriting.rebuild import Edit
+from hlo_dispatch.rewriting.sequencing.arena import Life, arranged
+from hlo_dispatch.rewriting.sequencing.groups import Groups, is_read_outside
+from hlo_dispatch.rewriting.sharing import shared_pairs
+from hlo_dispatch.vendor import registry
+
+
+@dataclass
+class Joined:
+    """What became of a module."""
+
+    computations: set[int] = field(default_factory=set[int])
+    """Ids of those that changed."""
+    calls: dict[str, str] = field(default_factory=dict[str, str])
+    """Name of a call that is a member now → its sequence's."""
+
+
+def joined(serialized: bytes) -> bytes:
+    """A module with its runs of kernel calls joined.
+
+    Raises:
+        ModuleError: the bytes are not a module.
+    """
+    module = Module.from_bytes(serialized)
+    changed = join(module).computations
+    if not changed:
+        return serialized
+    verify(module, changed)
+    return module.to_bytes()
+
+
+def join(module: Module) -> Joined:
+    """Join runs of kernel calls, wherever a computation has some; edits `module` in place."""
+    result = Joined()
+    if not joins_calls():
+        return result
+    known = registry.kernels()
+    kernels = {kernel.target: kernel.joined_by for kernel in known.values() if kernel.joined_by}
+    edits: dict[int, Edit] = {}
+    for computation, small in module.control_flow_computations():
+        if small or sum(i.custom_call_target in kernels for i in computation.instructions[:]) < 2:
+            continue
+        joiner = _Joiner(module, computation, kernels)
+        try:
+            edit = joiner.edit()
+        except CannotRebuild:
+            continue  # each call by itself is right as well
+        if edit is not None:
+            edits[computation.id] = edit
+            result.calls.update(joiner.names)
+    if edits:
+        put_back(module, edits)
+        result.computations.update(edits)
+    return result
+
+
+class _Joiner:
+    """Writes the sequences of one computation."""
+
+    def __init__(self, module: Module, computation: ComputationProto, kernels: Mapping[str, str]) -> None:
+        self._module, self._computation = module, computation
+        self._groups = Groups(computation, kernels)
+        self._fresh = itertools.count(max(self._groups.instructions) + 1)
+        self._protos = dict(self._groups.instructions)
+        self._place = {identifier: position for position, identifier in enumerate(self._protos)}
+        self._made: set[int] = set()
+        self._sequence_of: dict[int, int] = {}
+        """Member → the sequence that holds it; after `_join`."""
+        self.names: dict[str, str] = {}
+
+    def edit(self) -> Edit | None:
+        """The computation with its sequences; None where it has none.
+
+        Raises:
+            CannotRebuild: buffers are shared in a way that leaves no place for a copy.
+        """
+        groups = self._groups.found()
+        for group in groups:
+            self._join(group)
+        if not groups:
+            return None
+        self._rename_waited_for()
+        root = self._computation.root_id
+        ordered = in_order(self._protos, self._place)
+        alive = {proto.id: proto for proto in needed(ordered, (), root)}
+        updates = [proto.id for proto in alive.values() if writes_in_place(self._module, proto)]
+        draft = Draft(alive, root, self._made & alive.keys(), updates)
+        protect(draft, shared_pairs(self._module, self._computation), self._name)
+        place = dict(self._place)
+        for copy, near in draft.added:
+            place[copy.id] = place[near]
+        return Edit(in_order(draft.instructions, place), draft.root_id)
+
+    def _rename_waited_for(self) -> None:
+        """What waited for a member waits for its sequence."""
+        for identifier, proto in list(self._protos.items()):
+            before = proto.control_predecessor_ids[:]
+            if any(earlier in self._sequence_of for earlier in before):
+                changed = copy_of(proto)
+                del changed.control_predecessor_ids[:]
+                changed.control_predecessor_ids.extend(dict.fromkeys(self._sequence_of.get(b, b) for b in before))
+                self._protos[identifier] = changed
+
+    def _name(self, stem: str) -> tuple[int, str]:
+        return next(self._fresh), self._module.fresh_name(stem)
+
+    def _join(self, group: list[InstructionProto]) -> None:
+        members = {member.id for member in group}
+        root, origin = self._computation.root_id, self._groups.origin
+        outside = [member for member in group if is_read_outside(self._groups, root, member.id, members)]
+        given = [o for member in group for o in member.operand_ids[:] if origin.get(o) not in members]
+        operands = list(dict.fromkeys(given))
+        read_outside = {member.id for member in outside}
+        inside = [member for member in group if member.id not in read_outside]
+        makers = (*outside, *inside)
+        numbers = {operand: number for number, operand in enumerate((*operands, *(maker.id for maker in makers)))}
+        arena = arranged(self._lives(group, inside))
+        proto = self._call(group, operands, outside, arena.bytes)
+        head = {
+            "abi": registry.abi(),
+            "library": from_text(group[0].backend_config.decode())["library"],
+            "scratch": proto.shape.tuple_shapes[-1].dimensions[0],
+            "operands": len(operands),
+            "results": len(outside),
+            "members": len(group),
+            "offsets": arena.offsets,
+        }
+        texts = [to_text(head)[:-1]]
+        for step, member in enumerate(group):
+            values = [numbers[origin[o] if origin.get(o) in members else o] for o in member.operand_ids[:]]
+            about = {"target": member.custom_call_target, "inputs": values, "output": numbers[member.id]}
+            texts.append(f"member_{step} = {to_text(about)[:-1]}, {member.backend_config.decode()[1:]}")
+            self.names[member.name] = proto.name
+        proto.backend_config = (", ".join(texts) + "}").encode()
+        self._exchange(group, outside, proto)
+
+    def _call(
+        self, group: list[InstructionProto], operands: list[int], outside: list[InstructionProto], arena: int
+    ) -> InstructionProto:
+        """The sequence, without its attributes."""
+        proto = InstructionProto(opcode="custom-call", id=next(self._fresh), name=self._module.fresh_name("sequence"))
+        proto.metadata.CopyFrom(group[0].metadata)
+        proto.operand_ids.extend(operands)
+        waits_for = dict.fromkeys(before for member in group for before in member.control_predecessor_ids[:])
+        members = {member.id for member in group}
+        proto.control_predecessor_ids.extend(before for before in waits_for if before not in members)
+        proto.custom_call_target = registry.kernels()[self._groups.members[group[0].id]].target
+        proto.custom_call_api_version = CUSTOM_CALL_API_TYPED_FFI
+        proto.shape.element_type = ELEMENT_TYPE_NUMBERS["tuple"]
+        for member in outside:
+            proto.shape.tuple_shapes.append(member.shape.tuple_shapes[0])
+        # Members run one after the other, and share what they work in.
+        scratch = arena + max(member.shape.tuple_shapes[-1].dimensions[0] for member in group)
+        proto.shape.tuple_shapes.append(row_major("u8", (scratch,)).to_proto())
+        return proto
+
+    def _lives(self, group: list[InstructionProto], inside: list[InstructionProto]) -> list[Life]:
+        step_of = {member.id: step for step, member in enumerate(group)}
+        last = dict(step_of)
+        for step, member in enumerate(group):
+            for operand in member.operand_ids[:]:
+                origin = self._groups.origin.get(operand)
+                if origin in last:
+                    last[origin] = step
+        return [Life(shape_of(m.shape.tuple_shapes[0]).bytes, step_of[m.id], last[m.id]) for m in inside]
+
+    def _exchange(
+        self, group: list[InstructionProto], outside: list[InstructionProto], proto: InstructionProto
+    ) -> None:
+        """The sequence in place of its members: what took their results takes its results."""
+        number_of = {member.id: number for number, member in enumerate(outside)}
+        self._place[proto.id] = self._place[group[-1].id]
+        for member in group:
+            del self._protos[member.id]
+            self._sequence_of[member.id] = proto.id
+            for user in self._groups.users.get(member.id, ()):
+                if member.id not in number_of:
+                    self._drop(user.id)
+                    continue
+                taken = copy_of(user)
+                del taken.operand_ids[:]
+                taken.operand_ids.append(proto.id)
+                taken.tuple_index = number_of[member.id]
+                self._protos[taken.id] = taken
+                self._place[taken.id] = self._place[proto.id]
+                self._made.add(taken.id)
+        self._protos[proto.id] = proto
+        self._made.add(proto.id)
+
+    def _drop(self, value: int) -> None:
+        """A name of what only members see, and its other names."""
+        waiting = [value]
+        while waiting:
+            identifier = waiting.pop()
+            if self._protos.pop(identifier, None) is not None:
+                waiting += [
+                    user.id for user in self._groups.users.get(identifier, ()) if user.id in self._groups.origin
+                ]

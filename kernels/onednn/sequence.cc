@@ -1,0 +1,160 @@
+// hlo_dispatch.onednn.sequence
+//
+//   member_0; member_1; …      each one a call of another kernel of oneDNN's, on values of the sequence
+//
+// The members run in order and are waited for once. Operands: what they read and none of them writes. Results: what
+// somebody else reads of what they write, then scratch, which holds the rest (sequence_plan.h).
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/failure.h"
+#include "common/ffi_attributes.h"
+#include "common/ffi_failure.h"
+#include "common/parallel.h"
+#include "onednn/call.h"
+#include "onednn/primitive.h"
+#include "onednn/sequence_plan.h"
+
+namespace hlo_dispatch::onednn {
+
+namespace {
+
+namespace ffi = xla::ffi;
+
+const Kernel& TheKernel();
+
+struct Step {
+  Primitive primitive;
+  std::vector<int64_t> inputs;
+  int64_t output;
+};
+
+struct SequenceState {
+  static ffi::TypeId id;
+  SequencePlan plan;  // without its members' plans: the primitives have them
+  std::vector<std::unique_ptr<Step>> steps;
+};
+ffi::TypeId SequenceState::id = {};
+
+SequencePlan PlanOf(const Attributes& attributes) {
+  CheckCall(TheKernel(), attributes);
+  attributes.Text("library");  // which one it is each member asks
+  return SequencePlan::Read(attributes);
+}
+
+Answer PlanSequence(const Attributes& attributes) {
+  const SequencePlan plan = PlanOf(attributes);
+  return {"sequence of " + std::to_string(plan.members.size()), plan.scratch_bytes};
+}
+
+std::unique_ptr<SequenceState> MakeSequence(const Attributes& attributes) {
+  auto state = std::make_unique<SequenceState>();
+  state->plan = PlanOf(attributes);
+  const int64_t planned = attributes.Integer("scratch");
+  if (state->plan.scratch_bytes > planned) {
+    throw Failure(FailureKind::kInvalid, "attribute 'scratch': planned " + std::to_string(planned) + " bytes, but " +
+                                             std::to_string(state->plan.scratch_bytes) +
+                                             " are needed here (was it planned on another machine or with other "
+                                             "threads?); compile it again");
+  }
+  for (SequencePlan::Member& member : state->plan.members) {
+    state->steps.push_back(
+        std::unique_ptr<Step>(new Step{Primitive(std::move(member.plan)), std::move(member.inputs), member.output}));
+  }
+  state->plan.members.clear();
+  return state;
+}
+
+// Where each value is in this execution.
+std::vector<char*> Addresses(const SequencePlan& plan, char* scratch, ffi::RemainingArgs arguments,
+                             ffi::RemainingRets results) {
+  std::vector<char*> addresses;
+  addresses.reserve(plan.values.size());
+  for (const SequencePlan::Value& value : plan.values) {
+    const size_t number = addresses.size(), operands = static_cast<size_t>(plan.operands);
+    if (value.offset >= 0) {
+      addresses.push_back(scratch + value.offset);
+      continue;
+    }
+    const bool is_operand = number < operands;
+    ffi::AnyBuffer buffer =
+        is_operand ? *arguments.get<ffi::AnyBuffer>(number) : **results.get<ffi::AnyBuffer>(number - operands);
+    CheckBuffer(is_operand ? "operand " + std::to_string(number) : "result " + std::to_string(number - operands),
+                value.form, buffer);
+    addresses.push_back(static_cast<char*>(buffer.untyped_data()));
+  }
+  return addresses;
+}
+
+void Run(const SequenceState& state, const Parallel& parallel, ffi::RemainingArgs arguments,
+         ffi::RemainingRets results) {
+  const SequencePlan& plan = state.plan;
+  const size_t wanted = static_cast<size_t>(plan.results) + 1;
+  if (arguments.size() != static_cast<size_t>(plan.operands) || results.size() != wanted) {
+    std::ostringstream message;
+    message << "expected " << plan.operands << " operands and " << wanted << " results, got " << arguments.size()
+            << " and " << results.size();
+    throw Failure(FailureKind::kInvalid, message.str());
+  }
+  char* scratch = static_cast<char*>(ScratchAddress(plan.scratch_bytes, **results.get<ffi::AnyBuffer>(wanted - 1)));
+  const std::vector<char*> addresses = Addresses(plan, scratch, arguments, results);
+  Submission submission(plan.packing_bytes);
+  std::vector<void*> operands;
+  for (const std::unique_ptr<Step>& step : state.steps) {
+    const CallPlan& call = step->primitive.plan();
+    operands.clear();
+    for (size_t i = 0; i < step->inputs.size(); ++i) {
+      operands.push_back(call.operands[i].Begin(addresses[static_cast<size_t>(step->inputs[i])]));
+    }
+    submission.Submit(step->primitive, operands, addresses[static_cast<size_t>(step->output)],
+                      scratch + plan.members_scratch_offset, parallel);
+  }
+  submission.Finish();
+}
+
+ffi::Error Execute(ffi::ThreadPool pool, SequenceState* state, ffi::RemainingArgs arguments,
+                   ffi::RemainingRets results) {
+  return Guarded(TheKernel().target().c_str(), [&] { Run(*state, Parallel(&pool), arguments, results); });
+}
+
+XLA_FFI_DEFINE_HANDLER(
+    execute, Execute,
+    ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Ctx<ffi::State<SequenceState>>().RemainingArgs().RemainingRets());
+
+ffi::ErrorOr<std::unique_ptr<SequenceState>> Instantiate(ffi::Dictionary dictionary) {
+  std::unique_ptr<SequenceState> state;
+  ffi::Error error = Guarded(TheKernel().target().c_str(), [&] { state = MakeSequence(FfiAttributes(dictionary)); });
+  if (error.failure()) return ffi::Unexpected(std::move(error));
+  return state;
+}
+
+XLA_FFI_DEFINE_HANDLER(instantiate, Instantiate, ffi::Ffi::BindInstantiate().Attrs());
+
+const XLA_FFI_TypeInfo* TypeInfo() {
+  static const XLA_FFI_TypeInfo info = ffi::MakeTypeInfo<SequenceState>();
+  return &info;
+}
+
+[[maybe_unused]] const StateType& state_type =
+    Register(StateType{"hlo_dispatch.onednn.sequence", &SequenceState::id, TypeInfo()});
+
+Kernel Described() {
+  Kernel kernel;
+  kernel.name = "onednn.sequence";
+  kernel.library = "oneDNN";
+  kernel.plan = PlanSequence;
+  kernel.instantiate = instantiate;
+  kernel.execute = execute;
+  return kernel;
+}
+
+const Kernel& registered = Register(Described());
+
+const Kernel& TheKernel() { return registered; }
+
+}  // namespace
+
+}  // namespace hlo_dispatch::onednn

@@ -1,0 +1,135 @@
+#include "onednn/sequence_plan.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "common/checked.h"
+#include "common/failure.h"
+#include "onednn/call.h"
+#include "onednn/memory_layout.h"
+
+namespace hlo_dispatch::onednn {
+
+namespace {
+
+// More would be no program of anybody's.
+constexpr int64_t kMostMembers = 100'000;
+constexpr int64_t kAlignment = 64;
+
+[[noreturn]] void Invalid(const std::string& message) { throw Failure(FailureKind::kInvalid, message); }
+
+int64_t ReadCount(const Attributes& attributes, const std::string& name, int64_t least) {
+  const int64_t count = attributes.Integer(name);
+  if (count >= least && count <= kMostMembers) return count;
+  Invalid("attribute '" + name + "': expected " + std::to_string(least) + " to " + std::to_string(kMostMembers) +
+          ", got " + std::to_string(count));
+}
+
+}  // namespace
+
+SequencePlan SequencePlan::Read(const Attributes& attributes) {
+  SequencePlan plan;
+  plan.ReadValues(attributes);
+  const int64_t members = ReadCount(attributes, "members", 1);
+  int64_t scratch = 0, arena = 0;
+  for (int64_t number = 0; number < members; ++number) {
+    plan.ReadMember(attributes, number);
+    const CallPlan& member = plan.members.back().plan;
+    scratch = std::max(scratch, member.scratch_bytes);
+    plan.packing_bytes = std::max(plan.packing_bytes, member.packing_bytes);
+  }
+  plan.CheckMemory();
+  MemoryLayout memory;
+  for (size_t i = static_cast<size_t>(plan.operands + plan.results); i < plan.values.size(); ++i) {
+    arena = std::max(arena, plan.values[i].offset + plan.values[i].form.bytes);
+  }
+  memory.Reserve(arena);
+  plan.members_scratch_offset = memory.Reserve(scratch);
+  plan.scratch_bytes = memory.bytes();
+  return plan;
+}
+
+void SequencePlan::ReadValues(const Attributes& attributes) {
+  operands = ReadCount(attributes, "operands", 0);
+  results = ReadCount(attributes, "results", 0);
+  const std::vector<int64_t> offsets = attributes.Integers("offsets");
+  values.resize(static_cast<size_t>(operands + results) + offsets.size());
+  for (size_t i = 0; i < offsets.size(); ++i) values[static_cast<size_t>(operands + results) + i].offset = offsets[i];
+}
+
+SequencePlan::Value& SequencePlan::ValueAt(int64_t number, const std::string& what) {
+  if (number >= 0 && number < static_cast<int64_t>(values.size())) return values[static_cast<size_t>(number)];
+  Invalid(what + ": expected the number of one of " + std::to_string(values.size()) + " values, got " +
+          std::to_string(number));
+}
+
+void SequencePlan::Agree(Value& value, const BufferForm& form, bool is_new, const std::string& what) const {
+  if (is_new) {
+    value.form = form;
+  } else if (!(value.form == form)) {
+    Invalid(what + ": expected " + form.InWords() + ", but the value is " + value.form.InWords());
+  }
+}
+
+void SequencePlan::ReadMember(const Attributes& attributes, int64_t number) {
+  const std::string name = "member_" + std::to_string(number);
+  try {
+    const std::unique_ptr<Attributes> given = attributes.Nested(name);
+    const std::string target = given->Text("target");
+    const auto [kernel, planner] = MemberPlanner(target);
+    Member member{target, PlanChecked(*kernel, planner, *given), given->Integers("inputs"), given->Integer("output")};
+    if (member.inputs.size() != member.plan.operands.size()) {
+      Invalid("attribute 'inputs': expected " + std::to_string(member.plan.operands.size()) + " values, got " +
+              std::to_string(member.inputs.size()));
+    }
+    for (size_t i = 0; i < member.inputs.size(); ++i) {
+      const std::string what = "operand " + member.plan.operands[i].tensor.role;
+      Value& value = ValueAt(member.inputs[i], what);
+      const bool is_operand = member.inputs[i] < operands;
+      if (!is_operand && value.written_by < 0) Invalid(what + ": no member before this one writes the value");
+      Agree(value, member.plan.operands[i].Form(), is_operand && value.last_read_by < 0, what);
+      value.last_read_by = number;
+    }
+    Value& written = ValueAt(member.output, "the result");
+    if (member.output < operands || written.written_by >= 0) {
+      Invalid("the result: expected a value of its own, which is no operand");
+    }
+    Agree(written, member.plan.destination.Form(), /*is_new=*/true, "the result");
+    written.written_by = written.last_read_by = number;
+    members.push_back(std::move(member));
+  } catch (const Failure& failure) {
+    throw Failure(failure.kind(), name + ": " + failure.what());
+  }
+}
+
+// No two values that exist at the same time share a byte.
+void SequencePlan::CheckMemory() const {
+  std::vector<const Value*> inner;
+  for (size_t i = static_cast<size_t>(operands); i < values.size(); ++i) {
+    const Value& value = values[i];
+    if (value.written_by < 0) Invalid("value " + std::to_string(i) + ": no member writes it");
+    if (i < static_cast<size_t>(operands + results)) continue;
+    if (value.offset < 0 || value.offset % kAlignment != 0 || value.offset > kMostBytes) {
+      Invalid("attribute 'offsets': expected multiples of " + std::to_string(kAlignment) + ", got " +
+              std::to_string(value.offset));
+    }
+    inner.push_back(&value);
+  }
+  for (int64_t i = 0; i < operands; ++i) {
+    if (values[static_cast<size_t>(i)].last_read_by < 0)
+      Invalid("operand " + std::to_string(i) + ": no member reads it");
+  }
+  for (size_t i = 0; i < inner.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      const Value &a = *inner[i], &b = *inner[j];
+      const bool both = a.written_by <= b.last_read_by && b.written_by <= a.last_read_by;
+      if (both && a.offset < b.offset + b.form.bytes && b.offset < a.offset + a.form.bytes) {
+        Invalid("attribute 'offsets': two values lie at " + std::to_string(std::max(a.offset, b.offset)) +
+                " at the same time");
+      }
+    }
+  }
+}
+
+}  // namespace hlo_dispatch::onednn

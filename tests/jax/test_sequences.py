@@ -1,0 +1,188 @@
+"""Runs of kernel calls as one call: what joins, and that the results are what they were."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_dispatch
+from side_by_side import Both, assert_agree, run_both
+
+DTYPES = ("float32", "bfloat16")
+
+
+def random(*shape: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:
+    drawn = np.random.default_rng([seed, *shape]).standard_normal(shape) / np.sqrt(max(1, shape[-2:][0]))
+    return drawn.astype(jnp.dtype(dtype))
+
+
+def conv(x: jax.Array, w: jax.Array, stride: int = 1, groups: int = 1) -> jax.Array:
+    return jax.lax.conv_general_dilated(
+        x, w, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=groups
+    )
+
+
+def joined(program, *arguments, tolerance: float | None = None, **options) -> Both:
+    both = run_both(program, *arguments, **options)
+    assert_agree(both, tolerance)
+    return both
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [1, 5, 16])
+def test_a_chain_is_one_call(dtype: str, size: int) -> None:
+    def program(x, v, w):
+        for _ in range(3):
+            x = jax.nn.relu(conv(x, v))
+            x = jax.nn.relu(conv(x, w))
+        return x
+
+    weights = random(3, 3, 7, 19, dtype=dtype), random(1, 1, 19, 7, dtype=dtype)
+    both = joined(program, random(2, size, size, 7, dtype=dtype), *weights)
+    assert both.sequences == [6]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_branch_joins_and_a_result_in_the_middle_is_given_out(dtype: str) -> None:
+    def program(x, v, w):
+        y = jax.nn.relu(conv(x, v))
+        shortcut = conv(y, w)
+        z = jax.nn.relu(conv(jax.nn.relu(conv(y, v)), w) + shortcut)
+        return z, y
+
+    weights = random(3, 3, 8, 8, dtype=dtype), random(1, 1, 8, 8, seed=1, dtype=dtype)
+    both = joined(program, random(1, 9, 7, 8, dtype=dtype), *weights)
+    assert both.sequences == [4]
+
+
+def test_what_is_between_ends_a_sequence() -> None:
+    def program(x, w):
+        x = conv(conv(x, w), w)
+        x = jnp.cumsum(x, axis=1)
+        return conv(conv(x, w), w)
+
+    both = joined(program, random(1, 6, 6, 4), random(3, 3, 4, 4))
+    assert both.sequences == [2, 2]
+
+
+@pytest.mark.parametrize("groups", [1, 12])
+def test_in_a_loop_whose_state_is_written_over(groups: int) -> None:
+    def program(x, w, n):
+        def turn(_, state):
+            x, kept = state
+            y = jax.nn.tanh(conv(jax.nn.relu(conv(x, w, groups=groups)), w, groups=groups))
+            return y, kept.at[0].set(x[0] + kept[1])
+
+        return jax.lax.fori_loop(0, n, turn, (x, jnp.zeros_like(x)))
+
+    both = joined(program, random(2, 5, 5, 12), random(3, 3, 12 // groups, 12), 5, tolerance=1e-4)
+    assert both.sequences == [2]
+
+
+def test_in_a_branch_whose_operand_is_returned() -> None:
+    def program(flag, x, w):
+        return jax.lax.cond(flag, lambda x: jnp.tanh(jnp.tanh(x @ w) @ w), lambda x: x, x)
+
+    for flag in (True, False):
+        joined(program, flag, random(3, 17), random(17, 17))
+
+
+def test_donated_operands() -> None:
+    def program(x, w):
+        y = jax.nn.relu(jax.nn.relu(x @ w) @ w)
+        return y @ w + x
+
+    joined(program, random(33, 33), random(33, 33, seed=1), donate_argnums=(0,))
+
+
+def test_gradients() -> None:
+    def loss(weights, x):
+        for w in weights:
+            x = jax.nn.relu(conv(x, w))
+        return (x**2).sum()
+
+    joined(jax.grad(loss), [random(3, 3, 6, 6, seed=n) for n in range(3)], random(2, 7, 7, 6))
+
+
+def test_pooling_and_softmax_and_products_join() -> None:
+    def program(x, v, w):
+        x = jax.nn.relu(conv(x, v))
+        x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+        return x.reshape(2, -1) @ w
+
+    both = joined(program, random(2, 8, 8, 3), random(3, 3, 3, 5), random(80, 10))
+    assert both.sequences == [3]
+
+
+def test_frozen() -> None:
+    def program(weights, x):
+        for v, w in weights:
+            x = jax.nn.relu(conv(jax.nn.relu(conv(x, v)), w) + x)
+        return x
+
+    weights = [(random(3, 3, 8, 24, seed=n), random(1, 1, 24, 8, seed=n)) for n in range(3)]
+    x = random(1, 11, 11, 8)
+    with hlo_dispatch.enabled(policy="always"):
+        fast = hlo_dispatch.freeze(program, weights)
+        found = fast(x)
+    wanted = jax.jit(program)(weights, x)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+
+
+def test_many_threads_run_one_executable() -> None:
+    @jax.jit
+    def program(x, w):
+        for _ in range(6):
+            x = jax.nn.relu(x @ w)
+        return x
+
+    w = random(40, 40, seed=3)
+    inputs = [random(9, 40, seed=number) for number in range(16)]
+    wanted = [np.asarray(program(x, w)) for x in inputs]
+    jax.clear_caches()
+    failures: list[str] = []
+    with hlo_dispatch.enabled(policy="always"):
+        compiled = program.lower(inputs[0], w).compile()
+        assert "onednn.sequence" in compiled.as_text()
+
+        def work(number: int) -> None:
+            for _ in range(20):
+                found = np.asarray(compiled(inputs[number], w))
+                if not np.allclose(found, wanted[number], rtol=1e-4, atol=1e-5):
+                    failures.append(f"thread {number}")
+
+        threads = [threading.Thread(target=partial(work, number)) for number in range(len(inputs))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not failures
+
+
+def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HLO_DISPATCH_SEQUENCES", "0")
+    both = joined(lambda x, w: jax.nn.relu(x @ w) @ w, random(4, 8), random(8, 8))
+    assert (both.sequences, both.calls) == ([], 2)
+
+
+def test_a_wrong_switch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HLO_DISPATCH_SEQUENCES", "maybe")
+    with pytest.raises(hlo_dispatch.PolicyError, match="HLO_DISPATCH_SEQUENCES is 'maybe'; set it to 0"):
+        hlo_dispatch.install()
+
+
+def test_nan_and_infinities_pass_through() -> None:
+    x = random(4, 8)
+    x[1, 2], x[2, 3], x[3, 0] = np.nan, np.inf, -np.inf
+    with np.errstate(invalid="ignore"):
+        joined(lambda x, w: jnp.tanh(x @ w) @ w, x, random(8, 8))
+
+
+def test_the_report_names_the_sequence() -> None:
+    both = joined(lambda x, w: jax.nn.relu(x @ w) @ w, random(4, 8), random(8, 8))
+    assert {region.call for region in both.report.dispatched} == {"sequence"}

@@ -1,0 +1,91 @@
+"""Sequences for the attributes' fuzzer: calls that are right, and what their members compute one after the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from wire_calls import LOADED, Array, WireCall, onednn, tagged, tensors
+
+from hlo_dispatch.vendor import libraries
+
+
+def _product(m: int, k: int, n: int, *, residual: bool = False) -> WireCall:
+    dims = {"src": [m, k], "weights": [k, n], "dst": [m, n]}
+    attributes = tensors(**{role: ("f32", sizes) for role, sizes in dims.items()})
+    operands = [Array("f32", dims["src"]), Array("f32", dims["weights"])]
+    if residual:
+        described = tensors(x=("f32", dims["dst"]))
+        binary = {name.removeprefix("x_"): value for name, value in described.items()}
+        attributes["post_op_0"] = {"kind": "binary", "algorithm": "add"} | binary
+        operands.append(Array("f32", dims["dst"]))
+    return onednn("matmul", attributes, operands, Array("f32", dims["dst"]))
+
+
+def sequence(
+    members: list[tuple[WireCall, list[int], int]], operands: list[Array], results: list[Array], offsets: list[int]
+) -> WireCall:
+    """A sequence of calls: each with the values that it reads and the one that it writes."""
+    inner = [offset + 4 * int(np.prod(call.results[0].dims)) for offset, (call, _, value) in _inner(members, offsets,
+             len(operands) + len(results))]  # fmt: skip
+    arena = -(-max(inner, default=0) // 64) * 64
+    scratch = arena + max(call.attributes["scratch"][1] for call, _, _ in members)
+    attributes: dict[str, Any] = {
+        "abi": 1, "library": LOADED, "scratch": scratch, "operands": len(operands), "results": len(results),
+        "members": len(members), "offsets": offsets,
+    }  # fmt: skip
+    tags = {name: tagged(value) for name, value in attributes.items()}
+    for number, (call, inputs, output) in enumerate(members):
+        about = {"target": f"hlo_dispatch.{call.name}", "inputs": inputs, "output": output}
+        tags[f"member_{number}"] = ["dictionary", {n: tagged(v) for n, v in about.items()} | call.attributes]
+    return WireCall("onednn.sequence", tags, operands, [*results, Array("u8", [scratch])])
+
+
+def _inner(members: list[Any], offsets: list[int], first: int) -> list[tuple[int, Any]]:
+    return [(offsets[member[2] - first], member) for member in members if member[2] >= first]
+
+
+def valid_calls() -> list[WireCall]:
+    """Two in a row; a branch whose sides meet again, one of them a result, too; one call alone."""
+    libraries.onednn()
+    array = lambda *dims: Array("f32", list(dims))  # noqa: E731
+    chain = sequence(
+        [(_product(5, 7, 16), [0, 1], 4), (_product(5, 16, 3), [4, 2], 3)],
+        [array(5, 7), array(7, 16), array(16, 3)], [array(5, 3)], [0],
+    )  # fmt: skip
+    # Values: x, v, w, residual's sum, the branch, two inner ones.
+    branch = sequence(
+        [
+            (_product(4, 8, 8), [0, 1], 5),
+            (_product(4, 8, 8), [5, 2], 4),
+            (_product(4, 8, 8, residual=True), [5, 1, 4], 6),
+            (_product(4, 8, 8), [6, 2], 3),
+        ],
+        [array(4, 8), array(8, 8), array(8, 8)], [array(4, 8), array(4, 8)], [0, 128],
+    )  # fmt: skip
+    alone = sequence([(_product(3, 5, 2), [0, 1], 2)], [array(3, 5), array(5, 2)], [array(3, 2)], [])
+    return [chain, branch, alone]
+
+
+def pairs(said: dict[str, Any], given: list[np.ndarray], results: list[np.ndarray], of_member: Any) -> list[Any]:
+    """Every result, and what the members make of the operands; nothing where a member's meaning is not known."""
+    values: dict[int, np.ndarray] = dict(enumerate(given))
+    expected: list[Any] = []
+    first, last = said["operands"], said["operands"] + said["results"]
+    for number in range(said["members"]):
+        member = said[f"member_{number}"]
+        size = 1 + sum((d - 1) * s for d, s in zip(member["dst_dims"], member["dst_strides"], strict=True))
+        blank = np.zeros(size, np.float32)
+        name = member["target"].removeprefix("hlo_dispatch.")
+        found = of_member(name, member, [values[value] for value in member["inputs"]], [blank])
+        if not found:
+            return []
+        ((_, _, meant),) = found
+        steps = [4 * stride for stride in member["dst_strides"]]
+        np.lib.stride_tricks.as_strided(blank, member["dst_dims"], steps)[...] = meant
+        values[member["output"]] = blank
+        if first <= member["output"] < last:
+            expected.append(
+                (f"result {member['output'] - first}", results[member["output"] - first].reshape(-1), blank)
+            )
+    return expected

@@ -1,0 +1,44 @@
+"""Where values lie that exist for a while."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hlo_dispatch.rewriting.sequencing.arena import ALIGNMENT, Life, arranged
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> list[Life]:
+    made = []
+    for _ in range(draw(st.integers(0, 20))):
+        first = draw(st.integers(0, 12))
+        made.append(Life(draw(st.integers(0, 1000)), first, first + draw(st.integers(0, 5))))
+    return made
+
+
+@given(lives())
+def test_what_exists_at_the_same_time_lies_apart(given_lives: list[Life]) -> None:
+    arena = arranged(given_lives)
+    assert len(arena.offsets) == len(given_lives)
+    for number, (life, offset) in enumerate(zip(given_lives, arena.offsets, strict=True)):
+        assert offset % ALIGNMENT == 0
+        assert 0 <= offset <= offset + life.bytes <= arena.bytes
+        for other, place in zip(given_lives[:number], arena.offsets[:number], strict=True):
+            if life.first <= other.last and other.first <= life.last:
+                assert offset + life.bytes <= place or place + other.bytes <= offset
+
+
+@given(lives())
+def test_no_more_memory_than_all_of_them_need(given_lives: list[Life]) -> None:
+    rounded = [-(-life.bytes // ALIGNMENT) * ALIGNMENT for life in given_lives]
+    assert arranged(given_lives).bytes <= sum(rounded)
+
+
+def test_a_chain_needs_two_places() -> None:
+    chain = [Life(640, step, step + 1) for step in range(30)]
+    assert arranged(chain).bytes == 2 * 640
+
+
+def test_nothing_needs_nothing() -> None:
+    assert arranged([]) == type(arranged([]))((), 0)

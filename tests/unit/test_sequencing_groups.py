@@ -1,0 +1,121 @@
+"""Which kernel calls become one: on random graphs no group has a way out that leads back."""
+
+from __future__ import annotations
+
+import networkx as nx
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hlo_dispatch.hlo.schema import ComputationProto
+from hlo_dispatch.rewriting.sequencing.groups import Groups
+
+KERNELS = {"kernel": "holder", "other": "other holder"}
+
+
+def add(computation: ComputationProto, opcode: str, operands: list[int], **fields) -> int:
+    identifier = len(computation.instructions) + 1
+    proto = computation.instructions.add(id=identifier, name=f"i{identifier}", opcode=opcode, **fields)
+    proto.operand_ids.extend(operands)
+    return identifier
+
+
+@st.composite
+def computations(draw: st.DrawFn) -> ComputationProto:
+    """Kernel calls, other instructions and renamings, on values that there are by then."""
+    made = ComputationProto(id=1, name="main")
+    values = [add(made, "parameter", [], parameter_number=number) for number in range(draw(st.integers(1, 3)))]
+    for _ in range(draw(st.integers(1, 14))):
+        operands = draw(st.lists(st.sampled_from(values), min_size=1, max_size=3))
+        kind = draw(st.sampled_from(["kernel", "kernel", "kernel", "other", "add", "bitcast"]))
+        if kind in KERNELS:
+            call = add(made, "custom-call", operands, custom_call_target=kind)
+            values.append(add(made, "get-tuple-element", [call], tuple_index=0))
+            if draw(st.integers(0, 9)) == 0:
+                waiting = add(made, "add", [values[0]])
+                made.instructions[-1].control_predecessor_ids.append(draw(st.sampled_from([call, values[-2], call])))
+                values.append(waiting)
+        else:
+            values.append(add(made, kind, operands[: 1 if kind == "bitcast" else 3]))
+    made.root_id = values[-1]
+    return made
+
+
+@given(computations())
+def test_groups_do_not_wait_for_themselves(computation: ComputationProto) -> None:
+    groups = Groups(computation, KERNELS)
+    found = groups.found()
+    group_of = {member.id: -number for number, group in enumerate(found, 1) for member in group}
+    # What takes a member's result or renames it comes with the group.
+    place = {i.id: group_of.get(groups.origin.get(i.id, i.id), i.id) for i in computation.instructions}
+    whole = nx.DiGraph()
+    for instruction in computation.instructions:
+        whole.add_node(place[instruction.id])
+        for before in (*instruction.operand_ids, *instruction.control_predecessor_ids):
+            if place[before] != place[instruction.id]:
+                whole.add_edge(place[before], place[instruction.id])
+    assert nx.is_directed_acyclic_graph(whole)
+    for group in found:
+        assert len(group) > 1
+        assert len({member.custom_call_target for member in group}) == 1
+
+
+def chain(*between: str) -> ComputationProto:
+    """A kernel call, then what is between it and the next one, and so on."""
+    made = ComputationProto(id=1, name="main")
+    value = add(made, "parameter", [], parameter_number=0)
+    for opcode in ("", *between):
+        if opcode:
+            value = add(made, opcode, [value])
+        call = add(made, "custom-call", [value], custom_call_target="kernel")
+        value = add(made, "get-tuple-element", [call], tuple_index=0)
+    made.root_id = add(made, "negate", [value])
+    return made
+
+
+def sizes(computation: ComputationProto) -> list[int]:
+    return [len(group) for group in Groups(computation, KERNELS).found()]
+
+
+def test_renamings_are_nothing_between() -> None:
+    assert sizes(chain("bitcast", "bitcast")) == [3]
+
+
+def test_work_between_ends_a_group() -> None:
+    assert sizes(chain("bitcast", "negate", "bitcast")) == [2, 2]
+
+
+def test_one_call_is_no_group() -> None:
+    assert sizes(chain()) == []
+    assert sizes(chain("negate")) == []
+
+
+def test_readers_of_one_value_are_near_in_time() -> None:
+    made = chain("negate")
+    read = made.instructions[3].id  # the negated one
+    for _ in range(2):
+        call = add(made, "custom-call", [read], custom_call_target="kernel")
+        made.root_id = add(made, "get-tuple-element", [call], tuple_index=0)
+    assert sizes(made) == [3]
+
+
+def test_calls_on_parameters_alone_are_not_near() -> None:
+    made = ComputationProto(id=1, name="main")
+    value = add(made, "parameter", [], parameter_number=0)
+    for _ in range(3):
+        call = add(made, "custom-call", [value], custom_call_target="kernel")
+        made.root_id = add(made, "get-tuple-element", [call], tuple_index=0)
+    assert sizes(made) == []
+
+
+def test_what_waits_for_a_member_waits_for_its_group() -> None:
+    made = chain("bitcast", "negate")
+    first = next(i.id for i in made.instructions if i.opcode == "custom-call")
+    made.instructions[-1].control_predecessor_ids.append(first)
+    assert sizes(made) == [2]
+
+
+def test_a_renaming_that_waits_stands_between() -> None:
+    made = chain("bitcast")
+    first = next(i.id for i in made.instructions if i.opcode == "custom-call")
+    next(i for i in made.instructions if i.opcode == "bitcast").control_predecessor_ids.append(first)
+    assert sizes(made) == []
