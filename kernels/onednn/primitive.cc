@@ -9,11 +9,25 @@ namespace hlo_dispatch::onednn {
 
 namespace {
 
-OwnedMemory MakeMemory(const Library& library, const MemoryDescriptor* descriptor, const std::string& role) {
+// A memory object, and where it points: telling the library costs more than asking ourselves, and a program's buffers
+// mostly lie where they lay before.
+struct PlacedMemory {
+  OwnedMemory memory;
+  void* address = nullptr;
+
+  void Point(const Library& library, void* given) {
+    if (given == address) return;
+    library.Check(library.functions().memory_set_data_handle(memory.get(), given),
+                  "pointing a memory object at its buffer");
+    address = given;
+  }
+};
+
+PlacedMemory MakeMemory(const Library& library, const MemoryDescriptor* descriptor, const std::string& role) {
   Memory* memory = nullptr;
   library.Check(library.functions().memory_create(&memory, descriptor, library.engine(), nullptr),
                 role + ": creating a memory object");
-  return OwnedMemory(memory);
+  return {OwnedMemory(memory)};
 }
 
 OwnedPrimitive MakePrimitive(const Library& library, const PrimitiveDescriptor* descriptor, const std::string& what) {
@@ -24,10 +38,10 @@ OwnedPrimitive MakePrimitive(const Library& library, const PrimitiveDescriptor* 
 
 // A buffer of the call, and its copy in the layout that the primitive works on, if that is another.
 struct Buffer {
-  OwnedMemory given, packed, reorder_scratch;
+  PlacedMemory given, packed, reorder_scratch;
   std::vector<Argument> reorder;
 
-  Memory* used() const { return packed != nullptr ? packed.get() : given.get(); }
+  Memory* used() const { return packed.memory != nullptr ? packed.memory.get() : given.memory.get(); }
 };
 
 Buffer MakeBuffer(const Library& library, const CallPlan& plan, const Operand& operand, bool is_result) {
@@ -40,11 +54,11 @@ Buffer MakeBuffer(const Library& library, const CallPlan& plan, const Operand& o
     buffer.packed = MakeMemory(library, wanted, role);
     buffer.reorder_scratch =
         MakeMemory(library, onednn.primitive_desc_query_md(reorder, kQueryScratchpad, 0), "scratch");
-    Memory* given = buffer.given.get();
-    Memory* packed = buffer.packed.get();
+    Memory* given = buffer.given.memory.get();
+    Memory* packed = buffer.packed.memory.get();
     buffer.reorder = {{kArgumentSource, is_result ? packed : given},
                       {kArgumentDestination, is_result ? given : packed},
-                      {kArgumentScratchpad, buffer.reorder_scratch.get()}};
+                      {kArgumentScratchpad, buffer.reorder_scratch.memory.get()}};
   }
   return buffer;
 }
@@ -54,7 +68,7 @@ Buffer MakeBuffer(const Library& library, const CallPlan& plan, const Operand& o
 struct Primitive::Context {
   std::vector<Buffer> operands;
   Buffer destination;
-  OwnedMemory scratch;
+  PlacedMemory scratch;
   std::vector<Argument> arguments;
 };
 
@@ -102,7 +116,7 @@ std::unique_ptr<Primitive::Context> Primitive::MakeContext() const {
   context->arguments.push_back({plan_.destination.index, context->destination.used()});
   context->scratch = MakeMemory(
       library, library.functions().primitive_desc_query_md(plan_.descriptor.get(), kQueryScratchpad, 0), "scratch");
-  context->arguments.push_back({kArgumentScratchpad, context->scratch.get()});
+  context->arguments.push_back({kArgumentScratchpad, context->scratch.memory.get()});
   return context;
 }
 
@@ -113,18 +127,14 @@ void* Primitive::AddressOf(const Operand& operand, void* given, char* scratch) {
 void Primitive::Point(Context& context, const std::vector<void*>& operands, void* destination, char* scratch,
                       char* packing) const {
   const Library& library = Library::Get();
-  auto point = [&](const OwnedMemory& memory, void* address) {
-    library.Check(library.functions().memory_set_data_handle(memory.get(), address),
-                  "pointing a memory object at its buffer");
-  };
-  auto point_buffer = [&](const Buffer& buffer, const Operand& operand, void* given) {
-    point(buffer.given, AddressOf(operand, given, scratch));
-    if (buffer.packed == nullptr) return;
-    point(buffer.packed, packing + operand.packing.offset);
-    point(buffer.reorder_scratch, packing + operand.packing.scratch_offset);
+  auto point_buffer = [&](Buffer& buffer, const Operand& operand, void* given) {
+    buffer.given.Point(library, AddressOf(operand, given, scratch));
+    if (buffer.packed.memory == nullptr) return;
+    buffer.packed.Point(library, packing + operand.packing.offset);
+    buffer.reorder_scratch.Point(library, packing + operand.packing.scratch_offset);
   };
   point_buffer(context.destination, plan_.destination, destination);
-  point(context.scratch, scratch + plan_.primitive_scratch_offset);
+  context.scratch.Point(library, scratch + plan_.primitive_scratch_offset);
   for (size_t i = 0; i < operands.size(); ++i) point_buffer(context.operands[i], plan_.operands[i], operands[i]);
 }
 

@@ -1,0 +1,93 @@
+"""What one more small call costs inside a sequence: `python -m bench.in_sequence`.
+
+A chain of equal products or convolutions is one sequence. Its time with many members less its time with two, per
+member, is compared with the same primitive called without XLA, waited for each time, on memory that is as warm; and
+with the same chain where each call stays one of its own. All in turns.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import rich
+from rich.table import Table
+
+import hlo_dispatch
+from hlo_dispatch import _kernels
+from hlo_dispatch.host.switches import SEQUENCES_VARIABLE
+from hlo_dispatch.vendor import registry
+
+FEW, MANY = 2, 34
+ROUNDS = 200
+SIZES = ((1, 64), (16, 64), (49, 96), (196, 96))
+"""Rows and columns: from a product that is nearly nothing to one of a small network's."""
+
+
+def chain(weights: jax.Array, length: int) -> Callable[[jax.Array], jax.Array]:
+    def program(x: jax.Array) -> jax.Array:
+        for _ in range(length):
+            x = jax.nn.relu(x @ weights)
+        return x
+
+    return program
+
+
+def compiled(weights: jax.Array, x: jax.Array, length: int, sequences: str) -> tuple[Callable[[], object], dict]:
+    """The chain, and the attributes of its calls."""
+    os.environ[SEQUENCES_VARIABLE] = sequences
+    with hlo_dispatch.enabled(policy="always"):
+        executable = jax.jit(chain(weights, length)).lower(x).compile()
+        region = hlo_dispatch.reports()[-1].dispatched[0]
+    return lambda: jax.block_until_ready(executable(x)), {"kernel": region.kernel, **region.attributes}
+
+
+def microseconds(functions: dict[str, Callable[[], object]]) -> dict[str, float]:
+    """Medians, in turns."""
+    samples: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(ROUNDS):
+        for name, function in functions.items():
+            begin = time.perf_counter()
+            function()
+            samples[name].append(time.perf_counter() - begin)
+    return {name: statistics.median(taken) * 1e6 for name, taken in samples.items()}
+
+
+def measured(rows: int, columns: int) -> tuple[float, float, float]:
+    """Microseconds of one more call: in a sequence, by itself in a program, without XLA."""
+    random = np.random.default_rng(0)
+    weights = jnp.asarray(random.standard_normal((columns, columns)) / columns**0.5, "float32")
+    x = jnp.asarray(random.standard_normal((rows, columns)), "float32")
+    functions: dict[str, Callable[[], object]] = {}
+    said: dict = {}
+    for name, sequences in (("joined", "1"), ("apart", "0")):
+        for length in (FEW, MANY):
+            functions[f"{name} {length}"], said = compiled(weights, x, length, sequences)
+    raw = _kernels.raw_call(registry.kernels()[said.pop("kernel")].target, said, [])
+    functions |= {f"raw {count}": lambda count=count: _kernels.run_raw(raw, count) for count in (FEW, MANY)}
+    found = microseconds(functions)
+    more = MANY - FEW
+    joined, apart, alone = ((found[f"{n} {MANY}"] - found[f"{n} {FEW}"]) / more for n in ("joined", "apart", "raw"))
+    return joined, apart, alone
+
+
+def main() -> None:
+    """Print the table."""
+    before = os.environ.get(SEQUENCES_VARIABLE)
+    table = Table("rows x columns", "in a sequence, µs", "by itself, µs", "without XLA, µs", "sequence's more, µs")
+    for rows, columns in SIZES:
+        joined, apart, alone = measured(rows, columns)
+        table.add_row(f"{rows} x {columns}", *(f"{value:.1f}" for value in (joined, apart, alone, joined - alone)))
+    os.environ.pop(SEQUENCES_VARIABLE)
+    if before is not None:
+        os.environ[SEQUENCES_VARIABLE] = before
+    rich.print(table)
+
+
+if __name__ == "__main__":
+    main()
