@@ -6,7 +6,7 @@ jax nor a terminal; `present.py` draws these values for people.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -66,6 +66,20 @@ class Region:
 
 
 @dataclass(frozen=True)
+class CallSequence:
+    """Several kernel calls that are one custom-call."""
+
+    name: str
+    """The custom-call's, which its regions have as their `call`."""
+    computation: str
+    calls: int
+    inner: int
+    """How many values only its members see."""
+    bytes: int
+    """The memory those lie in, together with what the members work in."""
+
+
+@dataclass(frozen=True)
 class Report:
     """Everything the pass can say about one module."""
 
@@ -82,6 +96,8 @@ class Report:
     saved: float | None = None
     """Seconds that a run of the module saves: measured as a whole or, where it was not, the sum of what was measured of
     its regions; None: nothing was."""
+    sequences: tuple[CallSequence, ...] = ()
+    """Of the rewritten module."""
     before: bytes | None = field(default=None, repr=False, compare=False)
     """The serialized module as it came in, where the report was asked for details."""
     after: bytes | None = field(default=None, repr=False, compare=False)
@@ -101,6 +117,15 @@ class Report:
     def left(self) -> tuple[Region, ...]:
         """The regions that stay as XLA made them, near misses among them."""
         return tuple(region for region in self.regions if not region.dispatched)
+
+    def joined(self, sequences: Iterable[CallSequence], calls: Mapping[str, str]) -> Report:
+        """The same of a module whose calls were joined.
+
+        Args:
+            calls: name of a call that is a member now → its sequence's.
+        """
+        regions = tuple(replace(region, call=calls.get(region.call, region.call)) for region in self.regions)
+        return replace(self, regions=regions, sequences=(*self.sequences, *sequences))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts and lists, ready for JSON (without the modules themselves)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from functools import partial
 
@@ -9,8 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from rich.console import Console
 
 import hlo_dispatch
+from hlo_dispatch.bench.profile import profile_module
+from hlo_dispatch.command.explain_page.drawing import drawing
+from hlo_dispatch.command.explain_view import print_explanation
 from side_by_side import Both, assert_agree, run_both
 
 DTYPES = ("float32", "bfloat16")
@@ -186,3 +191,41 @@ def test_nan_and_infinities_pass_through() -> None:
 def test_the_report_names_the_sequence() -> None:
     both = joined(lambda x, w: jax.nn.relu(x @ w) @ w, random(4, 8), random(8, 8))
     assert {region.call for region in both.report.dispatched} == {"sequence"}
+
+
+def test_the_report_says_what_is_joined_and_where_it_lies() -> None:
+    both = joined(lambda x, w: jax.nn.relu(jnp.tanh(x @ w) @ w) @ w, random(4, 8), random(8, 8))
+    (sequence,) = both.report.sequences
+    assert (sequence.name, sequence.calls, sequence.inner) == ("sequence", 3, 2)
+    assert sequence.bytes >= 2 * 4 * 8 * 4
+    assert both.report.to_dict()["sequences"][0]["calls"] == 3
+
+
+def test_explaining_shows_the_members() -> None:
+    both = joined(lambda x, w: jax.nn.relu(jax.nn.relu(x @ w) @ w) @ w, random(4, 8), random(8, 8))
+    told = Console(width=200, file=io.StringIO())
+    print_explanation(told, both.report)
+    text = told.file.getvalue()
+    assert "sequences (1)" in text
+    assert "3 calls, waited for once; 2 values between them" in text
+    assert "2 x  relu(x @ w)" in text
+    assert "3 of 3 regions dispatched in 1 call;" in text
+
+
+def test_profiling_times_each_member() -> None:
+    def program(x, w):
+        return jax.nn.relu(x @ w) @ w
+
+    arguments = random(64, 128), random(128, 128)
+    text = jax.jit(program).lower(*arguments).compile().as_text()
+    profile = profile_module(text, policy="always", runs=4, seconds=0.1)
+    assert [region.count for region in profile.regions] == [1, 1]
+    assert all(region.dispatched for region in profile.regions)
+    assert not [left for left in profile.left if "sequence" in left.opcode]
+
+
+def test_the_page_has_every_member_at_its_sequence() -> None:
+    with hlo_dispatch.enabled(policy="always"):
+        report = hlo_dispatch.explain(lambda x, w: jax.nn.relu(x @ w) @ w, random(4, 8), random(8, 8))
+    (after,) = drawing(report)["after"]
+    assert [node[4] for node in after["nodes"] if node[4]] == [[0, 1]]

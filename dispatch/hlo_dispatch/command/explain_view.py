@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, cast
@@ -11,8 +12,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from hlo_dispatch.report import Region, Report, explanation
-from hlo_dispatch.reporting.present import plural, summary
+from hlo_dispatch.report import CallSequence, Region, Report, explanation
+from hlo_dispatch.reporting.present import plural, size, summary
 
 _BOOKKEEPING = frozenset(("abi", "library", "scratch"))
 
@@ -24,6 +25,10 @@ def print_explanation(target: Console, report: Report) -> None:
             target.print(Text(f"{title} ({len(regions)})", style="bold"))
         for kind in _kinds(regions):
             _print_kind(target, kind)
+    if report.sequences:
+        target.print(Text(f"sequences ({len(report.sequences)})", style="bold"))
+    for sequence in report.sequences:
+        _print_sequence(target, sequence, [region for region in report.dispatched if region.call == sequence.name])
     target.print(Text(summary(report)))
 
 
@@ -46,6 +51,19 @@ def _print_kind(target: Console, kind: list[Region]) -> None:
     for label, value in _details(first, kind):
         if value:
             grid.add_row(Text(label, style="dim", no_wrap=True), Text(value, overflow="fold"))
+    target.print(Padding(grid, (0, 0, 0, 6), expand=False))
+
+
+def _print_sequence(target: Console, sequence: CallSequence, members: Sequence[Region]) -> None:
+    """Its calls in order, equal ones in a row together, and the memory between them."""
+    memory = f"{plural(sequence.inner, 'value')} between them and what they work in: {size(sequence.bytes)}"
+    title = f"%{sequence.name} in {sequence.computation}: {plural(sequence.calls, 'call')}, waited for once; {memory}"
+    target.print(Padding(Text(title), (1, 0, 0, 2), expand=False))
+    rows = ((member.formula, member.shape, member.implementation or "") for member in members)
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    for (formula, shape, implementation), run in itertools.groupby(rows):
+        count = len(list(run))
+        grid.add_row(Text(f"{count} x" if count > 1 else ""), Text(formula), Text(shape), Text(implementation))
     target.print(Padding(grid, (0, 0, 0, 6), expand=False))
 
 

@@ -30,4 +30,4 @@ def build(
     knowing = informed(replace(rewriter, frozen=early, prepares=False))
     dispatched, report = knowing.run(serialized)
     halves = split(dispatched or serialized, early, widened, table=rewriter.table, threads=rewriter.machine.threads)
-    return replace(halves, report=report)
+    return replace(halves, report=report.joined(halves.sequences, halves.joined))

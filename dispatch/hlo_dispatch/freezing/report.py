@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hlo_dispatch.report import Report
+from hlo_dispatch.reporting.present import size
 
 _MOST = 12
 """Rows of a table that are written out."""
@@ -78,14 +79,3 @@ def _lines(program: ProgramReport) -> Iterator[str]:
 def _cells(row: tuple[FrozenValue, str]) -> tuple[str, str, str, str]:
     value, kind = row
     return kind, value.origin, value.shape, size(value.bytes)
-
-
-def size(count: int) -> str:
-    """Bytes for a person."""
-    if count < 1000:
-        return f"{count} B"
-    for unit in ("kB", "MB"):
-        count_in_unit = count / (1e3 if unit == "kB" else 1e6)
-        if count_in_unit < 1000:
-            return f"{count_in_unit:.3g} {unit}"
-    return f"{count / 1e9:.3g} GB"

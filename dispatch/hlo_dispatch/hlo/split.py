@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hlo_dispatch.hlo.shape import Shape
-from hlo_dispatch.report import Report
+from hlo_dispatch.report import CallSequence, Report
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,10 @@ class Split:
     """Frozen parameters that the program reads as they are."""
     free: Sequence[int]
     """Every parameter that is not frozen, in order, whether or not anything reads it."""
+    sequences: Sequence[CallSequence] = ()
+    """Of the program."""
+    joined: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Name of a call that is a member of one → that one's."""
     report: Report | None = None
     """What the pass did with the program."""
 

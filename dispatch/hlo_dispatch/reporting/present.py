@@ -49,6 +49,9 @@ def summary(report: Report) -> str:
     """One line: how much was dispatched and what the pass cost."""
     if report.candidates:
         count = f"{len(report.dispatched)} of {plural(len(report.candidates), 'region')} dispatched"
+        if report.sequences:
+            alone = len(report.dispatched) - sum(sequence.calls for sequence in report.sequences)
+            count += f" in {plural(len(report.sequences) + alone, 'call')}"
     else:
         count = "no region that a kernel could take"
     stages = ", ".join(f"{name} {duration(seconds)}" for name, seconds in report.stages.items())
@@ -105,3 +108,14 @@ def duration(seconds: float) -> str:
 def plural(count: int, noun: str) -> str:
     """`1 region`, `1,234 regions`."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def size(count: int) -> str:
+    """Bytes for a person: `12 B`, `3.4 kB`, `1.25 MB`."""
+    if count < 1000:
+        return f"{count} B"
+    for unit in ("kB", "MB"):
+        count_in_unit = count / (1e3 if unit == "kB" else 1e6)
+        if count_in_unit < 1000:
+            return f"{count_in_unit:.3g} {unit}"
+    return f"{count / 1e9:.3g} GB"

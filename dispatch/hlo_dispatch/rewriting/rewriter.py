@@ -32,7 +32,7 @@ from hlo_dispatch.rewriting.edit import apply_plans
 from hlo_dispatch.rewriting.plan import ComputationPlan
 from hlo_dispatch.rewriting.planner import Planner
 from hlo_dispatch.rewriting.regions import regions_of
-from hlo_dispatch.rewriting.sequencing.joining import join
+from hlo_dispatch.rewriting.sequencing.joining import Joined, join
 from hlo_dispatch.rewriting.splitting.constants import Weights, has_weights, weights_of
 from hlo_dispatch.rewriting.splitting.splitter import splitter
 
@@ -114,7 +114,7 @@ class Rewriter:
         else:
             plans, saved = self._plans(graphs), None
             clock.lap("match and decide")
-        result = None
+        result, sequences = None, Joined()
         changed = apply_plans(module, plans, self.table, self.machine.threads)
         if changed:
             # A dump of a compiled module carries the order its instructions run in, which names some of those
@@ -124,8 +124,6 @@ class Rewriter:
                 # Weights of what is frozen are packed first (splitting/), by the calls themselves.
                 sequences = join(module)
                 changed |= sequences.computations
-                for plan in plans:
-                    plan.calls = {node: sequences.calls.get(name, name) for node, name in plan.calls.items()}
             changed |= keep_asynchronous(module, [c.match for plan in plans for c in plan.dispatched])
             clock.lap("edit")
             verify(module, changed)
@@ -136,7 +134,9 @@ class Rewriter:
         for graph, _ in graphs:
             graph.take_apart()
         after = result if details else None
-        return result, Report(module.name, regions, clock.total(), clock.stages, instructions, saved, kept, after)
+        stages, total = clock.stages, clock.total()
+        report = Report(module.name, regions, total, stages, instructions, saved, before=kept, after=after)
+        return result, report.joined(sequences.sequences, sequences.calls)
 
     def _with_weights(self, weights: Weights, kept: bytes | None, clock: _Clock) -> tuple[bytes | None, Report]:
         """The same of a module whose large constants were taken out."""

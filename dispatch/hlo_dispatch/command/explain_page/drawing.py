@@ -66,17 +66,25 @@ class _Covered:
     def number(self, computation: str, name: str) -> int | None:
         return self._numbers.get((computation, name))
 
+    def numbers(self, computation: str, name: str) -> list[int]:
+        number = self.number(computation, name)
+        return [] if number is None else [number]
+
 
 class _Calls:
     """After: a region is its custom-call, and where it was left still its anchor."""
 
     def __init__(self, regions: tuple[Region, ...]) -> None:
-        self._numbers = {
-            (region.computation, region.call or region.name): number for number, region in enumerate(regions)
-        }
+        self._numbers: dict[tuple[str, str], list[int]] = {}
+        for number, region in enumerate(regions):
+            self._numbers.setdefault((region.computation, region.call or region.name), []).append(number)
 
     def number(self, computation: str, name: str) -> int | None:
-        return self._numbers.get((computation, name))
+        return next(iter(self.numbers(computation, name)), None)
+
+    def numbers(self, computation: str, name: str) -> list[int]:
+        """Several where the call is a sequence."""
+        return self._numbers.get((computation, name), [])
 
 
 def _graphs(serialized: bytes, regions: _Covered | _Calls, strings: _Strings) -> list[dict[str, Any]]:
@@ -98,8 +106,8 @@ def _graph(module: Any, computation: Any, regions: _Covered | _Calls, strings: _
         for member in dict.fromkeys(flat.members.get(identifier, ())):
             region = regions.number(computation.name, member.name)
             rows.append([strings(member.name), strings(member.opcode), strings(_short(member.proto)), _or_none(region)])
-        own = regions.number(computation.name, instruction.name)
-        held = [own] if own is not None else list(dict.fromkeys(row[3] for row in rows if row[3] >= 0))
+        own = regions.numbers(computation.name, instruction.name)
+        held = own or list(dict.fromkeys(row[3] for row in rows if row[3] >= 0))
         nodes.append(
             [
                 strings(instruction.name),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from hlo_dispatch.hlo.module import Module, copy_of
@@ -16,6 +18,7 @@ from hlo_dispatch.hlo.schema import (
 from hlo_dispatch.hlo.shape import row_major, shape_of
 from hlo_dispatch.hlo.verify import verify
 from hlo_dispatch.host.switches import joins_calls
+from hlo_dispatch.report import CallSequence
 from hlo_dispatch.rewriting.backend_config import from_text, to_text
 from hlo_dispatch.rewriting.edit import put_back
 from hlo_dispatch.rewriting.hazards import CannotRebuild, Draft, protect, writes_in_place
@@ -26,6 +29,18 @@ from hlo_dispatch.rewriting.sequencing.groups import Groups, is_read_outside
 from hlo_dispatch.rewriting.sharing import shared_pairs
 from hlo_dispatch.vendor import registry
 
+_apart: ContextVar[bool] = ContextVar("calls_apart", default=False)
+
+
+@contextmanager
+def calls_apart() -> Generator[None]:
+    """In this context every kernel call stays one of its own, so that each can be timed."""
+    token = _apart.set(True)
+    try:
+        yield
+    finally:
+        _apart.reset(token)
+
 
 @dataclass
 class Joined:
@@ -35,26 +50,27 @@ class Joined:
     """Ids of those that changed."""
     calls: dict[str, str] = field(default_factory=dict[str, str])
     """Name of a call that is a member now → its sequence's."""
+    sequences: list[CallSequence] = field(default_factory=list[CallSequence])
 
 
-def joined(serialized: bytes) -> bytes:
-    """A module with its runs of kernel calls joined.
+def joined(serialized: bytes) -> tuple[bytes, Joined]:
+    """A module with its runs of kernel calls joined, and what became of it.
 
     Raises:
         ModuleError: the bytes are not a module.
     """
     module = Module.from_bytes(serialized)
-    changed = join(module).computations
-    if not changed:
-        return serialized
-    verify(module, changed)
-    return module.to_bytes()
+    found = join(module)
+    if not found.computations:
+        return serialized, found
+    verify(module, found.computations)
+    return module.to_bytes(), found
 
 
 def join(module: Module) -> Joined:
     """Join runs of kernel calls, wherever a computation has some; edits `module` in place."""
     result = Joined()
-    if not joins_calls():
+    if not joins_calls() or _apart.get():
         return result
     known = registry.kernels()
     kernels = {kernel.target: kernel.joined_by for kernel in known.values() if kernel.joined_by}
@@ -70,6 +86,7 @@ def join(module: Module) -> Joined:
         if edit is not None:
             edits[computation.id] = edit
             result.calls.update(joiner.names)
+            result.sequences += joiner.sequences
     if edits:
         put_back(module, edits)
         result.computations.update(edits)
@@ -89,6 +106,7 @@ class _Joiner:
         self._sequence_of: dict[int, int] = {}
         """Member → the sequence that holds it; after `_join`."""
         self.names: dict[str, str] = {}
+        self.sequences: list[CallSequence] = []
 
     def edit(self) -> Edit | None:
         """The computation with its sequences; None where it has none.
@@ -137,11 +155,13 @@ class _Joiner:
         makers = (*outside, *inside)
         numbers = {operand: number for number, operand in enumerate((*operands, *(maker.id for maker in makers)))}
         arena = arranged(self._lives(group, inside))
-        proto = self._call(group, operands, outside, arena.bytes)
+        # Members run one after the other, and share what they work in.
+        scratch = arena.bytes + max(member.shape.tuple_shapes[-1].dimensions[0] for member in group)
+        proto = self._call(group, operands, outside, scratch)
         head = {
             "abi": registry.abi(),
             "library": from_text(group[0].backend_config.decode())["library"],
-            "scratch": proto.shape.tuple_shapes[-1].dimensions[0],
+            "scratch": scratch,
             "operands": len(operands),
             "results": len(outside),
             "members": len(group),
@@ -154,10 +174,12 @@ class _Joiner:
             texts.append(f"member_{step} = {to_text(about)[:-1]}, {member.backend_config.decode()[1:]}")
             self.names[member.name] = proto.name
         proto.backend_config = (", ".join(texts) + "}").encode()
+        where = self._computation.name
+        self.sequences.append(CallSequence(proto.name, where, len(group), len(inside), scratch))
         self._exchange(group, outside, proto)
 
     def _call(
-        self, group: list[InstructionProto], operands: list[int], outside: list[InstructionProto], arena: int
+        self, group: list[InstructionProto], operands: list[int], outside: list[InstructionProto], scratch: int
     ) -> InstructionProto:
         """The sequence, without its attributes."""
         proto = InstructionProto(opcode="custom-call", id=next(self._fresh), name=self._module.fresh_name("sequence"))
@@ -171,8 +193,6 @@ class _Joiner:
         proto.shape.element_type = ELEMENT_TYPE_NUMBERS["tuple"]
         for member in outside:
             proto.shape.tuple_shapes.append(member.shape.tuple_shapes[0])
-        # Members run one after the other, and share what they work in.
-        scratch = arena + max(member.shape.tuple_shapes[-1].dimensions[0] for member in group)
         proto.shape.tuple_shapes.append(row_major("u8", (scratch,)).to_proto())
         return proto
 

@@ -42,4 +42,5 @@ def split(
     except CannotRebuild:
         # Something has to run after what would go.
         halves = uncut(dispatched, early | widened, threads)
-    return replace(halves, program=joined(halves.program))
+    program, found = joined(halves.program)
+    return replace(halves, program=program, sequences=found.sequences, joined=found.calls)
