@@ -89,6 +89,8 @@ __all__ = [
 
 
 def __getattr__(name: str):
+    if name == "kernels":
+        return import_module("hlo_dispatch.kernels")
     if name in _WHERE:
         return getattr(import_module(f"hlo_dispatch.{_WHERE[name]}"), name)
     raise AttributeError(f"module 'hlo_dispatch' has no attribute {name!r}")

@@ -1,5 +1,5 @@
-// What goes wrong inside a kernel's C++. Thrown inside this module only: the two borders (the XLA FFI in
-// onednn/call.cc, Python in python/border.h) turn it into their own kind of error.
+// What goes wrong inside a kernel's C++. Thrown inside this library only: its borders (the XLA FFI in
+// common/ffi_failure.h, hosts in host/error.h) turn it into their own kind of error.
 #ifndef HLO_DISPATCH_COMMON_FAILURE_H_
 #define HLO_DISPATCH_COMMON_FAILURE_H_
 

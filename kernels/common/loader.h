@@ -1,5 +1,6 @@
-// Vendor libraries are found by Python (hlo_dispatch/vendor/libraries.py), and an executable that needs one may be the
-// first to ask: it may have been compiled by another process. python/module.cc says here how to ask Python.
+// An executable that needs a vendor library may be the first to ask for it: it may have been compiled by another
+// process. host/libraries.cc says here how that is loaded: as the host does it (Python:
+// hlo_dispatch/vendor/libraries.py).
 #ifndef HLO_DISPATCH_COMMON_LOADER_H_
 #define HLO_DISPATCH_COMMON_LOADER_H_
 
@@ -13,8 +14,8 @@ using Loader = std::string (*)(const std::string& name);
 // Once it is set it stays.
 void SetLoader(Loader loader);
 
-// Loads the library; throws Failure(kUnavailable) with a sentence for the user where that fails. Takes Python's own
-// lock: no lock may be held that a thread with Python's lock waits for.
+// Loads the library; throws Failure(kUnavailable) with a sentence for the user where that fails. Takes the
+// host's own locks, such as Python's: none may be held that a thread with one of those waits for.
 void LoadNow(const std::string& name);
 
 }  // namespace hlo_dispatch

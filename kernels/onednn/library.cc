@@ -2,10 +2,12 @@
 
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <exception>
 
 #include "common/failure.h"
 #include "common/loader.h"
+#include "common/shared_object.h"
 #include "onednn/engine.h"
 #include "onednn/lost_threads.h"
 
@@ -59,6 +61,13 @@ const char* StatusName(Status status) {
 
 [[noreturn]] void Unavailable(const std::string& message) { throw Failure(FailureKind::kUnavailable, message); }
 
+// oneDNN would print its errors to standard output; they reach the user through us, as sentences.
+void BeQuiet(void* handle) {
+  if (std::getenv("ONEDNN_VERBOSE") != nullptr || std::getenv("DNNL_VERBOSE") != nullptr) return;
+  const auto set_verbose = reinterpret_cast<int (*)(int)>(dlsym(handle, "dnnl_set_verbose"));
+  if (set_verbose != nullptr) set_verbose(0);
+}
+
 }  // namespace
 
 const Library& Library::Load(const std::string& path, bool bind_threads) {
@@ -67,8 +76,7 @@ const Library& Library::Load(const std::string& path, bool bind_threads) {
     if (library->path_ == path) return *library;
     Unavailable("this process already uses " + library->path_ + "; it cannot also load " + path);
   }
-  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) Unavailable(path + " could not be loaded: " + dlerror());
+  void* handle = OpenWithDependencies(path);
 
   std::unique_ptr<Library> library(new Library());
   library->handle_ = handle;
@@ -91,6 +99,7 @@ const Library& Library::Load(const std::string& path, bool bind_threads) {
   HLO_DISPATCH_ONEDNN_FUNCTIONS(HLO_DISPATCH_FUNCTION_LOOKUP)
 #undef HLO_DISPATCH_FUNCTION_LOOKUP
 
+  BeQuiet(handle);
   loaded.store(library.get());
   return *library.release();  // lives as long as the process
 }

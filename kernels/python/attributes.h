@@ -1,16 +1,21 @@
-// Attributes given as a Python dict; the counterpart of FfiAttributes.
+// Attributes given as a Python dict.
 #ifndef HLO_DISPATCH_PYTHON_ATTRIBUTES_H_
 #define HLO_DISPATCH_PYTHON_ATTRIBUTES_H_
 
 #include <memory>
 
-#include "common/stored_attributes.h"
+#include "hlo_dispatch/kernels.h"
 #include "python/border.h"
 
 namespace hlo_dispatch::python {
 
-// A copy of the dict; throws Failure(kInvalid) or PythonError for names that are no text.
-std::unique_ptr<StoredAttributes> StoreDictionary(PyObject* dictionary);
+struct FreeAttributes {
+  void operator()(hlo_dispatch_attributes* attributes) const { hlo_dispatch_attributes_free(attributes); }
+};
+using OwnedAttributes = std::unique_ptr<hlo_dispatch_attributes, FreeAttributes>;
+
+// A copy of the dict; throws PythonError for names that are no text.
+OwnedAttributes StoreDictionary(PyObject* dictionary);
 
 }  // namespace hlo_dispatch::python
 

@@ -1,4 +1,4 @@
-// Between Python and C++: references that are given back, failures that become exceptions, Python's lock.
+// Between Python and the library: references that are given back, errors that become exceptions, Python's lock.
 #ifndef HLO_DISPATCH_PYTHON_BORDER_H_
 #define HLO_DISPATCH_PYTHON_BORDER_H_
 
@@ -8,7 +8,7 @@
 #include <exception>
 #include <memory>
 
-#include "common/failure.h"
+#include "hlo_dispatch/kernels.h"
 
 namespace hlo_dispatch::python {
 
@@ -25,18 +25,26 @@ inline Owned Checked(PyObject* object) {
   return Owned(object);
 }
 
-inline PyObject* PythonKind(FailureKind kind) {
+inline PyObject* PythonKind(hlo_dispatch_error_kind kind) {
   switch (kind) {
-    case FailureKind::kInvalid:
+    case HLO_DISPATCH_INVALID:
       return PyExc_ValueError;
-    case FailureKind::kUnsupported:
+    case HLO_DISPATCH_UNSUPPORTED:
       return PyExc_NotImplementedError;
-    case FailureKind::kUnavailable:
+    case HLO_DISPATCH_UNAVAILABLE:
       return PyExc_ImportError;
-    case FailureKind::kInternal:
+    case HLO_DISPATCH_INTERNAL:
       return PyExc_RuntimeError;
   }
   return PyExc_RuntimeError;
+}
+
+// Throws what the library answered, unless that is null; Python's lock is held.
+inline void Check(hlo_dispatch_error* error) {
+  if (error == nullptr) return;
+  PyErr_SetString(PythonKind(hlo_dispatch_error_kind_of(error)), hlo_dispatch_error_message(error));
+  hlo_dispatch_error_free(error);
+  throw PythonError();
 }
 
 // Runs `body`, turning whatever it throws into a Python exception.
@@ -45,8 +53,6 @@ PyObject* RaisingInPython(Body body) {
   try {
     return body().release();
   } catch (const PythonError&) {
-  } catch (const Failure& failure) {
-    PyErr_SetString(PythonKind(failure.kind()), failure.what());
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
   }

@@ -1,19 +1,10 @@
-// hlo_dispatch._kernels, by Python's stable C interface, so that one build serves every version from 3.11 on. Called by
-// hlo_dispatch/vendor only.
-#include <map>
-#include <memory>
+// hlo_dispatch._kernels, by Python's stable C interface, so that one build serves every version from 3.11 on. All that
+// it does it has from libhlo_dispatch_kernels.so, by the interface that every host has. Called by hlo_dispatch/vendor
+// only.
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "common/failure.h"
-#include "common/inquiry.h"
-#include "common/loader.h"
-#include "common/raw_call.h"
-#include "common/registry.h"
-#include "common/signal_actions.h"
-#include "lapack/provider.h"
-#include "onednn/library.h"
+#include "hlo_dispatch/kernels.h"
 #include "python/attributes.h"
 #include "python/border.h"
 
@@ -26,115 +17,118 @@ PyObject* LoadOnednn(PyObject*, PyObject* arguments) {
     int bind = 0;
     if (!PyArg_ParseTuple(arguments, "O&p", PyUnicode_FSConverter, &path, &bind)) throw PythonError();
     const Owned owned(path);
-    const onednn::Library& library = onednn::Library::Load(PyBytes_AsString(path), bind != 0);
-    return Checked(Py_BuildValue("(ss)", library.version().c_str(), library.runtime().c_str()));
+    hlo_dispatch_loaded loaded;
+    Check(hlo_dispatch_load_onednn(PyBytes_AsString(path), bind, &loaded));
+    return Checked(Py_BuildValue("(ss)", loaded.version, loaded.runtime));
+  });
+}
+
+PyObject* LoadOnemkl(PyObject*, PyObject* given) {
+  return RaisingInPython([&] {
+    PyObject* path = nullptr;
+    if (!PyUnicode_FSConverter(given, &path)) throw PythonError();
+    const Owned owned(path);
+    hlo_dispatch_loaded loaded;
+    Check(hlo_dispatch_load_onemkl(PyBytes_AsString(path), &loaded));
+    return Checked(Py_BuildValue("(ss)", loaded.version, loaded.runtime));
   });
 }
 
 PyObject* load_in_python = nullptr;  // set once, under Python's lock
 
 // Called by any thread, whether or not it has Python's lock.
-std::string AskPython(const std::string& name) {
-  if (!Py_IsInitialized()) return "Python has ended";
+void AskPython(const char* name, hlo_dispatch_fail fail, void* why) {
+  if (!Py_IsInitialized()) return fail(why, "Python has ended");
   const PyGILState_STATE state = PyGILState_Ensure();
-  std::string problem = "its loader failed";
   {
-    Owned answer(PyObject_CallFunction(load_in_python, "s", name.c_str()));
+    Owned answer(PyObject_CallFunction(load_in_python, "s", name));
     const char* text = answer == nullptr ? nullptr : PyUnicode_AsUTF8AndSize(answer.get(), nullptr);
-    if (text != nullptr) problem = text;
+    if (text == nullptr || *text != '\0') fail(why, text == nullptr ? "its loader failed" : text);
     PyErr_Clear();
   }
   PyGILState_Release(state);
-  return problem;
 }
 
 PyObject* LoadWith(PyObject*, PyObject* function) {
   return RaisingInPython([&] {
     if (load_in_python == nullptr) load_in_python = Py_NewRef(function);
-    SetLoader(AskPython);
+    hlo_dispatch_load_with(AskPython);
     return Owned(Py_NewRef(Py_None));
   });
 }
 
-constexpr char kSignalActions[] = "hlo_dispatch signal actions";
+constexpr char kSignals[] = "hlo_dispatch signal actions";
 
-void DestroySignalActions(PyObject* capsule) {
-  delete static_cast<SignalActions*>(PyCapsule_GetPointer(capsule, kSignalActions));
+void RestoreSignals(PyObject* capsule) {
+  hlo_dispatch_restore_signals(static_cast<hlo_dispatch_signals*>(PyCapsule_GetPointer(capsule, kSignals)));
 }
 
 PyObject* KeepSignals(PyObject*, PyObject*) {
-  return RaisingInPython([] {
-    auto actions = std::make_unique<SignalActions>();
-    Owned capsule = Checked(PyCapsule_New(actions.get(), kSignalActions, DestroySignalActions));
-    actions.release();
-    return capsule;
-  });
-}
-
-PyObject* OfferMkl(PyObject*, PyObject* arguments) {
-  return RaisingInPython([&] {
-    PyObject* path = nullptr;
-    const char* version = nullptr;
-    if (!PyArg_ParseTuple(arguments, "O&s", PyUnicode_FSConverter, &path, &version)) throw PythonError();
-    const Owned owned(path);
-    lapack::Provider::OfferMkl(PyBytes_AsString(path), version);
-    return Owned(Py_NewRef(Py_None));
-  });
+  return RaisingInPython([] { return Checked(PyCapsule_New(hlo_dispatch_keep_signals(), kSignals, RestoreSignals)); });
 }
 
 PyObject* OfferScipy(PyObject*, PyObject* arguments) {
   return RaisingInPython([&] {
-    PyObject* addresses = nullptr;
+    PyObject* functions = nullptr;
     const char* version = nullptr;
-    if (!PyArg_ParseTuple(arguments, "O!s", &PyDict_Type, &addresses, &version)) throw PythonError();
-    std::map<std::string, void*> functions;
+    if (!PyArg_ParseTuple(arguments, "O!s", &PyDict_Type, &functions, &version)) throw PythonError();
+    std::vector<const char*> names;
+    std::vector<void*> addresses;
     PyObject* name = nullptr;
     PyObject* address = nullptr;
-    for (Py_ssize_t position = 0; PyDict_Next(addresses, &position, &name, &address);) {
-      const char* text = PyUnicode_AsUTF8AndSize(name, nullptr);
-      void* function = text == nullptr ? nullptr : PyLong_AsVoidPtr(address);
+    for (Py_ssize_t position = 0; PyDict_Next(functions, &position, &name, &address);) {
+      names.push_back(PyUnicode_AsUTF8AndSize(name, nullptr));
+      addresses.push_back(names.back() == nullptr ? nullptr : PyLong_AsVoidPtr(address));
       if (PyErr_Occurred()) throw PythonError();
-      functions.emplace(text, function);
     }
-    lapack::Provider::OfferScipy(std::move(functions), version);
+    Check(hlo_dispatch_offer_scipy(names.data(), addresses.data(), names.size(), version));
     return Owned(Py_NewRef(Py_None));
   });
 }
 
 struct Question {
-  const Kernel* kernel;
-  std::unique_ptr<StoredAttributes> attributes;
+  const char* target = nullptr;
+  OwnedAttributes attributes;
 };
 
 Question ReadQuestion(PyObject* arguments) {
-  const char* target = nullptr;
+  Question question;
   PyObject* attributes = nullptr;
-  if (!PyArg_ParseTuple(arguments, "sO!", &target, &PyDict_Type, &attributes)) throw PythonError();
-  return {&KernelOf(target), StoreDictionary(attributes)};
+  if (!PyArg_ParseTuple(arguments, "sO!", &question.target, &PyDict_Type, &attributes)) throw PythonError();
+  question.attributes = StoreDictionary(attributes);
+  return question;
 }
 
-template <typename Body>
-Owned AnswerOf(Body body) {
-  const Answer answer = [&] {
+// `ask` is called without Python's lock.
+template <typename Ask>
+Owned AnswerOf(Ask ask) {
+  hlo_dispatch_answer* answer = nullptr;
+  Check([&] {
     WithoutLock without_lock;
-    return body();
-  }();
-  return Checked(Py_BuildValue("(sLOLs)", answer.implementation.c_str(), static_cast<long long>(answer.scratch_bytes),
-                               answer.reorders ? Py_True : Py_False, static_cast<long long>(answer.packed_bytes),
-                               answer.packed_layout.c_str()));
+    return ask(&answer);
+  }());
+  PyObject* told = Py_BuildValue("(sLOLs)", answer->implementation, static_cast<long long>(answer->scratch_bytes),
+                                 answer->reorders != 0 ? Py_True : Py_False,
+                                 static_cast<long long>(answer->packed_bytes), answer->packed_layout);
+  hlo_dispatch_answer_free(answer);
+  return Checked(told);
 }
 
 PyObject* Plan(PyObject*, PyObject* arguments) {
   return RaisingInPython([&] {
     const Question question = ReadQuestion(arguments);
-    return AnswerOf([&] { return question.kernel->plan(*question.attributes); });
+    return AnswerOf([&](hlo_dispatch_answer** answer) {
+      return hlo_dispatch_plan(question.target, question.attributes.get(), answer);
+    });
   });
 }
 
 PyObject* Ask(PyObject*, PyObject* arguments) {
   return RaisingInPython([&] {
-    Question question = ReadQuestion(arguments);
-    return Checked(PyLong_FromLongLong(Inquiries::Get().Ask(question.kernel->plan, std::move(question.attributes))));
+    const Question question = ReadQuestion(arguments);
+    int64_t number = 0;
+    Check(hlo_dispatch_ask(question.target, question.attributes.get(), &number));
+    return Checked(PyLong_FromLongLong(number));
   });
 }
 
@@ -142,13 +136,15 @@ PyObject* WaitForAnswer(PyObject*, PyObject* number) {
   return RaisingInPython([&] {
     const long long asked = PyLong_AsLongLong(number);
     if (asked == -1 && PyErr_Occurred()) throw PythonError();
-    return AnswerOf([&] { return Inquiries::Get().Wait(asked); });
+    return AnswerOf([&](hlo_dispatch_answer** answer) { return hlo_dispatch_wait(asked, answer); });
   });
 }
 
 constexpr char kRawCall[] = "hlo_dispatch raw call";
 
-void DestroyRawCall(PyObject* capsule) { delete static_cast<RawCall*>(PyCapsule_GetPointer(capsule, kRawCall)); }
+void FreeRawCall(PyObject* capsule) {
+  hlo_dispatch_raw_call_free(static_cast<hlo_dispatch_raw_call*>(PyCapsule_GetPointer(capsule, kRawCall)));
+}
 
 PyObject* MakeRawCall(PyObject*, PyObject* arguments) {
   return RaisingInPython([&] {
@@ -157,23 +153,24 @@ PyObject* MakeRawCall(PyObject*, PyObject* arguments) {
     if (!PyArg_ParseTuple(arguments, "sO!O!", &target, &PyDict_Type, &attributes, &PyList_Type, &buffers)) {
       throw PythonError();
     }
-    std::vector<RawCall::Given> given;
+    std::vector<void*> addresses;
+    std::vector<int64_t> sizes;
     for (Py_ssize_t i = 0; i < PyList_Size(buffers); ++i) {
       unsigned long long address = 0;
       long long bytes = 0;
       if (!PyArg_ParseTuple(PyList_GetItem(buffers, i), "KL", &address, &bytes)) throw PythonError();
-      given.push_back({reinterpret_cast<void*>(static_cast<uintptr_t>(address)), bytes});
+      addresses.push_back(reinterpret_cast<void*>(static_cast<uintptr_t>(address)));
+      sizes.push_back(bytes);
     }
-    const Kernel& kernel = KernelOf(target);
-    if (kernel.raw_call == nullptr) throw Failure(FailureKind::kUnsupported, kernel.name + " is called by XLA only");
-    const std::unique_ptr<StoredAttributes> stored = StoreDictionary(attributes);
-    std::unique_ptr<RawCall> call = [&] {
+    const OwnedAttributes stored = StoreDictionary(attributes);
+    hlo_dispatch_raw_call* call = nullptr;
+    Check([&] {
       WithoutLock without_lock;
-      return kernel.raw_call(*stored, given);
-    }();
-    Owned capsule = Checked(PyCapsule_New(call.get(), kRawCall, DestroyRawCall));
-    call.release();
-    return capsule;
+      return hlo_dispatch_raw_call_new(target, stored.get(), addresses.data(), sizes.data(), addresses.size(), &call);
+    }());
+    PyObject* capsule = PyCapsule_New(call, kRawCall, FreeRawCall);
+    if (capsule == nullptr) hlo_dispatch_raw_call_free(call);
+    return Checked(capsule);
   });
 }
 
@@ -182,12 +179,12 @@ PyObject* RunRawCall(PyObject*, PyObject* arguments) {
     PyObject* capsule = nullptr;
     long long count = 0;
     if (!PyArg_ParseTuple(arguments, "OL", &capsule, &count)) throw PythonError();
-    auto* call = static_cast<RawCall*>(PyCapsule_GetPointer(capsule, kRawCall));
+    auto* call = static_cast<hlo_dispatch_raw_call*>(PyCapsule_GetPointer(capsule, kRawCall));
     if (call == nullptr) throw PythonError();
-    {
+    Check([&] {
       WithoutLock without_lock;
-      call->Run(count);
-    }
+      return hlo_dispatch_raw_call_run(call, count);
+    }());
     return Checked(PyBool_FromLong(1));
   });
 }
@@ -196,7 +193,7 @@ PyObject* Finish(PyObject*, PyObject*) {
   return RaisingInPython([] {
     {
       WithoutLock without_lock;
-      Inquiries::Get().Finish();
+      hlo_dispatch_finish();
     }
     return Checked(PyBool_FromLong(1));
   });
@@ -204,59 +201,66 @@ PyObject* Finish(PyObject*, PyObject*) {
 
 Owned Capsule(const void* address) { return Checked(PyCapsule_New(const_cast<void*>(address), nullptr, nullptr)); }
 
-Owned HandlerCapsule(XLA_FFI_Handler* handler) { return Capsule(reinterpret_cast<const void*>(handler)); }
+Owned HandlerCapsule(hlo_dispatch_handler handler) { return Capsule(reinterpret_cast<const void*>(handler)); }
 
-Owned StageCapsules(const Kernel& kernel) {
+Owned StageCapsules(const hlo_dispatch_kernel& kernel) {
   return Checked(Py_BuildValue("{sNsN}", "instantiate", HandlerCapsule(kernel.instantiate).release(), "execute",
                                HandlerCapsule(kernel.execute).release()));
 }
 
-Owned TypeCapsules(const void* type_id, const void* type_info) {
+Owned TypeCapsules(const hlo_dispatch_state_type& type) {
   return Checked(
-      Py_BuildValue("{sNsN}", "type_id", Capsule(type_id).release(), "type_info", Capsule(type_info).release()));
+      Py_BuildValue("{sNsN}", "type_id", Capsule(type.id).release(), "type_info", Capsule(type.info).release()));
 }
 
-void SetItem(const Owned& dictionary, const std::string& name, const Owned& value) {
-  if (PyDict_SetItemString(dictionary.get(), name.c_str(), value.get()) != 0) throw PythonError();
+void SetItem(const Owned& dictionary, const char* name, const Owned& value) {
+  if (PyDict_SetItemString(dictionary.get(), name, value.get()) != 0) throw PythonError();
 }
 
 PyObject* Registrations(PyObject*, PyObject*) {
   return RaisingInPython([] {
     Owned types = Checked(PyDict_New());
-    for (const StateType* type : StateTypes()) {
-      SetItem(types, type->name, TypeCapsules(type->id, type->info));
+    for (size_t i = 0; i < hlo_dispatch_state_type_count(); ++i) {
+      const hlo_dispatch_state_type& type = *hlo_dispatch_state_type_at(i);
+      SetItem(types, type.name, TypeCapsules(type));
     }
     Owned targets = Checked(PyDict_New());
-    for (const Kernel* kernel : Kernels()) {
-      SetItem(targets, kernel->target(), StageCapsules(*kernel));
+    for (size_t i = 0; i < hlo_dispatch_kernel_count(); ++i) {
+      const hlo_dispatch_kernel& kernel = *hlo_dispatch_kernel_at(i);
+      SetItem(targets, kernel.target, StageCapsules(kernel));
     }
     return Checked(Py_BuildValue("{sNsN}", "types", types.release(), "targets", targets.release()));
   });
 }
 
 // What Python reads of a kernel: hlo_dispatch/vendor/registry.py has the names.
-Owned Describe(const Kernel& kernel) {
-  Owned routines = Checked(PyTuple_New(static_cast<Py_ssize_t>(kernel.routines.size())));
-  for (size_t i = 0; i < kernel.routines.size(); ++i) {
-    Owned routine = Checked(PyUnicode_FromString(kernel.routines[i].c_str()));
-    if (PyTuple_SetItem(routines.get(), static_cast<Py_ssize_t>(i), routine.release()) != 0) throw PythonError();
+Owned Describe(const hlo_dispatch_kernel& kernel) {
+  Py_ssize_t count = 0;
+  while (kernel.routines[count] != nullptr) ++count;
+  Owned routines = Checked(PyTuple_New(count));
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    Owned routine = Checked(PyUnicode_FromString(kernel.routines[i]));
+    if (PyTuple_SetItem(routines.get(), i, routine.release()) != 0) throw PythonError();
   }
-  const char* instructions = kernel.instructions == nullptr ? "" : kernel.instructions->name;
-  return Checked(Py_BuildValue("{sssssssssOsssssN}", "name", kernel.name.c_str(), "target", kernel.target().c_str(),
-                               "library", kernel.library.c_str(), "instructions", instructions, "runs_alone",
-                               kernel.raw_call == nullptr ? Py_False : Py_True, "packed_by", kernel.packed_by.c_str(),
-                               "joined_by", kernel.joined_by.c_str(), "routines", routines.release()));
+  return Checked(Py_BuildValue("{sssssssssOsssssN}", "name", kernel.name, "target", kernel.target, "library",
+                               kernel.library, "instructions", kernel.instructions, "runs_alone",
+                               kernel.runs_alone != 0 ? Py_True : Py_False, "packed_by", kernel.packed_by, "joined_by",
+                               kernel.joined_by, "routines", routines.release()));
 }
 
 PyObject* Registry(PyObject*, PyObject*) {
   return RaisingInPython([] {
     Owned kernels = Checked(PyList_New(0));
-    for (const Kernel* kernel : Kernels()) {
-      if (PyList_Append(kernels.get(), Describe(*kernel).get()) != 0) throw PythonError();
+    for (size_t i = 0; i < hlo_dispatch_kernel_count(); ++i) {
+      if (PyList_Append(kernels.get(), Describe(*hlo_dispatch_kernel_at(i)).get()) != 0) throw PythonError();
     }
-    return Checked(Py_BuildValue("{sLsssN}", "abi", static_cast<long long>(kAbi), "own_version", lapack::kOwnVersion,
-                                 "kernels", kernels.release()));
+    return Checked(Py_BuildValue("{sLsssN}", "abi", static_cast<long long>(hlo_dispatch_abi()), "own_version",
+                                 hlo_dispatch_own_version(), "kernels", kernels.release()));
   });
+}
+
+PyObject* LibraryPath(PyObject*, PyObject*) {
+  return RaisingInPython([] { return Checked(PyUnicode_DecodeFSDefault(hlo_dispatch_library_path())); });
 }
 
 PyMethodDef methods[] = {
@@ -267,7 +271,8 @@ PyMethodDef methods[] = {
     {"load_with", LoadWith, METH_O,
      "load_with(function): function(name of a library) loads it and returns why not, or ''; called when an executable "
      "first needs it. The first function given stays."},
-    {"offer_mkl", OfferMkl, METH_VARARGS, "offer_mkl(path, version): its BLAS and LAPACK are there to be called."},
+    {"load_onemkl", LoadOnemkl, METH_O,
+     "load_onemkl(path) -> (version, runtime): opens oneMKL for this process; its BLAS and LAPACK can be called then."},
     {"offer_scipy", OfferScipy, METH_VARARGS,
      "offer_scipy({routine: address}, version): the BLAS and LAPACK that JAX calls are there to be called."},
     {"plan", Plan, METH_VARARGS,
@@ -285,6 +290,7 @@ PyMethodDef methods[] = {
      "registrations() -> {'types': ..., 'targets': ...}: capsules for jax.ffi, types to be registered first."},
     {"registry", Registry, METH_NOARGS,
      "registry() -> {'abi': ..., 'own_version': ..., 'kernels': [...]}: what there is to be called; loads nothing."},
+    {"library_path", LibraryPath, METH_NOARGS, "library_path() -> the file of the library that all of this is in."},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -65,3 +65,22 @@ def test_a_lesser_processor_that_is_played_is_said(run):
     said = run("doctor", env={"HLO_DISPATCH_MAX_CPU_ISA": "AVX2", "COLUMNS": "200"}).stdout.decode()
     assert "no more: HLO_DISPATCH_MAX_CPU_ISA is AVX2" in said
     assert "avx512f" not in said
+
+
+def test_paths_for_hosts_without_python(run):
+    done = run("doctor", "--paths")
+    assert done.returncode == 0, done.stderr
+    paths = dict(line.split("=", 1) for line in done.stdout.decode().splitlines())
+    assert list(paths) == ["library", "include", "cmake", "xla_include", "onednn", "onemkl"]
+    assert Path(paths["library"]).name == "libhlo_dispatch_kernels.so"
+    assert (Path(paths["include"]) / "hlo_dispatch" / "kernels.h").is_file()
+    assert (Path(paths["cmake"]) / "hlo_dispatch_kernels-config.cmake").is_file()
+    assert (Path(paths["xla_include"]) / "xla" / "ffi" / "api" / "ffi.h").is_file()
+    assert Path(paths["onednn"]).name == "libdnnl.so.3"
+    assert Path(paths["onemkl"]).is_file()
+
+
+def test_paths_of_what_is_missing_are_empty(run, tmp_path):
+    done = run("doctor", "--paths", env={"HLO_DISPATCH_MKL_LIBRARY": str(tmp_path / "nowhere.so")})
+    assert done.returncode == 0, done.stderr
+    assert "onemkl=" in done.stdout.decode().splitlines()

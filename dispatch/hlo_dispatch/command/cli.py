@@ -83,10 +83,19 @@ def demo(
 
 
 @app.command()
-def doctor() -> None:
+def doctor(
+    paths: Annotated[
+        bool, typer.Option("--paths", help="Only where the native library, its header and the vendors' libraries lie.")
+    ] = False,
+) -> None:
     """Say what this machine has and what is missing; exit 1 if something is."""
     from hlo_dispatch.command.doctor import examine, print_findings
 
+    if paths:
+        from hlo_dispatch.command.native_paths import native_paths
+
+        print("\n".join(f"{name}={path}" for name, path in native_paths().items()))
+        return
     findings = examine()
     print_findings(findings)
     raise typer.Exit(0 if all(finding.good for finding in findings) else 1)

@@ -1,4 +1,4 @@
-"""Our own code, which is part of the extension module: linear algebra, and copies for oneDNN."""
+"""Our own code, which is part of the native library: linear algebra, and copies for oneDNN."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hlo_dispatch.vendor.native import native
 
 
 def _load() -> Library:
-    return Library(OWN.name, Path(native().__file__), registry.own_version(), "XLA's threads")
+    return Library(OWN.name, Path(native().library_path()), registry.own_version(), "XLA's threads")
 
 
 OWN = Description("hlo-dispatch", _load, is_separate=False)

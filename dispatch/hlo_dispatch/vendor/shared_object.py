@@ -1,28 +1,16 @@
-"""Finding and opening the shared libraries that wheels bring.
-
-The wheels put their files into the environment's ``lib`` directory without telling the loader about it, so
-whatever dependency the loader misses is loaded first, from beside the library.
-"""
+"""Finding the shared libraries that wheels bring; kernels/common/shared_object.h opens them."""
 
 from __future__ import annotations
 
-import ctypes
 import os
-import re
 import site
 import sys
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 from hlo_dispatch.errors import LibraryError
-from hlo_dispatch.vendor.native import native
-
-_MISSING_DEPENDENCY = re.compile(r"^([^/:\s]+\.so[.\w]*): cannot open shared object file")
-# More than any vendor library has (oneDNN's SYCL build misses five); only stops a loader that repeats itself.
-_MOST_DEPENDENCIES = 40
 
 
 @dataclass(frozen=True)
@@ -70,30 +58,3 @@ class SharedObject:
         for entry in files:
             if entry.name == self.file:
                 yield Path(str(entry.locate())).resolve().parent
-
-
-def open_with_dependencies(path: Path) -> ctypes.CDLL:
-    """Load a shared library and, from beside it, whatever the loader says it misses.
-
-    Raises:
-        LibraryError: it cannot be loaded.
-    """
-    for _ in range(_MOST_DEPENDENCIES):
-        try:
-            return ctypes.CDLL(str(path))
-        except OSError as error:
-            missing = _MISSING_DEPENDENCY.match(str(error))
-            if missing is None or not (path.parent / missing[1]).exists():
-                raise LibraryError(f"{path} cannot be loaded: {error}") from error
-            open_with_dependencies(path.parent / missing[1])
-    raise LibraryError(f"{path} cannot be loaded: its dependencies never end")
-
-
-@contextmanager
-def signals_kept() -> Generator[None]:
-    """The process keeps its signal handlers, whatever a library that is loaded meanwhile takes over."""
-    kept = native().keep_signals()
-    try:
-        yield
-    finally:
-        del kept  # which puts back what was taken over

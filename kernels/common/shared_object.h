@@ -1,0 +1,33 @@
+// Opening shared libraries that wheels bring. They lie in one directory that the system's loader is not told about, so
+// whatever it misses is loaded first, from beside the library.
+#ifndef HLO_DISPATCH_COMMON_SHARED_OBJECT_H_
+#define HLO_DISPATCH_COMMON_SHARED_OBJECT_H_
+
+#include <string>
+
+namespace hlo_dispatch {
+
+// A file that is looked for where nobody names one.
+struct SharedObject {
+  std::string file;
+  std::string variable;  // the environment variable that names another one
+
+  // The file that the environment names; one in `directory`, or three above it, which is where pip puts libraries when
+  // `directory` is a package's; else the bare name, for the system's loader. Throws Failure(kUnavailable) where the
+  // variable names no file.
+  std::string Find(const std::string& directory) const;
+};
+
+// The directory of a path, without the slash; "." where it has none.
+std::string DirectoryOf(const std::string& path);
+bool IsFile(const std::string& path);
+
+// dlopen's handle; throws Failure(kUnavailable) with the loader's words where that fails.
+void* OpenWithDependencies(const std::string& path);
+
+// Where the library of a handle lies; `otherwise` if that is not known.
+std::string PathOf(void* handle, const std::string& otherwise);
+
+}  // namespace hlo_dispatch
+
+#endif  // HLO_DISPATCH_COMMON_SHARED_OBJECT_H_
