@@ -22,7 +22,15 @@ WITH_COMMANDS = tuple(
 )
 PAGES = (
     *WITH_COMMANDS,
-    *(ROOT / name for name in ("kernels/README.md", "patterns/examples/README.md", "bench/results/README.md")),
+    *(
+        ROOT / name
+        for name in (
+            "kernels/README.md",
+            "kernels/hosts.md",
+            "patterns/examples/README.md",
+            "bench/results/README.md",
+        )
+    ),
 )
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>[a-z]*)\n(?P<text>.*?)^(?P=indent)```$", re.DOTALL | re.MULTILINE)
 _COMMANDS = ("hlo-dispatch ", "make ", "python -m ", "pytest ", "pip ", "pre-commit ")

@@ -38,7 +38,7 @@ COMMANDS = [command for page in PAGES for command in pages.commands(page)]
 OWN = [command for command in COMMANDS if Path(command.words[0]).name == "hlo-dispatch"]
 QUICK = {("doctor",), ("explain",), ("rewrite",), ("tune", "--validate-only"), ("patterns",), ("cache",)}
 """Commands that are run as they are written, on a module called dump.hlo and a table called mine.yaml."""
-NAMED_ONLY = {"git", "cd", "g++", "python", "pre-commit"}
+NAMED_ONLY = {"git", "cd", "cmake", "g++", "python", "pre-commit"}
 """Of the rest, what may be named without being looked into."""
 PATH = re.compile(r"[\w.*<>-]+(/[\w.*<>-]*)+")
 FILE = re.compile(r"\w+\.(py|cc|h)")
