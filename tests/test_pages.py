@@ -141,8 +141,11 @@ def _stock_afterwards() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_stock_afterwards")
 @pytest.mark.parametrize("page", [page for page in WITH_COMMANDS if pages.blocks(page, "python")], ids=name_of)
-def test_code_runs(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_code_runs(
+    page: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its blocks one after the other, as somebody would type them who has jax, a function and its argument."""
+    monkeypatch.chdir(tmp_path)
 
     def f(x: Any) -> Any:
         return jnp.tanh(x @ x)

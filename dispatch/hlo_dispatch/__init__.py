@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hlo_dispatch.api import Rewritten, rewrite
     from hlo_dispatch.command.explain_page import write_page
     from hlo_dispatch.freezing.callable import Frozen, freeze
+    from hlo_dispatch.freezing.loading import Loaded, load
     from hlo_dispatch.freezing.report import FreezeReport
     from hlo_dispatch.jax_plugin.explaining import explain
     from hlo_dispatch.jax_plugin.hook import enabled, install, installed, uninstall
@@ -38,6 +39,7 @@ __version__ = "0.1.0"
 _WHERE = {
     "FreezeReport": "freezing.report",
     "Frozen": "freezing.callable",
+    "Loaded": "freezing.loading",
     "Region": "report",
     "Report": "report",
     "Rewritten": "api",
@@ -47,6 +49,7 @@ _WHERE = {
     "freeze": "freezing.callable",
     "install": "jax_plugin.hook",
     "installed": "jax_plugin.hook",
+    "load": "freezing.loading",
     "load_tables": "pattern",
     "register_kernels": "vendor.registration",
     "reports": "jax_plugin.record",
@@ -63,6 +66,7 @@ __all__ = [
     "Frozen",
     "HloDispatchError",
     "LibraryError",
+    "Loaded",
     "ModuleError",
     "PolicyError",
     "Refusal",
@@ -77,6 +81,7 @@ __all__ = [
     "freeze",
     "install",
     "installed",
+    "load",
     "load_tables",
     "register_kernels",
     "reports",

@@ -16,8 +16,11 @@ def keep_signals() -> object:
     That is what changed to a handler in a library that was loaded meanwhile, or in the life of an earlier such object.
     """
 
-def offer_mkl(path: str | PathLike[str], version: str, /) -> None:
-    """Let kernels call oneMKL's BLAS and LAPACK; ImportError says what is wrong with it."""
+def load_onemkl(path: str | PathLike[str], /) -> tuple[str, str]:
+    """Open oneMKL for this process, whose BLAS and LAPACK kernels may call then, and return its version and runtime.
+
+    ImportError says what is wrong with it.
+    """
 
 def offer_scipy(addresses: dict[str, int], version: str, /) -> None:
     """Let kernels call the BLAS and LAPACK at these addresses (spotrf …), which JAX calls too."""
@@ -53,6 +56,9 @@ def registry() -> dict[str, Any]:
 
 def registrations() -> dict[str, dict[str, dict[str, Any]]]:
     """Return the capsules for jax.ffi: ``types`` and ``targets``, by name, then by keyword or stage."""
+
+def library_path() -> str:
+    """Return the file of the library that all of this is in, libhlo_dispatch_kernels.so."""
 
 def raw_call(target: str, attributes: dict[str, Any], buffers: list[tuple[int, int]], /) -> object:
     """Build a call without XLA around it, for benchmarks. Raises what `plan` raises, ValueError for a wrong size.

@@ -7,16 +7,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax
 
 from hlo_dispatch.autotune.compare.validation import difference
+from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.freezing import models
 from hlo_dispatch.freezing.narrowing import checked_form
 from hlo_dispatch.freezing.originals import Originals
 from hlo_dispatch.freezing.program import Program
 from hlo_dispatch.freezing.report import FreezeReport
+from hlo_dispatch.freezing.saved import save
 from hlo_dispatch.freezing.signature import refuse_layouts, refuse_several_devices, signature, trace_state_clean
 from hlo_dispatch.freezing.stand_in import Elsewhere
 from hlo_dispatch.host.kept_memory import return_free_memory
@@ -101,6 +104,21 @@ class Frozen:
             self._let_go()
         # What held the former weights would stay with the C library, more with every update.
         return_free_memory()
+
+    def save(self, path: str | Path) -> None:
+        """Write its programs and all that they hold to a file, which `hlo_dispatch.load` reads on a machine like this.
+
+        Those are the programs of the signatures that it has been called with.
+
+        Raises:
+            FreezeError: it was not called yet; or an argument or a result is a key of jax.random, or in a container
+                that only the model's code can make.
+            OSError: the file cannot be written; one that was there is as it was.
+        """
+        programs = list(self._programs.values())
+        if not programs:
+            raise FreezeError("there is nothing to save yet: call it once with arguments as they will be")
+        save(programs, self.__name__, path)
 
     def largest_change(self, /, *args: Any, **kwargs: Any) -> float:
         """How far smaller weights move the result of a call with these arguments; the report says it from then on.

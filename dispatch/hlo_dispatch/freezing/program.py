@@ -15,6 +15,7 @@ import numpy
 from jax.core import ShapedArray
 
 from hlo_dispatch.autotune.run.inputs import dtype_of
+from hlo_dispatch.freezing.call_form import CallForm
 from hlo_dispatch.freezing.guard import built
 from hlo_dispatch.freezing.narrowing import Narrowing
 from hlo_dispatch.freezing.report import FrozenValue, ProgramReport
@@ -36,6 +37,8 @@ class Program:
     split: Split
     preparation: StandIn | None
     program: StandIn
+    form: CallForm
+    """What `program` takes besides its arrays, and what it returns."""
     constants: Sequence[Any]
     """What the function closes over: frozen, too, behind the arrays that were given."""
     names: Sequence[str]
@@ -79,9 +82,12 @@ class Program:
             results = [ShapedArray(value.shape.dimensions, dtype_of(value.shape)) for value in split.prepared]
             preparation = StandIn(split.preparation, results, jax.tree.structure(tuple(results)), _FRUGAL)
         program = StandIn(split.program, found.results, found.structure)
+        call_form = CallForm(found.arguments, jax.tree.structure((args, kwargs)), found.results, found.structure)
         closed = [f" (closed over: {jax.typeof(constant).str_short()})" for constant in found.constants]
         names = [*names, *closed]
-        return cls(found.signature, split, preparation, program, found.constants, names, found.types, found.narrow)
+        return cls(
+            found.signature, split, preparation, program, call_form, found.constants, names, found.types, found.narrow
+        )
 
     def prepared(self, originals: Sequence[Any], held: Mapping[Hashable, tuple[Any, ...]]) -> Program:
         """The same with these arrays, prepared.

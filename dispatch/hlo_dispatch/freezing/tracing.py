@@ -39,6 +39,8 @@ class Whole:
     """Abstract values."""
     structure: Any
     """Of the results."""
+    arguments: Sequence[Any]
+    """Abstract values of the leaves of the arguments that are not frozen."""
     signature: str
     """Of the arguments that are not frozen, for a person."""
     types: Sequence[Any]
@@ -106,17 +108,19 @@ def whole(
     if not modules:
         raise FreezeError(f"{name} cannot be frozen: it is not compiled for a CPU")
     module = Module.from_bytes(modules[-1])
-    _refuse_callbacks(name, module)
+    refuse_callbacks(name, module)
     count, wanted = len(module.entry.program_shape.parameters), len(frozen) + len(constants) + len(rest)
     if count != wanted:
         raise FreezeError(f"{name} cannot be frozen: JAX gives it {count} parameters for {wanted} arrays")
     module.proto.name = f"jit_{name}" if name.isidentifier() else "jit_frozen"
-    taken = [aval.str_short(short_dtypes=True) for aval in closed.in_avals[len(frozen) :]]
+    arguments = closed.in_avals[len(frozen) :]
+    taken = [aval.str_short(short_dtypes=True) for aval in arguments]
     types = [aval.dtype for aval in closed.in_avals[: len(frozen)]] + [jax.typeof(array).dtype for array in constants]
     structure = jax.tree.structure(traced.out_info)
     narrow = dict.fromkeys(sorted(less.narrow), narrowing.dtype) if narrowing is not None else {}
     results = closed.out_avals
-    return Whole(module.to_bytes(), constants, results, structure, ", ".join(taken), types, narrow, less.widened)
+    signature = ", ".join(taken)
+    return Whole(module.to_bytes(), constants, results, structure, arguments, signature, types, narrow, less.widened)
 
 
 def _of_type(dtype: Any, array: Any) -> Any:
@@ -124,7 +128,8 @@ def _of_type(dtype: Any, array: Any) -> Any:
     return jax.ShapeDtypeStruct(array.shape, dtype, sharding=sharding)
 
 
-def _refuse_callbacks(name: str, module: Module) -> None:
+def refuse_callbacks(name: str, module: Module) -> None:
+    """Raises FreezeError: the module calls back into Python."""
     for computation in module.proto.computations[:]:
         for instruction in computation.instructions[:]:
             if _CALLBACK in instruction.custom_call_target:

@@ -1,0 +1,191 @@
+"""`hlo_dispatch.load`: programs that were frozen and saved, without the model's code."""
+
+# pyright: basic
+# jax has no complete type hints.
+from __future__ import annotations
+
+import json
+import threading
+import zipfile
+from collections.abc import Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy
+
+from hlo_dispatch.autotune.run.inputs import dtype_of
+from hlo_dispatch.errors import FreezeError, ModuleError
+from hlo_dispatch.freezing.call_form import CallForm, key_of, type_named
+from hlo_dispatch.freezing.fitness import differences
+from hlo_dispatch.freezing.report import FreezeReport, FrozenValue, ProgramReport
+from hlo_dispatch.freezing.saved import FORMAT, INDEX, PAGE, array_name, module_name
+from hlo_dispatch.freezing.signature import refuse_layouts, refuse_several_devices, trace_state_clean
+from hlo_dispatch.freezing.stand_in import Elsewhere, StandIn
+from hlo_dispatch.freezing.tracing import refuse_callbacks
+from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.shape import shape_of
+
+_DAMAGED = (
+    zipfile.BadZipFile,
+    *(LookupError, ValueError, TypeError, AttributeError, EOFError),
+    *(ArithmeticError, RecursionError, NotImplementedError),
+)
+"""What reading a file raises that is not as it was written."""
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """One program of a file."""
+
+    form: CallForm
+    program: StandIn
+    arrays: tuple[Any, ...]
+    report: ProgramReport
+
+
+def load(path: str | Path) -> Loaded:
+    """A frozen function that was saved.
+
+    Nothing is traced, decided, measured or packed, and no code of the model's is needed. Its programs are compiled by
+    this process's XLA when they are first called, or found in JAX's compilation cache.
+
+    Returns:
+        A function of the arguments that were not frozen, with the signatures that it was called with before it was
+        saved.
+
+    Raises:
+        FreezeError: the file is damaged or none of ours, or was saved for another processor, another number of threads,
+            or other versions of jaxlib or the libraries: the sentence says which.
+        OSError: it cannot be read.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            index = json.loads(archive.read(INDEX))
+            if index["format"] != FORMAT:
+                raise FreezeError(f"{path} has format {index['format']}, and here {FORMAT} is read: save it anew")
+            found = differences(index["needs"])
+            if found:
+                raise FreezeError(f"{path} was saved for {'; '.join(found)}: save it on a machine like this one")
+            arrays = [_array(archive, number, said) for number, said in enumerate(index["arrays"])]
+            programs = [_program(archive, number, said, arrays) for number, said in enumerate(index["programs"])]
+    except _DAMAGED as error:
+        raise FreezeError(f"{path} is damaged, or no file that a frozen function saved: {error}") from error
+    except ModuleError as error:
+        raise FreezeError(f"{path} is damaged: {error}") from error
+    if not programs:
+        raise FreezeError(f"{path} is damaged: there is no program in it")
+    return Loaded(str(index["name"]), programs)
+
+
+class Loaded:
+    """What `load` returns; safe to call from several threads."""
+
+    def __init__(self, name: str, programs: list[_Saved]) -> None:
+        self.__name__ = name
+        self._programs: dict[Hashable, _Saved] = {saved.form.key: saved for saved in programs}
+        self._latest = programs[0]
+        self._lock = threading.RLock()
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """The function's value.
+
+        Raises:
+            FreezeError: there is no program for such arguments, or this is called inside of jax.jit and the like.
+        """
+        if not trace_state_clean() or jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
+            raise FreezeError(
+                f"{self.__name__} was loaded from a file and has no function to trace: call it outside of jax.jit, "
+                "jax.grad and jax.vmap, and with jit enabled"
+            )
+        saved = self._latest if len(self._programs) == 1 else self._programs.get(key_of(args, kwargs), self._latest)
+        try:
+            return saved.program.run(saved.arrays, *args, **kwargs)
+        except Elsewhere:
+            return self._slowly(args, kwargs)
+
+    @property
+    def report(self) -> FreezeReport:
+        """What was prepared into what, for each signature."""
+        return FreezeReport(tuple(saved.report for saved in self._programs.values()))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays that its programs hold."""
+        arrays = {id(array): array.nbytes for saved in self._programs.values() for array in saved.arrays}
+        return sum(arrays.values())
+
+    def __repr__(self) -> str:
+        return f"<loaded {self.__name__}, {len(self._programs)} programs>"
+
+    def _slowly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        leaves = jax.tree.leaves((args, kwargs))
+        refuse_several_devices(leaves, "an argument")
+        refuse_layouts(leaves)
+        with self._lock:
+            saved = self._programs.get(key_of(args, kwargs))
+            if saved is None:
+                forms = " and ".join(str(other.form) for other in self._programs.values())
+                raise FreezeError(
+                    f"{self.__name__} was saved with programs for {forms}, and these arguments are of another shape, "
+                    "type or tree: call it so before it is saved"
+                )
+            result = saved.program.compile_and_run(saved.arrays, *args, **kwargs)
+            self._latest = saved
+            return result
+
+
+def _program(archive: zipfile.ZipFile, number: int, said: dict[str, Any], arrays: list[Any]) -> _Saved:
+    form = CallForm.from_words(said["form"])
+    serialized = archive.read(module_name(number))
+    held = tuple(arrays[place] for place in said["arrays"])
+    _check(Module.from_bytes(serialized), [*held, *form.arguments], form)
+    values = [
+        FrozenValue(str(origin), str(shape), array.nbytes, bool(packed))
+        for (origin, shape, packed), array in zip(said["holds"], held, strict=True)
+    ]
+    count = int(said["prepared"])
+    report = ProgramReport(str(form)[1:-1], tuple(values[:count]), tuple(values[count:]))
+    return _Saved(form, StandIn(serialized, form.results, form.returned), held, report)
+
+
+def _check(module: Module, given: list[Any], form: CallForm) -> None:
+    """See whether a module takes and returns what the index says, and calls nothing of Python's.
+
+    Raises:
+        FreezeError: it calls back into Python.
+        ValueError: it does not.
+    """
+    refuse_callbacks("a program", module)
+    taken, result = module.entry.program_shape.parameters[:], module.entry.program_shape.result
+    returned = result.tuple_shapes[:] if shape_of(result).element_type == "tuple" else [result]
+    for shapes, values in ((taken, given), (returned, form.results)):
+        said = [(shape.dimensions, dtype_of(shape)) for shape in map(shape_of, shapes)]
+        if said != [(tuple(value.shape), numpy.dtype(value.dtype)) for value in values]:
+            raise ValueError("a program takes or returns something else than the index says")
+
+
+def _array(archive: zipfile.ZipFile, number: int, said: dict[str, Any]) -> Any:
+    """An array of JAX's, in memory that lies as it lay where it was saved."""
+    dtype, shape = type_named(said["dtype"]), tuple(map(int, said["shape"]))
+    member = archive.getinfo(array_name(number))
+    size = int(numpy.prod(shape, dtype=numpy.int64)) * dtype.itemsize
+    if member.file_size != size or min(shape, default=0) < 0:
+        raise ValueError(f"{member.filename} has {member.file_size} bytes, and not {size}")
+    memory = numpy.empty(size + 2 * PAGE, numpy.uint8)
+    begin = (int(said["place"]) - memory.ctypes.data) % PAGE
+    lying = memory[begin : begin + size]
+    with archive.open(member) as file:
+        # A buffered reader, though the module's types do not say so.
+        into: Any = file
+        read = 0
+        while read < size:
+            count = into.readinto(memoryview(lying)[read:])
+            if not count:
+                raise EOFError(f"{member.filename} ends early")
+            read += count
+        file.read()  # which compares the checksum
+    # What XLA has made inside of a module may be wider than the user's setting lets an array be.
+    with jax.enable_x64(True):
+        return jax.device_put(lying.view(dtype).reshape(shape), may_alias=True)
