@@ -69,6 +69,17 @@ def test_a_loaded_function_is_the_one_that_was_saved(tmp_path: Path) -> None:
     assert any(value.is_packed for program in loaded.report.programs for value in program.prepared)
 
 
+def test_arrays_lie_in_their_pages_as_they_lay(tmp_path: Path) -> None:
+    """What oneMKL packs is read where it lies then, and not copied in each call."""
+    fast = hlo_dispatch.freeze(network, weights())
+    fast(numbers(5))
+    fast.save(tmp_path / "network")
+    loaded = hlo_dispatch.load(tmp_path / "network")
+    ((program,), (saved,)) = fast._programs.values(), loaded._programs.values()
+    places = [[array.unsafe_buffer_pointer() % 4096 for array in held.arrays] for held in (program, saved)]
+    assert places[0] == places[1]
+
+
 def test_arguments_of_every_kind(tmp_path: Path) -> None:
     def scaled(w: Any, x: Any, rest: Any, *, factor: Any, shift: Any = None) -> Any:
         return [x @ w * factor + rest[0][0] + rest[1]["n"], None if shift is None else shift + 1]
