@@ -33,6 +33,8 @@ _DAMAGED = (
     *(ArithmeticError, RecursionError, NotImplementedError),
 )
 """What reading a file raises that is not as it was written."""
+_PIECE = 1 << 20
+"""Bytes that are read at once: the archive's reader copies them, and a whole array would exist twice."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ def _array(archive: zipfile.ZipFile, number: int, said: dict[str, Any]) -> Any:
         into: Any = file
         read = 0
         while read < size:
-            count = into.readinto(memoryview(lying)[read:])
+            count = into.readinto(memoryview(lying)[read : read + _PIECE])
             if not count:
                 raise EOFError(f"{member.filename} ends early")
             read += count
