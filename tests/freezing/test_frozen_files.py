@@ -17,6 +17,7 @@ import hlo_dispatch
 from environment import clean_environment
 from hlo_dispatch import FreezeError
 from hlo_dispatch.freezing import fitness
+from hlo_dispatch.hlo.module import Module
 from warm import run_python
 
 pytestmark = pytest.mark.usefixtures("dispatching")
@@ -277,11 +278,16 @@ def test_a_damaged_file_is_an_error(saved: Path, tmp_path: Path) -> None:
 
 def test_a_file_that_calls_back_into_python_is_refused(saved: Path) -> None:
     with zipfile.ZipFile(saved) as archive:
-        module = archive.read("program-0.pb")
-    target = b"hlo_dispatch.onednn.matmul"
-    assert target in module
-    evil = module.replace(target, b"xla_python_cpu_callback".ljust(len(target), b"_"))
-    rewrite(saved, lambda index: None, replace={"program-0.pb": evil})
+        module = Module.from_bytes(archive.read("program-0.pb"))
+    calls = [
+        instruction
+        for computation in module.proto.computations[:]
+        for instruction in computation.instructions[:]
+        if instruction.custom_call_target
+    ]
+    assert calls
+    calls[-1].custom_call_target = "xla_ffi_python_cpu_callback"
+    rewrite(saved, lambda index: None, replace={"program-0.pb": module.to_bytes()})
     with pytest.raises(FreezeError, match="calls back into Python"):
         hlo_dispatch.load(saved)
 
