@@ -102,6 +102,8 @@ class Report:
     """The serialized module as it came in, where the report was asked for details."""
     after: bytes | None = field(default=None, repr=False, compare=False)
     """The serialized module as the pass left it; None: unchanged, or no details were asked for."""
+    failure: str = ""
+    """What of ours failed although the module was dispatched, with the error, in one sentence; empty: nothing did."""
 
     @property
     def dispatched(self) -> tuple[Region, ...]:

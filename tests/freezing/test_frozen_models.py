@@ -188,3 +188,5 @@ def test_torchax() -> None:
             parameter.mul_(1.5)
     fast.update(model)
     assert_same(fast(jnp.asarray(x)), model(torch.from_numpy(x)).detach())
+    with pytest.raises(hlo_dispatch.FreezeError, match="jax_view"):
+        fast(torch.from_numpy(x))

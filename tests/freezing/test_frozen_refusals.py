@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -32,6 +34,30 @@ def refused(*said: str) -> Generator[None]:
 
 def product(w: Any, x: Any) -> Any:
     return x @ w
+
+
+class Tensor:
+    """What JAX sees of one of PyTorch's."""
+
+    def __init__(self, values: Any) -> None:
+        self.shape, self.dtype = values.shape, "torch.float32"
+
+
+def test_tensors_of_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=Tensor))
+    fast = hlo_dispatch.freeze(product, W)
+    words = ("torch.Tensor", "jnp.asarray", "jax_view")
+    with refused(*words):
+        fast(Tensor(X))
+    wanted = fast(X)
+    with refused(*words):
+        fast(Tensor(X))
+    fast(X[0])
+    with refused(*words):
+        fast(x=Tensor(X))
+    with pytest.raises(TypeError):
+        fast("no array at all")
+    np.testing.assert_array_equal(fast(X), wanted)
 
 
 TRANSFORMATIONS: dict[str, Callable[[Callable[[Any], Any]], Any]] = {

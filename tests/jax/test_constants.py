@@ -17,6 +17,7 @@ from hlo_dispatch.hlo import text as hlo_text
 from hlo_dispatch.hlo.literals import literal_of, memory_of
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.shape import Shape, row_major, shape_of
+from hlo_dispatch.jax_plugin import hook
 from hlo_dispatch.jax_plugin.explaining import optimized
 from hlo_dispatch.jax_plugin.tuning import tune_module
 from hlo_dispatch.rewriting.splitting import constants
@@ -114,12 +115,18 @@ def test_loops_and_donated_arguments() -> None:
         assert ("input_output_alias" in executable.as_text()) == ("input_output_alias" in plain.as_text())
 
 
-def test_what_fails_leaves_the_constants(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.fixture
+def _preparing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(module: bytes) -> None:
         raise RuntimeError("no luck")
 
     monkeypatch.setattr(constants.executable, "Executable", fail)
     monkeypatch.setenv("HLO_DISPATCH_STRICT", "0")
+    monkeypatch.setattr(hook._state, "warned", False)
+
+
+@pytest.mark.usefixtures("_preparing_fails")
+def test_what_fails_leaves_the_constants(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     w, x = array(256, 256), array(64, 256)
     executable = compiled(lambda x: jnp.tanh(x @ w), x)
     assert_near(executable(x), np.tanh(x @ w))
@@ -129,6 +136,37 @@ def test_what_fails_leaves_the_constants(monkeypatch: pytest.MonkeyPatch, caplog
     monkeypatch.setenv("HLO_DISPATCH_STRICT", "1")
     with pytest.raises(Exception, match="no luck"):
         compiled(lambda x: jnp.tanh(x @ w), x)
+
+
+@pytest.mark.usefixtures("_preparing_fails")
+def test_what_fails_is_said_once_and_counted_always(caplog: pytest.LogCaptureFixture) -> None:
+    w, x = array(256, 256), array(64, 256)
+    before = hlo_dispatch.statistics()
+    for function in (jnp.tanh, jnp.exp):
+        compiled(lambda x, function=function: function(x @ w), x)
+        assert "constants could not be prepared" in hlo_dispatch.reports()[-1].failure
+        assert "RuntimeError: no luck" in hlo_dispatch.reports()[-1].failure
+    after = hlo_dispatch.statistics()
+    assert (after.failures - before.failures, after.rewritten - before.rewritten) == (2, 2)
+    (said,) = (record.getMessage() for record in caplog.records if record.name == "hlo_dispatch")
+    kept = Path(said.partition("The module is in ")[2].partition(";")[0])
+    assert "RuntimeError: no luck" in said
+    assert Module.from_bytes(kept.read_bytes()).name
+    kept.unlink()
+
+
+@pytest.mark.usefixtures("_preparing_fails")
+def test_what_fails_while_it_is_said_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hook, "_warn", lambda *_: 1 / 0)
+    w, x = array(256, 256), array(64, 256)
+    assert "hlo_dispatch.onednn.matmul" in compiled(lambda x: jnp.tanh(x @ w), x).as_text()
+
+
+def test_what_was_prepared_did_not_fail() -> None:
+    w, x = array(256, 256), array(64, 256)
+    before = hlo_dispatch.statistics().failures
+    compiled(lambda x: jnp.tanh(x @ w), x)
+    assert (hlo_dispatch.reports()[-1].failure, hlo_dispatch.statistics().failures) == ("", before)
 
 
 def test_rewriting_for_this_machine_is_asked_for() -> None:
@@ -157,6 +195,19 @@ def test_the_command_does_so_too(tmp_path: Path) -> None:
         words = ["rewrite", str(source), "-o", str(out), "--policy", "always", "--no-table", *options]
         assert not app(words, prog_name="hlo-dispatch", standalone_mode=False)
         assert (b"packed_layout" in out.read_bytes()) == bool(options)
+
+
+@pytest.mark.usefixtures("_preparing_fails")
+def test_the_command_says_what_failed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    w = array(256, 256)
+    with hlo_dispatch.enabled(policy="never"):
+        stock = jax.jit(lambda x: jnp.tanh(x @ w)).lower(array(64, 256)).compile()
+    source, out = tmp_path / "in.pb", tmp_path / "out.pb"
+    source.write_bytes(stock.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto())
+    words = ["rewrite", str(source), "-o", str(out), "--policy", "always", "--prepare-constants"]
+    assert not app(words, prog_name="hlo-dispatch", standalone_mode=False)
+    assert "constants could not be prepared" in " ".join(capfd.readouterr().err.split())
+    assert b"hlo_dispatch.onednn.matmul" in out.read_bytes()
 
 
 def test_tuning_sees_what_compiling_sees() -> None:

@@ -15,7 +15,7 @@ from hlo_dispatch.autotune.extract.digest import Digests
 from hlo_dispatch.autotune.extract.extracted import ExtractedModule, parsed_module
 from hlo_dispatch.autotune.extract.region import Cutter
 from hlo_dispatch.autotune.extract.surroundings import surrounded
-from hlo_dispatch.autotune.run.executable import Executable, hook_in_place, start, to_device
+from hlo_dispatch.autotune.run.executable import Executable, start, to_device
 from hlo_dispatch.autotune.run.inputs import random_inputs
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph
@@ -95,8 +95,7 @@ def run(module: bytes, extracted: ExtractedModule, dtype: str = "") -> list[np.n
     start()
     registration.register()
     inputs = random_inputs(parsed_module(extracted), extracted.inputs, 3)
-    with hook_in_place():
-        executable = Executable(module)
+    executable = Executable(module)
     return [np.asarray(a) for a in executable(to_device([i.astype(dtype) if dtype else i for i in inputs]))]
 
 

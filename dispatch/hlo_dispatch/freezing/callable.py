@@ -20,7 +20,13 @@ from hlo_dispatch.freezing.originals import Originals
 from hlo_dispatch.freezing.program import Program
 from hlo_dispatch.freezing.report import FreezeReport
 from hlo_dispatch.freezing.saved import save
-from hlo_dispatch.freezing.signature import refuse_layouts, refuse_several_devices, signature, trace_state_clean
+from hlo_dispatch.freezing.signature import (
+    refuse_layouts,
+    refuse_several_devices,
+    refuse_tensors,
+    signature,
+    trace_state_clean,
+)
 from hlo_dispatch.freezing.stand_in import Elsewhere
 from hlo_dispatch.host.kept_memory import return_free_memory
 
@@ -70,19 +76,23 @@ class Frozen:
         """The function's value.
 
         Raises:
-            FreezeError: weights that were let go of are needed once more, or an argument lies on several devices.
+            FreezeError: weights that were let go of are needed once more, an argument lies on several devices, or is
+                a tensor of PyTorch's.
             Exception: what the function raises when it is traced, and what jit says of arguments.
         """
         if not trace_state_clean():
             return self._stock("a call inside of jax.jit, jax.grad or jax.vmap", args, kwargs)
         program = self._latest
         if program is not None:
-            if len(self._programs) > 1:
-                program = self._programs.get(signature(args, kwargs), program)
             try:
+                if len(self._programs) > 1:
+                    program = self._programs.get(signature(args, kwargs), program)
                 return program.program.run(program.arrays, *args, **kwargs)
             except Elsewhere:
                 pass
+            except TypeError:
+                refuse_tensors(jax.tree.leaves((args, kwargs)))
+                raise
         return self._slowly(args, kwargs)
 
     def update(self, model: Any, /, *frozen: Any) -> None:
@@ -167,6 +177,7 @@ class Frozen:
         """The value by a program that may have to be made or compiled first."""
         if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
             return self._stock("a call with jit disabled", args, kwargs)
+        refuse_tensors(jax.tree.leaves((args, kwargs)))
         refuse_several_devices(jax.tree.leaves((args, kwargs)), "an argument")
         refuse_layouts(jax.tree.leaves((args, kwargs)))
         with self._lock:

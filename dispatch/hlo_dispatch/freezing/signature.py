@@ -4,6 +4,7 @@
 # jax has no complete type hints.
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable
 from typing import Any
 
@@ -27,6 +28,20 @@ def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
 def is_key(dtype: Any) -> bool:
     """Whether elements are the keys of jax.random, which NumPy does not have."""
     return jax.dtypes.issubdtype(dtype, jax.dtypes.extended)  # pyright: ignore[reportPrivateImportUsage]
+
+
+def refuse_tensors(leaves: list[Any]) -> None:
+    """Say that an argument is PyTorch's, or torchax's, which JAX does not take.
+
+    Raises:
+        FreezeError: one is.
+    """
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and any(isinstance(leaf, torch.Tensor) for leaf in leaves):
+        raise FreezeError(
+            "a frozen function takes JAX's arrays, and returns them, but an argument is a torch.Tensor: give it "
+            "jnp.asarray(tensor.numpy(force=True)), or for a tensor of torchax torchax.interop.jax_view(tensor)"
+        )
 
 
 def refuse_several_devices(leaves: list[Any], what: str) -> None:

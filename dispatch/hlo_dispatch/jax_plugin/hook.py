@@ -239,7 +239,7 @@ def _transform(serialized: bytes) -> bytes | None:
 
 def _dispatched(settings: _Settings, serialized: bytes) -> bytes | None:
     start = time.perf_counter()
-    result, failed = None, True
+    result, failed, failure = None, True, ""
     try:
         rewriter = settings.informed
         witness = Witness(rewriter.knowledge)
@@ -249,9 +249,13 @@ def _dispatched(settings: _Settings, serialized: bytes) -> bytes | None:
         cache_key.compiled(report.module, witness)
         if result is not None:
             _register_kernels()
-        failed = False
+        failed, failure = False, report.failure
     finally:
-        record.count(rewritten=not failed and result is not None, failed=failed, seconds=time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        record.count(rewritten=not failed and result is not None, failed=failed or bool(failure), seconds=seconds)
+    if failure:
+        with contextlib.suppress(Exception):
+            _warn(f"dispatched a module with less than it could: {failure}", serialized, "rewrite --prepare-constants")
     return result
 
 
@@ -267,11 +271,12 @@ def leave_to_stock(error: Exception, serialized: bytes) -> None:
     if is_strict():
         raise error
     with contextlib.suppress(Exception):
-        _warn(error, serialized)
+        what = f"failed on a module and stock XLA was used instead ({type(error).__name__}: {error})"
+        _warn(what, serialized, "rewrite")
 
 
-def _warn(error: Exception, serialized: bytes) -> None:
-    """Say once what failed and where the module is kept; later failures are only counted."""
+def _warn(what: str, serialized: bytes, command: str) -> None:
+    """Say once what failed, where the module is kept, and what shows it; later failures are only counted."""
     with _state.lock:
         if _state.warned:
             return
@@ -283,11 +288,11 @@ def _warn(error: Exception, serialized: bytes) -> None:
     except OSError as problem:
         path = f"(could not be kept: {problem})"
     _logger.warning(
-        "hlo-dispatch failed on a module and stock XLA was used instead (%s: %s). The module is in %s; "
-        "`hlo-dispatch rewrite` on it shows the failure. Further failures are only counted in statistics().",
-        type(error).__name__,
-        error,
+        "hlo-dispatch %s. The module is in %s; `hlo-dispatch %s` on it shows the failure. "
+        "Further failures are only counted in statistics().",
+        what,
         path,
+        command,
     )
 
 

@@ -42,6 +42,8 @@ def report_parts(report: Report) -> Iterator[RenderableType]:
     if report.left:
         yield left_table(report.left)
         yield Text()
+    if report.failure:
+        yield Text(f"{report.module}: {report.failure}")
     yield Text(summary(report))
 
 

@@ -7,7 +7,6 @@ it is to prepare constants), no global state besides caches of plans.
 from __future__ import annotations
 
 import gc
-import logging
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -35,8 +34,6 @@ from hlo_dispatch.rewriting.regions import regions_of
 from hlo_dispatch.rewriting.sequencing.joining import Joined, join
 from hlo_dispatch.rewriting.splitting.constants import Weights, has_weights, weights_of
 from hlo_dispatch.rewriting.splitting.splitter import splitter
-
-_logger = logging.getLogger("hlo_dispatch")
 
 
 @dataclass(frozen=True)
@@ -149,24 +146,25 @@ class Rewriter:
 
             inner = replace(inner, measuring=given)
         result, report = inner._run(weights.module, kept is not None)
+        failure = ""
         clock.lap("rewrite")
         if result is not None:
-            result = self._prepared(weights, result)
+            result, failure = self._prepared(weights, result)
             clock.lap("prepare constants")
         clock.stages.pop("rewrite", None)
         stages = clock.stages | report.stages
         after = result if kept is not None else None
-        return result, replace(report, seconds=clock.total(), stages=stages, before=kept, after=after)
+        return result, replace(report, seconds=clock.total(), stages=stages, failure=failure, before=kept, after=after)
 
-    def _prepared(self, weights: Weights, dispatched: bytes) -> bytes:
-        """The module with all that is made of its constants, or, where that fails, with the constants themselves."""
+    def _prepared(self, weights: Weights, dispatched: bytes) -> tuple[bytes, str]:
+        """The module with all that is made of its constants; or, where that fails, with themselves, and what failed."""
         try:
-            return weights.prepared(dispatched, splitter(self.table, self.machine.threads), self.table)
+            return weights.prepared(dispatched, splitter(self.table, self.machine.threads), self.table), ""
         except Exception as error:
             if is_strict():
                 raise
-            _logger.warning("hlo-dispatch could not prepare constants, which is done in each call now: %s", error)
-            return weights.put_back(dispatched)
+            because = f"constants could not be prepared, which each call does now ({type(error).__name__}: {error})"
+            return weights.put_back(dispatched), because
 
     def _deliberated(
         self, serialized: bytes, module: Module, graphs: list[tuple[FlatGraph, bool]]

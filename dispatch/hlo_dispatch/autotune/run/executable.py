@@ -24,8 +24,7 @@ from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.shape import Shape, shape_of
 
 _STAND_IN = "hlo_dispatch_stand_in_"
-_HOOK = "hlo_dispatch_measuring"
-_STAYING = "hlo_dispatch_frozen"
+_STAYING = "hlo_dispatch_stand_ins"
 # A module's name is its first field.
 _NAME_IS_WITHIN = 256
 _numbers = itertools.count()
@@ -80,28 +79,6 @@ def relayed() -> Generator[None]:
     finally:
         with _lock:
             _relays -= 1
-
-
-@contextlib.contextmanager
-def hook_in_place() -> Generator[None]:
-    """See to it that stand-ins are exchanged inside the block.
-
-    Registers a callback of our own where nobody relays; never from inside a callback, since then somebody does.
-    """
-    if _relays:
-        yield
-        return
-    import jax
-    from jax.extend import xla
-
-    jax.devices("cpu")
-    with relayed():
-        xla.register_hlo_module_transformation(lambda m: exchanged(m)[1], name=_HOOK, platforms="cpu")
-        try:
-            yield
-        finally:
-            while xla.clear_hlo_module_transformation(_HOOK, platforms="cpu"):
-                pass
 
 
 def stay_in_hook() -> None:
@@ -210,8 +187,10 @@ class Executable:
         options.device_assignment = xla_client.DeviceAssignment.create(numpy.array([[device.id]], "int32"))
         _modules[token] = program.to_bytes()
         try:
-            with hook_in_place():
-                self._loaded = device.client.compile_and_load(text.encode(), xla_client.DeviceList((device,)), options)
+            # Inside of JAX's hook, where it must not change, somebody relays.
+            if not _relays:
+                stay_in_hook()
+            self._loaded = device.client.compile_and_load(text.encode(), xla_client.DeviceList((device,)), options)
             if token not in _seen:
                 raise RuntimeError("JAX's hook did not show the stand-in: the pass was uninstalled meanwhile")
         finally:

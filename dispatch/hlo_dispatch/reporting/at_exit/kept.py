@@ -49,6 +49,8 @@ class Kept:
         compressed = zlib.compress(json.dumps(report.to_dict(), separators=(",", ":")).encode(), level=1)
         with self._lock:
             self.totals = _with(self.totals, report)
+            if report.failure:
+                self._fail(report.failure)
             if self._bytes + len(compressed) > MOST_BYTES:
                 self.left_out += 1
                 return
@@ -58,9 +60,13 @@ class Kept:
     def add_failure(self, sentence: str) -> None:
         """Note a module that the pass failed on."""
         with self._lock:
-            self.totals = replace(self.totals, modules=self.totals.modules + 1, failures=self.totals.failures + 1)
-            if len(self.failures) < _MOST_FAILURES:
-                self.failures.append(sentence)
+            self.totals = replace(self.totals, modules=self.totals.modules + 1)
+            self._fail(sentence)
+
+    def _fail(self, sentence: str) -> None:
+        self.totals = replace(self.totals, failures=self.totals.failures + 1)
+        if len(self.failures) < _MOST_FAILURES:
+            self.failures.append(sentence)
 
     def reports(self) -> Iterator[dict[str, Any]]:
         """The kept reports as plain values, in the order in which they came."""
