@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 
 import pytest
@@ -17,6 +18,10 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["HLO_DISPATCH_CACHE_DIR"] = tempfile.mkdtemp(prefix="hlo_dispatch_tests_")
 os.environ["HLO_DISPATCH_MEASURE_SECONDS"] = "0"
 atexit.register(shutil.rmtree, os.environ["HLO_DISPATCH_CACHE_DIR"], ignore_errors=True)
+
+# What a script starts in the background ignores Ctrl-C, and so would every process that a test starts to interrupt it.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Compiling takes as long as it takes, and the suite must give the same answer twice: `--hypothesis-profile=hunt`
 # searches further, differently each time.
