@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from environment import clean_environment
 from hlo_dispatch.report import Region, Report
 from hlo_dispatch.reporting.at_exit import kept as room
 from hlo_dispatch.reporting.at_exit.kept import Kept
+from warm import run_python
 
 LAYER = """
 import os, subprocess, sys
@@ -60,10 +60,10 @@ for is_busy in (False, True):
 def program(code: str, folder: Path, name: str, **environment: str) -> subprocess.CompletedProcess:
     """Run a program that is to leave its report in the folder under a name."""
     variables = {"HLO_DISPATCH": "1", "HLO_DISPATCH_POLICY": "always", "HLO_DISPATCH_REPORT": name} | environment
-    return subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
-        env=clean_environment(**variables), cwd=folder, capture_output=True, text=True, check=True, timeout=300,
-    )  # fmt: skip
+    quiet = "import warnings\nwarnings.simplefilter('ignore')\n"
+    done = run_python(quiet + code, environment=clean_environment(**variables), cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 @pytest.mark.parametrize(("code", "door"), [(LAYER, "1"), (INSTALLED, "0")], ids=["environment", "install"])

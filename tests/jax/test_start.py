@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from environment import clean_environment
+from warm import run_python
 
 BEFORE = """
 import os, sys
@@ -34,10 +35,17 @@ def dispatched():
 
 
 def run(code: str, **environment: str) -> str:
-    """The output of a fresh process that knows what is above."""
+    """The output of a process that knows what is above, in which nothing was started."""
+    done = run_python(BEFORE + code, environment=clean_environment(**environment))
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def run_afresh(code: str) -> str:
+    """The same of one that has imported nothing yet, either."""
     done = subprocess.run(
         [sys.executable, "-c", BEFORE + code],
-        env=clean_environment(**environment),
+        env=clean_environment(),
         capture_output=True,
         text=True,
         timeout=240,
@@ -59,7 +67,7 @@ def run(code: str, **environment: str) -> str:
     ],
 )
 def test_nothing_is_started(code) -> None:
-    printed = run(f"before = threads()\n{code}\nprint(threads() - before, vendor_libraries(), backends())")
+    printed = run_afresh(f"before = threads()\n{code}\nprint(threads() - before, vendor_libraries(), backends())")
     assert printed == "0 [] False"
 
 
@@ -163,12 +171,6 @@ print(backends())
 @pytest.mark.parametrize("call", ['install(policy="always")', "uninstall()"])
 @pytest.mark.parametrize(("wait", "before"), [(0.0, 0.0), (1.0, 0.0), (0.5, 0.5), (0.0, 1.0)])
 def test_installing_while_another_thread_starts_jax(call, wait, before) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", BEFORE + TOGETHER.replace("{call}", call), str(wait), str(before)],
-        env=clean_environment(HLO_DISPATCH="1"),
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    code, environment = BEFORE + TOGETHER.replace("{call}", call), clean_environment(HLO_DISPATCH="1")
+    done = run_python(code, wait, before, environment=environment)
     assert done.stdout.strip() == "True", done.stderr

@@ -6,12 +6,12 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from hlo_dispatch.vendor import libraries
+from warm import run_python
 
 SURVEY = """
 from hlo_dispatch.vendor import kernels, libraries
@@ -25,9 +25,7 @@ kernels.registrations()
 def survey(code: str = SURVEY, **variables: str) -> list[str]:
     """Run in a new process, where nothing is loaded yet; it must end well whatever is found."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("HLO_DISPATCH", "OCL_ICD"))}
-    finished = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment | variables
-    )
+    finished = run_python(code, environment=environment | variables)
     assert finished.returncode == 0, finished.stderr
     return finished.stdout.splitlines()
 

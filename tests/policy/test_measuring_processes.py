@@ -19,6 +19,7 @@ from environment import clean_environment
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.jax_plugin.tuning import tune_module
 from side_by_side import assert_close
+from warm import run_python
 
 pytestmark = pytest.mark.usefixtures("_own_store")
 
@@ -120,8 +121,7 @@ print(hlo_dispatch.statistics().modules)
         environment = clean_environment(
             HLO_DISPATCH_CACHE_DIR=str(store.directory), HLO_DISPATCH_MEASURE_SECONDS="60", HLO_DISPATCH_STRICT="1"
         )
-        command = [sys.executable, "-c", code, str(tmp_path / "jax"), policy]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+        done = run_python(code, tmp_path / "jax", policy, environment=environment)
         assert done.returncode == 0, done.stderr
         return int(done.stdout)
 
