@@ -61,9 +61,21 @@ PROMPT, NOTHING = jnp.arange(TOKENS)[None] % 90, jnp.full((1, TOKENS), 99, "int3
 NOISE = jax.random.normal(jax.random.key(0), (1, 4, SIZE // 2, SIZE // 2))
 
 
-def painted(pipeline: Any, params: Any) -> Any:
+def painting(pipeline: Any, params: Any, prompt: Any, noise: Any) -> Any:
     """The picture by the pipeline itself; loops are XLA's."""
-    return pipeline._generate(PROMPT, params, None, STEPS, SIZE, SIZE, GUIDANCE, NOISE, NOTHING)
+    return pipeline._generate(prompt, params, None, STEPS, SIZE, SIZE, GUIDANCE, noise, NOTHING)
+
+
+def changed(params: dict[str, Any]) -> dict[str, Any]:
+    return {**params, "vae": jax.tree.map(lambda leaf: 0.5 * leaf, params["vae"])}
+
+
+@pytest.fixture(scope="module")
+def wanted(pipeline: tuple[Any, dict[str, Any]]) -> tuple[Any, Any]:
+    """What stock XLA paints, with the weights as they are and changed."""
+    made, params = pipeline
+    paint = jax.jit(lambda params: painting(made, params, PROMPT, NOISE))
+    return paint(params), paint(changed(params))
 
 
 def painted_by_parts(pipeline: Any, params: Any, encode: Any, denoise: Any, decode: Any) -> Any:
@@ -86,15 +98,14 @@ def assert_same_picture(got: Any, wanted: Any) -> None:
     np.testing.assert_allclose(got, wanted, atol=TOLERANCE)
 
 
-def test_each_part_is_frozen_by_one_line(pipeline: Any) -> None:
+def test_each_part_is_frozen_by_one_line(pipeline: Any, wanted: Any) -> None:
     made, params = pipeline
     text_encoder, unet, vae = made.text_encoder, made.unet, made.vae
-    wanted = painted(made, params)
     with hlo_dispatch.enabled(policy="always"):
         encode = hlo_dispatch.freeze(lambda p, ids: text_encoder(ids, params=p)[0], params["text_encoder"])
         denoise = hlo_dispatch.freeze(lambda p, *args: unet.apply({"params": p}, *args).sample, params["unet"])
         decode = hlo_dispatch.freeze(lambda p, z: vae.apply({"params": p}, z, method=vae.decode).sample, params["vae"])
-        assert_same_picture(painted_by_parts(made, params, encode, denoise, decode), wanted)
+        assert_same_picture(painted_by_parts(made, params, encode, denoise, decode), wanted[0])
     for part in (encode, denoise, decode):
         (program,) = part.report.programs
         assert any(value.is_packed for value in program.prepared)
@@ -102,19 +113,14 @@ def test_each_part_is_frozen_by_one_line(pipeline: Any) -> None:
         assert program.dispatched.dispatched
 
 
-def test_the_pipeline_is_frozen_whole(pipeline: Any) -> None:
+def test_the_pipeline_is_frozen_whole(pipeline: Any, wanted: Any) -> None:
     """Its loop calls the parts under a trace, where a frozen part is the function it was made of."""
     made, params = pipeline
-    wanted = painted(made, params)
     with hlo_dispatch.enabled(policy="always"):
-        paint = hlo_dispatch.freeze(
-            lambda p, prompt, noise: made._generate(prompt, p, None, STEPS, SIZE, SIZE, GUIDANCE, noise, NOTHING),
-            params,
-        )
-        assert_same_picture(paint(PROMPT, NOISE), wanted)
+        paint = hlo_dispatch.freeze(lambda p, prompt, noise: painting(made, p, prompt, noise), params)
+        assert_same_picture(paint(PROMPT, NOISE), wanted[0])
         (program,) = paint.report.programs
         # Within the loop, too: encoder and decoder have some forty.
         assert sum(value.is_packed for value in program.prepared) > 80
-        changed = {**params, "vae": jax.tree.map(lambda leaf: 0.5 * leaf, params["vae"])}
-        paint.update(changed)
-        assert_same_picture(paint(PROMPT, NOISE), painted(made, changed))
+        paint.update(changed(params))
+        assert_same_picture(paint(PROMPT, NOISE), wanted[1])
