@@ -42,7 +42,8 @@ test: $(STAMP)
 	@.ci/test $(BIN)/python $(TESTS)
 
 # A lesser processor, as far as each of oneDNN, XLA and our own kernels can be told to take this one for it: what asks
-# the processor is the kernels and the policies. `make test-isa TESTS=tests` runs everything there.
+# the processor is the kernels and the policies, but for what any processor does alike.
+# `make test-isa TESTS=tests` runs everything there.
 ISA ?= AVX2
 XLA_ISA := $(patsubst AVX512_CORE%,AVX512%,$(ISA))
 ISA_TESTS := tests/kernels tests/policy
@@ -50,6 +51,7 @@ ISA_TESTS := tests/kernels tests/policy
 test-isa: export ONEDNN_MAX_CPU_ISA := $(ISA)
 test-isa: export HLO_DISPATCH_MAX_CPU_ISA := $(ISA)
 test-isa: export XLA_FLAGS += --xla_cpu_max_isa=$(XLA_ISA)
+test-isa: export ONLY := $(if $(filter-out file,$(origin TESTS)),,not any_processor)
 test-isa: $(STAMP)
 	@.ci/test $(BIN)/python $(if $(filter-out file,$(origin TESTS)),$(TESTS),$(ISA_TESTS))
 

@@ -11,6 +11,8 @@ import pytest
 
 from hlo_dispatch.vendor import libraries
 
+pytestmark = pytest.mark.any_processor
+
 PROCESSORS = sorted(os.sched_getaffinity(0))
 
 PROGRAM = """

@@ -7,6 +7,8 @@ from interposed import child
 
 from hlo_dispatch.vendor import libraries
 
+pytestmark = pytest.mark.any_processor
+
 PREPARED = """
 import os, sys, threading, time, warnings
 warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads about is what this is

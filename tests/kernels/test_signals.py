@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from interposed import child, compiled
 
+pytestmark = pytest.mark.any_processor
+
 ACTIONS = """
 import ctypes
 libc = ctypes.CDLL(None)

@@ -15,6 +15,8 @@ from hlo_dispatch.jax_plugin.grounds import Grounds, Witness
 from hlo_dispatch.policy.measured import STOCK, Knowledge, Measured
 from warm import run_python
 
+pytestmark = pytest.mark.any_processor
+
 PROGRAM = (
     WITH_COMPILATION_CACHE
     + """

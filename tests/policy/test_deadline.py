@@ -19,6 +19,8 @@ from hlo_dispatch.autotune.run.pace import Pace
 from hlo_dispatch.policy.measured import STOCK, Measured
 from hlo_dispatch.rewriting import measured_pass
 
+pytestmark = pytest.mark.any_processor
+
 
 class Clock:
     """Stands still but for what is done."""

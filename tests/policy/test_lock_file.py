@@ -16,6 +16,8 @@ from hlo_dispatch.jax_plugin.tuning import tune_module
 from hlo_dispatch.policy.context import this_context
 from hlo_dispatch.policy.measured import STOCK, Measured
 
+pytestmark = pytest.mark.any_processor
+
 PRECIOUS = "precious\n"
 LOST = Measured(STOCK, {STOCK: 1e-3, "whole": 2e-3})
 

@@ -21,7 +21,7 @@ from hlo_dispatch.jax_plugin.tuning import tune_module
 from side_by_side import assert_close
 from warm import run_python
 
-pytestmark = pytest.mark.usefixtures("_own_store")
+pytestmark = [pytest.mark.usefixtures("_own_store"), pytest.mark.any_processor]
 
 
 @pytest.mark.usefixtures("_any_answer")
@@ -56,25 +56,48 @@ from hlo_dispatch.autotune.compare.timing import Time
 from hlo_dispatch.autotune.run.running_time import running_time
 from hlo_dispatch.jax_plugin.tuning import tune_module
 Time.may_win = lambda *_: False  # eight processes on two cores: nothing would ever be clear
-print("ready", flush=True)
-tuned = tune_module(Path(sys.argv[1]).read_bytes())
-print(sorted((region.formula, region.shape, region.chosen) for region in tuned.regions), tuned.left, tuned.failures)
+
+def tune():
+    tuned = tune_module(Path(sys.argv[1]).read_bytes())
+    print(sorted((region.formula, region.shape, region.chosen) for region in tuned.regions), tuned.left, tuned.failures)
+"""
+# Importing takes as long as tuning: they are forked from one that has started nothing.
+AT_ONCE = f"""{TUNE}
+import os, traceback, warnings
+warnings.simplefilter("ignore")
+children = []
+for number in range(int(sys.argv[2])):
+    child = os.fork()
+    if child:
+        children.append(child)
+        continue
+    status = 1
+    try:
+        sys.stdout = open(f"{{sys.argv[1]}}.{{number}}", "w")
+        tune()
+        sys.stdout.close()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
 """
 
 
+def tuning_environment(store: Store) -> dict[str, str]:
+    return clean_environment(HLO_DISPATCH_CACHE_DIR=str(store.directory), HLO_DISPATCH_STRICT="1")
+
+
 def tuning(module_file: Path, store: Store) -> subprocess.Popen:
-    environment = clean_environment(HLO_DISPATCH_CACHE_DIR=str(store.directory), HLO_DISPATCH_STRICT="1")
-    command = [sys.executable, "-c", TUNE, str(module_file)]
+    command, environment = [sys.executable, "-c", f"{TUNE}\ntune()", str(module_file)], tuning_environment(store)
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def test_eight_processes_tune_one_model(module_file: Path, store: Store) -> None:
-    processes = [tuning(module_file, store) for _ in range(8)]
-    answers = []
-    for process in processes:
-        output, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors
-        answers.append(output)
+    done = run_python(AT_ONCE, module_file, 8, environment=tuning_environment(store))
+    assert done.returncode == 0, done.stderr
+    answers = [module_file.with_name(f"{module_file.name}.{number}").read_text() for number in range(8)]
     assert len(set(answers)) == 1, "all have decided the same"
     assert answers[0].endswith("0 0\n")
     assert len(regions_in(store)) == answers[0].count("f32["), "nothing lost, nothing twice"

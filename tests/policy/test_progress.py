@@ -13,6 +13,8 @@ import pytest
 from environment import clean_environment
 from warm import run_python
 
+pytestmark = pytest.mark.any_processor
+
 # Three measured stretches of two modules: one that is quick, and one that takes its time twice.
 STEPS = """
 import sys, time

@@ -22,6 +22,8 @@ from hlo_dispatch.policy import context
 from hlo_dispatch.policy.context import this_context
 from hlo_dispatch.policy.measured import STOCK, Knowledge, Measured
 
+pytestmark = pytest.mark.any_processor
+
 WON = Measured("whole", {STOCK: 2e-3, "whole": 1e-3}, 1e-3, 1e-5, formula="relu(x @ w)", shape="f32[8,8]", kernel="k")
 LOST = Measured(STOCK, {STOCK: 1e-3, "whole": 2e-3})
 THOROUGH = replace(WON, thorough=True)

@@ -18,6 +18,8 @@ from hlo_dispatch.autotune.run.watch import Endless, is_haunted, watched
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.policy.measured import MOST_VAIN, STOCK, Measured
 
+pytestmark = pytest.mark.any_processor
+
 
 def test_what_ends_is_handed_on() -> None:
     assert watched(lambda: 7, Deadline(), 0.0) == 7
