@@ -51,7 +51,7 @@ ISA_TESTS := tests/kernels tests/policy
 test-isa: export ONEDNN_MAX_CPU_ISA := $(ISA)
 test-isa: export HLO_DISPATCH_MAX_CPU_ISA := $(ISA)
 test-isa: export XLA_FLAGS += --xla_cpu_max_isa=$(XLA_ISA)
-test-isa: export ONLY := $(if $(filter-out file,$(origin TESTS)),,not any_processor)
+test-isa: export TEST_MARKERS := $(if $(filter-out file,$(origin TESTS)),,not any_processor)
 test-isa: $(STAMP)
 	@.ci/test $(BIN)/python $(if $(filter-out file,$(origin TESTS)),$(TESTS),$(ISA_TESTS))
 
