@@ -3,6 +3,7 @@ gets one more try of its own."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -56,3 +57,20 @@ def test_how_it_ends(tmp_path: Path, together: int, alone: int, again: int | Non
     assert len(more) == [together, alone].count(FAILED)
     assert not any("-n" in call.split() for call in more)
     assert ("UNSTEADY" in done.stdout) == bool(more)
+
+
+def test_only_what_compares_times_is_read_to_be_run_alone(tmp_path: Path) -> None:
+    python, tests = tmp_path / "python", tmp_path / "tests"
+    python.write_text(PYTHON.format(together=PASSED, alone=PASSED, again=None))
+    python.chmod(0o755)
+    tests.mkdir()
+    (tests / "test_a.py").write_text("@pytest.mark.timing\ndef test_it(): pass\n")
+    (tests / "test_b.py").write_text("def test_it(): pass\n")
+    done = subprocess.run(
+        [STEPS, python, tests], check=False, env=os.environ | {"TEST_MARKERS": "not slow"}, capture_output=True
+    )
+    assert done.returncode == PASSED
+    together, alone = (tmp_path / "calls").read_text().splitlines()
+    assert "-m not timing and (not slow)" in together
+    assert together.endswith(f" {tests}")
+    assert alone == f"-m pytest -m timing and (not slow) {tests}/test_a.py"

@@ -7,6 +7,8 @@ import pty
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -91,6 +93,21 @@ def on_terminal(code: str, **environment: str) -> str:
     return said.decode()
 
 
+TERMINALS = {
+    "bar": (STEPS, {"TERM": "xterm-256color"}),
+    "silenced": (STEPS, {"HLO_DISPATCH_PROGRESS": "0"}),
+    "somebody else's": (PROXY + STEPS, {"TERM": "xterm-256color"}),
+}
+
+
+@pytest.fixture(scope="module")
+def terminal() -> Iterator[Callable[[str], str]]:
+    """What was said on each of the terminals; they mostly wait, so all of them at once."""
+    with ThreadPoolExecutor() as pool:
+        seen = {name: pool.submit(on_terminal, code, **environment) for name, (code, environment) in TERMINALS.items()}
+        yield lambda name: seen[name].result()
+
+
 def test_one_line_in_a_pipe() -> None:
     said = piped(STEPS)
     (line,) = [line for line in said.splitlines() if "hlo-dispatch" in line]
@@ -100,8 +117,8 @@ def test_one_line_in_a_pipe() -> None:
     assert "\x1b" not in said
 
 
-def test_a_bar_on_a_terminal() -> None:
-    said = on_terminal(STEPS, TERM="xterm-256color")
+def test_a_bar_on_a_terminal(terminal: Callable[[str], str]) -> None:
+    said = terminal("bar")
     pictures = re.findall(r"\x1b7\x1b\[\?7l\x1b\[K(.*?)\x1b\[\?7h\x1b8", said)
     assert len(pictures) >= 3, said
     plain = [re.sub(r"\x1b\[[0-9;]*m", "", picture) for picture in pictures]
@@ -114,14 +131,17 @@ def test_a_bar_on_a_terminal() -> None:
     assert said.endswith("\x1b[Kown words\r\n"), "nothing of the bar is left"
 
 
-@pytest.mark.parametrize("see", [piped, on_terminal])
-def test_silenced(see) -> None:
-    assert see(STEPS, HLO_DISPATCH_PROGRESS="0").split() == ["the", "user's", "own", "words"]
+def test_silenced(terminal: Callable[[str], str]) -> None:
+    assert terminal("silenced").split() == ["the", "user's", "own", "words"]
 
 
-def test_standard_error_of_somebody_else() -> None:
+def test_silenced_in_a_pipe() -> None:
+    assert piped(STEPS, HLO_DISPATCH_PROGRESS="0").split() == ["the", "user's", "own", "words"]
+
+
+def test_standard_error_of_somebody_else(terminal: Callable[[str], str]) -> None:
     """What rich and tqdm put in front of a terminal takes whole lines only."""
-    said = on_terminal(PROXY + STEPS, TERM="xterm-256color")
+    said = terminal("somebody else's")
     assert said.count("silences this\r\n") == 1
     assert "\x1b" not in said
 
