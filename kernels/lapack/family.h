@@ -23,6 +23,8 @@ struct Vendor {
 inline constexpr Vendor kMkl{kMklName, "onemkl"};
 inline constexpr Vendor kScipy{kScipyName, "scipy"};
 inline constexpr Vendor kOwn{kOwnName, "blocked", &kAvx512};
+// What any processor computes, each as fast as it can.
+inline constexpr Vendor kOwnEverywhere{kOwnName, "own"};
 
 // `Made` is a Routine that is made from a provider and attributes.
 template <typename Made, const Vendor&... vendors>

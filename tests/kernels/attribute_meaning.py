@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import family_attention
 import numpy as np
 import onednn_meaning
 from numpy.lib.stride_tricks import as_strided
@@ -31,6 +32,9 @@ def difference(call: WireCall, given: list[np.ndarray], results: list[np.ndarray
             pairs, tolerance = onednn_meaning.pairs(call.name, said, given, results, placed), 2e-2
             if said.get("src_type", "f32") == "f32":  # a sequence's members are
                 tolerance = 1e-4
+        elif call.name == "own.attention":
+            types = {said[f"{role}_type"] for role in ("query", "key", "value", "dst")}
+            pairs, tolerance = family_attention.pairs(said, given, results, placed), 1e-4 if types == {"f32"} else 5e-2
         else:
             tolerance = 1e-9 if said["type"] in _PRECISE else 2e-3
             pairs = _MEANINGS[call.name.split(".")[1]](said, given, results)

@@ -17,7 +17,7 @@ NUMBERS = [
 FLOATS = [0.0, -0.0, 0.5, -1.0, 1e38, float("inf"), float("-inf"), float("nan")]
 TEXTS = [
     "", "f32", "f64", "bf16", "f16", "c64", "c128", "s8", "plain", "any", "best", "packed", "max", "average", "relu",
-    "tanh", "clip", "add", "mul", "div", "eltwise", "binary", "sum", "x" * 500, "\u00e9",
+    "tanh", "clip", "scale", "select", "causal", "window", "softcap", "pred", "add", "mul", "div", "eltwise", "binary", "sum", "x" * 500, "\u00e9",
 ]  # fmt: skip
 TYPES = ["f32", "f64", "bf16", "c64", "s32", "s64", "u8", "pred"]
 UNASKED = (

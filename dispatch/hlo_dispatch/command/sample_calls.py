@@ -61,6 +61,12 @@ def _images(dtype: str) -> dict[str, Any]:
     return described | {name: [value, value] for name, value in window.items()} | {"algorithm": "max"}
 
 
+def _heads(dtype: str) -> dict[str, Any]:
+    heads = {"type": dtype, "dims": [12, 128, 64], "strides": [8192, 64, 1]}
+    roles = ("query", "key", "value", "dst")
+    return {f"{role}_{key}": value for role in roles for key, value in heads.items()}
+
+
 def _packed_products(target: str, size: int = 256) -> Callable[[str], dict[str, Any]]:
     return lambda dtype: _products(dtype, size) | {"weights_format": "packed", "target": target}
 
@@ -100,6 +106,7 @@ PRODUCTS, IMAGES = Sample(_LOW, _products), Sample(_LOW, _images)
 SAMPLES = (
     PRODUCTS,
     IMAGES,
+    Sample(_LOW, _heads),
     Sample(_LOW, _packed_products("onednn.matmul")),
     Sample(_LOW, _sequences),
     Sample(_LOW, _packed_products("onemkl.gemm", size=1024)),

@@ -69,6 +69,6 @@ def binary_meaning(formula: str) -> Formula:
 LONGEST_CHAIN = 32
 """How many post-ops a oneDNN primitive takes."""
 
-LIBRARIES: tuple[str, ...] = ("onednn", "onemkl", "scipy", "blocked")
+LIBRARIES: tuple[str, ...] = ("onednn", "onemkl", "scipy", "blocked", "own")
 
 DTYPES: tuple[str, ...] = ("f32", "bf16", "f16")

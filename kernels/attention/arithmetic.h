@@ -1,0 +1,68 @@
+// The arithmetic of blocked.cc, once for each instruction set: plain, AVX2, AVX-512, AVX-512 BF16. Those files are
+// compiled for processors this one may not be, so they include nothing of the rest but this and share no inline
+// function with it.
+#ifndef HLO_DISPATCH_ATTENTION_ARITHMETIC_H_
+#define HLO_DISPATCH_ATTENTION_ARITHMETIC_H_
+
+#include <cstdint>
+
+namespace hlo_dispatch::attention {
+
+enum class Element { kF32, kBF16, kF16, kPred };
+
+// Element (r, c) lies at first + r * row_bytes + c * column_bytes.
+struct Matrix {
+  const char* first;
+  Element type;
+  int64_t row_bytes;
+  int64_t column_bytes;
+};
+
+// Products are of units of four bytes: a number in f32, or two neighbours in bf16, whose products are added up.
+// A panel holds up to `most_vectors` vectors of columns side by side, row after row.
+struct Arithmetic {
+  const char* name;
+  int64_t lanes;  // of a vector, in units
+  int64_t most_vectors;
+  bool has_pairs;  // whether units may be two bf16
+
+  // c = scale * a · b for rows of a and c, one panel b, `depth` units; strides in units.
+  void (*scores)(bool pairs, const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t vectors,
+                 float* c, int64_t c_stride, int64_t rows, int64_t depth, float scale);
+  // c = factors[row] * c + a · b, likewise.
+  void (*accumulate)(bool pairs, const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t vectors,
+                     float* c, int64_t c_stride, int64_t rows, int64_t depth, const float* factors);
+  // c[row][key] = scale * the product of two rows in f32, for few rows of a and rows of b in memory.
+  void (*dots)(const float* a, int64_t a_stride, const float* b, int64_t b_stride, float* c, int64_t c_stride,
+               int64_t rows, int64_t keys, int64_t depth, float scale);
+
+  // Replaces `count` scores by exp(score - peak), in f32 or, if `pairs`, in bf16 from `s` on; 0 up to whole vectors,
+  // which there is room for. *peak is the largest of them and of what it was, *sum = *factor * *sum + theirs.
+  void (*weigh)(bool pairs, float* s, int64_t count, float* peak, float* sum, float* factor);
+
+  // Steps on `count` scores of one row.
+  void (*scale)(float* s, int64_t count, float by);
+  void (*cap)(float* s, int64_t count, float cap);
+  void (*add)(float* s, int64_t count, Matrix row);
+  void (*select)(float* s, int64_t count, Matrix row, float otherwise);
+
+  // Copies rows x columns in f32 or, if `pairs`, in bf16 as it is; `to_bytes` apart, 0 up to that.
+  void (*fetch)(bool pairs, Matrix from, int64_t rows, int64_t columns, char* to, int64_t to_bytes);
+  // to[k * width + r] = unit k of row r: columns of a panel; 0 for rows up to width.
+  void (*pack_columns)(const char* from, int64_t from_bytes, int64_t rows, int64_t units, float* to, int64_t width);
+  // to[r * width + c] = element (r, c) in f32 or, if `pairs`, elements (2r, c) and (2r + 1, c); 0 beyond.
+  void (*pack_rows)(bool pairs, const char* from, int64_t from_bytes, int64_t rows, int64_t columns, float* to,
+                    int64_t width);
+  bool (*is_finite)(Matrix matrix, int64_t rows, int64_t columns);
+  // to[c] = from[c] * by, in the matrix's type.
+  void (*put)(const float* from, int64_t columns, float by, char* to, Element type, int64_t column_bytes);
+};
+
+extern const Arithmetic kPlainArithmetic;
+extern const Arithmetic kAvx2Arithmetic;
+extern const Arithmetic kAvx512Arithmetic;
+extern const Arithmetic kAvx512Bf16Arithmetic;
+
+}  // namespace hlo_dispatch::attention
+
+#endif  // HLO_DISPATCH_ATTENTION_ARITHMETIC_H_

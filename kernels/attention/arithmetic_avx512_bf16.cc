@@ -1,0 +1,42 @@
+// For processors with AVX-512 that multiply pairs of bf16.
+#include "attention/arithmetic.h"
+
+namespace hlo_dispatch::attention {
+namespace {
+constexpr int kVectorBytes = 64;
+constexpr int kMostVectors = 4;
+constexpr int kMostRows[kMostVectors] = {8, 12, 8, 6};
+}  // namespace
+}  // namespace hlo_dispatch::attention
+
+#include <immintrin.h>
+
+#include "attention/vectors.h"
+
+namespace hlo_dispatch::attention {
+namespace {
+struct Pairs {
+  static constexpr bool kExist = true;
+  static HLO_DISPATCH_INLINE Vector Add(Vector sum, float a, Vector b) {
+    int32_t both;
+    __builtin_memcpy(&both, &a, sizeof(both));
+    return reinterpret_cast<Vector>(_mm512_dpbf16_ps(reinterpret_cast<__m512>(sum),
+                                                     reinterpret_cast<__m512bh>(_mm512_set1_epi32(both)),
+                                                     reinterpret_cast<__m512bh>(b)));
+  }
+  static HLO_DISPATCH_INLINE void StoreHalves(char* to, Vector value) {
+    const auto halves = _mm512_cvtneps_pbh(reinterpret_cast<__m512>(value));
+    __builtin_memcpy(to, &halves, sizeof(halves));
+  }
+};
+}  // namespace
+}  // namespace hlo_dispatch::attention
+
+#include "attention/products.h"
+#include "attention/rows.h"
+
+namespace hlo_dispatch::attention {
+
+const Arithmetic kAvx512Bf16Arithmetic = ArithmeticNamed("avx512_bf16");
+
+}  // namespace hlo_dispatch::attention

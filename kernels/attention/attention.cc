@@ -1,0 +1,53 @@
+// hlo_dispatch.own.attention
+//
+//   dst = softmax over keys of steps(query · keyᵀ) · value
+//
+// The steps are score_0, score_1, ... in order: scale, add, select, causal, window, softcap.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "attention/blocked.h"
+#include "attention/problem.h"
+#include "common/failure.h"
+#include "lapack/family.h"
+
+namespace hlo_dispatch::attention {
+
+namespace {
+
+class Attention final : public Routine {
+ public:
+  Attention(const lapack::Provider&, const Attributes& attributes)
+      : problem_(attributes), arithmetic_(BestArithmetic()) {
+    const int64_t scratch = attributes.Integer("scratch");
+    if (scratch < 0) {
+      throw Failure(FailureKind::kInvalid, "attribute 'scratch': expected at least 0, got " + std::to_string(scratch));
+    }
+    operands_ = {problem_.query.spec(), problem_.key.spec(), problem_.value.spec()};
+    for (const Operand& other : problem_.others) operands_.push_back(other.spec());
+    results_ = {problem_.destination.spec(), {"scratch", xla::ffi::U8, scratch}};
+  }
+
+  std::string implementation() const override {
+    return std::string("attention:") + arithmetic_.name + (TakesPairs(problem_, arithmetic_) ? ":bf16" : ":f32");
+  }
+  const std::vector<BufferSpec>& operands() const override { return operands_; }
+  const std::vector<BufferSpec>& results() const override { return results_; }
+
+  void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
+    Attend(problem_, arithmetic_, buffers, parallel);
+  }
+
+ private:
+  Problem problem_;
+  const Arithmetic& arithmetic_;
+  std::vector<BufferSpec> operands_;
+  std::vector<BufferSpec> results_;
+};
+
+const lapack::Family<Attention, lapack::kOwnEverywhere> family("attention");
+
+}  // namespace
+
+}  // namespace hlo_dispatch::attention

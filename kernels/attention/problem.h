@@ -1,0 +1,61 @@
+// One attention as a call's attributes describe it: four strided operands and what is done to the scores.
+#ifndef HLO_DISPATCH_ATTENTION_PROBLEM_H_
+#define HLO_DISPATCH_ATTENTION_PROBLEM_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "attention/arithmetic.h"
+#include "common/attributes.h"
+#include "common/routine.h"
+
+namespace hlo_dispatch::attention {
+
+// Matrices of a batch. A stride may be 0: the same elements again, for heads that share keys or masks that repeat.
+struct Operand {
+  std::string role;
+  Element type;
+  int64_t element_bytes;
+  std::vector<int64_t> dims;     // batch..., rows, columns
+  std::vector<int64_t> strides;  // in elements
+  int64_t offset = 0;
+  int64_t elements = 0;  // of the whole buffer
+
+  BufferSpec spec() const;
+  int64_t rows() const { return dims[dims.size() - 2]; }
+  int64_t columns() const { return dims.back(); }
+  // The matrix of one batch element, counted through all batch dimensions.
+  Matrix At(const void* buffer, int64_t batch) const;
+};
+
+enum class StepKind { kScale, kAdd, kSelect, kCausal, kWindow, kSoftcap };
+
+struct Step {
+  StepKind kind;
+  float value = 0;     // scale, cap, or the score where the step hides a key
+  int64_t reach = 0;   // causal: the offset; window: how many keys, the query's own included
+  size_t operand = 0;  // add, select: which of Problem::others
+};
+
+struct Problem {
+  explicit Problem(const Attributes& attributes);
+
+  Operand query, key, value, destination;
+  std::vector<Operand> others;
+  std::vector<Step> steps;
+  int64_t batch = 1;  // of all batch dimensions together
+
+  int64_t queries() const { return query.rows(); }
+  int64_t keys() const { return key.rows(); }
+  int64_t depth() const { return query.columns(); }
+  int64_t width() const { return value.columns(); }
+
+  // Whether causal steps and windows hide keys whose scores are then known to be at most `hidden`.
+  bool may_skip = false;
+  float hidden = 0;
+};
+
+}  // namespace hlo_dispatch::attention
+
+#endif  // HLO_DISPATCH_ATTENTION_PROBLEM_H_

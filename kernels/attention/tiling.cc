@@ -1,0 +1,59 @@
+#include "attention/tiling.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace hlo_dispatch::attention {
+
+namespace {
+
+constexpr int64_t kCacheIfUnknown = 256 << 10;
+constexpr int64_t kMostKeys = 512;
+constexpr int64_t kFewestKeys = 64;
+constexpr int64_t kMostQueries = 256;
+constexpr int64_t kFewestQueries = 48;
+constexpr int64_t kQueriesAtOnce = 48;
+// Blocks of queries for each thread, so that one that begins late or is slow keeps no other one waiting.
+constexpr int64_t kTasksPerThread = 4;
+constexpr int64_t kFewestKeysPerSplit = 128;
+
+// The processor is asked once: in a virtual machine it is slow to answer.
+int64_t CacheBytes() {
+  static const int64_t known = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  return known > 0 ? known : kCacheIfUnknown;
+}
+
+}  // namespace
+
+Tiling TilingOf(const Problem& problem, const Arithmetic& arithmetic, int64_t threads) {
+  const int64_t row_bytes =
+      4 * (Rounded(problem.depth(), arithmetic.lanes) + Rounded(problem.width(), arithmetic.lanes));
+  Tiling tiling{};
+  const int64_t most_keys = std::clamp(CacheBytes() / 3 / row_bytes, kFewestKeys, kMostKeys);
+  // Blocks of one size, instead of a small one at the end.
+  tiling.keys = Rounded(Divided(problem.keys(), Divided(problem.keys(), most_keys)), arithmetic.lanes);
+
+  const int64_t most_queries = std::clamp(CacheBytes() / 3 / row_bytes, kFewestQueries, kMostQueries);
+  const int64_t wanted = Divided(kTasksPerThread * threads, problem.batch);
+  int64_t count =
+      std::max(Divided(problem.queries(), most_queries), std::min(wanted, Divided(problem.queries(), kFewestQueries)));
+  tiling.queries = Divided(problem.queries(), count);
+  if (count > 1) tiling.queries = std::min(problem.queries(), Rounded(tiling.queries, 24));
+  tiling.tasks_per_batch = Divided(problem.queries(), tiling.queries);
+  const int64_t pieces = Divided(tiling.queries, kQueriesAtOnce);
+  tiling.at_once = Divided(tiling.queries, pieces);
+
+  const int64_t tasks = problem.batch * tiling.tasks_per_batch;
+  tiling.splits =
+      tasks >= threads ? 1 : std::clamp(problem.keys() / kFewestKeysPerSplit, int64_t{1}, Divided(threads, tasks));
+  tiling.keys_per_split = problem.keys();
+  if (tiling.splits > 1) {
+    tiling.keys_per_split = Rounded(Divided(problem.keys(), tiling.splits), arithmetic.lanes);
+    tiling.splits = Divided(problem.keys(), tiling.keys_per_split);
+    tiling.keys = std::min(tiling.keys, tiling.keys_per_split);
+  }
+  return tiling;
+}
+
+}  // namespace hlo_dispatch::attention

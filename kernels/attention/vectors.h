@@ -1,0 +1,144 @@
+// Vectors of floats as the compiler has them, of as many bytes as the file that includes this says; whatever is
+// defined here is that file's own.
+//
+//   namespace { constexpr int kVectorBytes = 64; }
+//   #include "attention/vectors.h"
+#ifndef HLO_DISPATCH_ATTENTION_VECTORS_H_
+#define HLO_DISPATCH_ATTENTION_VECTORS_H_
+
+#include <cstdint>
+
+namespace hlo_dispatch::attention {
+namespace {
+
+#define HLO_DISPATCH_INLINE inline __attribute__((always_inline))
+
+constexpr int kLanes = kVectorBytes / 4;
+
+typedef float Vector __attribute__((vector_size(kVectorBytes)));
+typedef int32_t Bits __attribute__((vector_size(kVectorBytes)));
+typedef float AnyFloat __attribute__((may_alias, aligned(1)));
+typedef uint32_t AnyBits __attribute__((may_alias, aligned(1)));
+typedef uint16_t AnyHalf __attribute__((may_alias, aligned(1)));
+// Anywhere in memory, and over elements of any type.
+typedef float Unaligned __attribute__((vector_size(kVectorBytes), aligned(1), may_alias));
+
+HLO_DISPATCH_INLINE Vector Load(const float* from) { return *reinterpret_cast<const Unaligned*>(from); }
+HLO_DISPATCH_INLINE void Store(float* to, Vector value) { *reinterpret_cast<Unaligned*>(to) = value; }
+HLO_DISPATCH_INLINE Vector Repeated(float value) { return value - Vector{}; }
+HLO_DISPATCH_INLINE Vector Larger(Vector a, Vector b) { return a > b ? a : b; }
+
+// Each lane with the one that lies `step` from it.
+template <int step>
+HLO_DISPATCH_INLINE Vector Exchanged(Vector value) {
+  Bits places;
+  for (int i = 0; i < kLanes; ++i) places[i] = i ^ step;
+  return __builtin_shuffle(value, places);
+}
+
+template <int step = kLanes / 2>
+HLO_DISPATCH_INLINE float Largest(Vector value) {
+  value = Larger(value, Exchanged<step>(value));
+  if constexpr (step == 1)
+    return value[0];
+  else
+    return Largest<step / 2>(value);
+}
+
+template <int step = kLanes / 2>
+HLO_DISPATCH_INLINE float Total(Vector value) {
+  value += Exchanged<step>(value);
+  if constexpr (step == 1)
+    return value[0];
+  else
+    return Total<step / 2>(value);
+}
+
+// e to the power of x <= 0; 0 where that is no normal number, NaN for NaN. Off by at most 2e-7 of it.
+HLO_DISPATCH_INLINE Vector Power(Vector x) {
+  const Vector shift = Repeated(12582912.0f);  // 1.5 * 2^23: what is added to it is rounded to a whole number
+  const Vector shifted = x * 1.44269504088896341f + shift;
+  const Vector whole = shifted - shift;
+  const Vector rest = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
+  Vector p = rest * 1.9875691500e-4f + 1.3981999507e-3f;
+  p = p * rest + 8.3334519073e-3f;
+  p = p * rest + 4.1665795894e-2f;
+  p = p * rest + 1.6666665459e-1f;
+  p = p * rest + 5.0000001201e-1f;
+  p = p * (rest * rest) + (rest + 1.0f);
+  const Bits exponent = (reinterpret_cast<Bits>(shifted) << 23) + (127 << 23);
+  const Vector power = p * reinterpret_cast<Vector>(exponent);
+  return x < Repeated(-87.3f) ? Vector{} : power;
+}
+
+// As XLA has it: a quotient of polynomials, of what lies between the points where tanh is 1 in f32.
+HLO_DISPATCH_INLINE Vector Tanh(Vector x) {
+  const Vector most = Repeated(7.90531110763549805f);
+  x = x > most ? most : x;
+  x = x < -most ? -most : x;
+  const Vector y = x * x;
+  Vector p = y * -2.76076847742355e-16f + 2.00018790482477e-13f;
+  p = p * y - 8.60467152213735e-11f;
+  p = p * y + 5.12229709037114e-08f;
+  p = p * y + 1.48572235717979e-05f;
+  p = p * y + 6.37261928875436e-04f;
+  p = p * y + 4.89352455891786e-03f;
+  Vector q = y * 1.19825839466702e-06f + 1.18534705686654e-04f;
+  q = q * y + 2.26843463243900e-03f;
+  q = q * y + 4.89352518554385e-03f;
+  return x * p / q;
+}
+
+HLO_DISPATCH_INLINE float FromBits(uint32_t bits) {
+  float value;
+  __builtin_memcpy(&value, &bits, 4);
+  return value;
+}
+HLO_DISPATCH_INLINE uint32_t ToBits(float value) {
+  uint32_t bits;
+  __builtin_memcpy(&bits, &value, 4);
+  return bits;
+}
+
+HLO_DISPATCH_INLINE float FromBf16(uint16_t half) { return FromBits(static_cast<uint32_t>(half) << 16); }
+
+HLO_DISPATCH_INLINE uint16_t ToBf16(float value) {
+  const uint32_t bits = ToBits(value);
+  const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  return static_cast<uint16_t>(value != value ? bits >> 16 | 0x40 : rounded);
+}
+
+// Without a number in between that is no normal one in f32: XLA's threads may take those for 0.
+HLO_DISPATCH_INLINE float FromF16(uint16_t half) {
+  const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16, magnitude = static_cast<uint32_t>(half & 0x7fff);
+  const uint32_t normal = (magnitude << 13) + (112u << 23);
+  const uint32_t special = (magnitude << 13) | 0x7f800000;
+  const uint32_t small = ToBits(FromBits(113u << 23 | magnitude << 13) - FromBits(113u << 23));
+  return FromBits(sign | (magnitude >= 0x7c00 ? special : magnitude < 0x400 ? small : normal));
+}
+
+HLO_DISPATCH_INLINE uint16_t ToF16(float value) {
+  const uint32_t bits = ToBits(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+  uint32_t half;
+  if (magnitude > 0x7f800000)
+    half = 0x7e00;
+  else if (magnitude >= 0x477ff000)
+    half = 0x7c00;  // rounds to 65536 or more
+  else if (magnitude < 0x38800000)
+    half = ToBits(FromBits(magnitude) + 0.5f) - ToBits(0.5f);
+  else
+    half = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
+  return static_cast<uint16_t>(sign | half);
+}
+
+// Of a processor that multiplies no pairs of bf16.
+struct NoPairs {
+  static constexpr bool kExist = false;
+  static Vector Add(Vector sum, float, Vector) { return sum; }
+  static void StoreHalves(char*, Vector) {}
+};
+
+}  // namespace
+}  // namespace hlo_dispatch::attention
+
+#endif  // HLO_DISPATCH_ATTENTION_VECTORS_H_
