@@ -18,6 +18,9 @@ struct Matrix {
   int64_t column_bytes;
 };
 
+// What the second factor of a product consists of: numbers, pairs of bf16 for pairs of the first, or bf16 for numbers.
+enum class Units { kF32, kPairs, kBF16 };
+
 // Products are of units of four bytes: a number in f32, or two neighbours in bf16, whose products are added up.
 // A panel holds up to `most_vectors` vectors of columns side by side, row after row.
 struct Arithmetic {
@@ -29,16 +32,18 @@ struct Arithmetic {
   // c = scale * a · b for rows of a and c, one panel b, `depth` units; strides in units.
   void (*scores)(bool pairs, const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t vectors,
                  float* c, int64_t c_stride, int64_t rows, int64_t depth, float scale);
-  // c = factors[row] * c + a · b, likewise.
-  void (*accumulate)(bool pairs, const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t vectors,
+  // c = factors[row] * c + a · b, likewise; b's rows lie b_bytes apart.
+  void (*accumulate)(Units units, const float* a, int64_t a_stride, const char* b, int64_t b_bytes, int64_t vectors,
                      float* c, int64_t c_stride, int64_t rows, int64_t depth, const float* factors);
-  // c[row][key] = scale * the product of two rows in f32, for few rows of a and rows of b in memory.
-  void (*dots)(const float* a, int64_t a_stride, const float* b, int64_t b_stride, float* c, int64_t c_stride,
-               int64_t rows, int64_t keys, int64_t depth, float scale);
+  // c[row][key] = scale * the product of row `row` of a and row `key` of b: few of a, kF32 or kBF16 in b.
+  void (*dots)(Units units, const float* a, int64_t a_stride, const char* b, int64_t b_bytes, float* c,
+               int64_t c_stride, int64_t rows, int64_t keys, int64_t depth, float scale);
 
-  // Replaces `count` scores by exp(score - peak), in f32 or, if `pairs`, in bf16 from `s` on; 0 up to whole vectors,
-  // which there is room for. *peak is the largest of them and of what it was, *sum = *factor * *sum + theirs.
-  void (*weigh)(bool pairs, float* s, int64_t count, float* peak, float* sum, float* factor);
+  // Replaces `count` scores of each row by exp(score - peak), in f32 or, if `pairs`, in bf16 from the row's start on; 0
+  // up to whole vectors, which there is room for. peaks[r] becomes the largest of them and of what it was, and
+  // sums[r] = factors[r] * sums[r] + theirs.
+  void (*weigh)(bool pairs, float* s, int64_t stride, int64_t rows, int64_t count, float* peaks, float* sums,
+                float* factors);
 
   // Steps on `count` scores of one row.
   void (*scale)(float* s, int64_t count, float by);
@@ -54,7 +59,7 @@ struct Arithmetic {
   void (*pack_rows)(bool pairs, const char* from, int64_t from_bytes, int64_t rows, int64_t columns, float* to,
                     int64_t width);
   bool (*is_finite)(Matrix matrix, int64_t rows, int64_t columns);
-  // to[c] = from[c] * by, in the matrix's type.
+  // to[c] = from[c] * by in a type; there are whole vectors to read.
   void (*put)(const float* from, int64_t columns, float by, char* to, Element type, int64_t column_bytes);
 };
 

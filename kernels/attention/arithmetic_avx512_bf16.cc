@@ -17,6 +17,8 @@ namespace hlo_dispatch::attention {
 namespace {
 struct Pairs {
   static constexpr bool kExist = true;
+  static constexpr int64_t kBytes = 4;  // of two
+  static HLO_DISPATCH_INLINE Vector Panel(const char* from) { return Load(reinterpret_cast<const float*>(from)); }
   static HLO_DISPATCH_INLINE Vector Add(Vector sum, float a, Vector b) {
     int32_t both;
     __builtin_memcpy(&both, &a, sizeof(both));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <limits>
 
 #include "common/checked.h"
@@ -203,6 +204,29 @@ Problem::Problem(const Attributes& attributes)
     if (std::isnan(hidden)) break;
   }
   may_skip = may_skip && !std::isnan(hidden);
+  if (queries() == 1) MakeRowsOfHeads();
+}
+
+void Problem::MakeRowsOfHeads() {
+  for (size_t i = 0; i + 2 < query.dims.size(); ++i) {
+    if (query.dims[i] == 1 || key.strides[i] != 0 || value.strides[i] != 0) continue;
+    is_one_query = true;
+    batch /= query.dims[i];
+    const auto moved = [i](Operand& operand, bool has_rows) {
+      if (has_rows) {
+        operand.dims[operand.dims.size() - 2] = operand.dims[i];
+        operand.strides[operand.strides.size() - 2] = operand.strides[i];
+      }
+      operand.dims.erase(operand.dims.begin() + static_cast<std::ptrdiff_t>(i));
+      operand.strides.erase(operand.strides.begin() + static_cast<std::ptrdiff_t>(i));
+    };
+    moved(query, true);
+    moved(key, false);
+    moved(value, false);
+    moved(destination, true);
+    for (Operand& other : others) moved(other, true);
+    return;
+  }
 }
 
 }  // namespace hlo_dispatch::attention

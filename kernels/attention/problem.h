@@ -54,6 +54,11 @@ struct Problem {
   // Whether causal steps and windows hide keys whose scores are then known to be at most `hidden`.
   bool may_skip = false;
   float hidden = 0;
+  // The rows are heads that share their keys, of one query each: causal steps and windows see it as number 0.
+  bool is_one_query = false;
+
+ private:
+  void MakeRowsOfHeads();
 };
 
 }  // namespace hlo_dispatch::attention

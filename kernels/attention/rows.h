@@ -12,8 +12,11 @@ namespace hlo_dispatch::attention {
 namespace {
 
 constexpr float kInfinity = __builtin_inff();
+constexpr float kBinaryLogarithm = 1.44269504088896341f;  // of e
 
-void Weigh(bool pairs, float* s, int64_t count, float* peak, float* sum, float* factor) {
+// One row; returns by what the sum of its powers so far is to be multiplied.
+template <bool pairs>
+HLO_DISPATCH_INLINE float WeighRow(float* s, int64_t count, float* peak, float* sum) {
   const int64_t padded = (count + kLanes - 1) / kLanes * kLanes;
   for (int64_t j = count; j < padded; ++j) s[j] = -kInfinity;
   Vector most = Repeated(-kInfinity);
@@ -24,19 +27,29 @@ void Weigh(bool pairs, float* s, int64_t count, float* peak, float* sum, float* 
   const float base = now == -kInfinity ? 0.0f : now;
   Vector total{};
   for (int64_t j = 0; j < padded; j += kLanes) {
-    const Vector power = Power(Load(s + j) - base);
+    const Vector power = PowerOfTwo((Load(s + j) - base) * kBinaryLogarithm);
     total += power;
-    if constexpr (Pairs::kExist) {
-      if (pairs) {
-        Pairs::StoreHalves(reinterpret_cast<char*>(s) + 2 * j, power);
-        continue;
-      }
+    if constexpr (pairs) {
+      Pairs::StoreHalves(reinterpret_cast<char*>(s) + 2 * j, power);
+    } else {
+      Store(s + j, power);
     }
-    Store(s + j, power);
   }
-  *factor = before == now ? 1.0f : Power(Repeated(before - base))[0];
-  *sum = *factor * *sum + Total(total);
   *peak = now;
+  const float factor = before == now          ? 1.0f
+                       : before == -kInfinity ? 0.0f
+                                              : PowerOfTwo(Repeated((before - base) * kBinaryLogarithm))[0];
+  *sum = factor * *sum + Total(total);
+  return factor;
+}
+
+void Weigh(bool pairs, float* s, int64_t stride, int64_t rows, int64_t count, float* peaks, float* sums,
+           float* factors) {
+  for (int64_t r = 0; r < rows; ++r) {
+    float* row = s + r * stride;
+    factors[r] = pairs ? WeighRow<Pairs::kExist>(row, count, peaks + r, sums + r)
+                       : WeighRow<false>(row, count, peaks + r, sums + r);
+  }
 }
 
 void Scale(float* s, int64_t count, float by) {
@@ -89,6 +102,18 @@ void Select(float* s, int64_t count, Matrix row, float otherwise) {
 void Fetch(bool pairs, Matrix from, int64_t rows, int64_t columns, char* to, int64_t to_bytes) {
   const int64_t bytes = pairs ? 2 : 4;
   const int64_t room = to_bytes / bytes;
+  if (!pairs && from.row_bytes < from.column_bytes) {
+    // Along memory, with what is written in the cache.
+    for (int64_t c = 0; c < columns; ++c) {
+      auto* column = reinterpret_cast<AnyFloat*>(to) + c;
+      ForNumbers(from.first + c * from.column_bytes, from.type, from.row_bytes, rows,
+                 [column, room](int64_t r, float number) { column[r * room] = number; });
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = columns; c < room; ++c) reinterpret_cast<AnyFloat*>(to)[r * room + c] = 0;
+    }
+    return;
+  }
   for (int64_t r = 0; r < rows; ++r) {
     const char* row = from.first + r * from.row_bytes;
     if (pairs) {
@@ -175,17 +200,31 @@ bool IsFinite(Matrix matrix, int64_t rows, int64_t columns) {
 
 void Put(const float* from, int64_t columns, float by, char* to, Element type, int64_t column_bytes) {
   if (type == Element::kF32 && column_bytes == 4) {
-    for (int64_t c = 0; c < columns; ++c) reinterpret_cast<AnyFloat*>(to)[c] = from[c] * by;
+    for (int64_t c = 0; c < columns; c += kLanes) {
+      const Vector some = Load(from + c) * by;
+      if (c + kLanes <= columns) {
+        Store(reinterpret_cast<float*>(to) + c, some);
+      } else {
+        __builtin_memcpy(to + 4 * c, &some, static_cast<size_t>(4 * (columns - c)));
+      }
+    }
+  } else if (type == Element::kBF16 && column_bytes == 2 && Pairs::kExist) {
+    for (int64_t c = 0; c < columns; c += kLanes) {
+      char some[2 * kLanes];
+      Pairs::StoreHalves(some, Load(from + c) * by);
+      __builtin_memcpy(to + 2 * c, some, static_cast<size_t>(2 * (c + kLanes <= columns ? kLanes : columns - c)));
+    }
   } else if (type == Element::kBF16 && column_bytes == 2) {
     for (int64_t c = 0; c < columns; ++c) reinterpret_cast<AnyHalf*>(to)[c] = ToBf16(from[c] * by);
   } else {
     for (int64_t c = 0; c < columns; ++c) {
       const float number = from[c] * by;
       char* at = to + c * column_bytes;
-      if (type == Element::kF32)
+      if (type == Element::kF32) {
         *reinterpret_cast<AnyFloat*>(at) = number;
-      else
+      } else {
         *reinterpret_cast<AnyHalf*>(at) = type == Element::kBF16 ? ToBf16(number) : ToF16(number);
+      }
     }
   }
 }

@@ -11,12 +11,13 @@ namespace {
 constexpr int64_t kCacheIfUnknown = 256 << 10;
 constexpr int64_t kMostKeys = 512;
 constexpr int64_t kFewestKeys = 64;
-constexpr int64_t kMostQueries = 256;
+constexpr int64_t kMostQueries = 240;
 constexpr int64_t kFewestQueries = 48;
 constexpr int64_t kQueriesAtOnce = 48;
 // Blocks of queries for each thread, so that one that begins late or is slow keeps no other one waiting.
 constexpr int64_t kTasksPerThread = 4;
 constexpr int64_t kFewestKeysPerSplit = 128;
+constexpr int64_t kMostDirectQueries = 8;
 
 // The processor is asked once: in a virtual machine it is slow to answer.
 int64_t CacheBytes() {
@@ -25,6 +26,8 @@ int64_t CacheBytes() {
 }
 
 }  // namespace
+
+bool IsDirect(const Problem& problem) { return problem.queries() <= kMostDirectQueries; }
 
 Tiling TilingOf(const Problem& problem, const Arithmetic& arithmetic, int64_t threads) {
   const int64_t row_bytes =
@@ -38,11 +41,10 @@ Tiling TilingOf(const Problem& problem, const Arithmetic& arithmetic, int64_t th
   const int64_t wanted = Divided(kTasksPerThread * threads, problem.batch);
   int64_t count =
       std::max(Divided(problem.queries(), most_queries), std::min(wanted, Divided(problem.queries(), kFewestQueries)));
-  tiling.queries = Divided(problem.queries(), count);
-  if (count > 1) tiling.queries = std::min(problem.queries(), Rounded(tiling.queries, 24));
+  // Pieces of one size, too, which are whole tiles of any arithmetic.
+  tiling.queries = std::min(problem.queries(), Rounded(Divided(problem.queries(), count), kQueriesAtOnce));
+  tiling.at_once = std::min(tiling.queries, kQueriesAtOnce);
   tiling.tasks_per_batch = Divided(problem.queries(), tiling.queries);
-  const int64_t pieces = Divided(tiling.queries, kQueriesAtOnce);
-  tiling.at_once = Divided(tiling.queries, pieces);
 
   const int64_t tasks = problem.batch * tiling.tasks_per_batch;
   tiling.splits =

@@ -49,6 +49,9 @@ struct Tiling {
   int64_t keys_per_split;
 };
 
+// Whether there are so few queries that keys and values are read as they lie: packing them would take longer.
+bool IsDirect(const Problem& problem);
+
 Tiling TilingOf(const Problem& problem, const Arithmetic& arithmetic, int64_t threads);
 
 }  // namespace hlo_dispatch::attention

@@ -6,6 +6,8 @@
 #ifndef HLO_DISPATCH_ATTENTION_VECTORS_H_
 #define HLO_DISPATCH_ATTENTION_VECTORS_H_
 
+#include <immintrin.h>
+
 #include <cstdint>
 
 namespace hlo_dispatch::attention {
@@ -25,6 +27,11 @@ typedef float Unaligned __attribute__((vector_size(kVectorBytes), aligned(1), ma
 
 HLO_DISPATCH_INLINE Vector Load(const float* from) { return *reinterpret_cast<const Unaligned*>(from); }
 HLO_DISPATCH_INLINE void Store(float* to, Vector value) { *reinterpret_cast<Unaligned*>(to) = value; }
+HLO_DISPATCH_INLINE Vector LoadBf16(const char* from) {
+  typedef uint16_t Short __attribute__((vector_size(kVectorBytes / 2), aligned(1), may_alias));
+  typedef uint32_t Wide __attribute__((vector_size(kVectorBytes)));
+  return reinterpret_cast<Vector>(__builtin_convertvector(*reinterpret_cast<const Short*>(from), Wide) << 16);
+}
 HLO_DISPATCH_INLINE Vector Repeated(float value) { return value - Vector{}; }
 HLO_DISPATCH_INLINE Vector Larger(Vector a, Vector b) { return a > b ? a : b; }
 
@@ -54,21 +61,38 @@ HLO_DISPATCH_INLINE float Total(Vector value) {
     return Total<step / 2>(value);
 }
 
-// e to the power of x <= 0; 0 where that is no normal number, NaN for NaN. Off by at most 2e-7 of it.
-HLO_DISPATCH_INLINE Vector Power(Vector x) {
+// Of 2 to the power of a number between -0.5 and 0.5: the best of this degree, but that 0 gives 1.
+constexpr float kExponential[] = {
+    1.0f, 0.693146967065f, 0.240221197237f, 0.0555071327186f, 0.00967554134312f, 0.0013276472632f};
+
+// 2 to the power of x; 0 where that is no normal number in f32, NaN for NaN. Off by at most 2e-7 of it.
+HLO_DISPATCH_INLINE Vector PowerOfTwo(Vector x) {
+#ifdef __AVX512F__
+  const auto all = static_cast<__mmask16>(-1);
+  // Of two operands the second is taken where one is NaN. Far beyond the smallest number, where scaling gives 0.
+  const Vector kept = reinterpret_cast<Vector>(
+      _mm512_maskz_max_ps(all, reinterpret_cast<__m512>(Repeated(-300.0f)), reinterpret_cast<__m512>(x)));
+  const Vector whole = reinterpret_cast<Vector>(
+      _mm512_maskz_roundscale_ps(all, reinterpret_cast<__m512>(kept), _MM_FROUND_TO_NEAREST_INT));
+  const Vector rest = kept - whole;
+#else
   const Vector shift = Repeated(12582912.0f);  // 1.5 * 2^23: what is added to it is rounded to a whole number
-  const Vector shifted = x * 1.44269504088896341f + shift;
-  const Vector whole = shifted - shift;
-  const Vector rest = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
-  Vector p = rest * 1.9875691500e-4f + 1.3981999507e-3f;
-  p = p * rest + 8.3334519073e-3f;
-  p = p * rest + 4.1665795894e-2f;
-  p = p * rest + 1.6666665459e-1f;
-  p = p * rest + 5.0000001201e-1f;
-  p = p * (rest * rest) + (rest + 1.0f);
+  const Vector shifted = x + shift;
+  const Vector rest = x - (shifted - shift);
+#endif
+  Vector p = rest * kExponential[5] + kExponential[4];
+  p = p * rest + kExponential[3];
+  p = p * rest + kExponential[2];
+  p = p * rest + kExponential[1];
+  p = p * rest + kExponential[0];
+#ifdef __AVX512F__
+  return reinterpret_cast<Vector>(
+      _mm512_maskz_scalef_ps(all, reinterpret_cast<__m512>(p), reinterpret_cast<__m512>(whole)));
+#else
   const Bits exponent = (reinterpret_cast<Bits>(shifted) << 23) + (127 << 23);
   const Vector power = p * reinterpret_cast<Vector>(exponent);
-  return x < Repeated(-87.3f) ? Vector{} : power;
+  return x < Repeated(-126.0f) ? Vector{} : power;
+#endif
 }
 
 // As XLA has it: a quotient of polynomials, of what lies between the points where tanh is 1 in f32.
@@ -134,6 +158,8 @@ HLO_DISPATCH_INLINE uint16_t ToF16(float value) {
 // Of a processor that multiplies no pairs of bf16.
 struct NoPairs {
   static constexpr bool kExist = false;
+  static constexpr int64_t kBytes = 4;
+  static Vector Panel(const char*) { return Vector{}; }
   static Vector Add(Vector sum, float, Vector) { return sum; }
   static void StoreHalves(char*, Vector) {}
 };

@@ -1,0 +1,261 @@
+#include "attention/task.h"
+
+#include <cmath>
+#include <limits>
+
+namespace hlo_dispatch::attention {
+
+namespace {
+
+// e to the power of less is 0 in f32.
+constexpr float kVanishing = 104.0f;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+// What a thread may keep for its next task: heads of some thousand numbers need more.
+constexpr int64_t kMostKept = 8 << 20;
+
+}  // namespace
+
+Task::Task(const Shared& shared, int64_t batch, int64_t first_query, int64_t queries, int64_t first_key,
+           int64_t last_key)
+    : s_(shared),
+      a_(shared.arithmetic),
+      panels_of_values_(shared.problem.width(), a_),
+      first_query_(first_query),
+      queries_(queries),
+      first_key_(first_key),
+      last_key_(last_key),
+      may_skip_(shared.problem.may_skip && shared.tiling.splits == 1),
+      query_(shared.problem.query.At(shared.buffers.operands[0], batch)),
+      key_(shared.problem.key.At(shared.buffers.operands[1], batch)),
+      value_(shared.problem.value.At(shared.buffers.operands[2], batch)) {
+  for (size_t i = 0; i < s_.problem.others.size(); ++i) {
+    others_.push_back(s_.problem.others[i].At(s_.buffers.operands[3 + i], batch));
+  }
+  const Tiling& t = s_.tiling;
+  const int64_t lanes = a_.lanes;
+  const int64_t row_units = Rounded(s_.units, lanes);
+  score_stride_ = Rounded(t.keys, lanes);
+  int64_t total = 0;
+  const auto place = [&](int64_t units) {
+    const int64_t at = total;
+    total += Rounded(units, 16);
+    return at;
+  };
+  const int64_t query = place(queries_ * row_units), keys = place(score_stride_ * row_units),
+                values = place((t.keys + 1) * panels_of_values_.padded()),
+                fetched = place(t.keys * std::max(row_units, panels_of_values_.padded())),
+                scores = place(t.at_once * score_stride_), sums = place(queries_ * panels_of_values_.padded()),
+                numbers = place(3 * queries_);
+  auto* all = reinterpret_cast<float*>(MemoryOf(4 * total));
+  query_room_ = all + query;
+  keys_ = all + keys;
+  values_ = all + values;
+  fetched_ = all + fetched;
+  scores_ = all + scores;
+  sums_ = all + sums;
+  peaks_ = all + numbers;
+  totals_ = peaks_ + queries_;
+  factors_ = totals_ + queries_;
+  std::fill(sums_, sums_ + queries_ * panels_of_values_.padded(), 0.0f);
+  std::fill(peaks_, peaks_ + queries_, -kInfinity);
+  std::fill(totals_, totals_ + queries_, 0.0f);
+}
+
+// Memory that is new is slow to write to, so a thread keeps its own for the next call.
+char* Task::MemoryOf(int64_t bytes) {
+  static thread_local Memory kept;
+  static thread_local int64_t kept_bytes = 0;
+  const auto allocated = [bytes] {
+    return Memory(static_cast<char*>(::operator new(static_cast<size_t>(bytes), std::align_val_t(64))));
+  };
+  if (bytes > kMostKept) {
+    large_ = allocated();
+    return large_.get();
+  }
+  if (bytes > kept_bytes) {
+    kept_bytes = 0;
+    kept.reset();
+    kept = allocated();
+    kept_bytes = bytes;
+  }
+  return kept.get();
+}
+
+void Task::Run() {
+  queries_lines_ = InLines(From(query_, first_query_, 0), queries_, s_.problem.depth(), query_room_);
+  for (int64_t first = first_key_; first < last_key_; first += s_.tiling.keys) {
+    const int64_t last = std::min(last_key_, first + s_.tiling.keys);
+    bool is_packed = false;
+    ForPieces([&](int64_t row, int64_t rows) {
+      const Range seen = Seen(row, rows, first, last);
+      if (seen.begin >= seen.end) return;
+      if (!is_packed) Pack(first, last);
+      is_packed = true;
+      Take(row, rows, first, last, seen);
+    });
+  }
+  if (may_skip_) TakeWhatMatters();
+}
+
+void Task::Finish(const Matrix& destination) const {
+  for (int64_t r = 0; r < queries_; ++r) {
+    const Matrix row = From(destination, first_query_ + r, 0);
+    a_.put(sums_ + r * panels_of_values_.padded(), s_.problem.width(), 1.0f / totals_[r], const_cast<char*>(row.first),
+           row.type, row.column_bytes);
+  }
+}
+
+void Task::PutAside(float* to) const {
+  const int64_t width = s_.problem.width();
+  for (int64_t r = 0; r < queries_; ++r, to += width + 2) {
+    to[0] = peaks_[r];
+    to[1] = totals_[r];
+    std::copy_n(sums_ + r * panels_of_values_.padded(), width, to + 2);
+  }
+}
+
+Lines Task::InLines(const Matrix& matrix, int64_t rows, int64_t columns, float* room) const {
+  const int64_t bytes = s_.pairs ? 2 : 4;
+  const bool is_whole = columns * bytes % 4 == 0 && matrix.row_bytes % 4 == 0;
+  const bool is_type = matrix.type == (s_.pairs ? Element::kBF16 : Element::kF32);
+  if (is_type && is_whole && (matrix.column_bytes == bytes || columns == 1)) {
+    return {matrix.first, matrix.row_bytes};
+  }
+  return Fetched(matrix, rows, columns, room, Divided(columns * bytes, 4));
+}
+
+Lines Task::AsTheyLie(const Matrix& matrix, int64_t rows, int64_t columns, float* room, bool whole) const {
+  if (!whole || columns % a_.lanes == 0) {
+    if (matrix.type == Element::kF32 && matrix.column_bytes == 4) return {matrix.first, matrix.row_bytes};
+    if (matrix.type == Element::kBF16 && matrix.column_bytes == 2) {
+      return {matrix.first, matrix.row_bytes, Units::kBF16};
+    }
+  }
+  return Fetched(matrix, rows, columns, room, Rounded(columns, a_.lanes));
+}
+
+Lines Task::Fetched(const Matrix& matrix, int64_t rows, int64_t columns, float* room, int64_t units) const {
+  a_.fetch(s_.pairs, matrix, rows, columns, reinterpret_cast<char*>(room), 4 * units);
+  return {reinterpret_cast<const char*>(room), 4 * units};
+}
+
+void Task::Pack(int64_t first, int64_t last) {
+  const int64_t keys = last - first;
+  if (s_.is_direct) {
+    key_lines_ = AsTheyLie(From(key_, first, 0), keys, s_.problem.depth(), keys_, false);
+    value_lines_ = AsTheyLie(From(value_, first, 0), keys, s_.problem.width(), values_, true);
+    return;
+  }
+  const Lines key = InLines(From(key_, first, 0), keys, s_.problem.depth(), fetched_);
+  const Panels panels(keys, a_);
+  for (int64_t p = 0; p < panels.count(); ++p) {
+    const int64_t begin = panels.Begin(p), end = std::min(keys, panels.Begin(p + 1));
+    a_.pack_columns(key.first + begin * key.bytes, key.bytes, end - begin, s_.units, keys_ + begin * s_.units,
+                    panels.Vectors(p) * a_.lanes);
+  }
+  const Lines value = InLines(From(value_, first, 0), keys, s_.problem.width(), fetched_);
+  const int64_t value_units = s_.pairs ? Divided(keys, 2) : keys;
+  for (int64_t p = 0; p < panels_of_values_.count(); ++p) {
+    const int64_t begin = panels_of_values_.Begin(p);
+    const int64_t end = std::min(s_.problem.width(), panels_of_values_.Begin(p + 1));
+    a_.pack_rows(s_.pairs, value.first + begin * (s_.pairs ? 2 : 4), value.bytes, keys, end - begin,
+                 values_ + begin * value_units, panels_of_values_.Vectors(p) * a_.lanes);
+  }
+}
+
+Task::Range Task::Seen(int64_t row, int64_t rows, int64_t first, int64_t last) const {
+  Range seen{0, last - first};
+  if (!may_skip_) return seen;
+  const int64_t query = s_.problem.is_one_query ? 0 : first_query_ + row;
+  if (s_.problem.is_one_query) rows = 1;
+  for (const Step& step : s_.problem.steps) {
+    if (step.kind == StepKind::kCausal) seen.end = std::min(seen.end, query + rows + step.reach - first);
+    if (step.kind == StepKind::kWindow) seen.begin = std::max(seen.begin, query - step.reach + 1 - first);
+  }
+  if (seen.begin >= seen.end) return {0, 0};
+  return {seen.begin / a_.lanes * a_.lanes, std::min(last - first, Rounded(seen.end, a_.lanes))};
+}
+
+void Task::TakeWhatMatters() {
+  bool vanishes = true;
+  for (int64_t r = 0; r < queries_; ++r) vanishes = vanishes && peaks_[r] > s_.problem.hidden + kVanishing;
+  for (int64_t first = first_key_; first < last_key_; first += s_.tiling.keys) {
+    const int64_t last = std::min(last_key_, first + s_.tiling.keys);
+    bool skips = false;
+    ForPieces([&](int64_t row, int64_t rows) {
+      const Range seen = Seen(row, rows, first, last);
+      skips = skips || seen.begin > 0 || seen.end < last - first;
+    });
+    if (!skips) continue;
+    if (vanishes && a_.is_finite(From(value_, first, 0), last - first, s_.problem.width())) continue;
+    Pack(first, last);
+    ForPieces([&](int64_t row, int64_t rows) {
+      const Range seen = Seen(row, rows, first, last);
+      if (seen.begin > 0) Take(row, rows, first, last, {0, seen.begin});
+      if (seen.end < last - first) Take(row, rows, first, last, {seen.end, last - first});
+    });
+  }
+}
+
+void Task::Take(int64_t row, int64_t rows, int64_t first, int64_t last, const Range& range) {
+  const Panels panels(last - first, a_);
+  const auto* queries = reinterpret_cast<const float*>(queries_lines_.first + row * queries_lines_.bytes);
+  if (s_.is_direct) {
+    a_.dots(key_lines_.units, queries, queries_lines_.bytes / 4, key_lines_.first + range.begin * key_lines_.bytes,
+            key_lines_.bytes, scores_, score_stride_, rows, range.end - range.begin, s_.units, s_.first_scale);
+  }
+  for (int64_t p = panels.Of(range.begin); !s_.is_direct && p < panels.count() && panels.Begin(p) < range.end; ++p) {
+    const int64_t begin = std::max(range.begin, panels.Begin(p)), end = std::min(range.end, panels.Begin(p + 1));
+    a_.scores(s_.pairs, queries, queries_lines_.bytes / 4,
+              keys_ + panels.Begin(p) * s_.units + (begin - panels.Begin(p)), panels.Vectors(p) * a_.lanes,
+              Divided(end - begin, a_.lanes), scores_ + begin - range.begin, score_stride_, rows, s_.units,
+              s_.first_scale);
+  }
+  const int64_t count = range.end - range.begin;
+  for (size_t i = s_.first_step; i < s_.problem.steps.size(); ++i) {
+    for (int64_t r = 0; r < rows; ++r) {
+      Apply(s_.problem.steps[i], scores_ + r * score_stride_, first_query_ + row + r, first + range.begin, count);
+    }
+  }
+  a_.weigh(s_.pairs, scores_, score_stride_, rows, count, peaks_ + row, totals_ + row, factors_ + row);
+  const int64_t padded = panels_of_values_.padded();
+  for (int64_t p = 0; p < panels_of_values_.count(); ++p) {
+    const Lines values = ValuesOf(p, last - first);
+    a_.accumulate(values.units, scores_, score_stride_,
+                  values.first + (s_.pairs ? range.begin / 2 : range.begin) * values.bytes, values.bytes,
+                  panels_of_values_.Vectors(p), sums_ + row * padded + panels_of_values_.Begin(p), padded, rows,
+                  s_.pairs ? Divided(count, 2) : count, factors_ + row);
+  }
+}
+
+Lines Task::ValuesOf(int64_t panel, int64_t keys) const {
+  const int64_t begin = panels_of_values_.Begin(panel);
+  if (s_.is_direct) {
+    return {value_lines_.first + begin * (value_lines_.units == Units::kBF16 ? 2 : 4), value_lines_.bytes,
+            value_lines_.units};
+  }
+  const float* first = values_ + begin * (s_.pairs ? Divided(keys, 2) : keys);
+  return {reinterpret_cast<const char*>(first), 4 * panels_of_values_.Vectors(panel) * a_.lanes,
+          s_.pairs ? Units::kPairs : Units::kF32};
+}
+
+void Task::Apply(const Step& step, float* scores, int64_t row, int64_t key, int64_t count) const {
+  const int64_t query = s_.problem.is_one_query ? 0 : row;
+  switch (step.kind) {
+    case StepKind::kScale:
+      return a_.scale(scores, count, step.value);
+    case StepKind::kSoftcap:
+      return a_.cap(scores, count, step.value);
+    case StepKind::kAdd:
+      return a_.add(scores, count, From(others_[step.operand], row, key));
+    case StepKind::kSelect:
+      return a_.select(scores, count, From(others_[step.operand], row, key), step.value);
+    case StepKind::kCausal:
+      return std::fill(scores + std::clamp<int64_t>(query + step.reach + 1 - key, 0, count), scores + count,
+                       step.value);
+    case StepKind::kWindow:
+      return std::fill(scores, scores + std::clamp<int64_t>(query - step.reach + 1 - key, 0, count), step.value);
+  }
+}
+
+}  // namespace hlo_dispatch::attention
