@@ -39,8 +39,9 @@ int64_t BytesOf(Element type) { return type == Element::kF32 ? 4 : type == Eleme
 
 // `prefix` is in front of the attributes' names: <role>_, or nothing in a step's dictionary.
 Operand Read(const Attributes& attributes, const std::string& role, const std::string& prefix, bool is_mask = false) {
-  Operand operand{role, ElementNamed(attributes.Text(prefix + "type"), role + ".type", is_mask), 0,
-                  attributes.Integers(prefix + "dims"), attributes.Integers(prefix + "strides")};
+  Operand operand{
+      role, ElementNamed(attributes.Text(prefix + "type"), prefix.empty() ? role + ".type" : prefix + "type", is_mask),
+      0, attributes.Integers(prefix + "dims"), attributes.Integers(prefix + "strides")};
   operand.element_bytes = BytesOf(operand.type);
   if (operand.dims.size() < 2 || operand.dims.size() > kMostBatchDimensions + 2) {
     throw Failure(FailureKind::kUnsupported, role + ": expected rows, columns and up to " +

@@ -125,13 +125,29 @@ class AttentionCall:
         layout = list(self.layout or range(len(self.dst_dims)))
         return np.asarray(memory).transpose(np.argsort(layout)).astype(np.float64)
 
-    def expected(self) -> np.ndarray:
-        """In float64, as the formula has it."""
+    def expected(self, *, of_magnitudes: bool = False) -> np.ndarray:
+        """In float64, as the formula has it; or what the weighted values would be if all were positive."""
         query, key, value = (x.astype(np.float64) for x in (self.query, self.key, self.value))
         with np.errstate(all="ignore"):
             scores = stepped(query @ np.swapaxes(key, -1, -2), self.steps)
             powers = np.exp(scores - scores.max(-1, keepdims=True))
-            return (powers / powers.sum(-1, keepdims=True)) @ value
+            weights = powers / powers.sum(-1, keepdims=True)
+            return weights @ (np.abs(value) if of_magnitudes else value)
+
+    def wrong(self, result: np.ndarray | None = None) -> str:
+        """What is wrong about the result, of running it if none is given; nothing where it is right."""
+        found = self.run() if result is None else result
+        expected, magnitude = self.expected(), self.expected(of_magnitudes=True)
+        if found.shape != expected.shape:
+            return f"{found.shape} for {expected.shape}"
+        types = {TYPE_NAMES[operand.dtype] for operand in self.operands[:3]} | {self.dst_type or "f32"}
+        rounding = 2.0**-7 if "bf16" in types else 2.0**-10 if "f16" in types else 1e-5
+        with np.errstate(all="ignore"):
+            good = np.abs(found - expected) <= rounding * magnitude + 1e-30
+        bad = ~np.where(np.isfinite(expected), good, np.isnan(found) == np.isnan(expected))
+        if not bad.any():
+            return ""
+        return f"{bad.sum()} of {bad.size}, first {found[bad][0]} not {expected[bad][0]} of {magnitude[bad][0]}"
 
 
 def stepped(scores: np.ndarray, steps: list[tuple[str, dict[str, Any], np.ndarray | None]]) -> np.ndarray:

@@ -17,13 +17,15 @@ NUMBERS = [
 FLOATS = [0.0, -0.0, 0.5, -1.0, 1e38, float("inf"), float("-inf"), float("nan")]
 TEXTS = [
     "", "f32", "f64", "bf16", "f16", "c64", "c128", "s8", "plain", "any", "best", "packed", "max", "average", "relu",
-    "tanh", "clip", "scale", "select", "causal", "window", "softcap", "pred", "add", "mul", "div", "eltwise", "binary", "sum", "x" * 500, "\u00e9",
+    "tanh", "clip", "scale", "select", "causal", "window", "softcap", "pred",
+    "add", "mul", "div", "eltwise", "binary", "sum", "x" * 500, "\u00e9",
 ]  # fmt: skip
 TYPES = ["f32", "f64", "bf16", "c64", "s32", "s64", "u8", "pred"]
 UNASKED = (
     "weights_reversed", "symmetrised", "weights_format", "packed_bytes", "packed_layout", "target", "bias_type",
     "src_offset", "src_elements", "weights_offset", "weights_elements", "dst_offset", "dst_elements", "diff_dst_offset",
-    "post_op_0", "post_op_2", "post_op_31", "post_op_32", "extra",
+    "post_op_0", "post_op_2", "post_op_31", "post_op_32", "query_offset", "query_elements", "score_0",
+    "score_1", "extra",
 )  # fmt: skip
 
 Draw = random.Random

@@ -43,7 +43,9 @@ def refused(worker: Worker, call: WireCall, *fragments: str) -> None:
 
 
 ONEMKLS_OWN = ("onemkl.fft", "onemkl.gemm", "onemkl.pack")
-LAPACK = sorted(name for name in registry.kernels() if not name.startswith("onednn.") and name not in ONEMKLS_OWN)
+LAPACK = sorted(
+    name for name in registry.kernels() if not name.startswith(("onednn.", "own.")) and name not in ONEMKLS_OWN
+)
 PRODUCTS = ["onednn.matmul", "onemkl.gemm"]
 RESULTS = {"cholesky": "factor", "triangular_solve": "x", "lu": "lu", "qr": "qr", "householder_product": "q", 
            "eigh": "v", "svd": "u", "product": "product", "triangular_product": "product"}  # fmt: skip
@@ -186,13 +188,34 @@ def test_a_result_with_holes(worker: Worker, name: str) -> None:
     refused(worker, with_buffers(call, call.operands, results), "dst: expected a dense array")
 
 
-@pytest.mark.parametrize("name", LAPACK)
+@pytest.mark.parametrize("name", [*LAPACK, "own.attention"])
 def test_a_result_longer_than_the_matrix(worker: Worker, name: str) -> None:
     if name.startswith("blocked.") and not HAS_AVX512:
         pytest.skip("this processor has no AVX-512, which is said before buffers are looked at")
     call = first(name)
     longer = [Array(call.results[0].type, [*call.results[0].dims, 2]), *call.results[1:]]
     refused(worker, with_buffers(call, call.operands, longer), "expected", "bytes of")
+
+
+@pytest.mark.parametrize(
+    ("lying", "fragment"),
+    [
+        ({"query_offset": 8}, "attribute 'query_elements' is missing"),
+        ({"query_offset": 2**62, "query_elements": 2**62 + 200}, "query: expected sizes of a buffer in memory"),
+        ({"query_offset": -4, "query_elements": 200}, "query: expected 120 elements behind offset -4"),
+        ({"key_strides": [2**62, 36, 4, 1]}, "key: expected sizes of a buffer in memory"),
+        ({"value_strides": [63, 63, 7, 1]}, "bytes of"),
+        ({"dst_strides": [210, 70, 14, 1]}, "dst: expected a dense array"),
+        ({"dst_strides": [105, 35, 0, 1]}, "dst: expected a place for each element"),
+        ({"score_1": {"kind": "causal", "offset": 2**63 - 1, "value": 0.0}}, "attribute 'score_0' is missing"),
+        ({"score_0": {"kind": "add", "type": "f32", "dims": [2, 3, 5, 8], "strides": [120, 40, 8, 1]}},
+         "score_0: expected dimensions [2, 3, 5, 9]"),
+        ({"score_0": {"kind": "select", "type": "f32", "dims": [2, 3, 5, 9], "strides": [0, 0, 0, 1], "value": 0.0}},
+         "attribute 'score_0.type': expected pred"),
+    ],
+)  # fmt: skip
+def test_an_attention_of_other_buffers(worker: Worker, lying: dict, fragment: str) -> None:
+    refused(worker, first("own.attention").but(**lying), fragment)
 
 
 def test_planes_that_pooling_would_read_beyond_their_end(worker: Worker) -> None:

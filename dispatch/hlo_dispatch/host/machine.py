@@ -20,6 +20,7 @@ _BEYOND: dict[str, tuple[str, ...]] = {
     "AVX512_CORE": ("avx512_vnni", *_BEYOND_VNNI),
     "AVX512_CORE_VNNI": _BEYOND_VNNI,
     "AVX512_CORE_BF16": _BEYOND_BF16,
+    "SSE41": ("avx", "fma", "f16c", "bmi", "vaes", "vpclmulqdq", "gfni", "amx"),
     "": (),
 }
 
