@@ -139,6 +139,10 @@ std::vector<Step> ReadSteps(const Attributes& attributes, std::vector<Operand>& 
   return steps;
 }
 
+bool Hides(StepKind kind) {
+  return kind == StepKind::kSelect || kind == StepKind::kCausal || kind == StepKind::kWindow;
+}
+
 // What becomes of a score that step `first` has hidden, at most; NaN where that is not known.
 float Bound(const std::vector<Step>& steps, size_t first) {
   float bound = steps[first].value;
@@ -196,15 +200,13 @@ Problem::Problem(const Attributes& attributes)
   CheckDense(destination.dims, destination.strides, "dst");
   if (destination.elements != Elements(destination.dims, "dst")) Invalid("dst: expected a whole buffer");
   for (int64_t size : batch_dims) batch = Product(batch, size, "query");
+  hidden = -std::numeric_limits<float>::infinity();
   for (size_t i = 0; i < steps.size(); ++i) {
-    if (steps[i].kind != StepKind::kCausal && steps[i].kind != StepKind::kWindow) continue;
-    const float bound = Bound(steps, i);
-    // A NaN stays one: nothing is skipped.
-    hidden = may_skip && !(bound > hidden) && !std::isnan(bound) ? hidden : bound;
-    may_skip = true;
-    if (std::isnan(hidden)) break;
+    const float bound = Hides(steps[i].kind) ? Bound(steps, i) : std::numeric_limits<float>::quiet_NaN();
+    if (std::isnan(bound)) continue;
+    steps[i].may_skip = may_skip = true;
+    hidden = std::max(hidden, bound);
   }
-  may_skip = may_skip && !std::isnan(hidden);
   if (queries() == 1) MakeRowsOfHeads();
 }
 

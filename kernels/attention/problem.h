@@ -33,9 +33,10 @@ enum class StepKind { kScale, kAdd, kSelect, kCausal, kWindow, kSoftcap };
 
 struct Step {
   StepKind kind;
-  float value = 0;     // scale, cap, or the score where the step hides a key
-  int64_t reach = 0;   // causal: the offset; window: how many keys, the query's own included
-  size_t operand = 0;  // add, select: which of Problem::others
+  float value = 0;        // scale, cap, or the score where the step hides a key
+  int64_t reach = 0;      // causal: the offset; window: how many keys, the query's own included
+  size_t operand = 0;     // add, select: which of Problem::others
+  bool may_skip = false;  // whether the scores of keys that it hides are known to be at most Problem::hidden
 };
 
 struct Problem {
@@ -51,7 +52,7 @@ struct Problem {
   int64_t depth() const { return query.columns(); }
   int64_t width() const { return value.columns(); }
 
-  // Whether causal steps and windows hide keys whose scores are then known to be at most `hidden`.
+  // Whether there are steps of which that is known.
   bool may_skip = false;
   float hidden = 0;
   // The rows are heads that share their keys, of one query each: causal steps and windows see it as number 0.

@@ -1,6 +1,6 @@
 #include "attention/task.h"
 
-#include <cmath>
+#include <cstring>
 #include <limits>
 
 namespace hlo_dispatch::attention {
@@ -167,13 +167,38 @@ Task::Range Task::Seen(int64_t row, int64_t rows, int64_t first, int64_t last) c
   Range seen{0, last - first};
   if (!may_skip_) return seen;
   const int64_t query = s_.problem.is_one_query ? 0 : first_query_ + row;
-  if (s_.problem.is_one_query) rows = 1;
+  const int64_t last_query = s_.problem.is_one_query ? 0 : query + rows - 1;
   for (const Step& step : s_.problem.steps) {
-    if (step.kind == StepKind::kCausal) seen.end = std::min(seen.end, query + rows + step.reach - first);
+    if (!step.may_skip) continue;
+    if (step.kind == StepKind::kCausal) seen.end = std::min(seen.end, last_query + 1 + step.reach - first);
     if (step.kind == StepKind::kWindow) seen.begin = std::max(seen.begin, query - step.reach + 1 - first);
+  }
+  for (const Step& step : s_.problem.steps) {
+    if (!step.may_skip || step.kind != StepKind::kSelect || seen.begin >= seen.end) continue;
+    seen = Shown(From(others_[step.operand], first_query_ + row, first), rows, seen);
   }
   if (seen.begin >= seen.end) return {0, 0};
   return {seen.begin / a_.lanes * a_.lanes, std::min(last - first, Rounded(seen.end, a_.lanes))};
+}
+
+Task::Range Task::Shown(const Matrix& mask, int64_t rows, const Range& range) {
+  Range shown{range.end, range.begin};
+  const int64_t step = mask.column_bytes;
+  for (int64_t r = 0; r < (mask.row_bytes == 0 ? 1 : rows); ++r) {
+    const char* row = mask.first + r * mask.row_bytes;
+    const auto are_hidden = [row](int64_t j) {
+      uint64_t eight;
+      std::memcpy(&eight, row + j, sizeof(eight));
+      return eight == 0;
+    };
+    int64_t begin = range.begin, end = range.end;
+    while (step == 1 && begin + 8 <= shown.begin && are_hidden(begin)) begin += 8;
+    while (begin < shown.begin && row[begin * step] == 0) ++begin;
+    while (step == 1 && end - 8 >= shown.end && are_hidden(end - 8)) end -= 8;
+    while (end > shown.end && row[(end - 1) * step] == 0) --end;
+    shown = {std::min(shown.begin, begin), std::max(shown.end, end)};
+  }
+  return shown;
 }
 
 void Task::TakeWhatMatters() {

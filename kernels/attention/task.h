@@ -76,9 +76,11 @@ class Task {
 
   // The keys and values of a block, as the arithmetic reads them.
   void Pack(int64_t first, int64_t last);
-  // Keys of the block that some of these queries may see by causal steps and windows, in whole vectors.
+  // Keys of the block that some of these queries may see by causal steps, windows and masks, in whole vectors.
   Range Seen(int64_t row, int64_t rows, int64_t first, int64_t last) const;
-  // Keys that causal steps and windows hide are left out where that changes nothing: their weights would vanish beside
+  // From the first to the last key of the range that the mask shows to one of so many rows.
+  static Range Shown(const Matrix& mask, int64_t rows, const Range& range);
+  // Keys that such steps hide are left out where that changes nothing: their weights would vanish beside
   // the others', and 0 times their values is 0.
   void TakeWhatMatters();
   // Some queries against some keys of the block that is packed: whole vectors, but at the block's end.

@@ -107,7 +107,7 @@ def test_rows_that_are_masked_throughout(dtype: str, hidden: float, kind: str) -
     assert np.isnan(result).any() == (hidden == -np.inf)
 
 
-@pytest.mark.parametrize("step", ["none", "causal", "window"])
+@pytest.mark.parametrize("step", ["none", "causal", "window", "select"])
 @pytest.mark.parametrize("operand", ["query", "key", "value"])
 @pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("place", [(0, 0), (150, 3), (299, 19)])
@@ -119,7 +119,26 @@ def test_what_is_not_finite(step: str, operand: str, special: float, place: tupl
         call.causal(0, -1e30)
     elif step == "window":
         call.window(17, -1e30)
+    elif step == "select":
+        call.select(np.tril(np.ones((300, 300), bool)), -1e30)
     assert call.wrong() == ""
+
+
+@pytest.mark.parametrize("hidden", [-1e30, -5.0, 3.0])
+@pytest.mark.parametrize("then", ["nothing", "bias", "causal"])
+def test_masks_of_any_shape(hidden: float, then: str) -> None:
+    """Whole blocks hidden, only some keys shown, rows with none; masks of rows, of keys, of heads."""
+    random = np.random.default_rng(0)
+    for batch, queries, keys in (((2,), 70, 700), ((3, 2), 1, 900), ((), 250, 33)):
+        rows, columns = np.ogrid[:queries, :keys]
+        for mask in (columns < keys // 3, columns >= keys - 5, rows < 9, (columns // 64 + rows // 20) % 3 == 1,
+                     random.random((*batch, 1, 1)) < 0.5, random.random((queries, keys)) < 3 / keys):  # fmt: skip
+            call = plain(queries, keys, 16, 16, *batch).select(mask, hidden)
+            if then == "bias":
+                call.add(random_of(5, queries, keys))
+            elif then == "causal":
+                call.causal(keys // 2, -1e9)
+            assert call.wrong() == ""
 
 
 @pytest.mark.parametrize("size", [1e10, 1e17, 1e18, 9e18])
