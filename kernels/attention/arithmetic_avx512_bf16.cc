@@ -30,6 +30,10 @@ struct Pairs {
     const auto halves = _mm512_cvtneps_pbh(reinterpret_cast<__m512>(value));
     __builtin_memcpy(to, &halves, sizeof(halves));
   }
+  static HLO_DISPATCH_INLINE void StoreFirstHalves(char* to, Vector value, int64_t count) {
+    const auto halves = _mm512_cvtneps_pbh(reinterpret_cast<__m512>(value));
+    _mm256_mask_storeu_epi16(to, static_cast<__mmask16>((1u << count) - 1), reinterpret_cast<__m256i>(halves));
+  }
 };
 }  // namespace
 }  // namespace hlo_dispatch::attention

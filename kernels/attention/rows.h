@@ -17,24 +17,27 @@ constexpr float kBinaryLogarithm = 1.44269504088896341f;  // of e
 // One row; returns by what the sum of its powers so far is to be multiplied.
 template <bool pairs>
 HLO_DISPATCH_INLINE float WeighRow(float* s, int64_t count, float* peak, float* sum) {
-  const int64_t padded = (count + kLanes - 1) / kLanes * kLanes;
-  for (int64_t j = count; j < padded; ++j) s[j] = -kInfinity;
+  const int64_t whole = count / kLanes * kLanes;
   Vector most = Repeated(-kInfinity);
-  for (int64_t j = 0; j < padded; j += kLanes) most = Larger(Load(s + j), most);
+  for (int64_t j = 0; j < whole; j += kLanes) most = Larger(Load(s + j), most);
+  // Not written behind the scores to be read as a whole: the processor would wait for that.
+  if (whole < count) most = Larger(FirstOf(Load(s + whole), count - whole, -kInfinity), most);
   const float before = *peak, largest = Largest(most);
   const float now = largest > before ? largest : before;
   // Scores of minus infinity are powers of 0 as long as there is another one; alone, their sum 0 makes NaN of the row.
   const float base = now == -kInfinity ? 0.0f : now;
   Vector total{};
-  for (int64_t j = 0; j < padded; j += kLanes) {
-    const Vector power = PowerOfTwo((Load(s + j) - base) * kBinaryLogarithm);
+  const auto weigh = [&](int64_t j, Vector scores) {
+    const Vector power = PowerOfTwo((scores - base) * kBinaryLogarithm);
     total += power;
     if constexpr (pairs) {
       Pairs::StoreHalves(reinterpret_cast<char*>(s) + 2 * j, power);
     } else {
       Store(s + j, power);
     }
-  }
+  };
+  for (int64_t j = 0; j < whole; j += kLanes) weigh(j, Load(s + j));
+  if (whole < count) weigh(whole, FirstOf(Load(s + whole), count - whole, -kInfinity));
   *peak = now;
   const float factor = before == now          ? 1.0f
                        : before == -kInfinity ? 0.0f
@@ -205,14 +208,16 @@ void Put(const float* from, int64_t columns, float by, char* to, Element type, i
       if (c + kLanes <= columns) {
         Store(reinterpret_cast<float*>(to) + c, some);
       } else {
-        __builtin_memcpy(to + 4 * c, &some, static_cast<size_t>(4 * (columns - c)));
+        StoreFirst(reinterpret_cast<float*>(to) + c, some, columns - c);
       }
     }
   } else if (type == Element::kBF16 && column_bytes == 2 && Pairs::kExist) {
     for (int64_t c = 0; c < columns; c += kLanes) {
-      char some[2 * kLanes];
-      Pairs::StoreHalves(some, Load(from + c) * by);
-      __builtin_memcpy(to + 2 * c, some, static_cast<size_t>(2 * (c + kLanes <= columns ? kLanes : columns - c)));
+      if (c + kLanes <= columns) {
+        Pairs::StoreHalves(to + 2 * c, Load(from + c) * by);
+      } else {
+        Pairs::StoreFirstHalves(to + 2 * c, Load(from + c) * by, columns - c);
+      }
     }
   } else if (type == Element::kBF16 && column_bytes == 2) {
     for (int64_t c = 0; c < columns; ++c) reinterpret_cast<AnyHalf*>(to)[c] = ToBf16(from[c] * by);

@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kCacheIfUnknown = 256 << 10;
 constexpr int64_t kMostKeys = 512;
 constexpr int64_t kFewestKeys = 64;
-constexpr int64_t kMostQueries = 240;
+constexpr int64_t kMostQueries = 480;
 constexpr int64_t kFewestQueries = 48;
 constexpr int64_t kQueriesAtOnce = 48;
 // Blocks of queries for each thread, so that one that begins late or is slow keeps no other one waiting.

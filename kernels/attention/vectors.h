@@ -35,6 +35,21 @@ HLO_DISPATCH_INLINE Vector LoadBf16(const char* from) {
 HLO_DISPATCH_INLINE Vector Repeated(float value) { return value - Vector{}; }
 HLO_DISPATCH_INLINE Vector Larger(Vector a, Vector b) { return a > b ? a : b; }
 
+// The first `count` lanes, and `otherwise` in the rest.
+HLO_DISPATCH_INLINE Vector FirstOf(Vector value, int64_t count, float otherwise) {
+  Bits numbers;
+  for (int i = 0; i < kLanes; ++i) numbers[i] = i;
+  return numbers < static_cast<int32_t>(count) ? value : Repeated(otherwise);
+}
+
+HLO_DISPATCH_INLINE void StoreFirst(float* to, Vector value, int64_t count) {
+#ifdef __AVX512F__
+  _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1u << count) - 1), reinterpret_cast<__m512>(value));
+#else
+  __builtin_memcpy(to, &value, static_cast<size_t>(4 * count));
+#endif
+}
+
 // Each lane with the one that lies `step` from it.
 template <int step>
 HLO_DISPATCH_INLINE Vector Exchanged(Vector value) {
@@ -162,6 +177,7 @@ struct NoPairs {
   static Vector Panel(const char*) { return Vector{}; }
   static Vector Add(Vector sum, float, Vector) { return sum; }
   static void StoreHalves(char*, Vector) {}
+  static void StoreFirstHalves(char*, Vector, int64_t) {}
 };
 
 }  // namespace
