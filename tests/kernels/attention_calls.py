@@ -151,6 +151,7 @@ class AttentionCall:
 
 
 def stepped(scores: np.ndarray, steps: list[tuple[str, dict[str, Any], np.ndarray | None]]) -> np.ndarray:
+    """In float64; what is too large for f32 is infinite here, too."""
     queries, keys = np.ogrid[: scores.shape[-2], : scores.shape[-1]]
     for kind, numbers, operand in steps:
         value = np.float64(np.float32(numbers.get("value", 0)))
@@ -168,6 +169,7 @@ def stepped(scores: np.ndarray, steps: list[tuple[str, dict[str, Any], np.ndarra
         else:
             assert operand is not None
             scores = np.where(operand, scores, value)
+        scores = np.where(np.abs(scores) > np.finfo(np.float32).max, np.copysign(np.inf, scores), scores)
     return scores
 
 
