@@ -26,6 +26,8 @@ from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.shape import Shape, shape_of
 from hlo_dispatch.hlo.verify import verify
 from hlo_dispatch.host.machine import Machine
+from hlo_dispatch.match.attention.attention_match import AttentionMatch
+from hlo_dispatch.match.attention.finder import AttentionFinder
 from hlo_dispatch.match.epilogue.finder import EpilogueFinder
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
@@ -38,7 +40,7 @@ from hlo_dispatch.rewriting.rewriter import Rewriter
 from processor import HAS_AVX512, skip_without
 from side_by_side import assert_close, run_module
 
-Found = Match | RoutineMatch | StructuralMatch | Miss | Refusal
+Found = Match | RoutineMatch | AttentionMatch | StructuralMatch | Miss | Refusal
 GOLDEN = Path(__file__).with_name("golden")
 ACCEPTED = sorted(GOLDEN.glob("*/*.before.hlo"))
 REFUSED = sorted(GOLDEN.glob("*/*.refused.hlo"))
@@ -59,7 +61,13 @@ def table() -> Table:
 
 
 def entries() -> set[str]:
-    named = (*table().activations, *table().binaries.values(), *table().routines, *table().patterns)
+    named = (
+        *table().activations,
+        *table().binaries.values(),
+        *table().routines,
+        *table().patterns,
+        *table().attentions,
+    )
     return {entry.name for entry in named} | set(table().anchors)
 
 
@@ -190,6 +198,8 @@ def why(match: Found) -> str:
         return f"{match.pattern.name}: %{match.output.name}"
     if isinstance(match, RoutineMatch):
         return f"{match.routine.name}: %{match.node.name}"
+    if isinstance(match, AttentionMatch):
+        return f"{match.name}: %{match.node.name}"
     where = f" at %{match.chain.stopped_at.name}" if match.chain.stopped_at is not None else ""
     return f"the epilogue stops{where}: {match.chain.explanation()}"
 
@@ -198,7 +208,7 @@ def why(match: Found) -> str:
 
 
 def matches(module: Module) -> list[Found]:
-    """Every library call and pattern, then every anchor's match with its longest epilogue, or its refusal, in order.
+    """Every library call, attention and pattern, then every anchor's match with its longest epilogue, or its refusal.
 
     Where nothing else is in the module, also how far each pattern came that matched nowhere.
     """
@@ -207,6 +217,7 @@ def matches(module: Module) -> list[Found]:
     for computation, small in module.control_flow_computations():
         graph = FlatGraph(module, computation)
         found += [match for _, match in RoutineFinder(table()).find(graph)]
+        found += [match for _, match in AttentionFinder(table()).find(graph)]
         patterns = StructuralFinder(table()).find(graph)
         found += patterns.matches
         misses += patterns.misses.values()
@@ -236,6 +247,8 @@ def shows(entry: str, match: Found) -> bool:
         return match.pattern.name == entry
     if isinstance(match, RoutineMatch):
         return match.routine.name == entry
+    if isinstance(match, AttentionMatch):
+        return match.name == entry
     if entry in table().anchors:
         return match.anchor.entry.name == entry
     opcodes = {binary.name: binary.opcode for binary in table().binaries.values()}

@@ -13,10 +13,11 @@ from hlo_dispatch.pattern.facts import TYPES, declared_type
 from hlo_dispatch.pattern.formula import Formula, FormulaError, parse
 from hlo_dispatch.pattern.messages import suggest
 from hlo_dispatch.pattern.prove import binary_proofs, proofs
-from hlo_dispatch.pattern.readings import ANCHOR_OPCODES, READINGS, Reading, readings_of
+from hlo_dispatch.pattern.readings import ANCHOR_OPCODES, ATTENTION_KERNELS, READINGS, Reading, readings_of
 from hlo_dispatch.pattern.schema import (
     ActivationEntry,
     AnchorEntry,
+    AttentionEntry,
     BinaryEntry,
     Eltwise,
     Epilogues,
@@ -27,6 +28,7 @@ from hlo_dispatch.pattern.source import Keys, Source
 from hlo_dispatch.pattern.table import (
     Activation,
     AnchorKind,
+    Attention,
     Binary,
     EltwiseBinding,
     KernelBinding,
@@ -194,6 +196,23 @@ class Builder:
             name, entry.opcode, entry.targets, tuple(entry.kernels), entry.operands, entry.results,
             tuple(entry.options), entry.symmetrised or "", tuple(entry.factors_of), numerics, entry.formula,
             entry.origin, self.source.key_place(path),
+        )  # fmt: skip
+
+    def attention(self, name: str, entry: AttentionEntry, kernels: Iterable[str]) -> Attention:
+        path: Keys = ("attentions", name)
+        self._one_of((*path, "kernel"), entry.kernel, kernels, "kernel")
+        self._one_of((*path, "kernel"), entry.kernel, ATTENTION_KERNELS, "attention kernel")
+        for dtype in entry.numerics:
+            if dtype not in DTYPES:
+                place = self.source.key_place((*path, "numerics", dtype))
+                raise self.source.error(place, f"unknown element type {dtype!r}", suggest(dtype, DTYPES))
+        missing = next((dtype for dtype in DTYPES if dtype not in entry.numerics), None)
+        if missing is not None:
+            advice = f"add {missing}: {{tolerance: ..., why: ...}}"
+            raise self._error((*path, "numerics"), f"no numerics for {missing}", advice)
+        numerics = {dtype: Numerics(n.tolerance, n.why) for dtype, n in entry.numerics.items()}
+        return Attention(
+            name, entry.kernel, numerics, entry.formula, entry.origin, self.source.key_place(path),
         )  # fmt: skip
 
     def _own_library(self, path: Keys, entry: KernelEntry) -> Path:

@@ -86,6 +86,7 @@ def _load(stamped: tuple[tuple[Path, tuple[int, int]], ...]) -> Table:
         _patterns(files, kernels, activations),
         tuple(path for path, _ in stamped),
         tuple(b.routine(name, entry, kernels, routines) for b, file in files for name, entry in file.routines.items()),
+        tuple(b.attention(name, entry, kernels) for b, file in files for name, entry in file.attentions.items()),
         digest.hexdigest(),
     )
 
@@ -106,7 +107,7 @@ def _refuse_duplicates(files: list[tuple[Builder, TableFile]]) -> None:
     """Within one file a duplicate key is already an error; this is across files, shipped ones included."""
     seen: dict[tuple[str, str], Any] = {}
     for builder, file in files:
-        for section in ("activations", "binaries", "anchors", "kernels", "patterns", "routines"):
+        for section in ("activations", "binaries", "anchors", "kernels", "patterns", "routines", "attentions"):
             for name in getattr(file, section):
                 place = builder.source.key_place((section, name))
                 first = seen.setdefault((section, name), place)

@@ -47,3 +47,7 @@ ANCHOR_OPCODES: tuple[str, ...] = tuple(dict.fromkeys(reading.opcode for reading
 def readings_of(opcode: str) -> list[str]:
     """The names of an opcode's readings."""
     return [reading.name for reading in READINGS.values() if reading.opcode == opcode]
+
+
+ATTENTION_KERNELS = ("own.attention",)
+"""Kernels that take what an attention is read as."""

@@ -183,6 +183,22 @@ class Routine:
 
 
 @dataclass(frozen=True)
+class Attention:
+    """Two products with a softmax between them, and the kernel that computes them together."""
+
+    name: str
+    kernel: str
+    numerics: Mapping[str, Numerics]
+    """By the types of what it reads and gives."""
+    formula: str
+    origin: str
+    place: Place
+
+    def describe(self) -> str:
+        return f"{self.name} by {self.kernel}"
+
+
+@dataclass(frozen=True)
 class Table:
     """Everything the shipped and the user's files say."""
 
@@ -195,6 +211,7 @@ class Table:
     """In the order in which they are tried."""
     sources: tuple[Path, ...]
     routines: tuple[Routine, ...]
+    attentions: tuple[Attention, ...]
     fingerprint: str = field(repr=False)
     """Changes whenever any byte of any source does; part of every cache key."""
 

@@ -9,11 +9,18 @@ from collections.abc import Iterator
 from typing import Any, Protocol, TypeVar
 
 from hlo_dispatch.host.machine import Machine
+from hlo_dispatch.match.attention.attention_match import AttentionMatch
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.protocol import FOLDED, WHOLE, CallableMatch, Variant
 from hlo_dispatch.match.routines.routine_match import RoutineMatch
 from hlo_dispatch.match.structural.structural_match import StructuralMatch
-from hlo_dispatch.policy.heuristic import is_large_enough, worth_dispatching, worth_folding
+from hlo_dispatch.policy.heuristic import (
+    SMALLEST_DOT,
+    SMALLEST_MEASURED_DENSE,
+    is_large_enough,
+    worth_dispatching,
+    worth_folding,
+)
 from hlo_dispatch.policy.linear_algebra import has_large_operand, in_order_of_speed, worth_calling
 
 # Elements of a pattern's result: XLA's slowest loops make one in a nanosecond, so fewer last no longer than a call.
@@ -83,10 +90,26 @@ class _OfRoutines:
         return has_large_operand(match)
 
 
+class _OfAttention:
+    def first_choices(self, match: AttentionMatch, machine: Machine | None) -> Iterator[Variant]:
+        yield Variant(WHOLE, match)
+
+    def is_worth_calling(self, match: AttentionMatch, implementation: str, machine: Machine) -> tuple[bool, str]:
+        """XLA writes every score to memory and reads it five times, transposes heads besides, and is never quicker."""
+        arithmetic = match.work.multiply_adds
+        if arithmetic < SMALLEST_DOT:
+            return False, f"{arithmetic:,} multiply-adds are too few to pay for a call"
+        return True, f"XLA writes {match.scores:,} scores to memory and reads them again; the kernel keeps none"
+
+    def is_worth_measuring(self, match: AttentionMatch) -> bool:
+        return match.work.multiply_adds >= SMALLEST_MEASURED_DENSE
+
+
 _RULES: dict[str, Rule[Any]] = {
     Match.family: _OfAnchors(),
     StructuralMatch.family: _OfPatterns(),
     RoutineMatch.family: _OfRoutines(),
+    AttentionMatch.family: _OfAttention(),
 }
 
 

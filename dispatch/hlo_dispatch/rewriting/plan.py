@@ -1,8 +1,8 @@
 """The plan for one computation: every pattern and anchor matched and decided before anything is touched.
 
-Who gets an instruction that both could have: the one that covers more. So patterns come first where they
-cover at least as much as any anchor's match they overlap, then the anchors, then the patterns that were
-outweighed, where nothing took what they want.
+Who gets an instruction that both could have: the one that covers more. So attention comes first, which holds two
+products and a softmax; then patterns where they cover at least as much as any anchor's match they overlap, then the
+anchors, then the patterns that were outweighed, where nothing took what they want.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
+from hlo_dispatch.match.attention.finder import AttentionFinder
 from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.match.routines.routine import RoutineFinder
@@ -55,6 +56,7 @@ def plan_computation(
     matcher: Matcher,
     patterns: StructuralFinder,
     routines: RoutineFinder,
+    attentions: AttentionFinder,
     decide_on: Callable[[CallableMatch], Decision],
     *,
     small: bool,
@@ -74,6 +76,7 @@ def plan_computation(
         planner.refuse_all(Refusal("small-call", "XLA runs this computation as one small call"), found.matches)
         return planner.plan
     planner.plan_routines(routines.find(graph))
+    planner.plan_routines(attentions.find(graph))
     planner.plan.misses = list(found.misses.values())
     outweighed = planner.plan_patterns(found.matches)
     planner.plan_anchors()
@@ -102,7 +105,7 @@ class _Planner:
             self._refuse(node, replace(refusal, instruction=node.name))
 
     def plan_routines(self, found: Iterable[tuple[Node, CallableMatch | Refusal]]) -> None:
-        """Settle the library calls, which nothing else covers, and products that may be an anchor's afterwards."""
+        """Settle what comes first: library calls, products that may be an anchor's afterwards, and attention."""
         for node, match in found:
             if isinstance(match, Refusal):
                 self._refuse(node, match)

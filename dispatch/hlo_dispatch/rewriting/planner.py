@@ -13,6 +13,7 @@ from typing import Protocol
 from hlo_dispatch.hlo.flat import FlatGraph
 from hlo_dispatch.hlo.opcode import MAY_BE_ANCHORS
 from hlo_dispatch.host.machine import Machine, this_machine
+from hlo_dispatch.match.attention.finder import AttentionFinder
 from hlo_dispatch.match.epilogue.finder import EpilogueFinder
 from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.match.protocol import CallableMatch
@@ -41,6 +42,7 @@ class Planner:
     finder: EpilogueFinder
     patterns: StructuralFinder
     routines: RoutineFinder
+    attentions: AttentionFinder
     ask: Ask
     matcher: Callable[[FlatGraph, Table, EpilogueFinder], Matcher] = Matcher
     decide: Decide = decide
@@ -57,6 +59,7 @@ class Planner:
             finder=EpilogueFinder(Recogniser(table.activations), table.binaries),
             patterns=StructuralFinder(table),
             routines=RoutineFinder(table),
+            attentions=AttentionFinder(table),
             ask=AskKernels(table),
         )
 
@@ -77,8 +80,9 @@ class Planner:
 
         matcher = self.matcher(graph, self.table, self.finder)
         return plan_computation(
-            graph, matcher, self.patterns, self.routines, decide_on, small=small, prefetched=self._prefetched
-        )
+            graph, matcher, self.patterns, self.routines, self.attentions, decide_on, small=small,
+            prefetched=self._prefetched,
+        )  # fmt: skip
 
     def _prefetched(self, match: CallableMatch) -> CallableMatch | None:
         """What will most likely be chosen, its kernel asked while the matching goes on; None: stock XLA."""

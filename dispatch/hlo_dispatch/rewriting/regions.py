@@ -13,7 +13,12 @@ from hlo_dispatch.report import Region
 from hlo_dispatch.rewriting.plan import ComputationPlan
 
 # What an anchor computes that no kernel's reader could describe.
-UNREAD_FORMULAS = {"convolution": "conv(x, w)", "dot": "x @ w", "reduce-window": "pool(x)"}
+UNREAD_FORMULAS = {
+    "convolution": "conv(x, w)",
+    "dot": "x @ w",
+    "reduce-window": "pool(x)",
+    "exponential": "softmax(q·kᵀ)·v",
+}
 
 
 def regions_of(module: Module, plans: list[ComputationPlan], *, details: bool = False) -> tuple[Region, ...]:

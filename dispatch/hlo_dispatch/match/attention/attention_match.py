@@ -1,0 +1,152 @@
+"""An attention as a match: the kernel call that computes it, from the first product to the last."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.hlo.shape import Shape
+from hlo_dispatch.match.attention.places import Placement
+from hlo_dispatch.match.attention.steps import ScoreStep, attributes_of
+from hlo_dispatch.match.protocol import Variant, Work
+from hlo_dispatch.match.strided import View
+from hlo_dispatch.pattern.table import Attention, Numerics
+
+ROLES = ("query", "key", "value")
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionMatch:
+    """softmax(steps(q·kᵀ))·v, ready to become one kernel call."""
+
+    entry: Attention
+    node: Node
+    """The softmax's exponential: the products are anchors of their own where this is left to XLA."""
+    sources: tuple[Placement, Placement, Placement]
+    """Queries (batch…, M, D), keys (batch…, N, D), values (batch…, N, E)."""
+    steps: tuple[ScoreStep, ...]
+    """Operands as (batch…, M, N)."""
+    destination: Placement
+    """(batch…, M, E), in the node that the call produces."""
+    covered: tuple[Node, ...]
+    notes: dict[str, Any] = field(init=False, default_factory=dict[str, Any], repr=False)
+    """What later rooms worked out about the match and will ask again."""
+
+    family: ClassVar[str] = "attention"
+    has_planned_scratch: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        return self.entry.name
+
+    @property
+    def kernel(self) -> str:
+        return self.entry.kernel
+
+    @property
+    def kernels(self) -> tuple[str]:
+        return (self.entry.kernel,)
+
+    @property
+    def in_module(self) -> AttentionMatch:
+        return self
+
+    @property
+    def library_call(self) -> None:
+        """It is none."""
+
+    @property
+    def scratch_bytes(self) -> None:
+        """The table's entry says nothing of it."""
+
+    @property
+    def precedence(self) -> int:
+        return len(self.covered)
+
+    @property
+    def scores(self) -> int:
+        """How many scores there are: what stock XLA keeps in memory."""
+        queries, keys = self.sources[0].dimensions, self.sources[1].dimensions
+        return math.prod(size for size, _ in queries[:-1]) * keys[-2][0]
+
+    @property
+    def work(self) -> Work:
+        heads = self.sources[0].dimensions[-1][0] + self.sources[2].dimensions[-1][0]
+        moved = sum(node.shape.bytes for node in (*self.reads, self.output))
+        return Work(self.scores * heads, moved)
+
+    @property
+    def operands(self) -> tuple[View, ...]:
+        """Queries, keys, values, then each step's."""
+        read = (step.place for step in self.steps if step.kind in ("add", "select"))
+        return tuple(View(place.node, place.dimensions) for place in (*self.sources, *read) if place is not None)
+
+    @property
+    def reads(self) -> tuple[Node, ...]:
+        return tuple(view.node for view in self.operands)
+
+    @property
+    def output(self) -> Node:
+        return self.destination.node
+
+    @property
+    def results(self) -> tuple[Node, ...]:
+        return (self.output,)
+
+    @property
+    def result_shapes(self) -> tuple[Shape]:
+        return (self.output.shape,)
+
+    @property
+    def post_ops(self) -> tuple[()]:
+        return ()
+
+    @property
+    def formula(self) -> str:
+        text = "q·kᵀ"
+        for step in self.steps:
+            text = step.formula.replace("{}", f"({text})" if " + " in text and step.kind == "scale" else text)
+        return f"softmax({text})·v"
+
+    def shortened(self) -> None:
+        """There is no shorter form."""
+
+    def variants(self, chosen: str, *, reorders_weights: bool) -> Iterator[Variant]:
+        """There are none."""
+        return iter(())
+
+    def end(self, cut: Refusal | None, *, details: bool) -> tuple[str, str]:
+        """There is no epilogue."""
+        return "", ""
+
+    def numerics(self) -> Numerics:
+        """As the table says of the coarsest type in which something is read or given."""
+        kinds = {self.output.shape.element_type, *(place.node.shape.element_type for place in self.sources)}
+        return max((self.entry.numerics[kind] for kind in kinds), key=lambda numerics: numerics.tolerance)
+
+    def attributes(self) -> dict[str, Any]:
+        """The kernel call's attributes."""
+        attributes: dict[str, Any] = {}
+        for role, place in zip(ROLES, self.sources, strict=True):
+            attributes |= {f"{role}_{name}": value for name, value in _described(place).items()}
+        attributes |= {f"dst_{name}": value for name, value in _described(self.destination).items()}
+        for number, step in enumerate(self.steps):
+            described = {} if step.place is None else _described(step.place)
+            attributes[f"score_{number}"] = attributes_of(step, described)
+        return attributes
+
+
+def _described(place: Placement) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "type": place.node.shape.element_type,
+        "dims": [size for size, _ in place.dimensions],
+        "strides": [stride for _, stride in place.dimensions],
+    }
+    elements = place.node.shape.elements
+    if place.offset or elements != 1 + sum((size - 1) * stride for size, stride in place.dimensions):
+        found |= {"offset": place.offset, "elements": elements}
+    return found

@@ -1,0 +1,126 @@
+"""The axes of one attention: batches, queries and keys, each of them one or several."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.match.attention.places import AxisSplit, Placement, placed
+from hlo_dispatch.match.strided import Dimension, merge
+
+BATCH, QUERY, KEY = "batch", "query", "key"
+_MOST_AXES = 12
+
+
+@dataclass(frozen=True)
+class Axes:
+    """How each dimension of the softmax's result, as the second product reads it, is made of axes."""
+
+    kinds: tuple[str, ...]
+    """Of each dimension: what it is to the second product, which sums over keys and has no queries in its values."""
+    parts: tuple[tuple[int, ...], ...]
+    """Of each dimension: the sizes of its axes, slowest first."""
+
+    @classmethod
+    def of(cls, product: Node, side: int) -> Axes:
+        """Those of the product whose operand number `side` is the softmax's result."""
+        weights = product.operands[side]
+        batch, contracting = numbers(product, side)
+        kinds = [QUERY] * len(weights.shape.dimensions)
+        for number in batch:
+            kinds[number] = BATCH
+        for number in contracting:
+            kinds[number] = KEY
+        return cls(tuple(kinds), tuple((size,) for size in weights.shape.dimensions))
+
+    def split(self, split: AxisSplit) -> Axes | None:
+        """With one axis more; None where that leads nowhere."""
+        if split.axis >= len(self.owners) or math.prod(split.sizes) != self.sizes[split.axis]:
+            return None
+        dimension, place = self.owners[split.axis]
+        sizes = self.parts[dimension]
+        parts = list(self.parts)
+        parts[dimension] = (*sizes[:place], *split.sizes, *sizes[place + 1 :])
+        found = Axes(self.kinds, tuple(parts))
+        return found if len(found.sizes) <= _MOST_AXES else None
+
+    @cached_property
+    def owners(self) -> tuple[tuple[int, int], ...]:
+        """Of each axis: its dimension, and its place among that one's axes."""
+        return tuple((number, place) for number, sizes in enumerate(self.parts) for place in range(len(sizes)))
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(size for sizes in self.parts for size in sizes)
+
+    def of_kind(self, kind: str) -> list[int]:
+        """Numbers of the axes of more than one element that are of this kind."""
+        return [
+            axis for axis, (number, _) in enumerate(self.owners) if self.kinds[number] == kind and self.sizes[axis] > 1
+        ]
+
+    def along(self, strides: Sequence[int]) -> tuple[Dimension, ...]:
+        """The axes where the dimensions have these strides."""
+        found: list[Dimension] = []
+        for sizes, stride in zip(self.parts, strides, strict=True):
+            inner = math.prod(sizes)
+            for size in sizes:
+                inner //= size
+                found.append((size, stride * inner if size > 1 else 0))
+        return tuple(found)
+
+    def start(self, weights: Node) -> Placement:
+        """The softmax's result as the second product reads it."""
+        return placed(weights, self.along(weights.shape.strides))
+
+    def keys_over(self, sizes: Sequence[int], strides: Sequence[int]) -> dict[int, int] | None:
+        """Strides of the key axes where these dimensions hold the keys; None where they hold something else.
+
+        Raises:
+            AxisSplit: one of the axes is several of the dimensions.
+        """
+        found: dict[int, int] = {}
+        axes = self.of_kind(KEY)
+        for size, stride in zip(sizes, strides, strict=True):
+            left = size
+            while left > 1:
+                if not axes:
+                    return None
+                axis = axes.pop(0)
+                if left % self.sizes[axis]:
+                    if self.sizes[axis] % left == 0:
+                        raise AxisSplit(axis, (left, self.sizes[axis] // left))
+                    return None
+                left //= self.sizes[axis]
+                found[axis] = stride * left
+        return None if axes else found
+
+    def same(self, first: Placement, second: Placement) -> bool:
+        """Whether both are the same elements of one node, keys in any order."""
+        keys = self.of_kind(KEY)
+
+        def without_order(place: Placement) -> tuple[object, ...]:
+            along_keys = merge(sorted((place.dimensions[axis] for axis in keys), key=lambda d: d[1]))
+            # Where no single stride walks over them, only the very same order is known to be the same.
+            rest = along_keys or tuple(place.dimensions[axis] for axis in keys)
+            others = tuple(d for axis, d in enumerate(place.dimensions) if axis not in keys)
+            return place.node, place.offset, rest, others
+
+        return without_order(first) == without_order(second)
+
+
+def numbers(product: Node, side: int) -> tuple[list[int], list[int]]:
+    """Batch and contracting dimensions of a product's operand."""
+    found = product.proto.dot_dimension_numbers
+    if side == 0:
+        return list(found.lhs_batch_dimensions), list(found.lhs_contracting_dimensions)
+    return list(found.rhs_batch_dimensions), list(found.rhs_contracting_dimensions)
+
+
+def free(product: Node, side: int) -> list[int]:
+    """Dimensions of a product's operand that are its result's and of no batch."""
+    taken = {number for found in numbers(product, side) for number in found}
+    return [number for number in range(len(product.operands[side].shape.dimensions)) if number not in taken]

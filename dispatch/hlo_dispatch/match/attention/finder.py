@@ -1,0 +1,199 @@
+"""Finds attention: a product that reads a softmax over what it sums over, whose scores another product gives.
+
+Everything that the call would replace has been understood on the way: an instruction that depends on the first
+product and was not is a refusal, and so is a value inside that somebody else reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.hlo.flat import FlatGraph, Node
+from hlo_dispatch.match.anchors.anchor import first_refusal, unsupported_types
+from hlo_dispatch.match.attention.arrangement import Arrangement
+from hlo_dispatch.match.attention.attention_match import AttentionMatch
+from hlo_dispatch.match.attention.axes import Axes
+from hlo_dispatch.match.attention.operands import below, furthest, read_products, unscaled
+from hlo_dispatch.match.attention.places import AxisSplit, NotAttention, Placement, of_operand, stripped
+from hlo_dispatch.match.attention.scores import Scores, product_above
+from hlo_dispatch.match.attention.softmax import PASSED, Softmax, powers_above
+from hlo_dispatch.match.attention.steps import ScoreStep, simplified
+from hlo_dispatch.pattern import Table
+from hlo_dispatch.pattern.table import Attention
+
+_MOST_SPLITS = 16
+_MOST_STEPS = 16
+# f16 and bf16 products with sums in their type or in f32, and f32 ones: XLA's PrecisionConfig.Algorithm. The kernel's
+# are no coarser.
+_ALGORITHMS = frozenset((3, 4, 5, 6, 11))
+
+
+class AttentionFinder:
+    """Finds one table's attentions in flat graphs; safe to use from several threads."""
+
+    def __init__(self, table: Table) -> None:
+        self._entries = table.attentions
+
+    def find(self, graph: FlatGraph) -> Iterator[tuple[Node, AttentionMatch | Refusal]]:
+        """Every attention of `graph` in program order, by its exponential, or why it has to stay as it is."""
+        if not self._entries:
+            return
+        for node in graph.nodes:
+            if node.opcode != "dot":
+                continue
+            for side in (0, 1):
+                powers = powers_above(node.operands[side])
+                scores = None if powers is None else stripped(powers.operands[0], PASSED).operands[0]
+                first = None if scores is None else product_above(scores)
+                if powers is not None and first is not None:
+                    yield powers, _read(graph, self._entries[0], powers, first, node, side)
+                    break
+
+
+def _read(
+    graph: FlatGraph, entry: Attention, powers: Node, first: Node, second: Node, side: int
+) -> AttentionMatch | Refusal:
+    refusal = first_refusal(_unsupported(first), _unsupported(second))
+    if refusal is not None:
+        return refusal
+    axes: Axes | None = Axes.of(second, side)
+    try:
+        for _ in range(_MOST_SPLITS):
+            try:
+                return _Attempt(graph, entry, powers, second, side, axes).match()
+            except AxisSplit as split:
+                axes = axes.split(split)
+                if axes is None:
+                    break
+    except NotAttention as error:
+        if error.refusal is not None:
+            return error.refusal
+    sentence = f"what is around %{powers.name} is no softmax over all keys of one product's scores"
+    return Refusal("attention-softmax", sentence, powers.name)
+
+
+def _unsupported(product: Node) -> Refusal | None:
+    refusal = unsupported_types(product)
+    is_exact = product.proto.precision_config.algorithm in _ALGORITHMS
+    return None if refusal is not None and refusal.code == "precision-unsupported" and is_exact else refusal
+
+
+class _Attempt:
+    """One reading along given axes."""
+
+    def __init__(self, graph: FlatGraph, entry: Attention, powers: Node, second: Node, side: int, axes: Axes) -> None:
+        self._entry, self._powers, self._second, self._side, self._axes = entry, powers, second, side, axes
+        self._seen: dict[Node, None] = {second: None}
+        self._softmax = Softmax(graph, axes, self._seen)
+
+    def match(self) -> AttentionMatch:
+        """The match.
+
+        Raises:
+            NotAttention: it is something else.
+            AxisSplit: it may be one along other axes.
+        """
+        powers, top, is_divided = self._softmax.read(self._second.operands[self._side])
+        first, steps = Scores(self._axes, self._seen).read(top)
+        products = read_products(first, self._second, self._side, self._axes)
+        arrangement = Arrangement(self._axes, products)
+        count, fixed = len(self._axes.sizes), arrangement.fixed
+        query, key, value = (furthest(place, count, fixed) for place in products[:3])
+        query, factor = unscaled(query)
+        if factor != 1:
+            # There may be more to look past behind it.
+            query = furthest(query, count, fixed)
+        taken = simplified([ScoreStep("scale", factor), *(arrangement.settled(step) for step in steps)])
+        result = arrangement.one_dimension(self._result(products.result, powers, is_divided), count)
+        covered = self._covered(first.node, result.node, [query.node, key.node, value.node, *_read_by(taken)])
+        if len(taken) > _MOST_STEPS:
+            raise NotAttention(Refusal("attention-step", f"the scores take {len(taken)} steps", self._powers.name))
+        arranged = arrangement.arranged([query, key, value], taken, result)
+        return AttentionMatch(self._entry, self._powers, *arranged, covered)
+
+    def _result(self, place: Placement, powers: Placement, is_divided: bool) -> Placement:
+        """The last value that is nothing but the product under another shape, divided by the sum of powers."""
+        best = place if is_divided else None
+        path: list[Node] = []
+        while len(place.node.users) == 1 and not place.node.is_live_out:
+            (user,) = place.node.users
+            further = below(place, user, widens=best is None)
+            if further is None and best is None:
+                further = self._divided(place, user, powers)
+                if further is not None:
+                    self._seen.update(dict.fromkeys(path))
+                    path, best = [], further
+                    self._seen[user] = None
+                    place = further
+                    continue
+            if further is None:
+                break
+            path.append(user)
+            place = further
+            if best is not None and user.opcode != "bitcast":
+                self._seen.update(dict.fromkeys(path))
+                path, best = [], further
+        if best is None:
+            sentence = f"nothing divides %{place.node.name} by the sum over all keys"
+            raise NotAttention(Refusal("attention-softmax", sentence, self._second.name))
+        return best
+
+    def _divided(self, place: Placement, user: Node, powers: Placement) -> Placement | None:
+        """The place behind a division by the sum of powers; None where `user` is none."""
+        if user.opcode not in ("divide", "multiply") or user.proto.control_predecessor_ids:
+            return None
+        number = user.operands.index(place.node)
+        if number == 1 and user.opcode == "divide":
+            return None
+        found = Placement(user, place.dimensions, place.offset)
+        if user.shape.strides != place.node.shape.strides:
+            return None
+        other = of_operand(found, user.operands[1 - number])
+        total = other if other is None or user.opcode == "divide" else self._softmax.reciprocal(other)
+        if total is None:
+            return None
+        self._softmax.check_sum(total, powers)
+        return found
+
+    def _covered(self, first: Node, last: Node, reads: Sequence[Node]) -> tuple[Node, ...]:
+        """What the call replaces: everything that was seen and depends on the first product."""
+        dependent = {first}
+        for node in sorted(self._seen, key=lambda node: node.index):
+            if any(operand in dependent for operand in node.operands):
+                dependent.add(node)
+        covered = [node for node in sorted(self._seen, key=lambda node: node.index) if node in dependent]
+        for node in covered:
+            needed = None if node is last else _reader_outside(node, dependent)
+            if needed is not None:
+                sentence = f"%{node.name}, which the kernel keeps nowhere, is {needed}"
+                raise NotAttention(Refusal("value-needed", sentence, node.name))
+        for node in reads:
+            if _depends(node, dependent, first.index):
+                sentence = f"%{node.name} is read, and computed from the scores"
+                raise NotAttention(Refusal("attention-step", sentence, node.name))
+        return tuple(covered)
+
+
+def _read_by(steps: Sequence[ScoreStep]) -> list[Node]:
+    return [step.place.node for step in steps if step.place is not None and step.kind in ("add", "select")]
+
+
+def _reader_outside(node: Node, inside: set[Node]) -> str | None:
+    if node.is_live_out:
+        return "a result of the program"
+    user = next((user for user in node.users if user not in inside), None)
+    return None if user is None else f"also used by %{user.name}"
+
+
+def _depends(node: Node, on: set[Node], earliest: int) -> bool:
+    pending, seen = [node], {node}
+    while pending:
+        value = pending.pop()
+        if value in on:
+            return True
+        for operand in value.operands:
+            if operand.index >= earliest and operand not in seen:
+                seen.add(operand)
+                pending.append(operand)
+    return False

@@ -1,0 +1,157 @@
+"""Masks: a boolean value taken apart into what follows from positions and what has to be read.
+
+query >= key, query <= key + 7          causal and window steps, of which nothing is in memory
+a and b                                 one step after the other, each as small as it comes
+convert(a) != 0                         a: Flax counts with masks
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.match.attention.axes import KEY, QUERY, Axes
+from hlo_dispatch.match.attention.places import (
+    CUTTING,
+    REARRANGING,
+    REPEATING,
+    NotAttention,
+    Placement,
+    chain,
+    of_operand,
+)
+from hlo_dispatch.match.attention.positions import PositionSum, constant_mask, read_line
+from hlo_dispatch.match.function import scalar_constant
+
+_LOOKED_THROUGH = REARRANGING | REPEATING | CUTTING
+_OPPOSITE = {"GE": "LT", "LT": "GE", "GT": "LE", "LE": "GT"}
+# (direction, number) of comparisons that a value of 0 or 1 fulfils where it is 1.
+_IS_ONE = frozenset((("NE", 0), ("GT", 0), ("EQ", 1), ("GE", 1)))
+_LARGEST_CONSTANT = 1 << 22
+
+
+class Mask(NamedTuple):
+    """One condition under which a score is kept."""
+
+    place: Placement
+    """Where it can be read."""
+    query: int | None = None
+    """The axis it compares keys with; None: none, or it is not made of positions."""
+    distance: int | None = None
+    """Kept where key <= query + distance, or where `is_lower`, where key >= query - distance; None: it is read."""
+    is_lower: bool = False
+
+
+def read_mask(place: Placement, axes: Axes, *, wanted: bool) -> list[Mask]:
+    """The conditions that all have to hold.
+
+    Args:
+        wanted: whether scores are kept where the value is true, or where it is false.
+
+    Raises:
+        NotAttention: it is the opposite of something that would have to be read.
+        AxisSplit: an axis is several.
+    """
+    return _Reader(axes).read(place, wanted=wanted)
+
+
+class _Reader:
+    def __init__(self, axes: Axes) -> None:
+        self._axes = axes
+
+    def read(self, place: Placement, *, wanted: bool) -> list[Mask]:
+        last = chain(place, _LOOKED_THROUGH)[-1]
+        node = last.node
+        value = scalar_constant(node)
+        if value is not None:
+            return [] if bool(value) is wanted else self._operand(last, wanted)
+        if node.opcode == "not":
+            return self.read(_of(last, node.operands[0]), wanted=not wanted)
+        if node.opcode == ("and" if wanted else "or"):
+            return [mask for operand in node.operands for mask in self.read(_of(last, operand), wanted=wanted)]
+        if node.opcode == "compare":
+            return self._compared(last, wanted)
+        if node.opcode == "constant":
+            found = self._folded(last, wanted)
+            if found is not None:
+                return [found]
+        return self._operand(last, wanted)
+
+    def _operand(self, place: Placement, wanted: bool) -> list[Mask]:
+        if not wanted:
+            raise NotAttention
+        return [Mask(place)]
+
+    def _compared(self, place: Placement, wanted: bool) -> list[Mask]:
+        node = place.node
+        direction = node.proto.comparison_direction
+        truth = self._counted(node, direction)
+        if truth is not None:
+            return self.read(_of(place, truth), wanted=wanted)
+        sides = [read_line(_of(place, operand)) for operand in node.operands]
+        if sides[0] is not None and sides[1] is not None and direction in _OPPOSITE:
+            line = sides[0].plus(sides[1], -1)
+            found = self._by_position(place, line, direction if wanted else _OPPOSITE[direction])
+            if found is not None:
+                return [found]
+        return self._operand(place, wanted)
+
+    def _counted(self, node: Node, direction: str) -> Node | None:
+        """The boolean that is compared as a number: `convert(a) > 0`."""
+        left, right = node.operands
+        number = scalar_constant(right)
+        while left.opcode == "convert" and left.operands[0].shape.element_type != "pred":
+            left = left.operands[0]
+        if left.opcode != "convert" or number is None or (direction, number) not in _IS_ONE:
+            return None
+        return left.operands[0]
+
+    def _by_position(self, place: Placement, line: PositionSum, direction: str) -> Mask | None:
+        """The mask `line` (direction) 0, where it compares one query with one key."""
+        if direction in ("LE", "LT"):
+            line = line.times(-1)
+        bound = line.constant - (direction in ("GT", "LT"))
+        used = [axis for axis, factor in enumerate(line.factors) if factor]
+        keys = self._axes.of_kind(KEY)
+        if len(keys) != 1 or keys[0] not in used or abs(line.factors[keys[0]]) != 1:
+            return None
+        others = [axis for axis in used if axis not in keys]
+        is_lower = line.factors[keys[0]] > 0
+        if len(others) > 1 or any(line.factors[axis] != (-1 if is_lower else 1) for axis in others):
+            return None
+        return Mask(place, others[0] if others else None, bound, is_lower)
+
+    def _folded(self, place: Placement, wanted: bool) -> Mask | None:
+        """A constant that is what a comparison of positions gives."""
+        queries, keys = self._axes.of_kind(QUERY), self._axes.of_kind(KEY)
+        values = constant_mask(place.node)
+        if values is None or values.size > _LARGEST_CONSTANT or len(keys) != 1:
+            return None
+        varying = [axis for axis, (_, stride) in enumerate(place.dimensions) if stride]
+        rows = [axis for axis in varying if axis != keys[0]]
+        if keys[0] not in varying or len(rows) > 1 or any(row not in queries for row in rows):
+            return None
+        order = tuple(reversed(place.node.shape.minor_to_major))
+        flat = np.ascontiguousarray(values.transpose(order)).ravel()
+        size, stride = place.dimensions[keys[0]]
+        count, step = place.dimensions[rows[0]] if rows else (1, 0)
+        index = place.offset + step * np.arange(count)[:, None] + stride * np.arange(size)
+        kept: Any = flat[index] == wanted
+        distances: Any = np.arange(size) - np.arange(count)[:, None]
+        query = rows[0] if rows else None
+        # The only candidates: the largest distance that is kept, and the smallest.
+        if not kept.any():
+            return None
+        above, below = int(distances[kept].max()), int(distances[kept].min())
+        if bool((kept == (distances <= above)).all()):
+            return Mask(place, query, above)
+        return Mask(place, query, -below, is_lower=True) if bool((kept == (distances >= below)).all()) else None
+
+
+def _of(place: Placement, operand: Node) -> Placement:
+    found = of_operand(place, operand)
+    if found is None:
+        raise NotAttention
+    return found

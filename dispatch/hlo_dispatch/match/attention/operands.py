@@ -1,0 +1,219 @@
+"""Queries, keys, values and the result of an attention where they lie in memory, along its axes.
+
+XLA copies each of them into the order that its products like. They are read where they were before that, past the
+transposes of heads, the repeats of grouped heads and the slices of one product that gave all three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.hlo.shape import HALF_TYPES
+from hlo_dispatch.match.attention.axes import KEY, Axes, free, numbers
+from hlo_dispatch.match.attention.places import (
+    CUTTING,
+    FLOATING,
+    REARRANGING,
+    REPEATING,
+    ROUNDING,
+    WIDENING,
+    AxisSplit,
+    NotAttention,
+    Placement,
+    above,
+    moved,
+    placed,
+)
+from hlo_dispatch.match.function import scalar_constant
+from hlo_dispatch.match.strided import Dimension, merge, pieces
+
+_LOOKED_THROUGH = REARRANGING | REPEATING | CUTTING | WIDENING
+
+
+class Products(NamedTuple):
+    """What both products read and give: axes first, then the dimension that is summed over or that values have."""
+
+    query: Placement
+    key: Placement
+    value: Placement
+    result: Placement
+
+
+def read_products(first: Placement, second: Node, side: int, axes: Axes) -> Products:
+    """The operands of both products, next to them.
+
+    Args:
+        first: the product of queries and keys.
+        second: the product whose operand number `side` is the softmax's result.
+
+    Raises:
+        NotAttention: the products do not fit each other.
+        AxisSplit: an axis is several.
+    """
+    places = [_dimension_of(first, axis) for axis in range(len(axes.sizes))]
+    sides = [_of_first(first.node, side, places, axes) for side in (0, 1)]
+    keys = axes.of_kind(KEY)
+    over_keys = [number for number in (0, 1) if any(sides[number].dimensions[axis][1] for axis in keys)]
+    if len(over_keys) != 1 or not all(sides[over_keys[0]].dimensions[axis][1] for axis in keys):
+        raise _unfit(first.node, "its operands share the dimensions that the second product sums over")
+    return Products(
+        sides[1 - over_keys[0]], sides[over_keys[0]], _value(second, side, axes), _result(second, side, axes)
+    )
+
+
+def _dimension_of(place: Placement, axis: int) -> tuple[int, int] | None:
+    """The one dimension of the place's node that an axis lies in, and the step within it; None for one element."""
+    size, stride = place.dimensions[axis]
+    if size == 1:
+        return None
+    parts = pieces((size, stride), place.node.shape)
+    if not parts:
+        raise _unfit(place.node, "its dimensions cannot be told apart behind it")
+    if len(parts) > 1:
+        raise AxisSplit(axis, [part for part, _, _ in reversed(parts)])
+    return parts[0][1:]
+
+
+def _of_first(product: Node, side: int, places: Sequence[tuple[int, int] | None], axes: Axes) -> Placement:
+    """An operand of the first product: its axes, then what is summed over."""
+    operand = product.operands[side]
+    batch, contracting = numbers(product, side)
+    own = free(product, side)
+    begin = len(batch) + (0 if side == 0 else len(free(product, 0)))
+    numbered = {number: dimension for number, dimension in enumerate(batch)}
+    numbered |= {begin + number: dimension for number, dimension in enumerate(own)}
+    dimensions: list[Dimension] = []
+    for size, place in zip(axes.sizes, places, strict=True):
+        dimension = None if place is None else numbered.get(place[0])
+        stride = 0 if place is None or dimension is None else operand.shape.strides[dimension] * place[1]
+        dimensions.append((size, stride))
+    return placed(operand, [*dimensions, *(operand.shape.places[number] for number in contracting)])
+
+
+def _value(product: Node, side: int, axes: Axes) -> Placement:
+    other = product.operands[1 - side]
+    strides = [0] * len(axes.parts)
+    for own, others in zip(numbers(product, side), numbers(product, 1 - side), strict=True):
+        for number, dimension in zip(own, others, strict=True):
+            strides[number] = other.shape.strides[dimension]
+    return placed(other, [*axes.along(strides), *(other.shape.places[number] for number in free(product, 1 - side))])
+
+
+def _result(product: Node, side: int, axes: Axes) -> Placement:
+    shape = product.shape
+    batch, _ = numbers(product, side)
+    own, others = free(product, side), free(product, 1 - side)
+    behind = len(batch)
+    begin, begin_others = (behind, behind + len(own)) if side == 0 else (behind + len(others), behind)
+    strides = [0] * len(axes.parts)
+    for place, number in enumerate(batch):
+        strides[number] = shape.strides[place]
+    for place, number in enumerate(own):
+        strides[number] = shape.strides[begin + place]
+    return placed(product, [*axes.along(strides), *(shape.places[begin_others + n] for n in range(len(others)))])
+
+
+def _unfit(product: Node, why: str) -> NotAttention:
+    return NotAttention(Refusal("dot-dimensions", f"%{product.name}: {why}", product.name))
+
+
+# --- further up -----------------------------------------------------------------------------------------------
+
+
+def furthest(place: Placement, count: int, fixed: frozenset[int]) -> Placement:
+    """The operand as far up as it can be read, with its last dimension contiguous if it is so anywhere.
+
+    Args:
+        count: how many axes there are; what follows is one dimension to the kernel.
+        fixed: axes that are not split for the sake of a repeat.
+
+    Raises:
+        NotAttention: what follows the axes is no one dimension.
+        AxisSplit: heads are repeated in groups.
+    """
+    views = [place]
+    while True:
+        try:
+            further = above(views[-1], _LOOKED_THROUGH)
+        except AxisSplit as split:
+            if views[-1].node.opcode != "broadcast" or split.axis >= count or split.axis in fixed:
+                break
+            raise
+        if further is None:
+            break
+        views.append(further)
+    known = [view for view in (_as_one(view, count) for view in views) if view is not None]
+    if not known:
+        raise NotAttention(
+            Refusal("dot-dimensions", f"%{place.node.name} has several dimensions there", place.node.name)
+        )
+    contiguous = [view for view in known if view.dimensions[-1][1] <= 1]
+    return _in_memory((contiguous or known)[-1])
+
+
+def _as_one(place: Placement, count: int) -> Placement | None:
+    """The place with one dimension behind its axes."""
+    last = merge(reversed(place.dimensions[count:]))
+    return None if last is None else placed(place.node, (*place.dimensions[:count], last), place.offset)
+
+
+def _in_memory(place: Placement) -> Placement:
+    """The same bytes where they are an instruction's result, if they are one under another shape."""
+    if place.node.top is not None:
+        return place
+    for user in place.node.users:
+        if (
+            user.opcode == "bitcast"
+            and user.top is not None
+            and user.shape.element_type == place.node.shape.element_type
+        ):
+            return place._replace(node=user)
+    return place
+
+
+def unscaled(place: Placement) -> tuple[Placement, float]:
+    """What queries are before they are scaled, as a model does ahead of the product, and by how much."""
+    rounded = place.node
+    product = rounded.operands[0] if rounded.opcode == "convert" else rounded
+    if product.opcode != "multiply" or any(o.shape.strides != rounded.shape.strides for o in product.operands):
+        return place, 1.0
+    for number in (0, 1):
+        factor, other = scalar_constant(product.operands[number]), product.operands[1 - number]
+        if rounded is not product and other.opcode == "convert":
+            other = other.operands[0]
+        same_type = other.shape.element_type == rounded.shape.element_type
+        if factor is not None and same_type and other.shape.strides == rounded.shape.strides:
+            return place._replace(node=other), factor
+    return place, 1.0
+
+
+# --- further down ---------------------------------------------------------------------------------------------
+
+
+def below(place: Placement, user: Node, *, widens: bool) -> Placement | None:
+    """The place in the buffer of a user that only re-arranges or rounds; None where it does anything else.
+
+    Args:
+        widens: whether a rounding may be undone, which loses it: something follows that rounds again.
+    """
+    source = place.node.shape
+    if user.proto.control_predecessor_ids or user.opcode not in REARRANGING | ROUNDING:
+        return None
+    kind = user.shape.element_type
+    if kind != source.element_type:
+        is_rounded = source.element_type in FLOATING and (kind in HALF_TYPES or (widens and kind == "f32"))
+        if user.opcode not in ROUNDING or not is_rounded:
+            return None
+    if user.opcode == "bitcast":
+        return place._replace(node=user)
+    strides = list(user.shape.strides)
+    if user.opcode == "transpose":
+        for number, dimension in enumerate(user.proto.dimensions[:]):
+            strides[dimension] = user.shape.strides[number]
+    try:
+        return moved(place, user, strides)
+    except AxisSplit:
+        return None

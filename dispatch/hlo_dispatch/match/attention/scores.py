@@ -1,0 +1,168 @@
+"""From the scores in front of the softmax back to the product of queries and keys, step by step."""
+
+from __future__ import annotations
+
+import math
+
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.hlo.opcode import ELEMENTWISE
+from hlo_dispatch.match.attention.axes import Axes
+from hlo_dispatch.match.attention.masks import Mask, read_mask
+from hlo_dispatch.match.attention.places import (
+    REARRANGING,
+    REPEATING,
+    ROUNDING,
+    WIDENING,
+    NotAttention,
+    Placement,
+    chain,
+    of_operand,
+)
+from hlo_dispatch.match.attention.steps import ScoreStep
+from hlo_dispatch.match.function import scalar_constant
+
+_PASSED = REARRANGING | ROUNDING
+_UNCHANGED = REARRANGING | REPEATING | WIDENING
+_FARTHEST = 64
+# A score added to such a number is lost in it, whichever of the usual ones it is.
+_ABSORBING = -1e30
+# What is rounded to minus infinity, by type.
+_LOWEST = {"bf16": -3.396e38, "f16": -65519.0}
+
+
+def product_above(scores: Node) -> Node | None:
+    """The product that scores are computed from, elementwise; None where they are none's."""
+    return _ways(scores).get(scores)
+
+
+def _ways(scores: Node) -> dict[Node, Node]:
+    """Values that a product reaches through elementwise instructions, and the product; the first operand's first."""
+    found: dict[Node, Node] = {}
+    done: set[Node] = set()
+    pending = [scores]
+    while pending and len(done) < _FARTHEST:
+        node = pending[-1]
+        if node in done:
+            pending.pop()
+            continue
+        waiting = [o for o in node.operands if o not in done and _may_lead(o, scores)] if node.opcode != "dot" else []
+        if waiting:
+            pending.append(waiting[0])
+            continue
+        pending.pop()
+        done.add(node)
+        if node.opcode == "dot":
+            found[node] = node
+            continue
+        product = next((found[operand] for operand in node.operands if operand in found), None)
+        if product is not None:
+            found[node] = product
+    return found
+
+
+def _may_lead(node: Node, scores: Node) -> bool:
+    known = node.opcode in ELEMENTWISE or node.opcode in _PASSED or node.opcode == "dot"
+    return known and node.shape.elements == scores.shape.elements and node.shape.element_type != "pred"
+
+
+class Scores:
+    """One chain of score steps along given axes."""
+
+    def __init__(self, axes: Axes, seen: dict[Node, None]) -> None:
+        """`seen` collects the instructions that were understood."""
+        self._axes, self._seen = axes, seen
+
+    def read(self, scores: Placement) -> tuple[Placement, list[ScoreStep]]:
+        """The product of queries and keys, and the steps behind it in the order in which they are taken.
+
+        Raises:
+            NotAttention: the scores are something else; with the refusal that says what.
+            AxisSplit: an axis is several.
+        """
+        ways = _ways(scores.node)
+        steps: list[ScoreStep] = []
+        place = scores
+        while True:
+            path = chain(place, _PASSED)
+            place = path[-1]
+            self._seen.update((passed.node, None) for passed in path)
+            if place.node.opcode == "dot":
+                return place, steps[::-1]
+            if place.node.proto.control_predecessor_ids:
+                raise NotAttention(
+                    Refusal("control-dependency", "the scores wait for another instruction", place.node.name)
+                )
+            place, outer = self._step(place, ways)
+            steps += outer[::-1]
+
+    def _step(self, place: Placement, ways: dict[Node, Node]) -> tuple[Placement, list[ScoreStep]]:
+        """The operand that leads to the product, and what is done to it."""
+        node = place.node
+        if node.opcode == "tanh":
+            return self._operand(place, 0), [ScoreStep("softcap", 1.0)]
+        if node.opcode == "negate":
+            return self._operand(place, 0), [ScoreStep("scale", -1.0)]
+        if node.opcode == "select":
+            return self._selected(place, ways)
+        main = next((number for number, operand in enumerate(node.operands) if operand in ways), None)
+        if main is None or len(node.operands) != 2:
+            raise self._unknown(node)
+        number = scalar_constant(node.operands[1 - main])
+        if number is not None and math.isfinite(number):
+            if node.opcode == "multiply":
+                return self._operand(place, main), [ScoreStep("scale", number)]
+            if node.opcode == "divide" and main == 0 and number:
+                return self._operand(place, main), [ScoreStep("scale", 1 / number)]
+        if node.opcode == "add":
+            return self._operand(place, main), self._added(self._operand(place, 1 - main))
+        raise self._unknown(node)
+
+    def _added(self, other: Placement) -> list[ScoreStep]:
+        """What an addend is: a mask where it is 0 or a number that no score survives, else something to be read."""
+        path = chain(other, _UNCHANGED | ROUNDING)
+        last = path[-1]
+        if last.node.opcode == "select":
+            values = [scalar_constant(operand) for operand in last.node.operands[1:]]
+            kept = next((number for number in (0, 1) if values[number] == 0), None)
+            lost = None if kept is None else values[1 - kept]
+            if lost is not None and lost <= _ABSORBING:
+                masks = self._masks(self._operand(last, 0), wanted=kept == 0)
+                rounded = any(lost < _LOWEST.get(passed.node.shape.element_type, lost) for passed in path)
+                if masks is not None:
+                    return [_masked(mask, -math.inf if rounded else lost) for mask in masks]
+        return [ScoreStep("add", place=chain(other, _UNCHANGED)[-1])]
+
+    def _selected(self, place: Placement, ways: dict[Node, Node]) -> tuple[Placement, list[ScoreStep]]:
+        node = place.node
+        main = next((number for number in (1, 2) if node.operands[number] in ways), None)
+        value = None if main is None else scalar_constant(node.operands[3 - main])
+        if main is None or value is None or math.isnan(value):
+            raise self._unknown(node)
+        masks = self._masks(self._operand(place, 0), wanted=main == 1)
+        if masks is None:
+            sentence = "scores are kept where a mask in memory is false, and the kernel keeps them where it is true"
+            raise NotAttention(Refusal("attention-step", sentence, node.name))
+        return self._operand(place, main), [_masked(mask, value) for mask in masks]
+
+    def _masks(self, place: Placement, *, wanted: bool) -> list[Mask] | None:
+        try:
+            return read_mask(place, self._axes, wanted=wanted)
+        except NotAttention:
+            return None
+
+    def _operand(self, place: Placement, number: int) -> Placement:
+        found = of_operand(place, place.node.operands[number])
+        if found is None:
+            raise NotAttention(Refusal("layout-unsupported", "the scores' elements change places", place.node.name))
+        return found
+
+    def _unknown(self, node: Node) -> NotAttention:
+        sentence = f"the scores go through %{node.name}, a step ({node.opcode}) that the kernel does not know"
+        return NotAttention(Refusal("attention-step", sentence, node.name))
+
+
+def _masked(mask: Mask, value: float) -> ScoreStep:
+    if mask.distance is None:
+        return ScoreStep("select", value, mask.place, mask)
+    return ScoreStep("window" if mask.is_lower else "causal", value, mask.place, mask)

@@ -1,0 +1,150 @@
+"""The softmax between the two products, read upwards from where the second one takes its result.
+
+    exp(s - max(s)) / sum(exp(s - max(s)))        divided, or multiplied by a reciprocal, there or behind the product
+
+What is subtracted need not be the very maximum for the result to be right, but it is only taken for one if it is: of
+the same scores, over all keys. Roundings between the steps are left out by the kernel, as everywhere.
+"""
+
+from __future__ import annotations
+
+from hlo_dispatch.hlo.flat import FlatGraph, Node
+from hlo_dispatch.match.attention.axes import KEY, Axes
+from hlo_dispatch.match.attention.places import (
+    REARRANGING,
+    REPEATING,
+    ROUNDING,
+    NotAttention,
+    Placement,
+    above,
+    chain,
+    moved,
+    of_operand,
+    stripped,
+)
+from hlo_dispatch.match.attention.reductions import read_reduction
+from hlo_dispatch.match.function import scalar_constant
+
+PASSED = REARRANGING | ROUNDING
+
+
+def powers_above(node: Node) -> Node | None:
+    """The exponential that a product's operand is made of, where it looks like a softmax's result."""
+    top = stripped(node, PASSED)
+    if top.opcode in ("multiply", "divide"):
+        numerators = top.operands if top.opcode == "multiply" else top.operands[:1]
+        top = next((found for o in numerators if (found := stripped(o, PASSED)).opcode == "exponential"), top)
+    is_shifted = top.opcode == "exponential" and stripped(top.operands[0], PASSED).opcode == "subtract"
+    return top if is_shifted else None
+
+
+class Softmax:
+    """One softmax along given axes; what it is made of is checked step by step."""
+
+    def __init__(self, graph: FlatGraph, axes: Axes, seen: dict[Node, None]) -> None:
+        """`seen` collects the instructions that were understood."""
+        self._graph, self._axes, self._seen = graph, axes, seen
+
+    def read(self, weights: Node) -> tuple[Placement, Placement, bool]:
+        """The powers, the scores, and whether the powers are divided by their sum already.
+
+        Raises:
+            NotAttention: it is no softmax over all keys.
+            AxisSplit: it may be, along other axes.
+        """
+        top = self._down_to(self._axes.start(weights))[-1]
+        powers, is_divided = top, top.node.opcode != "exponential"
+        if is_divided:
+            powers, total = self._divided(top)
+            self.check_sum(total, powers)
+        self._note(powers)
+        difference = self._down_to(self._operand(powers, 0))[-1]
+        if difference.node.opcode != "subtract":
+            raise NotAttention
+        self._note(difference)
+        scores = self._down_to(self._operand(difference, 0))
+        self._check_maximum(self._operand(difference, 1), scores)
+        return powers, scores[-1], is_divided
+
+    def _divided(self, top: Placement) -> tuple[Placement, Placement]:
+        """The powers, and what they are divided by."""
+        self._note(top)
+        for number in (0, 1) if top.node.opcode == "multiply" else (0,):
+            if stripped(top.node.operands[number], PASSED).opcode != "exponential":
+                continue
+            powers = self._down_to(self._operand(top, number))[-1]
+            other = self._operand(top, 1 - number)
+            total = self.reciprocal(other) if top.node.opcode == "multiply" else other
+            if total is not None:
+                return powers, total
+        raise NotAttention
+
+    def reciprocal(self, place: Placement) -> Placement | None:
+        """What the place is one over; None where it is nothing like that."""
+        path = chain(place, PASSED | REPEATING)
+        last = path[-1]
+        if last.node.opcode != "divide" or scalar_constant(last.node.operands[0]) != 1:
+            return None
+        self._note(*path)
+        return self._operand(last, 1)
+
+    def check_sum(self, total: Placement, powers: Placement) -> None:
+        """`total` has to be the sum of `powers` over all keys.
+
+        Raises:
+            NotAttention: it is not.
+        """
+        self._check(total, [powers], "add")
+
+    def _check_maximum(self, peak: Placement, scores: list[Placement]) -> None:
+        self._check(peak, scores, "maximum")
+
+    def _check(self, result: Placement, of: list[Placement], word: str) -> None:
+        """`result` has to be a reduction over all keys of what is at one of the places `of`."""
+        path = chain(result, PASSED | REPEATING)
+        found = read_reduction(path[-1].node, self._graph, word)
+        if found is None:
+            raise NotAttention
+        source = self._reduced(path[-1], found.source, found.dimensions, found.kept)
+        known = {place.node: place for place in of}
+        steps: list[Placement] = [source]
+        while steps[-1].node not in known:
+            further = above(steps[-1], PASSED)
+            if further is None:
+                raise NotAttention
+            steps.append(further)
+        if not self._axes.same(steps[-1], known[steps[-1].node]):
+            raise NotAttention
+        self._note(*path, *steps)
+        self._seen.update(dict.fromkeys(found.nodes))
+
+    def _reduced(self, result: Placement, source: Node, reduced: tuple[int, ...], kept: tuple[int, ...]) -> Placement:
+        """The place of what is reduced: the result's axes, and the keys along what it is reduced over."""
+        shape = source.shape
+        found = moved(result, source, [shape.strides[number] for number in kept])
+        keys = self._axes.keys_over([shape.dimensions[n] for n in reduced], [shape.strides[n] for n in reduced])
+        if found is None or keys is None or any(found.dimensions[axis][1] for axis in keys):
+            raise NotAttention
+        dimensions = list(found.dimensions)
+        for axis, stride in keys.items():
+            dimensions[axis] = (dimensions[axis][0], stride)
+        # What is added behind the axes belongs to the second product, which the sum knows nothing of.
+        if any(stride for _, stride in dimensions[len(self._axes.sizes) :]):
+            raise NotAttention
+        if any(axis not in keys for axis in self._axes.of_kind(KEY)):
+            raise NotAttention
+        return Placement(source, tuple(dimensions[: len(self._axes.sizes)]), found.offset)
+
+    def _down_to(self, place: Placement) -> list[Placement]:
+        found = chain(place, PASSED)
+        self._note(*found[:-1])
+        return found
+
+    def _operand(self, place: Placement, number: int) -> Placement:
+        found = of_operand(place, place.node.operands[number])
+        if found is None:
+            raise NotAttention
+        return found
+
+    def _note(self, *places: Placement) -> None:
+        self._seen.update((place.node, None) for place in places)

@@ -1,0 +1,71 @@
+"""The steps from a product of queries and keys to the scores that go through the softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hlo_dispatch.match.attention.masks import Mask
+from hlo_dispatch.match.attention.places import Placement
+from hlo_dispatch.pattern.table import short
+
+
+@dataclass(frozen=True)
+class ScoreStep:
+    """One step, as the kernel is told of it."""
+
+    kind: str
+    """scale, add, select, causal, window or softcap."""
+    value: float = 0.0
+    """What is multiplied by, or what stands where a mask keeps no score."""
+    place: Placement | None = None
+    """Where the operand of an add or a select lies."""
+    mask: Mask | None = None
+    """What a causal step or a window came from."""
+
+    @property
+    def formula(self) -> str:
+        """What becomes of `{}`, for a person."""
+        if self.kind == "scale":
+            return f"{short(self.value)}·{{}}"
+        words = {"add": "{} + b", "softcap": "softcap({})", "select": "mask({})"}
+        return words.get(self.kind, f"{self.kind}({{}})")
+
+
+def simplified(steps: Sequence[ScoreStep]) -> tuple[ScoreStep, ...]:
+    """The same with scales that follow each other as one, and a soft cap's scales inside it."""
+    found: list[ScoreStep] = []
+    for step in steps:
+        if step.kind == "scale" and found and found[-1].kind == "scale":
+            step = ScoreStep("scale", found.pop().value * step.value)
+        if step.kind == "scale" and step.value == 1:
+            continue
+        found.append(step)
+    place = 1
+    while place < len(found) - 1:
+        before, cap, behind = found[place - 1 : place + 2]
+        is_capped = cap.kind == "softcap" and cap.value == 1 and before.kind == behind.kind == "scale"
+        # scale(a), tanh, scale(c) is scale(a·c), then c·tanh(s / c).
+        if is_capped and behind.value > 0:
+            scale = before.value * behind.value
+            near = abs(scale - 1) < 1e-6
+            found[place - 1 : place + 2] = [
+                *([] if near else [ScoreStep("scale", scale)]),
+                ScoreStep("softcap", behind.value),
+            ]
+        place += 1
+    return tuple(found)
+
+
+def attributes_of(step: ScoreStep, dimensions: dict[str, Any]) -> dict[str, Any]:
+    """What the kernel is told; `dimensions` describes the operand of a step that has one."""
+    if step.mask is not None and step.mask.distance is not None and step.kind in ("causal", "window"):
+        distance = step.mask.distance
+        where = {"before": distance + 1} if step.kind == "window" else {"offset": distance}
+        return {"kind": step.kind, **where, "value": float(step.value)}
+    if step.kind == "add":
+        return {"kind": "add", **dimensions}
+    if step.kind == "select":
+        return {"kind": "select", **dimensions, "value": float(step.value)}
+    return {"kind": step.kind, "value": float(step.value)}
