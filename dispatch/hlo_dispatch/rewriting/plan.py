@@ -76,9 +76,10 @@ def plan_computation(
         planner.refuse_all(Refusal("small-call", "XLA runs this computation as one small call"), found.matches)
         return planner.plan
     planner.plan_routines(routines.find(graph))
-    planner.plan_routines(attentions.find(graph))
+    held = planner.plan_attentions(attentions.find(graph))
     planner.plan.misses = list(found.misses.values())
-    outweighed = planner.plan_patterns(found.matches)
+    # A softmax inside an attention is nothing that was outranked: it is a part of it.
+    outweighed = planner.plan_patterns([match for match in found.matches if not held.issuperset(match.covered)])
     planner.plan_anchors()
     planner.plan_rest(outweighed)
     return planner.plan
@@ -105,7 +106,7 @@ class _Planner:
             self._refuse(node, replace(refusal, instruction=node.name))
 
     def plan_routines(self, found: Iterable[tuple[Node, CallableMatch | Refusal]]) -> None:
-        """Settle what comes first: library calls, products that may be an anchor's afterwards, and attention."""
+        """Settle the library calls, which nothing else covers, and products that may be an anchor's afterwards."""
         for node, match in found:
             if isinstance(match, Refusal):
                 self._refuse(node, match)
@@ -114,6 +115,12 @@ class _Planner:
                 self._refuse(node, Refusal("outranked", sentence, node.name))
             else:
                 self._settle(node, match)
+
+    def plan_attentions(self, found: Iterable[tuple[Node, CallableMatch | Refusal]]) -> AbstractSet[Node]:
+        """Settle attention; returns what the calls will cover."""
+        before = set(self._claims.taken)
+        self.plan_routines(found)
+        return self._claims.taken - before
 
     def plan_patterns(self, matches: Sequence[CallableMatch]) -> Sequence[CallableMatch]:
         """Settle the patterns' matches; returns those that an anchor's match outweighs."""

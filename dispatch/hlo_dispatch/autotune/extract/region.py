@@ -135,6 +135,9 @@ class Cutter:
         covered, members = set(match.covered), self._graph.members
         if self._graph.instruction_of[match.node.homes[0]].opcode != "fusion":
             return False
+        # Two products and all between them are several fusions: no single one's part is the region.
+        if sum(node.opcode in ANCHORS for node in covered) > 1:
+            return False
         hidden = [node for node in _real(match.reads) if node.top is None]
         if any(not self._is_reduced_at_home(node, match) and not _is_made_of_constants(node) for node in hidden):
             return True

@@ -14,7 +14,7 @@ from hlo_dispatch.match.anchors.anchor import first_refusal, unsupported_types
 from hlo_dispatch.match.attention.arrangement import Arrangement
 from hlo_dispatch.match.attention.attention_match import AttentionMatch
 from hlo_dispatch.match.attention.axes import Axes
-from hlo_dispatch.match.attention.operands import below, furthest, read_products, unscaled
+from hlo_dispatch.match.attention.operands import below, furthest, in_memory, read_products, unscaled
 from hlo_dispatch.match.attention.places import AxisSplit, NotAttention, Placement, of_operand, stripped
 from hlo_dispatch.match.attention.scores import Scores, product_above
 from hlo_dispatch.match.attention.softmax import PASSED, Softmax, powers_above
@@ -37,18 +37,22 @@ class AttentionFinder:
 
     def find(self, graph: FlatGraph) -> Iterator[tuple[Node, AttentionMatch | Refusal]]:
         """Every attention of `graph` in program order, by its exponential, or why it has to stay as it is."""
-        if not self._entries:
-            return
-        for node in graph.nodes:
-            if node.opcode != "dot":
-                continue
+        found: dict[Node, AttentionMatch | Refusal] = {}
+        products = [node for node in graph.nodes if node.opcode == "dot"] if self._entries else []
+        for product in products:
             for side in (0, 1):
-                powers = powers_above(node.operands[side])
+                powers = powers_above(product.operands[side])
                 scores = None if powers is None else stripped(powers.operands[0], PASSED).operands[0]
                 first = None if scores is None else product_above(scores)
-                if powers is not None and first is not None:
-                    yield powers, _read(graph, self._entries[0], powers, first, node, side)
-                    break
+                if powers is None or first is None:
+                    continue
+                read = _read(graph, self._entries[0], powers, first, product, side)
+                # A gradient's products read the softmax, too, along other dimensions: that says nothing of it.
+                known = found.get(powers)
+                if known is None or (isinstance(known, Refusal) and known.code == "attention-softmax"):
+                    found[powers] = read
+                break
+        yield from found.items()
 
 
 def _read(
@@ -104,6 +108,7 @@ class _Attempt:
         if factor != 1:
             # There may be more to look past behind it.
             query = furthest(query, count, fixed)
+        query, key, value = (in_memory(place) for place in (query, key, value))
         taken = simplified([ScoreStep("scale", factor), *(arrangement.settled(step) for step in steps)])
         result = arrangement.one_dimension(self._result(products.result, powers, is_divided), count)
         covered = self._covered(first.node, result.node, [query.node, key.node, value.node, *_read_by(taken)])

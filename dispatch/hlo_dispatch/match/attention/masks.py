@@ -54,10 +54,10 @@ def read_mask(place: Placement, axes: Axes, *, wanted: bool) -> list[Mask]:
         NotAttention: it is the opposite of something that would have to be read.
         AxisSplit: an axis is several.
     """
-    return _Reader(axes).read(place, wanted=wanted)
+    return _MaskReader(axes).read(place, wanted=wanted)
 
 
-class _Reader:
+class _MaskReader:
     def __init__(self, axes: Axes) -> None:
         self._axes = axes
 

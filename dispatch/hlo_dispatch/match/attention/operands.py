@@ -151,7 +151,7 @@ def furthest(place: Placement, count: int, fixed: frozenset[int]) -> Placement:
             Refusal("dot-dimensions", f"%{place.node.name} has several dimensions there", place.node.name)
         )
     contiguous = [view for view in known if view.dimensions[-1][1] <= 1]
-    return _in_memory((contiguous or known)[-1])
+    return (contiguous or known)[-1]
 
 
 def _as_one(place: Placement, count: int) -> Placement | None:
@@ -160,7 +160,7 @@ def _as_one(place: Placement, count: int) -> Placement | None:
     return None if last is None else placed(place.node, (*place.dimensions[:count], last), place.offset)
 
 
-def _in_memory(place: Placement) -> Placement:
+def in_memory(place: Placement) -> Placement:
     """The same bytes where they are an instruction's result, if they are one under another shape."""
     if place.node.top is not None:
         return place
