@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +13,10 @@ import numpy as np
 import pytest
 from jax import nn
 
+import hlo_dispatch
+from hlo_dispatch.autotune.compare import comparison
+from hlo_dispatch.autotune.compare.timing import Time
+from hlo_dispatch.autotune.store import Store
 from side_by_side import assert_agree, assert_close, run_both
 
 attend = nn.dot_product_attention
@@ -287,3 +293,61 @@ def test_refused_parts_come_back() -> None:
     """The softmax of an attention that is left alone is a pattern, its products are anchors."""
     both = run_both(returns_weights, *random_inputs("float32", (2, 33, 3, 16), (2, 49, 3, 16), (2, 49, 3, 16)))
     assert {region.entry for region in both.report.dispatched} >= {"dot", "softmax"}
+
+
+# --- chosen, measured, frozen -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("length", "is_taken"), [(4, False), (128, True)])
+def test_the_heuristic_takes_what_is_not_tiny(length: int, is_taken: bool) -> None:
+    arguments = random_inputs("float32", *[(1, length, 4, 32)] * 3)
+    both = run_both(attend, *arguments, policy="heuristic")
+    assert_agree(both)
+    assert ("own.attention" in both.text) is is_taken
+    (region,) = [region for region in both.report.regions if region.entry == "attention"]
+    assert region.dispatched is is_taken
+    assert " " in region.reason
+
+
+@pytest.mark.parametrize("is_faster", [True, False])
+def test_it_is_measured_as_a_whole(is_faster: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it loses its products and its softmax are anchors and a pattern again, and measured themselves."""
+
+    def interleaved(runners: list[Any], **_: Any) -> list[Time]:
+        gain = 0.5 if is_faster else -0.5
+        return [Time(1.0, 0.0, 0.0), *(Time(1.0 - gain, gain, 0.0) for _ in runners[1:])]
+
+    monkeypatch.setenv("HLO_DISPATCH_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("HLO_DISPATCH_MEASURE_SECONDS", "60")
+    monkeypatch.setattr(comparison, "interleaved", interleaved)
+    q, k, v = random_inputs("float32", *[(2, 96, 4, 32)] * 3)
+    expected = jax.jit(lambda *a: attend(*a, is_causal=True))(q, k, v)
+    with hlo_dispatch.enabled(policy="measure"):
+        compiled = jax.jit(lambda *a: attend(*a, is_causal=True)).lower(q, k, v).compile()
+        assert_close(np.asarray(compiled(q, k, v)), np.asarray(expected))
+    measured = [entry.measured for entry in Store(tmp_path).entries() if entry.measured.kernel == "own.attention"]
+    assert [entry.chosen for entry in measured] == ["whole" if is_faster else "stock"]
+    assert ("own.attention" in compiled.as_text()) is is_faster
+    report = hlo_dispatch.reports()[-1]
+    (region,) = [region for region in report.regions if region.entry == "attention"]
+    assert region.dispatched is is_faster
+    assert any(region.opcode == "dot" for region in report.regions) is not is_faster
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_frozen_projections_keep_their_packed_weights(dtype: str) -> None:
+    x, *weights = random_inputs(dtype, (2, 33, 64), *[(64, 4, 16)] * 3, (4, 16, 64))
+    weights = [weight / 8 for weight in weights]
+
+    def layer(weights, x):
+        q, k, v = (jnp.einsum("btc,chd->bthd", x, weight) for weight in weights[:3])
+        return jnp.einsum("bthd,hdc->btc", attend(q, k, v, is_causal=True), weights[3])
+
+    expected = jax.jit(lambda *a: layer(*a))(weights, x)
+    with hlo_dispatch.enabled(policy="always"):
+        frozen = hlo_dispatch.freeze(layer, weights)
+        assert_close(np.asarray(frozen(x)), np.asarray(expected))
+    (program,) = frozen.report.programs
+    assert program.dispatched is not None
+    kernels = [region.kernel for region in program.dispatched.dispatched]
+    assert sorted(kernels) == ["onednn.matmul"] * 4 + ["own.attention"]
