@@ -13,14 +13,24 @@ from hlo_dispatch.errors import HloDispatchError
 from hlo_dispatch.pattern.facts import Asked, Attribute
 from hlo_dispatch.pattern.readings import READINGS
 from hlo_dispatch.pattern.structure import Pattern
-from hlo_dispatch.pattern.table import Activation, AnchorKind, Binary, EltwiseBinding, KernelBinding, Routine, Table
+from hlo_dispatch.pattern.table import (
+    Activation,
+    AnchorKind,
+    Attention,
+    Binary,
+    EltwiseBinding,
+    KernelBinding,
+    Routine,
+    Table,
+)
 from hlo_dispatch.reporting.present import console, make_table, row
 
-Entry = Activation | AnchorKind | Binary | KernelBinding | Pattern | Routine
+Entry = Activation | AnchorKind | Attention | Binary | KernelBinding | Pattern | Routine
 
 KINDS = {
     Pattern: "pattern",
     AnchorKind: "anchor",
+    Attention: "attention",
     Routine: "routine",
     Activation: "activation",
     Binary: "binary",
@@ -29,7 +39,8 @@ KINDS = {
 
 
 def entries(table: Table) -> Iterator[Entry]:
-    """Everything in the table: patterns, anchors, what may follow them, and the kernels."""
+    """Everything in the table: attention, patterns, anchors, what may follow them, and the kernels."""
+    yield from table.attentions
     yield from table.patterns
     yield from table.anchors.values()
     yield from table.routines
@@ -81,7 +92,7 @@ def _becomes(entry: Entry) -> str:
             return f"binary {entry.algorithm}"
         case AnchorKind():
             return " or ".join((entry.kernel, *entry.rivals))
-        case Pattern():
+        case Pattern() | Attention():
             return entry.kernel
         case Routine():
             return " or ".join(entry.kernels)
@@ -119,6 +130,9 @@ def _details(entry: Entry) -> Iterator[tuple[str, str]]:
             yield "targets", _pairs(entry.targets)
             yield "operands", _pairs(entry.operands)
             yield "results", _pairs(entry.results)
+            for dtype, numerics in entry.numerics.items():
+                yield "tolerance", f"{dtype} {numerics.tolerance:g}: {numerics.why}"
+        case Attention():
             for dtype, numerics in entry.numerics.items():
                 yield "tolerance", f"{dtype} {numerics.tolerance:g}: {numerics.why}"
         case Pattern():

@@ -77,6 +77,8 @@ def reference() -> str:
         f"`{' '.join(sorted(OPERATIONS))}`\n",
         "### `routines: {name: ...}`\n",
         _keys(schema.RoutineEntry),
+        "### `attentions: {name: ...}`\n",
+        _keys(schema.AttentionEntry),
     ]
     return "\n".join(parts)
 
