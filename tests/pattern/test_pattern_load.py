@@ -41,6 +41,7 @@ def test_shipped_table(table: Table) -> None:
     bound = {kernel for anchor in table.anchors.values() for kernel in (anchor.kernel, *anchor.rivals)}
     bound |= {kernel for routine in table.routines for kernel in routine.kernels}
     bound |= {pattern.kernel for pattern in table.patterns}
+    bound |= {attention.kernel for attention in table.attentions}
     assert set(table.kernels) - bound == {"onednn.pack", "onemkl.pack"}, "which serve the calls of others"
     assert bound <= set(table.kernels)
     assert set(table.binaries) == {"add", "subtract", "multiply", "divide", "maximum", "minimum"}

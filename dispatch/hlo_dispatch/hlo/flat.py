@@ -37,6 +37,7 @@ class Node:
         "index",
         "is_early",
         "is_live_out",
+        "is_result",
         "opcode",
         "operands",
         "proto",
@@ -65,6 +66,8 @@ class Node:
         """Whether it is known before the computation is called (early.py)."""
         self.is_live_out = False
         """Whether the computation's result is this value."""
+        self.is_result = False
+        """Whether a call that was decided already gives this value: what is before it may not exist."""
         self.scalar: float | bool | None = False
         """The match room's note: the one value of a constant node, None for no such node, False for not asked."""
 

@@ -139,7 +139,7 @@ def look_through(view: View, opcodes: frozenset[str]) -> View | None:
     A convert is looked through only where it widens (bf16 or f16 to f32): no value changes.
     """
     node = view.node
-    if node.opcode not in opcodes or not node.operands:
+    if node.opcode not in opcodes or not node.operands or node.is_result:
         return None
     source = node.operands[0]
     if node.opcode == "bitcast":

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
+from hlo_dispatch.match.attention.attention_match import AttentionMatch
 from hlo_dispatch.match.attention.finder import AttentionFinder
 from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.match.protocol import CallableMatch
@@ -70,6 +71,8 @@ def plan_computation(
         prefetched: has the kernel asked about a match meanwhile; returns the variant of it that will most likely be
             chosen, or None. Without it every question waits for its answer.
     """
+    for node in graph.nodes:
+        node.is_result = False  # of an earlier plan
     planner = _Planner(graph, matcher, decide_on, prefetched)
     found = patterns.find(graph) if patterns else Found()
     if small:
@@ -117,9 +120,13 @@ class _Planner:
                 self._settle(node, match)
 
     def plan_attentions(self, found: Iterable[tuple[Node, CallableMatch | Refusal]]) -> AbstractSet[Node]:
-        """Settle attention; returns what the calls will cover."""
+        """Settle attention, whose results nobody looks past afterwards; returns what the calls will cover."""
         before = set(self._claims.taken)
         self.plan_routines(found)
+        for candidate in self.plan.dispatched:
+            for result in candidate.match.results if candidate.match.family == AttentionMatch.family else ():
+                if result is not None:
+                    result.is_result = True
         return self._claims.taken - before
 
     def plan_patterns(self, matches: Sequence[CallableMatch]) -> Sequence[CallableMatch]:
