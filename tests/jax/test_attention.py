@@ -351,3 +351,45 @@ def test_frozen_projections_keep_their_packed_weights(dtype: str) -> None:
     assert program.dispatched is not None
     kernels = [region.kernel for region in program.dispatched.dispatched]
     assert sorted(kernels) == ["onednn.matmul"] * 4 + ["own.attention"]
+
+
+# --- anything ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_random_arrangements(seed: int) -> None:
+    """Dimensions in any order in memory and in the products, groups of heads, masks that repeat, scales anywhere."""
+    random = np.random.default_rng(seed)
+    sizes = {name: int(random.integers(2, 20)) for name in "ts"} | {"b": 2, "g": 3, "h": 2, "d": 8, "e": 16}
+
+    def labels(of: str) -> str:
+        return "".join(random.permutation(list(of)))
+
+    q, k, v, out = labels("bghtd"), labels("bhsd"), labels("bhse"), labels("bghte")
+    weights = labels("bghts")
+    mask = "".join(name for name in "bghts" if random.random() < 0.6)
+    bias = "".join(name for name in "bghts" if random.random() < 0.5)
+    has_mask, has_bias, scales_queries = random.random(3) < 0.5
+    axis = weights.index("s")
+
+    def spread(array, names: str):
+        return jnp.einsum(f"{names}->{''.join(n for n in weights if n in names)}", array).reshape(
+            [sizes[name] if name in names else 1 for name in weights]
+        )
+
+    def program(query, key, value, kept, added):
+        scores = jnp.einsum(f"{q},{k}->{weights}", query * 0.3 if scales_queries else query, key)
+        scores = scores if scales_queries else scores * 0.3
+        if has_bias:
+            scores = scores + spread(added, bias)
+        if has_mask:
+            scores = jnp.where(spread(kept.astype(jnp.float32), mask) > 0, scores, -1e9)
+        return jnp.einsum(f"{weights},{v}->{out}", nn.softmax(scores, axis=axis), value)
+
+    arrays = [
+        jnp.asarray(random.standard_normal([sizes[name] for name in names]), "float32") for names in (q, k, v, bias)
+    ]
+    kept = jnp.asarray(random.random([sizes[name] for name in mask]) < 0.8)
+    both = run_both(program, *arrays[:3], kept, arrays[3])
+    assert_agree(both)
+    assert "own.attention" in both.text

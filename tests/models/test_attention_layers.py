@@ -49,5 +49,7 @@ def test_a_training_step_keeps_its_attention_and_says_why() -> None:
     for module in model.needs:
         pytest.importorskip(module)
     report = hlo_dispatch.rewrite(capture(model.lowered(**model.small)), policy="always").report
-    codes = [region.refusal.code for region in report.left if region.opcode == "exponential" and region.refusal is not None]
+    codes = [
+        region.refusal.code for region in report.left if region.opcode == "exponential" and region.refusal is not None
+    ]
     assert codes == ["value-needed"] * 2
