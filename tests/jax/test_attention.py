@@ -65,7 +65,7 @@ def scaled(d: int) -> str:
 @pytest.mark.parametrize(
     ("batch", "queries", "keys", "heads", "d"),
     [
-        (1, 1, 1, 1, 8),
+        (1, 1, 7, 2, 8),
         (2, 33, 49, 4, 32),
         (1, 197, 197, 3, 64),
         (3, 7, 130, 2, 40),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.table import Table as RichTable
@@ -20,6 +20,7 @@ from hlo_dispatch.pattern.table import (
     Binary,
     EltwiseBinding,
     KernelBinding,
+    Numerics,
     Routine,
     Table,
 )
@@ -123,18 +124,15 @@ def _details(entry: Entry) -> Iterator[tuple[str, str]]:
             following = ", ".join((*entry.binaries, *entry.activations))
             yield "followed by", f"{following} (at most {entry.longest_chain})" if following else "nothing"
             yield "priority", str(entry.priority) if entry.priority else ""
-            for dtype, numerics in entry.numerics.items():
-                yield "tolerance", f"{dtype} {numerics.tolerance:g}: {numerics.why}"
+            yield from _tolerances(entry.numerics)
         case Routine():
             yield "opcode", entry.opcode
             yield "targets", _pairs(entry.targets)
             yield "operands", _pairs(entry.operands)
             yield "results", _pairs(entry.results)
-            for dtype, numerics in entry.numerics.items():
-                yield "tolerance", f"{dtype} {numerics.tolerance:g}: {numerics.why}"
+            yield from _tolerances(entry.numerics)
         case Attention():
-            for dtype, numerics in entry.numerics.items():
-                yield "tolerance", f"{dtype} {numerics.tolerance:g}: {numerics.why}"
+            yield from _tolerances(entry.numerics)
         case Pattern():
             yield from _pattern_details(entry)
         case KernelBinding():
@@ -154,8 +152,12 @@ def _pattern_details(pattern: Pattern) -> Iterator[tuple[str, str]]:
     yield "operands", ", ".join(pattern.operands)
     yield "attributes", _pairs({name: _attribute(value) for name, value in pattern.attributes.items()})
     yield "priority", str(pattern.priority)
-    for dtype, numerics in pattern.numerics.items():
-        yield "tolerance", f"{dtype} {numerics.tolerance:g}: {numerics.why}"
+    yield from _tolerances(pattern.numerics)
+
+
+def _tolerances(numerics: Mapping[str, Numerics]) -> Iterator[tuple[str, str]]:
+    for dtype, bound in numerics.items():
+        yield "tolerance", f"{dtype} {bound.tolerance:g}: {bound.why}"
 
 
 def _attribute(value: Attribute) -> str:
