@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hlo_dispatch.errors import TableError
 from hlo_dispatch.pattern.structure import Pattern
-from hlo_dispatch.pattern.table import Activation, AnchorKind, Binary, KernelBinding, Table
+from hlo_dispatch.pattern.table import Activation, AnchorKind, Attention, Binary, KernelBinding, Table
 
 if TYPE_CHECKING:
     from hlo_dispatch.pattern.build import Builder
@@ -86,7 +86,7 @@ def _load(stamped: tuple[tuple[Path, tuple[int, int]], ...]) -> Table:
         _patterns(files, kernels, activations),
         tuple(path for path, _ in stamped),
         tuple(b.routine(name, entry, kernels, routines) for b, file in files for name, entry in file.routines.items()),
-        tuple(b.attention(name, entry, kernels) for b, file in files for name, entry in file.attentions.items()),
+        _the_only([b.attention(name, e, kernels) for b, file in files for name, e in file.attentions.items()]),
         digest.hexdigest(),
     )
 
@@ -130,6 +130,15 @@ def _refuse_equal_anchors(anchors: Iterable[AnchorKind]) -> None:
                 advice = f"write priority: in one of them; the other is at {first.place}"
                 raise TableError(place.file, place.line, place.column, problem, advice)
         seen.append(anchor)
+
+
+def _the_only(found: Sequence[Attention]) -> tuple[Attention, ...]:
+    """At most one entry says what becomes of attention: all of them would take the same instructions."""
+    if len(found) > 1:
+        place = found[1].place
+        problem = f"{found[1].name!r} takes what {found[0].name!r} takes"
+        raise TableError(place.file, place.line, place.column, problem, f"remove it; the first is at {found[0].place}")
+    return tuple(found)
 
 
 def _build(
