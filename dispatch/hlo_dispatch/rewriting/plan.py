@@ -82,7 +82,7 @@ def plan_computation(
     held = planner.plan_attentions(attentions.find(graph))
     planner.plan.misses = list(found.misses.values())
     # A softmax inside an attention is nothing that was outranked: it is a part of it.
-    outweighed = planner.plan_patterns([match for match in found.matches if not held.issuperset(match.covered)])
+    outweighed = planner.plan_patterns([match for match in found.matches if not set(match.covered) <= held])
     planner.plan_anchors()
     planner.plan_rest(outweighed)
     return planner.plan
