@@ -18,7 +18,17 @@ from hlo_dispatch.hlo.shape import shape_of
 from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.pattern.table import KernelBinding, Numerics, Table
 from hlo_dispatch.policy.candidate import Ask, Default
-from hlo_dispatch.policy.measured import GUESSED, STOCK, SURE, TOGETHER, Knowledge, Measured
+from hlo_dispatch.policy.measured import (
+    BY_FAR,
+    EVERYTHING,
+    GUESSED,
+    STOCK,
+    SURE,
+    TAKEN,
+    TOGETHER,
+    Knowledge,
+    Measured,
+)
 from hlo_dispatch.policy.rules import rule_of
 from hlo_dispatch.vendor.users_kernels import library_of
 
@@ -99,7 +109,8 @@ class Wanted:
 
         Args:
             mode: what becomes of what was measured: nothing ("guessed"), or everything except for entangled regions
-                that lost alone: "together", "apart", or, by how much they lost, empty.
+                that lost alone: "together", "apart", or, by how much they lost, empty; "everything": whatever did not
+                lose by far is dispatched.
             frozen: numbers of the parameters that are known before the program is called.
         """
         self.mode, self._frozen = mode, frozen
@@ -113,6 +124,8 @@ class Wanted:
         cutter = Cutter(graph, self._digests)
 
         def recall(match: CallableMatch, default: Default) -> Measured | None:
+            if self.mode == EVERYTHING and not rule_of(match).is_worth_measuring(match):
+                return TAKEN
             # What is too small to gain anything is measured where stock may be wrong.
             if not rule_of(match).is_worth_measuring(match) and not cutter.reads_a_reduction(match):
                 return None
@@ -123,6 +136,8 @@ class Wanted:
                 if known.is_hopeless:
                     return None
                 known = None
+            if self.mode == EVERYTHING and (known is None or self._may_win_with_others(known)):
+                return TAKEN
             if known is not None and not known.refused and self._is_left_to_the_heuristic(known):
                 return None
             if known is None:
@@ -138,6 +153,11 @@ class Wanted:
             return known
 
         return recall
+
+    @staticmethod
+    def _may_win_with_others(known: Measured) -> bool:
+        """Whether stock won alone, but not by far, and not because a result was wrong."""
+        return known.chosen == STOCK and not known.refused and not known.endless and known.loss <= BY_FAR
 
     def _is_left_to_the_heuristic(self, known: Measured) -> bool:
         if known.chosen != STOCK and known.stock_error:

@@ -13,7 +13,7 @@ from hlo_dispatch.errors import PolicyError, Refusal
 from hlo_dispatch.host.machine import Machine
 from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.policy.candidate import Ask, Candidate, Default, default_of, variant_named
-from hlo_dispatch.policy.measured import STOCK, Measured
+from hlo_dispatch.policy.measured import STOCK, TAKEN, Measured
 from hlo_dispatch.policy.rules import rule_of
 
 MEASURING = ("measure", "stored")
@@ -89,6 +89,9 @@ def decide(
         reason = f'the policy "always" takes every kernel that can compute the region{rest}'
         return Decision(default.candidate, reason, cut=default.cut)
     measured = recall(match, default) if policy in MEASURING else None
+    if measured is TAKEN:
+        reason = f"measured: the whole program is fastest with every region in a kernel{rest}"
+        return Decision(default.candidate, reason, cut=default.cut)
     if measured is not None:
         return by_measurement(measured, match, default, ask)
     chosen = default.candidate

@@ -10,9 +10,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 STOCK = "stock"
-GUESSED, TOGETHER, APART = "guessed", "together", "apart"
+GUESSED, TOGETHER, APART, EVERYTHING = "guessed", "together", "apart", "everything"
 """Of a whole program: every region as the heuristic has it; or as it was measured, where entangled regions that lost
-alone are as the heuristic has them; or only those that win alone."""
+alone are as the heuristic has them; or only those that win alone; or every region in a kernel, but for those that lost
+by far: calls that are one sequence cost less than each of them shows alone."""
+BY_FAR = 1.0
+"""In parts of stock's time: what loses more than that alone is not tried in the company of others."""
 
 
 MOST_VAIN = 2
@@ -115,6 +118,10 @@ class Measured:
         if not known or made.chosen in refused:
             raise ValueError(f"not a measurement: {made.chosen!r} is chosen and was not measured")
         return made
+
+
+TAKEN = Measured("", {})
+"""Nothing is said of the region itself: the program is fastest, or is tried, with every region in a kernel."""
 
 
 def in_words(seconds: float) -> str:

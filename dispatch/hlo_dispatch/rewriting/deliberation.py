@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from hlo_dispatch.autotune.wanted import ModuleTuner, Wanted
 from hlo_dispatch.policy.candidate import Ask
-from hlo_dispatch.policy.measured import APART, GUESSED, STOCK, TOGETHER, Knowledge, Measured
+from hlo_dispatch.policy.measured import APART, EVERYTHING, GUESSED, STOCK, TOGETHER, Knowledge, Measured
 from hlo_dispatch.rewriting.plan import ComputationPlan
 
 # The first plan guesses, the second knows; what it changes may show regions that nobody had seen.
@@ -74,7 +74,7 @@ class Deliberation:
         """Measure the program and its regions as far as time goes; returns the newest plans."""
         unknown, most = self.wanted.take(), _calls(plans)
         if unknown and most >= _FEWEST_FOR_A_TRIAL and self._verdict() is None:
-            measure.whole(program, self.serialized, lambda: self._variants(GUESSED), is_final=False)
+            measure.whole(program, self.serialized, lambda: self._variants(GUESSED, EVERYTHING), is_final=False)
         for _ in range(_MOST_PLANNINGS):
             if not unknown or not measure(unknown, self.ask):
                 break
@@ -82,7 +82,9 @@ class Deliberation:
             plans = self._planned(TOGETHER if self._verdict() is not None else "")
             unknown, most = self.wanted.take(), max(most, _calls(plans))
         if most >= _FEWEST_FOR_A_TRIAL or self._verdict() is not None:
-            measure.whole(program, self.serialized, lambda: self._variants(TOGETHER, APART, GUESSED), is_final=True)
+            measure.whole(
+                program, self.serialized, lambda: self._variants(TOGETHER, EVERYTHING, APART, GUESSED), is_final=True
+            )
         return plans
 
     def _variants(self, *modes: str) -> Iterator[tuple[str, bytes]]:

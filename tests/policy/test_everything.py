@@ -1,0 +1,77 @@
+"""A whole program tried with every region in a kernel: what is taken then, and what is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from hlo_dispatch.api import rewriter
+from hlo_dispatch.autotune.wanted import Wanted
+from hlo_dispatch.hlo import text as hlo_text
+from hlo_dispatch.hlo.flat import FlatGraph
+from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.policy.measured import EVERYTHING, STOCK, TAKEN, Knowledge, Measured
+from hlo_dispatch.rewriting.rewriter import Rewriter
+
+
+def small_products() -> bytes:
+    """Three products in a row that the heuristic leaves to stock."""
+
+    def program(x: jax.Array, w: jax.Array) -> jax.Array:
+        for _ in range(3):
+            x = jnp.tanh(x @ w)
+        return x
+
+    arguments = jnp.ones((16, 48)), jnp.ones((48, 48))
+    return hlo_text.from_text(jax.jit(program).lower(*arguments).compile().as_text())
+
+
+def knowing(known: dict[str, Measured], mode: str) -> Rewriter:
+    return replace(rewriter((), "stored").knowing(Knowledge(known)), mode=mode)
+
+
+def regions_of(module: bytes) -> list[str]:
+    """What stands for each region in the store."""
+    plain = rewriter((), "stored")
+    parsed = Module.from_bytes(module)
+    wanted = Wanted(parsed, plain.table, Knowledge())
+    graph = FlatGraph(parsed, parsed.entry)
+    plain.planner.plan(graph, wanted.recall_in(graph), small=False)
+    return [region.digest for region in wanted.take()]
+
+
+def test_what_the_heuristic_leaves_is_taken() -> None:
+    module = small_products()
+    _, guessed = knowing({}, "guessed").run(module)
+    assert not guessed.dispatched
+    _, everything = knowing({}, EVERYTHING).run(module)
+    assert len(everything.dispatched) == 3
+    assert [sequence.calls for sequence in everything.sequences] == [3]
+    assert "fastest with every region in a kernel" in everything.dispatched[0].reason
+
+
+@pytest.mark.parametrize(
+    ("measured", "taken"),
+    [
+        (Measured(STOCK, {STOCK: 1e-3, "plain": 1.6e-3}), True),
+        (Measured(STOCK, {STOCK: 1e-3, "plain": 2.5e-3}), False),
+        (Measured(STOCK, {STOCK: 1e-3, "plain": 0.5e-3}, refused={"plain": "off by 3"}), False),
+        (Measured(STOCK, {STOCK: 1e-3}, endless=2.0), False),
+        (Measured(STOCK, {}, vain=2), False),
+    ],
+    ids=["lost", "lost by far", "wrong", "endless", "in vain"],
+)
+def test_what_was_measured_alone_says_what_is_not(measured: Measured, taken: bool) -> None:
+    module = small_products()
+    found = regions_of(module)
+    assert found
+    _, report = knowing(dict.fromkeys(found, measured), EVERYTHING).run(module)
+    assert bool(report.dispatched) == taken
+
+
+def test_the_sentinel_is_no_measurement_of_anything() -> None:
+    assert not TAKEN.seconds
+    assert Measured("", {}) is not TAKEN
