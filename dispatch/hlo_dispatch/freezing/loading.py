@@ -183,7 +183,7 @@ def _array(archive: zipfile.ZipFile, number: int, said: dict[str, Any]) -> Any:
         into: Any = file
         read = 0
         while read < size:
-            count = into.readinto(memoryview(lying)[read : read + _PIECE])
+            count = into.readinto(lying.data[read : read + _PIECE])
             if not count:
                 raise EOFError(f"{member.filename} ends early")
             read += count
