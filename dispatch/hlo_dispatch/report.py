@@ -126,7 +126,9 @@ class Report:
         Args:
             calls: name of a call that is a member now → its sequence's.
         """
-        regions = tuple(replace(region, call=calls.get(region.call, region.call)) for region in self.regions)
+        if not calls:
+            return self
+        regions = tuple(replace(r, call=calls[r.call]) if r.call in calls else r for r in self.regions)
         return replace(self, regions=regions, sequences=(*self.sequences, *sequences))
 
     def to_dict(self) -> dict[str, Any]:

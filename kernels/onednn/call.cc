@@ -91,12 +91,7 @@ const XLA_FFI_TypeInfo* TypeInfo() {
     Register(StateType{"hlo_dispatch.onednn.call", &CallState::id, TypeInfo()});
 
 // Made at the first use, which is before this file's static objects exist.
-std::map<std::string, Planner>& PackingPlanners() {
-  static auto* planners = new std::map<std::string, Planner>();
-  return *planners;
-}
-
-std::map<std::string, std::pair<const Kernel*, Planner>>& MemberPlanners() {
+std::map<std::string, std::pair<const Kernel*, Planner>>& Planners() {
   static auto* planners = new std::map<std::string, std::pair<const Kernel*, Planner>>();
   return *planners;
 }
@@ -136,22 +131,23 @@ void* ScratchAddress(int64_t bytes, const ffi::AnyBuffer& buffer) {
   return buffer.untyped_data();
 }
 
-void AddMemberPlanner(const Kernel& kernel, Planner planner) { MemberPlanners()[kernel.target()] = {&kernel, planner}; }
+void AddPlanner(const Kernel& kernel, Planner planner) { Planners()[kernel.name] = {&kernel, planner}; }
 
 std::pair<const Kernel*, Planner> MemberPlanner(const std::string& target) {
-  const auto found = MemberPlanners().find(target);
-  if (found == MemberPlanners().end()) Invalid("there is no kernel '" + target + "' that may be in a sequence");
-  return found->second;
+  for (const auto& [name, found] : Planners()) {
+    if (found.first->target() == target && !found.first->joined_by.empty()) return found;
+  }
+  Invalid("there is no kernel '" + target + "' that may be in a sequence");
 }
 
-void AddPackingPlanner(const std::string& kernel, Planner planner) { PackingPlanners()[kernel] = planner; }
-
-Planner PackingPlanner(const std::string& kernel) {
-  const auto found = PackingPlanners().find(kernel);
-  if (found != PackingPlanners().end()) return found->second;
+Planner PackingPlanner(const std::string& name) {
+  const auto found = Planners().find(name);
+  if (found != Planners().end() && !found->second.first->packed_by.empty()) return found->second.second;
   std::string names;
-  for (const auto& [name, planner] : PackingPlanners()) names += (names.empty() ? "" : ", ") + name;
-  Invalid("attribute 'target': expected a kernel that takes packed weights (" + names + "), got '" + kernel + "'");
+  for (const auto& [other, entry] : Planners()) {
+    if (!entry.first->packed_by.empty()) names += (names.empty() ? "" : ", ") + other;
+  }
+  Invalid("attribute 'target': expected a kernel that takes packed weights (" + names + "), got '" + name + "'");
 }
 
 std::unique_ptr<ffi::Ffi> Instantiation(const Kernel& kernel, Planner planner) {

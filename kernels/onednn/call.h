@@ -37,15 +37,12 @@ void CheckBuffer(const std::string& role, const BufferForm& form, const xla::ffi
 // Where the scratch memory begins. Throws unless there are so many bytes.
 void* ScratchAddress(int64_t bytes, const xla::ffi::AnyBuffer& buffer);
 
-// The kernels that may be members of a sequence (sequence.cc), which asks them what they would do. The latter throws
-// Failure(kInvalid) where there is no such kernel.
-void AddMemberPlanner(const Kernel& kernel, Planner planner);
+// How each kernel's calls are planned, for kernels that are asked about others' calls: those that may be members of a
+// sequence (sequence.cc), by target, and those whose weights can be packed (pack.cc), by name. Throws Failure(kInvalid)
+// where there is no such kernel.
+void AddPlanner(const Kernel& kernel, Planner planner);
 std::pair<const Kernel*, Planner> MemberPlanner(const std::string& target);
-
-// The kernels whose weights can be packed once, for onednn.pack, which asks them how. The latter throws
-// Failure(kInvalid) where `kernel` is none of them.
-void AddPackingPlanner(const std::string& kernel, Planner planner);
-Planner PackingPlanner(const std::string& kernel);
+Planner PackingPlanner(const std::string& name);
 
 // Whether a family's calls may have weights_format packed: their second operand are weights, which the primitive reads
 // in a layout of its own choice.
@@ -70,11 +67,10 @@ class Family {
     kernel.execute = Execution();
     if (weights == Weights::kMayBePacked) {
       kernel.packed_by = "onednn.pack";
-      AddPackingPlanner(kernel.name, planner);
     }
     if (joins == Joins::kSequences) kernel.joined_by = "onednn.sequence";
     kernel_ = &Register(std::move(kernel));
-    if (joins == Joins::kSequences) AddMemberPlanner(*kernel_, planner);
+    AddPlanner(*kernel_, planner);
   }
 
  private:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -58,6 +59,17 @@ def test_tensors_of_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TypeError):
         fast("no array at all")
     np.testing.assert_array_equal(fast(X), wanted)
+
+
+def test_tensors_of_pytorch_for_a_loaded_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(Tensor=Tensor))
+    fast = hlo_dispatch.freeze(product, W)
+    wanted = fast(X)
+    fast.save(tmp_path / "product")
+    loaded = hlo_dispatch.load(tmp_path / "product")
+    with refused("torch.Tensor", "jnp.asarray", "jax_view"):
+        loaded(Tensor(X))
+    np.testing.assert_array_equal(loaded(X), wanted)
 
 
 TRANSFORMATIONS: dict[str, Callable[[Callable[[Any], Any]], Any]] = {

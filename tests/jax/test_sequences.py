@@ -16,6 +16,7 @@ import hlo_dispatch
 from hlo_dispatch.bench.profile import profile_module
 from hlo_dispatch.command.explain_page.drawing import drawing
 from hlo_dispatch.command.explain_view import print_explanation
+from hlo_dispatch.host.switches import SEQUENCES_VARIABLE
 from side_by_side import Both, assert_agree, run_both
 
 DTYPES = ("float32", "bfloat16")
@@ -139,6 +140,22 @@ def test_frozen() -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_same_to_the_bit_as_the_calls_apart(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def program(x, v, w):
+        for _ in range(4):
+            x = jax.nn.relu(conv(jax.nn.gelu(conv(x, v)), w) + x)
+        return x
+
+    arguments = random(2, 13, 11, 8, dtype=dtype), random(3, 3, 8, 24, dtype=dtype), random(1, 1, 24, 8, dtype=dtype)
+    together = run_both(program, *arguments)
+    monkeypatch.setenv(SEQUENCES_VARIABLE, "0")
+    apart = run_both(program, *arguments)
+    assert together.sequences
+    assert not apart.sequences
+    np.testing.assert_array_equal(together.dispatched[0], apart.dispatched[0])
+
+
 def test_many_threads_run_one_executable() -> None:
     @jax.jit
     def program(x, w):
@@ -170,13 +187,13 @@ def test_many_threads_run_one_executable() -> None:
 
 
 def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HLO_DISPATCH_SEQUENCES", "0")
+    monkeypatch.setenv(SEQUENCES_VARIABLE, "0")
     both = joined(lambda x, w: jax.nn.relu(x @ w) @ w, random(4, 8), random(8, 8))
     assert (both.sequences, both.calls) == ([], 2)
 
 
 def test_a_wrong_switch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HLO_DISPATCH_SEQUENCES", "maybe")
+    monkeypatch.setenv(SEQUENCES_VARIABLE, "maybe")
     with pytest.raises(hlo_dispatch.PolicyError, match="HLO_DISPATCH_SEQUENCES is 'maybe'; set it to 0"):
         hlo_dispatch.install()
 

@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import pytest
 
 from hlo_dispatch.api import rewriter
+from hlo_dispatch.autotune import wanted as wanted_room
+from hlo_dispatch.autotune.extract.region import Cutter
 from hlo_dispatch.autotune.wanted import Wanted
 from hlo_dispatch.hlo import text as hlo_text
 from hlo_dispatch.hlo.flat import FlatGraph
@@ -70,6 +72,19 @@ def test_what_was_measured_alone_says_what_is_not(measured: Measured, taken: boo
     assert found
     _, report = knowing(dict.fromkeys(found, measured), EVERYTHING).run(module)
     assert bool(report.dispatched) == taken
+
+
+def test_what_is_too_small_to_gain_is_not_taken_where_its_result_was_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such regions are measured only where stock may be wrong; what was found of the kernel then holds."""
+    module = small_products()
+    wrong = Measured(STOCK, {STOCK: 1e-3, "plain": 0.5e-3}, refused={"plain": "off by 3"})
+    known = dict.fromkeys(regions_of(module), wrong)
+    small = type("Small", (), {"is_worth_measuring": staticmethod(lambda match: False)})
+    monkeypatch.setattr(wanted_room, "rule_of", lambda match: small)
+    monkeypatch.setattr(Cutter, "reads_a_reduction", lambda self, match: True)
+    assert not knowing(known, EVERYTHING).run(module)[1].dispatched
+    monkeypatch.setattr(Cutter, "reads_a_reduction", lambda self, match: False)
+    assert knowing({}, EVERYTHING).run(module)[1].dispatched
 
 
 def test_the_sentinel_is_no_measurement_of_anything() -> None:

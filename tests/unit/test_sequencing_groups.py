@@ -29,6 +29,9 @@ def computations(draw: st.DrawFn) -> ComputationProto:
         kind = draw(st.sampled_from(["kernel", "kernel", "kernel", "other", "add", "bitcast"]))
         if kind in KERNELS:
             call = add(made, "custom-call", operands, custom_call_target=kind)
+            waits_for = [value - 1 for value in values[-3:] if value > 1]
+            if waits_for and draw(st.integers(0, 3)) == 0:
+                made.instructions[-1].control_predecessor_ids.append(draw(st.sampled_from(waits_for)))
             values.append(add(made, "get-tuple-element", [call], tuple_index=0))
             if draw(st.integers(0, 9)) == 0:
                 waiting = add(made, "add", [values[0]])
@@ -105,6 +108,21 @@ def test_calls_on_parameters_alone_are_not_near() -> None:
         call = add(made, "custom-call", [value], custom_call_target="kernel")
         made.root_id = add(made, "get-tuple-element", [call], tuple_index=0)
     assert sizes(made) == []
+
+
+def test_calls_that_wait_for_each_other_are_one_group() -> None:
+    """Apart, the first group would wait for the second, and the second for the first."""
+    made = ComputationProto(id=1, name="main")
+    values = [add(made, "parameter", [], parameter_number=number) for number in range(2)]
+    calls: dict[str, int] = {}
+    for name, value in (("a", 0), ("b", 1), ("c", 1), ("d", 0)):
+        calls[name] = add(made, "custom-call", [values[value]], custom_call_target="kernel")
+        waits_for = {"b": "a", "d": "c"}.get(name)
+        if waits_for is not None:
+            made.instructions[-1].control_predecessor_ids.append(calls[waits_for])
+        values[value] = add(made, "get-tuple-element", [calls[name]], tuple_index=0)
+    made.root_id = add(made, "add", values)
+    assert sizes(made) == [4]
 
 
 def test_what_waits_for_a_member_waits_for_its_group() -> None:

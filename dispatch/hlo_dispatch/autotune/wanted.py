@@ -124,11 +124,9 @@ class Wanted:
         cutter = Cutter(graph, self._digests)
 
         def recall(match: CallableMatch, default: Default) -> Measured | None:
-            if self.mode == EVERYTHING and not rule_of(match).is_worth_measuring(match):
-                return TAKEN
             # What is too small to gain anything is measured where stock may be wrong.
             if not rule_of(match).is_worth_measuring(match) and not cutter.reads_a_reduction(match):
-                return None
+                return TAKEN if self.mode == EVERYTHING else None
             numerics = match.numerics()
             digest = cutter.digest(default.candidate.match.in_module, self._also(match, default, numerics))
             known = self._knowledge.get(digest)

@@ -100,9 +100,11 @@ def profile_module(
     executable.start()
     registration.register()
     result = rewrite(serialized, tables=tables, policy=policy, details=True)
-    with calls_apart():
-        # A sequence's members are timed as calls of their own: nobody sees them inside of it.
-        apart = rewrite(serialized, tables=tables, policy=policy, details=True)
+    apart = result
+    if result.report.sequences:
+        # Their members are timed as calls of their own: nobody sees them inside.
+        with calls_apart():
+            apart = rewrite(serialized, tables=tables, policy=policy, details=True)
     joined, after = (r.proto if r.proto is not None else serialized for r in (result, apart))
     before = Module.from_bytes(serialized)
     shapes = [shape_of(shape) for shape in before.entry.program_shape.parameters]

@@ -21,7 +21,7 @@ from hlo_dispatch.freezing.call_form import CallForm, key_of, type_named
 from hlo_dispatch.freezing.fitness import differences
 from hlo_dispatch.freezing.report import FreezeReport, FrozenValue, ProgramReport
 from hlo_dispatch.freezing.saved import FORMAT, INDEX, PAGE, array_name, module_name
-from hlo_dispatch.freezing.signature import refuse_layouts, refuse_several_devices, trace_state_clean
+from hlo_dispatch.freezing.signature import refuse_layouts, refuse_several_devices, refuse_tensors, trace_state_clean
 from hlo_dispatch.freezing.stand_in import Elsewhere, StandIn
 from hlo_dispatch.freezing.tracing import refuse_callbacks
 from hlo_dispatch.hlo.module import Module
@@ -123,6 +123,7 @@ class Loaded:
 
     def _slowly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         leaves = jax.tree.leaves((args, kwargs))
+        refuse_tensors(leaves)
         refuse_several_devices(leaves, "an argument")
         refuse_layouts(leaves)
         with self._lock:

@@ -5,13 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hlo_dispatch.hlo.flat import FlatGraph, Node
-from hlo_dispatch.hlo.schema import InstructionProto
-from hlo_dispatch.hlo.shape import HALF_TYPES, shape_of
 from hlo_dispatch.match.function import scalar_constant
-
-_FLOATING = frozenset(("f32",)) | HALF_TYPES
-# What every finite score is above, in any of the types.
-_LARGEST_NEGATIVE = -3e38
+from hlo_dispatch.match.reducing import LARGEST_NEGATIVE, applied_by
 
 
 class Reduction(NamedTuple):
@@ -42,25 +37,9 @@ def _reduces(node: Node, graph: FlatGraph, word: str) -> bool:
     if len(node.operands) != 2 or node.proto.control_predecessor_ids or not node.shape.is_array:
         return False
     start = scalar_constant(node.operands[1])
-    if start is None or not (start == 0 if word == "add" else start <= _LARGEST_NEGATIVE):
+    if start is None or not (start == 0 if word == "add" else start <= LARGEST_NEGATIVE):
         return False
-    return _applied(node, graph) == word
-
-
-def _applied(node: Node, graph: FlatGraph) -> str:
-    """The opcode that a reduction applies, rounding its result or not; empty where it is anything else."""
-    called = graph.module.computations[node.proto.called_computation_ids[0]]
-    by_id = {instruction.id: instruction for instruction in called.instructions[:]}
-
-    def behind(instruction: InstructionProto) -> InstructionProto:
-        while instruction.opcode == "convert" and shape_of(instruction.shape).element_type in _FLOATING:
-            instruction = by_id[instruction.operand_ids[0]]
-        return instruction
-
-    applied = behind(by_id[called.root_id])
-    sources = [behind(by_id[number]) for number in applied.operand_ids]
-    is_of_both = len({source.id for source in sources}) == len(sources) == 2
-    return applied.opcode if is_of_both and all(source.opcode == "parameter" for source in sources) else ""
+    return applied_by(node, graph) == word
 
 
 def _tiles(node: Node, reduced: tuple[int, ...]) -> bool:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.opcode import ELEMENTWISE
-from hlo_dispatch.hlo.schema import InstructionProto
-from hlo_dispatch.hlo.shape import shape_of
 from hlo_dispatch.match.function import ElementwiseRegion, scalar_constant
 from hlo_dispatch.match.looking import FLOATING, reading_candidates, repeats_once
+from hlo_dispatch.match.reducing import LARGEST_NEGATIVE, applied_by
 from hlo_dispatch.match.strided import HALF_TYPES, whole
 from hlo_dispatch.match.structural.spelling import Bound, ParameterValue, Spelling
 from hlo_dispatch.match.structural.structural_match import Miss, StructuralMatch
@@ -31,7 +30,6 @@ from hlo_dispatch.pattern.read_expression import RESULT
 from hlo_dispatch.pattern.recognise import Recognised
 
 _MOST_STEPS = 2_000
-_LARGEST_NEGATIVE = -3e38
 
 KnownRegions = dict[tuple[bool, Node], tuple[ElementwiseRegion, ...]]
 """The regions that end in a node, by how the expression looks at shapes: attempts at one graph share them."""
@@ -171,29 +169,14 @@ class Attempt:
 
     def _wrong_reduction(self, term: Operation, found: Node) -> Why | None:
         reducer, neutral = REDUCERS[term.word]
-        if self._reduces_by(found) != reducer:
+        if applied_by(found, self._graph) != reducer:
             return "%{0} does not reduce by {1}", found.name, reducer
         start = scalar_constant(found.operands[1]) if len(found.operands) == 2 else None
-        lowest = neutral < 0 and start is not None and start <= _LARGEST_NEGATIVE
-        highest = neutral > 1 and start is not None and start >= -_LARGEST_NEGATIVE
+        lowest = neutral < 0 and start is not None and start <= LARGEST_NEGATIVE
+        highest = neutral > 1 and start is not None and start >= -LARGEST_NEGATIVE
         if start != neutral and not lowest and not highest:
             return "%{0} does not start from {1}", found.name, neutral
         return None
-
-    def _reduces_by(self, found: Node) -> str:
-        """The opcode that a reduction applies, rounding its result or not; empty where it is anything else."""
-        called = self._graph.module.computations[found.proto.called_computation_ids[0]]
-        by_id = {instruction.id: instruction for instruction in called.instructions[:]}
-
-        def behind(instruction: InstructionProto) -> InstructionProto:
-            while instruction.opcode == "convert" and shape_of(instruction.shape).element_type in FLOATING:
-                instruction = by_id[instruction.operand_ids[0]]
-            return instruction
-
-        applied = behind(by_id[called.root_id])
-        sources = [behind(by_id[number]) for number in applied.operand_ids]
-        is_of_both = len({source.id for source in sources}) == len(sources) == 2
-        return applied.opcode if is_of_both and all(source.opcode == "parameter" for source in sources) else ""
 
     def _orders(self, term: Operation, found: Node) -> list[tuple[Node, ...]]:
         """The operand lists to try."""

@@ -52,16 +52,19 @@ class Groups:
             return member
 
         readers: dict[tuple[int, int, str], int] = {}
+        waits_of = {member: self.instructions[member].control_predecessor_ids[:] for member in self.members}
         for member, holder in self.members.items():
             for operand in self.instructions[member].operand_ids[:]:
                 origin = self.origin.get(operand, operand)
-                if origin in self.members:
-                    if stages[origin] == stages[member] and self.members[origin] == holder:
-                        parent[leader(member)] = leader(origin)
                 if self.instructions[origin].opcode not in _GIVEN:
                     # What reads the same value is near in time, too.
                     first = readers.setdefault((origin, stages[member], holder), member)
                     parent[leader(member)] = leader(first)
+            # One that waits for another of its stage is in its group: two groups might wait for each other.
+            for before in (*self.instructions[member].operand_ids[:], *waits_of[member]):
+                origin = self.origin.get(before, before)
+                if self.members.get(origin) == holder and stages[origin] == stages[member]:
+                    parent[leader(member)] = leader(origin)
         groups: dict[int, list[InstructionProto]] = {}
         for member in self.members:
             groups.setdefault(leader(member), []).append(self.instructions[member])
