@@ -106,6 +106,9 @@ class Loaded:
             return saved.program.run(saved.arrays, *args, **kwargs)
         except Elsewhere:
             return self._slowly(args, kwargs)
+        except TypeError:
+            refuse_tensors(jax.tree.leaves((args, kwargs)))
+            raise
 
     @property
     def report(self) -> FreezeReport:
