@@ -66,6 +66,17 @@ class Region:
 
 
 @dataclass(frozen=True)
+class Thinned:
+    """What became of a kernel call when positions that nothing reads were left out."""
+
+    attributes: dict[str, Any]
+    """The call's, now."""
+    implementation: str
+    shape: str
+    """Its result's; empty where the call computes all that it did, and only its source is smaller."""
+
+
+@dataclass(frozen=True)
 class CallSequence:
     """Several kernel calls that are one custom-call."""
 
@@ -120,6 +131,14 @@ class Report:
         """The regions that stay as XLA made them, near misses among them."""
         return tuple(region for region in self.regions if not region.dispatched)
 
+    def thinned(self, calls: Mapping[str, Thinned]) -> Report:
+        """The same of a module in which positions that nothing reads were left out.
+
+        Args:
+            calls: name of a call that changed → what it is now.
+        """
+        return replace(self, regions=tuple(_thinned(r, calls.get(r.call)) for r in self.regions)) if calls else self
+
     def joined(self, sequences: Iterable[CallSequence], calls: Mapping[str, str]) -> Report:
         """The same of a module whose calls were joined.
 
@@ -134,6 +153,13 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts and lists, ready for JSON (without the modules themselves)."""
         return asdict(replace(self, before=None, after=None), dict_factory=_without_modules)
+
+
+def _thinned(region: Region, now: Thinned | None) -> Region:
+    if now is None:
+        return region
+    reason = f"{region.reason}; computed as {now.shape}, for nothing reads the rest" if now.shape else region.reason
+    return replace(region, attributes=now.attributes, implementation=now.implementation, reason=reason)
 
 
 def _without_modules(fields: list[tuple[str, Any]]) -> dict[str, Any]:

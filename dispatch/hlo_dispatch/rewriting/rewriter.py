@@ -24,7 +24,7 @@ from hlo_dispatch.pattern import Table
 from hlo_dispatch.policy.candidate import Default
 from hlo_dispatch.policy.decide import MEASURING
 from hlo_dispatch.policy.measured import Knowledge, Measured
-from hlo_dispatch.report import Report
+from hlo_dispatch.report import Report, Thinned
 from hlo_dispatch.rewriting.asynchronous import keep_asynchronous
 from hlo_dispatch.rewriting.deliberation import Deliberation
 from hlo_dispatch.rewriting.edit import apply_plans
@@ -34,6 +34,7 @@ from hlo_dispatch.rewriting.regions import regions_of
 from hlo_dispatch.rewriting.sequencing.joining import Joined, join
 from hlo_dispatch.rewriting.splitting.constants import Weights, has_weights, weights_of
 from hlo_dispatch.rewriting.splitting.splitter import splitter
+from hlo_dispatch.rewriting.thinning.thin import thin
 
 
 @dataclass(frozen=True)
@@ -111,12 +112,14 @@ class Rewriter:
         else:
             plans, saved = self._plans(graphs), None
             clock.lap("match and decide")
-        result, sequences = None, Joined()
+        result, sequences, thinned = None, Joined(), dict[str, Thinned]()
         changed = apply_plans(module, plans, self.table, self.machine.threads)
         if changed:
             # A dump of a compiled module carries the order its instructions run in, which names some of those
             # that are gone; at XLA's hook there is none yet.
             module.proto.ClearField("schedule")
+            smaller, thinned = thin(module)
+            changed |= smaller
             if not self.frozen:
                 # Weights of what is frozen are packed first (splitting/), by the calls themselves.
                 sequences = join(module)
@@ -133,7 +136,7 @@ class Rewriter:
         after = result if details else None
         stages, total = clock.stages, clock.total()
         report = Report(module.name, regions, total, stages, instructions, saved, before=kept, after=after)
-        return result, report.joined(sequences.sequences, sequences.calls)
+        return result, report.thinned(thinned).joined(sequences.sequences, sequences.calls)
 
     def _with_weights(self, weights: Weights, kept: bytes | None, clock: _Clock) -> tuple[bytes | None, Report]:
         """The same of a module whose large constants were taken out."""

@@ -1,0 +1,1 @@
+"""Values of which only some positions are read: the others are not computed."""
