@@ -20,6 +20,7 @@ from hlo_dispatch.match.anchors.anchor import (
     halved,
     unsupported_types,
 )
+from hlo_dispatch.match.anchors.padding import without_pad
 from hlo_dispatch.match.anchors.reversal import window_readings
 from hlo_dispatch.match.strided import View, candidates, whole
 from hlo_dispatch.pattern.table import AnchorKind
@@ -34,15 +35,17 @@ def read_convolution(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     source, weights, destination = convolution_views(node)
     arithmetic = math.prod(destination.sizes) * math.prod(weights.sizes[1:])
     source, weights, attributes = _operands(source, by_group(weights, node.proto.feature_group_count), len(window))
+    unpadded = without_pad(source, window_attributes(window))
     return Anchor(
         node=node,
         entry=entry,
-        source=source,
+        source=unpadded.source,
         weights=weights,
         destination=destination.dimensions,
         channel=1,
         multiply_adds=arithmetic,
-        attributes=window_attributes(window) | attributes,
+        attributes=unpadded.attributes | attributes,
+        covers=unpadded.covers,
     )
 
 

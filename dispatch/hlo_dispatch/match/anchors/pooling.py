@@ -19,6 +19,7 @@ from hlo_dispatch.hlo.opcode import ANCHORS, ELEMENTWISE
 from hlo_dispatch.match.anchors.anchor import Anchor, unsupported_types
 from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.match.function import scalar_constant
+from hlo_dispatch.match.looking import is_widening
 from hlo_dispatch.match.strided import Dimension, View, candidates, dense, merge, whole
 from hlo_dispatch.pattern.table import AnchorKind
 
@@ -54,7 +55,8 @@ def read_pooling(node: Node, entry: AnchorKind, computations: Mapping[int, Any])
     if refusal is not None:
         return refusal
     padding = {number: (window[number].padding_low, window[number].padding_high) for number in space}
-    operand, padding, covers = _past_pad(node, padding, algorithm)
+    operand, widening = _before_widening(node)
+    operand, padding, covers = _past_pad(node, operand, padding, algorithm)
     if algorithm == "max" and (number := _empty_window(node, operand, padding)) is not None:
         return Refusal("empty-window", f"windows along dimension {number} lie in the padding", node.name)
     if not _is_cheap(operand):
@@ -81,7 +83,7 @@ def read_pooling(node: Node, entry: AnchorKind, computations: Mapping[int, Any])
             "padding_high": [padding[number][1] for number in space],
         },
         roles=("src", "", "dst"),
-        covers=covers,
+        covers=(*covers, *widening),
         first=PostOp("eltwise", "linear", "{}", float(count)) if algorithm == "average" else None,
         formula="max_pool(x)" if algorithm == "max" else "sum_pool(x)",
     )
@@ -128,9 +130,22 @@ Padding = dict[int, tuple[int, int]]
 """Dimension → elements in front and behind."""
 
 
-def _past_pad(node: Node, padding: Padding, algorithm: str) -> tuple[Node, Padding, tuple[Node, ...]]:
+def _before_widening(node: Node) -> tuple[Node, tuple[Node, ...]]:
+    """What is pooled, in bf16 where the result is rounded to it; and the widening, if it is for this alone.
+
+    XLA pools in single precision, and the kernel's sums are in single precision as well. Few processors pool f16.
+    """
+    value = node.operands[0]
+    rounded = {user.shape.element_type if user.opcode == "convert" else "" for user in node.users}
+    if node.is_live_out or not is_widening(value) or value.operands[0].shape.element_type != "bf16":
+        return value, ()
+    if rounded != {"bf16"}:
+        return value, ()
+    return value.operands[0], (value,) if len(value.users) == 1 and not value.is_live_out else ()
+
+
+def _past_pad(node: Node, pad: Node, padding: Padding, algorithm: str) -> tuple[Node, Padding, tuple[Node, ...]]:
     """The value that is pooled, its whole padding, and the pad instruction where that is for the pooling alone."""
-    pad = node.operands[0]
     if pad.opcode != "pad" or pad.proto.control_predecessor_ids:
         return pad, padding, ()
     with_pad = dict(padding)
