@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import hlo_dispatch
 from hlo_dispatch.policy import rules
 from side_by_side import assert_agree, run_both
 
@@ -68,3 +69,47 @@ def test_without_a_scale_nothing_is_folded() -> None:
 
     (region,) = run_both(function, x, w, b).report.regions
     assert "w·s" not in region.formula
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16"])
+@pytest.mark.parametrize("order", ["bias, scale", "mean, scale, shift", "scale of its own making"])
+@pytest.mark.parametrize("kind", CONVOLUTIONS)
+def test_frozen_weights_of_half_precision(kind: str, order: str, dtype: str) -> None:
+    inputs, outputs, groups, window = CONVOLUTIONS[kind]
+    random = np.random.default_rng(len(kind) * 31 + len(order))
+    rounded = (np.asarray(random.standard_normal(shape), jnp.dtype(dtype)) for shape in [
+        (2, 9, 11, inputs), (window, window, inputs // groups, outputs), *[(outputs,)] * 4])  # fmt: skip
+    x, w, *vectors = rounded
+
+    def function(frozen, x):
+        w, *vectors = frozen
+        y = jax.lax.conv_general_dilated(
+            x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=groups
+        )
+        return jax.nn.relu(ORDERS[order](y.astype(jnp.float32), vectors)).astype(x.dtype)
+
+    fast = hlo_dispatch.freeze(function, (w, *vectors))
+    with hlo_dispatch.enabled(policy="always"):
+        found = np.asarray(fast(x), np.float64)
+    (region,) = fast.report.programs[0].dispatched.dispatched
+    assert "w·s" in region.formula
+    assert "post_op_1" not in region.attributes
+    exact = np.asarray(function([v.astype(np.float32) for v in (w, *vectors)], x.astype(np.float32)), np.float64)
+    stock = np.asarray(jax.jit(function)([w, *vectors], x), np.float64)
+    # Rounded weights are as far from the numbers as rounded results are.
+    allowed = 2 * np.sqrt(((stock - exact) ** 2).mean()) + 2**-9 * np.sqrt((exact**2).mean())
+    assert np.sqrt(((found - exact) ** 2).mean()) <= allowed
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16"])
+def test_weights_of_half_precision_that_are_not_frozen_stay(dtype: str) -> None:
+    arrays = [np.random.default_rng(n).standard_normal(shape).astype(jnp.dtype(dtype)) for n, shape in
+              enumerate([(1, 9, 8, 16), (3, 3, 16, 24), (24,)])]  # fmt: skip
+
+    def function(x, w, v):
+        y = jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return y.astype(jnp.float32) * v
+
+    both = run_both(function, *arrays)
+    assert_agree(both, 2e-2)
+    assert all("w·s" not in region.formula for region in both.report.regions)

@@ -5,6 +5,9 @@
 A scale as a post-op costs a pass over every result element, in the weights one over every weight. Where
 results are many and weights few (early layers, depthwise convolutions) folding is the faster form. The
 weights' product and the bias become ordinary HLO, computed at every call: nothing is assumed constant.
+
+Weights of half precision are rounded once more by it, which is as much as the rounding between the steps that a kernel
+leaves out. They are folded where they are known early: what computes so is not done in every call.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ from typing import TYPE_CHECKING
 
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.schema import InstructionProto
-from hlo_dispatch.hlo.shape import Shape, row_major
+from hlo_dispatch.hlo.shape import HALF_TYPES, Shape, row_major
 from hlo_dispatch.match.epilogue.steps import PostOp, Step
+from hlo_dispatch.match.looking import is_widening
 from hlo_dispatch.match.strided import View, dense
 
 if TYPE_CHECKING:
@@ -32,16 +36,22 @@ def fold(match: Match) -> Match | None:
     anchor = match.anchor
     if anchor.weights is None:
         return None
-    weights = anchor.weights.node
+    weights, original = anchor.weights.node, anchor.node.operands[1]
+    is_half = weights.shape.element_type in HALF_TYPES
+    if is_half and is_widening(original):
+        original = original.operands[0]
     # Weights of batch groups, and of a part of the channels, have other dimensions than the vectors.
     if anchor.whole is not None or len(anchor.destination) != len(anchor.node.shape.dimensions):
         return None
-    if anchor.node.opcode != "convolution" or anchor.own_steps is not None or weights is not anchor.node.operands[1]:
+    if anchor.node.opcode != "convolution" or anchor.own_steps is not None or weights is not original:
         return None
-    steps = _leading(match)
-    algorithms = [step.post_ops[0].algorithm for step in steps]
-    vectors = [view.node for step in steps if (view := step.post_ops[0].operand) is not None]
-    if "mul" not in algorithms or weights.shape.element_type != "f32":
+    steps = _leading(match, is_half)
+    post_ops = [post_op for step in steps for post_op in step.post_ops]
+    algorithms = [post_op.algorithm for post_op in post_ops]
+    vectors = [post_op.operand.node for post_op in post_ops if post_op.operand is not None]
+    if "mul" not in algorithms or not (is_half or weights.shape.element_type == "f32"):
+        return None
+    if is_half and not all(node.is_early for node in (weights, *vectors)):
         return None
     make = _Maker(anchor.node)
     scale: Node | None = None
@@ -57,7 +67,7 @@ def fold(match: Match) -> Match | None:
             shift = make.elementwise("add" if algorithm == "add" else "subtract", shift, vector)
     assert scale is not None, "one of the algorithms is a product"
     channel = anchor.node.proto.convolution_dimension_numbers.kernel_output_feature_dimension
-    scaled = make.elementwise("multiply", weights, make.broadcast(scale, weights.shape, channel))
+    scaled = make.scaled(weights, scale, channel)
     folded = Step(
         tuple(node for step in steps for node in step.nodes),
         (_bias(match, shift),) if shift is not None else (),
@@ -73,12 +83,21 @@ def fold(match: Match) -> Match | None:
     )
 
 
-def _leading(match: Match) -> list[Step]:
-    """The first steps, as far as each is a sum with or a product by an f32 vector along the channels."""
+def _leading(match: Match, is_half: bool) -> list[Step]:
+    """The first steps, as far as each is a sum with or a product by a vector along the channels.
+
+    Args:
+        is_half: whether roundings may stand between them, and vectors be of half precision, too.
+    """
     found: list[Step] = []
+    last = 0
+    types = HALF_TYPES | {"f32"} if is_half else {"f32"}
     size = match.anchor.destination[match.anchor.channel][0]
     for step in match.steps:
-        if len(step.post_ops) != 1 or step.nodes[-1].shape.element_type != "f32":
+        if is_half and not step.post_ops and all(node.opcode == "convert" for node in step.nodes):
+            found.append(step)
+            continue
+        if len(step.post_ops) != 1 or step.nodes[-1].shape.element_type not in types:
             break
         post_op = step.post_ops[0]
         if post_op.kind != "binary" or post_op.algorithm not in _FOLDED:
@@ -86,10 +105,11 @@ def _leading(match: Match) -> list[Step]:
         view = post_op.operand
         assert view is not None, "a binary post-op has an operand"
         is_vector = view.node.shape.elements == size == view.sizes[match.anchor.channel]
-        if not is_vector or view.strides[match.anchor.channel] != 1 or view.element_type != "f32":
+        if not is_vector or view.strides[match.anchor.channel] != 1 or view.element_type not in types:
             break
         found.append(step)
-    return found
+        last = len(found)
+    return found[:last]
 
 
 def _bias(match: Match, shift: Node) -> PostOp:
@@ -111,8 +131,20 @@ class _Maker:
     def broadcast(self, vector: Node, shape: Shape, dimension: int) -> Node:
         return self._node("broadcast", shape, (vector,), [dimension])
 
+    def scaled(self, weights: Node, scale: Node, channel: int) -> Node:
+        """The weights with each channel's multiplied, in their own type."""
+        widened = self.converted(weights, "f32")
+        product = self.elementwise("multiply", widened, self.broadcast(scale, widened.shape, channel))
+        return self.converted(product, weights.shape.element_type)
+
+    def converted(self, node: Node, element_type: str) -> Node:
+        if node.shape.element_type == element_type:
+            return node
+        return self._node("convert", Shape(element_type, node.shape.dimensions, node.shape.minor_to_major), (node,))
+
     def vector(self, node: Node) -> Node:
-        """`node` under a shape of one dimension."""
+        """`node` in single precision, under a shape of one dimension."""
+        node = self.converted(node, "f32")
         if len(node.shape.dimensions) == 1:
             return node
         return self._node("bitcast", row_major("f32", (node.shape.elements,)), (node,))
