@@ -36,14 +36,13 @@ def fold(match: Match) -> Match | None:
     anchor = match.anchor
     if anchor.weights is None:
         return None
-    weights, original = anchor.weights.node, anchor.node.operands[1]
+    weights = anchor.weights.node
     is_half = weights.shape.element_type in HALF_TYPES
-    if is_half and is_widening(original):
-        original = original.operands[0]
+    shape = _shape_in_convolution(anchor.node, weights)
     # Weights of batch groups, and of a part of the channels, have other dimensions than the vectors.
     if anchor.whole is not None or len(anchor.destination) != len(anchor.node.shape.dimensions):
         return None
-    if anchor.node.opcode != "convolution" or anchor.own_steps is not None or weights is not original:
+    if anchor.node.opcode != "convolution" or anchor.own_steps is not None or shape is None:
         return None
     steps = _leading(match, is_half)
     post_ops = [post_op for step in steps for post_op in step.post_ops]
@@ -67,7 +66,7 @@ def fold(match: Match) -> Match | None:
             shift = make.elementwise("add" if algorithm == "add" else "subtract", shift, vector)
     assert scale is not None, "one of the algorithms is a product"
     channel = anchor.node.proto.convolution_dimension_numbers.kernel_output_feature_dimension
-    scaled = make.scaled(weights, scale, channel)
+    scaled = make.scaled(make.renamed(weights, shape), scale, channel)
     folded = Step(
         tuple(node for step in steps for node in step.nodes),
         (_bias(match, shift),) if shift is not None else (),
@@ -81,6 +80,17 @@ def fold(match: Match) -> Match | None:
         taken=match.taken - len(steps) + 1,
         also_reads=(weights, *vectors),
     )
+
+
+def _shape_in_convolution(convolution: Node, weights: Node) -> Shape | None:
+    """The shape under which a convolution has these weights; None where it has others, or moves them."""
+    given = convolution.operands[1]
+    if given is not weights and is_widening(given):
+        given = given.operands[0]
+    original = given
+    while original is not weights and original.opcode == "bitcast":
+        original = original.operands[0]
+    return given.shape if original is weights else None
 
 
 def _leading(match: Match, is_half: bool) -> list[Step]:
@@ -136,6 +146,9 @@ class _Maker:
         widened = self.converted(weights, "f32")
         product = self.elementwise("multiply", widened, self.broadcast(scale, widened.shape, channel))
         return self.converted(product, weights.shape.element_type)
+
+    def renamed(self, node: Node, shape: Shape) -> Node:
+        return node if node.shape == shape else self._node("bitcast", shape, (node,))
 
     def converted(self, node: Node, element_type: str) -> Node:
         if node.shape.element_type == element_type:
