@@ -8,6 +8,10 @@ namespace hlo_dispatch::onednn {
 
 namespace {
 
+[[noreturn]] void Invalid(const std::string& message) { throw Failure(FailureKind::kInvalid, message); }
+
+}  // namespace
+
 DataType ToDataType(ElementType type) {
   switch (type) {
     case ElementType::kF32:
@@ -19,10 +23,6 @@ DataType ToDataType(ElementType type) {
   }
   return kF32;
 }
-
-[[noreturn]] void Invalid(const std::string& message) { throw Failure(FailureKind::kInvalid, message); }
-
-}  // namespace
 
 OwnedMemoryDescriptor Tensor::Describe() const {
   const Library& library = Library::Get();

@@ -12,6 +12,9 @@
 
 namespace hlo_dispatch::onednn {
 
+// oneDNN's number for it.
+DataType ToDataType(ElementType type);
+
 struct Tensor : StridedArray {
   OwnedMemoryDescriptor Describe() const;
   // The same tensor with the format left to oneDNN.

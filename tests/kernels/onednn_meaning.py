@@ -49,6 +49,9 @@ def pairs(name: str, said: Said, given: list[np.ndarray], results: list[np.ndarr
             weights = placed(said, second, given_weights, said.get(f"{second}_offset", 0))
     found = placed(said, last, results[0])
     expected = _formula(name.split(".")[1])(said, source, weights, found.shape)
+    for vector, applied in (("scale", np.multiply), ("shift", np.add)):
+        if f"{vector}_type" in said:
+            expected = applied(expected, operands.pop(0).astype(np.float64))
     if "bias_type" in said:
         bias = operands.pop(0).astype(np.float64)
         expected = expected + (

@@ -49,7 +49,8 @@ def call(sample: Sample, dtype: str, version: str) -> dict[str, Any]:
 
 def _products(dtype: str, size: int = 256) -> dict[str, Any]:
     square = {"type": dtype, "dims": [size, size], "strides": [size, 1]}
-    return {f"{role}_{key}": value for role in _ROLES for key, value in square.items()} | {"algorithm": "softmax"}
+    said = {f"{role}_{key}": value for role in _ROLES for key, value in square.items()}
+    return said | {"algorithm": "softmax", "statistics": "variance", "epsilon": 1e-6}
 
 
 def _images(dtype: str) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""What a reduction applies to its elements."""
+"""What a reduction applies to its elements, in one instruction or in a tree of two."""
 
 from __future__ import annotations
 
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.schema import InstructionProto
 from hlo_dispatch.hlo.shape import shape_of
+from hlo_dispatch.match.function import scalar_constant
 from hlo_dispatch.match.looking import FLOATING
 
 LARGEST_NEGATIVE = -3e38
@@ -25,3 +26,38 @@ def applied_by(node: Node, graph: FlatGraph) -> str:
     sources = [behind(by_id[number]) for number in applied.operand_ids]
     is_of_both = len({source.id for source in sources}) == len(sources) == 2
     return applied.opcode if is_of_both and all(source.opcode == "parameter" for source in sources) else ""
+
+
+def windows_before(node: Node, graph: FlatGraph, word: str) -> Node | None:
+    """The reduction of windows whose results `node` reduces further, as XLA's trees do; None where there is none."""
+    source = node.operands[0]
+    if source.opcode != "reduce-window" or not reduces(source, graph, word):
+        return None
+    return source if _tiles(source, tuple(node.proto.dimensions[:])) else None
+
+
+def reduces(node: Node, graph: FlatGraph, word: str) -> bool:
+    """Whether it is a "maximum" or a sum ("add"), from the neutral element on."""
+    if len(node.operands) != 2 or node.proto.control_predecessor_ids or not node.shape.is_array:
+        return False
+    start = scalar_constant(node.operands[1])
+    if start is None or not (start == 0 if word == "add" else start <= LARGEST_NEGATIVE):
+        return False
+    return applied_by(node, graph) == word
+
+
+def _tiles(node: Node, reduced: tuple[int, ...]) -> bool:
+    """Whether the windows lie side by side along the reduced dimensions and leave nothing out."""
+    source = node.operands[0].shape.dimensions
+    for number, window in enumerate(node.proto.window.dimensions):
+        if window.window_reversal or window.window_dilation > 1 or window.base_dilation > 1:
+            return False
+        if number not in reduced:
+            if (window.size, window.stride, window.padding_low, window.padding_high) != (1, 1, 0, 0):
+                return False
+            continue
+        covered = node.shape.dimensions[number] * window.size
+        padded = window.padding_low + source[number] + window.padding_high
+        if window.stride != window.size or covered != padded or min(window.padding_low, window.padding_high) < 0:
+            return False
+    return True

@@ -11,7 +11,7 @@ from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.opcode import ELEMENTWISE
 from hlo_dispatch.match.function import ElementwiseRegion, scalar_constant
 from hlo_dispatch.match.looking import FLOATING, reading_candidates, repeats_once
-from hlo_dispatch.match.reducing import LARGEST_NEGATIVE, applied_by
+from hlo_dispatch.match.reducing import LARGEST_NEGATIVE, applied_by, windows_before
 from hlo_dispatch.match.strided import HALF_TYPES, whole
 from hlo_dispatch.match.structural.spelling import Bound, ParameterValue, Spelling
 from hlo_dispatch.match.structural.structural_match import Miss, StructuralMatch
@@ -146,7 +146,12 @@ class Attempt:
         unmet = self._unmet(term, found, bound)
         if unmet is not None:
             return self._fail(bound, found, *unmet)
-        for operands in self._orders(term, found):
+        windows = (
+            windows_before(found, self._graph, applied_by(found, self._graph)) if found.opcode == "reduce" else None
+        )
+        if windows is not None:
+            bound.covered[windows] = None
+        for operands in self._orders(term, windows or found):
             goals = rest
             for argument, operand in zip(reversed(term.arguments), reversed(operands), strict=True):
                 goals = (argument, operand, goals)
@@ -247,6 +252,7 @@ class Attempt:
         if output.shape.element_type not in spelling.pattern.numerics:
             return self._fail(bound, output, "no numerics are declared for {0}", output.shape.element_type)
         operands = [(name, bound.values[name]) for name in spelling.pattern.operands]
+        bound = _without_shared_repeats(output, bound)
         why = self._not_closed(output, bound) or self._unreadable(output, operands, bound)
         if why is not None:
             return self._fail(bound, output, *why)
@@ -284,6 +290,16 @@ class Attempt:
             if name not in self._spelling.any_layout and not is_row_major(node.shape):
                 return "%{0} is {1}, and {2} must be row-major", node.name, node.shape, name
         return None
+
+
+def _without_shared_repeats(output: Node, bound: Bound) -> Bound:
+    """An operand's repeats that something else reads as well stay where they are: the kernel reads the operand."""
+    bound = bound.copy()
+    for node in sorted(bound.covered, key=lambda node: node.index):
+        is_first = node.opcode == "broadcast" and node is not output and bound.covered.keys().isdisjoint(node.operands)
+        if is_first and not bound.covered.keys() >= set(node.users):
+            del bound.covered[node]
+    return bound
 
 
 def _repeated_once(path: list[Node]) -> list[Node]:
