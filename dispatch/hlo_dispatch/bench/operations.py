@@ -273,8 +273,8 @@ OPERATIONS: dict[str, BenchOperation] = {
         _attention(),
         _rows("softmax", (), 5, "softmax"),
         _rows("log_softmax", (), 5, "log_softmax"),
-        _rows("layer_norm", ("scale", "bias"), 8),
-        _rows("rms_norm", ("scale",), 5),
+        _rows("layer_norm", ("scale", "bias"), 8, "layer_norm"),
+        _rows("rms_norm", ("scale",), 5, "rms_norm"),
         _square("cholesky", lambda n, m: n**3 / 3),
         _square("triangular_solve", lambda n, m: n**2 * m, columns=True),
         # the factor, and what it takes to multiply its transpose, half of which is zeros
