@@ -25,6 +25,7 @@ import yaml
 import hlo_dispatch
 import pages
 from hlo_dispatch.command.cli import app
+from hlo_dispatch.jax_plugin.serializing import serialized_executable
 from hlo_dispatch.pattern import load_tables
 from hlo_dispatch.vendor.kernels import registrations
 from pages import PAGES, ROOT, WITH_COMMANDS, Block, Command
@@ -37,7 +38,8 @@ PARTS = ["Two commands", "Install", "Enable", "Freeze", "Explain", "Results", "L
 COMMANDS = [command for page in PAGES for command in pages.commands(page)]
 OWN = [command for command in COMMANDS if Path(command.words[0]).name == "hlo-dispatch"]
 QUICK = {("doctor",), ("explain",), ("rewrite",), ("tune", "--validate-only"), ("patterns",), ("cache",)}
-"""Commands that are run as they are written, on a module called dump.hlo and a table called mine.yaml."""
+"""Commands that are run as they are written, on modules called dump.hlo, before.hlo and model.mlir and a table called
+mine.yaml."""
 NAMED_ONLY = {"git", "cd", "cmake", "g++", "python", "pre-commit"}
 """Of the rest, what may be named without being looked into."""
 PATH = re.compile(r"[\w.*<>-]+(/[\w.*<>-]*)+")
@@ -133,6 +135,17 @@ def test_every_variable_is_described() -> None:
 # --- code -----------------------------------------------------------------------------------------------------------
 
 
+X = jnp.ones((64, 64))
+
+
+def f(x: Any) -> Any:
+    return jnp.tanh(x @ x)
+
+
+def lowered() -> Any:
+    return jax.jit(f).lower(X)
+
+
 @pytest.fixture
 def _stock_afterwards() -> Iterator[None]:
     yield
@@ -146,11 +159,8 @@ def test_code_runs(
 ) -> None:
     """Its blocks one after the other, as somebody would type them who has jax, a function and its argument."""
     monkeypatch.chdir(tmp_path)
-
-    def f(x: Any) -> Any:
-        return jnp.tanh(x @ x)
-
-    names = {"jax": jax, "f": f, "x": jnp.ones((64, 64))}
+    (tmp_path / "model.xla").write_bytes(serialized_executable(hlo_dispatch.optimize(lowered().as_text())))
+    names = {"jax": jax, "f": f, "x": X}
     for block in pages.blocks(page, "python"):
         exec(compile(block.text, block.name, "exec"), names)
     capsys.readouterr()
@@ -211,6 +221,8 @@ def test_quick_commands_run(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     shutil.copy(ROOT / "tests/golden/gelu_tanh/jax_nn.before.hlo", tmp_path / "dump.hlo")
+    (tmp_path / "model.mlir").write_text(lowered().as_text())
+    (tmp_path / "before.hlo").write_text(lowered().as_text(dialect="hlo"))
     (tmp_path / "mine.yaml").write_text(TABLES[0].text)
     monkeypatch.chdir(tmp_path)
     if command.reads:

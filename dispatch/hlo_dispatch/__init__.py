@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hlo_dispatch.freezing.report import FreezeReport
     from hlo_dispatch.jax_plugin.explaining import explain
     from hlo_dispatch.jax_plugin.hook import enabled, install, installed, uninstall
+    from hlo_dispatch.jax_plugin.optimizing import optimize
     from hlo_dispatch.jax_plugin.record import Statistics, reports, statistics
     from hlo_dispatch.jax_plugin.tuning import tune
     from hlo_dispatch.pattern import load_tables
@@ -51,6 +52,7 @@ _WHERE = {
     "installed": "jax_plugin.hook",
     "load": "freezing.loading",
     "load_tables": "pattern",
+    "optimize": "jax_plugin.optimizing",
     "register_kernels": "vendor.registration",
     "reports": "jax_plugin.record",
     "rewrite": "api",
@@ -83,6 +85,7 @@ __all__ = [
     "installed",
     "load",
     "load_tables",
+    "optimize",
     "register_kernels",
     "reports",
     "rewrite",

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.hlo import text as hlo_text
 from hlo_dispatch.hlo.inline import inlined
+from hlo_dispatch.hlo.language import is_stablehlo
 from hlo_dispatch.pattern import load_tables
 from hlo_dispatch.report import Report
 from hlo_dispatch.rewriting.measured_pass import informed
@@ -45,7 +47,7 @@ def rewrite(
 
     Args:
         module: a serialized HloModuleProto, or HLO text. One that was dumped before XLA optimized it works, too: its
-            calls are written out first.
+            calls are written out first; `hlo_dispatch.optimize` has XLA optimize it, and StableHLO.
         tables: pattern tables of your own, besides the shipped ones.
         policy: "heuristic", "always" or "never"; "stored" decides by what was measured on this machine, "measure"
             also measures what was not, with jax.
@@ -58,7 +60,7 @@ def rewrite(
         TableError: a table is wrong.
         PolicyError: there is no such policy.
     """
-    serialized = hlo_text.from_text(module) if isinstance(module, str) else module
+    serialized = _serialized(module)
     made = replace(rewriter(tuple(map(str, tables)), policy), prepares=prepare_constants)
     proto, report = informed(made).run(inlined(serialized), details=details)
     return Rewritten(proto, report, serialized)
@@ -68,12 +70,18 @@ def profiled(
     module: bytes | str, *, tables: Sequence[str | Path] = (), policy: str = "heuristic"
 ) -> tuple[Report, Profile]:
     """The detailed report of `rewrite`, and what each entry of the tables cost. Arguments and errors as there."""
-    serialized = hlo_text.from_text(module) if isinstance(module, str) else module
+    serialized = _serialized(module)
     # The vendor library is loaded by the first question, which is nobody's cost.
     kernels.warm_up()
     watched, profile = profiling(load_tables(tuple(map(str, tables))), policy)
     _, report = watched.run(inlined(serialized), details=True)
     return report, profile
+
+
+def _serialized(module: bytes | str) -> bytes:
+    if is_stablehlo(module):
+        raise ModuleError("this is StableHLO, which XLA has to optimize first: rewrite(hlo_dispatch.optimize(program))")
+    return hlo_text.from_text(module) if isinstance(module, str) else module
 
 
 def rewriter(tables: tuple[str, ...], policy: str) -> Rewriter:

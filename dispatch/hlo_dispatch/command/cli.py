@@ -16,11 +16,11 @@ import typer
 from hlo_dispatch.command import usage
 from hlo_dispatch.command.bench_command import app as bench
 from hlo_dispatch.command.profile_command import profile
+from hlo_dispatch.command.sources import optimized_source
 from hlo_dispatch.errors import HloDispatchError
 from hlo_dispatch.hlo import module_files
 
 if TYPE_CHECKING:
-    from hlo_dispatch.api import Rewritten
     from hlo_dispatch.pattern import Table
     from hlo_dispatch.report import Report
     from hlo_dispatch.rewriting.profile import Profile
@@ -38,7 +38,13 @@ app.add_typer(cache, name="cache")
 app.add_typer(bench, name="bench")
 app.command()(profile)
 
-Module = Annotated[str, typer.Argument(metavar="FILE", help="HLO text or a serialized module; - is standard input.")]
+Module = Annotated[
+    str,
+    typer.Argument(metavar="FILE", help="HLO, as text or a serialized module, or StableHLO; - is standard input."),
+]
+Optimize = Annotated[
+    bool, typer.Option("--optimize", help="HLO that XLA has not optimized: have it do so first. StableHLO always is.")
+]
 Tables = Annotated[list[Path], typer.Option("--tables", metavar="FILE", help="A table of yours; may be repeated.")]
 Policy = Annotated[str, typer.Option("--policy", help="measure, stored, heuristic, always or never.")]
 
@@ -113,6 +119,10 @@ def rewrite(
             help="A .hlo or .txt (text) or .pb (binary) file; - is text on standard output.",
         ),
     ] = "-",
+    optimize: Optimize = False,
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="Write XLA's executable, serialized: for machines like this one.")
+    ] = False,
     policy: Policy = "heuristic",
     tables: Tables = [],  # noqa: B006
     table: Annotated[bool, typer.Option("--table/--no-table", help="Print what was done, on standard error.")] = True,
@@ -125,9 +135,19 @@ def rewrite(
     ] = False,
 ) -> None:
     """Rewrite a module: what a vendor kernel can take becomes a custom-call."""
-    as_text = module_files.writes_text(output)
-    result = _rewritten(module, tables, policy, prepare_constants=prepare_constants)
-    content = result.text.encode() if as_text else (result.proto or result.original)
+    if compiled and output == "-":
+        raise HloDispatchError("an executable is no text: name a file for it with -o")
+    as_text = not compiled and module_files.writes_text(output)
+    source = optimized_source(module, optimize=optimize)
+    with module_files.named(module):
+        from hlo_dispatch.api import rewrite
+
+        result = rewrite(source, tables=tables, policy=policy, prepare_constants=prepare_constants)
+        content = result.text.encode() if as_text else (result.proto or result.original)
+        if compiled:
+            from hlo_dispatch.jax_plugin.serializing import serialized_executable
+
+            content = serialized_executable(content, tables)
     module_files.write_atomically(output, content)
     if table:
         from hlo_dispatch.reporting.present import console, print_report
@@ -142,12 +162,13 @@ def explain(
     html: Annotated[
         str, typer.Option("--html", metavar="OUT", help="Write a page that draws the module before and after.")
     ] = "",
+    optimize: Optimize = False,
     profile: Annotated[bool, typer.Option("--profile", help="Also say what each entry of the table cost.")] = False,
     policy: Policy = "heuristic",
     tables: Tables = [],  # noqa: B006
 ) -> None:
     """Say what would be dispatched in a module, to which kernel, and what is left and why."""
-    report, tallies = _explained(module, tables, policy, profile=profile)
+    report, tallies = _explained(optimized_source(module, optimize=optimize), module, tables, policy, profile=profile)
     if html:
         from hlo_dispatch.command.explain_page import write_page
 
@@ -176,6 +197,7 @@ def tune(
         str, typer.Option("--program", metavar="COMMAND", help="Run a program, and tune every module it compiles.")
     ] = "",
     seconds: Annotated[float | None, typer.Option(min=0.1, help="Stop after so long; what is done is kept.")] = None,
+    optimize: Optimize = False,
     validate_only: Annotated[
         bool, typer.Option("--validate-only", help="Only compare the kernels' results with XLA's.")
     ] = False,
@@ -190,7 +212,7 @@ def tune(
     if program:
         status = run_for_program(program, tables=tables, seconds=seconds, validate_only=validate_only, as_json=as_json)
         raise typer.Exit(status)
-    source = module_files.read_module(module)
+    source = optimized_source(module, optimize=optimize)
     with module_files.named(module):
         status = run(source, tables=tables, seconds=seconds, validate_only=validate_only, as_json=as_json)
     raise typer.Exit(status)
@@ -276,18 +298,11 @@ def patterns_reference() -> None:
     print(reference(), end="")
 
 
-def _rewritten(path: str, tables: list[Path], policy: str, *, prepare_constants: bool) -> Rewritten:
-    from hlo_dispatch.api import rewrite
-
-    source = module_files.read_module(path)
-    with module_files.named(path):
-        return rewrite(source, tables=tables, policy=policy, prepare_constants=prepare_constants)
-
-
-def _explained(path: str, tables: list[Path], policy: str, *, profile: bool) -> tuple[Report, Profile | None]:
+def _explained(
+    source: bytes | str, path: str, tables: list[Path], policy: str, *, profile: bool
+) -> tuple[Report, Profile | None]:
     from hlo_dispatch.api import profiled, rewrite
 
-    source = module_files.read_module(path)
     with module_files.named(path):
         if profile:
             return profiled(source, tables=tables, policy=policy)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
+from hlo_dispatch.command.sources import optimized_source
 from hlo_dispatch.hlo import module_files
 from hlo_dispatch.reporting.present import console, duration, make_table, plural, row
 
@@ -60,7 +61,7 @@ def _module(program: str, dtype: str, batch: int, small: bool) -> bytes | str:
     from hlo_dispatch.bench.models.catalogue import MODELS, jobs
 
     if program not in MODELS and (Path(program).exists() or Path(program).suffix or program == "-"):
-        return module_files.read_module(program)
+        return optimized_source(program)
     (job,) = jobs((program,), (dtype,), (batch,))
     print(f"… building {job.name}", file=sys.stderr)
     os.environ.setdefault("KERAS_BACKEND", "jax")

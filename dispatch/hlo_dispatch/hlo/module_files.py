@@ -1,6 +1,6 @@
 """Modules on disk, for the command line: what a file holds is found out, what is written appears whole.
 
-Reads HLO text, a serialized `HloModuleProto`, and the `HloProto` wrapper that `--xla_dump_hlo_as_proto`
+Reads text, a serialized `HloModuleProto`, bytecode of MLIR's, and the `HloProto` wrapper that `--xla_dump_hlo_as_proto`
 writes. A file is written under a temporary name next to its target and renamed over it.
 """
 
@@ -26,7 +26,7 @@ def read_module(path: str) -> bytes | str:
     """The module in `path` (`-`: standard input): text as str, a serialized module as bytes."""
     content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     if not content.strip():
-        raise ModuleError(f"{path}: the file is empty; expected HLO text or a serialized HloModuleProto")
+        raise ModuleError(f"{path}: the file is empty; expected HLO (text or a serialized HloModuleProto) or StableHLO")
     return content.decode() if _is_text(content) else _unwrapped(content)
 
 

@@ -27,7 +27,7 @@ def from_text(text: str) -> bytes:
     except ModuleError:
         raise
     except Exception as error:  # jaxlib raises whatever the status becomes: XlaRuntimeError, ValueError …
-        raise ModuleError(f"this HLO text does not parse: {_first_lines(error)}") from None
+        raise ModuleError(f"this HLO text does not parse: {first_lines(error)}") from None
 
 
 def to_text(serialized: bytes) -> str:
@@ -41,9 +41,10 @@ def to_text(serialized: bytes) -> str:
     except ModuleError:
         raise
     except Exception as error:
-        raise ModuleError(f"XLA does not accept this module: {_first_lines(error)}") from None
+        raise ModuleError(f"XLA does not accept this module: {first_lines(error)}") from None
 
 
-def _first_lines(error: Exception) -> str:
+def first_lines(error: Exception) -> str:
+    """What jaxlib says, without the stack that it may bring along."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:3]) or type(error).__name__

@@ -166,9 +166,6 @@ class Executable:
         Raises:
             Exception: XLA does not compile it (whatever jaxlib raises), or no hook is in place.
         """
-        import numpy
-        from jax._src.lib import xla_client
-
         # JAX's own way to an executable ends in the same call; in between stand its caches, which would mistake
         # the stand-in for a program.
         program = Module.from_bytes(serialized)
@@ -181,21 +178,21 @@ class Executable:
             [shape_of(shape) for shape in signature.parameters],
             [shape_of(shape) for shape in results],
         )
-        device = _device()
-        options = xla_client.CompileOptions()
-        # Left to itself XLA takes the first device of all, which may be another process's.
-        options.device_assignment = xla_client.DeviceAssignment.create(numpy.array([[device.id]], "int32"))
         _modules[token] = program.to_bytes()
         try:
             # Inside of JAX's hook, where it must not change, somebody relays.
             if not _relays:
                 stay_in_hook()
-            self._loaded = device.client.compile_and_load(text.encode(), xla_client.DeviceList((device,)), options)
+            self._loaded = compiled(text.encode())
             if token not in _seen:
                 raise RuntimeError("JAX's hook did not show the stand-in: the pass was uninstalled meanwhile")
         finally:
             del _modules[token]
             _seen.discard(token)
+
+    def serialize(self) -> bytes:
+        """It as bytes, which XLA of the same version loads on a machine like this one."""
+        return self._loaded.serialize()
 
     def __call__(self, arguments: Sequence[Any]) -> list[Any]:
         """Run on jax arrays; returns when the results are there."""
@@ -205,6 +202,22 @@ class Executable:
             wait_for(array.is_ready)
             array.block_until_ready()
         return arrays
+
+
+def compiled(program: bytes) -> Any:
+    """XLA's executable of a program in StableHLO, for one device of this process.
+
+    Raises:
+        Exception: XLA does not compile it (whatever jaxlib raises).
+    """
+    import numpy
+    from jax._src.lib import xla_client
+
+    device = _device()
+    options = xla_client.CompileOptions()
+    # Left to itself XLA takes the first device of all, which may be another process's.
+    options.device_assignment = xla_client.DeviceAssignment.create(numpy.array([[device.id]], "int32"))
+    return device.client.compile_and_load(program, xla_client.DeviceList((device,)), options)
 
 
 def to_device(arrays: Sequence[Any]) -> list[Any]:

@@ -1,0 +1,75 @@
+"""Programs of any front end through XLA's own pipeline for this machine's CPU, up to where the pass begins.
+
+Nothing is run and no code is made: XLA optimizes the program, and its hook shows what it made of it.
+"""
+
+# pyright: basic, reportPrivateImportUsage=false
+# jax has no complete type hints, and exports none of what is private.
+from __future__ import annotations
+
+import itertools
+import os
+import re
+
+from hlo_dispatch.autotune.run import executable
+from hlo_dispatch.errors import ModuleError
+from hlo_dispatch.hlo.entry_layouts import refuse_entry_layouts
+from hlo_dispatch.hlo.inline import inlined
+from hlo_dispatch.hlo.language import is_stablehlo
+from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.text import first_lines, from_text
+from hlo_dispatch.jax_plugin import stablehlo
+
+_FOREIGN = re.compile(r":(\d+):(\d+): error: '([\w.]+)' op unsupported op for export")
+_numbers = itertools.count()
+
+
+def optimize(program: bytes | str) -> bytes:
+    """What XLA:CPU makes of a program before it schedules it: the serialized HloModuleProto that `rewrite` takes.
+
+    Args:
+        program: StableHLO, as text or bytecode (a portable artifact, such as `jax.export` writes, included), or HLO
+            that XLA has not optimized, as text or a serialized HloModuleProto.
+
+    Raises:
+        ModuleError: it does not parse, is not for one CPU, or XLA does not compile it; the sentence says which.
+    """
+    return optimize_stablehlo(program if is_stablehlo(program) else _from_hlo(program))
+
+
+def optimize_stablehlo(program: bytes | str) -> bytes:
+    """As `optimize`, of what can only be StableHLO."""
+    executable.start()
+    name = executable.stand_in_name(f"optimized_{os.getpid()}_{next(_numbers)}")
+    bytecode, had = stablehlo.named(program, name)
+    try:
+        with executable.shown(name) as modules:
+            executable.compiled(bytecode)
+    except Exception as error:  # whatever XLA's status becomes
+        raise ModuleError(_sentence(error)) from None
+    if not modules:
+        raise ModuleError("XLA compiled this program without showing it: JAX's hook was cleared meanwhile")
+    module = Module.from_bytes(modules[-1])
+    module.proto.name = had
+    return module.to_bytes()
+
+
+def _from_hlo(program: bytes | str) -> bytes:
+    """StableHLO of a module that XLA has not optimized, without calls."""
+    from jax._src.lib import _jax
+
+    serialized = inlined(from_text(program) if isinstance(program, str) else program)
+    refuse_entry_layouts(serialized)
+    try:
+        return _jax.mlir.hlo_to_stablehlo(serialized)
+    except Exception as error:
+        raise ModuleError(
+            f"XLA does not take this HLO for a program that it has not optimized: {first_lines(error)}"
+        ) from None
+
+
+def _sentence(error: Exception) -> str:
+    foreign = _FOREIGN.search(str(error))
+    if foreign is not None:
+        return f"line {foreign[1]}, column {foreign[2]}: {stablehlo.not_compiled(foreign[3])}"
+    return f"XLA does not compile this program: {first_lines(error)}"

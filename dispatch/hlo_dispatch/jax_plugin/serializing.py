@@ -1,0 +1,50 @@
+"""A rewritten module as XLA's executable in bytes, for processes that only load and run it."""
+
+# pyright: basic
+# jax has no complete type hints.
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hlo_dispatch.autotune.run import executable
+from hlo_dispatch.errors import ModuleError
+from hlo_dispatch.hlo.entry_layouts import refuse_entry_layouts
+from hlo_dispatch.hlo.inline import inlined
+from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.text import first_lines
+from hlo_dispatch.vendor.registration import register_kernels
+
+_CALLBACK = "callback"
+
+
+def serialized_executable(module: bytes, tables: Sequence[str | Path] = ()) -> bytes:
+    """What XLA:CPU of this jaxlib makes of an optimized module, for machines like this one.
+
+    Args:
+        module: a serialized HloModuleProto, rewritten or not.
+        tables: pattern tables of your own, where the module calls kernels of your own.
+
+    Raises:
+        ModuleError: XLA has not optimized it, it takes or returns what is not row-major, it calls back into Python, or
+            XLA does not compile it.
+        TableError: a table is wrong.
+    """
+    if inlined(module) != module:
+        raise ModuleError("XLA has not optimized this module yet, and code is made of one that it has: add --optimize")
+    refuse_entry_layouts(module)
+    for computation in Module.from_bytes(module).proto.computations[:]:
+        for instruction in computation.instructions[:]:
+            if _CALLBACK in instruction.custom_call_target:
+                raise ModuleError(
+                    f"this program calls back into the Python that wrote it ({instruction.custom_call_target}): "
+                    "no executable of it runs elsewhere"
+                )
+    executable.start()
+    register_kernels(tables)
+    try:
+        return executable.Executable(module).serialize()
+    except KeyError as error:
+        raise ModuleError(f"no executable is made of a program that takes or returns {error.args[0]}") from None
+    except Exception as error:  # whatever XLA's status becomes
+        raise ModuleError(f"XLA does not compile this module: {first_lines(error)}") from None
