@@ -22,7 +22,7 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= 2
 # Keras reads this at its first import; without it it looks for TensorFlow.
 export KERAS_BACKEND := jax
 
-.PHONY: help demo test test-isa install lint format types clean
+.PHONY: help demo test test-isa install lint format types wheel clean
 
 help:
 	@echo 'make demo      show it: small example, ResNet50, a BERT layer, a Gaussian process: stock against dispatched'
@@ -32,6 +32,7 @@ help:
 	@echo 'make lint      ruff, its formatter and clang-format: what they would change is an error'
 	@echo 'make format    let them change it'
 	@echo 'make types     pyright'
+	@echo 'make wheel     build a wheel into dist/, install it into an empty environment and try it there (3.3 GB)'
 	@echo 'make clean     remove environments and build output'
 	@echo 'PYTHON=python3.13 make test   the same with another interpreter, in .venv-3.13'
 
@@ -72,6 +73,10 @@ format: $(STAMP)
 
 types: $(STAMP)
 	@$(BIN)/python -m pyright --pythonpath $(BIN)/python
+
+wheel:
+	@.ci/check-machine "$(PYTHON)"
+	@.ci/wheel "$(PYTHON)"
 
 clean:
 	rm -rf .venv .venv-* build dist .pytest_cache .ruff_cache .hypothesis .benchmarks

@@ -25,6 +25,7 @@ PAGES = (
     *(
         ROOT / name
         for name in (
+            "dispatch/compile-on-a-run-on-b.md",
             "kernels/README.md",
             "kernels/hosts.md",
             "patterns/examples/README.md",
