@@ -75,8 +75,8 @@ class Warm:
         self._process.wait(timeout=30)
 
 
-# What changes these changes what an import does.
-_READ_AT_IMPORT = ("JAX_", "XLA_", "PYTHON", "LD_", "KERAS_", "PATH")
+# What changes these changes what an import does, or how the C library was started.
+_READ_AT_IMPORT = ("JAX_", "XLA_", "PYTHON", "LD_", "KERAS_", "PATH", "MALLOC_", "GLIBC_")
 
 
 def run_python(

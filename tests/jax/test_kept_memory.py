@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from warm import run_python
 
 MEGABYTES = 48
 PAGES = MEGABYTES << 8
@@ -37,8 +38,7 @@ print(faults)
 
 def finished(*arguments: str, program: str = PROGRAM, **variables: str) -> subprocess.CompletedProcess[str]:
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_TUNABLES", "HLO_DISPATCH"))}
-    command = [sys.executable, "-c", program, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=inherited | variables)
+    return run_python(program, *arguments, environment=inherited | variables)
 
 
 def counted(*arguments: str, program: str = PROGRAM, **variables: str) -> int:
