@@ -38,11 +38,15 @@ def dtype(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         yield request.param
 
 
-def dispatched(program: Callable, *arguments: np.ndarray, kernel: str) -> Any:
+def compiled(program: Callable, *arguments: np.ndarray, kernel: str) -> Any:
     with hlo_dispatch.enabled(policy="heuristic"):
-        compiled = jax.jit(lambda *inputs: program(*inputs)).lower(*arguments).compile()
-    assert f'custom_call_target="hlo_dispatch.blocked.{kernel}"' in compiled.as_text()
-    return jax.tree.map(np.asarray, compiled(*arguments))
+        executable = jax.jit(lambda *inputs: program(*inputs)).lower(*arguments).compile()
+    assert f'custom_call_target="hlo_dispatch.blocked.{kernel}"' in executable.as_text()
+    return executable
+
+
+def dispatched(program: Callable, *arguments: np.ndarray, kernel: str) -> Any:
+    return jax.tree.map(np.asarray, compiled(program, *arguments, kernel=kernel)(*arguments))
 
 
 def residual(difference: np.ndarray, epsilon: float, *factors: np.ndarray) -> float:
@@ -162,10 +166,16 @@ def test_zeros_are_skipped_and_what_follows_is_not(dtype: str, lower: bool) -> N
             np.testing.assert_allclose(x, np.linalg.solve(a.astype(np.float64), b), rtol=1e-5, atol=1e-5)
 
 
+@pytest.fixture(scope="module")
+def products_of_factors() -> dict[tuple[str, int, str], Any]:
+    """Compiled for the first kind of matrix and kept for the others."""
+    return {}
+
+
 @needs_avx512
 @pytest.mark.parametrize("order", ["rows", "columns"])
 @pytest.mark.parametrize("kind", ["full", "lower", "upper", "zeros"])
-def test_product_of_a_factor(dtype: str, size: int, kind: str, order: str) -> None:
+def test_product_of_a_factor(dtype: str, size: int, kind: str, order: str, products_of_factors) -> None:
     """A factor and its transpose, on either side of what is full, triangular or nothing but zeros."""
     other = np.random.default_rng(size + 1).standard_normal((size, size))
     other = {"full": other, "lower": np.tril(other), "upper": np.triu(other), "zeros": 0 * other}[kind].astype(dtype)
@@ -177,9 +187,11 @@ def test_product_of_a_factor(dtype: str, size: int, kind: str, order: str) -> No
         other = other.T if order == "columns" else other
         return [factor, factor @ other, factor.T @ other, other @ factor, other @ factor.T, (other @ factor.T).T]
 
-    results = dispatched(
-        program, a, spread.T if order == "columns" else spread, kernel="triangular_product" if size > 1 else "cholesky"
-    )
+    arguments = a, spread.T if order == "columns" else spread
+    if (dtype, size, order) not in products_of_factors:
+        kernel = "triangular_product" if size > 1 else "cholesky"
+        products_of_factors[dtype, size, order] = compiled(program, *arguments, kernel=kernel)
+    results = products_of_factors[dtype, size, order](*arguments)
     factor, *products = (np.asarray(result, np.float64) for result in results)
     wide = other.astype(np.float64)
     wanted = [factor @ wide, factor.T @ wide, wide @ factor, wide @ factor.T, (wide @ factor.T).T]
