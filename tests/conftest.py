@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import signal
@@ -35,3 +36,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-goldens", action="store_true", help="rewrite tests/golden/**/*.after.hlo")
     parser.addoption("--zoo", choices=("quick", "all"), default="quick", help="how much of bench/zoo tests/models runs")
     parser.addoption("--all-sizes", action="store_true", help="linear algebra on large matrices too")
+
+
+def pytest_collection_finish() -> None:
+    """Where tests are about to run; with xdist that is not the process that hands them out."""
+    from compiled_once import keep_what_stock_compiles
+
+    keep_what_stock_compiles()
+    # What is imported stays: the collector need not look through all of it again and again.
+    gc.collect()
+    gc.freeze()
