@@ -82,13 +82,14 @@ clean:
 	rm -rf .venv .venv-* build dist .pytest_cache .ruff_cache .hypothesis .benchmarks
 	find dispatch bench tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Downloads and the build's milestones are shown, the rest of pip's talk goes to a log; errors are on stderr.
+# Downloads and the build's milestones are shown, the rest of pip's talk goes to a log; errors are on stderr. Python
+# compiles what it imports, which is a small part of what is installed: pip need not do it for all of it first.
 $(STAMP): $(SOURCES)
 	@.ci/check-machine "$(PYTHON)"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || \
 	  { echo "creating $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv --clear $(VENV); }
 	@echo "installing hlo-dispatch and what it needs into $(VENV) (the first time takes some minutes)"
-	@$(BIN)/python -m pip install --disable-pip-version-check --no-input --progress-bar off -e '.[models,dev]' \
+	@$(BIN)/python -m pip install --disable-pip-version-check --no-input --progress-bar off --no-compile -e '.[models,dev]' \
 	  | tee $(VENV)/install.log \
 	  | awk '/^ *Downloading .*[0-9][0-9]\.[0-9] MB/ { n = split($$2, part, "/"); print "  download " part[n] " " $$3 " " $$4; fflush() } \
 	         /Installing build dependencies: started/ { print "  preparing the build of the kernels"; fflush() } \
