@@ -82,7 +82,7 @@ CallOperands CallOperands::Read(const Attributes& attributes, const Roles& roles
     throw Failure(FailureKind::kInvalid,
                   std::string(roles.destination) + ": expected a whole buffer, got a part of one");
   }
-  operands.chain = ReadPostOps(attributes, operands.destination.dims, add_unit_dimension);
+  operands.chain = ReadPostOps(attributes, operands.destination.dims, add_unit_dimension, roles.own_post_ops);
   if (add_unit_dimension) {
     for (Tensor* tensor : {&operands.source, &operands.weights, &operands.destination}) {
       if (!tensor->dims.empty()) *tensor = tensor->WithUnitDimension();

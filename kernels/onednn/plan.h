@@ -93,6 +93,7 @@ struct Roles {
   const char* destination = "dst";
   bool has_space = true;      // whether all but the first two dimensions are spatial
   bool may_be_packed = true;  // whether the weights, if there are any, are what onednn.pack packs
+  int own_post_ops = 0;       // how many of the first post-ops the primitive computes itself
 };
 
 // Which arguments of the primitive they are.

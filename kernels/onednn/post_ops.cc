@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "common/failure.h"
 
@@ -93,14 +94,15 @@ int OperandIndex(int position, const std::string& role) {
 
 }  // namespace
 
-PostOpChain ReadPostOps(const Attributes& attributes, const std::vector<int64_t>& dims, bool add_unit_dimension) {
+PostOpChain ReadPostOps(const Attributes& attributes, const std::vector<int64_t>& dims, bool add_unit_dimension,
+                        int skipped) {
   const Library& library = Library::Get();
   PostOps* post_ops = nullptr;
   library.Check(library.functions().post_ops_create(&post_ops), "creating the post-op chain");
   PostOpChain chain{OwnedPostOps(post_ops), {}};
 
   const int length = CountPostOps(attributes, kMostPostOps, "oneDNN");
-  for (int i = 0; i < length; ++i) {
+  for (int i = skipped; i < length; ++i) {
     const std::string role = "post_op_" + std::to_string(i);
     std::unique_ptr<Attributes> post_op = attributes.Nested(role);
     const std::string kind = post_op->Text("kind");
@@ -111,18 +113,25 @@ PostOpChain ReadPostOps(const Attributes& attributes, const std::vector<int64_t>
                                                       post_op->Real("alpha"), post_op->Real("beta")),
           role + ": appending eltwise " + algorithm);
     } else if (kind == "binary") {
-      Tensor operand = ReadOperand(*post_op, role);
-      CheckRepeats(operand, dims);
+      auto [found, operand] = ReadBinaryPostOp(attributes, role, dims);
       if (add_unit_dimension) operand = operand.WithUnitDimension();
-      library.Check(library.functions().post_ops_append_binary(
-                        post_ops, FindAlgorithm(BinaryAlgorithms(), algorithm, role), operand.Describe().get()),
+      library.Check(library.functions().post_ops_append_binary(post_ops, found, operand.Describe().get()),
                     role + ": appending binary " + algorithm);
-      chain.operands.emplace_back(OperandIndex(i, role), std::move(operand));
+      chain.operands.emplace_back(OperandIndex(i - skipped, role), std::move(operand));
     } else {
       throw Failure(FailureKind::kInvalid, role + ".kind: expected eltwise or binary, got '" + kind + "'");
     }
   }
   return chain;
+}
+
+BinaryPostOp ReadBinaryPostOp(const Attributes& attributes, const std::string& role, const std::vector<int64_t>& dims) {
+  std::unique_ptr<Attributes> post_op = attributes.Nested(role);
+  const std::string kind = post_op->Text("kind");
+  if (kind != "binary") throw Failure(FailureKind::kInvalid, role + ".kind: expected binary, got '" + kind + "'");
+  Tensor operand = ReadOperand(*post_op, role);
+  CheckRepeats(operand, dims);
+  return {FindAlgorithm(BinaryAlgorithms(), post_op->Text("algorithm"), role), std::move(operand)};
 }
 
 OwnedAttributes MakePrimitiveAttributes(const PostOpChain& chain) {

@@ -3,6 +3,7 @@
 #define HLO_DISPATCH_ONEDNN_POST_OPS_H_
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -20,7 +21,18 @@ struct PostOpChain {
 
 // Reads and builds the chain; every binary operand must have the result's dimensions `dims`, or 1 where it repeats.
 // With `add_unit_dimension` the primitive's result has one dimension more than the call's, and so have the operands.
-PostOpChain ReadPostOps(const Attributes& attributes, const std::vector<int64_t>& dims, bool add_unit_dimension);
+// The first `skipped` are left out: the primitive computes them itself.
+PostOpChain ReadPostOps(const Attributes& attributes, const std::vector<int64_t>& dims, bool add_unit_dimension,
+                        int skipped = 0);
+
+// A post-op that a primitive computes itself.
+struct BinaryPostOp {
+  Algorithm algorithm;
+  Tensor operand;
+};
+
+// Throws unless there is a post-op of this name, and it has an operand.
+BinaryPostOp ReadBinaryPostOp(const Attributes& attributes, const std::string& role, const std::vector<int64_t>& dims);
 
 // Primitive attributes every kernel uses: this chain, a scratchpad given by the caller, and strict arithmetic
 // (an environment variable of oneDNN could otherwise make f32 run as bf16 behind the user's back).

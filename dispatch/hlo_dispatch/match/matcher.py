@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
-from hlo_dispatch.hlo.opcode import ANCHORS, MAY_BE_ANCHORS
+from hlo_dispatch.hlo.opcode import ANCHORS, MAY_BE_ANCHORS, MAY_BE_LINKS
 from hlo_dispatch.match.anchors.anchor import Anchor
-from hlo_dispatch.match.anchors.reading import by_reading, is_anchor, read_anchor, reading_of
+from hlo_dispatch.match.anchors.reading import by_reading, is_anchor, is_link, read_anchor, reading_of
 from hlo_dispatch.match.anchors.sliced import Asked, narrowed
 from hlo_dispatch.match.epilogue.finder import EpilogueFinder
 from hlo_dispatch.match.epilogue.masks import ask_results_for_masks
@@ -46,6 +46,10 @@ class Matcher:
         """
         return self._anchors
 
+    def links(self) -> list[Node]:
+        """What a kernel computes only between other calls, first first: each reads what those before it give."""
+        return [node for node in self._graph.nodes if node.opcode in MAY_BE_LINKS and is_link(node)]
+
     def entry_name(self, node: Node) -> str:
         """The table's anchor that is asked first at `node`; the reading's name where the table has none."""
         reading = reading_of(node)
@@ -61,6 +65,13 @@ class Matcher:
         if refused and not any(step.post_ops for step in chain.steps):
             chain = replace(chain, why=refused)
         return Match(anchor, chain, rounded_alike(chain.steps, len(chain.steps)))
+
+    def match_again(
+        self, node: Node, is_taken: Callable[[Node], bool], is_needed: Callable[[Node], bool]
+    ) -> Match | Refusal:
+        """The same, the anchor read anew: by now it is known what calls give, past which nothing is read."""
+        self._read.pop(node, None)
+        return self.match(node, is_taken, is_needed)
 
     def _anchor(self, node: Node) -> Anchor | Refusal:
         if node not in self._read:

@@ -37,6 +37,18 @@ READINGS: dict[str, Reading] = {
         ),
         Reading("product", "dot", ("onednn.matmul", "onemkl.gemm"), "every product"),
         Reading("pooling", "reduce-window", ("onednn.pooling",), "a window over space, maximum or sum"),
+        Reading(
+            "whole_window",
+            "reduce",
+            ("onednn.pooling",),
+            "a sum over all of space, between calls that can be a sequence",
+        ),
+        Reading(
+            "scaling",
+            "multiply",
+            ("onednn.binary",),
+            "a product element by element, between calls that can be a sequence",
+        ),
     )
 }
 """By name. An instruction has one reading at most."""

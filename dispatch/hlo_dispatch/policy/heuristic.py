@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 
+from hlo_dispatch.hlo.opcode import MAY_BE_LINKS
 from hlo_dispatch.host.machine import Machine
 from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.match import Match
@@ -63,11 +64,21 @@ def worth_folding(match: Match) -> bool:
 
 def worth_dispatching(match: Match, implementation: str, machine: Machine) -> tuple[bool, str]:
     """Whether the kernel is expected to beat XLA on this match, and the sentence why."""
+    if match.anchor.node.opcode in MAY_BE_LINKS:
+        return False, "a call pays only between others that it joins"
     if match.anchor.node.opcode == "convolution":
         return _convolution(match, implementation)
     if match.anchor.node.opcode == "reduce-window":
         return _pooling(match)
     return _dot(match, machine)
+
+
+def is_small(match: Match) -> bool:
+    """Whether the match is too small for a call of its own, and as quick in a kernel as in XLA between two calls."""
+    opcode, arithmetic = match.anchor.node.opcode, match.anchor.multiply_adds
+    if opcode == "convolution":
+        return arithmetic < (SMALLEST_DENSE_CONVOLUTION if _is_plain(match) else SMALLEST_OTHER_CONVOLUTION)
+    return opcode != "dot" or arithmetic < SMALLEST_DOT
 
 
 def _convolution(match: Match, implementation: str) -> tuple[bool, str]:

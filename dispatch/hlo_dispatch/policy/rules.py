@@ -18,6 +18,7 @@ from hlo_dispatch.policy.heuristic import (
     SMALLEST_DOT,
     SMALLEST_MEASURED_DENSE,
     is_large_enough,
+    is_small,
     worth_dispatching,
     worth_folding,
 )
@@ -48,6 +49,10 @@ class Rule(Protocol[M]):
         """Whether a kernel might win at all: what is smaller than a library call stays with XLA unmeasured."""
         ...
 
+    def may_link(self, match: M) -> bool:
+        """Whether a kernel is taken between two calls that it joins: what it computes costs little, as it is small."""
+        ...
+
 
 class _OfAnchors:
     def first_choices(self, match: Match, machine: Machine | None) -> Iterator[Variant]:
@@ -61,6 +66,9 @@ class _OfAnchors:
 
     def is_worth_measuring(self, match: Match) -> bool:
         return is_large_enough(match)
+
+    def may_link(self, match: Match) -> bool:
+        return is_small(match)
 
 
 class _OfPatterns:
@@ -76,6 +84,9 @@ class _OfPatterns:
     def is_worth_measuring(self, match: StructuralMatch) -> bool:
         return match.output.shape.elements >= SMALLEST_MEASURED_RESULT
 
+    def may_link(self, match: StructuralMatch) -> bool:
+        return False
+
 
 class _OfRoutines:
     def first_choices(self, match: RoutineMatch, machine: Machine | None) -> Iterator[Variant]:
@@ -88,6 +99,9 @@ class _OfRoutines:
 
     def is_worth_measuring(self, match: RoutineMatch) -> bool:
         return has_large_operand(match)
+
+    def may_link(self, match: RoutineMatch) -> bool:
+        return False
 
 
 class _OfAttention:
@@ -103,6 +117,9 @@ class _OfAttention:
 
     def is_worth_measuring(self, match: AttentionMatch) -> bool:
         return match.work.multiply_adds >= SMALLEST_MEASURED_DENSE
+
+    def may_link(self, match: AttentionMatch) -> bool:
+        return False
 
 
 _RULES: dict[str, Rule[Any]] = {

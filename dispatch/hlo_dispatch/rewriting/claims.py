@@ -29,6 +29,11 @@ class Claims:
         self._results.update(result for result in match.results if result is not None)
         self.needed.update(match.reads)
 
+    def exchange(self, match: CallableMatch, longer: CallableMatch) -> None:
+        """`longer` in the place of `match`, which was claimed and whose steps it begins with."""
+        self._results.difference_update(result for result in match.results if result is not None)
+        self.claim(longer)
+
     def hide(self, match: CallableMatch) -> Node | None:
         """An operand of `match` that will never be in memory, because another match computes past it."""
         return next((node for node in match.reads if node in self.taken and node not in self._results), None)

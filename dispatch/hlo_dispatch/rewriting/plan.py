@@ -20,9 +20,14 @@ from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.match.routines.routine import RoutineFinder
 from hlo_dispatch.match.structural.finder import Found, StructuralFinder
 from hlo_dispatch.match.structural.structural_match import Miss
-from hlo_dispatch.policy.candidate import Candidate
+from hlo_dispatch.policy.candidate import Ask, Candidate
 from hlo_dispatch.policy.decide import Decision
+from hlo_dispatch.policy.rules import rule_of
+from hlo_dispatch.rewriting.between import REASON, joints
 from hlo_dispatch.rewriting.claims import Claims
+
+# Why a region that a kernel takes stays with XLA: for all that is known a call of its own would not pay.
+_TOO_SMALL = ("policy", "slower")
 
 Decided = tuple[CallableMatch | None, Decision]
 """A match, if there is one, and what became of it."""
@@ -62,6 +67,7 @@ def plan_computation(
     *,
     small: bool,
     prefetched: Callable[[CallableMatch], CallableMatch | None] | None = None,
+    between: Ask | None = None,
 ) -> ComputationPlan:
     """Match and decide every pattern and anchor of `graph`.
 
@@ -70,6 +76,7 @@ def plan_computation(
         small: the computation runs inside one of XLA's small calls, which hold no custom-calls.
         prefetched: has the kernel asked about a match meanwhile; returns the variant of it that will most likely be
             chosen, or None. Without it every question waits for its answer.
+        between: what the kernels say to a match, where what lies between calls is dispatched, too.
     """
     for node in graph.nodes:
         node.is_result = False  # of an earlier plan
@@ -85,6 +92,8 @@ def plan_computation(
     outweighed = planner.plan_patterns([match for match in found.matches if not set(match.covered) <= held])
     planner.plan_anchors()
     planner.plan_rest(outweighed)
+    if between is not None:
+        planner.plan_between(between)
     return planner.plan
 
 
@@ -185,6 +194,24 @@ class _Planner:
                 sentence = f"{match.name}: another match has %{obstacle.name}"
                 refusal = Refusal("outranked", sentence, match.output.name)
                 self.plan.decisions[match.output] = match, Decision(None, sentence, refusal)
+
+    def plan_between(self, ask: Ask) -> None:
+        """Dispatch what joins calls, where a kernel computes it and XLA would part them."""
+        refused = {
+            node
+            for node, (match, decision) in self.plan.decisions.items()
+            if match is not None and decision.refusal is not None and decision.refusal.code in _TOO_SMALL
+            if rule_of(match).may_link(match)
+        }
+        dispatched = [candidate.match for candidate in self.plan.dispatched]
+        found = joints(dispatched, refused, self._matcher, self._claims, ask)
+        for match, candidate in found.rounded.items():
+            former, decision = self.plan.decisions[match.node]
+            self.plan.decisions[match.node] = former, replace(decision, candidate=candidate)
+            self._claims.exchange(match, candidate.match)
+        for node, link in found.links.items():
+            self.plan.decisions[node] = link.match, Decision(link.default.candidate, REASON, cut=link.default.cut)
+            self._claims.claim(link.default.candidate.match)
 
     def _match(self, node: Node) -> CallableMatch | Refusal:
         return self._matcher.match(node, self._claims.taken.__contains__, self._claims.needed.__contains__)

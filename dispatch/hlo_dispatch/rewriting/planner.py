@@ -13,6 +13,7 @@ from typing import Protocol
 from hlo_dispatch.hlo.flat import FlatGraph
 from hlo_dispatch.hlo.opcode import MAY_BE_ANCHORS
 from hlo_dispatch.host.machine import Machine, this_machine
+from hlo_dispatch.host.switches import joins_calls
 from hlo_dispatch.match.attention.finder import AttentionFinder
 from hlo_dispatch.match.epilogue.finder import EpilogueFinder
 from hlo_dispatch.match.matcher import Matcher
@@ -67,12 +68,13 @@ class Planner:
         """Whether a module of these opcodes can hold anything to match."""
         return not opcodes.isdisjoint(MAY_BE_ANCHORS | self.routines.opcodes) or self.patterns.may_match(opcodes)
 
-    def plan(self, graph: FlatGraph, recall: Recall, *, small: bool) -> ComputationPlan:
+    def plan(self, graph: FlatGraph, recall: Recall, *, small: bool, links: bool = True) -> ComputationPlan:
         """Match and decide everything in one computation.
 
         Args:
             recall: what is known of a match from measuring.
             small: the computation runs inside one of XLA's small calls, which hold no custom-calls.
+            links: whether what lies between calls that can be one sequence is dispatched, too.
         """
 
         def decide_on(match: CallableMatch) -> Decision:
@@ -81,7 +83,7 @@ class Planner:
         matcher = self.matcher(graph, self.table, self.finder)
         return plan_computation(
             graph, matcher, self.patterns, self.routines, self.attentions, decide_on, small=small,
-            prefetched=self._prefetched,
+            prefetched=self._prefetched, between=self.ask if links and joins_calls() else None,
         )  # fmt: skip
 
     def _prefetched(self, match: CallableMatch) -> CallableMatch | None:

@@ -23,7 +23,7 @@ from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.policy.candidate import Default
 from hlo_dispatch.policy.decide import MEASURING
-from hlo_dispatch.policy.measured import Knowledge, Measured
+from hlo_dispatch.policy.measured import APART, Knowledge, Measured
 from hlo_dispatch.report import Report, Thinned
 from hlo_dispatch.rewriting.asynchronous import keep_asynchronous
 from hlo_dispatch.rewriting.deliberation import Deliberation
@@ -192,7 +192,9 @@ class Rewriter:
         if wanted is None:
             return [self.planner.plan(graph, _nothing_known, small=small) for graph, small in graphs]
         wanted.begin()
-        return [self.planner.plan(graph, wanted.recall_in(graph), small=small) for graph, small in graphs]
+        # What lies between calls wins nothing alone.
+        links = wanted.mode != APART
+        return [self.planner.plan(graph, wanted.recall_in(graph), small=small, links=links) for graph, small in graphs]
 
 
 def _nothing_known(match: CallableMatch, default: Default) -> Measured | None:

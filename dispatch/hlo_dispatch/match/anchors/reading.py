@@ -14,8 +14,10 @@ from hlo_dispatch.match.anchors.convolution import read_convolution
 from hlo_dispatch.match.anchors.deconvolution import read_deconvolution
 from hlo_dispatch.match.anchors.dot import read_dot
 from hlo_dispatch.match.anchors.pooling import is_pooling, read_pooling
+from hlo_dispatch.match.anchors.scaling import is_scaling, read_scaling
 from hlo_dispatch.match.anchors.swapped import is_swapped, read_swapped
 from hlo_dispatch.match.anchors.weights_gradient import is_weights_gradient, read_weights_gradient
+from hlo_dispatch.match.anchors.whole_window import is_whole_window, read_whole_window
 from hlo_dispatch.pattern.table import AnchorKind
 
 Entries = Mapping[str, Sequence[AnchorKind]]
@@ -35,6 +37,11 @@ def is_anchor(node: Node) -> bool:
     return node.opcode in ANCHORS or is_pooling(node)
 
 
+def is_link(node: Node) -> bool:
+    """Whether an instruction is one that a kernel computes only between other calls."""
+    return is_whole_window(node) or is_scaling(node)
+
+
 def reading_of(node: Node) -> str:
     """As what an anchor is read; every anchor has one reading."""
     if node.opcode != "convolution":
@@ -46,7 +53,12 @@ def reading_of(node: Node) -> str:
     return "transposed" if dilated and len(group_dimensions(node)) != 1 and not is_swapped(node) else "forward"
 
 
-_ONLY_READINGS = {"dot": "product", "reduce-window": "pooling"}
+_ONLY_READINGS = {
+    "dot": "product",
+    "reduce-window": "pooling",
+    "reduce": "whole_window",
+    "multiply": "scaling",
+}
 
 
 def read_anchor(node: Node, entries: Entries, graph: FlatGraph) -> Anchor | Refusal:
@@ -95,5 +107,7 @@ READERS: dict[str, Callable[[Node, AnchorKind, FlatGraph], Anchor | Refusal]] = 
     "weights_gradient": read_weights_gradient,
     "product": lambda node, entry, graph: read_dot(node, entry),
     "pooling": lambda node, entry, graph: read_pooling(node, entry, graph.module.computations),
+    "whole_window": read_whole_window,
+    "scaling": lambda node, entry, graph: read_scaling(node, entry),
 }
 """The table's readings, by name."""

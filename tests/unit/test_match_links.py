@@ -1,0 +1,94 @@
+"""What a kernel computes only between other calls: which instructions that may be, and how they are read."""
+
+from __future__ import annotations
+
+import pytest
+
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.matcher import Matcher
+from reading import finder, flattened, node, table
+
+SUM = "r { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[] add(a, b) }\n"
+
+
+def links(body: str) -> dict[str, Match | Refusal]:
+    graph = flattened(f"{SUM}ENTRY e {{\n{body}\n}}")
+    node(graph, "x").is_result = True  # as if a call gave it
+    matcher = Matcher(graph, table(), finder())
+    return {n.name: matcher.match(n, lambda _: False, {graph.root}.__contains__) for n in matcher.links()}
+
+
+def only(body: str) -> Match:
+    (found,) = links(body).values()
+    assert isinstance(found, Match), found
+    return found
+
+
+def reduced(shape: str, dimensions: str, result: str, start: str = "0") -> str:
+    return f"""
+  x = f32[{shape}] parameter(0)
+  zero = f32[] constant({start})
+  ROOT sum = f32[{result}] reduce(x, zero), dimensions={{{dimensions}}}, to_apply=r"""
+
+
+def test_a_sum_over_space_is_one_window():
+    found = only(reduced("2,5,7,11", "1,2", "2,11")).attributes()
+    assert (found["src_dims"], found["src_strides"]) == ([2, 11, 5, 7], [385, 1, 77, 11])
+    assert (found["dst_dims"], found["dst_strides"]) == ([2, 11, 1, 1], [11, 1, 11, 11])
+    assert found["window"] == [5, 7]
+    assert found["post_op_0"]["alpha"] == 35.0
+
+
+def test_one_image_without_its_batch():
+    found = only(reduced("1,5,7,11", "0,1,2", "11")).attributes()
+    assert (found["src_dims"], found["dst_dims"]) == ([1, 11, 1, 5, 7], [1, 11, 1, 1, 1])
+
+
+def test_rows_are_space_too():
+    found = only(reduced("9,4", "0", "4")).attributes()
+    assert (found["src_dims"], found["dst_dims"], found["window"]) == ([1, 4, 9], [1, 4, 1], [9])
+
+
+@pytest.mark.parametrize(
+    ("shape", "dimensions", "result"), [("2,5,7,11", "3", "2,5,7"), ("9,4", "1", "9"), ("9", "0", "")]
+)
+def test_a_sum_over_channels_is_none(shape: str, dimensions: str, result: str):
+    assert not links(reduced(shape, dimensions, result))
+
+
+def test_a_sum_that_starts_elsewhere_is_refused():
+    (found,) = links(reduced("2,5,7,11", "1,2", "2,11", start="1")).values()
+    assert isinstance(found, Refusal)
+    assert found.code == "reducer-unsupported"
+
+
+def scaled(other: str, dimensions: str, shape: str = "2,5,7,11") -> str:
+    return f"""
+  x = f32[{shape}] parameter(0)
+  scale = f32[{other}] parameter(1)
+  scales = f32[{shape}] broadcast(scale), dimensions={{{dimensions}}}
+  ROOT product = f32[{shape}] multiply(scales, x)"""
+
+
+@pytest.mark.parametrize(
+    ("other", "dimensions", "dims", "steps"),
+    [
+        ("11", "3", [1, 11, 1, 1], [11, 1, 11, 11]),
+        ("2,11", "0,3", [2, 11, 1, 1], [11, 1, 11, 11]),
+        ("5,7", "1,2", [1, 1, 5, 7], [35, 1, 7, 1]),
+    ],
+)
+def test_what_repeats_is_the_other_operand(other: str, dimensions: str, dims: list[int], steps: list[int]):
+    found = only(scaled(other, dimensions))
+    assert [view.node.name for view in found.operands] == ["x", "scale"]
+    attributes = found.attributes()
+    assert (attributes["src_dims"], attributes["src_strides"]) == ([2, 11, 5, 7], [385, 1, 77, 11])
+    post_op = attributes["post_op_0"]
+    assert (post_op["kind"], post_op["algorithm"], post_op["dims"]) == ("binary", "mul", dims)
+    assert post_op["strides"] == steps
+
+
+def test_a_number_and_a_square_are_no_scaling():
+    body = "x = f32[4,4] parameter(0)\n two = f32[] constant(2)\n twos = f32[4,4] broadcast(two), dimensions={}\n"
+    assert not links(body + "double = f32[4,4] multiply(x, twos)\n ROOT square = f32[4,4] multiply(double, double)")
