@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,10 @@ import pytest
 
 import hlo_dispatch
 from hlo_dispatch.host.switches import SEQUENCES_VARIABLE
+from hlo_dispatch.pattern import load_tables
+from hlo_dispatch.policy.measured import APART, EVERYTHING, GUESSED, TOGETHER
 from hlo_dispatch.rewriting.between import REASON
+from hlo_dispatch.rewriting.rewriter import Rewriter
 from side_by_side import Both, assert_agree, run_both
 
 DTYPES = ("float32", "bfloat16")
@@ -94,19 +99,17 @@ def test_without_sequences_there_is_nothing_to_join(monkeypatch: pytest.MonkeyPa
     assert not {"whole_window", "scaling"} & set(entries(both))
 
 
-def test_small_products_are_taken_by_the_heuristic_only_between_calls() -> None:
+def test_a_measured_program_is_tried_with_them_and_without() -> None:
     x, weights = random(1, 64, 64, 5), weights_of(256, 8, outputs=64)
-    lowered = jax.jit(squeeze_and_excite).lower(x, weights).compile().as_text()
-    report = hlo_dispatch.rewrite(lowered, policy="heuristic").report
-    between = [region for region in report.dispatched if region.reason == REASON]
-    assert [region.entry for region in between].count("scaling") == 1
-    assert len(between) == 4, [(region.entry, region.reason) for region in report.regions]
-
-    def alone(x, w):
-        return x.mean((1, 2)) @ w
-
-    lowered = jax.jit(alone).lower(random(1, 64, 64, 8), random(8, 8)).compile().as_text()
-    assert not hlo_dispatch.rewrite(lowered, policy="heuristic").report.dispatched
+    lowered = jax.jit(squeeze_and_excite).lower(x, weights).compile()
+    module = lowered.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto()
+    stored = Rewriter.make(load_tables(), "stored")
+    for mode in (GUESSED, TOGETHER, APART):
+        assert not [r for r in replace(stored, mode=mode).run(module)[1].dispatched if r.reason == REASON]
+    between = [r.entry for r in replace(stored, mode=EVERYTHING).run(module)[1].dispatched if r.reason == REASON]
+    assert "scaling" in between
+    assert "whole_window" in between
+    assert not [r for r in hlo_dispatch.rewrite(module, policy="heuristic").report.dispatched if r.reason == REASON]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
