@@ -68,6 +68,13 @@ def _heads(dtype: str) -> dict[str, Any]:
     return {f"{role}_{key}": value for role in roles for key, value in heads.items()}
 
 
+def _gates(dtype: str) -> dict[str, Any]:
+    """An image, and a number for each of its channels."""
+    image = {"type": dtype, "dims": [1, 64, 56, 56], "strides": [200704, 1, 3584, 64]}
+    gate = {"kind": "binary", "algorithm": "mul", "type": dtype, "dims": [1, 64, 1, 1], "strides": [64, 1, 64, 64]}
+    return {f"{role}_{key}": value for role in ("src", "dst") for key, value in image.items()} | {"post_op_0": gate}
+
+
 def _packed_products(target: str, size: int = 256) -> Callable[[str], dict[str, Any]]:
     return lambda dtype: _products(dtype, size) | {"weights_format": "packed", "target": target}
 
@@ -108,6 +115,7 @@ SAMPLES = (
     PRODUCTS,
     IMAGES,
     Sample(_LOW, _heads),
+    Sample(_LOW, _gates),
     Sample(_LOW, _packed_products("onednn.matmul")),
     Sample(_LOW, _sequences),
     Sample(_LOW, _packed_products("onemkl.gemm", size=1024)),

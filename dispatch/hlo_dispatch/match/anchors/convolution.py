@@ -35,7 +35,7 @@ def read_convolution(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     source, weights, destination = convolution_views(node)
     arithmetic = math.prod(destination.sizes) * math.prod(weights.sizes[1:])
     source, weights, attributes = _operands(source, by_group(weights, node.proto.feature_group_count), len(window))
-    unpadded = without_pad(source, window_attributes(window))
+    unpadded = without_pad(source, window_attributes(window), node)
     return Anchor(
         node=node,
         entry=entry,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.function import scalar_constant
+from hlo_dispatch.match.looking import is_widening
 from hlo_dispatch.match.strided import View, candidates, place_of
 
 _SPACE = 2
@@ -27,14 +28,14 @@ class Unpadded(NamedTuple):
     """The pad, where it is for the convolution alone."""
 
 
-def without_pad(source: View, window: Mapping[str, Any]) -> Unpadded:
+def without_pad(source: View, window: Mapping[str, Any], convolution: Node) -> Unpadded:
     """The source of a convolution ahead of a pad with zeros in space; as it is where there is none.
 
     Args:
         source: (N, C, spatial…).
         window: the attributes of the convolution's window.
     """
-    pad = source.node
+    pad, given = pad_of(source.node)
     as_it_is = Unpadded(source, dict(window), ())
     if pad.opcode != "pad" or pad.proto.control_predecessor_ids or scalar_constant(pad.operands[1]) != 0.0:
         return as_it_is
@@ -42,7 +43,6 @@ def without_pad(source: View, window: Mapping[str, Any]) -> Unpadded:
     places = [place_of(dimension, pad) for dimension in source.dimensions]
     if edges is None or not edges.keys() <= set(places[_SPACE:]):
         return as_it_is
-    given = pad.operands[0]
     dimensions = list(source.dimensions)
     for position, place in enumerate(places):
         if place is not None:
@@ -54,9 +54,30 @@ def without_pad(source: View, window: Mapping[str, Any]) -> Unpadded:
         name: _sums(window[name], [edge[side] for edge in space])
         for side, name in enumerate(("padding_low", "padding_high"))
     }
-    alone = len(pad.users) == 1 and not pad.is_live_out
     ahead = candidates(View(given, tuple(dimensions)), _RENAMING)[-1]
-    return Unpadded(ahead, {**window, **padding}, (pad,) if alone else ())
+    return Unpadded(ahead, {**window, **padding}, (pad,) if is_only_for(pad, convolution) else ())
+
+
+def pad_of(value: Node) -> tuple[Node, Node]:
+    """The pad that makes a value, if one does, and what it pads in the value's own type.
+
+    On jax 0.10 XLA pads half precision between a widening and a rounding.
+    """
+    pad = value.operands[0] if value.opcode == "convert" and value.operands[0].opcode == "pad" else value
+    given = pad.operands[0] if pad.operands else pad
+    if pad is value:
+        return pad, given
+    is_round_trip = is_widening(given) and given.operands[0].shape.element_type == value.shape.element_type
+    return (pad, given.operands[0]) if is_round_trip else (value, value)
+
+
+def is_only_for(value: Node, reader: Node) -> bool:
+    """Whether nobody else needs a value, nor what is made of it on the way to its reader."""
+    while value is not reader:
+        if value.is_live_out or len(value.users) != 1:
+            return False
+        value = value.users[0]
+    return True
 
 
 def _edges(pad: Node) -> dict[int, tuple[int, int]] | None:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.opcode import ANCHORS, ELEMENTWISE
 from hlo_dispatch.match.anchors.anchor import Anchor, unsupported_types
+from hlo_dispatch.match.anchors.padding import is_only_for, pad_of
 from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.match.function import scalar_constant
 from hlo_dispatch.match.looking import is_widening
@@ -55,8 +56,8 @@ def read_pooling(node: Node, entry: AnchorKind, computations: Mapping[int, Any])
     if refusal is not None:
         return refusal
     padding = {number: (window[number].padding_low, window[number].padding_high) for number in space}
-    operand, widening = _before_widening(node)
-    operand, padding, covers = _past_pad(node, operand, padding, algorithm)
+    pooled = _in_bf16(node, padding, algorithm) or _past_pad(node, node.operands[0], padding, algorithm)
+    operand, padding = pooled.value, pooled.padding
     if algorithm == "max" and (number := _empty_window(node, operand, padding)) is not None:
         return Refusal("empty-window", f"windows along dimension {number} lie in the padding", node.name)
     if not _is_cheap(operand):
@@ -83,7 +84,7 @@ def read_pooling(node: Node, entry: AnchorKind, computations: Mapping[int, Any])
             "padding_high": [padding[number][1] for number in space],
         },
         roles=("src", "", "dst"),
-        covers=(*covers, *widening),
+        covers=pooled.covers,
         first=PostOp("eltwise", "linear", "{}", float(count)) if algorithm == "average" else None,
         formula="max_pool(x)" if algorithm == "max" else "sum_pool(x)",
     )
@@ -130,39 +131,46 @@ Padding = dict[int, tuple[int, int]]
 """Dimension → elements in front and behind."""
 
 
-def _before_widening(node: Node) -> tuple[Node, tuple[Node, ...]]:
-    """What is pooled, in bf16 where the result is rounded to it; and the widening, if it is for this alone.
+def _in_bf16(node: Node, padding: Padding, algorithm: str) -> Pooled | None:
+    """What is pooled, in bf16, where the result is rounded to that.
 
     XLA pools in single precision, and the kernel's sums are in single precision as well. Few processors pool f16.
     """
     value = node.operands[0]
     rounded = {user.shape.element_type if user.opcode == "convert" else "" for user in node.users}
     if node.is_live_out or not is_widening(value) or value.operands[0].shape.element_type != "bf16":
-        return value, ()
-    if rounded != {"bf16"}:
-        return value, ()
-    return value.operands[0], (value,) if len(value.users) == 1 and not value.is_live_out else ()
+        return None
+    found = _past_pad(node, value.operands[0], padding, algorithm) if rounded == {"bf16"} else None
+    return found if found is not None and _is_cheap(found.value) else None
 
 
-def _past_pad(node: Node, pad: Node, padding: Padding, algorithm: str) -> tuple[Node, Padding, tuple[Node, ...]]:
-    """The value that is pooled, its whole padding, and the pad instruction where that is for the pooling alone."""
+class Pooled(NamedTuple):
+    """What is pooled, its whole padding, and the pad instruction where that is for the pooling alone."""
+
+    value: Node
+    padding: Padding
+    covers: tuple[Node, ...]
+
+
+def _past_pad(node: Node, value: Node, padding: Padding, algorithm: str) -> Pooled:
+    as_it_is = Pooled(value, padding, ())
+    pad, given = pad_of(value)
     if pad.opcode != "pad" or pad.proto.control_predecessor_ids:
-        return pad, padding, ()
+        return as_it_is
     with_pad = dict(padding)
     for number, dimension in enumerate(pad.proto.padding_config.dimensions):
         low, high = dimension.edge_padding_low, dimension.edge_padding_high
         if not (low or high or dimension.interior_padding):
             continue
         if number not in padding or low < 0 or high < 0 or dimension.interior_padding:
-            return pad, padding, ()
+            return as_it_is
         with_pad[number] = padding[number][0] + low, padding[number][1] + high
-    value, filling = pad.operands[0], scalar_constant(pad.operands[1])
-    if filling is None or not _is_never_seen(filling, value, algorithm):
-        return pad, padding, ()
-    if algorithm == "max" and _empty_window(node, value, with_pad) is not None:
-        return pad, padding, ()
-    alone = len(pad.users) == 1 and not pad.is_live_out
-    return value, with_pad, (pad,) if alone else ()
+    filling = scalar_constant(pad.operands[1])
+    if filling is None or not _is_never_seen(filling, given, algorithm):
+        return as_it_is
+    if algorithm == "max" and _empty_window(node, given, with_pad) is not None:
+        return as_it_is
+    return Pooled(given, with_pad, (pad,) if is_only_for(pad, node) else ())
 
 
 def _is_never_seen(filling: float, value: Node, algorithm: str) -> bool:
