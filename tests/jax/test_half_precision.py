@@ -100,6 +100,18 @@ def test_a_pooling_reads_and_writes_half_precision(kind: str) -> None:
     assert both.sequences == [2]
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16"])
+@pytest.mark.parametrize("also", [lambda wide: wide * 2, lambda wide: wide.astype(jnp.float32).sum(axis=3)])
+def test_a_padded_value_that_is_pooled_and_that_others_read_too(dtype: str, also) -> None:
+    def program(x):
+        wide = jnp.pad(jax.nn.relu(x), ((0, 0), (1, 1), (1, 1), (0, 0)))
+        window, steps = (1, 3, 3, 1), (1, 2, 2, 1)
+        pooled = jax.lax.reduce_window(wide, jnp.array(-jnp.inf, x.dtype), jax.lax.max, window, steps, "VALID")
+        return pooled, also(wide)
+
+    assert_agree(run_both(program, random(1, 13, 11, 16, dtype=dtype)))
+
+
 def test_a_pooling_in_single_precision_of_half_precision() -> None:
     def program(x):
         return jax.lax.reduce_window(x.astype(jnp.float32), 0.0, jax.lax.add, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
