@@ -39,7 +39,7 @@ def without_pad(source: View, window: Mapping[str, Any], convolution: Node) -> U
     as_it_is = Unpadded(source, dict(window), ())
     if pad.opcode != "pad" or pad.proto.control_predecessor_ids or scalar_constant(pad.operands[1]) != 0.0:
         return as_it_is
-    edges = _edges(pad)
+    edges = edges_of(pad)
     places = [place_of(dimension, pad) for dimension in source.dimensions]
     if edges is None or not edges.keys() <= set(places[_SPACE:]):
         return as_it_is
@@ -80,7 +80,7 @@ def is_only_for(value: Node, reader: Node) -> bool:
     return True
 
 
-def _edges(pad: Node) -> dict[int, tuple[int, int]] | None:
+def edges_of(pad: Node) -> dict[int, tuple[int, int]] | None:
     """Dimension → zeros in front and behind, where there are any; None where the pad crops, or spreads."""
     edges: dict[int, tuple[int, int]] = {}
     for number, dimension in enumerate(pad.proto.padding_config.dimensions):

@@ -17,7 +17,7 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.opcode import ANCHORS, ELEMENTWISE
 from hlo_dispatch.match.anchors.anchor import Anchor, unsupported_types
-from hlo_dispatch.match.anchors.padding import is_only_for, pad_of
+from hlo_dispatch.match.anchors.padding import edges_of, is_only_for, pad_of
 from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.match.function import scalar_constant
 from hlo_dispatch.match.looking import is_widening
@@ -28,7 +28,7 @@ _REDUCERS = {"maximum": "max", "add": "average"}
 _RENAMING = frozenset(("bitcast",))
 _PASSING = frozenset(("bitcast", "convert", "copy", "reshape", "transpose"))
 _NEVER_NEGATIVE = frozenset(("abs", "exponential", "logistic", "sqrt"))
-_MAXIMUM_SPACE = 3
+MAXIMUM_SPACE = 3
 _FARTHEST = 16
 
 
@@ -115,7 +115,7 @@ def _algorithm(node: Node, computations: Mapping[int, Any]) -> str | Refusal:
 
 
 def _unsupported_window(node: Node, space: Sequence[int]) -> Refusal | None:
-    if len(space) > _MAXIMUM_SPACE:
+    if len(space) > MAXIMUM_SPACE:
         return Refusal("rank-unsupported", f"{len(space)} spatial dimensions; the kernel takes 1 to 3", node.name)
     for number in space:
         dimension = node.proto.window.dimensions[number]
@@ -157,14 +157,10 @@ def _past_pad(node: Node, value: Node, padding: Padding, algorithm: str) -> Pool
     pad, given = pad_of(value)
     if pad.opcode != "pad" or pad.proto.control_predecessor_ids:
         return as_it_is
-    with_pad = dict(padding)
-    for number, dimension in enumerate(pad.proto.padding_config.dimensions):
-        low, high = dimension.edge_padding_low, dimension.edge_padding_high
-        if not (low or high or dimension.interior_padding):
-            continue
-        if number not in padding or low < 0 or high < 0 or dimension.interior_padding:
-            return as_it_is
-        with_pad[number] = padding[number][0] + low, padding[number][1] + high
+    edges = edges_of(pad)
+    if edges is None or not edges.keys() <= padding.keys():
+        return as_it_is
+    with_pad = padding | {n: (padding[n][0] + low, padding[n][1] + high) for n, (low, high) in edges.items()}
     filling = scalar_constant(pad.operands[1])
     if filling is None or not _is_never_seen(filling, given, algorithm):
         return as_it_is

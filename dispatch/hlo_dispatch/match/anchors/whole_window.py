@@ -13,13 +13,12 @@ from collections.abc import Sequence
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.match.anchors.anchor import WIDENING, Anchor, unsupported_types
+from hlo_dispatch.match.anchors.pooling import MAXIMUM_SPACE
 from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.match.function import scalar_constant
 from hlo_dispatch.match.reducing import applied_by
 from hlo_dispatch.match.strided import Dimension, View, candidates, dense, merge, whole
 from hlo_dispatch.pattern.table import AnchorKind
-
-_MAXIMUM_SPACE = 3
 
 
 def is_whole_window(node: Node) -> bool:
@@ -38,7 +37,7 @@ def read_whole_window(node: Node, entry: AnchorKind, graph: FlatGraph) -> Anchor
     if applied_by(node, graph) != "add" or scalar_constant(node.operands[1]) != 0.0:
         return Refusal("reducer-unsupported", "what is reduced is not summed up from 0", node.name)
     source, space = node.operands[0], sorted(node.proto.dimensions[:])
-    if len(space) > _MAXIMUM_SPACE:
+    if len(space) > MAXIMUM_SPACE:
         return Refusal("rank-unsupported", f"{len(space)} spatial dimensions; the kernel takes 1 to 3", node.name)
     kept = [number for number in source.shape.minor_to_major if number not in space]
     # The result's dimensions are those that are kept, in their order.

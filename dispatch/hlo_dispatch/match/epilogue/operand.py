@@ -29,6 +29,7 @@ def find_operand(
         for view in reversed(views):
             if (found := in_memory(view, is_taken)) is not None:
                 return found
+            # What XLA widened again lies in memory, too, but the call reads that from a loop of its own.
             if view is not views[0] and will_be_result(view.node):
                 return view
     smallest = min(exact, key=lambda view: view.node.shape.bytes, default=None)

@@ -18,12 +18,7 @@ def steps_read(attributes: Mapping[str, Any]) -> Steps | None:
     """Which positions of its source a convolution of single positions reads; None: all of them, or others as well."""
     window, steps = attributes["weights_dims"][-len(attributes["strides"]) :], tuple(attributes["strides"])
     no_padding = not any((*attributes["padding_low"], *attributes["padding_high"]))
-    return steps if no_padding and all(size == 1 for size in window) and is_thinning(steps) else None
-
-
-def is_thinning(steps: Steps) -> bool:
-    """Whether any position is left out."""
-    return any(step != 1 for step in steps)
+    return steps if no_padding and all(size == 1 for size in window) and any(step != 1 for step in steps) else None
 
 
 def operands_of_post_ops(attributes: Mapping[str, Any]) -> dict[int, str]:
