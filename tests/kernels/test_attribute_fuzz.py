@@ -43,7 +43,8 @@ def beyond_this_processor(call: WireCall) -> bool:
         return True
     # Our own code widens what the processor cannot multiply.
     is_onednn = registry.kernels()[call.name].library == "oneDNN"
-    return is_onednn and any(operand.type == "bf16" for operand in call.operands) and bool(lacks("bf16"))
+    values = [*call.operands, *call.results]
+    return is_onednn and any(value.type == "bf16" for value in values) and bool(lacks("bf16"))
 
 
 def test_valid_calls_of_every_target_are_right(worker: Worker) -> None:
