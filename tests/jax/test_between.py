@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from layers import conv
 
 import hlo_dispatch
 from hlo_dispatch.host.switches import SEQUENCES_VARIABLE
@@ -24,10 +25,6 @@ Weights = tuple[np.ndarray, ...]
 def random(*shape: int, dtype: str = "float32", scale: float = 1.0) -> np.ndarray:
     drawn = np.random.default_rng(shape).standard_normal(shape) * scale
     return drawn.astype(jnp.dtype(dtype))
-
-
-def conv(x: jax.Array, w: jax.Array) -> jax.Array:
-    return jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
 def squeeze_and_excite(x, weights):

@@ -4,28 +4,12 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
+from layers import conv, random
 
 from side_by_side import assert_agree, run_both
 
 HALVES = ("bfloat16", "float16")
-
-
-def random(*shape: int, dtype: str) -> np.ndarray:
-    drawn = np.random.default_rng(shape).standard_normal(shape) / np.sqrt(max(1, shape[-2:][0]))
-    return drawn.astype(jnp.dtype(dtype))
-
-
-def conv(x: jax.Array, w: jax.Array, stride: int = 1, padding="SAME", groups: int = 1) -> jax.Array:
-    return jax.lax.conv_general_dilated(
-        x,
-        w,
-        (stride,) * (x.ndim - 2),
-        padding,
-        dimension_numbers=("NHWC", "HWIO", "NHWC") if x.ndim == 4 else ("NWC", "WIO", "NWC"),
-        feature_group_count=groups,
-    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", *HALVES])

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from layers import conv, random
 from rich.console import Console
 
 import hlo_dispatch
@@ -20,17 +21,6 @@ from hlo_dispatch.host.switches import SEQUENCES_VARIABLE
 from side_by_side import Both, assert_agree, run_both
 
 DTYPES = ("float32", "bfloat16")
-
-
-def random(*shape: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:
-    drawn = np.random.default_rng([seed, *shape]).standard_normal(shape) / np.sqrt(max(1, shape[-2:][0]))
-    return drawn.astype(jnp.dtype(dtype))
-
-
-def conv(x: jax.Array, w: jax.Array, stride: int = 1, groups: int = 1) -> jax.Array:
-    return jax.lax.conv_general_dilated(
-        x, w, (stride, stride), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=groups
-    )
 
 
 def joined(program, *arguments, tolerance: float | None = None, **options) -> Both:

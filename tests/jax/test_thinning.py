@@ -6,22 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from layers import conv, random
 
 import hlo_dispatch
 from hlo_dispatch.rewriting.backend_config import from_text
 from side_by_side import assert_agree, run_both
 
 DTYPES = ("float32", "bfloat16")
-
-
-def random(*shape: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:
-    drawn = np.random.default_rng([seed, *shape]).standard_normal(shape) / np.sqrt(max(1, shape[-2:][0]))
-    return drawn.astype(jnp.dtype(dtype))
-
-
-def conv(x: jax.Array, w: jax.Array, stride: int | tuple[int, int] = 1, padding: str = "SAME") -> jax.Array:
-    strides = (stride, stride) if isinstance(stride, int) else stride
-    return jax.lax.conv_general_dilated(x, w, strides, padding, dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
 def computed(report: hlo_dispatch.Report) -> list[tuple[int, ...]]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.module import Module, copy_of
@@ -61,6 +61,13 @@ def thin(module: Module) -> tuple[set[int], dict[str, Thinned]]:
     return set(edits), thinned
 
 
+class _Pick(NamedTuple):
+    """An operand's positions, picked by a call of the pooling kernel's."""
+
+    attributes: dict[str, Any]
+    shape: Shape
+
+
 @dataclass(frozen=True)
 class _Change:
     """What becomes of a call."""
@@ -71,8 +78,8 @@ class _Change:
     """Of the positions that it computes; None: all of them."""
     shape: Shape | None = None
     """Its result's, where that is a smaller one."""
-    picked: tuple[int, ...] = ()
-    """The operands that it needs at those positions alone."""
+    picked: Mapping[int, _Pick] = field(default_factory=dict)
+    """The operands that it needs at those positions alone, and how they are picked where nothing else does it."""
 
 
 class _Thinner:
@@ -148,18 +155,28 @@ class _Thinner:
         if found is None:
             return None
         shape = thinned_shape(shape_of(value.shape), attributes["dst_dims"], attributes["dst_strides"], steps)
-        post_ops = operands_of_post_ops(attributes)
+        picked = {}
         for place in found[1]:
-            operand, names = self._instructions[writer.operand_ids[place]], post_ops[place]
-            dims, strides = attributes[names]["dims"], attributes[names]["strides"]
-            picks = picking(attributes, names, steps)
-            can_pick = picks is not None and not isinstance(kernels.plan(_PICKER, picks), Refusal)
-            if not can_pick or thinned_shape(shape_of(operand.shape), dims, strides, steps) is None:
+            pick = self._pick(writer, place, steps)
+            if pick is None:
                 return None
+            picked[place] = pick
         change = self._planned(writer, found[0])
         if change is None or shape is None:
             return None
-        return {writer.id: _Change(change.attributes, change.implementation, steps, shape, tuple(found[1]))}
+        return {writer.id: replace(change, steps=steps, shape=shape, picked=picked)}
+
+    def _pick(self, writer: InstructionProto, place: int, steps: Steps) -> _Pick | None:
+        """How these positions of an operand are picked; None: they cannot be."""
+        attributes = self._attributes(writer)
+        name = operands_of_post_ops(attributes)[place]
+        given = shape_of(self._instructions[writer.operand_ids[place]].shape)
+        shape = thinned_shape(given, attributes[name]["dims"], attributes[name]["strides"], steps)
+        picks = picking(attributes, name, steps)
+        planned = kernels.plan(_PICKER, picks) if picks is not None else None
+        if shape is None or picks is None or not isinstance(planned, kernels.Planned):
+            return None
+        return _Pick(picks | {"scratch": planned.scratch_bytes}, shape)
 
     def _read(self, reader: InstructionProto, steps: Steps) -> _Change | None:
         """A call that finds nothing else in its source than these positions; None: it cannot."""
@@ -168,7 +185,7 @@ class _Thinner:
         before = self._changes.get(reader.id)
         if change is None or before is None:
             return change
-        return _Change(change.attributes, change.implementation, before.steps, before.shape, before.picked)
+        return replace(before, attributes=change.attributes, implementation=change.implementation)
 
     def _planned(self, call: InstructionProto, attributes: dict[str, Any]) -> _Change | None:
         planned = kernels.plan(self._names[call.custom_call_target], attributes | {"scratch": 0})
@@ -194,13 +211,13 @@ class _Thinner:
             (value,) = self._users[identifier]
             protos[value.id] = copy_of(value)
             protos[value.id].shape.CopyFrom(change.shape.to_proto())
-            for operand in change.picked:
+            for operand, pick in change.picked.items():
                 source = given.operand_ids[operand]
                 if self._is_thin(source):
                     continue
                 key = (source, change.steps)
                 if key not in picks:
-                    made, picks[key] = self._picking(given, operand, change.steps)
+                    made, picks[key] = self._picking(given, source, pick)
                     protos |= {made.id: made, picks[key].id: picks[key]}
                     place |= dict.fromkeys((made.id, picks[key].id), place[identifier])
                 call.operand_ids[operand] = picks[key].id
@@ -212,30 +229,18 @@ class _Thinner:
         change = self._changes.get(operands[0]) if operands else None
         return change is not None and change.steps is not None
 
-    def _picking(self, reader: InstructionProto, place: int, steps: Steps) -> tuple[InstructionProto, InstructionProto]:
-        """The call that picks positions of an operand, and its result."""
-        attributes = self._given[reader.id]
-        name = operands_of_post_ops(attributes)[place]
-        picks = picking(attributes, name, steps)
-        source = self._instructions[reader.operand_ids[place]]
-        operand = attributes[name]
-        shape = thinned_shape(shape_of(source.shape), operand["dims"], operand["strides"], steps)
-        planned = kernels.plan(_PICKER, picks) if picks is not None else None
-        # As was decided.
-        assert picks is not None
-        assert shape is not None
-        assert isinstance(planned, kernels.Planned)
-        picks["scratch"] = planned.scratch_bytes
+    def _picking(self, reader: InstructionProto, source: int, pick: _Pick) -> tuple[InstructionProto, InstructionProto]:
+        """The call that picks positions of a value for a reader of it, and its result."""
         call = InstructionProto(opcode="custom-call", id=next(self._fresh), name=self._module.fresh_name("picked"))
         call.metadata.CopyFrom(reader.metadata)
-        call.operand_ids.append(source.id)
+        call.operand_ids.append(source)
         call.custom_call_target = registry.kernels()[_PICKER].target
         call.custom_call_api_version = CUSTOM_CALL_API_TYPED_FFI
-        call.backend_config = to_text(picks).encode()
+        call.backend_config = to_text(pick.attributes).encode()
         call.shape.element_type = reader.shape.element_type
-        for part in (shape, row_major("u8", (planned.scratch_bytes,))):
+        for part in (pick.shape, row_major("u8", (pick.attributes["scratch"],))):
             call.shape.tuple_shapes.append(part.to_proto())
         value = InstructionProto(opcode="get-tuple-element", id=next(self._fresh), name=f"{call.name}.result")
         value.operand_ids.append(call.id)
-        value.shape.CopyFrom(shape.to_proto())
+        value.shape.CopyFrom(pick.shape.to_proto())
         return call, value
