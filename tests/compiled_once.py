@@ -15,8 +15,12 @@ from typing import Any
 from jax._src import compiler
 from jax._src.lib import _xla
 
+import hlo_dispatch
+
 _STAND_INS = "hlo_dispatch_stand_ins"
 """The callback by which measurements exchange modules; it stays, and leaves alone what is not named for it."""
+_PASS = "hlo_dispatch"
+"""The pass; it stays, too, and leaves everything alone while it is not installed."""
 _NOT_STOCKS = ("hlo_dispatch", "callback")
 _LONGEST_TEXT = 1 << 16
 _MOST_KEPT = 2000
@@ -45,7 +49,7 @@ class _Hook:
     @property
     def is_empty(self) -> bool:
         """Whether a module is shown to nobody who may have something to say to it."""
-        return all(name == _STAND_INS for name in self._names)
+        return all(name == _STAND_INS or (name == _PASS and not hlo_dispatch.installed()) for name in self._names)
 
 
 class _Kept:
@@ -75,7 +79,7 @@ class _Kept:
         made = self._compile(backend, module, executable_devices, options, host_callbacks)
         with self._lock:
             # Somebody may have come while it was compiled.
-            if self._hook.arrivals == arrivals:
+            if self._hook.arrivals == arrivals and self._hook.is_empty:
                 self._executables[key] = made
                 while len(self._executables) > _MOST_KEPT:
                     self._executables.popitem(last=False)

@@ -247,3 +247,32 @@ for turn in sys.argv[2:]:
 """
     assert (first := run(code, tmp_path, "in", "out", "in")).stdout.split() == ["1", "0", "1"], first.stderr
     assert (second := run(code, tmp_path, "out", "in")).stdout.split() == ["0", "1"], second.stderr
+
+
+def test_it_comes_and_goes_while_others_compile() -> None:
+    """XLA calls what was in its list of passes when it began, so nothing is ever taken out of that."""
+    code = """
+import threading, jax, jax.numpy as jnp, numpy as np, hlo_dispatch
+over, wrong = threading.Event(), []
+x = np.linspace(-1, 1, 15, dtype="float32").reshape(3, 5)
+def compiling(seed):
+    number = seed
+    while not over.is_set():
+        number += 1
+        got = jax.jit(lambda x: jnp.tanh(x @ x.T + number)).lower(x).compile()(x)
+        if not np.allclose(got, np.tanh(x @ x.T + number), atol=1e-5):
+            wrong.append(number)
+threads = [threading.Thread(target=compiling, args=(seed,)) for seed in (0, 1000, 2000)]
+[thread.start() for thread in threads]
+for _ in range(20):
+    with hlo_dispatch.enabled(policy="always"):
+        jax.jit(lambda x: x @ x.T)(x).block_until_ready()
+over.set()
+[thread.join() for thread in threads]
+modules = hlo_dispatch.statistics().modules
+jax.jit(lambda x: x @ x.T)(x).block_until_ready()
+print(wrong, modules >= 20, hlo_dispatch.statistics().modules == modules, hlo_dispatch.installed())
+"""
+    ended = run(code)
+    assert ended.returncode == 0, (ended.returncode, ended.stderr[-2000:])
+    assert ended.stdout.split("\n")[0] == "[] True True False", ended.stdout

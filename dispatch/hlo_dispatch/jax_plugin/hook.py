@@ -76,7 +76,7 @@ class _State:
         """Whether the program itself said what it wants, so that the environment is not asked."""
         self.hooked = False
         self.relay = contextlib.ExitStack()
-        """Says, while we are in JAX's hook, that stand-ins are exchanged there."""
+        """Says that stand-ins are exchanged in JAX's hook, once we are there."""
         self.warned = False
 
 
@@ -164,7 +164,7 @@ def reconsider() -> None:
 
 
 def _become(settings: _Settings | None, *, is_decided: bool, gives_way: bool = False) -> None:
-    """Have exactly these settings from now on, in JAX's hook or out of it; starts nothing.
+    """Have exactly these settings from now on; starts nothing.
 
     Args:
         gives_way: do nothing where the program itself said what it wants.
@@ -174,7 +174,7 @@ def _become(settings: _Settings | None, *, is_decided: bool, gives_way: bool = F
 
         # jax.extend.xla's functions of the same purpose start JAX's backends first; these are what they end in.
         hooks: Any = lib._xla  # pyright: ignore[reportPrivateImportUsage, reportPrivateUsage]
-        register, clear = hooks.register_xla_transform, hooks.clear_xla_transform
+        register = hooks.register_xla_transform
     except (ImportError, AttributeError) as error:
         raise HloDispatchError(f"this jax has no hook for passes ({error}); jax 0.10.2 and 0.12 have one") from error
     # What is wrong with the environment's variable is said before anything changes.
@@ -188,16 +188,12 @@ def _become(settings: _Settings | None, *, is_decided: bool, gives_way: bool = F
             return
         changed = _state.settings != settings
         _state.settings, _state.is_decided = settings, is_decided
-        # The list of passes is XLA's own and waits for nobody. JAX runs a name that is registered twice twice.
+        # The list of passes is XLA's own and waits for nobody: taken out of it while another thread compiles, a pass
+        # is called that is gone. So it stays, and changes nothing. JAX runs a name that is registered twice twice.
         if settings is not None and not _state.hooked:
             register(NAME, _PRE_SCHEDULER, _transform)
             _state.hooked = True
             _state.relay.enter_context(executable.relayed())
-        elif settings is None and _state.hooked:
-            while clear(NAME, _PRE_SCHEDULER):
-                pass
-            _state.hooked = False
-            _state.relay.close()
     cache_key.extend(_for_cache_key)
     # Where the environment is asked JAX is about to start, and has compiled nothing.
     if changed and not gives_way:
