@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.shape import Shape
 from hlo_dispatch.match.attention.places import Placement
 from hlo_dispatch.match.attention.steps import ScoreStep, attributes_of
-from hlo_dispatch.match.protocol import Variant, Work
+from hlo_dispatch.match.protocol import Work
 from hlo_dispatch.match.strided import View
+from hlo_dispatch.match.undivided import Undivided
 from hlo_dispatch.pattern.table import Attention, Numerics
 
 ROLES = ("query", "key", "value")
 
 
 @dataclass(frozen=True, eq=False)
-class AttentionMatch:
+class AttentionMatch(Undivided):
     """softmax(steps(q·kᵀ))·v, ready to become one kernel call."""
 
     entry: Attention
@@ -33,8 +32,6 @@ class AttentionMatch:
     destination: Placement
     """(batch…, M, E), in the node that the call produces."""
     covered: tuple[Node, ...]
-    notes: dict[str, Any] = field(init=False, default_factory=dict[str, Any], repr=False)
-    """What later rooms worked out about the match and will ask again."""
 
     family: ClassVar[str] = "attention"
     has_planned_scratch: ClassVar[bool] = True
@@ -50,14 +47,6 @@ class AttentionMatch:
     @property
     def kernels(self) -> tuple[str]:
         return (self.entry.kernel,)
-
-    @property
-    def in_module(self) -> AttentionMatch:
-        return self
-
-    @property
-    def library_call(self) -> None:
-        """It is none."""
 
     @property
     def scratch_bytes(self) -> None:
@@ -102,26 +91,11 @@ class AttentionMatch:
         return (self.output.shape,)
 
     @property
-    def post_ops(self) -> tuple[()]:
-        return ()
-
-    @property
     def formula(self) -> str:
         text = "q·kᵀ"
         for step in self.steps:
             text = step.formula.replace("{}", f"({text})" if " + " in text and step.kind == "scale" else text)
         return f"softmax({text})·v"
-
-    def shortened(self) -> None:
-        """There is no shorter form."""
-
-    def variants(self, chosen: str, *, reorders_weights: bool) -> Iterator[Variant]:
-        """There are none."""
-        return iter(())
-
-    def end(self, cut: Refusal | None, *, details: bool) -> tuple[str, str]:
-        """There is no epilogue."""
-        return "", ""
 
     def numerics(self) -> Numerics:
         """As the table says of the coarsest type in which something is read or given."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.shape import Shape
 from hlo_dispatch.match.protocol import LibraryCall, Variant, Work
 from hlo_dispatch.match.strided import Dimension, View
+from hlo_dispatch.match.undivided import Undivided
 from hlo_dispatch.pattern import Routine
 from hlo_dispatch.pattern.table import Numerics
 
@@ -19,7 +19,7 @@ Dimensions = tuple[Dimension, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class RoutineMatch:
+class RoutineMatch(Undivided):
     """A library call that one of the routine's kernels may compute."""
 
     routine: Routine
@@ -38,8 +38,6 @@ class RoutineMatch:
     options: dict[str, int]
     absorbed: int
     """How many copies between orders it makes superfluous."""
-    notes: dict[str, Any] = field(init=False, default_factory=dict[str, Any], repr=False)
-    """What later rooms worked out about the match and will ask again."""
 
     family: ClassVar[str] = "routine"
     has_planned_scratch: ClassVar[bool] = False
@@ -51,10 +49,6 @@ class RoutineMatch:
     @property
     def kernels(self) -> tuple[str, ...]:
         return self.routine.kernels
-
-    @property
-    def in_module(self) -> RoutineMatch:
-        return self
 
     @property
     def scratch_bytes(self) -> None:
@@ -85,10 +79,6 @@ class RoutineMatch:
         return self.routine.formula
 
     @property
-    def post_ops(self) -> tuple[()]:
-        return ()
-
-    @property
     def reads(self) -> tuple[Node, ...]:
         return tuple(view.node for view in self.operands)
 
@@ -106,16 +96,9 @@ class RoutineMatch:
         """The same for another of the routine's kernels."""
         return replace(self, kernel=kernel)
 
-    def shortened(self) -> None:
-        """There is no shorter form."""
-
     def variants(self, chosen: str, *, reorders_weights: bool) -> Iterator[Variant]:
         """The routine's other kernels."""
         return (Variant(kernel, self.by(kernel)) for kernel in self.kernels if kernel != chosen)
-
-    def end(self, cut: Refusal | None, *, details: bool) -> tuple[str, str]:
-        """There is no epilogue."""
-        return "", ""
 
     def numerics(self) -> Numerics:
         """As LAPACK's own tests bound it: in units of size times epsilon."""

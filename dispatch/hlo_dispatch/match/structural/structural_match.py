@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.shape import Shape
-from hlo_dispatch.match.protocol import Variant, Work
+from hlo_dispatch.match.protocol import Work
 from hlo_dispatch.match.strided import View
+from hlo_dispatch.match.undivided import Undivided
 from hlo_dispatch.pattern.structure import Pattern
 from hlo_dispatch.pattern.table import Numerics
 
 
 @dataclass(frozen=True, eq=False)
-class StructuralMatch:
+class StructuralMatch(Undivided):
     """A pattern found in a flat graph, ready to become one kernel call."""
 
     pattern: Pattern
@@ -27,8 +26,6 @@ class StructuralMatch:
     bound_attributes: dict[str, Any]
     scratch_bytes: int | None
     """Working memory the pattern asks for; None: the call has one plain result."""
-    notes: dict[str, Any] = field(init=False, default_factory=dict[str, Any], repr=False)
-    """What later rooms worked out about the match and will ask again."""
 
     family: ClassVar[str] = "pattern"
     has_planned_scratch: ClassVar[bool] = True
@@ -48,14 +45,6 @@ class StructuralMatch:
     @property
     def kernels(self) -> tuple[str]:
         return (self.pattern.kernel,)
-
-    @property
-    def in_module(self) -> StructuralMatch:
-        return self
-
-    @property
-    def library_call(self) -> None:
-        """It is none."""
 
     @property
     def precedence(self) -> int:
@@ -81,10 +70,6 @@ class StructuralMatch:
         return self.pattern.formula
 
     @property
-    def post_ops(self) -> tuple[()]:
-        return ()
-
-    @property
     def reads(self) -> tuple[Node, ...]:
         """Values that have to be in memory for this match."""
         return tuple(view.node for view in self.operands)
@@ -95,17 +80,6 @@ class StructuralMatch:
         if not self.pattern.is_users:
             return ""
         return f"the pattern {self.pattern.name} of your table asks for it"
-
-    def shortened(self) -> None:
-        """There is no shorter form."""
-
-    def variants(self, chosen: str, *, reorders_weights: bool) -> Iterator[Variant]:
-        """There are none."""
-        return iter(())
-
-    def end(self, cut: Refusal | None, *, details: bool) -> tuple[str, str]:
-        """There is no epilogue."""
-        return "", ""
 
     def numerics(self) -> Numerics:
         """As the pattern says of its result's type."""

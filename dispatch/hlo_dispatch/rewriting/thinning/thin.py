@@ -78,7 +78,7 @@ class _Change:
     """Of the positions that it computes; None: all of them."""
     shape: Shape | None = None
     """Its result's, where that is a smaller one."""
-    picked: Mapping[int, _Pick] = field(default_factory=dict)
+    picked: Mapping[int, _Pick] = field(default_factory=dict[int, _Pick])
     """The operands that it needs at those positions alone, and how they are picked where nothing else does it."""
 
 
