@@ -53,8 +53,8 @@ class Primitive {
   std::vector<std::unique_ptr<Context>> idle_;
 };
 
-// Primitives executed one after the other and waited for together: between two of them the library's threads need
-// not come back to the caller's. For one thread.
+// Primitives executed one after the other and waited for together, a dozen or so at a time: between two of them the
+// library's threads need not come back to the caller's. For one thread.
 class Submission {
  public:
   // With as much packing memory as the primitive that needs most.
@@ -81,7 +81,8 @@ class Submission {
   std::vector<Held> contexts_;
   PackingLease packing_;
   StreamLease stream_;  // the last one: it goes first
-  const Primitive* under_way_ = nullptr;
+  const Primitive* last_given_ = nullptr;
+  int under_way_ = 0;
 };
 
 }  // namespace hlo_dispatch::onednn

@@ -2,7 +2,7 @@
 //
 //   member_0; member_1; …      each one a call of another kernel of oneDNN's, on values of the sequence
 //
-// The members run in order and are waited for once. Operands: what they read and none of them writes. Results: what
+// The members run in order and are waited for together. Operands: what they read and none of them writes. Results: what
 // somebody else reads of what they write, then scratch, which holds the rest (sequence_plan.h).
 #include <memory>
 #include <sstream>

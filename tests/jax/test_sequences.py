@@ -43,6 +43,18 @@ def test_a_chain_is_one_call(dtype: str, size: int) -> None:
     assert both.sequences == [6]
 
 
+def test_a_long_chain_is_one_call() -> None:
+    """More than are under way at once; each is wrong if it begins before the one in front of it has ended."""
+
+    def program(x, w, b):
+        for _ in range(40):
+            x = jnp.tanh(x @ w + b)
+        return x
+
+    both = joined(program, random(33, 65), random(65, 65), 8 * random(65))
+    assert both.sequences == [40]
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_branch_joins_and_a_result_in_the_middle_is_given_out(dtype: str) -> None:
     def program(x, v, w):
