@@ -12,6 +12,8 @@ from hlo_dispatch.bench.models.view import latency
 from hlo_dispatch.bench.pattern import CaseError
 from hlo_dispatch.bench.results import Results
 
+pytestmark = pytest.mark.any_python
+
 
 @pytest.fixture
 def results(tmp_path: Path) -> Results:

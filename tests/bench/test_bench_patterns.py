@@ -19,6 +19,8 @@ from hlo_dispatch.bench.results import Results, ResultsError, median
 from hlo_dispatch.bench.worker import Worker, WorkerFailed
 from hlo_dispatch.report import Report
 
+pytestmark = pytest.mark.any_python
+
 PEAK = {"arithmetic": {"f32": 1e11, "bf16": 1e11, "f16": 1e11, "f64": 1e10}, "bandwidth": 1e10}
 
 

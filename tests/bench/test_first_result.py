@@ -5,6 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.any_python
+
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 from bench.first_result import Wanted, started  # noqa: E402

@@ -12,6 +12,8 @@ import pytest
 
 from environment import clean_environment
 
+pytestmark = pytest.mark.any_python
+
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 from bench.programs import is_inference, model, random_regions  # noqa: E402

@@ -11,6 +11,8 @@ import pytest
 
 from environment import clean_environment
 
+pytestmark = pytest.mark.any_python
+
 ROOT = Path(__file__).parents[2]
 
 

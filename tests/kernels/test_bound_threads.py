@@ -11,7 +11,7 @@ import pytest
 
 from hlo_dispatch.vendor import libraries
 
-pytestmark = pytest.mark.any_processor
+pytestmark = [pytest.mark.any_processor, pytest.mark.any_python]
 
 PROCESSORS = sorted(os.sched_getaffinity(0))
 

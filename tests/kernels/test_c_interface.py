@@ -15,6 +15,8 @@ import hlo_dispatch
 from hlo_dispatch import kernels
 from hlo_dispatch.vendor import libraries, registry
 
+pytestmark = pytest.mark.any_processor
+
 HEADER = kernels.include_path() / "hlo_dispatch" / "kernels.h"
 
 

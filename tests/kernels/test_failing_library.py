@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from interposed import child, interposed
 
+pytestmark = pytest.mark.any_processor
+
 # Keeps a record: E executed, F failed, W waited, D destroyed a memory object.
 RECORDING = """
 #include <dlfcn.h>

@@ -21,6 +21,8 @@ from environment import clean_environment
 from hlo_dispatch import kernels
 from hlo_dispatch.vendor import libraries
 
+pytestmark = pytest.mark.any_processor
+
 EXAMPLE = Path(__file__).parents[2] / "kernels" / "examples" / "host"
 BLOCK = Path(__file__).with_name("resnet_block.py")
 

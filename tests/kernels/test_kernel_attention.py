@@ -18,6 +18,8 @@ from environment import clean_environment
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.host.machine import ISA_VARIABLE
 
+pytestmark = pytest.mark.any_python
+
 HIDDEN = [-1e30, -1e9, -1e4, float(np.finfo(np.float32).min), -np.inf]
 SIZES = st.one_of(st.integers(1, 9), st.integers(1, 80), st.sampled_from([15, 16, 17, 47, 48, 49, 97, 197, 241, 300]))
 KEYS = st.one_of(SIZES, st.integers(1, 1100))
@@ -227,6 +229,7 @@ def test_sixteen_threads_at_once() -> None:
                 np.testing.assert_array_equal(result, alone[number])
 
 
+@pytest.mark.any_processor  # it plays them itself
 @pytest.mark.parametrize(("name", "most"), [("SSE41", "plain"), ("AVX2", "avx2"), ("AVX512_CORE", "avx512")])
 def test_lesser_instruction_sets(name: str, most: str) -> None:
     """Right on all of them; and working memory does not grow with the length, whose scores would be 256 MB here."""

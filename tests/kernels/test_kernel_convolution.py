@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from hlo_dispatch.vendor import kernels
 
+pytestmark = pytest.mark.any_python
+
 
 @st.composite
 def windows(draw, spatial: int, kernel: list[int], sizes: list[int]):

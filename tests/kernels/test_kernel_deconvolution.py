@@ -22,6 +22,8 @@ from hypothesis import strategies as st
 from hlo_dispatch.vendor import kernels, registry
 from processor import skip_emulated
 
+pytestmark = pytest.mark.any_python
+
 CHANNELS = st.sampled_from([1, 2, 3, 5, 8, 16, 17, 32, 33])
 
 

@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from test_kernel_matmul import products
 from test_kernel_post_ops import BINARY, ELTWISE
 
+pytestmark = pytest.mark.any_python
+
 GEMM = "onemkl.gemm"
 # One row, one column, odd, no multiple of a vector, more than a thread has of either; rows in blocks of the cache.
 SIZES = [(1, 1, 1), (1, 300, 513), (5, 64, 1000), (200, 300, 259), (259, 300, 200), (1000, 77, 1), (3, 2000, 1)]

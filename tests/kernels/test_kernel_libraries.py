@@ -13,6 +13,8 @@ import pytest
 from hlo_dispatch.vendor import libraries
 from warm import run_python
 
+pytestmark = pytest.mark.any_processor
+
 SURVEY = """
 from hlo_dispatch.vendor import kernels, libraries
 onednn = libraries.onednn()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from calls import assert_close, matmul_call, random_values, tensor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hlo_dispatch.vendor import kernels
+
+pytestmark = pytest.mark.any_python
 
 
 @st.composite

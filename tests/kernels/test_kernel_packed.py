@@ -18,6 +18,8 @@ from hlo_dispatch.vendor import kernels
 from hlo_dispatch.vendor.packing import packed_form
 from processor import skip_emulated
 
+pytestmark = pytest.mark.any_python
+
 DTYPES = ["f32", "bf16"]
 
 

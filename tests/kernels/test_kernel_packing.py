@@ -11,6 +11,8 @@ from calls import DTYPES, Call, Window, convolution_call, matmul_call, tensor
 from hlo_dispatch.vendor import kernels
 from processor import lacks, skip_emulated
 
+pytestmark = pytest.mark.any_python
+
 Case = tuple[Call, np.ndarray]
 
 

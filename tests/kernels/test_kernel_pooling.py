@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.vendor import kernels, registry
 
+pytestmark = pytest.mark.any_python
+
 ALGORITHMS = ("max", "average")
 
 

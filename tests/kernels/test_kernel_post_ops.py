@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from hlo_dispatch.vendor import kernels
 
+pytestmark = pytest.mark.any_python
+
 erf = np.vectorize(math.erf)
 
 

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from calls import Window, convolution_call, convolve, random_values, tensor
 
+pytestmark = pytest.mark.any_python
+
 
 @pytest.mark.parametrize("groups", [1, 32])
 def test_concurrent_executions_do_not_share_anything(groups):

@@ -15,6 +15,8 @@ from worker_pool import Worker
 from hlo_dispatch.vendor import registry
 from processor import HAS_AVX512, needs_avx512
 
+pytestmark = pytest.mark.any_processor
+
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Worker]:

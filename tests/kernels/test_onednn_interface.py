@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = [pytest.mark.any_python, pytest.mark.any_processor]
+
 KERNELS = Path(__file__).parents[2] / "kernels"
 HEADERS = Path(sys.prefix) / "include"
 

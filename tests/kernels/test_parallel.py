@@ -6,6 +6,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.any_processor
+
 KERNELS = Path(__file__).parents[2] / "kernels"
 
 # In the place of XLA's interface: a pool whose second task meets the end of memory, as `new` in XLA's own may.

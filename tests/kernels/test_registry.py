@@ -123,6 +123,7 @@ for use in (registry.kernels, registry.abi, hlo_dispatch.install):
 """
 
 
+@pytest.mark.any_processor
 def test_without_the_native_part() -> None:
     """It is said in a sentence, and programs run as they would without us."""
     module = sorted((SOURCES.parent / "tests" / "golden" / "dot").glob("*.before.hlo"))[0]

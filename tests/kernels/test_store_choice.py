@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = [pytest.mark.any_python, pytest.mark.any_processor]
+
 KERNELS = Path(__file__).parents[2] / "kernels"
 
 # A machine in states, each a line of: seconds with ordinary stores, with streaming ones, of every 50th copy beside

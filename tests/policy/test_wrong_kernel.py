@@ -67,6 +67,7 @@ def wrong_kernel(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.any_processor
 def test_a_wrong_kernel_is_refused_with_a_reproducer(wrong_kernel: Path, store: Store) -> None:
     environment = clean_environment(HLO_DISPATCH_CACHE_DIR=str(store.directory), HLO_DISPATCH_MEASURE_SECONDS="60")
     command = [sys.executable, "-c", WRONG, str(wrong_kernel / "block.pb")]
