@@ -52,7 +52,8 @@ ISA_TESTS := tests/kernels tests/policy
 test-isa: export ONEDNN_MAX_CPU_ISA := $(ISA)
 test-isa: export HLO_DISPATCH_MAX_CPU_ISA := $(ISA)
 test-isa: export XLA_FLAGS += --xla_cpu_max_isa=$(XLA_ISA)
-test-isa: export TEST_MARKERS := $(if $(filter-out file,$(origin TESTS)),,not any_processor)
+ISA_MARKERS := not any_processor$(if $(filter AVX512_CORE%,$(ISA)), and not any_avx512)
+test-isa: export TEST_MARKERS := $(if $(filter-out file,$(origin TESTS)),,$(ISA_MARKERS))
 test-isa: $(STAMP)
 	@.ci/test $(BIN)/python $(if $(filter-out file,$(origin TESTS)),$(TESTS),$(ISA_TESTS))
 

@@ -14,7 +14,8 @@ from packed_calls import form_of, packing, reading, run_packed, with_packed
 from hlo_dispatch.vendor import kernels
 from hlo_dispatch.vendor.packing import PackedForm, packed_form
 
-pytestmark = pytest.mark.any_python
+# oneMKL is not told of a processor that is played.
+pytestmark = [pytest.mark.any_python, pytest.mark.any_processor]
 
 GEMM = "onemkl.gemm"
 PAGE = 4096

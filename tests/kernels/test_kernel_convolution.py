@@ -70,6 +70,7 @@ def check(case, dtype: str) -> None:
     assert_close(call.run(), expected, magnitude, dtype)
 
 
+@pytest.mark.any_avx512
 @settings(max_examples=150, deadline=None)
 @given(convolutions("f32"))
 def test_any_f32_convolution(case):

@@ -119,6 +119,7 @@ def check(case, dtype: str) -> None:
     assert_close(call.run(), expected, magnitude, dtype)
 
 
+@pytest.mark.any_avx512
 @settings(max_examples=100)
 @given(deconvolutions("f32"))
 def test_any_f32_deconvolution(case):

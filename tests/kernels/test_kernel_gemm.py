@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from test_kernel_matmul import products
 from test_kernel_post_ops import BINARY, ELTWISE
 
-pytestmark = pytest.mark.any_python
+# oneMKL is not told of a processor that is played.
+pytestmark = [pytest.mark.any_python, pytest.mark.any_processor]
 
 GEMM = "onemkl.gemm"
 # One row, one column, odd, no multiple of a vector, more than a thread has of either; rows in blocks of the cache.

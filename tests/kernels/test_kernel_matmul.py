@@ -45,6 +45,7 @@ def check(case, dtype: str) -> None:
     assert_close(call.run(), expected, magnitude, dtype)
 
 
+@pytest.mark.any_avx512
 @settings(max_examples=150, deadline=None)
 @given(products("f32"))
 def test_any_f32_product(case):

@@ -58,6 +58,7 @@ def check_convolution(case, dtype: str) -> None:
     check(call, expected, magnitude, dtype)
 
 
+@pytest.mark.any_avx512
 @settings(max_examples=100, deadline=None)
 @given(turned_convolutions("f32"))
 def test_any_f32_convolution(case) -> None:
@@ -78,6 +79,7 @@ def check_deconvolution(case, dtype: str) -> None:
     check(call, expected, magnitude, dtype)
 
 
+@pytest.mark.any_avx512
 @settings(max_examples=80, deadline=None)
 @given(deconvolutions.deconvolutions("f32"))
 def test_any_f32_deconvolution(case) -> None:
@@ -99,6 +101,7 @@ def check_product(case, dtype: str) -> None:
     check(call, expected, magnitude, dtype)
 
 
+@pytest.mark.any_avx512
 @settings(max_examples=100, deadline=None)
 @given(products.products("f32"))
 def test_any_f32_product(case) -> None:

@@ -112,6 +112,7 @@ def check(case, result: str) -> None:
     assert_close(call.run(), expected, magnitude, result)
 
 
+@pytest.mark.any_avx512
 @settings(max_examples=100)
 @given(gradients("f32"))
 def test_any_f32_gradient(case):
