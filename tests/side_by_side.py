@@ -20,6 +20,10 @@ from hlo_dispatch.report import Report
 # Largest difference, relative to the largest value of the result (patterns/anchors.yaml, numerics).
 TOLERANCES = {"float32": 2e-5, "bfloat16": 3e-2, "float16": 6e-3, "complex64": 2e-5}
 
+# What stock gives is compared with, not tested: XLA's own passes are what they are, but LLVM need not optimize their
+# result, which would take half of such a compile. The dispatched program is compiled as users' are.
+REFERENCE = {"xla_backend_optimization_level": 0}
+
 
 @dataclass(frozen=True)
 class Both:
@@ -43,8 +47,14 @@ class Both:
         return [int(count) for count in re.findall(r"\bmembers = (\d+) : i64", self.text)]
 
 
-def run_both(program: Callable, *arguments, policy: str = "always", **jit_options) -> Both:
-    """Compile and run `program` twice, each run on fresh copies of the arguments (they may be donated)."""
+def run_both(
+    program: Callable, *arguments, policy: str = "always", stock_as_users_have_it: bool = False, **jit_options
+) -> Both:
+    """Compile and run `program` twice, each run on fresh copies of the arguments (they may be donated).
+
+    Args:
+        stock_as_users_have_it: LLVM optimizes stock's program, too; for tests that ask for its very bits.
+    """
     results = []
     report, text = Report("none"), ""
     for enabled in (False, True):
@@ -57,7 +67,7 @@ def run_both(program: Callable, *arguments, policy: str = "always", **jit_option
             assert hlo_dispatch.statistics().modules > before.modules, "the pass did not see the module"
             report, text = hlo_dispatch.reports()[-1], compiled.as_text()
         else:
-            compiled = jitted.lower(*arguments).compile()
+            compiled = jitted.lower(*arguments).compile(compiler_options=None if stock_as_users_have_it else REFERENCE)
         fresh = jax.tree.map(lambda leaf: jax.device_put(np.array(leaf)), arguments)
         results.append([np.asarray(leaf) for leaf in jax.tree.leaves(compiled(*fresh))])
     return Both(results[0], results[1], report, text)
