@@ -108,6 +108,7 @@ enum ArgumentIndex : int {
   kArgumentDestinationGradient = 145,
   kArgumentWeightsGradient = 161,
   kArgumentBinaryOperand = 2,
+  kArgumentSources = 1024,  // the first of many
 };
 
 struct Version {

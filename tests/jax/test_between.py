@@ -109,6 +109,147 @@ def test_a_measured_program_is_tried_with_them_and_without() -> None:
     assert not [r for r in hlo_dispatch.rewrite(module, policy="heuristic").report.dispatched if r.reason == REASON]
 
 
+def dense_block(x, weights):
+    """As DenseNet has it: what each layer gives is put behind all that those before it gave."""
+    for scale, shift, narrow, wide in weights:
+        y = conv(jax.nn.relu(x * scale + shift), narrow)
+        x = jnp.concatenate([x, conv(jax.nn.relu(y), wide)], -1)
+    return conv(x, jnp.ones((1, 1, x.shape[-1], 3), x.dtype) / x.shape[-1])
+
+
+def dense_weights(channels: int, growth: int, layers: int, dtype: str = "float32") -> list[Weights]:
+    counts = [channels + growth * number for number in range(layers)]
+    return [
+        (
+            random(count, dtype=dtype),
+            random(count, dtype=dtype),
+            random(1, 1, count, 2 * growth, dtype=dtype, scale=count**-0.5),
+            random(3, 3, 2 * growth, growth, dtype=dtype, scale=0.3 * growth**-0.5),
+        )
+        for count in counts
+    ]
+
+
+def towers(x, weights):
+    """As Inception has it: branches of other depths, one behind the other, twice."""
+    for one, first, second, third in weights:
+        deep = conv(jax.nn.relu(conv(jax.nn.relu(conv(x, first)), second)), third)
+        pooled = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 1, 1, 1), "SAME")
+        x = jnp.concatenate([jax.nn.relu(conv(x, one)), jax.nn.relu(deep), pooled], -1)
+    return conv(x, weights[0][0][:, :, :1].repeat(x.shape[-1], 2))
+
+
+def tower_weights(channels: int, dtype: str = "float32") -> list[Weights]:
+    made = []
+    for count in (channels, 2 * channels + 1):
+        made.append((
+            random(1, 1, count, channels, dtype=dtype, scale=0.3),
+            random(1, 1, count, 4, dtype=dtype, scale=0.3),
+            random(3, 3, 4, 5, dtype=dtype, scale=0.2),
+            random(3, 3, 5, 1, dtype=dtype, scale=0.2),
+        ))  # fmt: skip
+    return made
+
+
+def doubled(tree):
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, "float64"), tree)
+
+
+@pytest.mark.parametrize(("size", "channels", "growth"), [(1, 8, 3), (5, 7, 1), (14, 33, 12), (9, 16, 16)])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_dense_block_is_one_call(batch: int, size: int, channels: int, growth: int) -> None:
+    x, weights = random(batch, size, size, channels), dense_weights(channels, growth, 4)
+    both = run_both(dense_block, x, weights)
+    assert_agree(both)
+    assert entries(both).count("concatenation") == 4
+    if size > 1:
+        # The first normalization reads what no call gives.
+        assert both.sequences == [2 * 4 + 1 + 4 + 3]
+    with jax.enable_x64(True):
+        wanted = np.asarray(dense_block(*doubled((x, weights))))
+    np.testing.assert_allclose(np.asarray(both.dispatched[0], "float64"), wanted, rtol=5e-5, atol=5e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [1, 6, 15])
+def test_towers_are_one_call(size: int, dtype: str) -> None:
+    x, weights = random(1, size, size, 8, dtype=dtype), tower_weights(8, dtype)
+    both = run_both(towers, x, weights)
+    assert_agree(both)
+    if size > 1:
+        assert entries(both).count("concatenation") == 2
+        assert len(both.sequences) == 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_averages_at_the_edges_join_calls(dtype: str) -> None:
+    """As Inception has them: what lies outside of the image does not count."""
+
+    def average(x):
+        sums = jax.lax.reduce_window(x, jnp.zeros((), x.dtype), jax.lax.add, (1, 3, 3, 1), (1, 1, 1, 1), "SAME")
+        ones = jnp.ones(x.shape, x.dtype)
+        counts = jax.lax.reduce_window(ones, jnp.zeros((), x.dtype), jax.lax.add, (1, 3, 3, 1), (1, 1, 1, 1), "SAME")
+        return sums / counts
+
+    def program(x, v, w, last):
+        y = conv(x, v)
+        z = jnp.concatenate([conv(y, w), average(y)], -1)
+        return conv(z, last) + conv(average(z), last)
+
+    given = random(3, 3, 5, 16), random(3, 3, 16, 8, scale=0.1), random(1, 1, 24, 4, scale=0.2)
+    x, *weights = (jnp.asarray(value, dtype) for value in (random(1, 9, 9, 5), *given))
+    wanted = np.asarray(jax.jit(program)(x, *weights), "float64")
+    with hlo_dispatch.enabled(policy="always"):
+        frozen = hlo_dispatch.freeze(lambda weights, x: program(x, *weights), weights)
+        got = np.asarray(frozen(x), "float64")
+    assert np.abs(got - wanted).max() / np.abs(wanted).max() < (1e-5 if dtype == "float32" else 2e-2)
+    report = frozen.report.programs[0].dispatched
+    assert report is not None
+    assert [region.entry for region in report.dispatched].count("pooling") == 2
+    assert len(report.sequences) == 1
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, 3])
+def test_arrays_are_joined_along_any_axis(axis: int) -> None:
+    def joined(x, v, w):
+        y = jnp.concatenate([conv(x, v), x, conv(x, w)], axis)
+        return conv(y, jnp.ones((1, 1, y.shape[-1], 4), y.dtype))
+
+    both = run_both(joined, random(2, 5, 6, 7), random(3, 3, 7, 7), random(1, 1, 7, 7))
+    assert_agree(both)
+    assert entries(both).count("concatenation") == 1
+
+
+def test_what_is_joined_and_read_by_no_call_stays_with_xla() -> None:
+    def program(x, v, w):
+        return jnp.concatenate([conv(x, v), conv(x, w)], -1)
+
+    both = run_both(program, random(1, 5, 6, 7), random(3, 3, 7, 8), random(3, 3, 7, 3))
+    assert_agree(both)
+    assert entries(both) == ["convolution", "convolution"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_frozen_dense_block(dtype: str) -> None:
+    x, weights = random(1, 14, 14, 24, dtype=dtype), dense_weights(24, 12, 20, dtype)
+
+    def program(weights, x):
+        return dense_block(x, weights)
+
+    wanted = np.asarray(jax.jit(program)(weights, x), "float64")
+    with hlo_dispatch.enabled(policy="always"):
+        frozen = hlo_dispatch.freeze(program, weights)
+        got = np.asarray(frozen(x), "float64")
+    error = np.abs(got - wanted).max() / np.abs(wanted).max()
+    assert error < (1e-5 if dtype == "float32" else 3e-2)
+    report = frozen.report.programs[0].dispatched
+    assert report is not None
+    joins = [region for region in report.dispatched if region.entry == "concatenation"]
+    # Each reads what the one before it wrote.
+    assert [region.attributes["sources"] for region in joins] == [2] * 20
+    assert len(report.sequences) == 1
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_frozen(dtype: str) -> None:
     x, weights = random(1, 14, 14, 5, dtype=dtype), weights_of(48, 12, dtype)

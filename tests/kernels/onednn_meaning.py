@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import family_concat
 import family_gemm
 import family_pack
 import family_sequence
@@ -22,6 +23,7 @@ _ELTWISE: dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
     "abs": lambda x, alpha, beta: np.abs(x),
     "square": lambda x, alpha, beta: x * x,
 }
+_PAIRS: dict[str, Callable] = {"onednn.concat": family_concat.pairs, "onednn.pack": family_pack.pairs}
 _BINARY = {"add": np.add, "mul": np.multiply, "sub": np.subtract, "max": np.maximum, "min": np.minimum}
 
 
@@ -31,8 +33,8 @@ def pairs(name: str, said: Said, given: list[np.ndarray], results: list[np.ndarr
         return family_sequence.pairs(
             said, given, results, lambda kernel, member, read, made: pairs(kernel, member, read, made, placed)
         )
-    if name == "onednn.pack":
-        return family_pack.pairs(said, given, results, placed)
+    if name in _PAIRS:
+        return _PAIRS[name](said, given, results, placed)
     if name == "onemkl.pack":
         return family_gemm.pack_pairs(said, given, placed)
     first, second, last = "src", "weights" if "weights_dims" in said else None, "dst"

@@ -58,6 +58,7 @@ CONSTANTS = {
     "kArgumentDestinationGradient": "DNNL_ARG_DIFF_DST",
     "kArgumentWeightsGradient": "DNNL_ARG_DIFF_WEIGHTS",
     "kArgumentBinaryOperand": "DNNL_ARG_SRC_1",
+    "kArgumentSources": "DNNL_ARG_MULTIPLE_SRC",
 }
 
 COMPARISON = r"""

@@ -92,3 +92,83 @@ def test_what_repeats_is_the_other_operand(other: str, dimensions: str, dims: li
 def test_a_number_and_a_square_are_no_scaling():
     body = "x = f32[4,4] parameter(0)\n two = f32[] constant(2)\n twos = f32[4,4] broadcast(two), dimensions={}\n"
     assert not links(body + "double = f32[4,4] multiply(x, twos)\n ROOT square = f32[4,4] multiply(double, double)")
+
+
+def joined(parts: str, result: str, number: int, order: str) -> str:
+    first, second = parts.split()
+    return f"""
+  x = f32[{first}]{{{order}}} parameter(0)
+  y = f32[{second}]{{{order}}} parameter(1)
+  ROOT both = f32[{result}]{{{order}}} concatenate(x, y), dimensions={{{number}}}"""
+
+
+@pytest.mark.parametrize(
+    ("body", "rows", "columns"),
+    [
+        (joined("2,5,7,11 2,5,7,3", "2,5,7,14", 3, "3,2,1,0"), 70, [11, 3]),
+        (joined("2,5,7,11 2,4,7,11", "2,9,7,11", 1, "3,2,1,0"), 2, [385, 308]),
+        (joined("1,5,7 1,3,7", "1,8,7", 1, "2,1,0"), 1, [35, 21]),
+        (joined("4 9", "13", 0, "0"), 1, [4, 9]),
+        (joined("6,4 6,3", "6,7", 1, "0,1"), 1, [24, 18]),
+        (joined("6,1 5,1", "11,1", 0, "0,1"), 1, [6, 5]),
+    ],
+)
+def test_what_is_joined_are_matrices(body: str, rows: int, columns: list[int]):
+    found = only(body)
+    assert [view.node.name for view in found.operands] == ["x", "y"]
+    attributes = found.attributes()
+    assert attributes["sources"] == 2
+    assert (attributes["src_dims"], attributes["src_1_dims"]) == ([rows, columns[0]], [rows, columns[1]])
+    assert (attributes["src_strides"], attributes["src_1_strides"]) == ([columns[0], 1], [columns[1], 1])
+    assert (attributes["dst_dims"], attributes["dst_strides"]) == ([rows, sum(columns)], [sum(columns), 1])
+
+
+def test_arrays_in_other_orders_are_not_joined():
+    body = joined("2,3 2,3", "2,6", 1, "1,0").replace("y = f32[2,3]{1,0}", "y = f32[2,3]{0,1}")
+    (found,) = links(body).values()
+    assert isinstance(found, Refusal)
+    assert found.code == "layout-unsupported"
+
+
+def test_what_is_joined_already_is_read_as_that():
+    """XLA writes a dense block's concatenations as if each joined all that the block has computed."""
+    graph = flattened("""ENTRY e {
+  x = f32[3,5] parameter(0)
+  y = f32[3,2] parameter(1)
+  z = f32[3,4] parameter(2)
+  two = f32[3,7] concatenate(x, y), dimensions={1}
+  other = f32[3,9] concatenate(x, z), dimensions={1}
+  three = f32[3,11] concatenate(x, y, z), dimensions={1}
+  ROOT all = (f32[3,7], f32[3,9], f32[3,11]) tuple(two, other, three)
+}""")
+    matcher = Matcher(graph, table(), finder())
+    three = node(graph, "three")
+
+    def read() -> list[str]:
+        found = matcher.match_again(three, lambda _: False, {graph.root}.__contains__)
+        assert isinstance(found, Match)
+        return [view.node.name for view in found.operands]
+
+    assert read() == ["x", "y", "z"]
+    node(graph, "two").is_result = node(graph, "other").is_result = True
+    assert read() == ["two", "z"]
+
+
+def test_what_a_fusion_would_have_to_write_is_not_joined():
+    graph = flattened("""
+f {
+  x = f32[3,5] parameter(0)
+  y = f32[3,2] parameter(1)
+  n = f32[3,2] negate(y)
+  ROOT c = f32[3,7] concatenate(x, n), dimensions={1}
+}
+ENTRY e {
+  x = f32[3,5] parameter(0)
+  y = f32[3,2] parameter(1)
+  ROOT both = f32[3,7] fusion(x, y), kind=kLoop, calls=f
+}""")
+    matcher = Matcher(graph, table(), finder())
+    (link,) = matcher.links()
+    found = matcher.match(link, lambda _: False, {graph.root}.__contains__)
+    assert isinstance(found, Refusal)
+    assert found.code == "not-in-memory"

@@ -75,6 +75,14 @@ def _gates(dtype: str) -> dict[str, Any]:
     return {f"{role}_{key}": value for role in ("src", "dst") for key, value in image.items()} | {"post_op_0": gate}
 
 
+def _towers(dtype: str) -> dict[str, Any]:
+    """Channels of two images, one behind the other."""
+    columns = {"src": 64, "src_1": 32, "dst": 96}
+    tensors = {role: {"type": dtype, "dims": [3136, c], "strides": [c, 1]} for role, c in columns.items()}
+    described = {f"{role}_{key}": value for role, tensor in tensors.items() for key, value in tensor.items()}
+    return described | {"sources": len(tensors) - 1}
+
+
 def _packed_products(target: str, size: int = 256) -> Callable[[str], dict[str, Any]]:
     return lambda dtype: _products(dtype, size) | {"weights_format": "packed", "target": target}
 
@@ -116,6 +124,7 @@ SAMPLES = (
     IMAGES,
     Sample(_LOW, _heads),
     Sample(_LOW, _gates),
+    Sample(_LOW, _towers),
     Sample(_LOW, _packed_products("onednn.matmul")),
     Sample(_LOW, _sequences),
     Sample(_LOW, _packed_products("onemkl.gemm", size=1024)),

@@ -14,7 +14,7 @@ from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.epilogue.folding import fold
 from hlo_dispatch.match.epilogue.steps import Chain, PostOp, Step, rounded_alike
 from hlo_dispatch.match.protocol import BARE, FOLDED, PACKED, PLAIN, SHORTER, WHOLE, Variant, Work
-from hlo_dispatch.match.strided import Dimension, View
+from hlo_dispatch.match.strided import HALF_TYPES, Dimension, View
 from hlo_dispatch.pattern.table import Numerics
 
 _BIAS_TYPES = frozenset(("f32", "bf16"))
@@ -133,8 +133,15 @@ class Match:
         count = self.taken - 1
         # Without the post-op, what only renames the value before it gains nothing either.
         while count and not steps[count - 1].post_ops and steps[count - 1].destination == self.destination:
+            if self._is_all_half(steps[count - 1]):
+                break
             count -= 1
         return replace(self, taken=rounded_alike(steps, count))
+
+    def _is_all_half(self, step: Step) -> bool:
+        """Whether the kernel, one without weights, gives with this step what it reads: half precision."""
+        kind = step.result.shape.element_type
+        return self.anchor.weights is None and kind in HALF_TYPES and kind == self.anchor.source.element_type
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -208,7 +215,7 @@ class Match:
         taken = (*((self.bias,) if self.bias is not None else ()), *self.post_ops)
         others = tuple(p.operand for p in taken if p.operand is not None)
         weights = (self.anchor.weights,) if self.anchor.weights is not None else ()
-        return (self.anchor.source, *weights, *others)
+        return (self.anchor.source, *self.anchor.more_sources, *weights, *others)
 
     @property
     def reads(self) -> tuple[Node, ...]:
@@ -224,6 +231,7 @@ class Match:
         anchor = self.anchor
         source, weights, destination = anchor.roles
         views = [(source, anchor.source)] + ([(weights, anchor.weights)] if anchor.weights is not None else [])
+        views += [(f"{source}_{number}", view) for number, view in enumerate(anchor.more_sources, 1)]
         attributes: dict[str, Any] = {f"{role}_type": view.element_type for role, view in views}
         attributes[f"{destination}_type"] = self.output.shape.element_type
         for role, view in views:

@@ -49,6 +49,12 @@ READINGS: dict[str, Reading] = {
             ("onednn.binary",),
             "a product element by element, between calls that can be a sequence",
         ),
+        Reading(
+            "concatenation",
+            "concatenate",
+            ("onednn.concat",),
+            "arrays one behind the other, between calls that can be a sequence",
+        ),
     )
 }
 """By name. An instruction has one reading at most."""

@@ -52,6 +52,8 @@ class Anchor:
     kernel computes the value's user too, or None. `is_inner` says whether a value is for one user alone."""
     value: Node | None = None
     """What the kernel gives, where that is only a part of the node's own value: the last of `covers`."""
+    more_sources: tuple[View, ...] = ()
+    """What the kernel reads as it reads the source, behind it."""
     whole: Anchor | None = field(default=None, hash=False, compare=False)
     """The anchor that gives all of the node's value, where this one gives a part."""
 

@@ -56,11 +56,12 @@ def read_pooling(node: Node, entry: AnchorKind, computations: Mapping[int, Any])
     if refusal is not None:
         return refusal
     padding = {number: (window[number].padding_low, window[number].padding_high) for number in space}
-    pooled = _in_bf16(node, padding, algorithm) or _past_pad(node, node.operands[0], padding, algorithm)
+    narrow = _in_bf16(node, padding, algorithm)
+    pooled = narrow or _past_pad(node, node.operands[0], padding, algorithm)
     operand, padding = pooled.value, pooled.padding
     if algorithm == "max" and (number := _empty_window(node, operand, padding)) is not None:
         return Refusal("empty-window", f"windows along dimension {number} lie in the padding", node.name)
-    if not _is_cheap(operand):
+    if narrow is None and not _is_cheap(operand):
         return Refusal("not-in-memory", "the fusion computes what is pooled, and never writes it", operand.name)
     source = _by_channels(whole(operand), node, space)
     destination = _by_channels(whole(node), node, space)
@@ -141,7 +142,8 @@ def _in_bf16(node: Node, padding: Padding, algorithm: str) -> Pooled | None:
     if node.is_live_out or not is_widening(value) or value.operands[0].shape.element_type != "bf16":
         return None
     found = _past_pad(node, value.operands[0], padding, algorithm) if rounded == {"bf16"} else None
-    return found if found is not None and _is_cheap(found.value) else None
+    # What a fusion writes widened it can as well write as it is.
+    return found if found is not None and (value.top is not None or _is_cheap(found.value)) else None
 
 
 class Pooled(NamedTuple):

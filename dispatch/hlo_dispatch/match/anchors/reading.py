@@ -10,6 +10,7 @@ from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.opcode import ANCHORS
 from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.anchors.batch_groups import group_dimensions, read_batch_groups
+from hlo_dispatch.match.anchors.concatenation import is_concatenation, read_concatenation
 from hlo_dispatch.match.anchors.convolution import read_convolution
 from hlo_dispatch.match.anchors.deconvolution import read_deconvolution
 from hlo_dispatch.match.anchors.dot import read_dot
@@ -39,7 +40,7 @@ def is_anchor(node: Node) -> bool:
 
 def is_link(node: Node) -> bool:
     """Whether an instruction is one that a kernel computes only between other calls."""
-    return is_whole_window(node) or is_scaling(node)
+    return is_whole_window(node) or is_scaling(node) or is_concatenation(node)
 
 
 def reading_of(node: Node) -> str:
@@ -58,6 +59,7 @@ _ONLY_READINGS = {
     "reduce-window": "pooling",
     "reduce": "whole_window",
     "multiply": "scaling",
+    "concatenate": "concatenation",
 }
 
 
@@ -83,7 +85,7 @@ def read_anchor(node: Node, entries: Entries, graph: FlatGraph) -> Anchor | Refu
 def _not_taken(anchor: Anchor) -> Refusal | None:
     """A refusal if the anchor's entry does not allow what its kernel would read, give or do."""
     entry, name = anchor.entry, anchor.node.name
-    for view in (anchor.source, anchor.weights):
+    for view in (anchor.source, *anchor.more_sources, anchor.weights):
         if view is not None and view.element_type not in entry.dtypes:
             sentence = f"the anchor {entry.name} takes {' or '.join(entry.dtypes)}, not {view.element_type}"
             return Refusal("dtype-unsupported", sentence, view.node.name)
@@ -109,5 +111,6 @@ READERS: dict[str, Callable[[Node, AnchorKind, FlatGraph], Anchor | Refusal]] = 
     "pooling": lambda node, entry, graph: read_pooling(node, entry, graph.module.computations),
     "whole_window": read_whole_window,
     "scaling": lambda node, entry, graph: read_scaling(node, entry),
+    "concatenation": lambda node, entry, graph: read_concatenation(node, entry),
 }
 """The table's readings, by name."""

@@ -1,0 +1,81 @@
+"""Arrays one behind the other in a kernel's terms: matrices of as many rows, and one whose rows hold theirs.
+
+    y[r, ...] = src[r, ...], src_1[r, ...], ...
+
+Rows are what lies in front of the dimension along which arrays are joined: positions, where that is the channels.
+"""
+
+from __future__ import annotations
+
+import math
+
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.hlo.shape import Shape
+from hlo_dispatch.match.anchors.anchor import Anchor, unsupported_types
+from hlo_dispatch.match.epilogue.operand import in_memory
+from hlo_dispatch.match.strided import Dimension, View
+from hlo_dispatch.pattern.table import AnchorKind
+
+
+def is_concatenation(node: Node) -> bool:
+    """Whether an instruction joins arrays."""
+    return node.opcode == "concatenate" and len(node.operands) > 1
+
+
+def read_concatenation(node: Node, entry: AnchorKind) -> Anchor | Refusal:
+    """Describe `node`, a concatenation, for the kernel."""
+    refusal = unsupported_types(node)
+    if refusal is not None:
+        return refusal
+    if any(operand.shape.minor_to_major != node.shape.minor_to_major for operand in node.operands):
+        return Refusal("layout-unsupported", "what is joined lies in another order than the result", node.name)
+    (joined,) = node.proto.dimensions[:]
+    sources: list[View] = []
+    for value in _read_by(node):
+        view = View(value, _as_matrix(value.shape, joined))
+        found = view if value.is_result else in_memory(view, lambda _: False)
+        if found is None:
+            return Refusal("not-in-memory", "a fusion computes what is joined, and never writes it", value.name)
+        sources.append(found)
+    return Anchor(
+        node=node,
+        entry=entry,
+        source=sources[0],
+        weights=None,
+        destination=_as_matrix(node.shape, joined),
+        channel=1,
+        multiply_adds=node.shape.elements,
+        attributes={"sources": len(sources)},
+        roles=("src", "", "dst"),
+        formula="concatenate(x)",
+        more_sources=tuple(sources[1:]),
+    )
+
+
+def _read_by(node: Node) -> tuple[Node, ...]:
+    """What the kernel is to join: what a call has joined already is read as that.
+
+    XLA writes the concatenation of a concatenation as one of all arrays, and a dense block's are all alike in front.
+    """
+    operands = node.operands
+    alike = [
+        other
+        for other in operands[0].users
+        if other.opcode == "concatenate" and other.is_result and other is not node
+        if len(other.operands) < len(operands) and operands[: len(other.operands)] == other.operands
+        if other.proto.dimensions[:] == node.proto.dimensions[:]
+        if other.shape.minor_to_major == node.shape.minor_to_major
+    ]
+    if not alike:
+        return operands
+    longest = max(alike, key=lambda other: len(other.operands))
+    return (longest, *operands[len(longest.operands) :])
+
+
+def _as_matrix(shape: Shape, joined: int) -> tuple[Dimension, ...]:
+    """(rows, columns): all dimensions that vary slower than the one along which arrays are joined, and all others."""
+    order = shape.minor_to_major
+    inner = order[: order.index(joined) + 1]
+    columns = math.prod(shape.dimensions[number] for number in inner)
+    return (shape.elements // columns, columns), (columns, 1)
