@@ -15,7 +15,7 @@ PATTERNS = tuple(dict.fromkeys(case.pattern.name for case in CASES))
 TABLE = load_tables()
 ACTIVATIONS = {activation.name for activation in TABLE.activations}
 # Taken only where they lie between other calls: alone there is nothing to time.
-BETWEEN = frozenset(("concatenation", "scaling", "whole_window"))
+BETWEEN = frozenset(("concatenation", "rectifying", "scaling", "whole_window"))
 # How a report writes a binary of the table.
 SIGNS = {"add": "+", "subtract": "-", "multiply": "·", "divide": "/", "maximum": "max", "minimum": "min"}
 

@@ -109,6 +109,34 @@ def test_a_measured_program_is_tried_with_them_and_without() -> None:
     assert not [r for r in hlo_dispatch.rewrite(module, policy="heuristic").report.dispatched if r.reason == REASON]
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [5, 16])
+def test_relus_of_what_is_also_added_join_calls(size: int, dtype: str) -> None:
+    """As Xception has them: a block begins with the relu of what it adds to in the end, and pools before it adds."""
+
+    def program(x, first, v, w, last):
+        x = conv(x, first)
+        for _ in range(2):
+            x = x + conv(jax.nn.relu(conv(jax.nn.relu(x), v)), w)
+        y = conv(jax.nn.relu(conv(jax.nn.relu(x), v)), w)
+        pooled = jax.lax.reduce_window(y, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), "SAME")
+        shortcut = jax.lax.conv_general_dilated(x, last, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return conv(jax.nn.relu(pooled + shortcut), last)
+
+    given = random(3, 3, 5, 16, scale=0.3), random(3, 3, 16, 8, scale=0.1), random(3, 3, 8, 16, scale=0.1)
+    arrays = (random(1, size, size, 5), *given, random(1, 1, 16, 16, scale=0.3))
+    x, *weights = (jnp.asarray(value, dtype) for value in arrays)
+    wanted = np.asarray(jax.jit(program)(x, *weights), "float64")
+    with hlo_dispatch.enabled(policy="always"):
+        frozen = hlo_dispatch.freeze(lambda weights, x: program(x, *weights), weights)
+        got = np.asarray(frozen(x), "float64")
+    assert np.abs(got - wanted).max() / np.abs(wanted).max() < (1e-5 if dtype == "float32" else 2e-2)
+    report = frozen.report.programs[0].dispatched
+    assert report is not None
+    assert [region.entry for region in report.dispatched].count("rectifying") == 3
+    assert len(report.sequences) == 1
+
+
 def dense_block(x, weights):
     """As DenseNet has it: what each layer gives is put behind all that those before it gave."""
     for scale, shift, narrow, wide in weights:

@@ -37,7 +37,7 @@ def test_broken_table_says_exactly_what_is_wrong(path: Path) -> None:
 
 
 def test_shipped_table(table: Table) -> None:
-    between = {"concatenation", "scaling", "whole_window"}
+    between = {"concatenation", "rectifying", "scaling", "whole_window"}
     assert set(table.anchors) - between == {
         "convolution",
         "dot",

@@ -94,6 +94,24 @@ def test_a_number_and_a_square_are_no_scaling():
     assert not links(body + "double = f32[4,4] multiply(x, twos)\n ROOT square = f32[4,4] multiply(double, double)")
 
 
+def test_a_relu_is_the_larger_of_a_value_and_a_number():
+    found = only("""
+  x = f32[2,5,7,11] parameter(0)
+  zero = f32[] constant(0)
+  zeros = f32[2,5,7,11] broadcast(zero), dimensions={}
+  ROOT y = f32[2,5,7,11] maximum(zeros, x)""")
+    assert [view.node.name for view in found.operands] == ["x", "zero"]
+    attributes = found.attributes()
+    assert (attributes["src_dims"], attributes["src_strides"]) == ([2, 11, 5, 7], [385, 1, 77, 11])
+    post_op = attributes["post_op_0"]
+    assert (post_op["kind"], post_op["algorithm"], post_op["dims"]) == ("binary", "max", [1, 1, 1, 1])
+
+
+def test_the_larger_of_two_values_is_no_relu():
+    body = "x = f32[4,4] parameter(0)\n y = f32[4,4] parameter(1)\n"
+    assert not links(body + "ROOT larger = f32[4,4] maximum(x, y)")
+
+
 def joined(parts: str, result: str, number: int, order: str) -> str:
     first, second = parts.split()
     return f"""

@@ -35,4 +35,4 @@ ANCHORS = frozenset(("convolution", "dot"))
 # A window that reduces may pool; which ones do, the match room knows.
 MAY_BE_ANCHORS = ANCHORS | {"reduce-window"}
 # What a kernel computes only between other calls.
-MAY_BE_LINKS = frozenset(("concatenate", "multiply", "reduce"))
+MAY_BE_LINKS = frozenset(("concatenate", "maximum", "multiply", "reduce"))

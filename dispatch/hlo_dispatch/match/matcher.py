@@ -16,6 +16,7 @@ from hlo_dispatch.match.epilogue.masks import ask_results_for_masks
 from hlo_dispatch.match.epilogue.operand import in_memory
 from hlo_dispatch.match.epilogue.steps import rounded_alike
 from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.strided import HALF_TYPES
 from hlo_dispatch.pattern import Table
 
 # How many instructions above a value are searched for the anchor that may produce it.
@@ -91,7 +92,7 @@ class Matcher:
         seen, pending = {value}, [value]
         while pending and len(seen) < _FARTHEST_SOURCE:
             node = pending.pop()
-            if node.opcode in ANCHORS:
+            if node.opcode in ANCHORS or self._pools_half(node):
                 found.append(node)
                 continue
             for operand in node.operands:
@@ -99,6 +100,13 @@ class Matcher:
                     seen.add(operand)
                     pending.append(operand)
         return found
+
+    def _pools_half(self, node: Node) -> bool:
+        """Whether a kernel would pool half precision here, and so give what XLA rounds behind it."""
+        if node.opcode not in MAY_BE_ANCHORS or not is_anchor(node):
+            return False
+        anchor = self._anchor(node)
+        return not isinstance(anchor, Refusal) and anchor.source.element_type in HALF_TYPES
 
     def _results(self, node: Node) -> frozenset[Node]:
         if node not in self._possible_results:

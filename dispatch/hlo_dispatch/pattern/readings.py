@@ -50,6 +50,12 @@ READINGS: dict[str, Reading] = {
             "a product element by element, between calls that can be a sequence",
         ),
         Reading(
+            "rectifying",
+            "maximum",
+            ("onednn.binary",),
+            "the larger of a value and a number, between calls that can be a sequence",
+        ),
+        Reading(
             "concatenation",
             "concatenate",
             ("onednn.concat",),

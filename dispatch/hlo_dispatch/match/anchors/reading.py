@@ -15,6 +15,7 @@ from hlo_dispatch.match.anchors.convolution import read_convolution
 from hlo_dispatch.match.anchors.deconvolution import read_deconvolution
 from hlo_dispatch.match.anchors.dot import read_dot
 from hlo_dispatch.match.anchors.pooling import is_pooling, read_pooling
+from hlo_dispatch.match.anchors.rectifying import is_rectifying, read_rectifying
 from hlo_dispatch.match.anchors.scaling import is_scaling, read_scaling
 from hlo_dispatch.match.anchors.swapped import is_swapped, read_swapped
 from hlo_dispatch.match.anchors.weights_gradient import is_weights_gradient, read_weights_gradient
@@ -40,7 +41,7 @@ def is_anchor(node: Node) -> bool:
 
 def is_link(node: Node) -> bool:
     """Whether an instruction is one that a kernel computes only between other calls."""
-    return is_whole_window(node) or is_scaling(node) or is_concatenation(node)
+    return any(is_one(node) for is_one in (is_whole_window, is_scaling, is_rectifying, is_concatenation))
 
 
 def reading_of(node: Node) -> str:
@@ -59,6 +60,7 @@ _ONLY_READINGS = {
     "reduce-window": "pooling",
     "reduce": "whole_window",
     "multiply": "scaling",
+    "maximum": "rectifying",
     "concatenate": "concatenation",
 }
 
@@ -111,6 +113,7 @@ READERS: dict[str, Callable[[Node, AnchorKind, FlatGraph], Anchor | Refusal]] = 
     "pooling": lambda node, entry, graph: read_pooling(node, entry, graph.module.computations),
     "whole_window": read_whole_window,
     "scaling": lambda node, entry, graph: read_scaling(node, entry),
+    "rectifying": lambda node, entry, graph: read_rectifying(node, entry),
     "concatenation": lambda node, entry, graph: read_concatenation(node, entry),
 }
 """The table's readings, by name."""

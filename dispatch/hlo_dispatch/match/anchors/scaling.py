@@ -17,12 +17,12 @@ from hlo_dispatch.match.function import scalar_constant
 from hlo_dispatch.match.strided import Dimension, View, candidates, dense, project, whole
 from hlo_dispatch.pattern.table import AnchorKind
 
-_RANKS = range(2, 6)
+RANKS = range(2, 6)
 
 
 def is_scaling(node: Node) -> bool:
     """Whether an instruction multiplies two values, neither of them a number."""
-    if node.opcode != "multiply" or len(node.shape.dimensions) not in _RANKS:
+    if node.opcode != "multiply" or len(node.shape.dimensions) not in RANKS:
         return False
     return node.operands[0] is not node.operands[1] and all(scalar_constant(o) is None for o in node.operands)
 
@@ -34,11 +34,11 @@ def read_scaling(node: Node, entry: AnchorKind) -> Anchor | Refusal:
         return refusal
     if any(operand.shape.strides != node.shape.strides for operand in node.operands):
         return Refusal("layout-unsupported", "the product changes the layout", node.name)
-    destination = _channels_second(node)
+    destination = channels_second(node)
     # What repeats is the other one.
     scaled, other = sorted(node.operands, key=_is_repeated)
     view = find_operand(node, other, entry.dtypes, lambda _: False, lambda value: value.is_result)
-    source = _read(scaled, entry)
+    source = read_where_given(scaled, entry)
     if view is None or source is None:
         return Refusal("not-in-memory", "what is multiplied is not in memory", node.name)
     dimensions = project(view, node.shape, destination)
@@ -59,7 +59,7 @@ def read_scaling(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     )
 
 
-def _channels_second(node: Node) -> tuple[Dimension, ...]:
+def channels_second(node: Node) -> tuple[Dimension, ...]:
     """The result's dimensions: what varies fastest behind the first, the others from the slowest on."""
     fastest, *others = node.shape.minor_to_major
     places = node.shape.places
@@ -74,7 +74,7 @@ def _is_repeated(node: Node) -> bool:
     return node.opcode == "broadcast"
 
 
-def _read(value: Node, entry: AnchorKind) -> View | None:
+def read_where_given(value: Node, entry: AnchorKind) -> View | None:
     """Where the value is read: what a call gives, if only before it was rounded; else as far up as it is the same."""
     views = [view for view in candidates(whole(value), WIDENING) if view.element_type in entry.dtypes]
     if not views or views[-1].node.is_result:
