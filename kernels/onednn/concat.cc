@@ -76,6 +76,10 @@ CallPlan Plan(const Attributes& attributes) {
   ArgumentIndices indices;
   indices.source = kArgumentSources;
   CallPlan plan = MakePlan(operands, OwnedDescriptor(descriptor), indices);
+  // More than it joins at once, or a type that the processor does not know.
+  if (plan.implementation.rfind("ref", 0) == 0) {
+    throw Failure(FailureKind::kUnsupported, "oneDNN would copy these sources one after the other");
+  }
   for (const Tensor& other : others) {
     const int index = kArgumentSources + static_cast<int>(plan.operands.size());
     plan.operands.push_back(Operand{other, index, {}, {}});

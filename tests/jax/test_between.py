@@ -237,6 +237,34 @@ def test_averages_at_the_edges_join_calls(dtype: str) -> None:
     assert len(report.sequences) == 1
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [2, 10])
+def test_averages_that_are_normalized_and_joined_are_members(size: int, dtype: str) -> None:
+    """As DenseNet's transitions have them: XLA gives what is normalized without rounding it first."""
+
+    def program(x, v, scale, shift, w, last):
+        y = conv(x, v)
+        sums = jax.lax.reduce_window(y, jnp.zeros((), y.dtype), jax.lax.add, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+        y = sums * jnp.asarray(0.25, y.dtype)
+        y = jnp.concatenate([y, conv(jax.nn.relu(y * scale + shift), w)], -1)
+        return conv(y, last)
+
+    given = random(3, 3, 5, 16, scale=0.3), random(16), random(16), random(3, 3, 16, 8, scale=0.1)
+    arrays = (random(1, size, size, 5), *given, random(1, 1, 24, 7, scale=0.3))
+    x, *weights = (jnp.asarray(value, dtype) for value in arrays)
+    wanted = np.asarray(jax.jit(program)(x, *weights), "float64")
+    with hlo_dispatch.enabled(policy="always"):
+        frozen = hlo_dispatch.freeze(lambda weights, x: program(x, *weights), weights)
+        got = np.asarray(frozen(x), "float64")
+    assert np.abs(got - wanted).max() / np.abs(wanted).max() < (1e-5 if dtype == "float32" else 2e-2)
+    report = frozen.report.programs[0].dispatched
+    assert report is not None
+    if size > 2:
+        found = sorted(region.entry for region in report.dispatched)
+        assert found == ["concatenation", "convolution", "convolution", "convolution", "pooling", "scaling"]
+        assert len(report.sequences) == 1
+
+
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
 def test_arrays_are_joined_along_any_axis(axis: int) -> None:
     def joined(x, v, w):

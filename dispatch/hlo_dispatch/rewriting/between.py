@@ -40,24 +40,31 @@ class Joints:
     links: Mapping[Node, Link]
     """By the instruction that stands for each."""
     rounded: Mapping[CallableMatch, Candidate]
-    """What is dispatched → what takes its place."""
+    """What is dispatched, or could not be as it is → what takes its place."""
 
 
 def joints(
-    dispatched: Sequence[CallableMatch], refused: AbstractSet[Node], matcher: Matcher, claims: Claims, ask: Ask
+    dispatched: Sequence[CallableMatch],
+    refused: AbstractSet[Node],
+    unrounded: Sequence[CallableMatch],
+    matcher: Matcher,
+    claims: Claims,
+    ask: Ask,
 ) -> Joints:
     """What makes calls one sequence, by what lies between them.
 
     Args:
         dispatched: what is already.
         refused: anchors that stay with XLA only because a call by itself would cost too much.
+        unrounded: what kernels may compute if they round the result.
         claims: of what is dispatched; they stay as they are.
     """
     joining = [match for match in dispatched if _joins(match)]
     if len(joining) < 2:
         return Joints({}, {})
     possible = matcher.links()
-    found = {match: rounded(match, set(possible), claims.needed) for match in joining}
+    free = [match for match in unrounded if claims.obstruct(match) is None and claims.hide(match) is None]
+    found = {match: rounded(match, set(possible), claims.needed) for match in (*joining, *free)}
     asked = {match: ask(longer) for match, longer in found.items() if longer is not None}
     changed = {match: answer for match, answer in asked.items() if isinstance(answer, Candidate)}
     while True:
@@ -65,7 +72,9 @@ def joints(
         for match, candidate in changed.items():
             claimed.exchange(match, candidate.match)
             match.output.is_result = False
+        # What is given rounded or not at all comes last.
         given = [changed[match].match if match in changed else match for match in joining]
+        given += [changed[match].match for match in free if match in changed]
         links = _links(given, sorted({*possible, *refused}, key=lambda node: node.index), matcher, claimed, ask)
         left = {
             match

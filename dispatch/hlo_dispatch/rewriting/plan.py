@@ -204,10 +204,17 @@ class _Planner:
             if rule_of(match).may_link(match)
         }
         dispatched = [candidate.match for candidate in self.plan.dispatched]
-        found = joints(dispatched, refused, self._matcher, self._claims, ask)
+        # Few kernels widen what they only choose from or add up.
+        unrounded = [
+            match
+            for match, decision in self.plan.decisions.values()
+            if match is not None and decision.refusal is not None and decision.refusal.code == "reference-kernel"
+        ]
+        found = joints(dispatched, refused, unrounded, self._matcher, self._claims, ask)
         for match, candidate in found.rounded.items():
             former, decision = self.plan.decisions[match.node]
-            self.plan.decisions[match.node] = former, replace(decision, candidate=candidate)
+            now = replace(decision, candidate=candidate) if decision else Decision(candidate, REASON)
+            self.plan.decisions[match.node] = former, now
             self._claims.exchange(match, candidate.match)
         for node, link in found.links.items():
             self.plan.decisions[node] = link.match, Decision(link.default.candidate, REASON, cut=link.default.cut)

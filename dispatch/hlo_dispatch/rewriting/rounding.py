@@ -1,7 +1,7 @@
-"""Calls that give their result rounded to half precision although XLA keeps it as it was, for a mean that a call takes.
+"""Calls that give their result rounded to half precision although XLA keeps it as it was, for links that read it so.
 
 A program in half precision rounds each value. XLA leaves that out where it widens the value again at once, as a mean
-does, and so writes twice as much for the gate, too.
+or a normalization does, and so writes twice as much for the others, too.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from hlo_dispatch.match.epilogue.steps import Chain, Step
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.match.strided import HALF_TYPES
+
+_LINKS = frozenset(("multiply", "reduce"))
+"""Which ones read a value as a call gives it."""
 
 
 def rounded(match: CallableMatch, links: AbstractSet[Node], needed: AbstractSet[Node]) -> Match | None:
@@ -31,7 +34,7 @@ def rounded(match: CallableMatch, links: AbstractSet[Node], needed: AbstractSet[
     if len(roundings) != 1 or len(value.users) < 2 or roundings[0].shape.strides != value.shape.strides:
         return None
     (result,) = roundings
-    if any(user not in links or user.opcode != "reduce" for user in value.users if user is not result):
+    if any(user not in links or user.opcode not in _LINKS for user in value.users if user is not result):
         return None
     if not match.anchor.entry.gives(result.shape.element_type):
         return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.anchors.anchor import WIDENING, Anchor, unsupported_types
-from hlo_dispatch.match.epilogue.operand import find_operand
+from hlo_dispatch.match.epilogue.operand import as_given, find_operand
 from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.match.function import scalar_constant
 from hlo_dispatch.match.strided import Dimension, View, candidates, dense, project, whole
@@ -75,10 +75,13 @@ def _is_repeated(node: Node) -> bool:
 
 
 def read_where_given(value: Node, entry: AnchorKind) -> View | None:
-    """Where the value is read: what a call gives, if only before it was rounded; else as far up as it is the same."""
+    """Where the value is read: what a call gives, rounded or before that; else as far up as it is the same."""
     views = [view for view in candidates(whole(value), WIDENING) if view.element_type in entry.dtypes]
-    if not views or views[-1].node.is_result:
-        return views[-1] if views else None
+    if not views:
+        return None
+    given = as_given(views[-1])
+    if given.node.is_result:
+        return given if given.element_type in entry.dtypes else views[-1]
     last = views[-1].node
     rounded = last.opcode == "convert" and last.operands[0].is_result
     same_places = rounded and last.operands[0].shape.strides == last.shape.strides

@@ -14,6 +14,7 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.match.anchors.anchor import WIDENING, Anchor, unsupported_types
 from hlo_dispatch.match.anchors.pooling import MAXIMUM_SPACE
+from hlo_dispatch.match.epilogue.operand import as_given
 from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.match.function import scalar_constant
 from hlo_dispatch.match.reducing import applied_by
@@ -52,7 +53,7 @@ def read_whole_window(node: Node, entry: AnchorKind, graph: FlatGraph) -> Anchor
     return Anchor(
         node=node,
         entry=entry,
-        source=_given(candidates(read, WIDENING)[-1]),
+        source=as_given(candidates(read, WIDENING)[-1]),
         weights=None,
         destination=destination,
         channel=1,
@@ -69,14 +70,6 @@ def read_whole_window(node: Node, entry: AnchorKind, graph: FlatGraph) -> Anchor
         first=PostOp("eltwise", "linear", "{}", float(count)),
         formula="sum_pool(x)",
     )
-
-
-def _given(view: View) -> View:
-    """The view, of what a call gives only rounded as it gives it."""
-    rounded = next((user for user in view.node.users if user.opcode == "convert" and user.is_result), None)
-    if rounded is None or view.node.is_result or rounded.shape.strides != view.node.shape.strides:
-        return view
-    return View(rounded, view.dimensions)
 
 
 def _by_channels(view: View, kept: Sequence[int], space: Sequence[int]) -> View | None:

@@ -51,6 +51,14 @@ def in_memory(view: View, is_taken: Callable[[Node], bool]) -> View | None:
     return None
 
 
+def as_given(view: View) -> View:
+    """The view, of what a call gives only rounded as it gives it."""
+    rounded = next((user for user in view.node.users if user.opcode == "convert" and user.is_result), None)
+    if rounded is None or view.node.is_result or rounded.shape.strides != view.node.shape.strides:
+        return view
+    return View(rounded, view.dimensions)
+
+
 def _before_rounding(view: View, types: Collection[str]) -> list[View]:
     """Every usable view of the elements that the view's node rounds, nearest first; none where it rounds nothing."""
     node = view.node
