@@ -45,7 +45,9 @@ void Check(const CallOperands& operands, const std::vector<Tensor>& others) {
   auto add = [&](const Tensor& source) {
     if (source.dims.size() != 2) Invalid(source.role + ": expected 2 dimensions");
     if (source.dims[0] != operands.source.dims[0]) Invalid(source.role + ": expected as many rows as src");
-    if (source.type != destination.type) Invalid(source.role + ": expected the element type of dst");
+    if (source.type != destination.type) {
+      throw Failure(FailureKind::kUnsupported, "oneDNN's concatenation gives the element type that it reads");
+    }
     columns = Sum(columns, source.dims[kColumns], "dst");
   };
   add(operands.source);

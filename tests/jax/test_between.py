@@ -20,6 +20,8 @@ from side_by_side import Both, assert_agree, run_both
 
 DTYPES = ("float32", "bfloat16")
 Weights = tuple[np.ndarray, ...]
+# Older XLA widens and rounds around what is joined and pooled in half precision, and divides sums elsewhere.
+KEEPS_HALF = jax.__version_info__ >= (0, 12)
 
 
 def random(*shape: int, dtype: str = "float32", scale: float = 1.0) -> np.ndarray:
@@ -204,7 +206,7 @@ def test_towers_are_one_call(size: int, dtype: str) -> None:
     x, weights = random(1, size, size, 8, dtype=dtype), tower_weights(8, dtype)
     both = run_both(towers, x, weights)
     assert_agree(both)
-    if size > 1:
+    if size > 1 and (KEEPS_HALF or dtype == "float32"):
         assert entries(both).count("concatenation") == 2
         assert len(both.sequences) == 1
 
@@ -233,8 +235,9 @@ def test_averages_at_the_edges_join_calls(dtype: str) -> None:
     assert np.abs(got - wanted).max() / np.abs(wanted).max() < (1e-5 if dtype == "float32" else 2e-2)
     report = frozen.report.programs[0].dispatched
     assert report is not None
-    assert [region.entry for region in report.dispatched].count("pooling") == 2
-    assert len(report.sequences) == 1
+    if KEEPS_HALF or dtype == "float32":
+        assert [region.entry for region in report.dispatched].count("pooling") == 2
+        assert len(report.sequences) == 1
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -259,7 +262,7 @@ def test_averages_that_are_normalized_and_joined_are_members(size: int, dtype: s
     assert np.abs(got - wanted).max() / np.abs(wanted).max() < (1e-5 if dtype == "float32" else 2e-2)
     report = frozen.report.programs[0].dispatched
     assert report is not None
-    if size > 2:
+    if size > 2 and KEEPS_HALF:
         found = sorted(region.entry for region in report.dispatched)
         assert found == ["concatenation", "convolution", "convolution", "convolution", "pooling", "scaling"]
         assert len(report.sequences) == 1
@@ -301,9 +304,10 @@ def test_a_frozen_dense_block(dtype: str) -> None:
     report = frozen.report.programs[0].dispatched
     assert report is not None
     joins = [region for region in report.dispatched if region.entry == "concatenation"]
-    # Each reads what the one before it wrote.
-    assert [region.attributes["sources"] for region in joins] == [2] * 20
-    assert len(report.sequences) == 1
+    if KEEPS_HALF or dtype == "float32":
+        # Each reads what the one before it wrote.
+        assert [region.attributes["sources"] for region in joins] == [2] * 20
+        assert len(report.sequences) == 1
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
