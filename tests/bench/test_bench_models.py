@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from hlo_dispatch.bench.models import campaign
+from hlo_dispatch.bench.models import campaign, peer_process
 from hlo_dispatch.bench.models.catalogue import MODELS, jobs
 from hlo_dispatch.bench.models.view import latency
 from hlo_dispatch.bench.pattern import CaseError
@@ -46,6 +47,28 @@ def test_a_peer_that_fails_is_said_and_the_rest_goes_on(results: Results) -> Non
     assert "no_such_option" in entry["failed"]["stock"]
     assert entry["peers"]["stock"] == []
     assert latency([]) is None
+
+
+@pytest.mark.parametrize("what", ["", '{"samples": []}'])
+def test_a_peer_that_ends_in_its_turn_is_said(results: Results, monkeypatch, tmp_path: Path, what: str) -> None:
+    """The other one's record is kept."""
+    (tmp_path / "peer.py").write_text(f"""
+import json, sys
+print(json.dumps({{"compile": 1.0, "first_call": 1.0}}), flush=True)
+for line in sys.stdin:
+    if sys.argv[1] == "ours":
+        print({what!r}, flush=True)
+        sys.exit("no more of it")
+    print(json.dumps({{"samples": [float(line)]}}), flush=True)
+print(json.dumps({{"peak_memory": 1, "memory_before": 1}}), flush=True)
+""")
+    monkeypatch.setattr(peer_process, "COMMAND", (sys.executable, str(tmp_path / "peer.py")))
+    chosen = jobs(("vit", "unet"), ("f32",), (1,))
+    entries = campaign.run(chosen, results, peers=("stock", "ours"), rounds=2, seconds=1.0, policy="always")
+    for entry in entries:
+        assert [record["samples"] for record in entry["peers"]["stock"]] == [[1 / campaign.TURNS] * campaign.TURNS] * 2
+        assert entry["peers"]["ours"] == []
+        assert "no more of it" in entry["failed"]["ours"]
 
 
 def test_what_there_is_not_is_said() -> None:

@@ -1,25 +1,25 @@
-"""Every peer on every configuration, in turns: a process for each measurement, a file entry for each configuration.
+"""Every peer on every configuration: in each round a process of its own, in which it measures when it is its turn.
 
-An entry has one record for each peer and round, so a campaign can be stopped at any point and goes on there.
+The processes of a round wait for one another, and take several short turns each: what a shared machine does to one peer
+it does to the next. A file has an entry for each configuration, with one record for each peer and round, so a campaign
+can be stopped at any point and goes on there.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-from hlo_dispatch.bench.models.catalogue import OURS, Job
+from hlo_dispatch.bench.models.catalogue import MODELS, OURS, Job
+from hlo_dispatch.bench.models.peer_process import PeerFailed, PeerProcess
 from hlo_dispatch.bench.results import Results
-from hlo_dispatch.bench.worker import XLA_ONEDNN_FLAGS, clean_environment, with_flags
+from hlo_dispatch.bench.worker import XLA_ONEDNN_FLAGS, with_flags
 
 Say = Callable[[str], None]
 ROUNDS = 3
+TURNS = 5
+"""How often each peer measures in a round."""
 TUNING = 30.0
 """Seconds that the pass may measure in, once for each configuration and before the first round."""
 _BUDGET = "HLO_DISPATCH_MEASURE_SECONDS"
@@ -38,11 +38,11 @@ def run(
     resume: bool = False,
     say: Say = lambda text: None,
 ) -> list[dict[str, Any]]:
-    """Measure; after every process the file is written.
+    """Measure; after every round the file is written.
 
     Args:
         rounds: how often each peer is measured; the order is reversed from one round to the next.
-        seconds: measuring time of each process, after compiling.
+        seconds: measuring time of each process, after compiling, in all its turns.
         policy: of the pass, for the peer "ours".
         options: for the models' builders, instead of their real sizes.
         resume: keep the rounds that the file has.
@@ -54,23 +54,72 @@ def run(
         entry = results.get(job.name) if resume else None
         entry = entry or {"name": job.name, "model": job.model, "dtype": job.dtype, "batch": job.batch, "peers": {}}
         entry.setdefault("failed", {})
+        measured: dict[str, list[dict[str, Any]]] = {peer: entry["peers"].setdefault(peer, []) for peer in peers}
         for turn in range(rounds):
-            for peer in list(peers)[:: 1 if turn % 2 == 0 else -1]:
-                records: list[dict[str, Any]] = entry["peers"].setdefault(peer, [])
-                if len(records) > turn or peer in entry["failed"]:
-                    continue
-                say(f"{number} of {len(jobs)}: {job.name}, round {turn + 1} of {rounds}, {peer}")
-                measure = (peer, job, options or {}, seconds, policy)
-                if peer in OURS and policy == "measure" and not records and tuning:
-                    _once(*measure, environment={_BUDGET: str(tuning)})
-                record = _once(*measure, environment=_environment(peer))
-                if isinstance(record, str):
-                    entry["failed"][peer] = record
-                    say(f"{job.name}, {peer}: {record}")
-                else:
-                    records.append(record)
+            missing = [peer for peer in peers if len(measured[peer]) <= turn and peer not in entry["failed"]]
+            for group in _together(job, missing[:: -1 if turn % 2 else 1]):
+                made = _Round(job, options or {}, policy)
+                for peer in group:
+                    say(f"{number} of {len(jobs)}: {job.name}, round {turn + 1} of {rounds}, {peer}")
+                    made.tune(peer, 0 if measured[peer] else tuning)
+                records = made.measure([peer for peer in group if peer not in made.failed], seconds)
+                for peer, record in records.items():
+                    measured[peer].append(record)
+                for peer, why in made.failed.items():
+                    say(f"{job.name}, {peer}: {why}")
+                entry["failed"] |= made.failed
                 results.put(entry)
     return [entry for job in jobs if (entry := results.get(job.name))]
+
+
+def _together(job: Job, peers: Sequence[str]) -> list[Sequence[str]]:
+    """Whose processes are there at the same time."""
+    return [[peer] for peer in peers] if MODELS[job.model].is_large else [peers] if peers else []
+
+
+class _Round:
+    """The processes of several peers, one each, that take turns."""
+
+    def __init__(self, job: Job, options: dict[str, int], policy: str) -> None:
+        self._job, self._options, self._policy = job, options, policy
+        self.failed: dict[str, str] = {}
+        """Why a peer has no record."""
+
+    def tune(self, peer: str, seconds: float) -> None:
+        """Let the pass measure kernels for so long, where it is to choose by measuring."""
+        if peer in OURS and self._policy == "measure" and seconds:
+            with self._noted(peer), self._process(peer, {_BUDGET: str(seconds)}) as process:
+                process.compile()
+
+    def measure(self, peers: Sequence[str], seconds: float) -> dict[str, dict[str, Any]]:
+        """A record of each peer that did not fail."""
+        records: dict[str, dict[str, Any]] = {}
+        with contextlib.ExitStack() as running:
+            processes: dict[str, PeerProcess] = {}
+            for peer in peers:
+                with self._noted(peer):
+                    processes[peer] = running.enter_context(self._process(peer, _environment(peer)))
+                    processes[peer].compile()
+            for peer in [*processes] * TURNS:
+                if peer not in self.failed:
+                    with self._noted(peer):
+                        processes[peer].measure(seconds / TURNS)
+            for peer, process in processes.items():
+                if peer not in self.failed:
+                    with self._noted(peer):
+                        records[peer] = process.end()
+        return records
+
+    def _process(self, peer: str, environment: dict[str, str]) -> PeerProcess:
+        return PeerProcess(peer, self._job, self._options, self._policy, environment)
+
+    @contextlib.contextmanager
+    def _noted(self, peer: str) -> Generator[None]:
+        """A peer that fails is noted, and the others go on."""
+        try:
+            yield
+        except PeerFailed as error:
+            self.failed[peer] = str(error)
 
 
 def _environment(peer: str) -> dict[str, str]:
@@ -78,33 +127,3 @@ def _environment(peer: str) -> dict[str, str]:
         return with_flags(XLA_ONEDNN_FLAGS)
     # What tuning did not reach is not measured inside of what is timed.
     return {_BUDGET: "0"} if peer in OURS else {}
-
-
-def _once(
-    peer: str, job: Job, options: dict[str, int], seconds: float, policy: str, *, environment: dict[str, str]
-) -> dict[str, Any] | str:
-    """One measurement, or why there is none."""
-    command = [sys.executable, "-m", f"{__package__}.process", peer, job.model, job.dtype, str(job.batch)]
-    command += ["--seconds", str(seconds), "--policy", policy, "--options", json.dumps(options)]
-    with tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            env=clean_environment() | environment,
-            start_new_session=True,
-        )
-        try:
-            out, _ = process.communicate()
-        except BaseException:
-            # Compilers that it started end with it.
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            raise
-        if process.returncode == 0 and out:
-            record = json.loads(out.splitlines()[-1])
-            record["samples"] = [round(sample, 7) for sample in record["samples"]]
-            return record
-        errors.seek(0)
-        lines = [line.strip() for line in errors.read().decode(errors="replace").splitlines() if line.strip()]
-    return f"{lines[-1][:300] if lines else 'no message'} (status {process.returncode})"

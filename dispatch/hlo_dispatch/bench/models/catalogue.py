@@ -30,6 +30,8 @@ class ModelEntry:
     batches: tuple[int, ...] = (1, 8)
     small: Mapping[str, int] = field(default_factory=dict[str, int])
     """Options that make it quick, for tests."""
+    is_large: bool = False
+    """Whether memory may not hold it once for each peer."""
 
 
 MODELS: dict[str, ModelEntry] = {
@@ -39,13 +41,19 @@ MODELS: dict[str, ModelEntry] = {
         ModelEntry("mobilenetv2", "Keras MobileNetV2, 224²", small={"size": 64}),
         ModelEntry("efficientnetb0", "Keras EfficientNetB0, 224²", small={"size": 64}),
         ModelEntry("convnexttiny", "Keras ConvNeXtTiny, 224²", small={"size": 64}),
+        ModelEntry("densenet121", "Keras DenseNet121, 224²", small={"size": 64}),
+        ModelEntry("inceptionv3", "Keras InceptionV3, 224²", small={"size": 96}),
+        ModelEntry("mobilenetv3", "Keras MobileNetV3Large, 224²", small={"size": 64}),
+        ModelEntry("xception", "Keras Xception, 224²", small={"size": 96}),
         ModelEntry("bert", "BERT-base, 128 tokens", small={"layers": 1, "tokens": 16}),
         ModelEntry("gpt2", "GPT-2, prefill of 128 tokens", small={"layers": 1, "tokens": 16}),
         ModelEntry("vit", "ViT-B/16, 224²", small={"layers": 1}),
         # Two is one image with guidance: the text and no text.
-        ModelEntry("unet", "Stable Diffusion 1.4 UNet, 64²", (1, 2), small={"size": 8, "narrow": 1}),
+        ModelEntry("unet", "Stable Diffusion 1.4 UNet, 64²", (1, 2), small={"size": 8, "narrow": 1}, is_large=True),
         ModelEntry("text-encoder", "Stable Diffusion 1.4 text encoder", (1,), small={"layers": 1}),
-        ModelEntry("vae-decoder", "Stable Diffusion 1.4 VAE decoder, 512²", (1,), small={"size": 8, "narrow": 1}),
+        ModelEntry(
+            "vae-decoder", "Stable Diffusion 1.4 VAE decoder, 512²", (1,), small={"size": 8, "narrow": 1}, is_large=True
+        ),
     )
 }
 

@@ -18,7 +18,8 @@ Built = tuple[Callable[..., Any], tuple[Any, ...]]
 _DTYPES = {"f32": "float32", "bf16": "bfloat16"}
 _KERAS = {
     "resnet50": "ResNet50", "mobilenetv2": "MobileNetV2", "efficientnetb0": "EfficientNetB0",
-    "convnexttiny": "ConvNeXtTiny",
+    "convnexttiny": "ConvNeXtTiny", "densenet121": "DenseNet121", "inceptionv3": "InceptionV3",
+    "mobilenetv3": "MobileNetV3Large", "xception": "Xception",
 }  # fmt: skip
 
 

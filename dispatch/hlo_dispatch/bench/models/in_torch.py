@@ -18,6 +18,10 @@ _KERAS = {
     "mobilenetv2": ("MobileNetV2", "channels_first"),
     "efficientnetb0": ("EfficientNetB0", "channels_first"),
     "convnexttiny": ("ConvNeXtTiny", "channels_last"),
+    "densenet121": ("DenseNet121", "channels_first"),
+    "inceptionv3": ("InceptionV3", "channels_first"),
+    "mobilenetv3": ("MobileNetV3Large", "channels_first"),
+    "xception": ("Xception", "channels_first"),
 }
 
 

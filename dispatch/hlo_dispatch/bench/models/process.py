@@ -1,4 +1,4 @@
-"""One measurement of one model by one peer, in a process of its own: prints one JSON object."""
+"""One model by one peer, in a process of its own, which measures when it is asked: a JSON object in each line."""
 
 # pyright: basic
 from __future__ import annotations
@@ -9,6 +9,7 @@ import os
 import sys
 import time
 import warnings
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,17 @@ from hlo_dispatch.bench.models.peers import Call, prepare
 FEWEST, MOST = 3, 300
 
 
-def measure(peer: str, job: Job, options: dict[str, int], *, seconds: float, policy: str) -> dict[str, Any]:
-    """Seconds of compiling, of the first call and of later ones; memory in bytes, from compiling on."""
+Say = Callable[[dict[str, Any]], None]
+
+
+def measure(peer: str, job: Job, options: dict[str, int], policy: str, turns: Iterable[str], say: Say) -> None:
+    """Compile and call once; then measure for as long as each of the turns says; at last say what memory it took.
+
+    Args:
+        turns: seconds, as text.
+        say: is given the seconds of compiling and of the first call; those of the calls of each turn; bytes, from
+            compiling on.
+    """
     compile, said = prepare(peer, job, options, policy)
     resident = forget_peak()
     begin = time.perf_counter()
@@ -27,14 +37,10 @@ def measure(peer: str, job: Job, options: dict[str, int], *, seconds: float, pol
     compiled = time.perf_counter()
     call()
     first = time.perf_counter()
-    samples = repeat(call, seconds)
-    return said | {
-        "compile": compiled - begin,
-        "first_call": first - compiled,
-        "samples": samples,
-        "peak_memory": status("VmHWM"),
-        "memory_before": resident,
-    }
+    say(said | {"compile": compiled - begin, "first_call": first - compiled})
+    for turn in turns:
+        say({"samples": repeat(call, float(turn))})
+    say({"peak_memory": status("VmHWM"), "memory_before": resident})
 
 
 def repeat(call: Call, seconds: float) -> list[float]:
@@ -64,13 +70,12 @@ def status(key: str) -> int:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure for as many seconds as each line of standard input says, and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("peer", choices=list(PEERS))
     parser.add_argument("model")
     parser.add_argument("dtype")
     parser.add_argument("batch", type=int)
-    parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--policy", default="measure")
     parser.add_argument("--options", type=json.loads, default={})
     given = parser.parse_args()
@@ -79,8 +84,11 @@ def main() -> None:
     os.dup2(2, 1)
     warnings.filterwarnings("ignore")
     job = Job(given.model, given.dtype, given.batch)
-    answer = measure(given.peer, job, given.options, seconds=given.seconds, policy=given.policy)
-    print(json.dumps(answer), file=answers, flush=True)
+
+    def say(answer: dict[str, Any]) -> None:
+        print(json.dumps(answer), file=answers, flush=True)
+
+    measure(given.peer, job, given.options, given.policy, sys.stdin, say)
     # oneDNN's, OpenVINO's and PyTorch's threads need not agree on who ends first.
     sys.stderr.flush()
     os._exit(0)
