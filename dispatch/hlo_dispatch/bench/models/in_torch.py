@@ -12,13 +12,14 @@ from typing import Any
 import torch
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
-# Channels first is what PyTorch is fast with; Keras' ConvNeXt normalises the last dimension, whatever is there.
+# Channels first is what PyTorch is fast with; Keras' ConvNeXt normalises the last dimension, whatever is there, and its
+# DenseNet knows no other order.
 _KERAS = {
     "resnet50": ("ResNet50", "channels_first"),
     "mobilenetv2": ("MobileNetV2", "channels_first"),
     "efficientnetb0": ("EfficientNetB0", "channels_first"),
     "convnexttiny": ("ConvNeXtTiny", "channels_last"),
-    "densenet121": ("DenseNet121", "channels_first"),
+    "densenet121": ("DenseNet121", "channels_last"),
     "inceptionv3": ("InceptionV3", "channels_first"),
     "mobilenetv3": ("MobileNetV3Large", "channels_first"),
     "xception": ("Xception", "channels_first"),
