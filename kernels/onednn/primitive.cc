@@ -10,9 +10,9 @@ namespace hlo_dispatch::onednn {
 namespace {
 
 // So many primitives are given to the library before they are waited for. In an in-order queue of SYCL's each waits
-// for the one before it, and the runtime walks that whole chain again for each that is given: behind a hundred small
-// ones under way giving one more took 23 microseconds, behind a few 4. A wait in between costs about as much as that
-// walk behind some ten.
+// for the one before it, and the runtime walks that whole chain again for each that is given: the longer it is, the
+// longer the caller takes, on a processor that the library's threads need. Each wait costs about as much as a few
+// calls.
 constexpr int kMostUnderWay = 16;
 
 // A memory object, and where it points: telling the library costs more than asking ourselves, and a program's buffers

@@ -52,6 +52,18 @@ def entries(both: Both) -> list[str]:
     return sorted(region.entry for region in both.report.dispatched)
 
 
+def frozen(program, weights, x, half: float = 2e-2) -> hlo_dispatch.Report:
+    """Compare a frozen program's results with stock's; `half` is how far those in half precision may be apart."""
+    wanted = np.asarray(jax.jit(program)(weights, x), "float64")
+    with hlo_dispatch.enabled(policy="always"):
+        fast = hlo_dispatch.freeze(program, weights)
+        got = np.asarray(fast(x), "float64")
+    assert np.abs(got - wanted).max() / np.abs(wanted).max() < (1e-5 if x.dtype == "float32" else half)
+    report = fast.report.programs[0].dispatched
+    assert report is not None
+    return report
+
+
 def in_double(x: np.ndarray, weights: Weights) -> np.ndarray:
     with jax.enable_x64(True):
         return np.asarray(squeeze_and_excite(jnp.asarray(x, "float64"), [jnp.asarray(w, "float64") for w in weights]))
@@ -128,13 +140,7 @@ def test_relus_of_what_is_also_added_join_calls(size: int, dtype: str) -> None:
     given = random(3, 3, 5, 16, scale=0.3), random(3, 3, 16, 8, scale=0.1), random(3, 3, 8, 16, scale=0.1)
     arrays = (random(1, size, size, 5), *given, random(1, 1, 16, 16, scale=0.3))
     x, *weights = (jnp.asarray(value, dtype) for value in arrays)
-    wanted = np.asarray(jax.jit(program)(x, *weights), "float64")
-    with hlo_dispatch.enabled(policy="always"):
-        frozen = hlo_dispatch.freeze(lambda weights, x: program(x, *weights), weights)
-        got = np.asarray(frozen(x), "float64")
-    assert np.abs(got - wanted).max() / np.abs(wanted).max() < (1e-5 if dtype == "float32" else 2e-2)
-    report = frozen.report.programs[0].dispatched
-    assert report is not None
+    report = frozen(lambda weights, x: program(x, *weights), weights, x)
     assert [region.entry for region in report.dispatched].count("rectifying") == 3
     assert len(report.sequences) == 1
 
@@ -228,13 +234,7 @@ def test_averages_at_the_edges_join_calls(dtype: str) -> None:
 
     given = random(3, 3, 5, 16), random(3, 3, 16, 8, scale=0.1), random(1, 1, 24, 4, scale=0.2)
     x, *weights = (jnp.asarray(value, dtype) for value in (random(1, 9, 9, 5), *given))
-    wanted = np.asarray(jax.jit(program)(x, *weights), "float64")
-    with hlo_dispatch.enabled(policy="always"):
-        frozen = hlo_dispatch.freeze(lambda weights, x: program(x, *weights), weights)
-        got = np.asarray(frozen(x), "float64")
-    assert np.abs(got - wanted).max() / np.abs(wanted).max() < (1e-5 if dtype == "float32" else 2e-2)
-    report = frozen.report.programs[0].dispatched
-    assert report is not None
+    report = frozen(lambda weights, x: program(x, *weights), weights, x)
     if KEEPS_HALF or dtype == "float32":
         assert [region.entry for region in report.dispatched].count("pooling") == 2
         assert len(report.sequences) == 1
@@ -255,13 +255,7 @@ def test_averages_that_are_normalized_and_joined_are_members(size: int, dtype: s
     given = random(3, 3, 5, 16, scale=0.3), random(16), random(16), random(3, 3, 16, 8, scale=0.1)
     arrays = (random(1, size, size, 5), *given, random(1, 1, 24, 7, scale=0.3))
     x, *weights = (jnp.asarray(value, dtype) for value in arrays)
-    wanted = np.asarray(jax.jit(program)(x, *weights), "float64")
-    with hlo_dispatch.enabled(policy="always"):
-        frozen = hlo_dispatch.freeze(lambda weights, x: program(x, *weights), weights)
-        got = np.asarray(frozen(x), "float64")
-    assert np.abs(got - wanted).max() / np.abs(wanted).max() < (1e-5 if dtype == "float32" else 2e-2)
-    report = frozen.report.programs[0].dispatched
-    assert report is not None
+    report = frozen(lambda weights, x: program(x, *weights), weights, x)
     if size > 2 and KEEPS_HALF:
         found = sorted(region.entry for region in report.dispatched)
         assert found == ["concatenation", "convolution", "convolution", "convolution", "pooling", "scaling"]
@@ -295,14 +289,7 @@ def test_a_frozen_dense_block(dtype: str) -> None:
     def program(weights, x):
         return dense_block(x, weights)
 
-    wanted = np.asarray(jax.jit(program)(weights, x), "float64")
-    with hlo_dispatch.enabled(policy="always"):
-        frozen = hlo_dispatch.freeze(program, weights)
-        got = np.asarray(frozen(x), "float64")
-    error = np.abs(got - wanted).max() / np.abs(wanted).max()
-    assert error < (1e-5 if dtype == "float32" else 3e-2)
-    report = frozen.report.programs[0].dispatched
-    assert report is not None
+    report = frozen(program, weights, x, half=3e-2)
     joins = [region for region in report.dispatched if region.entry == "concatenation"]
     if KEEPS_HALF or dtype == "float32":
         # Each reads what the one before it wrote.
@@ -317,12 +304,5 @@ def test_frozen(dtype: str) -> None:
     def program(weights, x):
         return squeeze_and_excite(x, weights)
 
-    wanted = np.asarray(jax.jit(program)(weights, x), "float64")
-    with hlo_dispatch.enabled(policy="always"):
-        frozen = hlo_dispatch.freeze(program, weights)
-        got = np.asarray(frozen(x), "float64")
-    error = np.abs(got - wanted).max() / np.abs(wanted).max()
-    assert error < (1e-5 if dtype == "float32" else 2e-2)
-    report = frozen.report.programs[0].dispatched
-    assert report is not None
+    report = frozen(program, weights, x)
     assert [sequence.calls for sequence in report.sequences] == [6]

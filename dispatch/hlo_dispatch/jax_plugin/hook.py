@@ -75,8 +75,6 @@ class _State:
         self.is_decided = False
         """Whether the program itself said what it wants, so that the environment is not asked."""
         self.hooked = False
-        self.relay = contextlib.ExitStack()
-        """Says that stand-ins are exchanged in JAX's hook, once we are there."""
         self.warned = False
 
 
@@ -193,7 +191,7 @@ def _become(settings: _Settings | None, *, is_decided: bool, gives_way: bool = F
         if settings is not None and not _state.hooked:
             register(NAME, _PRE_SCHEDULER, _transform)
             _state.hooked = True
-            _state.relay.enter_context(executable.relayed())
+            executable.relay()
     cache_key.extend(_for_cache_key)
     # Where the environment is asked JAX is about to start, and has compiled nothing.
     if changed and not gives_way:

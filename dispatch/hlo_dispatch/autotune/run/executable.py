@@ -33,8 +33,8 @@ _modules: dict[bytes, bytes] = {}
 _seen: set[bytes] = set()
 """Tokens that came by."""
 _lock = threading.RLock()
-_relays = 0
-"""How many callbacks in JAX's hook pass what they see to `exchanged()`."""
+_is_relayed = False
+"""Whether another callback in JAX's hook passes what it sees to `exchanged()`."""
 _stays = False
 """Whether a callback of our own stays in JAX's hook."""
 _standing_in: collections.Counter[bytes] = collections.Counter()
@@ -68,17 +68,10 @@ def exchanged(serialized: bytes) -> tuple[bool, bytes | None]:
     return True, module
 
 
-@contextlib.contextmanager
-def relayed() -> Generator[None]:
-    """Says that, inside the block, somebody in JAX's hook calls `exchanged()`."""
-    global _relays
-    with _lock:
-        _relays += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _relays -= 1
+def relay() -> None:
+    """Says that from now on somebody else in JAX's hook calls `exchanged()`."""
+    global _is_relayed
+    _is_relayed = True
 
 
 def stay_in_hook() -> None:
@@ -181,11 +174,11 @@ class Executable:
         _modules[token] = program.to_bytes()
         try:
             # Inside of JAX's hook, where it must not change, somebody relays.
-            if not _relays:
+            if not _is_relayed:
                 stay_in_hook()
             self._loaded = compiled(text.encode())
             if token not in _seen:
-                raise RuntimeError("JAX's hook did not show the stand-in: the pass was uninstalled meanwhile")
+                raise RuntimeError("JAX's hook did not show the stand-in: somebody took callbacks out of it")
         finally:
             del _modules[token]
             _seen.discard(token)

@@ -1,94 +1,33 @@
-"""A product of two values, element by element, in a kernel's terms: (N, C, spatial…), channels varying fastest.
+"""A product of two values, element by element, in a kernel's terms.
 
-    y[n, c, x] = src[n, c, x] · other[n, c]
-
-The other value may repeat along any dimensions. It is the first of the kernel's post-ops, so that the epilogue's
-follow it.
+y[n, c, x] = src[n, c, x] · other[n, c]
 """
 
 from __future__ import annotations
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.match.anchors.anchor import WIDENING, Anchor, unsupported_types
-from hlo_dispatch.match.epilogue.operand import as_given, find_operand
-from hlo_dispatch.match.epilogue.steps import PostOp
+from hlo_dispatch.match.anchors.anchor import WIDENING, Anchor
+from hlo_dispatch.match.anchors.elementwise import has_channels, read_elementwise
 from hlo_dispatch.match.function import scalar_constant
-from hlo_dispatch.match.strided import Dimension, View, candidates, dense, project, whole
 from hlo_dispatch.pattern.table import AnchorKind
-
-RANKS = range(2, 6)
 
 
 def is_scaling(node: Node) -> bool:
     """Whether an instruction multiplies two values, neither of them a number."""
-    if node.opcode != "multiply" or len(node.shape.dimensions) not in RANKS:
+    if node.opcode != "multiply" or not has_channels(node):
         return False
     return node.operands[0] is not node.operands[1] and all(scalar_constant(o) is None for o in node.operands)
 
 
 def read_scaling(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     """Describe `node`, a product element by element, for the kernel."""
-    refusal = unsupported_types(node)
-    if refusal is not None:
-        return refusal
-    if any(operand.shape.strides != node.shape.strides for operand in node.operands):
-        return Refusal("layout-unsupported", "the product changes the layout", node.name)
-    destination = channels_second(node)
     # What repeats is the other one.
     scaled, other = sorted(node.operands, key=_is_repeated)
-    view = find_operand(node, other, entry.dtypes, lambda _: False, lambda value: value.is_result)
-    source = read_where_given(scaled, entry)
-    if view is None or source is None:
-        return Refusal("not-in-memory", "what is multiplied is not in memory", node.name)
-    dimensions = project(view, node.shape, destination)
-    source_dimensions = project(source, node.shape, destination)
-    if dimensions is None or source_dimensions is None or _repeats(source_dimensions, destination):
-        return Refusal("layout-unsupported", "an operand repeats along a part of a dimension", node.name)
-    return Anchor(
-        node=node,
-        entry=entry,
-        source=View(source.node, dense(source_dimensions, destination)),
-        weights=None,
-        destination=destination,
-        channel=1,
-        multiply_adds=node.shape.elements,
-        roles=("src", "", "dst"),
-        first=PostOp("binary", "mul", "({} · {operand})", operand=View(view.node, dense(dimensions, destination))),
-        formula="x",
-    )
-
-
-def channels_second(node: Node) -> tuple[Dimension, ...]:
-    """The result's dimensions: what varies fastest behind the first, the others from the slowest on."""
-    fastest, *others = node.shape.minor_to_major
-    places = node.shape.places
-    slowest, *space = reversed(others)
-    dimensions = (places[slowest], places[fastest], *(places[number] for number in space))
-    return dense(dimensions, dimensions)
+    return read_elementwise(node, scaled, other, "mul", "({} · {operand})", entry)
 
 
 def _is_repeated(node: Node) -> bool:
     while node.opcode in WIDENING:
         node = node.operands[0]
     return node.opcode == "broadcast"
-
-
-def read_where_given(value: Node, entry: AnchorKind) -> View | None:
-    """Where the value is read: what a call gives, rounded or before that; else as far up as it is the same."""
-    views = [view for view in candidates(whole(value), WIDENING) if view.element_type in entry.dtypes]
-    if not views:
-        return None
-    given = as_given(views[-1])
-    if given.node.is_result:
-        return given if given.element_type in entry.dtypes else views[-1]
-    last = views[-1].node
-    rounded = last.opcode == "convert" and last.operands[0].is_result
-    same_places = rounded and last.operands[0].shape.strides == last.shape.strides
-    if same_places and last.operands[0].shape.element_type in entry.dtypes:
-        return View(last.operands[0], views[-1].dimensions)
-    return views[-1]
-
-
-def _repeats(dimensions: tuple[Dimension, ...], onto: tuple[Dimension, ...]) -> bool:
-    return any(size != whole_size for (size, _), (whole_size, _) in zip(dimensions, onto, strict=True))
