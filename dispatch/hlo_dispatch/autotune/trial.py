@@ -15,6 +15,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, cast
 
 from hlo_dispatch.autotune.compare.comparison import Unmeasurable, compiled, size_of
+from hlo_dispatch.autotune.compare.leaders import fastest, leaders
 from hlo_dispatch.autotune.compare.rules import why_not
 from hlo_dispatch.autotune.compare.timing import PATIENCE, Time, interleaved
 from hlo_dispatch.autotune.compare.validation import is_finite
@@ -34,7 +35,7 @@ WHOLE = "all of them"
 PROGRAM = "the whole program"
 """What is being measured, for people."""
 SECONDS = 3.0
-"""Of timing, when all regions are known: once for a program, between variants that may be 15 % apart."""
+"""Of timing, when all regions are known: once for a program against stock, and once between its best variants."""
 QUICK_SECONDS = 0.5
 """Of timing, before they are."""
 LARGEST_PROGRAM = 2 << 30
@@ -109,26 +110,29 @@ def compare(
             break
         contestants.add(*variant)
     longest = SECONDS if is_final else QUICK_SECONDS
-    times = interleaved(
-        contestants.programs, seconds=min(longest, max(deadline.left, 0.0) / PATIENCE), deadline=deadline
-    )
-    return _verdict(contestants.names, times, about)
 
+    def seconds() -> float:
+        return min(longest, max(deadline.left, 0.0) / PATIENCE)
 
-def _verdict(names: Sequence[str], times: Sequence[Time], about: Mapping[str, Any]) -> Measured:
+    times = interleaved(contestants.programs, seconds=seconds(), deadline=deadline)
+    found = dict(zip(contestants.names, times[1:], strict=True))
     reference = times[0].seconds
-    found = dict(zip(names, times[1:], strict=True))
-    seconds = {STOCK: reference} | {name: time.seconds for name, time in found.items()}
-    best = max(found, key=lambda name: found[name].gain)
+    won = {name: time for name, time in found.items() if time.gain > time.error + LEAST_GAIN * reference}
+    if not won:
+        return _lost(found, reference, about)
     # Of the first variant most is known; another one has to be better by more than noise.
-    first = next(iter(found))
-    if found[best].gain < found[first].gain + found[best].error + LEAST_GAIN * reference:
-        best = first
-    least = LEAST_GAIN * reference
-    if found[best].gain > found[best].error + least:
-        return Measured(best, seconds, found[best].gain, found[best].error, **about)
-    why = why_not(min(times[1:], key=lambda time: time.seconds), reference, least, certain=1.0)
-    return Measured(STOCK, seconds, 0.0, found[best].error, why=why, **about)
+    named = dict(zip(contestants.names, contestants.programs[1:], strict=True))
+    best, among = fastest({name: named[name] for name in leaders(won)}, seconds=seconds(), deadline=deadline)
+    known = {STOCK: reference} | {name: time.seconds for name, time in found.items()} | among
+    return Measured(best, known, found[best].gain, found[best].error, **about)
+
+
+def _lost(found: Mapping[str, Time], reference: float, about: Mapping[str, Any]) -> Measured:
+    best = max(found.values(), key=lambda time: time.gain)
+    shown = min(found.values(), key=lambda time: time.seconds)
+    why = why_not(shown, reference, LEAST_GAIN * reference, certain=1.0)
+    seconds = {STOCK: reference} | {name: time.seconds for name, time in found.items()}
+    return Measured(STOCK, seconds, 0.0, best.error, why=why, **about)
 
 
 class _Contestants:
