@@ -9,12 +9,12 @@
 
 #include "common/checked.h"
 #include "common/failure.h"
+#include "onemkl/packed_alignment.h"
 
 namespace hlo_dispatch::onemkl {
 
 namespace {
 
-constexpr int64_t kPage = 4096;
 constexpr int64_t kFewestRows = 32;      // of a thread of its own, where rows are shared out
 constexpr int64_t kFewestColumns = 128;  // likewise columns
 constexpr int64_t kColumnGrain = 16;     // a line of the cache
@@ -25,7 +25,7 @@ struct Head {
   uint64_t mark;
   uint64_t distance;  // of the first panel from the buffer's beginning
 };
-constexpr int64_t kRoom = kPage + 64;  // for the head, and up to the next page
+constexpr int64_t kHeadRoom = 64;
 
 int64_t RoundedUp(int64_t number, int64_t to) { return (number + to - 1) / to * to; }
 
@@ -75,24 +75,28 @@ PackedPanels::PackedPanels(const lapack::Provider& provider, const GemmFunctions
     }
     panel_bytes_ = std::max(panel_bytes_, RoundedUp(static_cast<int64_t>(bytes), kPage));
   }
-  form_.bytes = Bytes(Sum(Product(count_, panel_bytes_, what), kRoom, what), 1, what);
+  const int64_t plain = weights_.rows * weights_.columns * static_cast<int64_t>(sizeof(float));
+  is_worth_its_memory_ = count_ * (panel_bytes_ / kMostTimesLarger) <= plain;
+  if (!is_worth_its_memory_) return;
+  for (const int64_t i : {int64_t{0}, count_ - 1}) {
+    const int depth = static_cast<int>(weights_.rows);
+    alignment_ = std::max(alignment_, PackedAlignment(provider_, functions_, rows_, Columns(i), depth));
+  }
+  panel_bytes_ = RoundedUp(panel_bytes_, alignment_);
+  const int64_t room = Sum(alignment_, kHeadRoom, what);  // for the head, and up to where the first panel may begin
+  form_.bytes = Bytes(Sum(Product(count_, panel_bytes_, what), room, what), 1, what);
   form_.layout = "f32 " + std::to_string(weights_.rows) + "x" + std::to_string(weights_.columns) + " in panels of " +
-                 std::to_string(Begin(1)) + " columns, by sgemm_pack for " + std::to_string(rows_) + " rows on " +
-                 InstructionsOf(provider_);
+                 std::to_string(Begin(1)) + " columns, by sgemm_pack for " + std::to_string(rows_) +
+                 " rows, aligned to " + std::to_string(alignment_) + ", on " + InstructionsOf(provider_);
   mark_ = Hash(form_.layout);
 }
 
 int64_t PackedPanels::Begin(int64_t panel) const { return std::min(panel * width_, weights_.columns); }
 
-bool PackedPanels::is_worth_its_memory() const {
-  const int64_t plain = weights_.rows * weights_.columns * static_cast<int64_t>(sizeof(float));
-  return form_.bytes / kMostTimesLarger <= plain;
-}
-
 void PackedPanels::Pack(const float* weights, void* buffer, const Parallel& parallel) const {
   char* begin = static_cast<char*>(buffer);
   const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(begin));
-  const int64_t first = RoundedUp(address + static_cast<int64_t>(sizeof(Head)), kPage);
+  const int64_t first = RoundedUp(address + static_cast<int64_t>(sizeof(Head)), alignment_);
   const Head head{mark_, static_cast<uint64_t>(first - address)};
   std::memcpy(begin, &head, sizeof(head));
   parallel.For(count_, 1, [&](int64_t from, int64_t to) {
@@ -109,15 +113,17 @@ PackedPanels::Reader::Reader(const PackedPanels& panels, const void* buffer) : p
   Head head{};
   std::memcpy(&head, buffer, sizeof(head));
   const char* begin = static_cast<const char*>(buffer);
-  if (head.mark != panels.mark_ || head.distance < sizeof(head) || head.distance > static_cast<uint64_t>(kRoom)) {
+  if (head.mark != panels.mark_ || head.distance < sizeof(head) ||
+      head.distance > static_cast<uint64_t>(panels.alignment_ + kHeadRoom)) {
     throw Failure(FailureKind::kInvalid, "weights: expected what hlo_dispatch.onemkl.pack wrote as '" +
                                              panels.form_.layout + "', got something else");
   }
   first_ = begin + head.distance;
-  if (reinterpret_cast<uintptr_t>(first_) % kPage == 0) return;
+  const auto alignment = static_cast<size_t>(panels.alignment_);
+  if (reinterpret_cast<uintptr_t>(first_) % alignment == 0) return;
   // They were moved to a buffer that is aligned otherwise.
   const auto bytes = static_cast<size_t>(panels.count_ * panels.panel_bytes_);
-  copy_.reset(static_cast<char*>(std::aligned_alloc(kPage, bytes)));
+  copy_.reset(static_cast<char*>(std::aligned_alloc(alignment, bytes)));
   if (copy_ == nullptr) throw std::bad_alloc();
   std::memcpy(copy_.get(), first_, bytes);
   first_ = copy_.get();

@@ -1,8 +1,8 @@
 // Weights as cblas_sgemm_pack leaves them: in panels of columns, each packed alone, by one thread, for one thread.
 //
 // What oneMKL writes says itself where it begins, by an address rounded up, so that it can be read only from an address
-// that is aligned as the one it was written to. All panels begin at whole pages; in front of them is written how far
-// from the buffer's beginning that was.
+// that is aligned as the one it was written to (packed_alignment.h). All panels begin at addresses aligned so; in
+// front of them is written how far from the buffer's beginning that was.
 #ifndef HLO_DISPATCH_ONEMKL_PACKED_PANELS_H_
 #define HLO_DISPATCH_ONEMKL_PACKED_PANELS_H_
 
@@ -24,8 +24,8 @@ class PackedPanels {
                const RowsAndColumns& weights);
 
   const PackedWeights& form() const { return form_; }
-  // Whether they are not much larger than the weights.
-  bool is_worth_its_memory() const;
+  // Whether they are not much larger than the weights; there is no form() otherwise.
+  bool is_worth_its_memory() const { return is_worth_its_memory_; }
   int64_t count() const { return count_; }
   // Panel i has the columns [Begin(i), Begin(i + 1)).
   int64_t Begin(int64_t panel) const;
@@ -60,6 +60,8 @@ class PackedPanels {
   int64_t width_ = 1;  // of a panel, in columns
   int64_t count_ = 1;
   int64_t panel_bytes_ = 0;
+  int64_t alignment_ = 1;
+  bool is_worth_its_memory_ = false;
   uint64_t mark_ = 0;  // what a buffer of ours begins with
   PackedWeights form_;
 };

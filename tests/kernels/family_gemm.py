@@ -41,19 +41,23 @@ def _products() -> list[WireCall]:
 
 
 def _packings() -> list[WireCall]:
-    """Of weights so large that they are packed whatever memory oneMKL wants besides."""
-    made = []
-    for rows, k, n in ((64, 1100, 1301), (96, 1301, 1201)):
-        attributes = _described([rows, k], [k, n], [rows, n]) | {"weights_format": "packed"}
-        library = kernels.library("onemkl.gemm")
-        assert library
+    """Of weights so large that they are worth what memory oneMKL wants besides, which depends on the processor."""
+    return [_packing(rows, k, n) for rows, k, n in ((64, 1100, 1301), (96, 1301, 1201))]
+
+
+def _packing(rows: int, k: int, n: int) -> WireCall:
+    library = kernels.library("onemkl.gemm")
+    assert library
+    for columns in (n, 2 * n, 4 * n):
+        attributes = _described([rows, k], [k, columns], [rows, columns]) | {"weights_format": "packed"}
         question = {"abi": registry.abi(), "library": library.version, "scratch": 0} | attributes
         planned = kernels.plan("onemkl.gemm", question)
         assert planned, planned
-        assert planned.packed_bytes, "they are worth the memory"
-        said = {"packed_bytes": planned.packed_bytes, "packed_layout": planned.packed_layout, "target": "onemkl.gemm"}
-        made.append(_call("pack", attributes | said, [Array("f32", [k, n])], Array("u8", [planned.packed_bytes])))
-    return made
+        if planned.packed_bytes:
+            break
+    assert planned.packed_bytes, "they are worth the memory"
+    said = {"packed_bytes": planned.packed_bytes, "packed_layout": planned.packed_layout, "target": "onemkl.gemm"}
+    return _call("pack", attributes | said, [Array("f32", [k, columns])], Array("u8", [planned.packed_bytes]))
 
 
 def valid_calls() -> list[WireCall]:

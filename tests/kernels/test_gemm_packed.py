@@ -18,11 +18,11 @@ from hlo_dispatch.vendor.packing import PackedForm, packed_form
 pytestmark = [pytest.mark.any_python, pytest.mark.any_processor]
 
 GEMM = "onemkl.gemm"
-PAGE = 4096
+LARGE_PAGE = 2 << 20
 
 
 def product(
-    rows: int, depth: int = 1100, columns: int = 1301, *, by_column: bool = False
+    rows: int, depth: int = 2600, columns: int = 1301, *, by_column: bool = False
 ) -> tuple[Call, np.ndarray, np.ndarray]:
     """With weights of some megabytes, an epilogue, what it gives in float64, and the sum of absolute products."""
     generator = np.random.default_rng(rows)
@@ -72,7 +72,7 @@ def test_the_plan_says_what_the_layout_depends_on() -> None:
     call, *_ = product(70)
     form = packed(call)
     layout = form.call["packed_layout"]
-    for fact in ("f32 1100x1301", "for 70 rows", "branch", "columns, by sgemm_pack"):
+    for fact in ("f32 2600x1301", "for 70 rows", "branch", "columns, by sgemm_pack"):
         assert fact in layout
     assert form.pack_target == "hlo_dispatch.onemkl.pack"
     assert packed_form(GEMM, form.call) == form
@@ -80,14 +80,14 @@ def test_the_plan_says_what_the_layout_depends_on() -> None:
     assert other.call["packed_layout"] != layout
 
 
-@pytest.mark.parametrize("distance", [0, 64, 128, 192, 2048, 4032])
+@pytest.mark.parametrize("distance", [0, 64, 128, 192, 2048, 4032, 4096, 40960, 1 << 20])
 def test_weights_may_be_moved(distance: int) -> None:
     """oneMKL's own format is bound to the alignment of where it was written."""
     call, expected, magnitude = product(70)
     form = packed(call)
     made = np.asarray(packing(form)(call.operands[1]))
-    room = np.zeros(form.bytes + 2 * PAGE, np.uint8)
-    begin = (-room.ctypes.data) % PAGE + distance
+    room = np.zeros(form.bytes + 2 * LARGE_PAGE, np.uint8)
+    begin = (-room.ctypes.data) % LARGE_PAGE + distance
     moved = room[begin : begin + form.bytes]
     moved[:] = made
     given = jnp.asarray(moved)  # not copied: it is aligned as JAX wants it
@@ -116,7 +116,7 @@ def test_what_was_not_packed_here_is_refused() -> None:
     call, *_ = product(70)
     form = packed(call)
     nothing = with_packed(call, form, np.zeros(form.bytes, np.uint8))
-    expected = "weights: expected what hlo_dispatch.onemkl.pack wrote as 'f32 1100x1301"
+    expected = "weights: expected what hlo_dispatch.onemkl.pack wrote as 'f32 2600x1301"
     refused(reading(call, form), nothing, "INVALID_ARGUMENT", expected)
     other, *_ = product(201)
     elsewhere = packing(packed(other))(other.operands[1])

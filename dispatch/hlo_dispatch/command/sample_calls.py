@@ -127,7 +127,7 @@ SAMPLES = (
     Sample(_LOW, _towers),
     Sample(_LOW, _packed_products("onednn.matmul")),
     Sample(_LOW, _sequences),
-    Sample(_LOW, _packed_products("onemkl.gemm", size=1024)),
+    Sample(_LOW, _packed_products("onemkl.gemm", size=2048)),
     Sample(_HIGH, _matrices("V")),
     Sample(_HIGH, _matrices("A")),
 )
