@@ -36,9 +36,11 @@ struct Kernel {
   const Instructions* instructions = nullptr;  // what the processor must have; null: nothing in particular
   std::vector<std::string> routines;  // of BLAS and LAPACK that it calls, without the letter of the element type
   AnswerMaker plan = nullptr;
-  std::string packed_by;  // the kernel that packs its weights for weights_format packed; empty: they never are
-  std::string joined_by;  // the kernel whose calls hold several of its calls; empty: there is none
-  RawCallMaker raw_call = nullptr;  // null: it cannot be called without XLA
+  std::string packed_by;     // the kernel that packs its weights for weights_format packed; empty: they never are
+  std::string joined_by;     // the kernel whose calls hold several of its calls; empty: there is none
+  bool only_copies = false;  // it computes nothing: going through whole rows one by one is as fast as it gets
+  bool may_write_over_source = false;  // its result may lie where its first operand does, if their layouts are the same
+  RawCallMaker raw_call = nullptr;     // null: it cannot be called without XLA
   XLA_FFI_Handler* instantiate = nullptr;
   XLA_FFI_Handler* execute = nullptr;
 

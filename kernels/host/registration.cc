@@ -28,7 +28,8 @@ struct KernelSeen {
             kernel.library.c_str(),   kernel.instructions == nullptr ? "" : kernel.instructions->name,
             kernel.packed_by.c_str(), kernel.joined_by.c_str(),
             routines.data(),          kernel.raw_call == nullptr ? 0 : 1,
-            kernel.instantiate,       kernel.execute};
+            kernel.instantiate,       kernel.execute,
+            kernel.only_copies,       kernel.may_write_over_source};
   }
 
   std::string target;

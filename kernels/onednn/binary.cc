@@ -41,7 +41,7 @@ CallPlan Plan(const Attributes& attributes) {
   return MakePlan(operands, OwnedDescriptor(descriptor), indices);
 }
 
-const Family<Plan> family("binary");
+const Family<Plan> family("binary", Weights::kNeverPacked, Joins::kSequencesInPlace);
 
 }  // namespace
 

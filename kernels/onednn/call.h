@@ -48,14 +48,18 @@ Planner PackingPlanner(const std::string& name);
 // in a layout of its own choice.
 enum class Weights { kNeverPacked, kMayBePacked };
 
-// Whether a family's calls may be members of a sequence.
-enum class Joins { kNothing, kSequences };
+// Whether a family's calls may be members of a sequence, and their results, there, lie where their first operands do.
+enum class Joins { kNothing, kSequences, kSequencesInPlace };
+
+// What a family does: what only copies is fast in whatever way the library does it.
+enum class Does { kCompute, kOnlyCopy };
 
 // Registers onednn.<name>. XLA's handlers are plain functions, so that each planner has its own.
 template <Planner planner>
 class Family {
  public:
-  explicit Family(const std::string& name, Weights weights = Weights::kNeverPacked, Joins joins = Joins::kSequences) {
+  explicit Family(const std::string& name, Weights weights = Weights::kNeverPacked, Joins joins = Joins::kSequences,
+                  Does does = Does::kCompute) {
     Kernel kernel;
     kernel.name = "onednn." + name;
     kernel.library = "oneDNN";
@@ -68,7 +72,9 @@ class Family {
     if (weights == Weights::kMayBePacked) {
       kernel.packed_by = "onednn.pack";
     }
-    if (joins == Joins::kSequences) kernel.joined_by = "onednn.sequence";
+    if (joins != Joins::kNothing) kernel.joined_by = "onednn.sequence";
+    kernel.may_write_over_source = joins == Joins::kSequencesInPlace;
+    kernel.only_copies = does == Does::kOnlyCopy;
     kernel_ = &Register(std::move(kernel));
     AddPlanner(*kernel_, planner);
   }

@@ -89,7 +89,7 @@ CallPlan Plan(const Attributes& attributes) {
   return plan;
 }
 
-const Family<Plan> family("concat");
+const Family<Plan> family("concat", Weights::kNeverPacked, Joins::kSequences, Does::kOnlyCopy);
 
 }  // namespace
 

@@ -97,13 +97,29 @@ void SequencePlan::ReadMember(const Attributes& attributes, int64_t number) {
     }
     Agree(written, member.plan.destination.Form(), /*is_new=*/true, "the result");
     written.written_by = written.last_read_by = number;
+    written.may_lie_over = Overwritten(*kernel, member);
     members.push_back(std::move(member));
   } catch (const Failure& failure) {
     throw Failure(failure.kind(), name + ": " + failure.what());
   }
 }
 
-// No two values that exist at the same time share a byte.
+// The source of a member that reads each element of it before it writes that of the result, which is nobody's else.
+int64_t SequencePlan::Overwritten(const Kernel& kernel, const Member& member) const {
+  if (!kernel.may_write_over_source || member.plan.Reorders()) return -1;
+  const Tensor &source = member.plan.operands[0].tensor, &result = member.plan.destination.tensor;
+  const bool alike = source.dims == result.dims && source.strides == result.strides && source.offset == result.offset;
+  const int64_t value = member.inputs[0];
+  const bool once = std::count(member.inputs.begin(), member.inputs.end(), value) == 1;
+  return alike && once ? value : -1;
+}
+
+bool SequencePlan::IsWrittenOver(const Value& value, const Value& by) const {
+  return by.may_lie_over >= 0 && &values[static_cast<size_t>(by.may_lie_over)] == &value &&
+         value.last_read_by == by.written_by && value.offset == by.offset && value.form == by.form;
+}
+
+// No two values that exist at the same time share a byte, but for what is written over while it is read.
 void SequencePlan::CheckMemory() const {
   std::vector<const Value*> inner;
   for (size_t i = static_cast<size_t>(operands); i < values.size(); ++i) {
@@ -124,7 +140,8 @@ void SequencePlan::CheckMemory() const {
     for (size_t j = 0; j < i; ++j) {
       const Value &a = *inner[i], &b = *inner[j];
       const bool both = a.written_by <= b.last_read_by && b.written_by <= a.last_read_by;
-      if (both && a.offset < b.offset + b.form.bytes && b.offset < a.offset + a.form.bytes) {
+      if (both && !IsWrittenOver(a, b) && !IsWrittenOver(b, a) && a.offset < b.offset + b.form.bytes &&
+          b.offset < a.offset + a.form.bytes) {
         Invalid("attribute 'offsets': two values lie at " + std::to_string(std::max(a.offset, b.offset)) +
                 " at the same time");
       }

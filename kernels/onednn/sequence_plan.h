@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/attributes.h"
+#include "common/registry.h"
 #include "onednn/plan.h"
 
 namespace hlo_dispatch::onednn {
@@ -25,6 +26,7 @@ struct SequencePlan {
     int64_t offset = -1;        // in the scratch memory, of a value that only members see
     int64_t written_by = -1;    // the member, or -1: it is an operand
     int64_t last_read_by = -1;  // likewise
+    int64_t may_lie_over = -1;  // the value that its member can write over while it reads it, or -1
   };
 
   // Throws Failure where the attributes are wrong, or a member cannot be planned.
@@ -43,6 +45,8 @@ struct SequencePlan {
   void ReadMember(const Attributes& attributes, int64_t number);
   Value& ValueAt(int64_t number, const std::string& what);
   void Agree(Value& value, const BufferForm& form, bool is_new, const std::string& what) const;
+  int64_t Overwritten(const Kernel& kernel, const Member& member) const;
+  bool IsWrittenOver(const Value& value, const Value& by) const;
   void CheckMemory() const;
 };
 

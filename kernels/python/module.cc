@@ -242,10 +242,12 @@ Owned Describe(const hlo_dispatch_kernel& kernel) {
     Owned routine = Checked(PyUnicode_FromString(kernel.routines[i]));
     if (PyTuple_SetItem(routines.get(), i, routine.release()) != 0) throw PythonError();
   }
-  return Checked(Py_BuildValue("{sssssssssOsssssN}", "name", kernel.name, "target", kernel.target, "library",
+  return Checked(Py_BuildValue("{sssssssssOsssssNsOsO}", "name", kernel.name, "target", kernel.target, "library",
                                kernel.library, "instructions", kernel.instructions, "runs_alone",
                                kernel.runs_alone != 0 ? Py_True : Py_False, "packed_by", kernel.packed_by, "joined_by",
-                               kernel.joined_by, "routines", routines.release()));
+                               kernel.joined_by, "routines", routines.release(), "only_copies",
+                               kernel.only_copies != 0 ? Py_True : Py_False, "may_write_over_source",
+                               kernel.may_write_over_source != 0 ? Py_True : Py_False));
 }
 
 PyObject* Registry(PyObject*, PyObject*) {

@@ -22,6 +22,15 @@ def _product(m: int, k: int, n: int, *, residual: bool = False) -> WireCall:
     return onednn("matmul", attributes, operands, Array("f32", dims["dst"]))
 
 
+def _gate(m: int, n: int) -> WireCall:
+    """m x n times m x 1."""
+    attributes = tensors(src=("f32", [m, n]), dst=("f32", [m, n]))
+    described = tensors(x=("f32", [m, 1]))
+    binary = {name.removeprefix("x_"): value for name, value in described.items()}
+    attributes["post_op_0"] = {"kind": "binary", "algorithm": "mul"} | binary
+    return onednn("binary", attributes, [Array("f32", [m, n]), Array("f32", [m, 1])], Array("f32", [m, n]))
+
+
 def sequence(
     members: list[tuple[WireCall, list[int], int]], operands: list[Array], results: list[Array], offsets: list[int]
 ) -> WireCall:
@@ -46,7 +55,7 @@ def _inner(members: list[Any], offsets: list[int], first: int) -> list[tuple[int
 
 
 def valid_calls() -> list[WireCall]:
-    """Two in a row; a branch whose sides meet again, one of them a result, too; one call alone."""
+    """Two in a row; a branch whose sides meet again, one of them a result, too; one call alone; a gate in place."""
     libraries.onednn()
     array = lambda *dims: Array("f32", list(dims))  # noqa: E731
     chain = sequence(
@@ -64,7 +73,21 @@ def valid_calls() -> list[WireCall]:
         [array(4, 8), array(8, 8), array(8, 8)], [array(4, 8), array(4, 8)], [0, 128],
     )  # fmt: skip
     alone = sequence([(_product(3, 5, 2), [0, 1], 2)], [array(3, 5), array(5, 2)], [array(3, 2)], [])
-    return [chain, branch, alone]
+    return [chain, branch, alone, gated([0, 128, 0])]
+
+
+def gated(offsets: list[int]) -> WireCall:
+    """Two products, one the other's gate, and a third of what came of them, which lies at the last offset."""
+    array = lambda *dims: Array("f32", list(dims))  # noqa: E731
+    return sequence(
+        [
+            (_product(4, 8, 8), [0, 1], 4),
+            (_product(4, 8, 1), [0, 2], 5),
+            (_gate(4, 8), [4, 5], 6),
+            (_product(4, 8, 8), [6, 1], 3),
+        ],
+        [array(4, 8), array(8, 8), array(8, 1)], [array(4, 8)], offsets,
+    )  # fmt: skip
 
 
 def pairs(said: dict[str, Any], given: list[np.ndarray], results: list[np.ndarray], of_member: Any) -> list[Any]:

@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Iterator
 
 import pytest
+from family_sequence import gated
 from wire_calls import Array, WireCall, strides, valid_calls
 from worker_pool import Worker
 
@@ -227,3 +228,21 @@ def test_planes_that_pooling_would_read_beyond_their_end(worker: Worker) -> None
     plain = call.but(src_strides=strides(dims["src"]), dst_strides=strides(dims["dst"]))
     add = {"kind": "binary", "algorithm": "add", "type": "f32", "dims": dims["dst"], "strides": strides(dims["dst"])}
     refused(worker, plain.but(post_op_1=add), "post_op_1", "only where channels are innermost")
+
+
+@pytest.mark.parametrize(
+    "offsets",
+    [[0, 128, 64], [0, 0, 0], [0, 0, 128], [64, 128, 0]],
+    ids=["half", "all", "source and gate", "other half"],
+)
+def test_only_what_can_be_written_over_shares_memory(worker: Worker, offsets: list[int]) -> None:
+    """Members of a sequence: a product, its gate, and what comes of both, which may lie where the product does."""
+    refused(worker, gated(offsets), "two values lie at")
+
+
+def test_a_product_does_not_lie_over_its_source(worker: Worker) -> None:
+    chain = first("onednn.sequence", members=2)
+    (call,) = [call for call in valid_calls() if call.name == "onednn.sequence" and call.attributes["members"][1] == 4
+               and len(call.results) == 3]  # fmt: skip
+    assert len(chain.attributes["offsets"][1]) == 1
+    refused(worker, call.but(offsets=[0, 0]), "two values lie at")

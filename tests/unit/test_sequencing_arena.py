@@ -40,5 +40,14 @@ def test_a_chain_needs_two_places() -> None:
     assert arranged(chain).bytes == 2 * 640
 
 
+def test_what_is_written_over_keeps_its_place() -> None:
+    x, gate = Life(640, 0, 2), Life(64, 1, 2)
+    gated, other, last = Life(640, 2, 4, over=0), Life(640, 3, 5), Life(640, 4, 5, over=2)
+    offsets = arranged([x, gate, gated, other, last]).offsets
+    assert offsets[0] == offsets[2] == offsets[4]
+    for inner, size in ((offsets[1], 64), (offsets[3], 640)):
+        assert inner + size <= offsets[0] or offsets[0] + 640 <= inner
+
+
 def test_nothing_needs_nothing() -> None:
     assert arranged([]) == type(arranged([]))((), 0)

@@ -55,8 +55,6 @@ _asked: dict[tuple[Any, ...], int] = {}
 _plans_lock = threading.Lock()
 os.register_at_fork(before=_plans_lock.acquire, after_in_parent=_plans_lock.release, after_in_child=_plans_lock.release)
 _MOST_PLANS = 20_000
-# What only copies is done best by what oneDNN calls simple: whole rows.
-_SIMPLY_COPIED = frozenset(("onednn.concat",))
 
 
 def library(name: str) -> Library | Unavailable:
@@ -149,7 +147,8 @@ def _answer(kernel: Kernel, attributes: dict[str, Any], number: int | None) -> P
     except ImportError as error:
         return Refusal("library-missing", str(error))
     # oneDNN joins the parts of a composed implementation with +: one slow part makes it slow.
-    slow = ("ref",) if kernel.name in _SIMPLY_COPIED else ("ref", "simple")
+    # What only copies is done best by what oneDNN calls simple: whole rows.
+    slow = ("ref",) if kernel.only_copies else ("ref", "simple")
     if any(part.startswith(slow) for part in implementation.replace("+", ":").split(":")):
         return Refusal(
             "reference-kernel", f"{kernel.name}: {kernel.library} has only its slow {implementation} for this"

@@ -31,6 +31,10 @@ class Kernel:
     """The kernel whose calls hold several of its calls (rewriting/sequencing/); else empty."""
     routines: tuple[str, ...]
     """The routines of BLAS and LAPACK that it calls, without the letter of the element type."""
+    only_copies: bool
+    """Whether it computes nothing, so that every way in which a library does it is a fast one."""
+    may_write_over_source: bool
+    """Whether, in a sequence, its result may lie where its first operand does, if their layouts are the same."""
 
 
 @lru_cache(maxsize=1)

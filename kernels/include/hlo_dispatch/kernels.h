@@ -105,6 +105,8 @@ typedef struct {
   int runs_alone;              /* whether hlo_dispatch_raw_call can run it */
   hlo_dispatch_handler instantiate;
   hlo_dispatch_handler execute;
+  int only_copies;           /* whether it computes nothing */
+  int may_write_over_source; /* whether, in a sequence, its result may lie where its first operand does */
 } hlo_dispatch_kernel;
 
 /* The type of a state that handlers keep between their stages; XLA writes a number to `id`. */

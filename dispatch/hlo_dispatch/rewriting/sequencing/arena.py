@@ -18,6 +18,9 @@ class Life:
     """The step that writes it."""
     last: int
     """The last step that reads it."""
+    over: int | None = None
+    """The number of an earlier one whose place it takes: as large, and read for the last time by the step that writes
+    this one."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +34,23 @@ class Arena:
 
 def arranged(lives: Sequence[Life]) -> Arena:
     """Values in as little memory as the largest ones first, each at the lowest place that is free, need."""
+    owners: list[int] = []
+    for number, life in enumerate(lives):
+        owners.append(number if life.over is None else owners[life.over])
+    last = [life.last for life in lives]
+    for number, owner in enumerate(owners):
+        last[owner] = max(last[owner], lives[number].last)
+    owned = [Life(life.bytes, life.first, last[number]) for number, life in enumerate(lives)]
+    offsets, end = _placed(owned, [number for number, owner in enumerate(owners) if owner == number])
+    return Arena(tuple(offsets[owner] for owner in owners), end)
+
+
+def _placed(lives: Sequence[Life], numbers: Sequence[int]) -> tuple[list[int], int]:
+    """Where those with these numbers lie, and where the last of them ends."""
     offsets = [0] * len(lives)
     placed: list[int] = []
     end = 0
-    for number in sorted(range(len(lives)), key=lambda number: (-lives[number].bytes, number)):
+    for number in sorted(numbers, key=lambda number: (-lives[number].bytes, number)):
         life = lives[number]
         beside = sorted(
             (offsets[other], _rounded(lives[other].bytes))
@@ -49,7 +65,7 @@ def arranged(lives: Sequence[Life]) -> Arena:
         offsets[number] = offset
         end = max(end, offset + _rounded(life.bytes))
         placed.append(number)
-    return Arena(tuple(offsets), end)
+    return offsets, end
 
 
 def _rounded(size: int) -> int:

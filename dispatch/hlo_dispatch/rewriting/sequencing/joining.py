@@ -15,7 +15,7 @@ from hlo_dispatch.hlo.schema import (
     ComputationProto,
     InstructionProto,
 )
-from hlo_dispatch.hlo.shape import row_major, shape_of
+from hlo_dispatch.hlo.shape import row_major
 from hlo_dispatch.hlo.verify import verify
 from hlo_dispatch.host.switches import joins_calls
 from hlo_dispatch.report import CallSequence
@@ -24,8 +24,9 @@ from hlo_dispatch.rewriting.edit import put_back
 from hlo_dispatch.rewriting.hazards import CannotRebuild, Draft, protect, writes_in_place
 from hlo_dispatch.rewriting.order import in_order, needed
 from hlo_dispatch.rewriting.rebuild import Edit
-from hlo_dispatch.rewriting.sequencing.arena import Life, arranged
+from hlo_dispatch.rewriting.sequencing.arena import arranged
 from hlo_dispatch.rewriting.sequencing.groups import Groups, is_read_outside
+from hlo_dispatch.rewriting.sequencing.lives import lives
 from hlo_dispatch.rewriting.sharing import shared_pairs
 from hlo_dispatch.vendor import registry
 
@@ -154,7 +155,7 @@ class _Joiner:
         inside = [member for member in group if member.id not in read_outside]
         makers = (*outside, *inside)
         numbers = {operand: number for number, operand in enumerate((*operands, *(maker.id for maker in makers)))}
-        arena = arranged(self._lives(group, inside))
+        arena = arranged(lives(group, inside, origin))
         # Members run one after the other, and share what they work in.
         scratch = arena.bytes + max(member.shape.tuple_shapes[-1].dimensions[0] for member in group)
         proto = self._call(group, operands, outside, scratch)
@@ -195,16 +196,6 @@ class _Joiner:
             proto.shape.tuple_shapes.append(member.shape.tuple_shapes[0])
         proto.shape.tuple_shapes.append(row_major("u8", (scratch,)).to_proto())
         return proto
-
-    def _lives(self, group: list[InstructionProto], inside: list[InstructionProto]) -> list[Life]:
-        step_of = {member.id: step for step, member in enumerate(group)}
-        last = dict(step_of)
-        for step, member in enumerate(group):
-            for operand in member.operand_ids[:]:
-                origin = self._groups.origin.get(operand)
-                if origin in last:
-                    last[origin] = step
-        return [Life(shape_of(m.shape.tuple_shapes[0]).bytes, step_of[m.id], last[m.id]) for m in inside]
 
     def _exchange(
         self, group: list[InstructionProto], outside: list[InstructionProto], proto: InstructionProto
