@@ -76,6 +76,23 @@ def test_which_program_is_chosen(monkeypatch, stock: float, together: float, apa
     assert trial.compare(module, {TOGETHER: module, APART: module}).chosen == chosen
 
 
+@pytest.mark.usefixtures("_any_answer")
+@pytest.mark.parametrize("quick", [GUESSED, EVERYTHING])
+def test_what_won_before_is_tried_first(store: Store, monkeypatch: pytest.MonkeyPatch, quick: str) -> None:
+    """In the end there may be time for one variant only."""
+    tried: list[list[str]] = []
+
+    def compare(stock: bytes, variants, *, is_final: bool, **_) -> Measured:
+        tried.append([name for name, _ in variants])
+        chosen = tried[-1][0] if is_final else quick
+        return Measured(chosen, {STOCK: 2e-3, chosen: 1e-3}, 1e-3, thorough=is_final, kernel=trial.WHOLE)
+
+    monkeypatch.setattr(trial, "compare", compare)
+    compiled(two_layers, X, W, IMAGE, FILTER)
+    assert len(tried) == 2
+    assert tried[1][0] == (EVERYTHING if quick == EVERYTHING else TOGETHER)
+
+
 def test_what_may_never_end_is_never_run() -> None:
     loop = """HloModule m
 condition { s = (f32[4]{0}) parameter(0)

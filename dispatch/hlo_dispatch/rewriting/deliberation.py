@@ -82,10 +82,15 @@ class Deliberation:
             plans = self._planned(TOGETHER if self._verdict() is not None else "")
             unknown, most = self.wanted.take(), max(most, _calls(plans))
         if most >= _FEWEST_FOR_A_TRIAL or self._verdict() is not None:
-            measure.whole(
-                program, self.serialized, lambda: self._variants(TOGETHER, EVERYTHING, APART, GUESSED), is_final=True
-            )
+            modes = self._best_first()
+            measure.whole(program, self.serialized, lambda: self._variants(*modes), is_final=True)
         return plans
+
+    def _best_first(self) -> list[str]:
+        """The modes to try once all is known: there may be time for the first of them only."""
+        verdict = self._verdict()
+        is_known = verdict is not None and verdict.chosen == EVERYTHING
+        return [EVERYTHING, TOGETHER, APART, GUESSED] if is_known else [TOGETHER, EVERYTHING, APART, GUESSED]
 
     def _variants(self, *modes: str) -> Iterator[tuple[str, bytes]]:
         """The different programs that follow from what is known now; equal ones under the first mode's name."""
