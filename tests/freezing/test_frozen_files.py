@@ -81,6 +81,19 @@ def test_arrays_lie_in_their_pages_as_they_lay(tmp_path: Path) -> None:
     assert places[0] == places[1]
 
 
+def test_large_blobs_lie_in_their_large_pages_as_they_lay(tmp_path: Path) -> None:
+    """Some processors' packed weights are bound to those; what is packed is bytes to JAX."""
+    blob = np.random.default_rng(1).integers(0, 256, (3 << 20) + 77, np.uint8)
+    fast = hlo_dispatch.freeze(lambda blob, i: blob[i], blob)
+    found = fast(np.int32(12345))
+    fast.save(tmp_path / "blob")
+    loaded = hlo_dispatch.load(tmp_path / "blob")
+    assert loaded(np.int32(12345)) == found == blob[12345]
+    ((program,), (saved,)) = fast._programs.values(), loaded._programs.values()
+    places = [[array.unsafe_buffer_pointer() % (2 << 20) for array in held.arrays] for held in (program, saved)]
+    assert places[0] == places[1]
+
+
 def test_arguments_of_every_kind(tmp_path: Path) -> None:
     def scaled(w: Any, x: Any, rest: Any, *, factor: Any, shift: Any = None) -> Any:
         return [x @ w * factor + rest[0][0] + rest[1]["n"], None if shift is None else shift + 1]

@@ -20,7 +20,7 @@ from hlo_dispatch.errors import FreezeError, ModuleError
 from hlo_dispatch.freezing.call_form import CallForm, key_of, type_named
 from hlo_dispatch.freezing.fitness import differences
 from hlo_dispatch.freezing.report import FreezeReport, FrozenValue, ProgramReport
-from hlo_dispatch.freezing.saved import FORMAT, INDEX, PAGE, array_name, module_name
+from hlo_dispatch.freezing.saved import FORMAT, INDEX, LARGE_PAGE, PAGE, array_name, module_name
 from hlo_dispatch.freezing.signature import refuse_layouts, refuse_several_devices, refuse_tensors, trace_state_clean
 from hlo_dispatch.freezing.stand_in import Elsewhere, StandIn
 from hlo_dispatch.freezing.tracing import refuse_callbacks
@@ -179,8 +179,10 @@ def _array(archive: zipfile.ZipFile, number: int, said: dict[str, Any]) -> Any:
     size = int(numpy.prod(shape, dtype=numpy.int64)) * dtype.itemsize
     if member.file_size != size or min(shape, default=0) < 0:
         raise ValueError(f"{member.filename} has {member.file_size} bytes, and not {size}")
-    memory = numpy.empty(size + 2 * PAGE, numpy.uint8)
-    begin = (int(said["place"]) - memory.ctypes.data) % PAGE
+    # What is packed is bytes to JAX.
+    page = LARGE_PAGE if dtype == numpy.uint8 and size > LARGE_PAGE else PAGE
+    memory = numpy.empty(size + page, numpy.uint8)
+    begin = (int(said["place"]) - memory.ctypes.data) % page
     lying = memory[begin : begin + size]
     with archive.open(member) as file:
         # A buffered reader, though the module's types do not say so.

@@ -26,8 +26,9 @@ from hlo_dispatch.freezing.signature import is_key
 
 FORMAT = 1
 INDEX = "programs.json"
-PAGE = 4096
-"""What oneMKL packs can be read from an address that lies as the one it was written to, in its page."""
+PAGE, LARGE_PAGE = 4096, 2 << 20
+"""What oneMKL packs can be read from an address that lies as the one it was written to, in its page; on some
+processors in its large page (kernels/onemkl/packed_alignment.h)."""
 
 
 def save(programs: Sequence[Program], name: str, path: str | Path) -> None:
@@ -90,7 +91,7 @@ def _values(program: Program) -> list[Any]:
 def _in_words(array: Any) -> dict[str, Any]:
     if is_key(array.dtype):
         raise FreezeError("a jax.random key among what is frozen cannot be saved: freeze its data, and wrap it inside")
-    place = array.unsafe_buffer_pointer() % PAGE if array.nbytes else 0
+    place = array.unsafe_buffer_pointer() % LARGE_PAGE if array.nbytes else 0
     return {"dtype": array.dtype.name, "shape": list(array.shape), "place": place}
 
 
