@@ -21,6 +21,10 @@ TESTS ?= tests
 export CMAKE_BUILD_PARALLEL_LEVEL ?= 2
 # Keras reads this at its first import; without it it looks for TensorFlow.
 export KERAS_BACKEND := jax
+# What Python imports is compiled once and kept with the environment, whatever the user has set for files of their own:
+# hundreds of processes import JAX while the tests run, and each takes three times as long from its sources.
+export PYTHONDONTWRITEBYTECODE :=
+export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 
 .PHONY: help demo test test-isa install lint format types wheel clean
 
