@@ -12,8 +12,8 @@ namespace {
 // So many primitives are given to the library before they are waited for. In an in-order queue of SYCL's each waits
 // for the one before it, and the runtime walks that whole chain again for each that is given: the longer it is, the
 // longer the caller takes, on a processor that the library's threads need. Each wait costs about as much as a few
-// calls, more where threads are slow to wake. Tried with sequences of 60 to 250 calls: on an EPYC 6 to 64 differed by
-// less than the noise of 3 %, on a Xeon 32 lost at most 1 % to the best of them, 16 4 %, and no limit 6 %.
+// calls, more where threads are slow to wake: few at a time lose on sequences of a hundred calls, no limit at all on
+// those of two hundred and more.
 constexpr int kMostUnderWay = 32;
 
 // A memory object, and where it points: telling the library costs more than asking ourselves, and a program's buffers

@@ -17,7 +17,7 @@ from typing import Any, cast
 from hlo_dispatch.autotune.compare.comparison import Unmeasurable, compiled, size_of
 from hlo_dispatch.autotune.compare.leaders import fastest, leaders
 from hlo_dispatch.autotune.compare.rules import why_not
-from hlo_dispatch.autotune.compare.timing import PATIENCE, Time, interleaved
+from hlo_dispatch.autotune.compare.timing import PATIENCE, interleaved
 from hlo_dispatch.autotune.compare.validation import is_finite
 from hlo_dispatch.autotune.run.deadline import Deadline
 from hlo_dispatch.autotune.run.executable import Executable, to_device
@@ -117,22 +117,17 @@ def compare(
     times = interleaved(contestants.programs, seconds=seconds(), deadline=deadline)
     found = dict(zip(contestants.names, times[1:], strict=True))
     reference = times[0].seconds
+    known = {STOCK: reference} | {name: time.seconds for name, time in found.items()}
     won = {name: time for name, time in found.items() if time.gain > time.error + LEAST_GAIN * reference}
     if not won:
-        return _lost(found, reference, about)
-    # Of the first variant most is known; another one has to be better by more than noise.
+        best = max(found.values(), key=lambda time: time.gain)
+        shown = min(found.values(), key=lambda time: time.seconds)
+        why = why_not(shown, reference, LEAST_GAIN * reference, certain=1.0)
+        return Measured(STOCK, known, 0.0, best.error, why=why, **about)
+    # Of several that are equally fast the first one is chosen: of that most is known.
     named = dict(zip(contestants.names, contestants.programs[1:], strict=True))
-    best, among = fastest({name: named[name] for name in leaders(won)}, seconds=seconds(), deadline=deadline)
-    known = {STOCK: reference} | {name: time.seconds for name, time in found.items()} | among
-    return Measured(best, known, found[best].gain, found[best].error, **about)
-
-
-def _lost(found: Mapping[str, Time], reference: float, about: Mapping[str, Any]) -> Measured:
-    best = max(found.values(), key=lambda time: time.gain)
-    shown = min(found.values(), key=lambda time: time.seconds)
-    why = why_not(shown, reference, LEAST_GAIN * reference, certain=1.0)
-    seconds = {STOCK: reference} | {name: time.seconds for name, time in found.items()}
-    return Measured(STOCK, seconds, 0.0, best.error, why=why, **about)
+    chosen, among = fastest({name: named[name] for name in leaders(won)}, seconds=seconds(), deadline=deadline)
+    return Measured(chosen, known | among, found[chosen].gain, found[chosen].error, **about)
 
 
 class _Contestants:
