@@ -93,6 +93,42 @@ def test_what_won_before_is_tried_first(store: Store, monkeypatch: pytest.Monkey
     assert tried[1][0] == (EVERYTHING if quick == EVERYTHING else TOGETHER)
 
 
+@pytest.mark.parametrize("fitting", [1, 2])
+@pytest.mark.parametrize("is_hurried", [True, False])
+def test_a_trial_that_was_cut_short_goes_on_later(monkeypatch, fitting: int, is_hurried: bool) -> None:
+    module = from_text("HloModule m\nENTRY e { ROOT x = f32[4]{0} parameter(0) }")
+    monkeypatch.setattr(trial._Contestants, "has_time_for_one_more", lambda self: len(self.names) < fitting)
+    measured_pass.executable.start()
+    both = {TOGETHER: module, EVERYTHING: module}
+    found = trial.compare(module, both, is_hurried=is_hurried)
+    assert set(found.seconds) == {STOCK, *list(both)[:fitting]}
+    # That there is no third variant it does not know before it asked for one.
+    assert found.thorough == (not is_hurried)
+    assert trial.compare(module, {TOGETHER: module}, is_hurried=is_hurried, is_final=False).thorough is False
+    monkeypatch.setattr(trial._Contestants, "has_time_for_one_more", lambda self: True)
+    assert trial.compare(module, both, is_hurried=is_hurried).thorough
+
+
+@pytest.mark.usefixtures("_any_answer")
+def test_who_was_not_tried_comes_behind_who_won(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[tuple[list[str], bool]] = []
+
+    def compare(stock: bytes, variants, *, is_final: bool, is_hurried: bool = False, **_) -> Measured:
+        tried.append(([name for name, _ in variants], is_hurried))
+        first = tried[-1][0][0]
+        is_thorough = is_final and not is_hurried
+        return Measured(first, {STOCK: 2e-3, first: 1e-3}, 1e-3, thorough=is_thorough, kernel=trial.WHOLE)
+
+    monkeypatch.setattr(trial, "compare", compare)
+    compiled(two_layers, X, W, IMAGE, FILTER)
+    (_, quick), (modes, final) = tried
+    assert not quick
+    assert final, "its regions took of the time"
+    forget(store)
+    compiled(two_layers, X, W, IMAGE, FILTER)
+    assert tried[2:] == [(modes, False)]
+
+
 def test_what_may_never_end_is_never_run() -> None:
     loop = """HloModule m
 condition { s = (f32[4]{0}) parameter(0)

@@ -69,6 +69,7 @@ def compare(
     *,
     left: float = float("inf"),
     is_final: bool = True,
+    is_hurried: bool = False,
     frozen: AbstractSet[int] = frozenset(),
     split: Splitter | None = None,
 ) -> Measured:
@@ -80,6 +81,7 @@ def compare(
             ones are made, and compared, only if there is time.
         left: seconds that it may take.
         is_final: whether all regions are known.
+        is_hurried: whether a later compile has more time: the answer is thorough only if every variant was compared.
         frozen: numbers of the parameters that are known before the program is called.
         split: cuts off what depends on those alone.
 
@@ -93,22 +95,23 @@ def compare(
     """
     deadline = Deadline(left)
     module = Module.from_bytes(stock)
-    about: dict[str, Any] = {"thorough": is_final, "formula": f"all of {module.name}", "kernel": WHOLE}
+    about: dict[str, Any] = {"formula": f"all of {module.name}", "kernel": WHOLE}
     waiting = iter(cast("Mapping[str, bytes]", variants).items() if isinstance(variants, Mapping) else variants)
     first = next(waiting, None)
     if first is None:
-        return Measured(STOCK, {STOCK: 0.0}, **about)
+        return Measured(STOCK, {STOCK: 0.0}, thorough=is_final, **about)
     expected = expected_seconds(module, 2)
     if expected is None:
         raise Unmeasurable("what the program does depends on its inputs")
     deadline.demand(expected)
     contestants = _Contestants(module, stock, deadline, frozen, split)
     contestants.add(*first)
-    while contestants.has_time_for_one_more():
+    variant: tuple[str, bytes] | None = first
+    while variant is not None and contestants.has_time_for_one_more():
         variant = next(waiting, None)
-        if variant is None:
-            break
-        contestants.add(*variant)
+        if variant is not None:
+            contestants.add(*variant)
+    about["thorough"] = is_final and (variant is None or not is_hurried)
     longest = SECONDS if is_final else QUICK_SECONDS
 
     def seconds() -> float:

@@ -192,6 +192,7 @@ class Tuner:
         variants: Callable[[], Iterable[tuple[str, bytes]]],
         *,
         is_final: bool,
+        is_hurried: bool = False,
     ) -> None:
         """Measure a whole program against stock, before its regions or, if all of them were reached, after them."""
         left = self._left()
@@ -218,6 +219,7 @@ class Tuner:
                         variants(),
                         left=self._deadline.left,
                         is_final=is_final,
+                        is_hurried=is_hurried,
                         frozen=self.frozen,
                         split=self.split,
                     ),

@@ -32,6 +32,8 @@ from hlo_dispatch.policy.measured import (
 from hlo_dispatch.policy.rules import rule_of
 from hlo_dispatch.vendor.users_kernels import library_of
 
+LITTLE = 1_000_000
+"""Multiply-adds: a kernel that is given less takes, on any processor, about as long as the call of it by itself."""
 CLOSE = 0.1
 """An entangled region that loses no more than this alone, in parts of stock's time, is left to the heuristic while
 nothing is known of its program."""
@@ -83,13 +85,16 @@ class ModuleTuner(Protocol):
         """Measure regions; returns how many are known now that were not."""
         ...
 
-    def whole(self, program: str, stock: bytes, variants: Variants, *, is_final: bool) -> None:
+    def whole(
+        self, program: str, stock: bytes, variants: Variants, *, is_final: bool, is_hurried: bool = False
+    ) -> None:
         """Measure a whole program.
 
         Args:
             program: what stands for it in the store.
             variants: makes the modules to compare with stock, one after the other as there is time for them.
             is_final: whether all its regions should be known by now; nothing happens where they are not.
+            is_hurried: whether regions took of the time before; a later compile tries what there is no time for.
         """
         ...
 
@@ -134,7 +139,7 @@ class Wanted:
                 if known.is_hopeless:
                     return None
                 known = None
-            if self.mode == EVERYTHING and (known is None or self._may_win_with_others(known)):
+            if self.mode == EVERYTHING and (known is None or self._may_win_with_others(known, match)):
                 return TAKEN
             if known is not None and not known.refused and self._is_left_to_the_heuristic(known):
                 return None
@@ -153,9 +158,13 @@ class Wanted:
         return recall
 
     @staticmethod
-    def _may_win_with_others(known: Measured) -> bool:
-        """Whether stock won alone, but not by far, and not because a result was wrong."""
-        return known.chosen == STOCK and not known.refused and not known.endless and known.loss <= BY_FAR
+    def _may_win_with_others(known: Measured, match: CallableMatch) -> bool:
+        """Whether stock won alone, but not by far, and not because a result was wrong.
+
+        What is little work loses alone by what a call costs, however often stock's time that is.
+        """
+        has_lost = known.chosen == STOCK and not known.refused and not known.endless
+        return has_lost and (match.work.multiply_adds < LITTLE or known.loss <= BY_FAR)
 
     def _is_left_to_the_heuristic(self, known: Measured) -> bool:
         if known.chosen != STOCK and known.stock_error:

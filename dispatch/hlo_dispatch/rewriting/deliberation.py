@@ -73,6 +73,7 @@ class Deliberation:
     def _measured(self, measure: ModuleTuner, program: str, plans: Plans) -> Plans:
         """Measure the program and its regions as far as time goes; returns the newest plans."""
         unknown, most = self.wanted.take(), _calls(plans)
+        had_regions = bool(unknown)
         if unknown and most >= _FEWEST_FOR_A_TRIAL and self._verdict() is None:
             measure.whole(program, self.serialized, lambda: self._variants(GUESSED, EVERYTHING), is_final=False)
         for _ in range(_MOST_PLANNINGS):
@@ -83,14 +84,19 @@ class Deliberation:
             unknown, most = self.wanted.take(), max(most, _calls(plans))
         if most >= _FEWEST_FOR_A_TRIAL or self._verdict() is not None:
             modes = self._best_first()
-            measure.whole(program, self.serialized, lambda: self._variants(*modes), is_final=True)
+            measure.whole(
+                program, self.serialized, lambda: self._variants(*modes), is_final=True, is_hurried=had_regions
+            )
         return plans
 
     def _best_first(self) -> list[str]:
         """The modes to try once all is known: there may be time for the first of them only."""
-        verdict = self._verdict()
-        is_known = verdict is not None and verdict.chosen == EVERYTHING
-        return [EVERYTHING, TOGETHER, APART, GUESSED] if is_known else [TOGETHER, EVERYTHING, APART, GUESSED]
+        verdict, modes = self._verdict(), [TOGETHER, EVERYTHING, APART, GUESSED]
+        tried = set(verdict.seconds) - {STOCK} if verdict is not None else set[str]()
+        if verdict is not None and verdict.chosen in modes and (verdict.chosen == EVERYTHING or GUESSED not in tried):
+            # It won the trial before; who was not in that comes next.
+            modes.sort(key=lambda mode: (mode != verdict.chosen, mode in tried and GUESSED not in tried))
+        return modes
 
     def _variants(self, *modes: str) -> Iterator[tuple[str, bytes]]:
         """The different programs that follow from what is known now; equal ones under the first mode's name."""
