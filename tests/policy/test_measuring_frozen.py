@@ -10,6 +10,7 @@ import hlo_dispatch
 from hlo_dispatch.autotune import trial
 from hlo_dispatch.autotune.run import halves
 from hlo_dispatch.autotune.store import Store
+from hlo_dispatch.policy.measured import EVERYTHING, GUESSED, STOCK, Measured
 from hlo_dispatch.rewriting import measured_pass
 
 pytestmark = pytest.mark.usefixtures("_own_store", "_any_answer")
@@ -57,3 +58,20 @@ def test_a_frozen_program_is_tried_as_a_whole(store: Store) -> None:
     report = frozen.report.programs[0].dispatched
     assert report is not None
     assert bool(report.dispatched) == (whole.chosen != "stock")
+
+
+def test_a_frozen_program_is_tried_first_with_everything_in_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be time for one way only, and the heuristic knows nothing of weights that are packed."""
+    tried: list[list[str]] = []
+
+    def compare(stock: bytes, variants, *, is_final: bool, **_) -> Measured:
+        tried.append([name for name, _ in variants])
+        seconds = dict.fromkeys([STOCK, *tried[-1]], 1e-3)
+        return Measured(tried[-1][0], seconds, 1e-3, thorough=is_final, kernel=trial.WHOLE)
+
+    monkeypatch.setattr(trial, "compare", compare)
+    hlo_dispatch.freeze(two, FILTER)(IMAGE)
+    compiled(two, FILTER, IMAGE)
+    frozen, frozen_again, plain, _ = (modes[0] for modes in tried)
+    assert (frozen, frozen_again) == (EVERYTHING, EVERYTHING)
+    assert plain == GUESSED

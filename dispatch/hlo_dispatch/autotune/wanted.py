@@ -180,6 +180,11 @@ class Wanted:
         has_lost = known.is_entangled and known.chosen == STOCK
         return has_lost and (self.mode == TOGETHER or (not self.mode and known.loss < CLOSE))
 
+    @property
+    def has_frozen(self) -> bool:
+        """Whether some of its parameters are known before it is called."""
+        return bool(self._frozen)
+
     def program(self) -> str:
         """What stands for the whole program in the store."""
         entry = self._digests.of_computation(self._module.proto.entry_computation_id)

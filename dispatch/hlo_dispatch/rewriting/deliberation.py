@@ -75,7 +75,9 @@ class Deliberation:
         unknown, most = self.wanted.take(), _calls(plans)
         had_regions = bool(unknown)
         if unknown and most >= _FEWEST_FOR_A_TRIAL and self._verdict() is None:
-            measure.whole(program, self.serialized, lambda: self._variants(GUESSED, EVERYTHING), is_final=False)
+            # The heuristic knows nothing of weights that are packed before the first call.
+            quick = (EVERYTHING, GUESSED) if self.wanted.has_frozen else (GUESSED, EVERYTHING)
+            measure.whole(program, self.serialized, lambda: self._variants(*quick), is_final=False)
         for _ in range(_MOST_PLANNINGS):
             if not unknown or not measure(unknown, self.ask):
                 break
