@@ -121,6 +121,25 @@ def test_f32_products_alone_are_xlas() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("match", "machine", "worth"),
+    [
+        (product(200, 200, 200), MODERN, True),
+        (product(200, 200, 200, kind="bf16"), MODERN, True),
+        (product(200, 200, 200, kind="bf16"), PLAIN, False),
+        (product(50, 50, 50), MODERN, False),
+        (product(1, 2000, 1000), MODERN, False),
+    ],
+    ids=["f32", "bf16", "no bf16 arithmetic", "small", "one row"],
+)
+def test_products_of_packed_weights(match: Match, machine: Machine, worth: bool) -> None:
+    assert match.anchor.weights is not None
+    match.anchor.weights.node.is_early = True
+    found, why = verdict(match, machine)
+    assert found == worth
+    assert ("packed before the first call" in why) == worth
+
+
 def test_a_row_times_transposed_weights() -> None:
     def row(columns_first: str) -> Match:
         return only_match(f"""

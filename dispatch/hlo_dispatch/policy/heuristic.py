@@ -133,6 +133,8 @@ def _dot(match: Match, machine: Machine) -> tuple[bool, str]:
         return False, f"XLA's own {half} product is as fast at {arithmetic:,} multiply-adds"
     if costly and not is_vector:
         return True, f"{costly[0]} costs no pass of its own"
+    if anchor.weights is not None and anchor.weights.node.is_early and not is_vector:
+        return True, "its weights are packed before the first call, and the kernel reads them as they lie"
     return False, f"XLA's own {half or 'f32'} product is as fast, and what follows it is cheap"
 
 
