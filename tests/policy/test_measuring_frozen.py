@@ -61,7 +61,7 @@ def test_a_frozen_program_is_tried_as_a_whole(store: Store) -> None:
 
 
 def test_a_frozen_program_is_tried_first_with_everything_in_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There may be time for one way only, and the heuristic knows nothing of weights that are packed."""
+    """There may be time for one way only."""
     tried: list[list[str]] = []
 
     def compare(stock: bytes, variants, *, is_final: bool, **_) -> Measured:

@@ -75,7 +75,7 @@ class Deliberation:
         unknown, most = self.wanted.take(), _calls(plans)
         had_regions = bool(unknown)
         if unknown and most >= _FEWEST_FOR_A_TRIAL and self._verdict() is None:
-            # The heuristic knows nothing of weights that are packed before the first call.
+            # Kernels gain most by weights that are packed before the first call; there may be time for one way only.
             quick = (EVERYTHING, GUESSED) if self.wanted.has_frozen else (GUESSED, EVERYTHING)
             measure.whole(program, self.serialized, lambda: self._variants(*quick), is_final=False)
         for _ in range(_MOST_PLANNINGS):
