@@ -2,8 +2,9 @@
 //
 //   member_0; member_1; …      each one a call of another kernel of oneDNN's, on values of the sequence
 //
-// The members run in order and are waited for together. Operands: what they read and none of them writes. Results: what
-// somebody else reads of what they write, then scratch, which holds the rest (sequence_plan.h).
+// The members run in order and are waited for together. Operands: what they read and none of them writes; those for
+// which attribute `held` has places are the first ones, and lie in one buffer of held_bytes. Results: what somebody else
+// reads of what they write, then scratch, which holds the rest (sequence_plan.h).
 #include <memory>
 #include <sstream>
 #include <string>
@@ -73,15 +74,24 @@ std::vector<char*> Addresses(const SequencePlan& plan, char* scratch, ffi::Remai
                              ffi::RemainingRets results) {
   std::vector<char*> addresses;
   addresses.reserve(plan.values.size());
+  const size_t operands = static_cast<size_t>(plan.operands), held = static_cast<size_t>(plan.held);
+  // The first argument is all held operands together.
+  const size_t before = held > 0 ? held - 1 : 0;
+  char* together = nullptr;
+  if (held > 0) {
+    ffi::AnyBuffer buffer = *arguments.get<ffi::AnyBuffer>(0);
+    CheckBuffer("held operands", {plan.held_bytes, {}, /*is_packed=*/true}, buffer);
+    together = static_cast<char*>(buffer.untyped_data());
+  }
   for (const SequencePlan::Value& value : plan.values) {
-    const size_t number = addresses.size(), operands = static_cast<size_t>(plan.operands);
+    const size_t number = addresses.size();
     if (value.offset >= 0) {
-      addresses.push_back(scratch + value.offset);
+      addresses.push_back((number < held ? together : scratch) + value.offset);
       continue;
     }
     const bool is_operand = number < operands;
     ffi::AnyBuffer buffer =
-        is_operand ? *arguments.get<ffi::AnyBuffer>(number) : **results.get<ffi::AnyBuffer>(number - operands);
+        is_operand ? *arguments.get<ffi::AnyBuffer>(number - before) : **results.get<ffi::AnyBuffer>(number - operands);
     CheckBuffer(is_operand ? "operand " + std::to_string(number) : "result " + std::to_string(number - operands),
                 value.form, buffer);
     addresses.push_back(static_cast<char*>(buffer.untyped_data()));
@@ -93,9 +103,9 @@ void Run(const SequenceState& state, const Parallel& parallel, ffi::RemainingArg
          ffi::RemainingRets results) {
   const SequencePlan& plan = state.plan;
   const size_t wanted = static_cast<size_t>(plan.results) + 1;
-  if (arguments.size() != static_cast<size_t>(plan.operands) || results.size() != wanted) {
+  if (arguments.size() != static_cast<size_t>(plan.arguments()) || results.size() != wanted) {
     std::ostringstream message;
-    message << "expected " << plan.operands << " operands and " << wanted << " results, got " << arguments.size()
+    message << "expected " << plan.arguments() << " operands and " << wanted << " results, got " << arguments.size()
             << " and " << results.size();
     throw Failure(FailureKind::kInvalid, message.str());
   }

@@ -39,6 +39,7 @@ SequencePlan SequencePlan::Read(const Attributes& attributes) {
     scratch = std::max(scratch, member.scratch_bytes);
     plan.packing_bytes = std::max(plan.packing_bytes, member.packing_bytes);
   }
+  plan.CheckHeld();
   plan.CheckMemory();
   MemoryLayout memory;
   for (size_t i = static_cast<size_t>(plan.operands + plan.results); i < plan.values.size(); ++i) {
@@ -55,6 +56,15 @@ void SequencePlan::ReadValues(const Attributes& attributes) {
   results = ReadCount(attributes, "results", 0);
   const std::vector<int64_t> offsets = attributes.Integers("offsets");
   values.resize(static_cast<size_t>(operands + results) + offsets.size());
+  if (attributes.Has("held")) {
+    const std::vector<int64_t> places = attributes.Integers("held");
+    held = static_cast<int64_t>(places.size());
+    if (held < 1 || held > operands) {
+      Invalid("attribute 'held': expected 1 to " + std::to_string(operands) + " places, got " + std::to_string(held));
+    }
+    held_bytes = attributes.Integer("held_bytes");
+    for (size_t i = 0; i < places.size(); ++i) values[i].offset = places[i];
+  }
   for (size_t i = 0; i < offsets.size(); ++i) values[static_cast<size_t>(operands + results) + i].offset = offsets[i];
 }
 
@@ -117,6 +127,18 @@ int64_t SequencePlan::Overwritten(const Kernel& kernel, const Member& member) co
 bool SequencePlan::IsWrittenOver(const Value& value, const Value& by) const {
   return by.may_lie_over >= 0 && &values[static_cast<size_t>(by.may_lie_over)] == &value &&
          value.last_read_by == by.written_by && value.offset == by.offset && value.form == by.form;
+}
+
+// What lies in one buffer lies within it.
+void SequencePlan::CheckHeld() const {
+  for (int64_t i = 0; i < held; ++i) {
+    const Value& value = values[static_cast<size_t>(i)];
+    const bool is_aligned = value.offset >= 0 && value.offset % kAlignment == 0;
+    if (is_aligned && value.form.bytes <= held_bytes && value.offset <= held_bytes - value.form.bytes) continue;
+    Invalid("attribute 'held': expected multiples of " + std::to_string(kAlignment) + " below " +
+            std::to_string(held_bytes) + " with place for " + value.form.InWords() + ", got " +
+            std::to_string(value.offset));
+  }
 }
 
 // No two values that exist at the same time share a byte, but for what is written over while it is read.

@@ -50,6 +50,14 @@ def sequence(
     return WireCall("onednn.sequence", tags, operands, [*results, Array("u8", [scratch])])
 
 
+def _apart(said: dict[str, Any], given: list[np.ndarray]) -> list[np.ndarray]:
+    """The operands, of which the first ones may lie in one buffer, each from its place to the buffer's end."""
+    if "held" not in said:
+        return given
+    together = given[0].reshape(-1).view(np.float32)
+    return [*(together[place // 4 :] for place in said["held"]), *given[1:]]
+
+
 def _inner(members: list[Any], offsets: list[int], first: int) -> list[tuple[int, Any]]:
     return [(offsets[member[2] - first], member) for member in members if member[2] >= first]
 
@@ -73,7 +81,18 @@ def valid_calls() -> list[WireCall]:
         [array(4, 8), array(8, 8), array(8, 8)], [array(4, 8), array(4, 8)], [0, 128],
     )  # fmt: skip
     alone = sequence([(_product(3, 5, 2), [0, 1], 2)], [array(3, 5), array(5, 2)], [array(3, 2)], [])
-    return [chain, branch, alone, gated([0, 128, 0])]
+    return [chain, branch, alone, gated([0, 128, 0]), held([0, 448], 640)]
+
+
+def held(places: list[int], size: int) -> WireCall:
+    """Two products in a row, whose weights lie in one buffer of so many bytes."""
+    array = lambda *dims: Array("f32", list(dims))  # noqa: E731
+    call = sequence(
+        [(_product(5, 7, 16), [2, 0], 4), (_product(5, 16, 3), [4, 1], 3)],
+        [array(7, 16), array(16, 3), array(5, 7)], [array(5, 3)], [0],
+    )  # fmt: skip
+    attributes = call.attributes | {"held": tagged(places), "held_bytes": tagged(size)}
+    return WireCall(call.name, attributes, [Array("u8", [size]), array(5, 7)], call.results)
 
 
 def gated(offsets: list[int]) -> WireCall:
@@ -92,7 +111,7 @@ def gated(offsets: list[int]) -> WireCall:
 
 def pairs(said: dict[str, Any], given: list[np.ndarray], results: list[np.ndarray], of_member: Any) -> list[Any]:
     """Every result, and what the members make of the operands; nothing where a member's meaning is not known."""
-    values: dict[int, np.ndarray] = dict(enumerate(given))
+    values: dict[int, np.ndarray] = dict(enumerate(_apart(said, given)))
     expected: list[Any] = []
     first, last = said["operands"], said["operands"] + said["results"]
     for number in range(said["members"]):

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterator
 
 import pytest
-from family_sequence import gated
+from family_sequence import gated, held
 from wire_calls import Array, WireCall, strides, valid_calls
 from worker_pool import Worker
 
@@ -243,3 +243,30 @@ def test_only_what_can_be_written_over_shares_memory(worker: Worker, offsets: li
 def test_a_product_does_not_lie_over_its_source(worker: Worker) -> None:
     branch = first("onednn.sequence", members=4, results=2)
     refused(worker, branch.but(offsets=[0, 0]), "two values lie at")
+
+
+@pytest.mark.parametrize(
+    ("places", "size", "fragment"),
+    [
+        (
+            [0, 448],
+            576,
+            "attribute 'held': expected multiples of 64 below 576 with place for 192 bytes of f32, got 448",
+        ),
+        ([0, 640], 640, "got 640"),
+        ([-64, 448], 640, "got -64"),
+        ([0, 2**62], 640, f"got {2**62}"),
+        ([4, 448], 640, "got 4"),
+        ([], 640, "attribute 'held': expected 1 to 3 places, got 0"),
+        ([0, 448, 0, 0], 640, "attribute 'held': expected 1 to 3 places, got 4"),
+        ([0, 448, 0], 640, "expected 1 operands and 2 results, got 2 and 2"),
+        ([0], 640, "expected 3 operands and 2 results, got 2 and 2"),
+    ],
+)
+def test_what_is_held_lies_within_its_buffer(worker: Worker, places: list[int], size: int, fragment: str) -> None:
+    refused(worker, held(places, size), fragment)
+
+
+def test_the_buffer_of_what_is_held_is_as_large_as_is_said(worker: Worker) -> None:
+    refused(worker, held([0, 448], 640).but(held_bytes=704), "held operands: expected 704 bytes of u8")
+    refused(worker, held([0, 448], 640).but(held_bytes=None), "attribute 'held_bytes' is missing")

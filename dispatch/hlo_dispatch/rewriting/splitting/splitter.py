@@ -12,6 +12,7 @@ from hlo_dispatch.rewriting.hazards import CannotRebuild
 from hlo_dispatch.rewriting.sequencing.joining import joined
 from hlo_dispatch.rewriting.splitting.cut import cut, uncut
 from hlo_dispatch.rewriting.splitting.hoisting import hoist
+from hlo_dispatch.rewriting.splitting.holding import held_together
 from hlo_dispatch.rewriting.splitting.packing import pack
 
 
@@ -43,4 +44,4 @@ def split(
         # Something has to run after what would go.
         halves = uncut(dispatched, early | widened, threads)
     program, found = joined(halves.program)
-    return replace(halves, program=program, sequences=found.sequences, joined=found.calls)
+    return held_together(replace(halves, program=program, sequences=found.sequences, joined=found.calls))
