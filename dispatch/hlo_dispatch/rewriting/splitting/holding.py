@@ -75,12 +75,14 @@ def held_together(halves: Split) -> Split:
 
 
 def _readable(program: Module, early: int) -> list[_Value]:
-    """Those of the first parameters that only sequences read."""
+    """Those of the first parameters that only sequences read, and that nothing else needs under their names."""
     sequence = {kernel.joined_by for kernel in registry.kernels().values() if kernel.joined_by}
     targets = {registry.kernels()[name].target for name in sequence}
     users: defaultdict[int, list[InstructionProto]] = defaultdict(list)
+    waited_for: set[int] = {program.entry.root_id}
     for instruction in program.entry.instructions:
-        for operand in (*instruction.operand_ids[:], *instruction.control_predecessor_ids[:]):
+        waited_for.update(instruction.control_predecessor_ids[:])
+        for operand in instruction.operand_ids[:]:
             users[operand].append(instruction)
     found: list[_Value] = []
     for parameter in program.entry.instructions:
@@ -93,7 +95,7 @@ def _readable(program: Module, early: int) -> list[_Value]:
             if reader.opcode == "bitcast":
                 names.add(reader.id)
                 readers += users[reader.id]
-        if not readers and program.entry.root_id not in names:
+        if not readers and not names & waited_for:
             found.append(_Value(number, shape, names))
     return found
 
