@@ -3,8 +3,8 @@
 //   member_0; member_1; …      each one a call of another kernel of oneDNN's, on values of the sequence
 //
 // The members run in order and are waited for together. Operands: what they read and none of them writes; those for
-// which attribute `held` has places are the first ones, and lie in one buffer of held_bytes. Results: what somebody else
-// reads of what they write, then scratch, which holds the rest (sequence_plan.h).
+// which attribute `held` has places are the first ones, and lie in one buffer of held_bytes. Results: what somebody
+// else reads of what they write, then scratch, which holds the rest (sequence_plan.h).
 #include <memory>
 #include <sstream>
 #include <string>
