@@ -18,6 +18,7 @@ from hlo_dispatch.hlo.shape import shape_of
 from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.pattern.table import KernelBinding, Numerics, Table
 from hlo_dispatch.policy.candidate import Ask, Default
+from hlo_dispatch.policy.heuristic import SMALLEST_DOT
 from hlo_dispatch.policy.measured import (
     BY_FAR,
     EVERYTHING,
@@ -32,8 +33,6 @@ from hlo_dispatch.policy.measured import (
 from hlo_dispatch.policy.rules import rule_of
 from hlo_dispatch.vendor.users_kernels import library_of
 
-LITTLE = 1_000_000
-"""Multiply-adds: a kernel that is given less takes, on any processor, about as long as the call of it by itself."""
 CLOSE = 0.1
 """An entangled region that loses no more than this alone, in parts of stock's time, is left to the heuristic while
 nothing is known of its program."""
@@ -164,7 +163,7 @@ class Wanted:
         What is little work loses alone by what a call costs, however often stock's time that is.
         """
         has_lost = known.chosen == STOCK and not known.refused and not known.endless
-        return has_lost and (match.work.multiply_adds < LITTLE or known.loss <= BY_FAR)
+        return has_lost and (match.work.multiply_adds < SMALLEST_DOT or known.loss <= BY_FAR)
 
     def _is_left_to_the_heuristic(self, known: Measured) -> bool:
         if known.chosen != STOCK and known.stock_error:

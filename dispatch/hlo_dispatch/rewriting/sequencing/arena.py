@@ -53,7 +53,7 @@ def _placed(lives: Sequence[Life], numbers: Sequence[int]) -> tuple[list[int], i
     for number in sorted(numbers, key=lambda number: (-lives[number].bytes, number)):
         life = lives[number]
         beside = sorted(
-            (offsets[other], _rounded(lives[other].bytes))
+            (offsets[other], padded(lives[other].bytes))
             for other in placed
             if lives[other].first <= life.last and life.first <= lives[other].last
         )
@@ -63,10 +63,10 @@ def _placed(lives: Sequence[Life], numbers: Sequence[int]) -> tuple[list[int], i
                 break
             offset = max(offset, begin + size)
         offsets[number] = offset
-        end = max(end, offset + _rounded(life.bytes))
+        end = max(end, offset + padded(life.bytes))
         placed.append(number)
     return offsets, end
 
 
-def _rounded(size: int) -> int:
+def padded(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT

@@ -11,7 +11,7 @@ from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, InstructionProto
 from hlo_dispatch.hlo.shape import Shape, in_memory_order
 from hlo_dispatch.hlo.split import Prepared, Split
 from hlo_dispatch.hlo.verify import verify
-from hlo_dispatch.rewriting.edit import put_back
+from hlo_dispatch.rewriting.edit import put_back, sign
 from hlo_dispatch.rewriting.order import made_of
 from hlo_dispatch.rewriting.rebuild import Edit, Rebuilder
 from hlo_dispatch.rewriting.splitting.colour import Colouring, colour
@@ -106,19 +106,12 @@ class _Half:
         """The module with the rebuilt entry, its parameters numbered as `order` has them."""
         module, entry = self.module, self.module.entry
         places = {number: place for place, number in enumerate(order)}
-        parameters: dict[int, InstructionProto] = {}
         for place, proto in enumerate(edit.instructions):
             if proto.opcode == "parameter":
                 numbered = edit.instructions[place] = copy_of(proto)
                 numbered.parameter_number = places[proto.parameter_number]
-                parameters[numbered.parameter_number] = numbered
-        result = next(proto for proto in edit.instructions if proto.id == edit.root_id)
         put_back(module, {entry.id: edit})
-        for shape in (module.entry.program_shape, module.proto.host_program_shape):
-            shape.Clear()
-            shape.parameters.extend(parameters[number].shape for number in range(len(order)))
-            shape.parameter_names.extend(parameters[number].name for number in range(len(order)))
-            shape.result.CopyFrom(result.shape)
+        sign(module)
         self.graph.take_apart()
         verify(module)
         return module.to_bytes()

@@ -18,15 +18,14 @@ from hlo_dispatch.hlo.shape import Shape, row_major, shape_of
 from hlo_dispatch.hlo.split import Prepared, Split
 from hlo_dispatch.hlo.verify import verify
 from hlo_dispatch.rewriting.backend_config import from_text, to_text
-from hlo_dispatch.rewriting.edit import put_back
+from hlo_dispatch.rewriting.edit import put_back, sign
 from hlo_dispatch.rewriting.rebuild import Edit
+from hlo_dispatch.rewriting.sequencing.arena import padded
 from hlo_dispatch.vendor import registry
 
 SMALL_PART = 16
 """All that is put together is at most one part in so many of what is prepared."""
 _FEWEST = 2
-_ALIGNMENT = 64
-"""Bytes, as XLA's own arrays have it, and as the sequence asks for (kernels/onednn/sequence_plan.cc)."""
 
 
 @dataclass
@@ -58,7 +57,7 @@ def held_together(halves: Split) -> Split:
     size = 0
     for value in values:
         value.offset = size
-        size += _padded(value.shape.bytes)
+        size += padded(value.shape.bytes)
     held = {value.number for value in values}
     is_packed = any(halves.prepared[number].is_packed for number in held if number < count)
     together = Prepared(row_major("u8", (size,)), f"{len(values)} small values", is_packed)
@@ -104,7 +103,7 @@ def _chosen(values: list[_Value], left: int) -> list[_Value]:
     """The smallest ones, of at most so many bytes together, in their order."""
     chosen: list[_Value] = []
     for value in sorted(values, key=lambda value: value.shape.bytes):
-        left -= _padded(value.shape.bytes)
+        left -= padded(value.shape.bytes)
         if left < 0:
             break
         chosen.append(value)
@@ -130,7 +129,7 @@ def _program(module: Module, values: list[_Value], size: int) -> bytes:
         instructions.append(instruction)
     root_id = entry.root_id
     put_back(module, {entry.id: Edit(instructions, root_id)})
-    _sign(module)
+    sign(module)
     verify(module)
     return module.to_bytes()
 
@@ -178,7 +177,7 @@ def _preparation(module: Module, values: list[_Value], size: int, count: int) ->
             taken.parameter_number = next(parameters)
             source = taken.id
         pieces.append(add("bitcast", "small_value", row_major("u8", (value.shape.bytes,)), source).id)
-        gap = _padded(value.shape.bytes) - value.shape.bytes
+        gap = padded(value.shape.bytes) - value.shape.bytes
         if gap:
             filler = add("constant", "gap", row_major("u8", (gap,)))
             filler.literal.CopyFrom(_zeros(gap))
@@ -196,21 +195,9 @@ def _preparation(module: Module, values: list[_Value], size: int, count: int) ->
         root_id = whole.id
     kept = [instruction for instruction in entry.instructions if count == 1 or instruction.id != root.id]
     put_back(module, {entry.id: Edit([*kept, *added], root_id)})
-    _sign(module)
+    sign(module)
     verify(module)
     return module.to_bytes()
-
-
-def _sign(module: Module) -> None:
-    """What the module takes and returns, as its entry has it now."""
-    entry = module.entry
-    parameters = {i.parameter_number: i for i in entry.instructions if i.opcode == "parameter"}
-    result = next(i for i in entry.instructions if i.id == entry.root_id)
-    for shape in (module.entry.program_shape, module.proto.host_program_shape):
-        shape.Clear()
-        shape.parameters.extend(parameters[number].shape for number in range(len(parameters)))
-        shape.parameter_names.extend(parameters[number].name for number in range(len(parameters)))
-        shape.result.CopyFrom(result.shape)
 
 
 def _new(module: Module, opcode: str, stem: str, identifier: int, shape: Shape, *operands: int) -> InstructionProto:
@@ -224,7 +211,3 @@ def _zeros(size: int) -> LiteralProto:
     literal = literal_of(row_major("u8", (size,)), bytes(size))
     assert literal is not None
     return literal
-
-
-def _padded(size: int) -> int:
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
