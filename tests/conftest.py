@@ -15,6 +15,8 @@ from hypothesis import HealthCheck, settings
 # Read by the plug-in at every compile; the tests of its fallback take it away again.
 os.environ["HLO_DISPATCH_STRICT"] = "1"
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# A test's program is small: its code is made in one piece, by the one processor that a test has.
+os.environ["XLA_FLAGS"] = f"--xla_cpu_parallel_codegen_split_count=1 {os.environ.get('XLA_FLAGS', '')}"
 # Nothing of the user's is read or written, and compiling measures nothing unless a test asks for it.
 os.environ["HLO_DISPATCH_CACHE_DIR"] = tempfile.mkdtemp(prefix="hlo_dispatch_tests_")
 os.environ["HLO_DISPATCH_MEASURE_SECONDS"] = "0"
@@ -41,8 +43,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_finish() -> None:
     """Where tests are about to run; with xdist that is not the process that hands them out."""
     from compiled_once import keep_what_stock_compiles
+    from kept_contexts import keep_contexts
 
     keep_what_stock_compiles()
+    keep_contexts()
     # What is imported stays: the collector need not look through all of it again and again.
     gc.collect()
     gc.freeze()

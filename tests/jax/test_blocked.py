@@ -16,6 +16,7 @@ from hlo_dispatch.host.machine import Machine
 from hlo_dispatch.policy import linear_algebra, rules
 from hlo_dispatch.vendor import kernels, libraries, registry
 from processor import needs_avx512
+from side_by_side import QUICKLY
 
 # Panels have 48 (f32) or 24 (f64) rows, sums 8 columns, blocks 192.
 SIZES = (1, 7, 8, 9, 24, 49, 191, 193, 400)
@@ -40,7 +41,7 @@ def dtype(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 def compiled(program: Callable, *arguments: np.ndarray, kernel: str) -> Any:
     with hlo_dispatch.enabled(policy="heuristic"):
-        executable = jax.jit(lambda *inputs: program(*inputs)).lower(*arguments).compile()
+        executable = jax.jit(lambda *inputs: program(*inputs)).lower(*arguments).compile(QUICKLY)
     assert f'custom_call_target="hlo_dispatch.blocked.{kernel}"' in executable.as_text()
     return executable
 

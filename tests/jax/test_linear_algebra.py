@@ -17,7 +17,7 @@ import pytest
 
 import hlo_dispatch
 from hlo_dispatch.policy import rules
-from side_by_side import assert_agree, assert_close, run_both
+from side_by_side import QUICKLY, assert_agree, assert_close, run_both
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 SIZES = (1, 3, 17)
@@ -61,7 +61,7 @@ def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def dispatched(program: Callable, *arguments, calls: int, library: str = ""):
     """The program's results, computed by so many of the library's kernels."""
     with hlo_dispatch.enabled(policy="heuristic"):
-        compiled = jax.jit(lambda *inputs: program(*inputs)).lower(*arguments).compile()
+        compiled = jax.jit(lambda *inputs: program(*inputs)).lower(*arguments).compile(QUICKLY)
     assert compiled.as_text().count(f'custom_call_target="hlo_dispatch.{library}') == calls, compiled.as_text()
     return compiled(*arguments)
 
@@ -114,7 +114,7 @@ def test_product(dtype, batch, size, turned, monkeypatch) -> None:
         return a @ b, jnp.swapaxes(jnp.sin(a) @ b, -1, -2)
 
     with hlo_dispatch.enabled(policy="heuristic"):
-        compiled = jax.jit(lambda *inputs: program(*inputs)).lower(a, b).compile()
+        compiled = jax.jit(lambda *inputs: program(*inputs)).lower(a, b).compile(QUICKLY)
     calls = compiled.as_text().count('custom_call_target="hlo_dispatch.onemkl.product')
     assert calls == 0 if dtype == "float32" else size < 17 or calls >= 1, compiled.as_text()
     plain, right = wide(np.swapaxes(a, -1, -2) if turned[0] else a, np.swapaxes(b, -1, -2) if turned[1] else b)

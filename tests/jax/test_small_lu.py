@@ -14,7 +14,7 @@ import pytest
 import hlo_dispatch
 from hlo_dispatch.policy import linear_algebra, rules
 from processor import needs_avx512
-from side_by_side import run_both
+from side_by_side import QUICKLY, run_both
 
 pytestmark = needs_avx512
 # A vector holds 16 rows (f32) or 8 (f64); four, or eight, of them are kept in registers.
@@ -32,7 +32,7 @@ def dtype(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 def compiled(program: Callable, *arguments: np.ndarray) -> Any:
     with hlo_dispatch.enabled(policy="heuristic"):
-        executable = jax.jit(lambda *inputs: program(*inputs)).lower(*arguments).compile()
+        executable = jax.jit(lambda *inputs: program(*inputs)).lower(*arguments).compile(QUICKLY)
     assert executable.as_text().count('custom_call_target="hlo_dispatch.blocked.lu"') == 1
     return executable
 
@@ -107,7 +107,7 @@ def inverses(dtype: str, compiled_once: dict[str, tuple[Callable, Callable]]) ->
     """jnp.linalg.inv by stock and by our LU, compiled for the first test of an element type and kept for the rest."""
     if dtype not in compiled_once:
         a = np.zeros((3, 9, 9), dtype)
-        compiled_once[dtype] = jax.jit(jnp.linalg.inv).lower(a).compile(), compiled(jnp.linalg.inv, a)
+        compiled_once[dtype] = jax.jit(jnp.linalg.inv).lower(a).compile(QUICKLY), compiled(jnp.linalg.inv, a)
     return compiled_once[dtype]
 
 
