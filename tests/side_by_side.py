@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -20,9 +21,11 @@ from hlo_dispatch.report import Report
 # Largest difference, relative to the largest value of the result (patterns/anchors.yaml, numerics).
 TOLERANCES = {"float32": 2e-5, "bfloat16": 3e-2, "float16": 6e-3, "complex64": 2e-5}
 
-# The same optimized HLO, its code made much faster: not optimized by LLVM, and without MLIR between. For what
-# is compared with, not tested, and for programs of which everything that is tested is inside calls.
-QUICKLY = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+# The same optimized HLO, its code made much faster: not optimized by LLVM, and without MLIR where XLA has another way.
+# For what is compared with, not tested, and for programs of which everything that is tested is inside calls.
+QUICKLY: dict[str, Any] = {"xla_backend_optimization_level": 0}
+if jax.__version_info__ < (0, 12):
+    QUICKLY["xla_cpu_use_fusion_emitters"] = False
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ def test_squeeze_and_excite_is_one_call(size: int, channels: int, inner: int, ba
     x, weights = random(batch, size, size, 5), weights_of(channels, inner)
     both = run_both(squeeze_and_excite, x, weights)
     assert_agree(both)
-    if size > 1 and batch == 1:
+    if size > 1:
         assert both.sequences == [6]
         assert {"whole_window", "scaling"} <= set(entries(both))
     np.testing.assert_allclose(np.asarray(both.dispatched[0], "float64"), in_double(x, weights), rtol=2e-5, atol=2e-5)
@@ -298,8 +298,9 @@ def test_a_frozen_dense_block(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_frozen(dtype: str) -> None:
-    x, weights = random(1, 14, 14, 5, dtype=dtype), weights_of(48, 12, dtype)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_frozen(batch: int, dtype: str) -> None:
+    x, weights = random(batch, 14, 14, 5, dtype=dtype), weights_of(48, 12, dtype)
 
     def program(weights, x):
         return squeeze_and_excite(x, weights)

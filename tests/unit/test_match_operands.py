@@ -281,3 +281,29 @@ ENTRY main { x = f32[160,160]{1,0} parameter(0)
   ROOT sum = f32[160,160]{1,0} add(dot, wide) }
 """)
     assert (match.operands[-1].node.name, match.operands[-1].element_type) == ("narrow", "bf16")
+
+
+def read_through_copy(before: str, after: str) -> str:
+    """What a convolution's source is read from, where a copy gives it another layout."""
+    match = only_match(f"""ENTRY main {{
+      x = f32[2,1,1,8]{before} parameter(0)
+      l = f32[2,1,1,8]{after} copy(x)
+      w = f32[1,1,8,4]{{3,2,1,0}} parameter(1)
+      ROOT y = f32[2,1,1,4]{{3,2,1,0}} convolution(l, w), window={{size=1x1}}, dim_labels=b01f_01io->b01f
+    }}""")
+    assert match.anchor.source.dimensions[0] == (2, 8)
+    return match.anchor.source.node.name
+
+
+def test_a_copy_that_only_renames_a_layout_is_looked_through() -> None:
+    """XLA leaves one behind a mean over space that keeps its dimensions."""
+    assert read_through_copy("{3,0,2,1}", "{3,2,1,0}") == "x"
+
+
+def test_a_copy_of_the_same_layout_is_a_copy() -> None:
+    """What follows may be written in place."""
+    assert read_through_copy("{3,2,1,0}", "{3,2,1,0}") == "l"
+
+
+def test_a_copy_that_moves_elements_is_a_copy() -> None:
+    assert read_through_copy("{0,3,2,1}", "{3,2,1,0}") == "l"

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto, ModuleProto
+from hlo_dispatch.hlo.shape import Shape
 
 # A computation called with this frontend attribute runs on XLA's legacy emitter, which has no custom-calls.
 SMALL_CALL = "xla_cpu_small_call"
@@ -119,6 +120,15 @@ def copy_of(instruction: InstructionProto) -> InstructionProto:
     copy = InstructionProto()
     copy.CopyFrom(instruction)
     return copy
+
+
+def new_instruction(
+    module: Module, opcode: str, stem: str, identifier: int, shape: Shape, *operands: int
+) -> InstructionProto:
+    """One that belongs to no computation yet, with a name of its own in the module; `operands` are ids."""
+    made = InstructionProto(opcode=opcode, id=identifier, name=module.fresh_name(stem), operand_ids=operands)
+    made.shape.CopyFrom(shape.to_proto())
+    return made
 
 
 def is_small_call(instruction: InstructionProto) -> bool:

@@ -133,15 +133,34 @@ def _operand_strides(node: Node) -> Sequence[int] | None:
     return None
 
 
+def renames_layout(node: Node) -> bool:
+    """Whether a copy only gives dimensions of one element another place in the order of all.
+
+    A copy that keeps its layout is none of these: XLA may have put it there for what is written in place later.
+    """
+    if node.opcode != "copy" or not node.shape.is_array:
+        return False
+    source = node.operands[0].shape
+    if source.minor_to_major == node.shape.minor_to_major:
+        return False
+    strides = zip(node.shape.dimensions, source.strides, node.shape.strides, strict=True)
+    return all(before == after for size, before, after in strides if size > 1)
+
+
 def look_through(view: View, opcodes: frozenset[str]) -> View | None:
     """The same elements one instruction further up, if that instruction is one of `opcodes` and allows it.
 
-    A convert is looked through only where it widens (bf16 or f16 to f32): no value changes.
+    A convert is looked through only where it widens (bf16 or f16 to f32): no value changes. A copy that only renames a
+    layout is looked through whatever `opcodes` are: it moves nothing.
     """
     node = view.node
-    if node.opcode not in opcodes or not node.operands or node.is_result:
+    if node.is_result or not node.operands:
         return None
     source = node.operands[0]
+    if renames_layout(node):
+        return View(source, view.dimensions)
+    if node.opcode not in opcodes:
+        return None
     if node.opcode == "bitcast":
         return View(source, view.dimensions) if source.shape.element_type == node.shape.element_type else None
     if node.opcode == "convert" and not (source.shape.element_type in HALF_TYPES and node.shape.element_type == "f32"):

@@ -15,6 +15,7 @@ from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.match.protocol import CallableMatch
+from hlo_dispatch.match.strided import renames_layout
 from hlo_dispatch.policy.candidate import Ask, Candidate, Default, default_of
 from hlo_dispatch.rewriting.claims import Claims
 from hlo_dispatch.rewriting.rounding import readers_of_unrounded, rounded
@@ -116,7 +117,7 @@ def _joins(match: CallableMatch) -> bool:
 
 def _origin(node: Node, results: AbstractSet[Node]) -> Node:
     """The result that a value is, under whatever shape and type; else what it is made of, as far as it is the same."""
-    while node not in results and node.opcode in _SAME_VALUE:
+    while node not in results and (node.opcode in _SAME_VALUE or renames_layout(node)):
         node = node.operands[0]
     return node
 

@@ -12,7 +12,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 
 from hlo_dispatch.hlo.literals import literal_of
-from hlo_dispatch.hlo.module import Module, copy_of
+from hlo_dispatch.hlo.module import Module, copy_of, new_instruction
 from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, InstructionProto, LiteralProto
 from hlo_dispatch.hlo.shape import Shape, row_major, shape_of
 from hlo_dispatch.hlo.split import Prepared, Split
@@ -115,7 +115,7 @@ def _program(module: Module, values: list[_Value], size: int) -> bytes:
     offsets = {name: value.offset for value in values for name in value.names}
     gone = sorted(value.number for value in values)
     fresh = max(instruction.id for instruction in entry.instructions) + 1
-    array = _new(module, "parameter", "small_values", fresh, row_major("u8", (size,)))
+    array = new_instruction(module, "parameter", "small_values", fresh, row_major("u8", (size,)))
     instructions = [array]
     for instruction in entry.instructions:
         if instruction.id in offsets:
@@ -166,7 +166,7 @@ def _preparation(module: Module, values: list[_Value], size: int, count: int) ->
     parameters = itertools.count(len(entry.program_shape.parameters))
 
     def add(opcode: str, stem: str, shape: Shape, *operands: int) -> InstructionProto:
-        added.append(_new(module, opcode, stem, next(fresh), shape, *operands))
+        added.append(new_instruction(module, opcode, stem, next(fresh), shape, *operands))
         return added[-1]
 
     for value in values:
@@ -198,13 +198,6 @@ def _preparation(module: Module, values: list[_Value], size: int, count: int) ->
     sign(module)
     verify(module)
     return module.to_bytes()
-
-
-def _new(module: Module, opcode: str, stem: str, identifier: int, shape: Shape, *operands: int) -> InstructionProto:
-    proto = InstructionProto(opcode=opcode, id=identifier, name=module.fresh_name(stem))
-    proto.shape.CopyFrom(shape.to_proto())
-    proto.operand_ids.extend(operands)
-    return proto
 
 
 def _zeros(size: int) -> LiteralProto:

@@ -9,7 +9,7 @@ from typing import Any
 
 from hlo_dispatch.hlo.early import early_values, given_everywhere
 from hlo_dispatch.hlo.flat import FlatGraph, Node, flat_graphs
-from hlo_dispatch.hlo.module import Module, copy_of
+from hlo_dispatch.hlo.module import Module, copy_of, new_instruction
 from hlo_dispatch.hlo.picked import Picked, picked_values
 from hlo_dispatch.hlo.schema import CUSTOM_CALL_API_TYPED_FFI, ELEMENT_TYPE_NUMBERS, InstructionProto
 from hlo_dispatch.hlo.shape import Shape, row_major
@@ -166,10 +166,7 @@ def _call(module: Module, identifier: int, reader: InstructionProto, form: Packe
 
 
 def _blob(module: Module, identifier: int, call: InstructionProto, form: PackedForm) -> InstructionProto:
-    proto = InstructionProto(opcode="get-tuple-element", id=identifier, name=module.fresh_name(f"{call.name}ed"))
-    proto.shape.CopyFrom(_bytes(form.bytes).to_proto())
-    proto.operand_ids.append(call.id)
-    return proto
+    return new_instruction(module, "get-tuple-element", f"{call.name}ed", identifier, _bytes(form.bytes), call.id)
 
 
 def _bytes(count: int) -> Shape:
