@@ -12,7 +12,7 @@ import hlo_dispatch
 from hlo_dispatch.autotune import trial
 from hlo_dispatch.autotune import tuner as tuner_module
 from hlo_dispatch.autotune.compare import comparison, measure
-from hlo_dispatch.autotune.compare.timing import interleaved
+from hlo_dispatch.autotune.compare.timing import fewest_calls, interleaved
 from hlo_dispatch.autotune.run import watch
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
 from hlo_dispatch.autotune.run.pace import Pace
@@ -53,6 +53,15 @@ def test_a_race_is_over_in_time(clock: Clock, once: float, left: float) -> None:
         pass
     # The first calls of the first one say how long a call takes.
     assert clock.now - begin <= max(left, 2 * once) + 4 * once
+
+
+@pytest.mark.parametrize("once", [0.03, 0.3, 2.0])
+def test_a_long_race_takes_as_few_calls_as_is_said(clock: Clock, once: float) -> None:
+    """Of what takes long each call counts: an answer may cost no more of them than it has to."""
+    most = 2 * fewest_calls(once) * once + 1e-6
+    times = interleaved([clock.call(once), clock.call(once / 2)], seconds=0.0, deadline=Deadline(most))
+    assert times[1].wins(0.001)
+    assert fewest_calls(2.0) < fewest_calls(0.3) < fewest_calls(0.03)
 
 
 def test_a_race_that_fits_is_run(clock: Clock) -> None:

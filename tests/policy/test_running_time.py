@@ -27,6 +27,17 @@ def test_a_product_by_its_arithmetic() -> None:
     assert 1e-3 < large < 0.2
 
 
+@pytest.mark.parametrize("half", ["bfloat16", "float16"])
+def test_a_product_in_half_precision_is_no_plain_loop(half: str) -> None:
+    """A transformer in bf16 would be expected to take minutes, and never be tried as a whole."""
+    given = np.ones((1024, 1024), "float32")
+    full = expected(lambda x: x @ x, given)
+    narrow = expected(lambda x: x @ x, given.astype(jnp.dtype(half)))
+    assert full is not None
+    assert narrow is not None
+    assert full / 2 < narrow < 0.3
+
+
 @pytest.mark.parametrize("loops", [3, 300])
 def test_a_loop_as_often_as_it_runs(loops: int) -> None:
     def run(x):

@@ -17,7 +17,7 @@ from typing import Any, cast
 from hlo_dispatch.autotune.compare.comparison import Unmeasurable, compiled, size_of
 from hlo_dispatch.autotune.compare.leaders import fastest, leaders
 from hlo_dispatch.autotune.compare.rules import why_not
-from hlo_dispatch.autotune.compare.timing import PATIENCE, interleaved
+from hlo_dispatch.autotune.compare.timing import PATIENCE, fewest_calls, interleaved
 from hlo_dispatch.autotune.compare.validation import is_finite
 from hlo_dispatch.autotune.run.deadline import Deadline
 from hlo_dispatch.autotune.run.executable import Executable, to_device
@@ -42,8 +42,6 @@ LARGEST_PROGRAM = 2 << 30
 """Bytes of inputs; so much is allocated for a moment."""
 LEAST_GAIN = 0.01
 """In parts of stock's time, besides the noise: a program that gains less is left to stock."""
-# Each contestant is warmed up and runs a few turns.
-_RUNS_EACH = 5
 
 
 def expected_seconds(module: Module, programs: int) -> float | None:
@@ -172,7 +170,7 @@ class _Contestants:
         return self._deadline.left > 2 * self._compile + self._runs(len(self.programs) + 1)
 
     def _runs(self, programs: int) -> float:
-        return programs * _RUNS_EACH * self._run
+        return programs * fewest_calls(self._run) * self._run
 
     def _compiled(self, serialized: bytes) -> _Program:
         return _Program(compiled(_plain(serialized), self._deadline, self._frozen, self._split), self._arguments)

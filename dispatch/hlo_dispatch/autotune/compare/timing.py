@@ -19,6 +19,8 @@ SHORTEST_SAMPLE = 150e-6
 """Seconds; shorter calls are timed in batches."""
 LONG_CALL = 10e-3
 """Seconds; what lasts so long needs no call before it that warms up caches and threads."""
+PATIENT_CALL = 0.1
+"""Seconds; what lasts so long is not called twice only to see how long it lasts."""
 VERY_LONG_CALL = 1.0
 """Seconds; such calls vary little, and nobody waits for many of them."""
 CALLS_PER_TURN = 3
@@ -88,7 +90,7 @@ def interleaved(
     deadline = deadline or Deadline()
     runners = _warmed_up(contestants, settle, deadline)
     running = list(range(len(contestants)))
-    fewest = _fewest_turns(runners[0])
+    fewest = _fewest_turns(runners[0].once)
     begin = time.perf_counter()
     for turn in range(MOST_TURNS):
         turns = max(1, fewest - turn)
@@ -116,13 +118,18 @@ def _warmed_up(contestants: Sequence[Callable[[], object]], settle: float, deadl
     runners: list[_Runner] = []
     for call in contestants:
         if runners:
-            deadline.demand(2 * runners[0].once + settle)
+            once = runners[0].once
+            deadline.demand((2 if once < PATIENT_CALL else 1) * once + settle)
         runners.append(_Runner(call, settle))
     return runners
 
 
-def _fewest_turns(first: _Runner) -> int:
-    once = first.once
+def fewest_calls(once: float) -> int:
+    """How often at least each contestant is called if a call takes about so many seconds, and at least 10 ms."""
+    return (2 if once < PATIENT_CALL else 1) + _fewest_turns(once)
+
+
+def _fewest_turns(once: float) -> int:
     return FEWEST_TURNS if once < LONG_CALL else FEWEST_TURNS - 2 if once < VERY_LONG_CALL else FEWEST_TURNS - 3
 
 
@@ -131,10 +138,11 @@ class _Runner:
 
     def __init__(self, call: Callable[[], object], settle: float) -> None:
         self._call, self._settle = call, settle
-        self._warm_up()
-        begin = time.perf_counter()
-        call()
-        self.once = max(time.perf_counter() - begin, 1e-7)
+        self.once = self._warm_up()
+        if self.once < PATIENT_CALL:
+            begin = time.perf_counter()
+            call()
+            self.once = max(time.perf_counter() - begin, 1e-7)
         self._batch = max(1, round(SHORTEST_SAMPLE / self.once))
         self.samples: list[float] = []
 
@@ -150,12 +158,15 @@ class _Runner:
             self._warm_up()
         self.samples.append(statistics.median(self._sample() for _ in range(self._calls())))
 
-    def _warm_up(self) -> None:
+    def _warm_up(self) -> float:
+        """Seconds of the first call."""
         # Sleeping instead would leave the caches and the processor's clock as no program finds them.
         begin = time.perf_counter()
         self._call()
+        first = time.perf_counter() - begin
         while time.perf_counter() - begin < self._settle:
             self._call()
+        return first
 
     def _calls(self) -> int:
         return CALLS_PER_TURN if self.once < LONG_CALL else 1

@@ -24,10 +24,12 @@ NEVER_RUN = frozenset(
 # JAX's own library calls do the same work on all inputs that they do not fail on; of others nobody knows.
 _LAPACK = "lapack_"
 _FREE = frozenset("parameter constant tuple get-tuple-element bitcast after-all partition-id".split())
-# A seventh of the f32 peak of two cores of an AMD EPYC (bench/results). Grouped convolutions and what is not f32 run in
-# plain loops.
+# A seventh of the f32 peak of two cores of an AMD EPYC (bench/results). Grouped convolutions, convolutions that are not
+# f32 and products in other types run in plain loops; those in half precision do not, whatever a processor has for them.
 DENSE_PER_NANOSECOND = 40.0
+HALF_PER_NANOSECOND = DENSE_PER_NANOSECOND / 4
 PLAIN_PER_NANOSECOND = 1.0
+_PRODUCTS_PER_NANOSECOND = {"f32": DENSE_PER_NANOSECOND, "bf16": HALF_PER_NANOSECOND, "f16": HALF_PER_NANOSECOND}
 _FACTORED_PER_NANOSECOND = {"potrf": 50.0, "trsm": 50.0, "getrf": 30.0, "geqrf": 10.0}
 _REDUCED_PER_NANOSECOND = 1.0
 """Of the other library calls, eigenvalues and singular values; both of rows x columns x the fewer of them."""
@@ -137,7 +139,7 @@ def _work(instruction: InstructionProto, operands: list[Shape]) -> float:
     if instruction.opcode == "dot":
         summed = instruction.dot_dimension_numbers.lhs_contracting_dimensions
         inner = math.prod(operands[0].dimensions[dimension] for dimension in summed)
-        return result.elements * inner / (DENSE_PER_NANOSECOND if result.element_type == "f32" else 1.0)
+        return result.elements * inner / _PRODUCTS_PER_NANOSECOND.get(result.element_type, PLAIN_PER_NANOSECOND)
     if instruction.opcode == "convolution":
         outputs = instruction.convolution_dimension_numbers.kernel_output_feature_dimension
         inner = operands[1].elements // max(1, operands[1].dimensions[outputs])
