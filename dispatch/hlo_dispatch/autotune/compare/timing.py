@@ -118,15 +118,19 @@ def _warmed_up(contestants: Sequence[Callable[[], object]], settle: float, deadl
     runners: list[_Runner] = []
     for call in contestants:
         if runners:
-            once = runners[0].once
-            deadline.demand((2 if once < PATIENT_CALL else 1) * once + settle)
+            deadline.demand(_first_calls(runners[0].once) * runners[0].once + settle)
         runners.append(_Runner(call, settle))
     return runners
 
 
 def fewest_calls(once: float) -> int:
     """How often at least each contestant is called if a call takes about so many seconds, and at least 10 ms."""
-    return (2 if once < PATIENT_CALL else 1) + _fewest_turns(once)
+    return _first_calls(once) + _fewest_turns(once)
+
+
+def _first_calls(once: float) -> int:
+    """How many it takes to know how long a call lasts."""
+    return 2 if once < PATIENT_CALL else 1
 
 
 def _fewest_turns(once: float) -> int:
@@ -139,7 +143,7 @@ class _Runner:
     def __init__(self, call: Callable[[], object], settle: float) -> None:
         self._call, self._settle = call, settle
         self.once = self._warm_up()
-        if self.once < PATIENT_CALL:
+        if _first_calls(self.once) > 1:
             begin = time.perf_counter()
             call()
             self.once = max(time.perf_counter() - begin, 1e-7)
