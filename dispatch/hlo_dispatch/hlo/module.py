@@ -123,10 +123,15 @@ def copy_of(instruction: InstructionProto) -> InstructionProto:
 
 
 def new_instruction(
-    module: Module, opcode: str, stem: str, identifier: int, shape: Shape, *operands: int
+    module: Module, opcode: str, identifier: int, shape: Shape, *operands: int, stem: str = ""
 ) -> InstructionProto:
-    """One that belongs to no computation yet, with a name of its own in the module; `operands` are ids."""
-    made = InstructionProto(opcode=opcode, id=identifier, name=module.fresh_name(stem), operand_ids=operands)
+    """One that belongs to no computation yet; `operands` are ids.
+
+    Args:
+        stem: what its name in the module begins with; else it is named by its opcode.
+    """
+    name = module.fresh_name(stem or opcode)
+    made = InstructionProto(opcode=opcode, id=identifier, name=name, operand_ids=operands)
     made.shape.CopyFrom(shape.to_proto())
     return made
 

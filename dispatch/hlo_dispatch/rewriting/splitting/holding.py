@@ -115,7 +115,7 @@ def _program(module: Module, values: list[_Value], size: int) -> bytes:
     offsets = {name: value.offset for value in values for name in value.names}
     gone = sorted(value.number for value in values)
     fresh = max(instruction.id for instruction in entry.instructions) + 1
-    array = new_instruction(module, "parameter", "small_values", fresh, row_major("u8", (size,)))
+    array = new_instruction(module, "parameter", fresh, row_major("u8", (size,)), stem="small_values")
     instructions = [array]
     for instruction in entry.instructions:
         if instruction.id in offsets:
@@ -166,7 +166,7 @@ def _preparation(module: Module, values: list[_Value], size: int, count: int) ->
     parameters = itertools.count(len(entry.program_shape.parameters))
 
     def add(opcode: str, stem: str, shape: Shape, *operands: int) -> InstructionProto:
-        added.append(new_instruction(module, opcode, stem, next(fresh), shape, *operands))
+        added.append(new_instruction(module, opcode, next(fresh), shape, *operands, stem=stem))
         return added[-1]
 
     for value in values:

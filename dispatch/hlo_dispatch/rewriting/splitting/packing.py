@@ -166,7 +166,7 @@ def _call(module: Module, identifier: int, reader: InstructionProto, form: Packe
 
 
 def _blob(module: Module, identifier: int, call: InstructionProto, form: PackedForm) -> InstructionProto:
-    return new_instruction(module, "get-tuple-element", f"{call.name}ed", identifier, _bytes(form.bytes), call.id)
+    return new_instruction(module, "get-tuple-element", identifier, _bytes(form.bytes), call.id, stem=f"{call.name}ed")
 
 
 def _bytes(count: int) -> Shape:
