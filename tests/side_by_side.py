@@ -24,6 +24,7 @@ TOLERANCES = {"float32": 2e-5, "bfloat16": 3e-2, "float16": 6e-3, "complex64": 2
 # The same optimized HLO, its code made much faster: not optimized by LLVM, and without MLIR where XLA has another way.
 # For what is compared with, not tested, and for programs of which everything that is tested is inside calls.
 QUICKLY: dict[str, Any] = {"xla_backend_optimization_level": 0}
+_THOROUGHLY: dict[str, Any] = {"xla_backend_optimization_level": 3}  # as without options
 if jax.__version_info__ < (0, 12):
     QUICKLY["xla_cpu_use_fusion_emitters"] = False
 
@@ -51,26 +52,28 @@ class Both:
 
 
 def run_both(
-    program: Callable, *arguments, policy: str = "always", stock_as_users_have_it: bool = False, **jit_options
+    program: Callable, *arguments, policy: str = "always", as_users_have_it: bool = False, **jit_options
 ) -> Both:
     """Compile and run `program` twice, each run on fresh copies of the arguments (they may be donated).
 
     Args:
-        stock_as_users_have_it: LLVM optimizes stock's program, too; for tests that ask for its very bits.
+        as_users_have_it: LLVM optimizes both programs; for tests that ask for their very bits.
     """
     results = []
     report, text = Report("none"), ""
+    lowered = jax.jit(lambda *inputs: program(*inputs), **jit_options).lower(*arguments)
+    # With options, JAX does not keep what it compiles, so that one lowering serves both.
+    options = _THOROUGHLY if as_users_have_it else QUICKLY
     for enabled in (False, True):
-        jitted = jax.jit(lambda *inputs: program(*inputs), **jit_options)
         if enabled:
             before = hlo_dispatch.statistics()
             with hlo_dispatch.enabled(policy=policy):
-                compiled = jitted.lower(*arguments).compile()
+                compiled = lowered.compile(compiler_options=options)
             assert hlo_dispatch.statistics().failures == before.failures
             assert hlo_dispatch.statistics().modules > before.modules, "the pass did not see the module"
             report, text = hlo_dispatch.reports()[-1], compiled.as_text()
         else:
-            compiled = jitted.lower(*arguments).compile(compiler_options=None if stock_as_users_have_it else QUICKLY)
+            compiled = lowered.compile(compiler_options=options)
         fresh = jax.tree.map(lambda leaf: jax.device_put(np.array(leaf)), arguments)
         results.append([np.asarray(leaf) for leaf in jax.tree.leaves(compiled(*fresh))])
     return Both(results[0], results[1], report, text)

@@ -31,7 +31,7 @@ def assert_same(got: Any, wanted: Any) -> None:
     for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
         assert one.dtype == other.dtype
         assert getattr(one, "weak_type", False) == getattr(other, "weak_type", False)
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5 * max(1.0, float(np.abs(other).max(initial=0))))
 
 
 def jitted(p: dict[str, Any], *args: Any, **kwargs: Any) -> Any:

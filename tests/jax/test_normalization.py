@@ -135,7 +135,7 @@ def test_any_shape(before: list[int], size: int, dtype: str) -> None:
 def test_a_variance_that_stock_loses() -> None:
     """Stock takes the difference of two large means; what is left of it after 1e4 are the roundings."""
     scale, shift, x = operands((4, 64), "float32", mean=1e4)
-    both = run_both(flax, scale, shift, x, stock_as_users_have_it=True)
+    both = run_both(flax, scale, shift, x, as_users_have_it=True)
     wanted = exact(x, scale, shift)
     off, stock_off = (np.abs(found[0] - wanted).max() for found in (both.dispatched, both.stock))
     assert off <= stock_off
@@ -155,7 +155,7 @@ def test_what_is_not_finite(value: float) -> None:
 
 def test_rows_of_one_value_stay_right() -> None:
     """XLA leaves no reduction of them; what it leaves is computed as stock does."""
-    both = run_both(flax, *operands((5, 1), "float32"), stock_as_users_have_it=True)
+    both = run_both(flax, *operands((5, 1), "float32"), as_users_have_it=True)
     np.testing.assert_array_equal(both.dispatched[0], both.stock[0])
 
 
