@@ -11,7 +11,7 @@ from typing import Any
 
 from .comparing import NO_LIMIT, blocking, compiled, kernel_calls, time_all
 from .programs import Program, model
-from .verdict import FROZEN, MOST_MEMORY, SETTLED, STOCK, Result
+from .verdict import DONATED, FROZEN, MOST_MEMORY, SETTLED, STOCK, Result
 
 FLOAT32 = 1e-4
 """How far results may be apart, over the largest: rounding grows with depth, and no further than this."""
@@ -75,11 +75,11 @@ def _difference(program: Program, unfrozen: Any, frozen: Any) -> tuple[float, fl
 
 def _peaks(name: str) -> dict[str, int]:
     """The unfrozen and the frozen one's; above the limit twice more, and the middle counts."""
-    runs = [{way: _peak(name, way) for way in (SETTLED, FROZEN)}]
-    if runs[0][FROZEN] > MOST_MEMORY * runs[0][SETTLED]:
+    runs = [{way: _peak(name, way) for way in (SETTLED, FROZEN, DONATED)}]
+    if runs[0][DONATED] > MOST_MEMORY * runs[0][SETTLED]:
         # XLA compiles in several threads, which does not leave the same behind every time.
-        runs += [{way: _peak(name, way) for way in (SETTLED, FROZEN)} for _ in range(2)]
-    return sorted(runs, key=lambda run: run[FROZEN] / run[SETTLED])[len(runs) // 2]
+        runs += [{way: _peak(name, way) for way in (SETTLED, FROZEN, DONATED)} for _ in range(2)]
+    return sorted(runs, key=lambda run: run[DONATED] / run[SETTLED])[len(runs) // 2]
 
 
 def _peak(name: str, way: str) -> int:
@@ -92,7 +92,7 @@ def _peak(name: str, way: str) -> int:
 
 
 def main() -> None:
-    """Say this process's peak, with the model of the given name run in the given way; the weights are held."""
+    """Say this process's peak, with the model of the given name run in the given way; weights are held or donated."""
     import jax
 
     import hlo_dispatch
@@ -103,8 +103,9 @@ def main() -> None:
     # Random numbers may have taken more than the model does.
     forget_peak()
     hlo_dispatch.install(policy="stored")
-    if way == FROZEN:
-        call = blocking(hlo_dispatch.freeze(program.function, *program.weights), program.inputs)
+    if way in (FROZEN, DONATED):
+        frozen = hlo_dispatch.freeze(program.function, *program.weights, donate=way == DONATED)
+        call = blocking(frozen, program.inputs)
     else:
         call = blocking(jax.jit(program.function), program.arguments)
     for _ in range(3):

@@ -7,10 +7,11 @@ model is timed twice dispatched: as its first compile leaves it (the default bud
 frozen one is timed with stock and with what later compiles leave unfrozen; their results are compared, and processes
 of their own say what memory each takes at most. A ratio below the limit is measured twice more with twice the time and
 the middle one counts: on a shared machine one in fifty is off by more than that by itself. The limits are 0.98 of
-stock's speed for a model, 0.98 of the unfrozen program's for a frozen one, with 1.1 times its memory, and 0.95 for a
-region; a tiny program has to be left as it is, and to be within 2 %. Each model has a process of its own, which is
-stopped after --most-seconds. Everything measured is in the JSON file after each program; --resume leaves out what
-it has. The exit status is 1 where anything was slower.
+stock's speed for a model, 0.98 of the unfrozen program's for a frozen one, with 1.1 times its memory where the weights
+are donated (where the caller holds them the figure stands beside it), and 0.95 for a region; a tiny program has to be
+left as it is, and to be within 2 %. Each model has a process of its own, which is stopped after --most-seconds.
+Everything measured is in the JSON file after each program; --resume leaves out what it has. The exit status is 1 where
+anything was slower.
 """
 
 from __future__ import annotations

@@ -8,8 +8,9 @@ KINDS = ("tiny", "regions", "models", "frozen")
 LIMITS = {"models": 0.98, "regions": 0.95, "tiny": 0.98, "frozen": 0.98}
 """Of the speed of what a program is compared with."""
 MOST_MEMORY = 1.1
-"""Of the unfrozen program's peak."""
+"""Of the unfrozen program's peak, where weights are donated: held by the caller they exist twice."""
 STOCK, FIRST, SETTLED, FROZEN = "stock", "first compile", "later compiles", "frozen"
+DONATED = "frozen, weights donated"
 
 
 @dataclass
@@ -34,7 +35,7 @@ class Result:
     allowed: float = 0.0
     """What that may be."""
     peak: dict[str, int] = field(default_factory=dict)
-    """"later compiles", "frozen" → most bytes that a process of its own had resident; of a frozen one."""
+    """"later compiles", "frozen", "frozen, weights donated" → most bytes that a process of its own had resident."""
     spent: float = 0.0
     """Seconds that all of this took."""
     problem: str = ""
@@ -90,8 +91,13 @@ class Result:
 
     @property
     def memory(self) -> float:
-        """Peak over the unfrozen program's; 0 where it is not known."""
-        return self.peak[FROZEN] / self.peak[SETTLED] if self.peak else 0.0
+        """Peak over the unfrozen program's, where the caller gives the weights away; 0 where it is not known."""
+        return self.peak[DONATED] / self.peak[SETTLED] if self.peak else 0.0
+
+    @property
+    def _memories(self) -> str:
+        before = self.peak[SETTLED]
+        return f"{self.peak[FROZEN] / before:.2f}x, weights donated {self.memory:.2f}x, of {before / 1e6:.0f} MB"
 
     @property
     def line(self) -> str:
@@ -103,7 +109,7 @@ class Result:
         if self.kind == "frozen":
             said = f"unfrozen {self.calls[SETTLED]} calls; stock {self.seconds[STOCK] * 1e3:.3f} ms; "
             said += f"differs by {self.difference:.1e} of {self.allowed:.1e}; "
-            said += f"memory {self.memory:.2f}x of {self.peak[SETTLED] / 1e6:.0f} MB; " if self.peak else ""
+            said += f"memory {self._memories}; " if self.peak else ""
         return (
             f"{self.kind:8}{self.name:52} {self.seconds[self.reference] * 1e3:10.3f} ms {times} {said}"
             f"compile +{self.compile_more:.1f} s; {self.verdict} ({self.spent:.0f} s)"
@@ -122,7 +128,7 @@ def summary(kind: str, results: list[Result]) -> str:
         text += f"; worst {worst.worst:.3f}x ({worst.name})"
         text += f"; {gain * 1e3:.1f} ms of {before * 1e3:.1f} ms saved"
         largest = max(own, key=lambda result: result.memory)
-        text += f"; most memory {largest.memory:.2f}x ({largest.name})" if largest.peak else ""
+        text += f"; most memory, weights donated, {largest.memory:.2f}x ({largest.name})" if largest.peak else ""
     what = "slower, larger or wrong" if kind == "frozen" else f"below the limit of {LIMITS[kind]}"
     text += f"; {what}: {len(bad)}" + (f" ({', '.join(bad)})" if bad else "")
     unknown = [result.name for result in results if result.problem]

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.any_python
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 from bench.programs import is_inference, model, random_regions  # noqa: E402
-from bench.verdict import FROZEN, SETTLED, STOCK, Result, summary  # noqa: E402
+from bench.verdict import DONATED, FROZEN, SETTLED, STOCK, Result, summary  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_verdict_of_a_frozen_one(ratio: float, difference: float, peak: float | 
         "frozen", "x", {STOCK: 9.0, SETTLED: ratio, FROZEN: 1.0}, {FROZEN: ratio}, {SETTLED: 2, FROZEN: calls}
     )
     result.difference, result.allowed = difference, 1e-4
-    result.peak = {SETTLED: 1_000_000, FROZEN: round(1_000_000 * peak)} if peak is not None else {}
+    result.peak = {SETTLED: 1_000_000, FROZEN: 2_000_000, DONATED: round(1_000_000 * peak)} if peak is not None else {}
     assert result.verdict == verdict
     assert result.gain == ratio - 1
     assert f"frozen: {ratio:.3f}x, {calls} calls; unfrozen 2 calls; stock 9000.000 ms" in result.line
@@ -88,7 +88,7 @@ def test_a_model_frozen_is_the_model(tmp_path: Path) -> None:
     assert not result.problem, result.problem
     assert set(result.seconds) == {STOCK, SETTLED, FROZEN}, done.stdout
     assert result.difference <= result.allowed == 1e-4
-    assert set(result.peak) == {SETTLED, FROZEN}
+    assert set(result.peak) == {SETTLED, FROZEN, DONATED}
 
 
 def _results(output: Path) -> list[dict[str, Any]]:

@@ -60,9 +60,7 @@ def test_convolution_and_relu_are_one_call() -> None:
 
 def test_nothing_to_do_is_nothing_done() -> None:
     before = hlo_dispatch.statistics()
-    both = run_both(
-        lambda x: jnp.abs(jnp.sqrt(x)), np.linspace(0, 9, 1024, dtype="float32"), as_users_have_it=True
-    )
+    both = run_both(lambda x: jnp.abs(jnp.sqrt(x)), np.linspace(0, 9, 1024, dtype="float32"), as_users_have_it=True)
     after = hlo_dispatch.statistics()
     assert (after.rewritten, after.failures) == (before.rewritten, before.failures)
     assert after.modules > before.modules

@@ -31,7 +31,7 @@ from hlo_dispatch.freezing.stand_in import Elsewhere
 from hlo_dispatch.host.kept_memory import return_free_memory
 
 
-def freeze(model: Any, /, *frozen: Any, keep: bool = False, weights: str | None = None) -> Frozen:
+def freeze(model: Any, /, *frozen: Any, keep: bool = False, donate: bool = False, weights: str | None = None) -> Frozen:
     """Prepare weights once instead of in every call.
 
     Args:
@@ -42,6 +42,9 @@ def freeze(model: Any, /, *frozen: Any, keep: bool = False, weights: str | None 
             program.
         keep: hold the weights, so that calls of other shapes can be prepared, and the function be differentiated,
             after the caller has let go of them.
+        donate: take the weights: JAX's arrays among them (a model's, too) are deleted as they are prepared, whoever
+            holds them and whether or not it succeeds, so that they are never in memory twice; so are those of
+            `update`. Arrays of NumPy's, and those that a function closes over, stay.
         weights: "bf16" holds weights of f32 with two or more dimensions (those that are multiplied or looked up in) as
             bf16, in half the memory, and multiplies as the processor does best; None holds them as they are.
 
@@ -50,17 +53,28 @@ def freeze(model: Any, /, *frozen: Any, keep: bool = False, weights: str | None 
 
     Raises:
         FreezeError: a frozen array is traced, deleted, or lies on several devices; `model` is nothing to call;
-            `weights` is nothing that they can be held as.
+            `weights` is nothing that they can be held as; both `keep` and `donate`.
     """
-    return Frozen(model, frozen, keep=keep, weights=weights)
+    return Frozen(model, frozen, keep=keep, donate=donate, weights=weights)
 
 
 class Frozen:
     """What `freeze` returns; safe to call from several threads."""
 
-    def __init__(self, model: Any, frozen: tuple[Any, ...], *, keep: bool = False, weights: str | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        frozen: tuple[Any, ...],
+        *,
+        keep: bool = False,
+        donate: bool = False,
+        weights: str | None = None,
+    ) -> None:
         """Arguments and errors as of `freeze`."""
+        if keep and donate:
+            raise FreezeError("keep=True and donate=True contradict each other: weights are either held or taken")
         self._form = checked_form(weights)
+        self._donate = donate
         self._adapted = models.adapted(model, frozen)
         self._keep = keep
         self._originals = Originals(self._adapted.frozen(model, frozen))
@@ -187,7 +201,7 @@ class Frozen:
                 originals = self._originals.arrays("a call with arguments of another shape or type")
                 made = Program.made(self._named(), originals, self._originals.names, args, kwargs, self._form)
                 held = {key: arrays for other in self._programs.values() for key, arrays in other.held.items()}
-                program = made.prepared(originals, held)
+                program = made.prepared(originals, held, donate=self._donate)
             result = program.program.compile_and_run(program.arrays, *args, **kwargs)
             self._programs = {**self._programs, key: program}
             self._latest = program
@@ -200,7 +214,8 @@ class Frozen:
         held: dict[Hashable, tuple[Any, ...]] = {}
         programs: dict[Hashable, Program] = {}
         for key, program in self._programs.items():
-            programs[key] = program.prepared(arrays, held)
+            is_last = len(programs) == len(self._programs) - 1
+            programs[key] = program.prepared(arrays, held, donate=self._donate and is_last)
             held.update(programs[key].held)
         latest = next((key for key, program in self._programs.items() if program is self._latest), None)
         self._programs = programs

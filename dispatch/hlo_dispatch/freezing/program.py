@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -24,6 +24,7 @@ from hlo_dispatch.freezing.stand_in import StandIn
 from hlo_dispatch.freezing.tracing import whole
 from hlo_dispatch.hlo.split import Split
 from hlo_dispatch.jax_plugin.explaining import pass_in_place
+from hlo_dispatch.rewriting.splitting.parts import PreparationPart, in_parts
 
 _FRUGAL = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
 """XLA would rather do everything at once, and hold all that lies between weights and what is made of them."""
@@ -35,7 +36,9 @@ class Program:
 
     signature: str
     split: Split
-    preparation: StandIn | None
+    parts: Sequence[PreparationPart]
+    preparations: Sequence[StandIn]
+    """Of each part."""
     program: StandIn
     form: CallForm
     """What `program` takes besides its arrays, and what it returns."""
@@ -77,23 +80,25 @@ class Program:
         found = whole(fn, [_kept(array) for array in originals], args, kwargs, narrowing)
         frozen = frozenset(range(len(originals) + len(found.constants)))
         split = built(found.module, frozen, rewriter, found.widened)
-        preparation = None
-        if split.preparation is not None:
-            results = [ShapedArray(value.shape.dimensions, dtype_of(value.shape)) for value in split.prepared]
-            preparation = StandIn(split.preparation, results, jax.tree.structure(tuple(results)), _FRUGAL)
+        parts = in_parts(split)
+        preparations = [_preparation(part, split) for part in parts]
         program = StandIn(split.program, found.results, found.structure)
         call_form = CallForm(found.arguments, jax.tree.structure((args, kwargs)), found.results, found.structure)
         closed = [f" (closed over: {jax.typeof(constant).str_short()})" for constant in found.constants]
         names = [*names, *closed]
         return cls(
-            found.signature, split, preparation, program, call_form, found.constants, names, found.types, found.narrow
-        )
+            found.signature, split, parts, preparations, program, call_form, found.constants, names, found.types,
+            found.narrow,
+        )  # fmt: skip
 
-    def prepared(self, originals: Sequence[Any], held: Mapping[Hashable, tuple[Any, ...]]) -> Program:
+    def prepared(
+        self, originals: Sequence[Any], held: Mapping[Hashable, tuple[Any, ...]], *, donate: bool = False
+    ) -> Program:
         """The same with these arrays, prepared.
 
         Args:
             held: what other programs hold of the same arrays.
+            donate: delete each of JAX's arrays among the originals as soon as no part that is left reads it.
         """
         frozen = [_typed(array, kind) for array, kind in zip((*originals, *self.constants), self.types, strict=True)]
         # A constant is not the same number in every program.
@@ -112,17 +117,34 @@ class Program:
             return narrowed[key]
 
         own: dict[Hashable, tuple[Any, ...]] = {}
+        made: dict[int, Any] = {}
         # What XLA has made inside of a module may be wider than the user's setting lets an array be.
         with jax.enable_x64(True):
-            if self.preparation is not None:
-                key = (self.preparation.name, *(names[number] for number in self.split.read))
-                # As they are kept, for all are of one kind then: weakly typed or not, they compile once.
-                own[key] = held.get(key) or self.preparation.compile_and_run(
-                    [kept(number) for number in self.split.read]
-                )
             for number in self.split.kept:
                 own[names[number]] = held.get(names[number]) or (kept(number),)
-        return replace(self, held=own, arrays=tuple(itertools.chain.from_iterable(own.values())))
+            as_they_are = list(itertools.chain.from_iterable(own.values()))
+            for place, (part, preparation) in enumerate(zip(self.parts, self.preparations, strict=True)):
+                key = (preparation.name, *(names[number] for number in part.read))
+                # As they are kept, for all are of one kind then: weakly typed or not, they compile once.
+                own[key] = held.get(key) or preparation.compile_and_run([kept(number) for number in part.read])
+                made.update(zip(part.made, own[key], strict=True))
+                needed = {id(frozen[number]) for later in self.parts[place + 1 :] for number in later.read}
+                done = [number for number in part.read if id(frozen[number]) not in needed]
+                for number in done:
+                    narrowed.pop((id(frozen[number]), self.narrow.get(number)), None)
+                if donate:
+                    jax.block_until_ready(own[key])
+                    self._delete(frozen[number] for number in done)
+        if donate:
+            self._delete(originals)
+        return replace(self, held=own, arrays=(*(made[number] for number in range(len(made))), *as_they_are))
+
+    def _delete(self, arrays: Iterable[Any]) -> None:
+        """Whoever else holds them; memory that is shared with what is kept goes with that."""
+        constants = set(map(id, self.constants))
+        for array in arrays:
+            if isinstance(array, jax.Array) and id(array) not in constants and not array.is_deleted():
+                array.delete()
 
     @property
     def bytes_held(self) -> dict[Hashable, int]:
@@ -141,6 +163,12 @@ class Program:
             for number, array in zip(self.split.kept, self.arrays[len(prepared) :], strict=True)
         ]
         return ProgramReport(self.signature, tuple(prepared), tuple(kept), self.split.report, len(self.narrow))
+
+
+def _preparation(part: PreparationPart, split: Split) -> StandIn:
+    shapes = [split.prepared[number].shape for number in part.made]
+    results = [ShapedArray(shape.dimensions, dtype_of(shape)) for shape in shapes]
+    return StandIn(part.module, results, jax.tree.structure(tuple(results)), _FRUGAL)
 
 
 def _address(array: Any) -> Hashable:

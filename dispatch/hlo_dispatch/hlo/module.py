@@ -8,12 +8,12 @@ costs more than the walk.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from google.protobuf.message import DecodeError
 
 from hlo_dispatch.errors import ModuleError
-from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto, ModuleProto
+from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto, ModuleProto, ShapeProto
 from hlo_dispatch.hlo.shape import Shape
 
 # A computation called with this frontend attribute runs on XLA's legacy emitter, which has no custom-calls.
@@ -133,6 +133,16 @@ def new_instruction(
     name = module.fresh_name(stem or opcode)
     made = InstructionProto(opcode=opcode, id=identifier, name=name, operand_ids=operands)
     made.shape.CopyFrom(shape.to_proto())
+    return made
+
+
+def new_tuple(
+    module: Module, identifier: int, operands: Sequence[int], shapes: Sequence[ShapeProto], stem: str
+) -> InstructionProto:
+    """A tuple of these operands that belongs to no computation yet."""
+    made = InstructionProto(opcode="tuple", id=identifier, name=module.fresh_name(stem), operand_ids=operands)
+    made.shape.element_type = ELEMENT_TYPE_NUMBERS["tuple"]
+    made.shape.tuple_shapes.extend(shapes)
     return made
 
 

@@ -12,8 +12,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 
 from hlo_dispatch.hlo.literals import literal_of
-from hlo_dispatch.hlo.module import Module, copy_of, new_instruction
-from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, InstructionProto, LiteralProto
+from hlo_dispatch.hlo.module import Module, copy_of, new_instruction, new_tuple
+from hlo_dispatch.hlo.schema import InstructionProto, LiteralProto
 from hlo_dispatch.hlo.shape import Shape, row_major, shape_of
 from hlo_dispatch.hlo.split import Prepared, Split
 from hlo_dispatch.hlo.verify import verify
@@ -188,11 +188,12 @@ def _preparation(module: Module, values: list[_Value], size: int, count: int) ->
     rest = [number for number in range(count) if number not in numbers]
     root_id = array.id
     if rest:
-        whole = add("tuple", "everything_prepared", row_major("u8", ()), array.id, *(given[number] for number in rest))
-        whole.shape.Clear()
-        whole.shape.element_type = ELEMENT_TYPE_NUMBERS["tuple"]
-        whole.shape.tuple_shapes.extend([array.shape, *(shapes[number] for number in rest)])
-        root_id = whole.id
+        root_id = next(fresh)
+        given, shapes = (
+            [array.id, *(given[number] for number in rest)],
+            [array.shape, *(shapes[number] for number in rest)],
+        )
+        added.append(new_tuple(module, root_id, given, shapes, "everything_prepared"))
     kept = [instruction for instruction in entry.instructions if count == 1 or instruction.id != root.id]
     put_back(module, {entry.id: Edit([*kept, *added], root_id)})
     sign(module)
