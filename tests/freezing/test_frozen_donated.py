@@ -106,7 +106,7 @@ def test_what_is_connected_by_something_large_is_one_part(monkeypatch: pytest.Mo
 
     p = jax.tree.map(jnp.asarray, {"scale": np.ones(64), "w": np.ones((64, 64)), "b": np.ones(64)})
     wanted = jax.jit(scaled)(p, X)
-    fast = hlo_dispatch.freeze(scaled, p)
+    fast = hlo_dispatch.freeze(scaled, p, donate=True)
     np.testing.assert_allclose(fast(X), wanted, rtol=1e-5)
     (program,) = fast._programs.values()
     assert (len(program.parts) > 1) == small

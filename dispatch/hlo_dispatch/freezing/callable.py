@@ -199,9 +199,10 @@ class Frozen:
             program = self._programs.get(key)
             if program is None:
                 originals = self._originals.arrays("a call with arguments of another shape or type")
-                made = Program.made(self._named(), originals, self._originals.names, args, kwargs, self._form)
+                names, donate = self._originals.names, self._donate
+                made = Program.made(self._named(), originals, names, args, kwargs, self._form, donate=donate)
                 held = {key: arrays for other in self._programs.values() for key, arrays in other.held.items()}
-                program = made.prepared(originals, held, donate=self._donate)
+                program = made.prepared(originals, held, donate=donate)
             result = program.program.compile_and_run(program.arrays, *args, **kwargs)
             self._programs = {**self._programs, key: program}
             self._latest = program

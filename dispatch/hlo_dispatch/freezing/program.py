@@ -64,11 +64,14 @@ class Program:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         form: str | None = None,
+        *,
+        donate: bool = False,
     ) -> Program:
         """Compile `fn(originals, *args, **kwargs)` up to where its program is built; nothing is prepared.
 
         Args:
             form: as what weights are held (narrowing.FORMS); None: as they are.
+            donate: whether it will be prepared so: in parts then.
 
         Raises:
             FreezeError: as `whole`.
@@ -80,7 +83,7 @@ class Program:
         found = whole(fn, [_kept(array) for array in originals], args, kwargs, narrowing)
         frozen = frozenset(range(len(originals) + len(found.constants)))
         split = built(found.module, frozen, rewriter, found.widened)
-        parts = in_parts(split)
+        parts = in_parts(split, is_one=not donate)
         preparations = [_preparation(part, split) for part in parts]
         program = StandIn(split.program, found.results, found.structure)
         call_form = CallForm(found.arguments, jax.tree.structure((args, kwargs)), found.results, found.structure)

@@ -19,7 +19,7 @@ from hlo_dispatch.rewriting.order import made_of
 from hlo_dispatch.rewriting.rebuild import Edit
 
 MOST_PARTS = 8
-"""Each is compiled; all but one part in so many of the weights exist only once."""
+"""Each is compiled for itself, which takes a tenth of a second and more; about one part in so many exists twice."""
 WORTH_PARTS = 64 << 20
 """Bytes; a preparation of less is one part."""
 _SMALL = 1 << 16
@@ -38,8 +38,11 @@ class PreparationPart:
     """Numbers among what is prepared."""
 
 
-def in_parts(halves: Split) -> tuple[PreparationPart, ...]:
+def in_parts(halves: Split, *, is_one: bool) -> tuple[PreparationPart, ...]:
     """The preparation, in one part or several; none where nothing is prepared.
+
+    Args:
+        is_one: whether it shall be one, however large.
 
     Raises:
         ModuleError: a part is not sound; a bug of ours.
@@ -48,7 +51,7 @@ def in_parts(halves: Split) -> tuple[PreparationPart, ...]:
         return ()
     sizes = [value.shape.bytes for value in halves.prepared]
     groups = [list(range(len(sizes)))]
-    if len(sizes) > 1 and sum(sizes) >= WORTH_PARTS:
+    if not is_one and len(sizes) > 1 and sum(sizes) >= WORTH_PARTS:
         groups = _together(_connected(Module.from_bytes(halves.preparation)), sizes)
     if len(groups) == 1:
         return (PreparationPart(halves.preparation, halves.read, groups[0]),)
@@ -85,17 +88,16 @@ def _sources(instructions: Mapping[int, InstructionProto], name: int) -> set[int
 
 
 def _together(connected: Sequence[list[int]], sizes: Sequence[int]) -> list[list[int]]:
-    """As few groups as have at most their share of the bytes, but for what is connected."""
+    """As few groups as have each its share of the bytes, or, where something large is connected, more."""
     share = sum(sizes) / MOST_PARTS
     groups: list[list[int]] = [[]]
     held = 0
     for numbers in connected:
-        more = sum(sizes[number] for number in numbers)
-        if groups[-1] and held + more > share:
+        if held >= share:
             groups.append([])
             held = 0
         groups[-1] += numbers
-        held += more
+        held += sum(sizes[number] for number in numbers)
     return groups
 
 
