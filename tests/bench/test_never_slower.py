@@ -16,7 +16,8 @@ pytestmark = pytest.mark.any_python
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
-from bench.programs import is_inference, model, random_regions  # noqa: E402
+from bench.frozen import FLOAT32, difference  # noqa: E402
+from bench.programs import Program, is_inference, model, random_regions  # noqa: E402
 from bench.verdict import DONATED, FROZEN, SETTLED, STOCK, Result, summary  # noqa: E402
 
 
@@ -74,6 +75,20 @@ def test_what_of_a_model_is_frozen() -> None:
     layer = model("bert-layer")
     assert len(layer.weights) == 1
     assert [array.shape for array in layer.inputs] == [(1, 128, 768), (1, 128)]
+
+
+def test_a_model_may_be_as_far_off_as_its_own_rounding_moves_it() -> None:
+    import jax.numpy as jnp
+
+    x = jnp.linspace(1, 2, 7)
+    steady = Program("steady", lambda w, x: w * x, (x, x), 1)
+    shaky = Program("shaky", lambda w, x: jnp.sin(w * 1e4) * x, (x, x), 1)
+    for program in (steady, shaky):
+        assert difference(program, x, x * (1 + 1e-6))[1] == FLOAT32
+    assert difference(steady, x, x * 1.01)[1] == FLOAT32
+    assert FLOAT32 < difference(shaky, x, x * 1.01)[1] < 1
+    off, allowed = difference(shaky, x, x * jnp.nan)
+    assert not off <= allowed
 
 
 def test_a_model_frozen_is_the_model(tmp_path: Path) -> None:
