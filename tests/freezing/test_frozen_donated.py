@@ -79,11 +79,14 @@ def test_arrays_of_numpy_stay_and_one_array_twice_is_read_twice() -> None:
 
 @pytest.mark.usefixtures("_parts")
 def test_several_programs_are_updated_before_anything_goes() -> None:
-    fast = hlo_dispatch.freeze(network, weights(), keep=True)
+    p = weights(of=np.asarray)  # which stay, so that there can be a second program
+    fast = hlo_dispatch.freeze(network, p, donate=True)
     for rows in (4, 1):
         fast(jnp.ones((rows, 64)))
-    fast._keep, fast._donate = False, True
-    fast.update(weights(2))
+    assert len(fast._programs) == 2
+    new = weights(2)
+    fast.update(new)
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(new))
     check(fast(X), 2)
     check(fast(jnp.ones((1, 64))), 2, jnp.ones((1, 64)))
 

@@ -19,7 +19,7 @@ from hlo_dispatch.rewriting.order import made_of
 from hlo_dispatch.rewriting.rebuild import Edit
 
 MOST_PARTS = 8
-"""Each is compiled for itself, which takes a tenth of a second and more; about one part in so many exists twice."""
+"""Each is compiled for itself, so more of them take longer; about one part in so many exists twice."""
 WORTH_PARTS = 64 << 20
 """Bytes; a preparation of less is one part."""
 _SMALL = 1 << 16
