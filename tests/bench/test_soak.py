@@ -16,7 +16,6 @@ pytestmark = pytest.mark.any_python
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.timing
 def test_a_quarter_of_a_minute(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench.soak", "--minutes", "0.25", "--processes", "2", "--threads", "4"]
     done = subprocess.run(
