@@ -4,9 +4,10 @@ from collections.abc import Callable
 from os import PathLike
 from typing import Any
 
-def load_onednn(path: str | PathLike[str], bind: bool, /) -> tuple[str, str]:
-    """Open oneDNN for this process and return its version and CPU runtime; ImportError says what is wrong with it.
+def load_onednn(path: str | PathLike[str], bind: bool, /) -> tuple[str, str, str]:
+    """Open oneDNN for this process; ImportError says what is wrong with it.
 
+    Returned are its version, what its threads run on, and why that is SYCL where it could be TBB, or nothing.
     With `bind` each thread of a SYCL runtime is kept on a processor of its own, if there are as many of both.
     """
 

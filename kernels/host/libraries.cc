@@ -86,7 +86,8 @@ hlo_dispatch_error* hlo_dispatch_load_onednn(const char* path, int bind_threads,
     const SignalActions kept;
     const auto& library = hlo_dispatch::onednn::Library::Load(Found(path, OnednnFile()), bind_threads != 0);
     if (loaded == nullptr) return;
-    *loaded = {library.path().c_str(), library.version().c_str(), library.runtime().c_str()};
+    *loaded = {library.path().c_str(), library.version().c_str(), library.runtime().c_str(),
+               library.inner_problem().c_str()};
   });
 }
 
@@ -95,7 +96,7 @@ hlo_dispatch_error* hlo_dispatch_load_onemkl(const char* path, hlo_dispatch_load
     const SignalActions kept;
     const auto& library = hlo_dispatch::onemkl::Load(Found(path, OnemklFile()));
     if (loaded == nullptr) return;
-    *loaded = {library.path.c_str(), library.version.c_str(), library.runtime.c_str()};
+    *loaded = {library.path.c_str(), library.version.c_str(), library.runtime.c_str(), ""};
   });
 }
 

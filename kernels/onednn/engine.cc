@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <exception>
+#include <future>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "common/bound_threads.h"
@@ -33,7 +35,8 @@ Owned Made(Make make) {
 
 // Runs a product of square matrices over and over, until there are so many threads of the library's name besides
 // this one. Returns what there is of them when nothing more comes of it.
-std::vector<pid_t> WakeThreads(const Functions& onednn, Engine* engine, size_t count) {
+std::vector<pid_t> WakeThreads(const Library& library, Engine* engine, size_t count) {
+  const Functions& onednn = library.functions();
   const int64_t shape[] = {kSize, kSize}, strides[] = {kSize, 1};
   auto square = Made<OwnedMemoryDescriptor>(
       [&](MemoryDescriptor** made) { return onednn.memory_desc_create_with_strides(made, 2, shape, kF32, strides); });
@@ -55,7 +58,7 @@ std::vector<pid_t> WakeThreads(const Functions& onednn, Engine* engine, size_t c
   for (int i = 0; i < 3; ++i) {
     numbers[i].assign(kSize * kSize, 1.0f);
     memories[i] = Made<OwnedMemory>(
-        [&](Memory** made) { return onednn.memory_create(made, square.get(), engine, numbers[i].data()); });
+        [&](Memory** made) { return library.CreateMemory(made, square.get(), engine, numbers[i].data()); });
     if (memories[i] == nullptr) return {};
     arguments.push_back({indices[i], memories[i].get()});
   }
@@ -76,44 +79,64 @@ std::string DriverBeside(const std::string& library) {
 }
 
 // What the engine's own thread does.
-Status MakeEngineHere(const Library& library, const std::vector<int>& processors, Engine** engine) {
+Status MakeEngineHere(const Library& library, Engine** engine) {
+  const std::vector<int> processors = AllowedProcessors();
   pthread_setname_np(pthread_self(), kThreadName);
   LeaveSignalsToOthers();
   // Whoever asks for the engine first may be kept on fewer processors than its process.
   RunOn(processors);
   // As in XLA's own threads: the library's inherit this one's control register, too.
   _mm_setcsr(_mm_getcsr() | kFlushSubnormals);
-  const Status status = library.functions().engine_create(engine, kCpu, 0);
-  if (status != kSuccess || !library.binds_threads()) return status;
-  BindEach(WakeThreads(library.functions(), *engine, processors.size()), processors);
-  return status;
+  if (library.inner() != nullptr) {
+    *engine = library.inner()->engine();
+  } else if (const Status status = library.functions().engine_create(engine, kCpu, 0); status != kSuccess) {
+    return status;
+  }
+  if (library.runtime() == kTbb) {
+    // A caller computes with the workers, one for each other processor. Made by a caller they would inherit what this
+    // thread was just given.
+    WakeThreads(library, *engine, processors.size() - 1);
+  } else if (library.binds_threads()) {
+    BindEach(WakeThreads(library, *engine, processors.size()), processors);
+  }
+  return kSuccess;
 }
+
+// What SYCL's loader and the drivers below read and write once, when they are first asked for: by the public engine, and
+// with the inner one, too, by the first primitive, whose description counts the engines that there could be.
+struct VariablesOfSycl {
+  // The public engine needs the driver that the wheel brings along.
+  explicit VariablesOfSycl(const Library& library) {
+    const std::string driver = library.inner() == nullptr ? DriverBeside(library.path()) : "";
+    if (!driver.empty()) drivers.emplace("OCL_ICD_FILENAMES", driver);
+  }
+  std::optional<LentVariable> drivers;
+  // Whether the driver prints the stack when a signal ends the process, for which it takes over their handlers.
+  LentVariable no_stack_trace{"CL_DISABLE_STACK_TRACE", "1"};
+  // And this one SYCL's adapter for Intel's GPUs sets by itself, to the same, and leaves it there.
+  LentVariable management{"ZES_ENABLE_SYSMAN", "1"};
+};
 
 }  // namespace
 
 Status MakeEngine(const Library& library, Engine** engine) {
   const SignalActions signals;
-  // These are read once, while the engine is created: the runtime's loader asks where drivers are, and the driver
-  // whether it shall print the stack when a signal ends the process, for which it takes over their handlers.
-  const std::string driver = DriverBeside(library.path());
-  std::optional<LentVariable> drivers;
-  if (!driver.empty()) drivers.emplace("OCL_ICD_FILENAMES", driver);
-  const LentVariable no_stack_trace("CL_DISABLE_STACK_TRACE", "1");
-  // And this one SYCL's adapter for Intel's GPUs sets by itself, to the same, and leaves it there.
-  const LentVariable management("ZES_ENABLE_SYSMAN", "1");
+  std::optional<VariablesOfSycl> variables;
+  if (library.inner() != nullptr || library.runtime() == kSycl) variables.emplace(library);
 
-  Status status = kRuntimeError;
-  std::exception_ptr thrown;
-  const std::vector<int> processors = AllowedProcessors();
-  std::thread([&] {
+  std::promise<Status> made;
+  std::future<Status> status = made.get_future();
+  const bool stays = library.runtime() == kTbb;  // TBB sends its workers away when nobody is left who called it
+  std::thread thread([&library, engine, stays, made = std::move(made)]() mutable {
     try {
-      status = MakeEngineHere(library, processors, engine);
+      made.set_value(MakeEngineHere(library, engine));
     } catch (...) {
-      thrown = std::current_exception();
+      made.set_exception(std::current_exception());
     }
-  }).join();
-  if (thrown != nullptr) std::rethrow_exception(thrown);
-  return status;
+    while (stays) pause();
+  });
+  stays ? thread.detach() : thread.join();
+  return status.get();
 }
 
 }  // namespace hlo_dispatch::onednn

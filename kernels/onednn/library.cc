@@ -18,6 +18,7 @@ namespace {
 // 3.2 is the oldest release tried; 3.0 and 3.1 differ in details of post-op memory descriptors.
 constexpr int kOldestMajor = 3;
 constexpr int kOldestMinor = 2;
+constexpr char kRuntimeVariable[] = "HLO_DISPATCH_ONEDNN_RUNTIME";
 
 std::mutex load_mutex;
 std::atomic<const Library*> loaded{nullptr};
@@ -29,11 +30,11 @@ std::string RuntimeName(unsigned runtime) {
     case 2:
       return "openmp";
     case 4:
-      return "tbb";
+      return kTbb;
     case 8:
       return "threadpool";
     case 512:
-      return "sycl";
+      return kSycl;
     default:
       return "runtime " + std::to_string(runtime);
   }
@@ -89,10 +90,6 @@ const Library& Library::Load(const std::string& path, bool bind_threads) {
   if (version->major != kOldestMajor || version->minor < kOldestMinor) {
     Unavailable(path + " is oneDNN " + library->version_ + "; a 3.x release from 3.2 on is needed");
   }
-  library->runtime_ = RuntimeName(version->cpu_runtime);
-  // Only a SYCL runtime computes in threads that are all its own; others compute in their caller's too.
-  library->bind_threads_ = bind_threads && library->runtime_ == "sycl";
-
 #define HLO_DISPATCH_FUNCTION_LOOKUP(result, name, parameters)                                     \
   library->functions_.name = reinterpret_cast<result(*) parameters>(dlsym(handle, "dnnl_" #name)); \
   if (library->functions_.name == nullptr) Unavailable(path + " is not a whole oneDNN: it lacks dnnl_" #name);
@@ -100,8 +97,34 @@ const Library& Library::Load(const std::string& path, bool bind_threads) {
 #undef HLO_DISPATCH_FUNCTION_LOOKUP
 
   BeQuiet(handle);
+  library->ChooseEngine(*version);
+  // Only a SYCL runtime computes in threads that are all its own; others compute in their caller's too.
+  library->bind_threads_ = bind_threads && library->runtime_ == kSycl;
   loaded.store(library.get());
   return *library.release();  // lives as long as the process
+}
+
+void Library::ChooseEngine(const Version& version) {
+  runtime_ = RuntimeName(version.cpu_runtime);
+  const char* variable = std::getenv(kRuntimeVariable);
+  const std::string wanted = variable == nullptr ? "" : variable;
+  if (!wanted.empty() && wanted != kSycl && wanted != kTbb) {
+    Unavailable(std::string(kRuntimeVariable) + " is '" + wanted + "'; set it to sycl or tbb, or unset it");
+  }
+  if (runtime_ == kSycl && wanted != kSycl) {
+    try {
+      if (wanted.empty() && !InnerEngine::IsTested(version)) {
+        Unavailable(std::string("this release was not tested so; ") + kRuntimeVariable + "=tbb tries it");
+      }
+      inner_ = std::make_unique<const InnerEngine>(functions_, handle_);
+      runtime_ = kTbb;
+    } catch (const Failure& failure) {
+      inner_problem_ = std::string("over TBB it would be faster, but ") + failure.what();
+    }
+  }
+  if (wanted.empty() || wanted == runtime_) return;
+  Unavailable(std::string(kRuntimeVariable) + " demands " + wanted + ", but oneDNN " + version_ + " (" + path_ +
+              ") runs over " + runtime_ + (inner_problem_.empty() ? "" : ": " + inner_problem_) + "; unset it");
 }
 
 const Library& Library::Get() {
@@ -136,7 +159,7 @@ Engine* Library::engine() const {
   }
   if (!problem.empty()) {
     Unavailable("oneDNN " + version_ + " (" + path_ + ") has no CPU engine: " + problem +
-                (runtime_ == "sycl" ? "; its SYCL runtime needs an OpenCL CPU driver, see OCL_ICD_FILENAMES" : ""));
+                (runtime_ == kSycl ? "; its SYCL runtime needs an OpenCL CPU driver, see OCL_ICD_FILENAMES" : ""));
   }
   if (has_threads) ThreadsStarted();
   engine_.store(made, std::memory_order_release);

@@ -10,13 +10,19 @@
 #include <vector>
 
 #include "onednn/api.h"
+#include "onednn/inner_engine.h"
 
 namespace hlo_dispatch::onednn {
+
+// Runtimes that are treated in a way of their own.
+inline constexpr char kSycl[] = "sycl";
+inline constexpr char kTbb[] = "tbb";
 
 class Library {
  public:
   // Opens the file; throws Failure(kUnavailable) when it is missing, not oneDNN, older than 3.2, or another one
-  // than the process already uses. Loading the same file again is harmless.
+  // than the process already uses, or does not run as HLO_DISPATCH_ONEDNN_RUNTIME demands. Loading the same file again
+  // is harmless.
   // Its threads are bound to processors, if so wished, when the engine is made (engine.h).
   static const Library& Load(const std::string& path, bool bind_threads);
   // The library, loaded now where it is not yet; throws Failure(kUnavailable) where that fails.
@@ -31,13 +37,25 @@ class Library {
   }
   const std::string& path() const { return path_; }
   const std::string& version() const { return version_; }
-  // How the library runs work on the CPU: "sycl", "openmp", "tbb", "threadpool", "sequential".
+  // How its engine runs work on the CPU: "sycl", "openmp", "tbb", "threadpool", "sequential". A SYCL build's inner
+  // engine is TBB's.
   const std::string& runtime() const { return runtime_; }
+  // Where the public engine of a SYCL build is used: why not the inner one, else empty.
+  const std::string& inner_problem() const { return inner_problem_; }
 
   bool binds_threads() const { return bind_threads_; }
 
   // The CPU engine, created at the first use (30-200 ms) and kept.
   Engine* engine() const;
+
+  // The inner engine of a SYCL build where that is used, else nullptr.
+  const InnerEngine* inner() const { return inner_.get(); }
+
+  // As dnnl_memory_create.
+  Status CreateMemory(Memory** memory, const MemoryDescriptor* descriptor, Engine* engine, void* address) const {
+    return inner_ != nullptr ? inner_->CreateMemory(memory, descriptor, address)
+                             : functions_.memory_create(memory, descriptor, engine, address);
+  }
 
   // Throws Failure(kUnavailable) in a process that was forked after the engine was created: plans can be made there,
   // but nothing can be executed (lost_threads.h).
@@ -49,12 +67,15 @@ class Library {
  private:
   Library() = default;
   void* Address(const std::string& name) const;
+  void ChooseEngine(const Version& version);
 
   void* handle_ = nullptr;
   Functions functions_;
   std::string path_;
   std::string version_;
   std::string runtime_;
+  std::string inner_problem_;
+  std::unique_ptr<const InnerEngine> inner_;
   bool bind_threads_ = false;
   mutable std::mutex engine_mutex_;
   mutable std::atomic<Engine*> engine_{nullptr};

@@ -32,7 +32,7 @@ struct PlacedMemory {
 
 PlacedMemory MakeMemory(const Library& library, const MemoryDescriptor* descriptor, const std::string& role) {
   Memory* memory = nullptr;
-  library.Check(library.functions().memory_create(&memory, descriptor, library.engine(), nullptr),
+  library.Check(library.CreateMemory(&memory, descriptor, library.engine(), nullptr),
                 role + ": creating a memory object");
   return {OwnedMemory(memory)};
 }

@@ -19,7 +19,7 @@ PyObject* LoadOnednn(PyObject*, PyObject* arguments) {
     const Owned owned(path);
     hlo_dispatch_loaded loaded;
     Check(hlo_dispatch_load_onednn(PyBytes_AsString(path), bind, &loaded));
-    return Checked(Py_BuildValue("(ss)", loaded.version, loaded.runtime));
+    return Checked(Py_BuildValue("(sss)", loaded.version, loaded.runtime, loaded.note));
   });
 }
 
@@ -267,7 +267,7 @@ PyObject* LibraryPath(PyObject*, PyObject*) {
 
 PyMethodDef methods[] = {
     {"load_onednn", LoadOnednn, METH_VARARGS,
-     "load_onednn(path, bind threads) -> (version, runtime): opens oneDNN for this process."},
+     "load_onednn(path, bind threads) -> (version, runtime, note): opens oneDNN for this process."},
     {"keep_signals", KeepSignals, METH_NOARGS,
      "keep_signals() -> object: when it goes, signal handlers that libraries loaded meanwhile took over are put back."},
     {"load_with", LoadWith, METH_O,

@@ -11,6 +11,16 @@ from environment import clean_environment
 from hlo_dispatch.vendor import libraries
 
 
+def is_sycl_build() -> bool:
+    """Whether this environment's oneDNN was built for SYCL, whatever it runs over."""
+    library = libraries.onednn()
+    return bool(library) and b"libsycl.so" in library.path.read_bytes()
+
+
+OVER_SYCL = {"HLO_DISPATCH_ONEDNN_RUNTIME": "sycl"}
+"""For the environment of what is about SYCL's own threads."""
+
+
 def compiled(path: Path, source: str, *options: str) -> Path:
     """The shared library made of `source`."""
     compiler = shutil.which("g++")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from interposed import OVER_SYCL, is_sycl_build
 
 from hlo_dispatch.vendor import libraries
 
@@ -54,17 +55,30 @@ def seen(directory: Path, processors: list[int], **variables: str) -> str:
 @pytest.mark.skipif(len(PROCESSORS) < 2, reason="there is one processor")
 @pytest.mark.parametrize("wanted", ["", "1"])
 def test_two_processors(tmp_path: Path, wanted: str) -> None:
-    if not libraries.onednn() or libraries.onednn().runtime != "sycl":
+    if not is_sycl_build():
         pytest.skip("only a SYCL runtime has threads of its own")
     first, second = PROCESSORS[:2]
-    assert seen(tmp_path, [first, second], HLO_DISPATCH_BIND_THREADS=wanted) == f"{first} {second}"
+    assert seen(tmp_path, [first, second], HLO_DISPATCH_BIND_THREADS=wanted, **OVER_SYCL) == f"{first} {second}"
 
 
 @pytest.mark.skipif(len(PROCESSORS) < 2, reason="there is one processor")
 def test_not_if_unwanted(tmp_path: Path) -> None:
+    if not is_sycl_build():
+        pytest.skip("only a SYCL runtime has threads of its own")
     first, second = PROCESSORS[:2]
     # TBB's worker, bound by Intel's OpenCL runtime; SYCL's own thread is not made by ours and has another name.
-    assert len(seen(tmp_path, [first, second], HLO_DISPATCH_BIND_THREADS="0").split()) <= 1
+    assert len(seen(tmp_path, [first, second], HLO_DISPATCH_BIND_THREADS="0", **OVER_SYCL).split()) <= 1
+
+
+@pytest.mark.skipif(len(PROCESSORS) < 2, reason="there is one processor")
+def test_tbb_workers_are_placed_by_the_system(tmp_path: Path) -> None:
+    """They share their processors with whoever calls."""
+    found = libraries.onednn()
+    if not found or found.runtime != "tbb":
+        pytest.skip("oneDNN does not run over TBB here")
+    first, second = PROCESSORS[:2]
+    threads = seen(tmp_path, [first, second], HLO_DISPATCH_BIND_THREADS="1").split()
+    assert threads == [f"{first},{second}"] * 2, "one is the thread that keeps the worker"
 
 
 def test_one_processor_has_nothing_to_share(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from interposed import child, interposed
+from interposed import OVER_SYCL, child, interposed, is_sycl_build
 
 from hlo_dispatch.vendor import libraries
 
@@ -24,8 +24,11 @@ assert last == first, set(last) ^ set(first)
 """
 
 
-def test_children_inherit_nothing_of_ours() -> None:
-    done = child(ENVIRONMENT)
+@pytest.mark.parametrize("environment", [{}, OVER_SYCL])
+def test_children_inherit_nothing_of_ours(environment: dict[str, str]) -> None:
+    if environment and not is_sycl_build():
+        pytest.skip("there is no oneDNN over SYCL here")
+    done = child(ENVIRONMENT, **environment)
     assert done.returncode == 0, done.stderr
 
 
@@ -79,13 +82,15 @@ print(sorted(seen) == sorted(everything))
 """
 
 
-def test_the_thread_that_came_first_may_have_fewer_processors() -> None:
-    if not libraries.onednn() or libraries.onednn().runtime != "sycl":
-        pytest.skip("only a SYCL runtime has threads of its own")
+@pytest.mark.parametrize("runtime", ["sycl", "tbb"])
+def test_the_thread_that_came_first_may_have_fewer_processors(runtime: str) -> None:
+    found = libraries.onednn()
+    if not found or (runtime != found.runtime and not is_sycl_build()):
+        pytest.skip(f"there is no oneDNN over {runtime} here")
     processors = len(os.sched_getaffinity(0))
     if processors < 2:
         pytest.skip("there is one processor")
     bound = int(processors == 2)
-    done = child(PINNED)
+    done = child(PINNED, HLO_DISPATCH_ONEDNN_RUNTIME=runtime)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [str(processors), str(bound), "True"]

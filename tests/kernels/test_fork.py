@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from interposed import child
-
-from hlo_dispatch.vendor import libraries
+from interposed import OVER_SYCL, child, is_sycl_build
 
 pytestmark = pytest.mark.any_processor
 
@@ -101,11 +99,11 @@ in_child(ask, end=sys.exit)
 @pytest.mark.parametrize(
     "work", [EXECUTING, PLANNING, ASKING, ENDING], ids=["executing", "planning", "asking", "ending"]
 )
-def test_a_forked_child(work: str) -> None:
-    library = libraries.onednn()
-    if not library or library.runtime != "sycl":
+@pytest.mark.parametrize("environment", [{}, OVER_SYCL], ids=["default", "sycl"])
+def test_a_forked_child(work: str, environment: dict[str, str]) -> None:
+    if not is_sycl_build():
         pytest.skip("what other runtimes do after a fork is theirs")
-    done = child(PREPARED + work, seconds=280)
+    done = child(PREPARED + work, seconds=280, **environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout in ("", "said\n")
 

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from interposed import OVER_SYCL, is_sycl_build
 
 from hlo_dispatch.vendor import libraries
 from warm import run_python
@@ -122,9 +123,7 @@ def test_a_library_that_is_not_a_usable_onednn(tmp_path, source, words):
 
 
 def test_an_engine_that_cannot_start_is_a_refusal():
-    onednn = libraries.onednn()
-    assert onednn
-    if onednn.runtime != "sycl":
+    if not is_sycl_build():
         pytest.skip("only the SYCL runtime needs a driver")
     code = """
 from hlo_dispatch.vendor import kernels
@@ -132,7 +131,7 @@ square = {"dims": [2, 2], "strides": [2, 1], "type": "f32"}
 spec = {f"{role}_{key}": value for role in ("src", "weights", "dst") for key, value in square.items()}
 print(kernels.plan("onednn.matmul", {"abi": 1, **spec}))
 """
-    *_, refusal = survey(code, OCL_ICD_FILENAMES="/nowhere/libnothing.so")
+    *_, refusal = survey(code, OCL_ICD_FILENAMES="/nowhere/libnothing.so", **OVER_SYCL)
     assert refusal.startswith("library-missing: oneDNN ")
     assert "has no CPU engine" in refusal
     assert "OCL_ICD_FILENAMES" in refusal

@@ -36,7 +36,7 @@ OLDEST_JAX = (0, 10, 2)
 _ENVIRONMENT = (
     *("HLO_DISPATCH_TABLES", "HLO_DISPATCH_POLICY", "HLO_DISPATCH_CACHE_DIR", "HLO_DISPATCH_MEASURE_SECONDS"),
     *(library.variable for library in DESCRIPTIONS.values() if library.variable),
-    *("HLO_DISPATCH_BIND_THREADS", "HLO_DISPATCH_KEEP_MEMORY"),
+    *("HLO_DISPATCH_ONEDNN_RUNTIME", "HLO_DISPATCH_BIND_THREADS", "HLO_DISPATCH_KEEP_MEMORY"),
 )
 
 
@@ -118,7 +118,8 @@ def _libraries() -> Iterator[Finding]:
     for name, answer in survey().items():
         if answer:
             runtime = f" over {answer.threads}" if answer.runtime else ""
-            yield Finding(True, name, f"{answer.version}{runtime} ({answer.path})")
+            note = f"; {answer.note}" if answer.note else ""
+            yield Finding(True, name, f"{answer.version}{runtime} ({answer.path}){note}")
         else:
             yield Finding(False, name, answer.sentence)
 

@@ -19,6 +19,8 @@ class Library:
     """As the library itself says, such as 3.13.2."""
     runtime: str
     """What its threads run on: sycl, openmp, tbb, threadpool, sequential."""
+    note: str = ""
+    """Why it runs on that where something else would be better; else nothing."""
     bound: bool = False
     """Whether each of its threads has a processor of its own (thread_binding.py)."""
 

@@ -8,6 +8,9 @@ from hlo_dispatch.vendor.native import native
 from hlo_dispatch.vendor.shared_object import SharedObject
 from hlo_dispatch.vendor.thread_binding import binds_threads
 
+RUNTIME_VARIABLE = "HLO_DISPATCH_ONEDNN_RUNTIME"
+"""Over what a oneDNN built for SYCL runs: `sycl` or `tbb` (kernels/onednn/inner_engine.h)."""
+
 _FILE = SharedObject("libdnnl.so.3", distribution="onednn", variable="HLO_DISPATCH_ONEDNN_LIBRARY")
 
 
@@ -15,11 +18,12 @@ def _load() -> Library:
     bind = binds_threads()
     path = _FILE.find()
     try:
-        version, runtime = native().load_onednn(path, bind)
+        version, runtime, note = native().load_onednn(path, bind)
     except ImportError as error:
-        raise LibraryError(f"{error}; {_FILE.advice}") from error
+        advice = "" if RUNTIME_VARIABLE in str(error) else f"; {_FILE.advice}"
+        raise LibraryError(f"{error}{advice}") from error
     # Other runtimes compute in their caller's thread too, which is XLA's.
-    return Library(ONEDNN.name, path, version, runtime, bound=bind and runtime == "sycl")
+    return Library(ONEDNN.name, path, version, runtime, note, bound=bind and runtime == "sycl")
 
 
 ONEDNN = Description(

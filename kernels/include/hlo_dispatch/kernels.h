@@ -59,7 +59,8 @@ HLO_DISPATCH_EXPORT void hlo_dispatch_error_free(hlo_dispatch_error* error); /* 
 /* Vendor libraries. Each is loaded once, with what it needs from beside it, and stays. Loading the same file again does
  * nothing. Where `path` is NULL a file is looked for: the one that the environment names (HLO_DISPATCH_ONEDNN_LIBRARY,
  * HLO_DISPATCH_MKL_LIBRARY), one beside this library, one where pip puts it when it has installed this library, and
- * whatever the system's loader finds. The process's signal handlers stay as they are.
+ * whatever the system's loader finds. The process's signal handlers stay as they are. A oneDNN built for SYCL runs over
+ * TBB where that was tested; HLO_DISPATCH_ONEDNN_RUNTIME, sycl or tbb, demands one of them.
  *
  * `bind_threads` other than 0: each of oneDNN's threads has a processor to itself, where it runs over SYCL; measured to
  * be better with two processors. `loaded` may be NULL. */
@@ -68,6 +69,7 @@ typedef struct {
   const char* path;
   const char* version;
   const char* runtime; /* what its threads run on: sycl, openmp, tbb, threadpool, sequential */
+  const char* note;    /* oneDNN's: why it runs over SYCL where it could over TBB; else empty */
 } hlo_dispatch_loaded;
 
 HLO_DISPATCH_EXPORT hlo_dispatch_error* hlo_dispatch_load_onednn(const char* path, int bind_threads,
