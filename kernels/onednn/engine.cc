@@ -102,8 +102,8 @@ Status MakeEngineHere(const Library& library, Engine** engine) {
   return kSuccess;
 }
 
-// What SYCL's loader and the drivers below read and write once, when they are first asked for: by the public engine, and
-// with the inner one, too, by the first primitive, whose description counts the engines that there could be.
+// What SYCL's loader and the drivers below read and write once, when they are first asked for: by the public engine,
+// and with the inner one, too, by the first primitive, whose description counts the engines that there could be.
 struct VariablesOfSycl {
   // The public engine needs the driver that the wheel brings along.
   explicit VariablesOfSycl(const Library& library) {

@@ -39,8 +39,8 @@ const void* FileOf(const void* function) {
 // A library that stands before another one wants to see every call: none of it may then be passed by.
 void DemandAllOfOneFile(const Functions& functions) {
   const void* file = FileOf(reinterpret_cast<void*>(functions.version));
-#define HLO_DISPATCH_FUNCTION_CHECK(result, name, parameters)        \
-  if (FileOf(reinterpret_cast<void*>(functions.name)) != file) {     \
+#define HLO_DISPATCH_FUNCTION_CHECK(result, name, parameters)              \
+  if (FileOf(reinterpret_cast<void*>(functions.name)) != file) {           \
     Unavailable("dnnl_" #name " comes from another file than its others"); \
   }
   HLO_DISPATCH_ONEDNN_FUNCTIONS(HLO_DISPATCH_FUNCTION_CHECK)

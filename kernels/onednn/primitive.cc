@@ -9,11 +9,11 @@ namespace hlo_dispatch::onednn {
 
 namespace {
 
-// So many primitives are given to the library before they are waited for. In an in-order queue of SYCL's each waits
-// for the one before it, and the runtime walks that whole chain again for each that is given: the longer it is, the
-// longer the caller takes, on a processor that the library's threads need. Each wait costs about as much as a few
-// calls, more where threads are slow to wake: few at a time lose on sequences of a hundred calls, no limit at all on
-// those of two hundred and more.
+// So many primitives are given to the library before they are waited for; over other runtimes than SYCL's each is done
+// when it was given, and waiting costs nothing. In an in-order queue of SYCL's each waits for the one before it, and
+// the runtime walks that whole chain again for each that is given: the longer it is, the longer the caller takes, on a
+// processor that the library's threads need. Each wait costs about as much as a few calls, more where threads are slow
+// to wake: few at a time lose on sequences of a hundred calls, no limit at all on those of two hundred and more.
 constexpr int kMostUnderWay = 32;
 
 // A memory object, and where it points: telling the library costs more than asking ourselves, and a program's buffers

@@ -15,8 +15,9 @@ from hlo_dispatch.host.machine import Machine
 from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.match import Match
 
-# A oneDNN call costs 5 to 10 µs over its SYCL runtime, XLA's smallest kernels 0.5 µs; between two parallel loops
-# of XLA's it costs 35 µs more, because each thread pool spins for a while when its work is done. A dense 2-D
+# A oneDNN call costs 5 to 10 µs over a SYCL runtime, with which this was measured (less over TBB), XLA's smallest
+# kernels 0.5 µs; between two parallel loops of XLA's it costs 35 µs more, because each thread pool spins for a while
+# when its work is done. A dense 2-D
 # convolution, which XLA runs at 80 multiply-adds per nanosecond and oneDNN at 1.5 times that, gains so much
 # from here on:
 SMALLEST_DENSE_CONVOLUTION = 4_000_000
