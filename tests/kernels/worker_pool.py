@@ -8,6 +8,7 @@ import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ class Worker:
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
         self._lines: queue.Queue[str] = queue.Queue()
+        self._said = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 -- closed with the worker
         self.targets: list[str] = []
         self.calls = 0
 
@@ -38,6 +40,7 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self._stop()
+        self._said.close()
 
     def run(self, call: WireCall) -> dict[str, Any]:
         """What the call came to: `right`, `error`, `wrong`, or `died` with how the process ended."""
@@ -55,9 +58,11 @@ class Worker:
         tests = Path(__file__).parents[1]
         environment = clean_environment(PYTHONPATH=f"{tests}:{tests / 'kernels'}", **WATCHFUL)
         self._lines = lines = queue.Queue()
+        self._said.seek(0)
+        self._said.truncate()
         self._process = process = subprocess.Popen(
             [sys.executable, str(WORKER)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, text=True, env=environment,
         )  # fmt: skip
 
         def read() -> None:
@@ -97,4 +102,8 @@ class Worker:
             process.kill()
             process.wait()
             return "it did not answer"
-        return signal.Signals(-status).name if status < 0 else f"exit status {status}"
+        if status < 0:
+            return signal.Signals(-status).name
+        self._said.seek(0)
+        last = self._said.read().strip().rpartition("\n")[-1]
+        return f"exit status {status}: {last}"

@@ -45,6 +45,23 @@ def test_what_does_not_end_is_left_behind() -> None:
         time.sleep(0.01)
 
 
+def test_ctrl_c_may_come_while_a_thread_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(threading.Thread, "start", interrupted)
+        watched(lambda: over.wait(60), Deadline(), 0.01)
+    assert is_haunted()
+    over.set()
+    while is_haunted():
+        time.sleep(0.01)
+
+
 def test_what_is_merely_late_is_not_called_endless(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "GRACE", 0.0)
     over = threading.Event()

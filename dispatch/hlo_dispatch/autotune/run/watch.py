@@ -12,6 +12,7 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import TypeVar
 
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
@@ -24,6 +25,7 @@ FAR_BEYOND = 10.0
 """Who takes so many times longer than expected is not merely disturbed by others."""
 _SHORTEST = 1.0
 """Seconds; what took less is never called endless."""
+_NAME = "hlo-dispatch-measuring"
 _T = TypeVar("_T")
 _left_behind: list[threading.Thread] = []
 _here = threading.local()
@@ -79,14 +81,15 @@ def watched(work: Callable[[], _T], deadline: Deadline, expected: float) -> _T:
         done.set()
 
     done = threading.Event()
-    thread = threading.Thread(target=run, name="hlo-dispatch-measuring", daemon=True)
+    thread = threading.Thread(target=run, name=_NAME, daemon=True)
+    _watch_the_end()
     begin = time.perf_counter()
-    thread.start()
     try:
+        thread.start()
         done.wait(min(deadline.left + GRACE, max(LONGEST, FAR_BEYOND * expected)))
     finally:
         if not done.is_set():
-            _leave_behind(thread)
+            _left_behind.append(thread)
     if not done.is_set():
         seconds = time.perf_counter() - begin
         raise Endless(seconds) if seconds > max(_SHORTEST, FAR_BEYOND * expected) else OutOfTime
@@ -95,20 +98,19 @@ def watched(work: Callable[[], _T], deadline: Deadline, expected: float) -> _T:
     return outcome[0]
 
 
-def _leave_behind(thread: threading.Thread) -> None:
-    if not _left_behind:
-        atexit.register(_leave_at_once)
-    _left_behind.append(thread)
+@cache
+def _watch_the_end() -> None:
+    atexit.register(_leave_at_once)
 
 
 def _leave_at_once() -> None:
-    """Where something is still running, the process ends without taking down what it runs in.
+    """Where something is still running, left behind or not, the process ends without taking down what it runs in.
 
     C's `on_exit` hands the exit code on, and runs before the destructors of libraries that were loaded earlier. A
     thread that comes back from a compile while Python goes down is ended by Python (before 3.14) in the middle of
     C++, which calls `std::terminate` and so would abort the process: it waits there for the end instead.
     """
-    if not is_haunted():
+    if not any(thread.name == _NAME for thread in threading.enumerate()):
         return
     _leaving.set()
     time.sleep(5 * _LONGEST_PAUSE)
