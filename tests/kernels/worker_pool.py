@@ -31,7 +31,7 @@ class Worker:
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
         self._lines: queue.Queue[str] = queue.Queue()
-        self._said = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 -- closed with the worker
+        self._said = tempfile.TemporaryFile(mode="w+")
         self.targets: list[str] = []
         self.calls = 0
 

@@ -53,8 +53,8 @@ def test_ctrl_c_may_come_while_a_thread_is_started(monkeypatch: pytest.MonkeyPat
         start(thread)
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(threading.Thread, "start", interrupted)
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
         watched(lambda: over.wait(60), Deadline(), 0.01)
     assert is_haunted()
     over.set()
