@@ -16,7 +16,7 @@ namespace {
 constexpr int kTestedMajor = 3, kTestedMinor = 13;
 constexpr unsigned kUseGivenBuffer = 2;  // memory_flags_t::use_runtime_ptr of src/common/memory.hpp
 constexpr int kAlignment = 64;
-constexpr size_t kRoom = 64 << 10;  // far more than a memory object takes (about 800 bytes)
+constexpr size_t kRoom = 64 << 10;  // far more than a memory object takes
 
 constexpr char kServiceEngine[] = "_ZN4dnnl4impl3cpu18get_service_engineEv";
 constexpr char kConstructor[] = "_ZN11dnnl_memoryC2EP11dnnl_enginePK16dnnl_memory_descjPv";

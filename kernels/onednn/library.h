@@ -45,7 +45,7 @@ class Library {
 
   bool binds_threads() const { return bind_threads_; }
 
-  // The CPU engine, created at the first use (milliseconds; over SYCL 30-200) and kept.
+  // The CPU engine, created at the first use (over SYCL that takes 30-200 ms) and kept.
   Engine* engine() const;
 
   // The inner engine of a SYCL build where that is used, else nullptr.

@@ -24,6 +24,7 @@ from hlo_dispatch.reporting.present import console, make_table
 from hlo_dispatch.vendor import registry
 from hlo_dispatch.vendor.kernels import library, registrations
 from hlo_dispatch.vendor.libraries import DESCRIPTIONS, survey
+from hlo_dispatch.vendor.onednn import RUNTIME_VARIABLE
 
 RELEVANT_FEATURES = (
     *("avx2", "fma", "f16c", "avx_vnni"),
@@ -36,7 +37,7 @@ OLDEST_JAX = (0, 10, 2)
 _ENVIRONMENT = (
     *("HLO_DISPATCH_TABLES", "HLO_DISPATCH_POLICY", "HLO_DISPATCH_CACHE_DIR", "HLO_DISPATCH_MEASURE_SECONDS"),
     *(library.variable for library in DESCRIPTIONS.values() if library.variable),
-    *("HLO_DISPATCH_ONEDNN_RUNTIME", "HLO_DISPATCH_BIND_THREADS", "HLO_DISPATCH_KEEP_MEMORY"),
+    *(RUNTIME_VARIABLE, "HLO_DISPATCH_BIND_THREADS", "HLO_DISPATCH_KEEP_MEMORY"),
 )
 
 

@@ -17,9 +17,8 @@ from hlo_dispatch.match.match import Match
 
 # A oneDNN call costs 5 to 10 µs over a SYCL runtime, with which this was measured (less over TBB), XLA's smallest
 # kernels 0.5 µs; between two parallel loops of XLA's it costs 35 µs more, because each thread pool spins for a while
-# when its work is done. A dense 2-D
-# convolution, which XLA runs at 80 multiply-adds per nanosecond and oneDNN at 1.5 times that, gains so much
-# from here on:
+# when its work is done. A dense 2-D convolution, which XLA runs at 80 multiply-adds per nanosecond and oneDNN at 1.5
+# times that, gains so much from here on:
 SMALLEST_DENSE_CONVOLUTION = 4_000_000
 # Depthwise and grouped, 1-D and 3-D, transposed convolutions and gradients: XLA is 3 to 100 times slower.
 SMALLEST_OTHER_CONVOLUTION = 30_000
