@@ -15,7 +15,7 @@ from hlo_dispatch.autotune.wanted import Wanted
 from hlo_dispatch.hlo import text as hlo_text
 from hlo_dispatch.hlo.flat import FlatGraph
 from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.policy.measured import EVERYTHING, STOCK, TAKEN, Knowledge, Measured
+from hlo_dispatch.policy.measured import EVERYTHING, REGARDLESS, STOCK, TAKEN, Knowledge, Measured
 from hlo_dispatch.rewriting.rewriter import Rewriter
 
 
@@ -56,23 +56,24 @@ def test_what_the_heuristic_leaves_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("measured", "taken"),
+    ("measured", "modes"),
     [
-        (Measured(STOCK, {STOCK: 1e-3, "plain": 1.6e-3}), True),
-        (Measured(STOCK, {STOCK: 1e-3, "plain": 2.5e-3}), False),
-        (Measured(STOCK, {STOCK: 1e-3, "plain": 0.5e-3}, refused={"plain": "off by 3"}), False),
-        (Measured(STOCK, {STOCK: 1e-3}, endless=2.0), False),
-        (Measured(STOCK, {}, vain=2), False),
+        (Measured(STOCK, {STOCK: 1e-3, "plain": 1.6e-3}), {EVERYTHING, REGARDLESS}),
+        (Measured(STOCK, {STOCK: 1e-3, "plain": 2.5e-3}), {REGARDLESS}),
+        (Measured(STOCK, {STOCK: 1e-3, "plain": 0.5e-3}, refused={"plain": "off by 3"}), set()),
+        (Measured(STOCK, {STOCK: 1e-3}, endless=2.0), set()),
+        (Measured(STOCK, {}, vain=2), set()),
     ],
     ids=["lost", "lost by far", "wrong", "endless", "in vain"],
 )
-def test_what_was_measured_alone_says_what_is_not(measured: Measured, taken: bool) -> None:
+@pytest.mark.parametrize("mode", [EVERYTHING, REGARDLESS])
+def test_what_was_measured_alone_says_what_is_not(measured: Measured, modes: set[str], mode: str) -> None:
     # What was measured in vain is left to the heuristic, which leaves small ones to stock.
     module = small_products() if measured.vain else small_products(128, 128)
     found = regions_of(module)
     assert found
-    _, report = knowing(dict.fromkeys(found, measured), EVERYTHING).run(module)
-    assert bool(report.dispatched) == taken
+    _, report = knowing(dict.fromkeys(found, measured), mode).run(module)
+    assert bool(report.dispatched) == (mode in modes)
 
 
 def test_what_is_little_work_is_taken_however_much_longer_its_call_takes() -> None:

@@ -20,9 +20,10 @@ from hlo_dispatch.pattern.table import KernelBinding, Numerics, Table
 from hlo_dispatch.policy.candidate import Ask, Default
 from hlo_dispatch.policy.heuristic import SMALLEST_DOT
 from hlo_dispatch.policy.measured import (
+    ALL_IN_KERNELS,
     BY_FAR,
-    EVERYTHING,
     GUESSED,
+    REGARDLESS,
     STOCK,
     SURE,
     TAKEN,
@@ -114,7 +115,7 @@ class Wanted:
         Args:
             mode: what becomes of what was measured: nothing ("guessed"), or everything except for entangled regions
                 that lost alone: "together", "apart", or, by how much they lost, empty; "everything": whatever did not
-                lose by far is dispatched.
+                lose by far is dispatched; "everything, however slow alone": what did, too.
             frozen: numbers of the parameters that are known before the program is called.
         """
         self.mode, self._frozen = mode, frozen
@@ -130,7 +131,7 @@ class Wanted:
         def recall(match: CallableMatch, default: Default) -> Measured | None:
             # What is too small to gain anything is measured where stock may be wrong.
             if not rule_of(match).is_worth_measuring(match) and not cutter.reads_a_reduction(match):
-                return TAKEN if self.mode == EVERYTHING else None
+                return TAKEN if self.mode in ALL_IN_KERNELS else None
             numerics = match.numerics()
             digest = cutter.digest(default.candidate.match.in_module, self._also(match, default, numerics))
             known = self._knowledge.get(digest)
@@ -138,7 +139,7 @@ class Wanted:
                 if known.is_hopeless:
                     return None
                 known = None
-            if self.mode == EVERYTHING and (known is None or self._may_win_with_others(known, match)):
+            if self.mode in ALL_IN_KERNELS and (known is None or self._may_win_with_others(known, match)):
                 return TAKEN
             if known is not None and not known.refused and self._is_left_to_the_heuristic(known):
                 return None
@@ -156,14 +157,14 @@ class Wanted:
 
         return recall
 
-    @staticmethod
-    def _may_win_with_others(known: Measured, match: CallableMatch) -> bool:
-        """Whether stock won alone, but not by far, and not because a result was wrong.
+    def _may_win_with_others(self, known: Measured, match: CallableMatch) -> bool:
+        """Whether stock won alone, but not by far (if that matters), and not because a result was wrong.
 
         What is little work loses alone by what a call costs, however often stock's time that is.
         """
         has_lost = known.chosen == STOCK and not known.refused and not known.endless
-        return has_lost and (match.work.multiply_adds < SMALLEST_DOT or known.loss <= BY_FAR)
+        is_near = match.work.multiply_adds < SMALLEST_DOT or known.loss <= BY_FAR
+        return has_lost and (is_near or self.mode == REGARDLESS)
 
     def _is_left_to_the_heuristic(self, known: Measured) -> bool:
         if known.chosen != STOCK and known.stock_error:

@@ -11,9 +11,13 @@ from typing import Any
 
 STOCK = "stock"
 GUESSED, TOGETHER, APART, EVERYTHING = "guessed", "together", "apart", "everything"
+REGARDLESS = "everything, however slow alone"
 """Of a whole program: every region as the heuristic has it; or as it was measured, where entangled regions that lost
 alone are as the heuristic has them; or only those that win alone; or every region in a kernel, but for those that lost
-by far: calls that are one sequence cost less than each of them shows alone."""
+by far: calls that are one sequence cost less than each of them shows alone; or those as well, since one region that was
+measured while the machine was busy would cut the sequence that it belongs to."""
+ALL_IN_KERNELS = frozenset((EVERYTHING, REGARDLESS))
+"""Modes in which what lies between calls joins them, too."""
 BY_FAR = 1.0
 """In parts of stock's time: what loses more than that alone is not tried in the company of others."""
 

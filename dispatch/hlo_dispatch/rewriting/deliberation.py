@@ -12,7 +12,17 @@ from dataclasses import dataclass
 
 from hlo_dispatch.autotune.wanted import ModuleTuner, Wanted
 from hlo_dispatch.policy.candidate import Ask
-from hlo_dispatch.policy.measured import APART, EVERYTHING, GUESSED, STOCK, TOGETHER, Knowledge, Measured
+from hlo_dispatch.policy.measured import (
+    ALL_IN_KERNELS,
+    APART,
+    EVERYTHING,
+    GUESSED,
+    REGARDLESS,
+    STOCK,
+    TOGETHER,
+    Knowledge,
+    Measured,
+)
 from hlo_dispatch.rewriting.plan import ComputationPlan
 
 # The first plan guesses, the second knows; what it changes may show regions that nobody had seen.
@@ -93,9 +103,11 @@ class Deliberation:
 
     def _best_first(self) -> list[str]:
         """The modes to try once all is known: there may be time for the first of them only."""
-        verdict, modes = self._verdict(), [TOGETHER, EVERYTHING, APART, GUESSED]
+        verdict, modes = self._verdict(), [TOGETHER, EVERYTHING, REGARDLESS, APART, GUESSED]
         tried = set(verdict.seconds) - {STOCK} if verdict is not None else set[str]()
-        if verdict is not None and verdict.chosen in modes and (verdict.chosen == EVERYTHING or GUESSED not in tried):
+        if verdict is None or verdict.chosen not in modes:
+            return modes
+        if verdict.chosen in ALL_IN_KERNELS or GUESSED not in tried:
             # It won the trial before; who was not in that comes next.
             modes.sort(key=lambda mode: (mode != verdict.chosen, mode in tried and GUESSED not in tried))
         return modes

@@ -23,7 +23,7 @@ from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.policy.candidate import Default
 from hlo_dispatch.policy.decide import MEASURING
-from hlo_dispatch.policy.measured import EVERYTHING, Knowledge, Measured
+from hlo_dispatch.policy.measured import ALL_IN_KERNELS, Knowledge, Measured
 from hlo_dispatch.report import Report, Thinned
 from hlo_dispatch.rewriting.asynchronous import keep_asynchronous
 from hlo_dispatch.rewriting.deliberation import Deliberation
@@ -194,7 +194,7 @@ class Rewriter:
             return [self.planner.plan(graph, _nothing_known, small=small, links=links) for graph, small in graphs]
         wanted.begin()
         # What lies between calls wins nothing alone: it is for the program as a whole to show that it gains.
-        links = wanted.mode == EVERYTHING
+        links = wanted.mode in ALL_IN_KERNELS
         return [self.planner.plan(graph, wanted.recall_in(graph), small=small, links=links) for graph, small in graphs]
 
 
