@@ -81,15 +81,16 @@ Epilogue::Combine Epilogue::FindCombine(const std::string& algorithm, const std:
   throw Failure(FailureKind::kInvalid, role + ".algorithm: expected one of " + valid + ", got '" + algorithm + "'");
 }
 
-Epilogue::Epilogue(const lapack::Provider& provider, const Attributes& attributes, const StridedArray& destination) {
+Epilogue::Epilogue(const lapack::Provider& provider, const Attributes& attributes, const StridedArray& destination,
+                   const EpilogueOwner& owner) {
   const std::vector<int64_t>& dims = destination.dims;
   if (attributes.Has("bias_type")) {
     StridedArray bias{"bias", ElementTypeFromName(attributes.Text("bias_type"), "bias_type"),
                       std::vector<int64_t>(dims.size(), 1), std::vector<int64_t>(dims.size(), 1)};
     bias.dims.back() = dims.back();
-    AddOperand(std::move(bias), dims, Combined<Add>);
+    AddOperand(std::move(bias), dims, Combined<Add>, owner);
   }
-  const int length = CountPostOps(attributes, kMostPostOps, "oneMKL's gemm");
+  const int length = CountPostOps(attributes, kMostPostOps, owner.name);
   for (int i = 0; i < length; ++i) {
     const std::string role = "post_op_" + std::to_string(i);
     const std::unique_ptr<Attributes> post_op = attributes.Nested(role);
@@ -101,19 +102,18 @@ Epilogue::Epilogue(const lapack::Provider& provider, const Attributes& attribute
     } else if (kind == "binary") {
       StridedArray operand = ReadNestedArray(*post_op, role);
       CheckRepeats(operand, dims);
-      AddOperand(std::move(operand), dims, FindCombine(algorithm, role));
+      AddOperand(std::move(operand), dims, FindCombine(algorithm, role), owner);
     } else {
       throw Failure(FailureKind::kInvalid, role + ".kind: expected eltwise or binary, got '" + kind + "'");
     }
   }
 }
 
-void Epilogue::AddOperand(StridedArray operand, const std::vector<int64_t>& dims, Combine combine) {
-  if (operand.type != ElementType::kF32) {
-    throw Failure(FailureKind::kUnsupported, operand.role +
-                                                 ": expected f32, which is all that oneMKL's gemm is given, "
-                                                 "got " +
-                                                 ElementTypeName(operand.type));
+void Epilogue::AddOperand(StridedArray operand, const std::vector<int64_t>& dims, Combine combine,
+                          const EpilogueOwner& owner) {
+  if (operand.type != ElementType::kF32 && !owner.widens) {
+    throw Failure(FailureKind::kUnsupported, operand.role + ": expected f32, which is all that " + owner.name +
+                                                 " is given, got " + ElementTypeName(operand.type));
   }
   steps_.push_back({nullptr, combine, operands_.size()});
   matrices_.push_back(RowsAndColumns::Of(operand, dims));

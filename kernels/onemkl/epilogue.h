@@ -18,11 +18,18 @@ struct Part {
   int64_t row_begin, row_end, column_begin, column_end;
 };
 
+// Whose it is, in messages, and whether operands of half precision are widened before it is given them.
+struct EpilogueOwner {
+  const char* name;
+  bool widens;
+};
+
 class Epilogue {
  public:
-  // Reads bias_type and the post-ops of a call whose result is `destination`. Throws Failure(kUnsupported) for what
-  // is not f32.
-  Epilogue(const lapack::Provider& provider, const Attributes& attributes, const StridedArray& destination);
+  // Reads bias_type and the post-ops of a call whose result is `destination`. Throws Failure(kUnsupported) for operands
+  // that are not f32, where they are not widened, and for functions that the provider lacks.
+  Epilogue(const lapack::Provider& provider, const Attributes& attributes, const StridedArray& destination,
+           const EpilogueOwner& owner = {"oneMKL's gemm", /*widens=*/false});
 
   // What the call is given behind src and weights, in order.
   const std::vector<StridedArray>& operands() const { return operands_; }
@@ -45,7 +52,7 @@ class Epilogue {
   };
 
   static Combine FindCombine(const std::string& algorithm, const std::string& role);
-  void AddOperand(StridedArray operand, const std::vector<int64_t>& dims, Combine combine);
+  void AddOperand(StridedArray operand, const std::vector<int64_t>& dims, Combine combine, const EpilogueOwner& owner);
 
   std::vector<StridedArray> operands_;
   std::vector<RowsAndColumns> matrices_;  // of the operands

@@ -35,7 +35,13 @@ READINGS: dict[str, Reading] = {
             ("onednn.weights_gradient",),
             "the window is as large as the result or larger, and what is called features lies in memory as a batch",
         ),
-        Reading("product", "dot", ("onednn.matmul", "onemkl.gemm"), "every product"),
+        Reading("product", "dot", ("onednn.matmul", "onemkl.gemm"), "every other product"),
+        Reading(
+            "narrow_product",
+            "dot",
+            ("own.narrow_product",),
+            "a product of few rows whose weights were widened from eight bits, with a scale for each column or none",
+        ),
         Reading("pooling", "reduce-window", ("onednn.pooling",), "a window over space, maximum or sum"),
         Reading(
             "whole_window",
@@ -72,6 +78,9 @@ def readings_of(opcode: str) -> list[str]:
     """The names of an opcode's readings."""
     return [reading.name for reading in READINGS.values() if reading.opcode == opcode]
 
+
+NARROW_TYPES = frozenset(("s8",))
+"""What the weights of a narrow product are; an entry's `dtypes` are those of everything else it reads."""
 
 ATTENTION_KERNELS = ("own.attention",)
 """Kernels that take what an attention is read as."""

@@ -14,6 +14,7 @@ from hlo_dispatch.match.anchors.concatenation import is_concatenation, read_conc
 from hlo_dispatch.match.anchors.convolution import read_convolution
 from hlo_dispatch.match.anchors.deconvolution import read_deconvolution
 from hlo_dispatch.match.anchors.dot import read_dot
+from hlo_dispatch.match.anchors.narrow_product import is_narrow_product, read_narrow_product
 from hlo_dispatch.match.anchors.pooling import is_pooling, read_pooling
 from hlo_dispatch.match.anchors.rectifying import is_rectifying, read_rectifying
 from hlo_dispatch.match.anchors.scaling import is_scaling, read_scaling
@@ -46,6 +47,8 @@ def is_link(node: Node) -> bool:
 
 def reading_of(node: Node) -> str:
     """As what an anchor is read; every anchor has one reading."""
+    if node.opcode == "dot":
+        return "narrow_product" if is_narrow_product(node) else "product"
     if node.opcode != "convolution":
         return _ONLY_READINGS[node.opcode]
     if is_weights_gradient(node):
@@ -56,7 +59,6 @@ def reading_of(node: Node) -> str:
 
 
 _ONLY_READINGS = {
-    "dot": "product",
     "reduce-window": "pooling",
     "reduce": "whole_window",
     "multiply": "scaling",
@@ -87,7 +89,10 @@ def read_anchor(node: Node, entries: Entries, graph: FlatGraph) -> Anchor | Refu
 def _not_taken(anchor: Anchor) -> Refusal | None:
     """A refusal if the anchor's entry does not allow what its kernel would read, give or do."""
     entry, name = anchor.entry, anchor.node.name
-    for view in (anchor.source, *anchor.more_sources, anchor.weights):
+    views = (anchor.source, *anchor.more_sources, anchor.weights, anchor.first and anchor.first.operand)
+    for view in views:
+        if view is anchor.weights and entry.reading == "narrow_product":
+            continue  # whose type its reader has seen to
         if view is not None and view.element_type not in entry.dtypes:
             sentence = f"the anchor {entry.name} takes {' or '.join(entry.dtypes)}, not {view.element_type}"
             return Refusal("dtype-unsupported", sentence, view.node.name)
@@ -110,6 +115,7 @@ READERS: dict[str, Callable[[Node, AnchorKind, FlatGraph], Anchor | Refusal]] = 
     "transposed": lambda node, entry, graph: read_deconvolution(node, entry),
     "weights_gradient": read_weights_gradient,
     "product": lambda node, entry, graph: read_dot(node, entry),
+    "narrow_product": lambda node, entry, graph: read_narrow_product(node, entry),
     "pooling": lambda node, entry, graph: read_pooling(node, entry, graph.module.computations),
     "whole_window": read_whole_window,
     "scaling": lambda node, entry, graph: read_scaling(node, entry),

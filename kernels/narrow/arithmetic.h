@@ -1,0 +1,39 @@
+// The arithmetic of product.cc, once for each instruction set: plain, AVX2, AVX-512. Those files are compiled for
+// processors this one may not be, so they include nothing of the rest but this and share no inline function with it.
+#ifndef HLO_DISPATCH_NARROW_ARITHMETIC_H_
+#define HLO_DISPATCH_NARROW_ARITHMETIC_H_
+
+#include <cstdint>
+
+namespace hlo_dispatch::narrow {
+
+// sums[row][column] = sum over k of source[row][k] * weights[k][column], in f32.
+struct Piece {
+  const float* source;  // its rows, each of `depth` numbers side by side
+  int64_t source_distance;
+  int64_t rows;
+  int64_t depth;
+  const int8_t* weights;
+  int64_t weights_distance;  // from row to row where columns lie side by side, else from column to column
+  const int8_t* end;         // of the buffer that the weights are in: so far may be read
+  int64_t columns;
+  float* sums;  // in rows, columns side by side
+  int64_t sums_distance;
+  float* room;  // as many numbers, for sums that lie so that all of a few columns are in the cache at once
+};
+
+struct Arithmetic {
+  const char* name;
+  // For weights whose columns lie side by side, and for those whose rows do: each byte is fetched from memory once, in
+  // the order in which they lie, and becomes a number in a register.
+  void (*columns_together)(const Piece& piece);
+  void (*rows_together)(const Piece& piece);
+};
+
+extern const Arithmetic kPlainArithmetic;
+extern const Arithmetic kAvx2Arithmetic;
+extern const Arithmetic kAvx512Arithmetic;
+
+}  // namespace hlo_dispatch::narrow
+
+#endif  // HLO_DISPATCH_NARROW_ARITHMETIC_H_

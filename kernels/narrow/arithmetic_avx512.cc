@@ -1,0 +1,26 @@
+// For processors with AVX-512.
+#include "narrow/arithmetic.h"
+
+namespace hlo_dispatch::attention {
+namespace {
+constexpr int kVectorBytes = 64;
+}  // namespace
+}  // namespace hlo_dispatch::attention
+
+#include "attention/vectors.h"
+
+namespace hlo_dispatch::narrow {
+namespace {
+// The sums of so many rows, and of so many rows and columns, are in registers.
+constexpr int kMostRows = 8;
+constexpr int kDotRows = 4, kDotColumns = 4;
+}  // namespace
+}  // namespace hlo_dispatch::narrow
+
+#include "narrow/loops.h"
+
+namespace hlo_dispatch::narrow {
+
+const Arithmetic kAvx512Arithmetic = ArithmeticNamed("avx512");
+
+}  // namespace hlo_dispatch::narrow

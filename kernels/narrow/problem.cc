@@ -1,0 +1,120 @@
+#include "narrow/problem.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "common/checked.h"
+#include "common/failure.h"
+
+namespace hlo_dispatch::narrow {
+
+namespace {
+
+constexpr int64_t kMostPerDimension = std::numeric_limits<int>::max();
+// Whose epilogue it is, in messages; operands of two bytes are widened for it.
+constexpr onemkl::EpilogueOwner kOwner{"own.narrow_product", /*widens=*/true};
+
+[[noreturn]] void Invalid(const std::string& message) { throw Failure(FailureKind::kInvalid, message); }
+[[noreturn]] void Unsupported(const std::string& message) { throw Failure(FailureKind::kUnsupported, message); }
+
+Weights ReadWeights(const Attributes& attributes) {
+  const std::string type = attributes.Text("weights_type");
+  if (type != "s8") Invalid("attribute 'weights_type': expected s8, got '" + type + "'");
+  const std::vector<int64_t> dims = attributes.Integers("weights_dims");
+  std::vector<int64_t> strides = attributes.Integers("weights_strides");
+  if (dims.size() < 2 || strides.size() != dims.size()) {
+    Invalid("weights: expected at least 2 dimensions and a stride for each, got " + std::to_string(dims.size()) +
+            " and " + std::to_string(strides.size()));
+  }
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (dims[i] < 1) Invalid("weights: expected dimensions >= 1, got " + std::to_string(dims[i]));
+    if (strides[i] < 1) Invalid("weights: expected strides >= 1, got " + std::to_string(strides[i]));
+    if (i + 2 < dims.size() && dims[i] != 1) Unsupported("weights: expected one matrix for all products");
+    if (dims[i] > kMostPerDimension) {
+      Unsupported("weights: expected dimensions of at most " + std::to_string(kMostPerDimension) + ", got " +
+                  std::to_string(dims[i]));
+    }
+  }
+  const int64_t extent = Extent(dims, strides, "weights");
+  Bytes(extent, 1, "weights");
+  CheckApart(dims, strides, "weights");
+  Weights weights{dims[dims.size() - 2], dims.back(), false, 0, 0, extent};
+  if (attributes.Has("weights_elements") || attributes.Has("weights_offset")) {
+    weights.offset = attributes.Integer("weights_offset");
+    weights.elements = attributes.Integer("weights_elements");
+    if (weights.offset < 0 || weights.elements < 1 || extent > weights.elements - weights.offset) {
+      Invalid("weights: expected " + std::to_string(extent) + " elements behind offset " +
+              std::to_string(weights.offset) + ", got a buffer of " + std::to_string(weights.elements));
+    }
+    Bytes(weights.elements, 1, "weights");
+  } else {
+    CheckDense(dims, strides, "weights");
+  }
+  const int64_t row_stride = strides[dims.size() - 2], column_stride = strides.back();
+  weights.has_columns_together = column_stride == 1 || weights.columns == 1;
+  // A vector of one column, or one row, is read along what it has.
+  if (weights.columns == 1 && row_stride == 1) weights.has_columns_together = false;
+  if (!weights.has_columns_together && row_stride != 1 && weights.depth != 1) {
+    Unsupported("weights: expected rows or columns whose elements lie side by side");
+  }
+  weights.distance = weights.has_columns_together ? row_stride : column_stride;
+  // Nothing is reached along one element, but addresses are computed with its stride.
+  if ((weights.has_columns_together ? weights.depth : weights.columns) == 1) weights.distance = 0;
+  return weights;
+}
+
+// The source itself; throws unless the three are one product.
+StridedArray OfOneProduct(StridedArray source, const StridedArray& destination, const Attributes& attributes) {
+  const std::vector<int64_t> weights = attributes.Integers("weights_dims");
+  const size_t rank = destination.dims.size();
+  if (rank < 2 || source.dims.size() != rank || weights.size() != rank) {
+    Invalid("src, weights and dst: expected as many dimensions in all, at least 2, got " +
+            std::to_string(source.dims.size()) + ", " + std::to_string(weights.size()) + " and " +
+            std::to_string(rank));
+  }
+  if (destination.elements > 0) Invalid("dst: expected a whole buffer, got a part of one");
+  for (size_t i = 0; i + 1 < rank; ++i) {
+    if (source.dims[i] != destination.dims[i]) Invalid("src and dst: their sizes do not fit");
+  }
+  if (source.dims[rank - 1] != weights[rank - 2] || weights[rank - 1] != destination.dims[rank - 1]) {
+    Invalid("src, weights and dst: their sizes do not fit");
+  }
+  return source;
+}
+
+BufferSpec SpecOf(const StridedArray& array) {
+  const auto type = array.type == ElementType::kF32    ? xla::ffi::F32
+                    : array.type == ElementType::kBF16 ? xla::ffi::BF16
+                                                       : xla::ffi::F16;
+  return {array.role, type, array.BufferBytes()};
+}
+
+}  // namespace
+
+Problem::Problem(const lapack::Provider& provider, const Attributes& attributes)
+    : source_array(ReadArray(attributes, "src")),
+      destination_array(ReadArray(attributes, "dst")),
+      source(onemkl::RowsAndColumns::Of(OfOneProduct(source_array, destination_array, attributes), source_array.dims)),
+      destination(onemkl::RowsAndColumns::Of(destination_array, destination_array.dims)),
+      weights(ReadWeights(attributes)),
+      epilogue(provider, attributes, destination_array, kOwner) {
+  if (destination.rows > kMostRows) {
+    Unsupported("dst: expected at most " + std::to_string(kMostRows) + " rows, got " + std::to_string(destination.rows) +
+                "; with more of them a product of widened weights is faster");
+  }
+}
+
+std::vector<BufferSpec> Problem::operands() const {
+  std::vector<BufferSpec> specs{SpecOf(source_array), {"weights", xla::ffi::S8, weights.elements}};
+  for (const StridedArray& operand : epilogue.operands()) specs.push_back(SpecOf(operand));
+  return specs;
+}
+
+BufferSpec Problem::result() const { return SpecOf(destination_array); }
+
+bool Problem::sums_in_place() const {
+  return destination_array.type == ElementType::kF32 && destination.is_by_row();
+}
+
+}  // namespace hlo_dispatch::narrow

@@ -1,0 +1,129 @@
+// hlo_dispatch.own.narrow_product
+//
+//   dst[m, n] = post_ops( bias[n] + sum over k of src[m, k] * weights[k, n] )
+//
+// with weights of eight bits, which stay so until they are in registers: for few rows the product takes as long as its
+// weights take to come from memory. Operands, attributes and results are those of onednn.matmul but for the weights'
+// type. Sums are in f32 and in an order that does not depend on how many threads there are.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/failure.h"
+#include "common/processor.h"
+#include "lapack/family.h"
+#include "narrow/arithmetic.h"
+#include "narrow/halves.h"
+#include "narrow/problem.h"
+
+namespace hlo_dispatch::narrow {
+
+namespace {
+
+// So many weights, some ten microseconds, are worth waking a thread for.
+constexpr double kLeastPerThread = 1 << 18;
+// Each thread has several pieces, so that one that begins late takes fewer.
+constexpr int64_t kPiecesPerThread = 1;
+// Columns of a piece: a whole number of the cache's lines, and enough of them to be fetched ahead.
+constexpr int64_t kColumnGrain = 64, kFewestColumns = 256;
+
+const Arithmetic& BestArithmetic() {
+  if (HasAvx512()) return kAvx512Arithmetic;
+  return HasAvx2() ? kAvx2Arithmetic : kPlainArithmetic;
+}
+
+int64_t RoundedUp(int64_t count, int64_t grain) { return (count + grain - 1) / grain * grain; }
+
+class NarrowProduct final : public Routine {
+ public:
+  NarrowProduct(const lapack::Provider& provider, const Attributes& attributes)
+      : problem_(provider, attributes), arithmetic_(BestArithmetic()), operands_(problem_.operands()) {
+    const int64_t scratch = attributes.Integer("scratch");
+    if (scratch < 0) {
+      throw Failure(FailureKind::kInvalid, "attribute 'scratch': expected at least 0, got " + std::to_string(scratch));
+    }
+    results_ = {problem_.result(), {"scratch", xla::ffi::U8, scratch}};
+  }
+
+  std::string implementation() const override {
+    return std::string("narrow:") + arithmetic_.name + ":s8" + (problem_.weights.has_columns_together ? "" : ":rows");
+  }
+  const std::vector<BufferSpec>& operands() const override { return operands_; }
+  const std::vector<BufferSpec>& results() const override { return results_; }
+
+  void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
+    const Widened source(problem_.source_array, problem_.source, buffers.operands[0]);
+    std::vector<Values> others;
+    std::vector<const float*> given;
+    for (size_t i = 0; i < problem_.epilogue.operands().size(); ++i) {
+      others.emplace_back(problem_.epilogue.operands()[i], buffers.operands[i + 2]);
+      given.push_back(others.back().begin());
+    }
+    const int64_t columns = problem_.weights.columns;
+    // Where the sums are; apart from the result if that is no matrix of f32 by row.
+    onemkl::RowsAndColumns sums = problem_.destination;
+    auto* values = static_cast<float*>(buffers.results[0]);
+    std::unique_ptr<float[]> apart;
+    if (!problem_.sums_in_place()) {
+      sums.row_stride = columns;
+      sums.column_stride = 1;
+      apart.reset(new float[static_cast<size_t>(sums.rows * columns)]);
+      values = apart.get();
+    }
+    const double work = static_cast<double>(columns) * static_cast<double>(problem_.weights.depth);
+    const auto threads =
+        static_cast<int64_t>(std::clamp(work / kLeastPerThread, 1.0, static_cast<double>(parallel.threads())));
+    const int64_t width = Width(threads);
+    const int64_t pieces = (columns + width - 1) / width;
+    parallel.For(pieces, threads == 1 ? pieces : 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const onemkl::Part part{0, sums.rows, i * width, std::min(columns, (i + 1) * width)};
+        Multiply(source, static_cast<const int8_t*>(buffers.operands[1]), values, sums.row_stride, part);
+        if (!problem_.epilogue.is_empty()) problem_.epilogue.Apply(values, sums, part, given);
+        if (apart != nullptr) {
+          Narrow(values, part, problem_.destination_array, problem_.destination, buffers.results[0]);
+        }
+      }
+    });
+  }
+
+ private:
+  // Of a piece, in columns.
+  int64_t Width(int64_t threads) const {
+    const int64_t pieces = threads == 1 ? 1 : threads * kPiecesPerThread;
+    const int64_t shared = std::max(kFewestColumns, (problem_.weights.columns + pieces - 1) / pieces);
+    return RoundedUp(shared, kColumnGrain);
+  }
+
+  void Multiply(const Widened& source, const int8_t* buffer, float* values, int64_t distance,
+                const onemkl::Part& part) const {
+    const Weights& weights = problem_.weights;
+    const int64_t step = weights.has_columns_together ? 1 : weights.distance;
+    const int64_t columns = part.column_end - part.column_begin;
+    const std::unique_ptr<float[]> room(new float[static_cast<size_t>(part.row_end * columns)]);
+    const Piece piece{source.begin(),
+                      source.distance(),
+                      part.row_end,
+                      weights.depth,
+                      buffer + weights.offset + part.column_begin * step,
+                      weights.distance,
+                      buffer + weights.elements,
+                      columns,
+                      values + part.column_begin,
+                      distance,
+                      room.get()};
+    (weights.has_columns_together ? arithmetic_.columns_together : arithmetic_.rows_together)(piece);
+  }
+
+  Problem problem_;
+  const Arithmetic& arithmetic_;
+  std::vector<BufferSpec> operands_;
+  std::vector<BufferSpec> results_;
+};
+
+const lapack::Family<NarrowProduct, lapack::kOwnEverywhere> family("narrow_product");
+
+}  // namespace
+
+}  // namespace hlo_dispatch::narrow
