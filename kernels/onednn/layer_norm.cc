@@ -59,12 +59,24 @@ std::optional<Tensor> ReadVector(const Attributes& attributes, const std::string
   return Tensor{{role, ElementTypeFromName(attributes.Text(type), type), {size}, {1}}};
 }
 
+// oneDNN 3.13 takes any order of the result, and writes another one than it was told.
+void CheckOrder(const Tensor& source, const Tensor& destination) {
+  for (size_t i = 0; i < source.dims.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (source.dims[i] == 1 || source.dims[j] == 1) continue;
+      if ((source.strides[i] < source.strides[j]) == (destination.strides[i] < destination.strides[j])) continue;
+      throw Failure(FailureKind::kUnsupported, "dst: expected its dimensions in memory in the order of src's");
+    }
+  }
+}
+
 CallPlan Plan(const Attributes& attributes) {
   const Library& library = Library::Get();
   const CallOperands operands = CallOperands::Read(attributes, kRoles);
   const size_t rank = operands.source.dims.size();
   if (rank < 2) Invalid("src: expected at least 2 dimensions, got " + std::to_string(rank));
   if (operands.destination.dims != operands.source.dims) Invalid("dst: expected the dimensions of src");
+  CheckOrder(operands.source, operands.destination);
   const int64_t size = operands.source.dims.back();
   CheckReciprocal(attributes, size);
   const std::optional<Tensor> scale = ReadVector(attributes, "scale", size);
