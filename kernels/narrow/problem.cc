@@ -21,8 +21,11 @@ constexpr onemkl::EpilogueOwner kOwner{"own.narrow_product", /*widens=*/true};
 Weights ReadWeights(const Attributes& attributes) {
   const std::string type = attributes.Text("weights_type");
   if (type != "s8") Invalid("attribute 'weights_type': expected s8, got '" + type + "'");
+  if (attributes.Has("weights_reversed") && attributes.Integer("weights_reversed") != 0) {
+    Invalid("attribute 'weights_reversed': expected weights with spatial dimensions");
+  }
   const std::vector<int64_t> dims = attributes.Integers("weights_dims");
-  std::vector<int64_t> strides = attributes.Integers("weights_strides");
+  const std::vector<int64_t> strides = attributes.Integers("weights_strides");
   if (dims.size() < 2 || strides.size() != dims.size()) {
     Invalid("weights: expected at least 2 dimensions and a stride for each, got " + std::to_string(dims.size()) +
             " and " + std::to_string(strides.size()));

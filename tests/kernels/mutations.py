@@ -20,7 +20,7 @@ TEXTS = [
     "tanh", "clip", "scale", "select", "causal", "window", "softcap", "pred",
     "add", "mul", "div", "eltwise", "binary", "sum", "x" * 500, "\u00e9",
 ]  # fmt: skip
-TYPES = ["f32", "f64", "bf16", "c64", "s32", "s64", "u8", "pred"]
+TYPES = ["f32", "f64", "bf16", "c64", "s32", "s64", "s8", "u8", "pred"]
 UNASKED = (
     "weights_reversed", "symmetrised", "weights_format", "packed_bytes", "packed_layout", "target", "bias_type",
     "src_offset", "src_elements", "weights_offset", "weights_elements", "dst_offset", "dst_elements", "diff_dst_offset",

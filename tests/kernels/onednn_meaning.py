@@ -57,7 +57,7 @@ def pairs(name: str, said: Said, given: list[np.ndarray], results: list[np.ndarr
     if "bias_type" in said:
         bias = operands.pop(0).astype(np.float64)
         expected = expected + (
-            bias if name in ("onednn.matmul", "onemkl.gemm") else bias.reshape(-1, *[1] * (found.ndim - 2))
+            bias if name in ("onednn.matmul", "onemkl.gemm", "own.narrow_product") else bias.reshape(-1, *[1] * (found.ndim - 2))
         )
     expected = _with_post_ops(said, expected, operands, placed)
     return [] if expected is None else [(last, found, expected)]

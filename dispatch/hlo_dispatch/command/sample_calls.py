@@ -53,6 +53,13 @@ def _products(dtype: str, size: int = 256) -> dict[str, Any]:
     return said | {"algorithm": "softmax", "statistics": "variance", "epsilon": 1e-6}
 
 
+def _narrow_products(dtype: str) -> dict[str, Any]:
+    """One row, and weights of eight bits."""
+    row = {"dims": [1, 256], "strides": [256, 1]}
+    said = {f"{role}_{key}": value for role in ("src", "dst") for key, value in (row | {"type": dtype}).items()}
+    return said | {"weights_type": "s8", "weights_dims": [256, 256], "weights_strides": [256, 1]}
+
+
 def _images(dtype: str) -> dict[str, Any]:
     image = {"type": dtype, "dims": [1, 64, 56, 56], "strides": [200704, 1, 3584, 64]}
     filters = {"type": dtype, "dims": [64, 64, 3, 3], "strides": [1, 64, 12288, 4096]}
@@ -128,6 +135,7 @@ SAMPLES = (
     Sample(_LOW, _packed_products("onednn.matmul")),
     Sample(_LOW, _sequences),
     Sample(_LOW, _packed_products("onemkl.gemm", size=2048)),
+    Sample(_LOW, _narrow_products),
     Sample(_HIGH, _matrices("V")),
     Sample(_HIGH, _matrices("A")),
 )

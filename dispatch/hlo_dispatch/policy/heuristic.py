@@ -35,6 +35,10 @@ SMALLEST_MEASURED = 10_000
 # Plain products and dense convolutions are fast: programs of one smaller than this lasted 10 to 20 µs, as two calls
 # do (bench/never_slower.py).
 SMALLEST_MEASURED_DENSE = 100_000
+# XLA widens narrow weights in a loop of its own and reads what that has written, once for all rows of the product:
+# twice to twenty times what it takes to read them as they are (bench/narrow.py).
+SMALLEST_NARROW_WEIGHTS = 100_000
+MOST_NARROW_ROWS = 16
 # A pass of its own over the result costs XLA 1.1 to 1.9 times the whole product with one of these; with a
 # bias, a residual or a relu it costs next to nothing.
 COSTLY_ACTIVATIONS = frozenset(
@@ -70,6 +74,8 @@ def worth_dispatching(match: Match, implementation: str, machine: Machine) -> tu
         return _convolution(match, implementation)
     if match.anchor.node.opcode == "reduce-window":
         return _pooling(match)
+    if match.anchor.entry.reading == "narrow_product":
+        return _narrow_product(match)
     return _dot(match, machine)
 
 
@@ -99,6 +105,16 @@ def _pooling(match: Match) -> tuple[bool, str]:
     if reads < FEWEST_READS_OF_AN_ELEMENT * math.prod(match.anchor.source.sizes):
         return False, "windows that hardly overlap are a loop that XLA is good at"
     return True, "XLA reads overlapping windows element by element; oneDNN is 5 to 14 times faster"
+
+
+def _narrow_product(match: Match) -> tuple[bool, str]:
+    (rows, _), _ = match.anchor.destination
+    weights = match.anchor.multiply_adds // rows
+    if weights < SMALLEST_NARROW_WEIGHTS:
+        return False, f"{weights:,} weights are too few to pay for a call"
+    if rows > MOST_NARROW_ROWS:
+        return False, f"with {rows} rows it takes longer to multiply than to widen the weights"
+    return True, "XLA writes the widened weights to memory and reads them again; the kernel widens them in registers"
 
 
 def _is_plain(match: Match) -> bool:

@@ -1,0 +1,44 @@
+"""Products with narrow weights for the attributes' fuzzer: calls that are right, and what they compute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from wire_calls import LOADED, Array, WireCall, strides, tagged, tensors
+
+
+def _call(attributes: dict[str, Any], operands: list[Array], result: Array) -> WireCall:
+    written = {"abi": 1, "library": LOADED, "scratch": 0} | attributes
+    typed = {key: tagged(value) for key, value in written.items()}
+    return WireCall("own.narrow_product", typed, operands, [result, Array("u8", [0])])
+
+
+def valid_calls() -> list[WireCall]:
+    """Both orders of the weights, all types, rows in a batch, what may follow, and parts of buffers."""
+    made = []
+    for dtype, source, weights, result, by_column in (
+        ("f32", [1, 70], [70, 83], [1, 83], False), ("bf16", [5, 33], [33, 18], [5, 18], True),
+        ("f16", [1, 3, 20], [1, 20, 64], [1, 3, 64], False),
+    ):  # fmt: skip
+        described = tensors(src=(dtype, source), weights=("s8", weights), dst=(dtype, result))
+        described["weights_strides"] = strides(weights, by_column=by_column)
+        arrays = [Array(dtype, source), Array("s8", weights)]
+        made.append(_call(described, arrays, Array(dtype, result)))
+        vector = [*([1] * (len(result) - 1)), result[-1]]
+        scale = {"kind": "binary", "algorithm": "mul", "type": dtype, "dims": vector, "strides": strides(vector)}
+        residual = {"kind": "binary", "algorithm": "add", "type": "f32", "dims": result, "strides": strides(result)}
+        relu = {"kind": "eltwise", "algorithm": "relu", "alpha": 0.0, "beta": 0.0}
+        described = described | {"bias_type": dtype, "post_op_0": scale, "post_op_1": residual, "post_op_2": relu}
+        others = [Array(dtype, [result[-1]]), Array(dtype, vector), Array("f32", result)]
+        made.append(_call(described, [*arrays, *others], Array(dtype, result)))
+    part = tensors(src=("f32", [2, 16]), weights=("s8", [16, 24]), dst=("f32", [2, 24]))
+    part |= {"src_offset": 3, "src_elements": 40, "weights_offset": 5, "weights_elements": 700}
+    part["weights_strides"] = [40, 1]
+    made.append(_call(part, [Array("f32", [40]), Array("s8", [700])], Array("f32", [2, 24])))
+    return made
+
+
+def formula(said: dict[str, Any], source: np.ndarray, weights: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:
+    """In float64."""
+    return source @ weights

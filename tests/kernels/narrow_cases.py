@@ -1,0 +1,28 @@
+"""Products with narrow weights on the processor that is played: which arithmetic it is, then what is wrong."""
+
+from __future__ import annotations
+
+import itertools
+
+import jax
+from narrow_calls import narrow_product, wrong
+
+from hlo_dispatch.vendor import registration
+
+
+def main() -> None:
+    jax.devices("cpu")
+    registration.register()
+    planned = narrow_product(1, 8, 8).call.planned()
+    assert planned, planned
+    print(planned.implementation)
+    sizes = itertools.product((1, 2, 5, 8, 17), (1, 9, 70, 300), (1, 7, 33, 130, 1100))
+    for (rows, depth, columns), by_column in itertools.product(sizes, (False, True)):
+        product = narrow_product(rows, depth, columns, by_column=by_column)
+        found = wrong(product.call.run(), product.expected, product.magnitude)
+        if found:
+            print(rows, depth, columns, by_column, found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""Products with weights of eight bits against float64: sizes, both orders of the weights, types, what follows them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from narrow_calls import DTYPES, NarrowProduct, narrow_product, wrong
+
+from environment import clean_environment
+from hlo_dispatch.host.machine import ISA_VARIABLE
+
+pytestmark = pytest.mark.any_python
+
+# One of everything; odd; no multiple of a vector, a line, a tile; several pieces; as many rows as there may be.
+SIZES = [(1, 1, 1), (1, 1, 300), (1, 300, 1), (3, 7, 5), (1, 65, 63), (2, 129, 1000), (5, 64, 257), (9, 1000, 77),
+         (1, 768, 3072), (4, 2000, 2048), (32, 100, 1030), (17, 71, 4097)]  # fmt: skip
+ROWS = st.one_of(st.just(1), st.integers(1, 32))
+LENGTHS = st.one_of(st.integers(1, 20), st.integers(1, 300), st.sampled_from([15, 16, 17, 63, 64, 65, 1023, 1500]))
+
+
+def checked(product: NarrowProduct, dtype: str = "f32") -> None:
+    assert wrong(product.call.run(), product.expected, product.magnitude, dtype) == ""
+
+
+@pytest.mark.parametrize("by_column", [False, True])
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_sizes(sizes: tuple[int, int, int], by_column: bool) -> None:
+    checked(narrow_product(*sizes, by_column=by_column))
+
+
+@settings(max_examples=6 * settings().max_examples)
+@given(ROWS, LENGTHS, LENGTHS, st.booleans(), st.sampled_from(list(DTYPES)), st.sampled_from(list(DTYPES)),
+       st.permutations([0, 1]), st.permutations([0, 1]))  # fmt: skip
+def test_random_products(rows, depth, columns, by_column, dtype, result, source_layout, result_layout) -> None:
+    layouts = (source_layout, result_layout)
+    checked(narrow_product(rows, depth, columns, by_column=by_column, dtype=dtype, result=result, layouts=layouts),
+            result)  # fmt: skip
+
+
+@pytest.mark.parametrize("by_column", [False, True])
+@pytest.mark.parametrize("kind", DTYPES)
+def test_what_follows(kind: str, by_column: bool) -> None:
+    """Scale, bias, residual and a relu, in half precision, too."""
+    product = narrow_product(3, 200, 1100, by_column=by_column, dtype=kind, result=kind)
+    generator = np.random.default_rng(1)
+    scale, bias, residual = (generator.random(dims).astype(DTYPES[kind]) for dims in ((1, 1100), (1, 1100), (3, 1100)))
+    call = product.call
+    for algorithm, operand in (("mul", scale), ("add", bias), ("add", residual)):
+        call.operands.append(operand)
+        dims = list(operand.shape)
+        post_op = {"kind": "binary", "algorithm": algorithm, "type": kind, "dims": dims, "strides": [dims[1], 1]}
+        call._append(post_op)
+    call.eltwise("relu")
+    wide = [operand.astype(np.float64) for operand in (scale, bias, residual)]
+    expected = np.maximum(product.expected * wide[0] + wide[1] + wide[2], 0)
+    assert wrong(call.run(), expected, product.magnitude * wide[0] + 2, kind) == ""
+
+
+def test_a_bias_and_rows_in_a_batch() -> None:
+    product = narrow_product(6, 40, 90)
+    bias = np.random.default_rng(2).standard_normal(90).astype(np.float32)
+    call = product.call
+    call.operands.append(bias)
+    call.spec |= {"bias_type": "f32", "src_dims": [2, 3, 40], "src_strides": [120, 40, 1]}
+    call.spec |= {"weights_dims": [1, 40, 90], "weights_strides": [3600, 90, 1]}
+    call.spec |= {"dst_dims": [2, 3, 90], "dst_strides": [270, 90, 1]}
+    assert wrong(call.run(), product.expected + bias, product.magnitude + 1) == ""
+
+
+@pytest.mark.parametrize("by_column", [False, True])
+def test_parts_of_buffers(by_column: bool) -> None:
+    """The last ones end where the buffer does: nothing behind it is read."""
+    generator = np.random.default_rng(3)
+    source = generator.standard_normal((4, 50)).astype(np.float32)
+    weights = generator.integers(-128, 128, (40, 70), np.int8)
+    product = narrow_product(2, 33, 27)
+    product.source = source[1:4:2, 17:]
+    product.weights = weights[7:, 43:] if not by_column else weights[13:, 37:].T[:, :27]
+    product.call.operands[:] = [source, weights]
+    spec = {"src_strides": [100, 1], "src_offset": 67, "src_elements": 200, "weights_elements": 2800}
+    if by_column:
+        spec |= {"weights_strides": [1, 70], "weights_offset": 13 * 70 + 37}
+    else:
+        spec |= {"weights_strides": [70, 1], "weights_offset": 7 * 70 + 43}
+    product.call.spec |= spec
+    checked(product)
+
+
+@pytest.mark.parametrize("by_column", [False, True])
+@pytest.mark.parametrize("special", [np.nan, np.inf])
+def test_what_is_no_number_stays_none(special: float, by_column: bool) -> None:
+    """Also where its weight is 0; and nobody else's result has it."""
+    product = narrow_product(9, 77, 83, by_column=by_column)
+    source, weights = product.call.operands
+    source[3, 70] = special
+    (weights.T if by_column else weights)[70, ::2] = 0
+    found = product.call.run()
+    assert np.isnan(found[3, ::2]).all()
+    assert not np.isfinite(found[3]).any()
+    assert np.isfinite(np.delete(found, 3, axis=0)).all()
+
+
+def test_the_same_whatever_thread_computes_it() -> None:
+    """Alone, again, and two and more at once."""
+    made = [narrow_product(1 + n % 5, 600 + n, 2000 - 7 * n, by_column=n % 2 == 1, seed=n) for n in range(8)]
+    functions = [product.call.compiled() for product in made]
+    alone = [np.asarray(f(*product.call.operands)) for f, product in zip(functions, made, strict=True)]
+
+    def work(number: int) -> list[np.ndarray]:
+        return [np.asarray(functions[number](*made[number].call.operands)) for _ in range(20)]
+
+    with ThreadPoolExecutor(8) as pool:
+        for number, results in enumerate(pool.map(work, range(8))):
+            product = made[number]
+            assert wrong(product.call.logical(results[0]), product.expected, product.magnitude) == ""
+            for result in results:
+                np.testing.assert_array_equal(result, alone[number])
+
+
+@pytest.mark.any_processor  # it plays them itself
+@pytest.mark.parametrize(("name", "most"), [("SSE41", "plain"), ("AVX2", "avx2"), ("AVX512_CORE", "avx512")])
+def test_lesser_instruction_sets(name: str, most: str) -> None:
+    worker = Path(__file__).with_name("narrow_cases.py")
+    paths = {"PYTHONPATH": ":".join([str(worker.parent), str(worker.parents[1])]), ISA_VARIABLE: name}
+    done = subprocess.run([sys.executable, str(worker)], env=clean_environment(**paths), capture_output=True, text=True,
+                          check=False, timeout=600)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    implementation, *wrong_ones = done.stdout.splitlines()
+    levels = ("plain", "avx2", "avx512")
+    assert levels.index(implementation.split(":")[1]) <= levels.index(most)
+    assert not wrong_ones
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"src_dims": [33, 8], "src_strides": [8, 1], "dst_dims": [33, 6], "dst_strides": [6, 1]},
+         "dst: expected at most 32 rows, got 33"),
+        ({"src_dims": [3, 5, 8], "weights_dims": [3, 8, 6], "dst_dims": [3, 5, 6], "src_strides": [40, 8, 1],
+          "weights_strides": [48, 6, 1], "dst_strides": [30, 6, 1]}, "weights: expected one matrix"),
+        ({"weights_strides": [12, 2], "weights_offset": 0, "weights_elements": 100},
+         "weights: expected rows or columns whose elements lie side by side"),
+        ({"post_op_0": {"kind": "eltwise", "algorithm": "gelu_erf", "alpha": 0.0, "beta": 0.0}},
+         "hlo-dispatch"),
+    ],
+)  # fmt: skip
+def test_what_there_is_no_code_for_is_a_refusal(changes: dict[str, object], sentence: str) -> None:
+    refused = narrow_product(5, 8, 6).call.planned(**changes)
+    assert not refused
+    assert refused.code == "kernel-unsupported"
+    assert refused.sentence.startswith(f"own.narrow_product: {sentence}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "fragment"),
+    [
+        ({"weights_type": "f32"}, "attribute 'weights_type': expected s8, got 'f32'"),
+        ({"weights_dims": [9, 6]}, "their sizes do not fit"),
+        ({"weights_dims": [8], "weights_strides": [1]}, "expected as many dimensions in all"),
+        ({"weights_dims": [8, 0]}, "their sizes do not fit"),
+        ({"weights_strides": [0, 1]}, "weights: expected strides >= 1, got 0"),
+        ({"weights_strides": [7, 1]}, "weights: expected a dense array"),
+        ({"weights_offset": 1, "weights_elements": 48}, "weights: expected 48 elements behind offset 1"),
+        ({"weights_reversed": 1}, "attribute 'weights_reversed': expected weights with spatial dimensions"),
+        ({"scratch": -1}, "attribute 'scratch': expected at least 0, got -1"),
+        ({"library": "0"}, "this executable was planned for hlo-dispatch 0"),
+    ],
+    ids=str,
+)
+def test_bad_attributes_are_errors_that_name_them(changes: dict[str, object], fragment: str) -> None:
+    call = narrow_product(5, 8, 6).call
+    try:
+        planned = call.planned(**changes)
+    except ValueError as error:
+        assert fragment in str(error)
+        return
+    assert not planned
+    assert fragment in planned.sentence
+
+
+def test_a_buffer_of_another_type() -> None:
+    product = narrow_product(2, 8, 6)
+    function = product.call.compiled()
+    source, weights = product.call.operands
+    with pytest.raises(jax.errors.JaxRuntimeError, match="weights: expected 48 bytes of S8"):
+        function(source, weights.astype(np.float32))
