@@ -60,8 +60,8 @@ HLO_DISPATCH_INLINE Vector LoadFirst(const float* from, int64_t count) {
 #define HLO_DISPATCH_IN_REGISTER(vector) asm("" : "+x"(vector))
 #endif
 
-// Into the second-level cache: rows of weights often lie a multiple of the first-level one's ways apart, which would put
-// what is fetched ahead in each other's place.
+// Into the second-level cache: rows of weights often lie a multiple of the first-level one's ways apart, which would
+// put what is fetched ahead in each other's place.
 HLO_DISPATCH_INLINE void Fetch(const int8_t* from) { __builtin_prefetch(from, /*rw=*/0, /*locality=*/2); }
 
 // sums += source · weights for some vectors of columns and kRows x kRowsOfWeights factors.

@@ -103,8 +103,8 @@ Problem::Problem(const lapack::Provider& provider, const Attributes& attributes)
       weights(ReadWeights(attributes)),
       epilogue(provider, attributes, destination_array, kOwner) {
   if (destination.rows > kMostRows) {
-    Unsupported("dst: expected at most " + std::to_string(kMostRows) + " rows, got " + std::to_string(destination.rows) +
-                "; with more of them a product of widened weights is faster");
+    Unsupported("dst: expected at most " + std::to_string(kMostRows) + " rows, got " +
+                std::to_string(destination.rows) + "; with more of them a product of widened weights is faster");
   }
 }
 
@@ -116,8 +116,6 @@ std::vector<BufferSpec> Problem::operands() const {
 
 BufferSpec Problem::result() const { return SpecOf(destination_array); }
 
-bool Problem::sums_in_place() const {
-  return destination_array.type == ElementType::kF32 && destination.is_by_row();
-}
+bool Problem::sums_in_place() const { return destination_array.type == ElementType::kF32 && destination.is_by_row(); }
 
 }  // namespace hlo_dispatch::narrow

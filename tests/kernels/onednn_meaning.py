@@ -56,9 +56,8 @@ def pairs(name: str, said: Said, given: list[np.ndarray], results: list[np.ndarr
             expected = applied(expected, operands.pop(0).astype(np.float64))
     if "bias_type" in said:
         bias = operands.pop(0).astype(np.float64)
-        expected = expected + (
-            bias if name in ("onednn.matmul", "onemkl.gemm", "own.narrow_product") else bias.reshape(-1, *[1] * (found.ndim - 2))
-        )
+        is_row = name in ("onednn.matmul", "onemkl.gemm", "own.narrow_product")
+        expected = expected + (bias if is_row else bias.reshape(-1, *[1] * (found.ndim - 2)))
     expected = _with_post_ops(said, expected, operands, placed)
     return [] if expected is None else [(last, found, expected)]
 

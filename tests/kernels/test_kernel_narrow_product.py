@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from narrow_calls import DTYPES, NarrowProduct, narrow_product, wrong
 
 from environment import clean_environment
+from hlo_dispatch import _kernels
 from hlo_dispatch.host.machine import ISA_VARIABLE
 
 pytestmark = pytest.mark.any_python
@@ -176,14 +178,8 @@ def test_what_there_is_no_code_for_is_a_refusal(changes: dict[str, object], sent
     ids=str,
 )
 def test_bad_attributes_are_errors_that_name_them(changes: dict[str, object], fragment: str) -> None:
-    call = narrow_product(5, 8, 6).call
-    try:
-        planned = call.planned(**changes)
-    except ValueError as error:
-        assert fragment in str(error)
-        return
-    assert not planned
-    assert fragment in planned.sentence
+    with pytest.raises((ValueError, ImportError), match=re.escape(fragment)):
+        _kernels.plan("hlo_dispatch.own.narrow_product", narrow_product(5, 8, 6).call.asked() | changes)
 
 
 def test_a_buffer_of_another_type() -> None:

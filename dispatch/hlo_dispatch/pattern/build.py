@@ -13,7 +13,14 @@ from hlo_dispatch.pattern.facts import TYPES, declared_type
 from hlo_dispatch.pattern.formula import Formula, FormulaError, parse
 from hlo_dispatch.pattern.messages import suggest
 from hlo_dispatch.pattern.prove import binary_proofs, proofs
-from hlo_dispatch.pattern.readings import ANCHOR_OPCODES, ATTENTION_KERNELS, READINGS, Reading, readings_of
+from hlo_dispatch.pattern.readings import (
+    ANCHOR_OPCODES,
+    ATTENTION_KERNELS,
+    READINGS,
+    Reading,
+    readings_of,
+    usual_reading,
+)
 from hlo_dispatch.pattern.schema import (
     ActivationEntry,
     AnchorEntry,
@@ -141,14 +148,14 @@ class Builder:
         )  # fmt: skip
 
     def _reading(self, path: Keys, entry: AnchorEntry) -> str:
-        """As what the anchor's instruction is read: as it says, or as the opcode's only reading."""
-        known = readings_of(entry.opcode)
+        """As what the anchor's instruction is read: as it says, or as the opcode's only or usual reading."""
+        known, usual = readings_of(entry.opcode), usual_reading(entry.opcode)
         if entry.reading is not None:
             self._one_of((*path, "reading"), entry.reading, known, f"reading of a {entry.opcode}")
-        elif len(known) > 1:
+        elif usual is None:
             advice = f"a {entry.opcode} is read as one of: {', '.join(known)}"
             raise self.source.error(self.source.key_place(path), f"{path[-1]} has no 'reading'", advice)
-        reading = READINGS[entry.reading or known[0]]
+        reading = READINGS[entry.reading or usual or known[0]]
         self._made_for((*path, "kernel"), entry.kernel, reading)
         return reading.name
 

@@ -17,6 +17,8 @@ class Reading(NamedTuple):
     """Whose operands and attributes the reading gives."""
     sentence: str
     """Which instructions are read so."""
+    is_usual: bool = False
+    """Whether an entry means it that names none of its opcode's readings."""
 
 
 READINGS: dict[str, Reading] = {
@@ -35,7 +37,13 @@ READINGS: dict[str, Reading] = {
             ("onednn.weights_gradient",),
             "the window is as large as the result or larger, and what is called features lies in memory as a batch",
         ),
-        Reading("product", "dot", ("onednn.matmul", "onemkl.gemm"), "every other product"),
+        Reading(
+            "product",
+            "dot",
+            ("onednn.matmul", "onemkl.gemm"),
+            "every other product; it is what an entry means that says nothing",
+            is_usual=True,
+        ),
         Reading(
             "narrow_product",
             "dot",
@@ -77,6 +85,13 @@ ANCHOR_OPCODES: tuple[str, ...] = tuple(dict.fromkeys(reading.opcode for reading
 def readings_of(opcode: str) -> list[str]:
     """The names of an opcode's readings."""
     return [reading.name for reading in READINGS.values() if reading.opcode == opcode]
+
+
+def usual_reading(opcode: str) -> str | None:
+    """What an entry means that names no reading; None: it has to name one."""
+    known = readings_of(opcode)
+    usual = [name for name in known if READINGS[name].is_usual or len(known) == 1]
+    return usual[0] if usual else None
 
 
 NARROW_TYPES = frozenset(("s8",))

@@ -78,7 +78,9 @@ class NumericsEntry(_Entry):
 
 class AnchorEntry(_Entry):
     opcode: Text = Field(description="the HLO opcode")
-    reading: Name | None = Field(None, description="as what it is read; needed where the opcode has several readings")
+    reading: Name | None = Field(
+        None, description="as what it is read; needed where the opcode has several readings and none is the usual one"
+    )
     kernel: KernelName = Field(description="the kernel that computes it, one that the reading is made for")
     rivals: list[KernelName] = Field(
         [], description="kernels that compute the same of the same attributes, which are measured as well"

@@ -27,7 +27,7 @@ MOST_ROWS = 32
 _REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
 
 
-class _Narrow(NamedTuple):
+class _NarrowOperand(NamedTuple):
     """An operand of a dot before it was widened, and what it was multiplied with then."""
 
     view: View
@@ -40,7 +40,7 @@ class _Sides(NamedTuple):
 
     weights: int
     source: int
-    narrow: _Narrow
+    narrow: _NarrowOperand
 
 
 def is_narrow_product(node: Node) -> bool:
@@ -109,7 +109,7 @@ def _contracting(node: Node) -> tuple[list[int], list[int]]:
     return list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)
 
 
-def _narrow(operand: Node) -> _Narrow | None:
+def _narrow(operand: Node) -> _NarrowOperand | None:
     """The operand of eight bits behind converts, one scale, and what only moves elements."""
     view, scale = whole(operand), None
     while True:
@@ -123,7 +123,7 @@ def _narrow(operand: Node) -> _Narrow | None:
                 return None
             view = View(node.operands[0], dimensions)
             if kind in NARROW_TYPES:
-                return _Narrow(view, scale)
+                return _NarrowOperand(view, scale)
         elif node.opcode == "multiply" and scale is None:
             found = _scaled(view)
             if found is None:
