@@ -46,7 +46,8 @@ def freeze(model: Any, /, *frozen: Any, keep: bool = False, donate: bool = False
             holds them and whether or not it succeeds, so that they are never in memory twice; so are those of
             `update`. Arrays of NumPy's, and those that a function closes over, stay.
         weights: "bf16" holds weights of f32 with two or more dimensions (those that are multiplied or looked up in) as
-            bf16, in half the memory, and multiplies as the processor does best; None holds them as they are.
+            bf16, in half the memory, and multiplies as the processor does best; "int8" holds those that are multiplied
+            in products alone as integers of eight bits and a scale for each output; None holds them as they are.
 
     Returns:
         A function of the remaining arguments, which behaves as if it were jitted. Its first call compiles and prepares.

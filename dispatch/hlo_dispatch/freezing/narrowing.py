@@ -1,6 +1,6 @@
-"""Weights of f32 that are held as bf16: the same function of them, multiplying as the processor does best.
+"""Weights of f32 that are held in fewer bytes: the same function of them, multiplying as the processor does best.
 
-A traced function is evaluated once more with some of its arguments in bf16. They are followed through what only moves
+A traced function is evaluated once more with some of its arguments in bf16 (integers.py: made integers). They are followed through what only moves
 elements, into loops, branches and called functions, to where they are multiplied: there the other operand is rounded,
 too, where the processor multiplies bf16 (sums stay f32), and else the weights are widened. Whatever else reads them
 gets them widened.
@@ -21,7 +21,7 @@ from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.freezing.closures import bound
 from hlo_dispatch.host.machine import Machine
 
-_WIDE = jax.numpy.dtype("float32")
+WIDE = jax.numpy.dtype("float32")
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,12 @@ class Form:
     """Whether a processor multiplies elements of that type themselves."""
 
 
-FORMS = {"bf16": Form(jax.numpy.dtype("bfloat16"), lambda machine: machine.has_bf16_arithmetic)}
+FORMS = {
+    "bf16": Form(jax.numpy.dtype("bfloat16"), lambda machine: machine.has_bf16_arithmetic),
+    "int8": Form(jax.numpy.dtype("int8"), lambda machine: False),
+}
 """What `freeze(..., weights=...)` may ask for."""
-_LEAST_DIMENSIONS = 2
+LEAST_DIMENSIONS = 2
 
 _PRODUCTS = frozenset(("dot_general", "conv_general_dilated"))
 _LOOKUP = "gather"
@@ -60,6 +63,11 @@ class Narrowing:
     multiplies: bool
     """Whether they are multiplied in it."""
 
+    @property
+    def is_integer(self) -> bool:
+        """Whether there is a scale beside them."""
+        return jax.numpy.issubdtype(self.dtype, jax.numpy.integer)
+
     @classmethod
     def on(cls, machine: Machine, form: str | None) -> Narrowing | None:
         """None where weights are held as they are."""
@@ -76,6 +84,8 @@ class Narrowed:
     """Numbers of the arguments that are."""
     widened: frozenset[int]
     """Of those, the ones that are widened in order to be multiplied."""
+    integers: frozenset[int] = frozenset()
+    """Numbers of further arguments, which are given as they were and made integers first."""
 
 
 def checked_form(weights: str | None) -> str | None:
@@ -100,26 +110,31 @@ def narrowed(closed: Any, candidates: Collection[int], narrowing: Narrowing) -> 
         candidates: numbers of the arguments that may be.
     """
     avals = closed.in_avals
-    candidates = [n for n in candidates if avals[n].dtype == _WIDE and avals[n].ndim >= _LEAST_DIMENSIONS]
-    found = _Evaluation(candidates, narrowing)
+    candidates = [n for n in candidates if avals[n].dtype == WIDE and avals[n].ndim >= LEAST_DIMENSIONS]
+    found = Evaluation(candidates, narrowing)
     narrower = {n: jax.ShapeDtypeStruct(avals[n].shape, narrowing.dtype) for n in candidates}
     jax.eval_shape(lambda *args: found.of(closed, args), *(narrower.get(n, aval) for n, aval in enumerate(avals)))
     weights = frozenset(found.weights)
-    evaluation = _Evaluation(weights, narrowing)
+    evaluation = Evaluation(weights, narrowing)
     return Narrowed(lambda *args: evaluation.of(closed, args), weights, frozenset(found.widened))
 
 
 @dataclass(frozen=True)
-class _Narrow:
+class Narrow:
     """Stands for an array of f32 whose elements are those of narrower ones."""
 
     value: Any
     arguments: frozenset[int]
     """Numbers of the arguments that it is made of."""
+    dims: tuple[int, ...] = ()
+    """Which of the argument's dimensions its own are, where that matters."""
 
 
-class _Evaluation:
+class Evaluation:
     """Of one jaxpr, with some of its arguments narrower."""
+
+    moves = _MOVES
+    """Primitives that arguments are followed through."""
 
     def __init__(self, narrow: Collection[int], narrowing: Narrowing) -> None:
         self._narrow, self._narrowing = frozenset(narrow), narrowing
@@ -129,8 +144,11 @@ class _Evaluation:
         """Arguments that were widened in order to be multiplied."""
 
     def of(self, closed: Any, arguments: Sequence[Any]) -> list[Any]:
-        given = [_Narrow(a, frozenset((n,))) if n in self._narrow else a for n, a in enumerate(arguments)]
+        given = [self._narrowed(n, a) if n in self._narrow else a for n, a in enumerate(arguments)]
         return self._wide(self._evaluated(closed.jaxpr, closed.consts, given))
+
+    def _narrowed(self, number: int, argument: Any) -> Narrow:
+        return Narrow(argument, frozenset((number,)))
 
     def _evaluated(self, jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
         values: dict[Any, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
@@ -150,11 +168,11 @@ class _Evaluation:
 
     def _results(self, equation: Any, operands: list[Any]) -> Sequence[Any]:
         name = equation.primitive.name
-        if not any(isinstance(operand, _Narrow) for operand in operands):
+        if not any(isinstance(operand, Narrow) for operand in operands):
             return bound(equation, operands)
         if name in _PRODUCTS:
             return self._product(equation, operands)
-        if name in _MOVES and _only_moves(name, operands):
+        if name in self.moves and _only_moves(name, operands):
             return self._moved(equation, operands)
         if name in _CALLS:
             return self._called(equation.params[_CALLS[name]], operands)
@@ -166,23 +184,23 @@ class _Evaluation:
         arguments = _made_of(operands)
         self.weights |= arguments
         types = {atom.aval.dtype for atom in (*equation.invars, *equation.outvars)}
-        if self._narrowing.multiplies and types == {_WIDE} and _is_usual(equation.params["precision"]):
+        if self._narrowing.multiplies and types == {WIDE} and _is_usual(equation.params["precision"]):
             narrow = [
-                o.value if isinstance(o, _Narrow) else jax.lax.convert_element_type(o, self._narrowing.dtype)
+                o.value if isinstance(o, Narrow) else jax.lax.convert_element_type(o, self._narrowing.dtype)
                 for o in operands
             ]
-            return bound(equation, narrow, preferred_element_type=_WIDE)
+            return bound(equation, narrow, preferred_element_type=WIDE)
         self.widened |= arguments
         return bound(equation, self._wide(operands))
 
-    def _moved(self, equation: Any, operands: list[Any]) -> list[_Narrow]:
+    def _moved(self, equation: Any, operands: list[Any]) -> Sequence[Any]:
         arguments = _made_of(operands)
         if equation.primitive.name == _LOOKUP:
             self.weights |= arguments
-        return [_Narrow(value, arguments) for value in bound(equation, list(map(_value, operands)))]
+        return [Narrow(value, arguments) for value in bound(equation, list(map(_value, operands)))]
 
     def _wide(self, values: Sequence[Any]) -> list[Any]:
-        return [jax.lax.convert_element_type(v.value, _WIDE) if isinstance(v, _Narrow) else v for v in values]
+        return [jax.lax.convert_element_type(v.value, WIDE) if isinstance(v, Narrow) else v for v in values]
 
     def _scan(self, equation: Any, operands: list[Any]) -> list[Any]:
         params, inner = equation.params, equation.params["jaxpr"].jaxpr
@@ -222,29 +240,29 @@ def _parted(values: list[Any], first: int, second: int) -> tuple[list[Any], list
     return values[:first], values[first : first + second], values[first + second :]
 
 
-_CONTROL: dict[str, Callable[[_Evaluation, Any, list[Any]], list[Any]]] = {
-    "scan": _Evaluation._scan,
-    "while": _Evaluation._while,
-    "cond": _Evaluation._cond,
+_CONTROL: dict[str, Callable[[Evaluation, Any, list[Any]], list[Any]]] = {
+    "scan": Evaluation._scan,
+    "while": Evaluation._while,
+    "cond": Evaluation._cond,
 }
 
 
 def _only_moves(name: str, operands: Sequence[Any]) -> bool:
     """Whether every element of the result is one of narrow operands."""
-    return all(isinstance(operand, _Narrow) for operand in (operands if name == "concatenate" else operands[:1]))
+    return all(isinstance(operand, Narrow) for operand in (operands if name == "concatenate" else operands[:1]))
 
 
 def _made_of(operands: Sequence[Any]) -> frozenset[int]:
-    return frozenset().union(*(operand.arguments for operand in operands if isinstance(operand, _Narrow)))
+    return frozenset().union(*(operand.arguments for operand in operands if isinstance(operand, Narrow)))
 
 
 def _value(operand: Any) -> Any:
-    return operand.value if isinstance(operand, _Narrow) else operand
+    return operand.value if isinstance(operand, Narrow) else operand
 
 
 def _like(part: Any, whole: Any) -> Any:
-    """Part of an operand, standing for what the operand does."""
-    return _Narrow(part, whole.arguments) if isinstance(whole, _Narrow) else part
+    """A row of an operand, standing for what the operand does."""
+    return Narrow(part, whole.arguments, whole.dims[1:]) if isinstance(whole, Narrow) else part
 
 
 def _is_usual(precision: Any) -> bool:

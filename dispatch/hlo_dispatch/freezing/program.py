@@ -49,7 +49,9 @@ class Program:
     types: Sequence[Any]
     """Of their elements, as they are given."""
     narrow: Mapping[int, Any]
-    """Those that are held in another type, by number, and in which."""
+    """Those that are given to it in another type, by number, and in which."""
+    smaller: int
+    """How many of them are held in fewer bytes."""
     held: Mapping[Hashable, tuple[Any, ...]] = field(default_factory=dict)
     """What the program takes before a call's arguments, by what it was made of."""
     arrays: tuple[Any, ...] = ()
@@ -91,7 +93,7 @@ class Program:
         names = [*names, *closed]
         return cls(
             found.signature, split, parts, preparations, program, call_form, found.constants, names, found.types,
-            found.narrow,
+            found.narrow, found.smaller,
         )  # fmt: skip
 
     def prepared(
@@ -165,7 +167,7 @@ class Program:
             FrozenValue(self.names[number].lstrip(), jax.typeof(array).str_short(short_dtypes=True), array.nbytes)
             for number, array in zip(self.split.kept, self.arrays[len(prepared) :], strict=True)
         ]
-        return ProgramReport(self.signature, tuple(prepared), tuple(kept), self.split.report, len(self.narrow))
+        return ProgramReport(self.signature, tuple(prepared), tuple(kept), self.split.report, self.smaller)
 
 
 def _preparation(part: PreparationPart, split: Split) -> StandIn:

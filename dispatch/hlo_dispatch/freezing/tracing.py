@@ -15,6 +15,7 @@ import jax
 from hlo_dispatch.autotune.run.executable import shown, stand_in_name
 from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.freezing.closures import arrays_in, evaluated
+from hlo_dispatch.freezing.integers import with_integers
 from hlo_dispatch.freezing.narrowing import Narrowed, Narrowing, narrowed
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.jax_plugin.lowering import compile_afresh
@@ -48,7 +49,9 @@ class Whole:
     narrow: Mapping[int, Any]
     """Frozen arrays and constants, by number, that the module has in a narrower type, and which that is."""
     widened: frozenset[int]
-    """Of those, the ones that it widens in order to multiply with them."""
+    """Of those, the ones that it widens in order to multiply with them, and those that it makes integers."""
+    smaller: int
+    """How many frozen arrays and constants are held in fewer bytes."""
 
 
 def whole(
@@ -91,7 +94,8 @@ def whole(
     function, less = replay, Narrowed(lambda: [], frozenset(), frozenset())
     if narrowing is not None:
         count = len(frozen) + len(constants)
-        less = narrowed(jax.make_jaxpr(replay)(*given), range(count), narrowing)
+        find = with_integers if narrowing.is_integer else narrowed
+        less = find(jax.make_jaxpr(replay)(*given), range(count), narrowing)
         flat = [
             _of_type(narrowing.dtype, array) if number in less.narrow else array
             for number, array in enumerate(itertools.chain.from_iterable(given))
@@ -120,7 +124,10 @@ def whole(
     narrow = dict.fromkeys(sorted(less.narrow), narrowing.dtype) if narrowing is not None else {}
     results = closed.out_avals
     signature = ", ".join(taken)
-    return Whole(module.to_bytes(), constants, results, structure, arguments, signature, types, narrow, less.widened)
+    widened, smaller = less.widened | less.integers, len(less.narrow | less.integers)
+    return Whole(
+        module.to_bytes(), constants, results, structure, arguments, signature, types, narrow, widened, smaller
+    )  # fmt: skip
 
 
 def _of_type(dtype: Any, array: Any) -> Any:

@@ -36,8 +36,8 @@ SMALLEST_MEASURED = 10_000
 # do (bench/never_slower.py).
 SMALLEST_MEASURED_DENSE = 100_000
 # XLA widens narrow weights in a loop of its own and reads what that has written, once for all rows of the product:
-# twice to twenty times what it takes to read them as they are (bench/narrow.py).
-SMALLEST_NARROW_WEIGHTS = 100_000
+# twice to twenty times what it takes to read them as they are (bench/narrow.py); a call of our own costs 5 us.
+SMALLEST_NARROW_WEIGHTS = 20_000
 MOST_NARROW_ROWS = 16
 # A pass of its own over the result costs XLA 1.1 to 1.9 times the whole product with one of these; with a
 # bias, a residual or a relu it costs next to nothing.
@@ -163,6 +163,8 @@ def _is_fast_in_xla(match: Match) -> bool:
     """Whether XLA has a good kernel for the anchor, and its loops for what follows are quick."""
     anchor = match.anchor
     if anchor.weights is None or anchor.source.element_type != "f32" or _costly(match):
+        return False
+    if anchor.entry.reading == "narrow_product":
         return False
     return not _reads_weights_with_strides(anchor) if anchor.node.opcode == "dot" else _is_plain(match)
 

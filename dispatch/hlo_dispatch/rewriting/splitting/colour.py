@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from hlo_dispatch.hlo.early import early_values
 from hlo_dispatch.hlo.flat import KEPT_COPY, FlatGraph, Node
 from hlo_dispatch.hlo.opcode import ELEMENTWISE, LOOP_FUSIBLE
+from hlo_dispatch.pattern.readings import NARROW_TYPES
 
 # Cheap enough to be computed again in every call, where keeping its result takes more memory than its operands do.
 _CHEAP = ELEMENTWISE | LOOP_FUSIBLE | {KEPT_COPY}
@@ -71,7 +72,11 @@ def _is_free(node: Node) -> bool:
 
 
 def _bytes_of_sources(node: Node, early: AbstractSet[Node]) -> int:
-    """Bytes of what in memory the value is made of: frozen parameters, constants, what is dear to compute."""
+    """Bytes of what in memory the value is made of: frozen parameters, constants, what is dear to compute.
+
+    Sums and maxima are kept themselves rather than what is made of them, if that is larger; and integers of eight bits,
+    which weights were made on purpose.
+    """
     sources: set[Node] = set()
     seen = {node}
     waiting = [node]
@@ -81,7 +86,8 @@ def _bytes_of_sources(node: Node, early: AbstractSet[Node]) -> int:
             if operand in early and operand not in seen:
                 seen.add(operand)
                 is_made = not early.isdisjoint(operand.operands)
-                if is_made and (operand.opcode in _CHEAP or _is_free(operand)):
+                is_kept = operand.opcode == "reduce" or operand.shape.element_type in NARROW_TYPES
+                if is_made and not is_kept and (operand.opcode in _CHEAP or _is_free(operand)):
                     waiting.append(operand)
                 else:
                     sources.add(operand)

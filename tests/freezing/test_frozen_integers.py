@@ -1,0 +1,178 @@
+"""Weights held as integers of eight bits: a quarter of the memory, the same function of what they were rounded to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hlo_dispatch
+
+RANDOM = np.random.default_rng(1)
+SUMMED = 1e-5  # the same weights, summed in another order
+ROUNDED = 3e-2  # against the weights as they were
+
+
+def array(*shape: int) -> Any:
+    return jnp.asarray(RANDOM.standard_normal(shape) / np.sqrt(shape[-2] if len(shape) > 1 else 1), "float32")
+
+
+def rounded(w: Any, *along: int) -> Any:
+    """What the weights are taken for, worked out in float64 but for the scale."""
+    w = np.asarray(w)
+    largest = np.abs(w).max(axis=along, keepdims=True)
+    scale = np.where(largest == 0, np.float32(1), largest / np.float32(127)).astype(np.float64)
+    return np.clip(np.round(w / scale), -127, 127) * scale
+
+
+def assert_near(got: Any, wanted: Any, tolerance: float) -> None:
+    got, wanted = np.asarray(got, "float64"), np.asarray(wanted, "float64")
+    assert got.shape == wanted.shape
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=tolerance * np.abs(wanted).max(initial=1e-9))
+
+
+def wide(value: Any) -> Any:
+    return np.asarray(value, "float64")
+
+
+def narrowed(fast: Any) -> int:
+    return fast.report.programs[0].narrowed
+
+
+@pytest.mark.parametrize("policy", ["never", "always", "heuristic"])
+@pytest.mark.parametrize("shape", [(1, 1, 2), (3, 17, 5), (1, 300, 513), (33, 64, 70), (5, 129, 1), (100, 80, 90)])
+def test_products(shape: tuple[int, int, int], policy: str) -> None:
+    rows, inner, columns = shape
+    w, b, x = array(inner, columns), array(columns), array(rows, inner)
+    with hlo_dispatch.enabled(policy=policy):
+        fast = hlo_dispatch.freeze(lambda w, b, x: jax.nn.relu(x @ w + b), w, b, weights="int8")
+        got = fast(x)
+    assert got.dtype == np.float32
+    assert_near(got, np.maximum(wide(x) @ rounded(w, 0) + wide(b), 0), SUMMED)
+    assert fast.nbytes <= w.size + 3 * 4 * columns, "nothing is held wide, whoever multiplies"
+    assert narrowed(fast) == 1
+
+
+@pytest.mark.parametrize("policy", ["never", "always"])
+def test_orders_and_sides(policy: str) -> None:
+    """(out, in) weights on either side, several dimensions that are summed up, and a batch of products."""
+    w, v, heads, each = array(40, 30), array(24, 40), array(24, 3, 7), array(4, 7, 9)
+    x = array(2, 30)
+
+    def network(w: Any, v: Any, heads: Any, each: Any, x: Any) -> Any:
+        y = x @ w.T  # 2, 40
+        y = (v @ y.T).T  # 2, 24
+        y = jnp.einsum("bd,dhk->bhk", y, heads)  # 2, 3, 7
+        return jnp.einsum("ebk,eko->beo", jnp.stack([y[:, 0]] * 4), each), jnp.einsum("bhk,dhk->bd", y, heads + 0)
+
+    with hlo_dispatch.enabled(policy=policy):
+        fast = hlo_dispatch.freeze(network, w, v, heads, each, weights="int8")
+        got, other = fast(x)
+    q = rounded(w, 1), rounded(v, 1), wide(heads), rounded(each, 1)
+    y = np.einsum("bd,dhk->bhk", wide(x) @ q[0].T @ q[1].T, q[2])
+    assert_near(got, np.einsum("bk,eko->beo", y[:, 0], q[3]), SUMMED)
+    assert_near(other, np.einsum("bhk,dhk->bd", y, q[2]), SUMMED)
+    assert narrowed(fast) == 3, "what something else reads, too, stays as it is"
+
+
+def everywhere(p: dict[str, Any], x: Any) -> Any:
+    x, _ = jax.lax.scan(lambda c, w: (jnp.tanh(c @ w), None), x, p["stacked"])
+    x = jax.lax.cond(x.sum() > 0, lambda x: x @ p["either"], lambda x: 2 * (x @ p["either"]), x)
+    x = jax.lax.fori_loop(0, 2, lambda _, x: jnp.tanh(x @ p["repeated"]), x)
+    x = jax.lax.while_loop(lambda x: (x @ p["asked"]).sum() > 1e9, lambda x: x, x)
+    x = jax.checkpoint(lambda x: jax.jit(lambda x: x @ p["called"])(x))(x)
+    return jax.vmap(lambda row: p["mapped"] @ row)(x)
+
+
+@pytest.mark.parametrize("policy", ["never", "always", "heuristic"])
+def test_wherever_they_are_multiplied(policy: str) -> None:
+    names = ("either", "repeated", "asked", "called", "mapped")
+    p = {"stacked": array(3, 64, 64), **{name: array(64, 64) for name in names}}
+    x = array(8, 64)
+    with hlo_dispatch.enabled(policy=policy):
+        fast = hlo_dispatch.freeze(everywhere, p, weights="int8")
+        got = fast(x)
+    q = {name: jnp.asarray(rounded(w, 1 if name in ("stacked", "mapped") else 0), "float32") for name, w in p.items()}
+    assert_near(got, everywhere(q, x), 10 * SUMMED)
+    assert narrowed(fast) == len(p)
+    assert fast.nbytes <= 1.1 * sum(w.size for w in p.values())
+
+
+def test_what_stays_as_it_is() -> None:
+    """Lookups, convolutions, weights that are summed up in two ways, of other types, or used otherwise, too."""
+    p = {
+        "table": array(50, 32), "kernel": array(3, 3, 4, 8), "tied": array(32, 32), "half": array(32, 32).astype("bfloat16"),
+        "made": array(32, 32), "returned": array(32, 32), "row": array(32), "left": array(32, 16), "right": array(32, 16),
+    }  # fmt: skip
+
+    def network(p: dict[str, Any], x: Any, image: Any, rows: Any) -> Any:
+        y = jax.lax.conv_general_dilated(image, p["kernel"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        x = (x + p["table"][rows]) @ p["tied"] @ p["tied"].T @ p["half"].astype("float32") @ (p["made"] * 2)
+        x = x @ p["returned"] @ jnp.concatenate([p["left"], p["right"]], 1)
+        return x * p["row"], y, p["returned"]
+
+    given = array(4, 32), array(1, 5, 5, 4), jnp.arange(4) * 7
+    fast = hlo_dispatch.freeze(network, p, weights="int8", keep=True)
+    for got, wanted in zip(fast(*given), network(p, *given), strict=True):
+        assert_near(got, wanted, 2e-2 if got.ndim == 2 else SUMMED)  # bf16 among it
+    assert narrowed(fast) == 0
+    assert fast.largest_change(*given) < SUMMED
+
+
+@pytest.mark.parametrize("policy", ["never", "always"])
+def test_zeros_and_what_is_no_number(policy: str) -> None:
+    w = np.array(array(20, 40))
+    w[:, 3] = 0
+    w[5, 7], w[6, 8] = np.nan, np.inf
+    x = array(2, 20)
+    with hlo_dispatch.enabled(policy=policy):
+        got = np.asarray(hlo_dispatch.freeze(lambda w, x: x @ w, w, weights="int8")(x))
+    assert (got[:, 3] == 0).all()
+    assert not np.isfinite(got[:, [7, 8]]).any()
+    others = np.delete(np.arange(40), [7, 8])
+    assert_near(got[:, others], wide(x) @ rounded(w[:, others], 0), SUMMED)
+
+
+def test_who_asks_for_more_precision_gets_it() -> None:
+    w, x = array(64, 64), array(4, 64)
+    fast = hlo_dispatch.freeze(lambda w, x: jnp.matmul(x, w, precision="highest"), w, weights="int8")
+    assert_near(fast(x), wide(x) @ rounded(w, 0), SUMMED)
+
+
+def test_closed_over_given_by_numpy_and_updated() -> None:
+    w, v, x = array(64, 64), np.asarray(array(64, 64), "float64"), array(3, 64)
+    fast = hlo_dispatch.freeze(lambda v, x: jax.jit(lambda x: x @ w)(x) @ v, v, weights="int8", keep=True)
+    assert_near(fast(x), wide(x) @ rounded(w, 0) @ rounded(v.astype("float32"), 0), 2 * SUMMED)
+    fast.update(2 * v)
+    assert_near(fast(x), wide(x) @ rounded(w, 0) @ rounded(2 * v.astype("float32"), 0), 2 * SUMMED)
+    assert narrowed(fast) == 2
+    plain = jax.grad(lambda x: (x @ w @ (2 * v).astype("float32")).sum())(x)
+    np.testing.assert_allclose(jax.grad(lambda x: fast(x).sum())(x), plain, rtol=1e-5)
+
+
+@pytest.mark.parametrize("policy", ["never", "always"])
+def test_saved_and_donated(policy: str, tmp_path: Path) -> None:
+    w, x = array(96, 70), array(2, 96)
+    exact = wide(x) @ rounded(w, 0)
+    with hlo_dispatch.enabled(policy=policy):
+        fast = hlo_dispatch.freeze(lambda w, x: x @ w, w, weights="int8", donate=True)
+        assert_near(fast(x), exact, SUMMED)
+        assert w.is_deleted()
+        fast.save(tmp_path / "model")
+        assert (tmp_path / "model").stat().st_size < 4 * 96 * 70
+        assert_near(hlo_dispatch.load(tmp_path / "model")(x), exact, SUMMED)
+
+
+def test_how_far_results_move_is_told() -> None:
+    w, x = array(64, 64), array(8, 64)
+    fast = hlo_dispatch.freeze(lambda w, x: x @ w, w, weights="int8")
+    got = fast(x)
+    change = fast.largest_change(x)
+    assert change == pytest.approx(np.abs(got - x @ w).max() / np.abs(x @ w).max(), rel=1e-3)
+    assert 0 < change < ROUNDED
+    assert "1 weights are held smaller" in str(fast.report)
+    assert f"at most by {change:.2g}" in str(fast.report)
