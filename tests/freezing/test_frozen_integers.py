@@ -105,8 +105,9 @@ def test_wherever_they_are_multiplied(policy: str) -> None:
 def test_what_stays_as_it_is() -> None:
     """Lookups, convolutions, weights that are summed up in two ways, of other types, or used otherwise, too."""
     p = {
-        "table": array(50, 32), "kernel": array(3, 3, 4, 8), "tied": array(32, 32), "half": array(32, 32).astype("bfloat16"),
-        "made": array(32, 32), "returned": array(32, 32), "row": array(32), "left": array(32, 16), "right": array(32, 16),
+        "table": array(50, 32), "kernel": array(3, 3, 4, 8), "tied": array(32, 32), "made": array(32, 32),
+        "half": array(32, 32).astype("bfloat16"), "returned": array(32, 32), "row": array(32), "left": array(32, 16),
+        "right": array(32, 16),
     }  # fmt: skip
 
     def network(p: dict[str, Any], x: Any, image: Any, rows: Any) -> Any:

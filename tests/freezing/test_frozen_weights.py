@@ -223,3 +223,11 @@ def test_weights_that_are_tied_count_once() -> None:
     fast = hlo_dispatch.freeze(lambda p, x: x @ p[0] @ p[1], [w, w])
     fast(X)
     assert fast.nbytes == w.nbytes
+
+
+def test_what_is_repeated_is_held_once() -> None:
+    """Maxima of weights, which are smaller than the weights, although repeated for all rows they would be, too."""
+    w, x = jnp.arange(256.0 * 64).reshape(256, 64), jnp.ones((100, 64))
+    fast = hlo_dispatch.freeze(lambda w, x: x * (jnp.max(w, axis=0) / 2), w)
+    np.testing.assert_allclose(fast(x), x * (w[-1] / 2), rtol=1e-6)
+    assert fast.nbytes == w[-1].nbytes

@@ -221,6 +221,12 @@ def test_an_attention_of_other_buffers(worker: Worker, lying: dict, fragment: st
     refused(worker, first("own.attention").but(**lying), fragment)
 
 
+def test_a_normalization_into_another_order(worker: Worker) -> None:
+    """oneDNN 3.13 takes it, and writes elements to other places than it is told."""
+    call = first("onednn.layer_norm", src_dims=[5, 17])
+    refused(worker, call.but(dst_strides=[1, 5]), "dst: expected its dimensions in memory in the order of src's")
+
+
 def test_planes_that_pooling_would_read_beyond_their_end(worker: Worker) -> None:
     """A valid call: with an operand of the result's size over planes oneDNN 3.13 answers with other memory."""
     call = first("onednn.pooling", algorithm="average")

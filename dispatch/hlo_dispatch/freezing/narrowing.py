@@ -1,9 +1,9 @@
 """Weights of f32 that are held in fewer bytes: the same function of them, multiplying as the processor does best.
 
-A traced function is evaluated once more with some of its arguments in bf16 (integers.py: made integers). They are followed through what only moves
-elements, into loops, branches and called functions, to where they are multiplied: there the other operand is rounded,
-too, where the processor multiplies bf16 (sums stay f32), and else the weights are widened. Whatever else reads them
-gets them widened.
+A traced function is evaluated once more with some of its arguments in bf16 (integers.py: made integers). They are
+followed through what only moves elements, into loops, branches and called functions, to where they are multiplied:
+there the other operand is rounded, too, where the processor multiplies bf16 (sums stay f32), and else the weights are
+widened. Whatever else reads them gets them widened.
 """
 
 # pyright: basic
