@@ -46,7 +46,7 @@ class Attention final : public Routine {
   std::vector<BufferSpec> results_;
 };
 
-const lapack::Family<Attention, lapack::kOwnEverywhere> family("attention");
+const lapack::Family<Attention, lapack::kOwnEverywhere> family("attention", {}, "", "onednn.sequence");
 
 }  // namespace
 

@@ -54,9 +54,13 @@ struct Loop {
 
 }  // namespace
 
-int64_t Parallel::threads() const { return pool_ == nullptr ? 1 : std::max<int64_t>(1, pool_->num_threads()); }
+int64_t Parallel::threads() const {
+  if (tbb_ != nullptr) return tbb_->count();
+  return pool_ == nullptr ? 1 : std::max<int64_t>(1, pool_->num_threads());
+}
 
 void Parallel::For(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body) const {
+  if (tbb_ != nullptr) return tbb_->For(count, grain, body);
   if (count <= 0) return;
   grain = std::max<int64_t>(1, grain);
   const int64_t helpers = std::min(threads() - 1, (count - 1) / grain);

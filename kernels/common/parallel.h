@@ -1,4 +1,5 @@
-// Loops over independent pieces of work on XLA's own thread pool, so that nothing of ours runs beside it.
+// Loops over independent pieces of work: on XLA's own thread pool, so that nothing of ours runs beside it, or on the
+// threads of the library that computed just before.
 #ifndef HLO_DISPATCH_COMMON_PARALLEL_H_
 #define HLO_DISPATCH_COMMON_PARALLEL_H_
 
@@ -6,23 +7,28 @@
 #include <functional>
 
 #include "common/ffi.h"
+#include "common/tbb_threads.h"
 
 namespace hlo_dispatch {
 
 class Parallel {
  public:
+  // On the calling thread alone.
+  Parallel() = default;
   explicit Parallel(xla::ffi::ThreadPool* pool) : pool_(pool) {}
+  explicit Parallel(const TbbThreads* tbb) : tbb_(tbb) {}
 
-  // How many threads the pool has; at least 1.
+  // How many threads there are; at least 1.
   int64_t threads() const;
 
-  // Calls body(begin, end) for pieces of [0, count) of at most `grain`, on this thread and those of the pool that
-  // are free; returns when all are done. What a piece throws is thrown again here. This thread never waits for
+  // Calls body(begin, end) for pieces of [0, count) of at most `grain`, on this thread and those
+  // that are free; returns when all are done. What a piece throws is thrown again here. This thread never waits for
   // work that no thread has begun, so it may itself be one of the pool's.
   void For(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body) const;
 
  private:
-  xla::ffi::ThreadPool* pool_;
+  xla::ffi::ThreadPool* pool_ = nullptr;
+  const TbbThreads* tbb_ = nullptr;
 };
 
 }  // namespace hlo_dispatch

@@ -15,6 +15,8 @@
 
 namespace hlo_dispatch {
 
+class Routine;
+
 // The version of the attributes' meaning; raised whenever an old custom-call would be misread.
 inline constexpr int64_t kAbi = 1;
 
@@ -41,6 +43,8 @@ struct Kernel {
   bool only_copies = false;  // it computes nothing: going through whole rows one by one is as fast as it gets
   bool may_write_over_source = false;  // its result may lie where its first operand does, if their layouts are the same
   RawCallMaker raw_call = nullptr;     // null: it cannot be called without XLA
+  // Makes what its calls compute, of a kernel whose calls are routines (routine.h); else null.
+  std::unique_ptr<Routine> (*make_routine)(const Attributes&) = nullptr;
   XLA_FFI_Handler* instantiate = nullptr;
   XLA_FFI_Handler* execute = nullptr;
 

@@ -59,6 +59,7 @@ class RoutineKernel {
   // `kernel` has its name, its library and what it needs; the handlers are added here.
   static void Add(Kernel kernel) {
     kernel.plan = Plan;
+    kernel.make_routine = make;
     kernel.instantiate = Instantiate;
     kernel.execute = RoutineExecution();
     kernel_ = &Register(std::move(kernel));

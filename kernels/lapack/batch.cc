@@ -15,7 +15,7 @@ constexpr int64_t kElementsPerPiece = 1 << 14;
 
 void ForBatch(const Provider& provider, int64_t batch, int64_t elements, const Parallel& parallel,
               const std::function<void(int64_t, const Parallel&)>& one) {
-  const Parallel alone(nullptr);
+  const Parallel alone;
   if (batch > 1 && elements <= kLargestSmallMatrix) {
     const int64_t least = std::max<int64_t>(1, kElementsPerPiece / std::max<int64_t>(1, elements));
     const int64_t grain = std::max(least, batch / (8 * parallel.threads()));

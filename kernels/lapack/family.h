@@ -33,21 +33,23 @@ class Family {
   // Args:
   //   routines: of BLAS and LAPACK that it calls, without the letter of the element type.
   //   packed_by: the kernel that packs its weights (common/registry.h), if there is one.
+  //   joined_by: the kernel whose calls hold several of its calls, likewise.
   explicit Family(const std::string& name, const std::vector<std::string>& routines = {},
-                  const std::string& packed_by = "") {
-    (RegisterFor<vendors>(name, routines, packed_by), ...);
+                  const std::string& packed_by = "", const std::string& joined_by = "") {
+    (RegisterFor<vendors>(name, routines, packed_by, joined_by), ...);
   }
 
  private:
   template <const Vendor& vendor>
   static void RegisterFor(const std::string& name, const std::vector<std::string>& routines,
-                          const std::string& packed_by) {
+                          const std::string& packed_by, const std::string& joined_by) {
     Kernel kernel;
     kernel.name = std::string(vendor.folder) + "." + name;
     kernel.library = vendor.library;
     kernel.instructions = vendor.instructions;
     if (&vendor != &kOwn) kernel.routines = routines;
     kernel.packed_by = packed_by;
+    kernel.joined_by = joined_by;
     RoutineKernel<Make<vendor>>::Add(std::move(kernel));
   }
 

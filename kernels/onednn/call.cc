@@ -26,18 +26,6 @@ struct CallState {
 };
 ffi::TypeId CallState::id = {};
 
-ffi::DataType DataTypeOf(ElementType type) {
-  switch (type) {
-    case ElementType::kF32:
-      return ffi::F32;
-    case ElementType::kBF16:
-      return ffi::BF16;
-    case ElementType::kF16:
-      return ffi::F16;
-  }
-  return ffi::DataType::INVALID;
-}
-
 [[noreturn]] void Invalid(const std::string& message) { throw Failure(FailureKind::kInvalid, message); }
 
 void CheckLibrary(const Attributes& attributes) {
@@ -113,7 +101,7 @@ CallPlan PlanChecked(const Kernel& kernel, Planner planner, const Attributes& at
 }
 
 void CheckBuffer(const std::string& role, const BufferForm& form, const ffi::AnyBuffer& buffer) {
-  const bool right_type = buffer.element_type() == (form.is_packed ? ffi::U8 : DataTypeOf(form.type));
+  const bool right_type = buffer.element_type() == form.type;
   if (right_type && static_cast<int64_t>(buffer.size_bytes()) == form.bytes) return;
   std::ostringstream message;
   message << role << ": expected " << form.InWords() << ", got " << buffer.size_bytes() << " bytes of "
@@ -133,11 +121,11 @@ void* ScratchAddress(int64_t bytes, const ffi::AnyBuffer& buffer) {
 
 void AddPlanner(const Kernel& kernel, Planner planner) { Planners()[kernel.name] = {&kernel, planner}; }
 
-std::pair<const Kernel*, Planner> MemberPlanner(const std::string& target) {
+std::optional<std::pair<const Kernel*, Planner>> MemberPlanner(const std::string& target) {
   for (const auto& [name, found] : Planners()) {
     if (found.first->target() == target && !found.first->joined_by.empty()) return found;
   }
-  Invalid("there is no kernel '" + target + "' that may be in a sequence");
+  return std::nullopt;
 }
 
 Planner PackingPlanner(const std::string& name) {

@@ -8,6 +8,7 @@
 #define HLO_DISPATCH_ONEDNN_CALL_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,10 +39,10 @@ void CheckBuffer(const std::string& role, const BufferForm& form, const xla::ffi
 void* ScratchAddress(int64_t bytes, const xla::ffi::AnyBuffer& buffer);
 
 // How each kernel's calls are planned, for kernels that are asked about others' calls: those that may be members of a
-// sequence (sequence.cc), by target, and those whose weights can be packed (pack.cc), by name. Throws Failure(kInvalid)
-// where there is no such kernel.
+// sequence (sequence.cc), by target, and those whose weights can be packed (pack.cc), by name. Where there is no such
+// kernel, nothing, and Failure(kInvalid).
 void AddPlanner(const Kernel& kernel, Planner planner);
-std::pair<const Kernel*, Planner> MemberPlanner(const std::string& target);
+std::optional<std::pair<const Kernel*, Planner>> MemberPlanner(const std::string& target);
 Planner PackingPlanner(const std::string& name);
 
 // Whether a family's calls may have weights_format packed: their second operand are weights, which the primitive reads

@@ -98,6 +98,7 @@ const Library& Library::Load(const std::string& path, bool bind_threads) {
 
   BeQuiet(handle);
   library->ChooseEngine(*version);
+  if (library->runtime_ == kTbb) library->tbb_ = TbbThreads::Of(handle);
   // Only a SYCL runtime computes in threads that are all its own; others compute in their caller's too.
   library->bind_threads_ = bind_threads && library->runtime_ == kSycl;
   loaded.store(library.get());

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "common/tbb_threads.h"
 #include "onednn/api.h"
 #include "onednn/inner_engine.h"
 
@@ -51,6 +52,9 @@ class Library {
   // The inner engine of a SYCL build where that is used, else nullptr.
   const InnerEngine* inner() const { return inner_.get(); }
 
+  // The threads that it computes on, where those are oneTBB's and loops of ours can run on them; else nullptr.
+  const TbbThreads* tbb() const { return tbb_.get(); }
+
   // As dnnl_memory_create.
   Status CreateMemory(Memory** memory, const MemoryDescriptor* descriptor, Engine* engine, void* address) const {
     return inner_ != nullptr ? inner_->CreateMemory(memory, descriptor, address)
@@ -76,6 +80,7 @@ class Library {
   std::string runtime_;
   std::string inner_problem_;
   std::unique_ptr<const InnerEngine> inner_;
+  std::unique_ptr<const TbbThreads> tbb_;
   bool bind_threads_ = false;
   mutable std::mutex engine_mutex_;
   mutable std::atomic<Engine*> engine_{nullptr};

@@ -10,6 +10,29 @@ namespace hlo_dispatch::onednn {
 
 namespace {
 
+namespace ffi = xla::ffi;
+
+ffi::DataType DataTypeOf(ElementType type) {
+  switch (type) {
+    case ElementType::kF32:
+      return ffi::F32;
+    case ElementType::kBF16:
+      return ffi::BF16;
+    case ElementType::kF16:
+      return ffi::F16;
+  }
+  return ffi::DataType::INVALID;
+}
+
+const char* TypeInWords(ffi::DataType type) {
+  if (type == ffi::U8) return "u8 (packed weights)";
+  if (type == ffi::PRED) return "pred";
+  for (ElementType known : {ElementType::kF32, ElementType::kBF16, ElementType::kF16}) {
+    if (type == DataTypeOf(known)) return ElementTypeName(known);
+  }
+  return "another type";
+}
+
 WeightsFormat ReadWeightsFormat(const Attributes& attributes, const Roles& roles) {
   const std::string format = attributes.Has("weights_format") ? attributes.Text("weights_format") : "best";
   const bool may_be_packed = roles.weights != nullptr && roles.may_be_packed;
@@ -54,6 +77,10 @@ void PlanPacking(const Library& library, const OwnedDescriptor& descriptor, bool
 }
 
 }  // namespace
+
+std::string BufferForm::InWords() const { return std::to_string(bytes) + " bytes of " + TypeInWords(type); }
+
+BufferForm Operand::Form() const { return {BufferBytes(), is_packed() ? ffi::U8 : DataTypeOf(tensor.type)}; }
 
 bool CallPlan::Reorders() const {
   bool any = destination.packing.reorder != nullptr;

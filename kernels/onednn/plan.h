@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/attributes.h"
+#include "common/ffi.h"
 #include "onednn/blocked_copy.h"
 #include "onednn/library.h"
 #include "onednn/memory.h"
@@ -26,18 +27,13 @@ struct Packing {
   int64_t scratch_offset = 0;       // of the reorder's own scratchpad, there too
 };
 
-// What a call expects of a buffer.
+// What a call expects of a buffer. Weights that oneDNN has laid out are bytes.
 struct BufferForm {
   int64_t bytes = 0;
-  ElementType type = ElementType::kF32;
-  bool is_packed = false;  // weights that oneDNN has laid out: bytes
+  xla::ffi::DataType type = xla::ffi::F32;
 
-  bool operator==(const BufferForm& other) const {
-    return bytes == other.bytes && is_packed == other.is_packed && (is_packed || type == other.type);
-  }
-  std::string InWords() const {
-    return std::to_string(bytes) + " bytes of " + (is_packed ? "u8 (packed weights)" : ElementTypeName(type));
-  }
+  bool operator==(const BufferForm& other) const { return bytes == other.bytes && type == other.type; }
+  std::string InWords() const;
 };
 
 struct Operand {
@@ -52,7 +48,7 @@ struct Operand {
 
   bool is_packed() const { return packed_bytes > 0; }
   int64_t BufferBytes() const { return is_packed() ? packed_bytes : tensor.BufferBytes(); }
-  BufferForm Form() const { return {BufferBytes(), tensor.type, is_packed()}; }
+  BufferForm Form() const;
   // Where the first element lies in that buffer.
   void* Begin(void* buffer) const { return is_packed() ? buffer : tensor.Begin(buffer); }
 };

@@ -68,7 +68,9 @@ class Submission {
   // plan().operands. Copies of ours share `parallel`, and wait for what was given before: it may write what they read.
   void Submit(Primitive& primitive, const std::vector<void*>& operands, void* destination, void* scratch,
               const Parallel& parallel);
-  // Waits. Throws what went wrong.
+  // Waits for what was given so far. Throws what went wrong.
+  void Settle();
+  // Likewise, and gives back what it took.
   void Finish();
 
  private:
@@ -76,7 +78,6 @@ class Submission {
     Primitive* primitive;
     std::unique_ptr<Primitive::Context> context;
   };
-  void Settle();
 
   std::vector<Held> contexts_;
   PackingLease packing_;

@@ -1,10 +1,13 @@
 // hlo_dispatch.onednn.sequence
 //
-//   member_0; member_1; …      each one a call of another kernel of oneDNN's, on values of the sequence
+//   member_0; member_1; …      each one a call of another kernel of oneDNN's, or of own.attention, on values of the
+//                              sequence
 //
-// The members run in order and are waited for together. Operands: what they read and none of them writes; those for
-// which attribute `held` has places are the first ones, and lie in one buffer of held_bytes. Results: what somebody
-// else reads of what they write, then scratch, which holds the rest (sequence_plan.h).
+// The members run in order. Those of oneDNN's are waited for together; ours wait for what stands before them, and run
+// on the library's threads where those are oneTBB's: they are awake, and XLA's would have to share processors with
+// them. Operands: what they read and none of them writes; those for which attribute `held` has places are the first
+// ones, and lie in one buffer of held_bytes. Results: what somebody else reads of what they write, then scratch, which
+// holds the rest (sequence_plan.h).
 #include <memory>
 #include <sstream>
 #include <string>
@@ -28,7 +31,8 @@ namespace ffi = xla::ffi;
 const Kernel& TheKernel();
 
 struct Step {
-  Primitive primitive;
+  std::unique_ptr<Primitive> primitive;
+  std::unique_ptr<Routine> routine;  // or this
   std::vector<int64_t> inputs;
   int64_t output;
 };
@@ -36,7 +40,7 @@ struct Step {
 struct SequenceState {
   static ffi::TypeId id;
   SequencePlan plan;  // without its members' plans: the primitives have them
-  std::vector<std::unique_ptr<Step>> steps;
+  std::vector<Step> steps;
 };
 ffi::TypeId SequenceState::id = {};
 
@@ -62,8 +66,8 @@ std::unique_ptr<SequenceState> MakeSequence(const Attributes& attributes) {
                                              "threads?); compile it again");
   }
   for (SequencePlan::Member& member : state->plan.members) {
-    state->steps.push_back(
-        std::unique_ptr<Step>(new Step{Primitive(std::move(member.plan)), std::move(member.inputs), member.output}));
+    state->steps.push_back({member.routine ? nullptr : std::make_unique<Primitive>(std::move(member.plan)),
+                            std::move(member.routine), std::move(member.inputs), member.output});
   }
   state->plan.members.clear();
   return state;
@@ -80,7 +84,7 @@ std::vector<char*> Addresses(const SequencePlan& plan, char* scratch, ffi::Remai
   char* together = nullptr;
   if (held > 0) {
     ffi::AnyBuffer buffer = *arguments.get<ffi::AnyBuffer>(0);
-    CheckBuffer("held operands", {plan.held_bytes, {}, /*is_packed=*/true}, buffer);
+    CheckBuffer("held operands", {plan.held_bytes, ffi::U8}, buffer);
     together = static_cast<char*>(buffer.untyped_data());
   }
   for (const SequencePlan::Value& value : plan.values) {
@@ -113,14 +117,21 @@ void Run(const SequenceState& state, const Parallel& parallel, ffi::RemainingArg
   const std::vector<char*> addresses = Addresses(plan, scratch, arguments, results);
   Submission submission(plan.packing_bytes);
   std::vector<void*> operands;
-  for (const std::unique_ptr<Step>& step : state.steps) {
-    const CallPlan& call = step->primitive.plan();
+  const TbbThreads* tbb = Library::Get().tbb();
+  const Parallel ours = tbb == nullptr ? parallel : Parallel(tbb);
+  for (const Step& step : state.steps) {
     operands.clear();
-    for (size_t i = 0; i < step->inputs.size(); ++i) {
-      operands.push_back(call.operands[i].Begin(addresses[static_cast<size_t>(step->inputs[i])]));
+    for (const int64_t input : step.inputs) operands.push_back(addresses[static_cast<size_t>(input)]);
+    char* result = addresses[static_cast<size_t>(step.output)];
+    char* members_scratch = scratch + plan.members_scratch_offset;
+    if (step.routine != nullptr) {
+      submission.Settle();
+      step.routine->Execute({{operands.begin(), operands.end()}, {result, members_scratch}}, ours);
+      continue;
     }
-    submission.Submit(step->primitive, operands, addresses[static_cast<size_t>(step->output)],
-                      scratch + plan.members_scratch_offset, parallel);
+    const CallPlan& call = step.primitive->plan();
+    for (size_t i = 0; i < operands.size(); ++i) operands[i] = call.operands[i].Begin(operands[i]);
+    submission.Submit(*step.primitive, operands, result, members_scratch, parallel);
   }
   submission.Finish();
 }

@@ -35,9 +35,9 @@ SequencePlan SequencePlan::Read(const Attributes& attributes) {
   int64_t scratch = 0, arena = 0;
   for (int64_t number = 0; number < members; ++number) {
     plan.ReadMember(attributes, number);
-    const CallPlan& member = plan.members.back().plan;
-    scratch = std::max(scratch, member.scratch_bytes);
-    plan.packing_bytes = std::max(plan.packing_bytes, member.packing_bytes);
+    const Member& member = plan.members.back();
+    scratch = std::max(scratch, member.routine ? member.routine->results()[1].bytes : member.plan.scratch_bytes);
+    plan.packing_bytes = std::max(plan.packing_bytes, member.plan.packing_bytes);
   }
   plan.CheckHeld();
   plan.CheckMemory();
@@ -86,37 +86,61 @@ void SequencePlan::ReadMember(const Attributes& attributes, int64_t number) {
   const std::string name = "member_" + std::to_string(number);
   try {
     const std::unique_ptr<Attributes> given = attributes.Nested(name);
-    const std::string target = given->Text("target");
-    const auto [kernel, planner] = MemberPlanner(target);
-    Member member{target, PlanChecked(*kernel, planner, *given), given->Integers("inputs"), given->Integer("output")};
-    if (member.inputs.size() != member.plan.operands.size()) {
-      Invalid("attribute 'inputs': expected " + std::to_string(member.plan.operands.size()) + " values, got " +
+    std::vector<BufferForm> reads;
+    BufferForm writes;
+    Member member = MadeMember(*given, reads, writes);
+    if (member.inputs.size() != reads.size()) {
+      Invalid("attribute 'inputs': expected " + std::to_string(reads.size()) + " values, got " +
               std::to_string(member.inputs.size()));
     }
     for (size_t i = 0; i < member.inputs.size(); ++i) {
-      const std::string what = "operand " + member.plan.operands[i].tensor.role;
+      const std::string what =
+          "operand " + (member.routine ? member.routine->operands()[i].role : member.plan.operands[i].tensor.role);
       Value& value = ValueAt(member.inputs[i], what);
       const bool is_operand = member.inputs[i] < operands;
       if (!is_operand && value.written_by < 0) Invalid(what + ": no member before this one writes the value");
-      Agree(value, member.plan.operands[i].Form(), is_operand && value.last_read_by < 0, what);
+      Agree(value, reads[i], is_operand && value.last_read_by < 0, what);
       value.last_read_by = number;
     }
     Value& written = ValueAt(member.output, "the result");
     if (member.output < operands || written.written_by >= 0) {
       Invalid("the result: expected a value of its own, which is no operand");
     }
-    Agree(written, member.plan.destination.Form(), /*is_new=*/true, "the result");
+    Agree(written, writes, /*is_new=*/true, "the result");
     written.written_by = written.last_read_by = number;
-    written.may_lie_over = Overwritten(*kernel, member);
+    written.may_lie_over = Overwritten(member);
     members.push_back(std::move(member));
   } catch (const Failure& failure) {
     throw Failure(failure.kind(), name + ": " + failure.what());
   }
 }
 
+SequencePlan::Member SequencePlan::MadeMember(const Attributes& given, std::vector<BufferForm>& reads,
+                                              BufferForm& writes) {
+  Member member{given.Text("target"), {}, nullptr, given.Integers("inputs"), given.Integer("output")};
+  if (const auto found = MemberPlanner(member.target)) {
+    member.plan = PlanChecked(*found->first, found->second, given);
+    for (const Operand& operand : member.plan.operands) reads.push_back(operand.Form());
+    writes = member.plan.destination.Form();
+    return member;
+  }
+  const std::vector<const Kernel*> kernels = Kernels();
+  const auto kernel = std::find_if(kernels.begin(), kernels.end(), [&](const Kernel* other) {
+    return other->target() == member.target && !other->joined_by.empty() && other->make_routine != nullptr;
+  });
+  if (kernel == kernels.end()) Invalid("there is no kernel '" + member.target + "' that may be in a sequence");
+  CheckCall(**kernel, given);
+  member.routine = (*kernel)->make_routine(given);
+  for (const BufferSpec& operand : member.routine->operands()) reads.push_back({operand.bytes, operand.type});
+  const std::vector<BufferSpec>& results = member.routine->results();
+  if (results.size() != 2) Invalid("'" + member.target + "' does not give one result and working memory");
+  writes = {results[0].bytes, results[0].type};
+  return member;
+}
+
 // The source of a member that reads each element of it before it writes that of the result, which is nobody's else.
-int64_t SequencePlan::Overwritten(const Kernel& kernel, const Member& member) const {
-  if (!kernel.may_write_over_source || member.plan.Reorders()) return -1;
+int64_t SequencePlan::Overwritten(const Member& member) const {
+  if (!KernelOf(member.target).may_write_over_source || member.plan.Reorders()) return -1;
   const Tensor &source = member.plan.operands[0].tensor, &result = member.plan.destination.tensor;
   const bool alike = source.dims == result.dims && source.strides == result.strides && source.offset == result.offset;
   const int64_t value = member.inputs[0];

@@ -3,11 +3,13 @@
 #define HLO_DISPATCH_ONEDNN_SEQUENCE_PLAN_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "common/attributes.h"
 #include "common/registry.h"
+#include "common/routine.h"
 #include "onednn/plan.h"
 
 namespace hlo_dispatch::onednn {
@@ -18,9 +20,10 @@ namespace hlo_dispatch::onednn {
 struct SequencePlan {
   struct Member {
     std::string target;
-    CallPlan plan;
-    std::vector<int64_t> inputs;  // the values that are its operands
-    int64_t output;               // the value that is its result
+    CallPlan plan;                     // of oneDNN's
+    std::unique_ptr<Routine> routine;  // or of our own code; its second result is working memory
+    std::vector<int64_t> inputs;       // the values that are its operands
+    int64_t output;                    // the value that is its result
   };
   struct Value {
     BufferForm form;
@@ -49,9 +52,11 @@ struct SequencePlan {
  private:
   void ReadValues(const Attributes& attributes);
   void ReadMember(const Attributes& attributes, int64_t number);
+  // The forms of what a member reads, and of what it writes.
+  static Member MadeMember(const Attributes& given, std::vector<BufferForm>& reads, BufferForm& writes);
   Value& ValueAt(int64_t number, const std::string& what);
   void Agree(Value& value, const BufferForm& form, bool is_new, const std::string& what) const;
-  int64_t Overwritten(const Kernel& kernel, const Member& member) const;
+  int64_t Overwritten(const Member& member) const;
   bool IsWrittenOver(const Value& value, const Value& by) const;
   void CheckHeld() const;
   void CheckMemory() const;

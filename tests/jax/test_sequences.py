@@ -127,6 +127,45 @@ def test_pooling_and_softmax_and_products_join() -> None:
     assert both.sequences == [3]
 
 
+def attention(x, weights, heads: int):
+    """Of one layer, with the last two keys masked."""
+    queries, keys, values = ((x @ w).reshape(*x.shape[:2], heads, -1) for w in weights)
+    scores = jnp.einsum("bqhd,bkhd->bhqk", queries, keys) / 3
+    scores = jnp.where(jnp.arange(x.shape[1]) < x.shape[1] - 2, scores, -1e9)
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores, -1), values).reshape(x.shape)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_attention_between_products_joins(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the library's threads it computes what it does on XLA's, to the bit."""
+
+    def program(x, v, w, u):
+        for _ in range(2):
+            x = x + attention(x, (v, w, u), 3) @ w
+        return x
+
+    matrices = [random(39, 39, seed=n, dtype=dtype) / 6 for n in range(3)]
+    x = random(2, 17, 39, dtype=dtype)
+    both = joined(program, x, *matrices, as_users_have_it=True)
+    assert both.sequences == [10]
+    monkeypatch.setenv(SEQUENCES_VARIABLE, "0")
+    apart = run_both(program, x, *matrices, as_users_have_it=True)
+    np.testing.assert_array_equal(*(np.asarray(run.dispatched[0], "float32") for run in (both, apart)))
+
+
+def test_attentions_among_themselves_stay_apart() -> None:
+    """Nothing of the library's stands between them."""
+
+    def program(q, k, v):
+        for _ in range(3):
+            scores = jnp.einsum("bqhd,bkhd->bhqk", q, k)
+            q = jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores, -1), v)
+        return q
+
+    both = joined(program, *(random(2, 9, 3, 8, seed=n) for n in range(3)))
+    assert not both.sequences
+
+
 def test_frozen() -> None:
     def program(weights, x):
         for v, w in weights:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Generator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -75,11 +76,12 @@ def join(module: Module) -> Joined:
         return result
     known = registry.kernels()
     kernels = {kernel.target: kernel.joined_by for kernel in known.values() if kernel.joined_by}
+    guests = {k.target for k in known.values() if k.joined_by and k.library != known[k.joined_by].library}
     edits: dict[int, Edit] = {}
     for computation, small in module.control_flow_computations():
-        if small or sum(i.custom_call_target in kernels for i in computation.instructions[:]) < 2:
+        if small or sum(i.custom_call_target in kernels.keys() - guests for i in computation.instructions[:]) < 2:
             continue
-        joiner = _Joiner(module, computation, kernels)
+        joiner = _Joiner(module, computation, kernels, guests)
         try:
             edit = joiner.edit()
         except CannotRebuild:
@@ -97,8 +99,15 @@ def join(module: Module) -> Joined:
 class _Joiner:
     """Writes the sequences of one computation."""
 
-    def __init__(self, module: Module, computation: ComputationProto, kernels: Mapping[str, str]) -> None:
-        self._module, self._computation = module, computation
+    def __init__(
+        self, module: Module, computation: ComputationProto, kernels: Mapping[str, str], guests: AbstractSet[str]
+    ) -> None:
+        """
+        Args:
+            kernels: target of a custom-call that may be a member → the kernel that would hold it.
+            guests: those of them that another library computes than the one whose sequences they are.
+        """
+        self._module, self._computation, self._guests = module, computation, guests
         self._groups = Groups(computation, kernels)
         self._fresh = itertools.count(max(self._groups.instructions) + 1)
         self._protos = dict(self._groups.instructions)
@@ -115,7 +124,8 @@ class _Joiner:
         Raises:
             CannotRebuild: buffers are shared in a way that leaves no place for a copy.
         """
-        groups = self._groups.found()
+        # Calls of ours stand between the library's and gain nothing among themselves.
+        groups = [group for group in self._groups.found() if not all(map(self._is_guest, group))]
         for group in groups:
             self._join(group)
         if not groups:
@@ -131,6 +141,9 @@ class _Joiner:
         for copy, near in draft.added:
             place[copy.id] = place[near]
         return Edit(in_order(draft.instructions, place), draft.root_id)
+
+    def _is_guest(self, member: InstructionProto) -> bool:
+        return member.custom_call_target in self._guests
 
     def _rename_waited_for(self) -> None:
         """What waited for a member waits for its sequence."""
@@ -159,9 +172,10 @@ class _Joiner:
         # Members run one after the other, and share what they work in.
         scratch = arena.bytes + max(member.shape.tuple_shapes[-1].dimensions[0] for member in group)
         proto = self._call(group, operands, outside, scratch)
+        first = next(member for member in group if not self._is_guest(member))
         head = {
             "abi": registry.abi(),
-            "library": from_text(group[0].backend_config.decode())["library"],
+            "library": from_text(first.backend_config.decode())["library"],
             "scratch": scratch,
             "operands": len(operands),
             "results": len(outside),

@@ -1,0 +1,165 @@
+#include "common/tbb_threads.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <vector>
+
+namespace hlo_dispatch {
+
+namespace {
+
+// From here on as in oneapi/tbb/detail/_task.h and oneapi/tbb/task_group.h: members, their order and their sizes.
+
+struct ExecutionData;
+
+class alignas(64) Task {
+ protected:
+  virtual ~Task() = default;
+
+ public:
+  virtual Task* execute(ExecutionData& data) = 0;
+  virtual Task* cancel(ExecutionData& data) = 0;
+
+ private:
+  uint64_t reserved_[7] = {};
+};
+static_assert(sizeof(Task) == 64, "as task_alignment says");
+
+struct alignas(64) Context {
+  uint64_t control_register = 0;
+  uint32_t is_cancelled = 0;
+  uint8_t version = 1;
+  uint8_t traits = 0;  // isolated: nothing that somebody else cancels cancels this
+  uint8_t may_have_children = 0;
+  uint8_t state = 0;
+  void* links[5] = {};  // parent, list, node, exception
+  void* caller = nullptr;
+  uintptr_t name = 0;
+  char padding[56] = {};
+};
+static_assert(sizeof(Context) == 128, "as max_nfs_size says");
+
+struct WaitContext {
+  uint64_t version = 1;
+  std::atomic<uint64_t> references{0};
+};
+
+}  // namespace
+
+struct TbbThreads::Functions {
+  int (*runtime_interface_version)();
+  void (*initialize)(Context&);
+  void (*destroy)(Context&);
+  void (*spawn)(Task&, Context&);
+  void (*execute_and_wait)(Task&, Context&, WaitContext&, Context&);
+  void (*notify_waiters)(uintptr_t);
+  int (*max_concurrency)(const void*);
+};
+
+namespace {
+
+constexpr int kInterfaceFamily = 12;  // of libtbb.so.12
+
+template <typename Function>
+bool Find(void* library, const char* name, Function& function) {
+  // In the library and what it was linked with.
+  function = reinterpret_cast<Function>(dlsym(library, name));
+  return function != nullptr;
+}
+
+// What the threads of one loop share. It lies on the caller's stack, who leaves when all have said that they are done.
+struct Loop {
+  int64_t count;
+  int64_t grain;
+  const std::function<void(int64_t, int64_t)>& body;
+  void (*notify_waiters)(uintptr_t);
+  WaitContext waited_for{};
+  std::atomic<int64_t> next{0};
+  std::mutex mutex{};
+  std::exception_ptr failure{};
+
+  void Work() {
+    try {
+      for (int64_t begin; (begin = next.fetch_add(grain)) < count;) body(begin, std::min(count, begin + grain));
+    } catch (...) {
+      std::lock_guard<std::mutex> lock(mutex);
+      if (failure == nullptr) failure = std::current_exception();
+      next = count;
+    }
+  }
+
+  void Done() {
+    // Nothing of the loop may be touched behind this.
+    const auto notify = notify_waiters;
+    const auto address = reinterpret_cast<uintptr_t>(&waited_for);
+    if (waited_for.references.fetch_sub(1) == 1) notify(address);
+  }
+};
+
+class Worker final : public Task {
+ public:
+  explicit Worker(Loop& loop) : loop_(loop) {}
+  Task* execute(ExecutionData&) override {
+    loop_.Work();
+    loop_.Done();
+    return nullptr;
+  }
+  Task* cancel(ExecutionData&) override {
+    loop_.Done();
+    return nullptr;
+  }
+
+ private:
+  Loop& loop_;
+};
+
+}  // namespace
+
+std::unique_ptr<const TbbThreads> TbbThreads::Of(void* library) {
+  Functions f{};
+#define HLO_DISPATCH_TBB(name) "_ZN3tbb6detail2r1" name
+#define HLO_DISPATCH_CONTEXT "RNS0_2d118task_group_contextE"
+  const bool has_all =
+      Find(library, "TBB_runtime_interface_version", f.runtime_interface_version) &&
+      Find(library, HLO_DISPATCH_TBB("10initializeE") HLO_DISPATCH_CONTEXT, f.initialize) &&
+      Find(library, HLO_DISPATCH_TBB("7destroyE") HLO_DISPATCH_CONTEXT, f.destroy) &&
+      Find(library, HLO_DISPATCH_TBB("5spawnERNS0_2d14taskERNS2_18task_group_contextE"), f.spawn) &&
+      Find(library,
+           HLO_DISPATCH_TBB("16execute_and_waitERNS0_2d14taskERNS2_18task_group_contextERNS2_12wait_contextES6_"),
+           f.execute_and_wait) &&
+      Find(library, HLO_DISPATCH_TBB("14notify_waitersEm"), f.notify_waiters) &&
+      Find(library, HLO_DISPATCH_TBB("15max_concurrencyEPKNS0_2d115task_arena_baseE"), f.max_concurrency);
+#undef HLO_DISPATCH_CONTEXT
+#undef HLO_DISPATCH_TBB
+  if (!has_all || f.runtime_interface_version() / 1000 != kInterfaceFamily) return nullptr;
+  std::unique_ptr<TbbThreads> threads(new TbbThreads());
+  threads->functions_ = std::make_shared<const Functions>(f);
+  return threads;
+}
+
+int64_t TbbThreads::count() const { return std::max(1, functions_->max_concurrency(nullptr)); }
+
+void TbbThreads::For(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body) const {
+  if (count <= 0) return;
+  grain = std::max<int64_t>(1, grain);
+  const int64_t workers = std::min(this->count(), (count - 1) / grain + 1);
+  if (workers <= 1) {
+    body(0, count);
+    return;
+  }
+  Loop loop{count, grain, body, functions_->notify_waiters};
+  loop.waited_for.references = static_cast<uint64_t>(workers);
+  Context context;
+  functions_->initialize(context);
+  std::vector<Worker> tasks(static_cast<size_t>(workers), Worker(loop));
+  for (size_t i = 1; i < tasks.size(); ++i) functions_->spawn(tasks[i], context);
+  functions_->execute_and_wait(tasks[0], context, loop.waited_for, context);
+  functions_->destroy(context);
+  if (loop.failure != nullptr) std::rethrow_exception(loop.failure);
+}
+
+}  // namespace hlo_dispatch
