@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from wire_calls import LOADED, Array, WireCall, onednn, tagged, tensors
 
-from hlo_dispatch.vendor import libraries
+from hlo_dispatch.vendor import libraries, registry
 
 
 def _product(m: int, k: int, n: int, *, residual: bool = False) -> WireCall:
@@ -81,7 +81,7 @@ def valid_calls() -> list[WireCall]:
         [array(4, 8), array(8, 8), array(8, 8)], [array(4, 8), array(4, 8)], [0, 128],
     )  # fmt: skip
     alone = sequence([(_product(3, 5, 2), [0, 1], 2)], [array(3, 5), array(5, 2)], [array(3, 2)], [])
-    return [chain, branch, alone, gated([0, 128, 0]), held([0, 448], 640)]
+    return [chain, branch, alone, gated([0, 128, 0]), held([0, 448], 640), attended([0, 128])]
 
 
 def held(places: list[int], size: int) -> WireCall:
@@ -106,6 +106,23 @@ def gated(offsets: list[int]) -> WireCall:
             (_product(4, 8, 8), [6, 1], 3),
         ],
         [array(4, 8), array(8, 8), array(8, 1)], [array(4, 8)], offsets,
+    )  # fmt: skip
+
+
+def attended(offsets: list[int]) -> WireCall:
+    """A product, attention of what it makes to itself and to an operand, with a mask, and another product."""
+    array = lambda *dims: Array("f32", list(dims))  # noqa: E731
+    roles = {"query": [4, 8], "key": [4, 8], "value": [4, 8], "dst": [4, 8]}
+    said: dict[str, Any] = {"abi": 1, "library": registry.own_version(), "scratch": 0}
+    said["score_0"] = {"kind": "select", "type": "pred", "dims": [4, 4], "strides": [0, 1], "value": -1e9}
+    attributes = {name: tagged(value) for name, value in said.items()}
+    attributes |= {n: tagged(v) for n, v in tensors(**{role: ("f32", dims) for role, dims in roles.items()}).items()}
+    attention = WireCall(
+        "own.attention", attributes, [*[array(4, 8)] * 3, Array("pred", [4])], [array(4, 8), Array("u8", [0])]
+    )
+    return sequence(
+        [(_product(4, 8, 8), [0, 1], 5), (attention, [5, 0, 5, 3], 6), (_product(4, 8, 8), [6, 2], 4)],
+        [array(4, 8), array(8, 8), array(8, 8), Array("pred", [4])], [array(4, 8)], offsets,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import family_attention
 import family_concat
 import family_gemm
 import family_pack
@@ -23,7 +24,9 @@ _ELTWISE: dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
     "abs": lambda x, alpha, beta: np.abs(x),
     "square": lambda x, alpha, beta: x * x,
 }
-_PAIRS: dict[str, Callable] = {"onednn.concat": family_concat.pairs, "onednn.pack": family_pack.pairs}
+_PAIRS: dict[str, Callable] = {
+    "onednn.concat": family_concat.pairs, "onednn.pack": family_pack.pairs, "own.attention": family_attention.pairs,
+}  # fmt: skip
 _BINARY = {"add": np.add, "mul": np.multiply, "sub": np.subtract, "max": np.maximum, "min": np.minimum}
 
 

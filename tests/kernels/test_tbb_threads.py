@@ -1,4 +1,4 @@
-"""Loops on oneTBB's threads (kernels/common/tbb_threads.cc): every piece once, from several callers, and what it throws."""
+"""Loops on oneTBB's threads (kernels/common/tbb_threads.cc): every piece once, for several callers, and its failure."""
 
 from __future__ import annotations
 
