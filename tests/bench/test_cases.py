@@ -16,6 +16,8 @@ TABLE = load_tables()
 ACTIVATIONS = {activation.name for activation in TABLE.activations}
 # Taken only where they lie between other calls: alone there is nothing to time.
 BETWEEN = frozenset(("concatenation", "rectifying", "scaling", "whole_window"))
+# A case has one element type for all operands; these have a bench of their own: python -m bench.narrow.
+OF_SEVERAL_TYPES = frozenset(("narrow_product",))
 # How a report writes a binary of the table.
 SIGNS = {"add": "+", "subtract": "-", "multiply": "·", "divide": "/", "maximum": "max", "minimum": "min"}
 
@@ -27,7 +29,7 @@ def table_entries() -> set[str]:
     return (
         ACTIVATIONS
         | binaries
-        | (set(TABLE.anchors) - BETWEEN)
+        | (set(TABLE.anchors) - BETWEEN - OF_SEVERAL_TYPES)
         | {pattern.name for pattern in TABLE.patterns}
         | routines
     )
