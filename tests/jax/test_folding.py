@@ -73,16 +73,20 @@ def test_without_a_scale_nothing_is_folded() -> None:
 
 @pytest.mark.parametrize("dtype", ["bfloat16"])
 @pytest.mark.parametrize("order", ["bias, scale", "mean, scale, shift", "scale of its own making"])
-@pytest.mark.parametrize("kind", CONVOLUTIONS)
-def test_frozen_weights_of_half_precision(kind: str, order: str, dtype: str) -> None:
+@pytest.mark.parametrize(("kind", "is_reshaped"), [*((kind, False) for kind in CONVOLUTIONS), ("depthwise", True)])
+def test_frozen_weights_of_half_precision(kind: str, is_reshaped: bool, order: str, dtype: str) -> None:
     inputs, outputs, groups, window = CONVOLUTIONS[kind]
     random = np.random.default_rng(len(kind) * 31 + len(order))
     rounded = (np.asarray(random.standard_normal(shape), jnp.dtype(dtype)) for shape in [
         (2, 9, 11, inputs), (window, window, inputs // groups, outputs), *[(outputs,)] * 4])  # fmt: skip
     x, w, *vectors = rounded
+    shape = w.shape
+    if is_reshaped:  # as Keras has the weights of a depthwise convolution
+        w = w.reshape(window, window, outputs, inputs // groups)
 
     def function(frozen, x):
         w, *vectors = frozen
+        w = w.reshape(shape)
         y = jax.lax.conv_general_dilated(
             x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=groups
         )

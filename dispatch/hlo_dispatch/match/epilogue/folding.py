@@ -21,7 +21,7 @@ from hlo_dispatch.hlo.schema import InstructionProto
 from hlo_dispatch.hlo.shape import HALF_TYPES, Shape, row_major
 from hlo_dispatch.match.epilogue.steps import PostOp, Step
 from hlo_dispatch.match.looking import is_widening
-from hlo_dispatch.match.strided import View, dense
+from hlo_dispatch.match.strided import View, dense, renames_layout
 
 if TYPE_CHECKING:
     from hlo_dispatch.match.match import Match
@@ -83,14 +83,24 @@ def fold(match: Match) -> Match | None:
 
 
 def _shape_in_convolution(convolution: Node, weights: Node) -> Shape | None:
-    """The shape under which a convolution has these weights; None where it has others, or moves them."""
-    given = convolution.operands[1]
-    if given is not weights and is_widening(given):
-        given = given.operands[0]
-    original = given
-    while original is not weights and original.opcode == "bitcast":
+    """The shape under which a convolution has these weights, in their type; None where it has others, or moves them.
+
+    They may be widened and renamed on the way: where a depthwise kernel is reshaped, XLA leaves a copy that moves
+    nothing.
+    """
+    given = original = convolution.operands[1]
+    while original is not weights and _keeps_order(original):
         original = original.operands[0]
-    return given.shape if original is weights else None
+    if original is not weights:
+        return None
+    return Shape(weights.shape.element_type, given.shape.dimensions, given.shape.minor_to_major)
+
+
+def _keeps_order(node: Node) -> bool:
+    """Whether its elements lie one behind the other as its operand's do."""
+    if is_widening(node):
+        return node.shape.minor_to_major == node.operands[0].shape.minor_to_major
+    return node.opcode == "bitcast" or renames_layout(node)
 
 
 def _leading(match: Match, is_half: bool) -> list[Step]:
