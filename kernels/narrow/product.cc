@@ -23,7 +23,7 @@ namespace {
 
 // So many weights, some ten microseconds, are worth waking a thread for.
 constexpr double kLeastPerThread = 1 << 18;
-// Each thread has several pieces, so that one that begins late takes fewer.
+// How many pieces there are for each thread.
 constexpr int64_t kPiecesPerThread = 1;
 // Columns of a piece: a whole number of the cache's lines, and enough of them to be fetched ahead.
 constexpr int64_t kColumnGrain = 64, kFewestColumns = 256;

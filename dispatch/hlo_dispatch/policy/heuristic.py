@@ -35,8 +35,8 @@ SMALLEST_MEASURED = 10_000
 # Plain products and dense convolutions are fast: programs of one smaller than this lasted 10 to 20 µs, as two calls
 # do (bench/never_slower.py).
 SMALLEST_MEASURED_DENSE = 100_000
-# XLA widens narrow weights in a loop of its own and reads what that has written, once for all rows of the product:
-# twice to twenty times what it takes to read them as they are (bench/narrow.py); a call of our own costs 5 us.
+# XLA widens narrow weights in a loop of its own and reads what that has written, once for all rows of the product
+# (bench/narrow.py); how many pay for a call of our own is a guess.
 SMALLEST_NARROW_WEIGHTS = 20_000
 MOST_NARROW_ROWS = 16
 # A pass of its own over the result costs XLA 1.1 to 1.9 times the whole product with one of these; with a
