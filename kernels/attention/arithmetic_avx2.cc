@@ -1,19 +1,19 @@
 // For processors with AVX2 and FMA.
 #include "attention/arithmetic.h"
 
-namespace hlo_dispatch::attention {
+namespace hlo_dispatch {
 namespace {
 constexpr int kVectorBytes = 32;
+}  // namespace
+}  // namespace hlo_dispatch
+
+#include "common/vectors.h"
+
+namespace hlo_dispatch::attention {
+namespace {
 // With six rows, 12 of the 16 registers hold sums.
 constexpr int kMostVectors = 2;
 constexpr int kMostRows[kMostVectors] = {8, 6};
-}  // namespace
-}  // namespace hlo_dispatch::attention
-
-#include "attention/vectors.h"
-
-namespace hlo_dispatch::attention {
-namespace {
 using Pairs = NoPairs;
 }  // namespace
 }  // namespace hlo_dispatch::attention

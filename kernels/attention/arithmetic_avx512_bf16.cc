@@ -1,20 +1,20 @@
 // For processors with AVX-512 that multiply pairs of bf16.
 #include "attention/arithmetic.h"
 
-namespace hlo_dispatch::attention {
+namespace hlo_dispatch {
 namespace {
 constexpr int kVectorBytes = 64;
-constexpr int kMostVectors = 4;
-constexpr int kMostRows[kMostVectors] = {8, 12, 8, 6};
 }  // namespace
-}  // namespace hlo_dispatch::attention
+}  // namespace hlo_dispatch
 
 #include <immintrin.h>
 
-#include "attention/vectors.h"
+#include "common/vectors.h"
 
 namespace hlo_dispatch::attention {
 namespace {
+constexpr int kMostVectors = 4;
+constexpr int kMostRows[kMostVectors] = {8, 12, 8, 6};
 struct Pairs {
   static constexpr bool kExist = true;
   static constexpr int64_t kBytes = 4;  // of two

@@ -1,18 +1,18 @@
 // For every processor that there is a build for.
 #include "attention/arithmetic.h"
 
-namespace hlo_dispatch::attention {
+namespace hlo_dispatch {
 namespace {
 constexpr int kVectorBytes = 16;
-constexpr int kMostVectors = 2;
-constexpr int kMostRows[kMostVectors] = {8, 4};
 }  // namespace
-}  // namespace hlo_dispatch::attention
+}  // namespace hlo_dispatch
 
-#include "attention/vectors.h"
+#include "common/vectors.h"
 
 namespace hlo_dispatch::attention {
 namespace {
+constexpr int kMostVectors = 2;
+constexpr int kMostRows[kMostVectors] = {8, 4};
 using Pairs = NoPairs;
 }  // namespace
 }  // namespace hlo_dispatch::attention

@@ -20,13 +20,9 @@ class Attention final : public Routine {
  public:
   Attention(const lapack::Provider&, const Attributes& attributes)
       : problem_(attributes), arithmetic_(BestArithmetic()) {
-    const int64_t scratch = attributes.Integer("scratch");
-    if (scratch < 0) {
-      throw Failure(FailureKind::kInvalid, "attribute 'scratch': expected at least 0, got " + std::to_string(scratch));
-    }
     operands_ = {problem_.query.spec(), problem_.key.spec(), problem_.value.spec()};
     for (const Operand& other : problem_.others) operands_.push_back(other.spec());
-    results_ = {problem_.destination.spec(), {"scratch", xla::ffi::U8, scratch}};
+    results_ = {problem_.destination.spec(), PlannedScratch(attributes)};
   }
 
   std::string implementation() const override {

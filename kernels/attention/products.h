@@ -7,7 +7,7 @@
 #define HLO_DISPATCH_ATTENTION_PRODUCTS_H_
 
 #include "attention/arithmetic.h"
-#include "attention/vectors.h"
+#include "common/vectors.h"
 
 namespace hlo_dispatch::attention {
 namespace {

@@ -6,7 +6,7 @@
 #include <emmintrin.h>
 
 #include "attention/arithmetic.h"
-#include "attention/vectors.h"
+#include "common/vectors.h"
 
 namespace hlo_dispatch::attention {
 namespace {

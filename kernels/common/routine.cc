@@ -77,6 +77,19 @@ const XLA_FFI_TypeInfo* TypeInfo() {
 
 }  // namespace
 
+BufferSpec SpecOf(const StridedArray& array) {
+  const auto type = array.type == ElementType::kF32    ? ffi::F32
+                    : array.type == ElementType::kBF16 ? ffi::BF16
+                                                       : ffi::F16;
+  return {array.role, type, array.BufferBytes()};
+}
+
+BufferSpec PlannedScratch(const Attributes& attributes) {
+  const int64_t bytes = attributes.Integer("scratch");
+  if (bytes >= 0) return {"scratch", ffi::U8, bytes};
+  throw Failure(FailureKind::kInvalid, "attribute 'scratch': expected at least 0, got " + std::to_string(bytes));
+}
+
 std::unique_ptr<ffi::Ffi> RoutineInstantiation(const Kernel& kernel, RoutineMaker make) {
   return ffi::Ffi::BindInstantiate().Attrs().To(
       [&kernel, make](ffi::Dictionary dictionary) -> ffi::ErrorOr<std::unique_ptr<RoutineState>> {

@@ -15,6 +15,7 @@
 #include "common/packed_weights.h"
 #include "common/parallel.h"
 #include "common/registry.h"
+#include "common/strided_array.h"
 
 namespace hlo_dispatch {
 
@@ -24,6 +25,11 @@ struct BufferSpec {
   xla::ffi::DataType type;
   int64_t bytes;
 };
+
+// That of an operand or result in strides.
+BufferSpec SpecOf(const StridedArray& array);
+// That of the working memory that was planned, the last result. Throws Failure(kInvalid) where it is less than nothing.
+BufferSpec PlannedScratch(const Attributes& attributes);
 
 struct RoutineBuffers {
   std::vector<const void*> operands;
@@ -40,6 +46,8 @@ class Routine {
   virtual const std::vector<BufferSpec>& results() const = 0;
   // What the attributes ask for as packed weights; null: they ask for none.
   virtual const PackedWeights* packed() const { return nullptr; }
+  // Whether its result may lie where its first operand does: each element is read before the same one is written.
+  virtual bool may_write_over_source() const { return false; }
   // The buffers are as long as the specs say. Called from several threads at once.
   virtual void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const = 0;
 };

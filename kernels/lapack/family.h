@@ -34,15 +34,17 @@ class Family {
   //   routines: of BLAS and LAPACK that it calls, without the letter of the element type.
   //   packed_by: the kernel that packs its weights (common/registry.h), if there is one.
   //   joined_by: the kernel whose calls hold several of its calls, likewise.
+  //   may_write_over_source: as the kernel has it (common/registry.h).
   explicit Family(const std::string& name, const std::vector<std::string>& routines = {},
-                  const std::string& packed_by = "", const std::string& joined_by = "") {
-    (RegisterFor<vendors>(name, routines, packed_by, joined_by), ...);
+                  const std::string& packed_by = "", const std::string& joined_by = "",
+                  bool may_write_over_source = false) {
+    (RegisterFor<vendors>(name, routines, packed_by, joined_by, may_write_over_source), ...);
   }
 
  private:
   template <const Vendor& vendor>
   static void RegisterFor(const std::string& name, const std::vector<std::string>& routines,
-                          const std::string& packed_by, const std::string& joined_by) {
+                          const std::string& packed_by, const std::string& joined_by, bool may_write_over_source) {
     Kernel kernel;
     kernel.name = std::string(vendor.folder) + "." + name;
     kernel.library = vendor.library;
@@ -50,6 +52,7 @@ class Family {
     if (&vendor != &kOwn) kernel.routines = routines;
     kernel.packed_by = packed_by;
     kernel.joined_by = joined_by;
+    kernel.may_write_over_source = may_write_over_source;
     RoutineKernel<Make<vendor>>::Add(std::move(kernel));
   }
 

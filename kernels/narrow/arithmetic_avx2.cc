@@ -1,13 +1,13 @@
 // For processors with AVX2 and FMA.
 #include "narrow/arithmetic.h"
 
-namespace hlo_dispatch::attention {
+namespace hlo_dispatch {
 namespace {
 constexpr int kVectorBytes = 32;
 }  // namespace
-}  // namespace hlo_dispatch::attention
+}  // namespace hlo_dispatch
 
-#include "attention/vectors.h"
+#include "common/vectors.h"
 
 namespace hlo_dispatch::narrow {
 namespace {

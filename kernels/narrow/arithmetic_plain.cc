@@ -1,13 +1,13 @@
 // For every processor that there is a build for.
 #include "narrow/arithmetic.h"
 
-namespace hlo_dispatch::attention {
+namespace hlo_dispatch {
 namespace {
 constexpr int kVectorBytes = 16;
 }  // namespace
-}  // namespace hlo_dispatch::attention
+}  // namespace hlo_dispatch
 
-#include "attention/vectors.h"
+#include "common/vectors.h"
 
 namespace hlo_dispatch::narrow {
 namespace {

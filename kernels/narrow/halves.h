@@ -1,4 +1,4 @@
-// Operands in f32, whatever they are in memory, and results in what they are to be in memory.
+// Matrices in f32, whatever they are in memory, and results in what they are to be in memory.
 #ifndef HLO_DISPATCH_NARROW_HALVES_H_
 #define HLO_DISPATCH_NARROW_HALVES_H_
 
@@ -10,17 +10,6 @@
 #include "onemkl/rows_and_columns.h"
 
 namespace hlo_dispatch::narrow {
-
-// The elements of an operand, in the places that its strides say.
-class Values {
- public:
-  Values(const StridedArray& array, const void* buffer);
-  const float* begin() const { return begin_; }
-
- private:
-  std::vector<float> copy_;  // empty where they are f32 already
-  const float* begin_;
-};
 
 // A matrix, row by row, the elements of each side by side.
 class Widened {

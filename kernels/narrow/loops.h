@@ -6,18 +6,11 @@
 
 #include <cstdint>
 
-#include "attention/vectors.h"
+#include "common/vectors.h"
 #include "narrow/arithmetic.h"
 
 namespace hlo_dispatch::narrow {
 namespace {
-
-using attention::kLanes;
-using attention::Load;
-using attention::Repeated;
-using attention::Store;
-using attention::Total;
-using attention::Vector;
 
 // Rows of weights that are worked on at once: sums are fetched and stored once for all of them.
 constexpr int kDepth = 8;

@@ -86,13 +86,6 @@ StridedArray OfOneProduct(StridedArray source, const StridedArray& destination, 
   return source;
 }
 
-BufferSpec SpecOf(const StridedArray& array) {
-  const auto type = array.type == ElementType::kF32    ? xla::ffi::F32
-                    : array.type == ElementType::kBF16 ? xla::ffi::BF16
-                                                       : xla::ffi::F16;
-  return {array.role, type, array.BufferBytes()};
-}
-
 }  // namespace
 
 Problem::Problem(const lapack::Provider& provider, const Attributes& attributes)

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/failure.h"
+#include "common/halves.h"
 #include "common/processor.h"
 #include "lapack/family.h"
 #include "narrow/arithmetic.h"
@@ -39,11 +40,7 @@ class NarrowProduct final : public Routine {
  public:
   NarrowProduct(const lapack::Provider& provider, const Attributes& attributes)
       : problem_(provider, attributes), arithmetic_(BestArithmetic()), operands_(problem_.operands()) {
-    const int64_t scratch = attributes.Integer("scratch");
-    if (scratch < 0) {
-      throw Failure(FailureKind::kInvalid, "attribute 'scratch': expected at least 0, got " + std::to_string(scratch));
-    }
-    results_ = {problem_.result(), {"scratch", xla::ffi::U8, scratch}};
+    results_ = {problem_.result(), PlannedScratch(attributes)};
   }
 
   std::string implementation() const override {
@@ -54,7 +51,7 @@ class NarrowProduct final : public Routine {
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
     const Widened source(problem_.source_array, problem_.source, buffers.operands[0]);
-    std::vector<Values> others;
+    std::vector<WidenedValues> others;
     std::vector<const float*> given;
     for (size_t i = 0; i < problem_.epilogue.operands().size(); ++i) {
       others.emplace_back(problem_.epilogue.operands()[i], buffers.operands[i + 2]);

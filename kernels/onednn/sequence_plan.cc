@@ -141,8 +141,12 @@ SequencePlan::Member SequencePlan::MadeMember(const Attributes& given, std::vect
 // The source of a member that reads each element of it before it writes that of the result, which is nobody's else.
 int64_t SequencePlan::Overwritten(const Member& member) const {
   if (!KernelOf(member.target).may_write_over_source || member.plan.Reorders()) return -1;
-  const Tensor &source = member.plan.operands[0].tensor, &result = member.plan.destination.tensor;
-  const bool alike = source.dims == result.dims && source.strides == result.strides && source.offset == result.offset;
+  const auto lie_alike = [](const Tensor& source, const Tensor& result) {
+    return source.dims == result.dims && source.strides == result.strides && source.offset == result.offset;
+  };
+  const bool alike = member.routine != nullptr
+                         ? member.routine->may_write_over_source()
+                         : lie_alike(member.plan.operands[0].tensor, member.plan.destination.tensor);
   const int64_t value = member.inputs[0];
   const bool once = std::count(member.inputs.begin(), member.inputs.end(), value) == 1;
   return alike && once ? value : -1;

@@ -78,8 +78,6 @@ bool ReadMayBePacked(const Attributes& attributes) {
   return format == "packed";
 }
 
-BufferSpec SpecOf(const StridedArray& array) { return {array.role, xla::ffi::F32, array.BufferBytes()}; }
-
 // What one thread may call its own. The processor is asked once: in a virtual machine it is slow to answer.
 int64_t CacheBytes(int64_t threads) {
   static const int64_t own = sysconf(_SC_LEVEL2_CACHE_SIZE);
@@ -120,9 +118,7 @@ Gemm::Gemm(const lapack::Provider& provider, const Attributes& attributes)
   operands_ = {SpecOf(source_array_), SpecOf(weights_array_)};
   if (panels_.has_value()) operands_[1] = {"weights", xla::ffi::U8, panels_->form().bytes};
   for (const StridedArray& operand : epilogue_.operands()) operands_.push_back(SpecOf(operand));
-  const int64_t scratch = attributes.Integer("scratch");
-  if (scratch < 0) Invalid("attribute 'scratch': expected at least 0, got " + std::to_string(scratch));
-  results_ = {SpecOf(destination_array_), {"scratch", xla::ffi::U8, scratch}};
+  results_ = {SpecOf(destination_array_), PlannedScratch(attributes)};
 }
 
 std::string Gemm::implementation() const { return panels_.has_value() ? "sgemm_compute" : "sgemm"; }

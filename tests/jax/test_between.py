@@ -93,6 +93,36 @@ def test_a_normalization_that_no_call_can_take_joins_two() -> None:
     assert entries(both) == ["convolution", "convolution", "scaling"]
 
 
+def normalized(x, mean, scale):
+    return (x / 255 - mean) * scale
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_an_image_is_normalized_ahead_of_the_first_call(batch: int, dtype: str) -> None:
+    def program(weights, x):
+        mean, scale, v, w = weights
+        return conv(jax.nn.relu(conv(normalized(x, mean, scale), v)), w)
+
+    shapes = (3,), (3,), (3, 3, 3, 17), (1, 1, 17, 5)
+    weights = [random(*shape, dtype=dtype) for shape in shapes]
+    report = frozen(program, weights, random(batch, 11, 9, 3, dtype=dtype, scale=100))
+    assert [region.entry for region in report.dispatched].count("convolution") == 2
+    if dtype == "float32":
+        assert [sequence.calls for sequence in report.sequences] == [3]
+
+
+def test_what_is_normalized_for_xla_stays_with_it() -> None:
+    def program(x, mean, scale, v, w):
+        return conv(conv(x, v), w), jnp.sin(normalized(x, mean, scale))
+
+    both = run_both(
+        program, random(1, 9, 9, 3, scale=9), random(3), random(3), random(3, 3, 3, 17), random(1, 1, 17, 4)
+    )
+    assert_agree(both)
+    assert entries(both) == ["convolution", "convolution"]
+
+
 def test_what_no_call_reads_stays_with_xla() -> None:
     def program(x, v, scale):
         y = conv(x, v)

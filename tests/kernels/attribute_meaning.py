@@ -28,7 +28,7 @@ def difference(call: WireCall, given: list[np.ndarray], results: list[np.ndarray
         return None  # XLA leaves out what has no elements
     said = _plain(call.attributes)
     try:
-        if call.name.startswith(("onednn.", "onemkl.gemm", "onemkl.pack", "own.narrow")):
+        if call.name.startswith(("onednn.", "onemkl.gemm", "onemkl.pack", "own.narrow", "own.channel")):
             pairs, tolerance = onednn_meaning.pairs(call.name, said, given, results, placed), 2e-2
             if said.get("src_type", "f32") == said.get("dst_type", "f32") == "f32":  # a sequence's members are
                 tolerance = 1e-4

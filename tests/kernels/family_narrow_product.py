@@ -5,13 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from wire_calls import LOADED, Array, WireCall, strides, tagged, tensors
-
-
-def _call(attributes: dict[str, Any], operands: list[Array], result: Array) -> WireCall:
-    written = {"abi": 1, "library": LOADED, "scratch": 0} | attributes
-    typed = {key: tagged(value) for key, value in written.items()}
-    return WireCall("own.narrow_product", typed, operands, [result, Array("u8", [0])])
+from wire_calls import Array, WireCall, own, strides, tensors
 
 
 def valid_calls() -> list[WireCall]:
@@ -24,18 +18,18 @@ def valid_calls() -> list[WireCall]:
         described = tensors(src=(dtype, source), weights=("s8", weights), dst=(dtype, result))
         described["weights_strides"] = strides(weights, by_column=by_column)
         arrays = [Array(dtype, source), Array("s8", weights)]
-        made.append(_call(described, arrays, Array(dtype, result)))
+        made.append(own("narrow_product", described, arrays, Array(dtype, result)))
         vector = [*([1] * (len(result) - 1)), result[-1]]
         scale = {"kind": "binary", "algorithm": "mul", "type": dtype, "dims": vector, "strides": strides(vector)}
         residual = {"kind": "binary", "algorithm": "add", "type": "f32", "dims": result, "strides": strides(result)}
         relu = {"kind": "eltwise", "algorithm": "relu", "alpha": 0.0, "beta": 0.0}
         described = described | {"bias_type": dtype, "post_op_0": scale, "post_op_1": residual, "post_op_2": relu}
         others = [Array(dtype, [result[-1]]), Array(dtype, vector), Array("f32", result)]
-        made.append(_call(described, [*arrays, *others], Array(dtype, result)))
+        made.append(own("narrow_product", described, [*arrays, *others], Array(dtype, result)))
     part = tensors(src=("f32", [2, 16]), weights=("s8", [16, 24]), dst=("f32", [2, 24]))
     part |= {"src_offset": 3, "src_elements": 40, "weights_offset": 5, "weights_elements": 700}
     part["weights_strides"] = [40, 1]
-    made.append(_call(part, [Array("f32", [40]), Array("s8", [700])], Array("f32", [2, 24])))
+    made.append(own("narrow_product", part, [Array("f32", [40]), Array("s8", [700])], Array("f32", [2, 24])))
     return made
 
 

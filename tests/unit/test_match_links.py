@@ -91,7 +91,25 @@ def test_what_repeats_is_the_other_operand(other: str, dimensions: str, dims: li
 
 def test_a_number_and_a_square_are_no_scaling():
     body = "x = f32[4,4] parameter(0)\n two = f32[] constant(2)\n twos = f32[4,4] broadcast(two), dimensions={}\n"
-    assert not links(body + "double = f32[4,4] multiply(x, twos)\n ROOT square = f32[4,4] multiply(double, double)")
+    body += "root = f32[4,4] sqrt(x)\n"
+    assert not links(body + "double = f32[4,4] multiply(root, twos)\n ROOT square = f32[4,4] multiply(double, double)")
+
+
+def test_an_argument_times_a_number_is_a_scaling():
+    """With what follows: an image that is normalized ahead of the first layer."""
+    found = only("""
+  x = f32[2,5,7,3] parameter(0)
+  means = f32[3] parameter(1)
+  part = f32[] constant(0.00392156886)
+  parts = f32[2,5,7,3] broadcast(part), dimensions={}
+  scaled = f32[2,5,7,3] multiply(x, parts)
+  mean = f32[2,5,7,3] broadcast(means), dimensions={3}
+  ROOT centred = f32[2,5,7,3] subtract(scaled, mean)""")
+    assert [view.node.name for view in found.operands] == ["x", "part", "means"]
+    attributes = found.attributes()
+    assert attributes["post_op_0"]["algorithm"] == "mul"
+    assert (attributes["post_op_0"]["dims"], attributes["post_op_1"]["dims"]) == ([1, 1, 1, 1], [1, 3, 1, 1])
+    assert attributes["post_op_1"]["algorithm"] == "sub"
 
 
 def test_a_relu_is_the_larger_of_a_value_and_a_number():

@@ -82,6 +82,16 @@ def _gates(dtype: str) -> dict[str, Any]:
     return {f"{role}_{key}": value for role in ("src", "dst") for key, value in image.items()} | {"post_op_0": gate}
 
 
+def _means(dtype: str) -> dict[str, Any]:
+    """An image, and a window over all of its space."""
+    image = {"type": dtype, "dims": [1, 64, 56, 56], "strides": [200704, 1, 3584, 64]}
+    mean = {"type": dtype, "dims": [1, 64, 1, 1], "strides": [64, 1, 64, 64]}
+    window = {"strides": [1, 1], "dilations": [0, 0], "padding_low": [0, 0], "padding_high": [0, 0], "window": [56, 56]}
+    tensors = {"src": image, "dst": mean}
+    described = {f"{role}_{key}": value for role, tensor in tensors.items() for key, value in tensor.items()}
+    return described | window | {"algorithm": "average"}
+
+
 def _towers(dtype: str) -> dict[str, Any]:
     """Channels of two images, one behind the other."""
     columns = {"src": 64, "src_1": 32, "dst": 96}
@@ -129,6 +139,7 @@ PRODUCTS, IMAGES = Sample(_LOW, _products), Sample(_LOW, _images)
 SAMPLES = (
     PRODUCTS,
     IMAGES,
+    Sample(_LOW, _means),
     Sample(_LOW, _heads),
     Sample(_LOW, _gates),
     Sample(_LOW, _towers),

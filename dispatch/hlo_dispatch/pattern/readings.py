@@ -54,13 +54,13 @@ READINGS: dict[str, Reading] = {
         Reading(
             "whole_window",
             "reduce",
-            ("onednn.pooling",),
+            ("own.channel_sums", "onednn.pooling"),
             "a sum over all of space, between calls that can be a sequence",
         ),
         Reading(
             "scaling",
             "multiply",
-            ("onednn.binary",),
+            ("own.channel_scaling", "onednn.binary"),
             "a product element by element, between calls that can be a sequence",
         ),
         Reading(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol, TypeVar
 
+from hlo_dispatch.hlo.opcode import MAY_BE_LINKS
 from hlo_dispatch.host.machine import Machine
 from hlo_dispatch.match.attention.attention_match import AttentionMatch
 from hlo_dispatch.match.match import Match
@@ -60,6 +61,10 @@ class _OfAnchors:
         if worth_folding(match) and match.folded is not None:
             yield Variant(FOLDED, match.folded)
         yield Variant(WHOLE, match)
+        if match.anchor.node.opcode in MAY_BE_LINKS:
+            # What only joins calls is not measured by itself: the table's order is all there is.
+            for kernel in match.anchor.entry.rivals:
+                yield Variant(kernel, match.by(kernel))
 
     def is_worth_calling(self, match: Match, implementation: str, machine: Machine) -> tuple[bool, str]:
         return worth_dispatching(match, implementation, machine)

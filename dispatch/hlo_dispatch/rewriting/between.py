@@ -1,7 +1,8 @@
 """What lies between calls that can be one sequence and is not worth a call of its own: means, gates, small products.
 
 A sequence ends where XLA computes something between two of its calls. What a kernel can compute there joins them, and
-costs no more than its arithmetic.
+costs no more than its arithmetic. What scales an argument ahead of the first call counts as such, too: a program that
+is nothing but one call is run by the thread that calls it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.match.anchors.scaling import is_leading_scaling
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.match.protocol import CallableMatch
@@ -137,7 +139,8 @@ def _reached(
     for node in results:
         node.is_result = True
     for node in possible:
-        if node in claims.taken or not any(_is_given(operand, results) for operand in node.operands):
+        reads_result = any(_is_given(operand, results) for operand in node.operands)
+        if node in claims.taken or not (reads_result or is_leading_scaling(node)):
             continue
         match = matcher.match_again(node, claims.taken.__contains__, claims.needed.__contains__)
         if isinstance(match, Refusal) or not _joins(match) or claims.hide(match) is not None:
@@ -153,11 +156,11 @@ def _reached(
 
 
 def _following(found: Mapping[Node, CallableMatch], given: AbstractSet[Node]) -> dict[Node, CallableMatch]:
-    """Those that read a call's result, or that of another one which does."""
+    """Those that read a call's result, or that of another one which does; and what comes ahead of the first call."""
     results = set(given)
     kept: dict[Node, CallableMatch] = {}
     for node, match in found.items():
-        if any(_origin(operand, results) in results for operand in match.reads):
+        if is_leading_scaling(node) or any(_origin(operand, results) in results for operand in match.reads):
             kept[node] = match
             results.add(match.output)
     return kept

@@ -1,6 +1,8 @@
 """A product of two values, element by element, in a kernel's terms.
 
-y[n, c, x] = src[n, c, x] · other[n, c]
+    y[n, c, x] = src[n, c, x] · other[n, c]
+
+An argument of the program may be multiplied with a number, as images are that are normalized ahead of the first layer.
 """
 
 from __future__ import annotations
@@ -14,10 +16,21 @@ from hlo_dispatch.pattern.table import AnchorKind
 
 
 def is_scaling(node: Node) -> bool:
-    """Whether an instruction multiplies two values, neither of them a number."""
+    """Whether an instruction multiplies two values, neither of them a number, or is a leading scaling."""
     if node.opcode != "multiply" or not has_channels(node):
         return False
-    return node.operands[0] is not node.operands[1] and all(scalar_constant(o) is None for o in node.operands)
+    if node.operands[0] is node.operands[1]:
+        return False
+    return all(scalar_constant(o) is None for o in node.operands) or is_leading_scaling(node)
+
+
+def is_leading_scaling(node: Node) -> bool:
+    """Whether an instruction multiplies an argument of the program with a number."""
+    if node.opcode != "multiply" or not has_channels(node):
+        return False
+    numbers = [operand for operand in node.operands if scalar_constant(operand) is not None]
+    values = [operand for operand in node.operands if operand not in numbers]
+    return len(numbers) == 1 and _renamed(values[0]).opcode == "parameter"
 
 
 def read_scaling(node: Node, entry: AnchorKind) -> Anchor | Refusal:
@@ -25,6 +38,12 @@ def read_scaling(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     # What repeats is the other one.
     scaled, other = sorted(node.operands, key=_is_repeated)
     return read_elementwise(node, scaled, other, "mul", "({} · {operand})", entry)
+
+
+def _renamed(node: Node) -> Node:
+    while node.opcode == "bitcast":
+        node = node.operands[0]
+    return node
 
 
 def _is_repeated(node: Node) -> bool:

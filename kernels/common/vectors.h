@@ -2,15 +2,15 @@
 // defined here is that file's own.
 //
 //   namespace { constexpr int kVectorBytes = 64; }
-//   #include "attention/vectors.h"
-#ifndef HLO_DISPATCH_ATTENTION_VECTORS_H_
-#define HLO_DISPATCH_ATTENTION_VECTORS_H_
+//   #include "common/vectors.h"
+#ifndef HLO_DISPATCH_COMMON_VECTORS_H_
+#define HLO_DISPATCH_COMMON_VECTORS_H_
 
 #include <immintrin.h>
 
 #include <cstdint>
 
-namespace hlo_dispatch::attention {
+namespace hlo_dispatch {
 namespace {
 
 #define HLO_DISPATCH_INLINE inline __attribute__((always_inline))
@@ -147,6 +147,15 @@ HLO_DISPATCH_INLINE uint16_t ToBf16(float value) {
   return static_cast<uint16_t>(value != value ? bits >> 16 | 0x40 : rounded);
 }
 
+// As many numbers as a vector has; likewise.
+HLO_DISPATCH_INLINE void StoreBf16(AnyHalf* to, Vector value) {
+  typedef uint16_t Short __attribute__((vector_size(kVectorBytes / 2), aligned(1), may_alias));
+  typedef uint32_t Wide __attribute__((vector_size(kVectorBytes)));
+  const Wide bits = reinterpret_cast<Wide>(value);
+  const Wide rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  *reinterpret_cast<Short*>(to) = __builtin_convertvector(value != value ? bits >> 16 | 0x40 : rounded, Short);
+}
+
 // Without a number in between that is no normal one in f32: XLA's threads may take those for 0.
 HLO_DISPATCH_INLINE float FromF16(uint16_t half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16, magnitude = static_cast<uint32_t>(half & 0x7fff);
@@ -181,6 +190,6 @@ struct NoPairs {
 };
 
 }  // namespace
-}  // namespace hlo_dispatch::attention
+}  // namespace hlo_dispatch
 
-#endif  // HLO_DISPATCH_ATTENTION_VECTORS_H_
+#endif  // HLO_DISPATCH_COMMON_VECTORS_H_
