@@ -49,8 +49,9 @@ struct Operand {
   bool is_packed() const { return packed_bytes > 0; }
   int64_t BufferBytes() const { return is_packed() ? packed_bytes : tensor.BufferBytes(); }
   BufferForm Form() const;
-  // Where the first element lies in that buffer.
-  void* Begin(void* buffer) const { return is_packed() ? buffer : tensor.Begin(buffer); }
+  // Bytes in front of the first element in that buffer.
+  int64_t BytesBefore() const { return is_packed() ? 0 : tensor.offset * ElementBytes(tensor.type); }
+  void* Begin(void* buffer) const { return static_cast<char*>(buffer) + BytesBefore(); }
 };
 
 // Where the weights are among the operands.

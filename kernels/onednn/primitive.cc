@@ -1,5 +1,6 @@
 #include "onednn/primitive.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/failure.h"
@@ -24,8 +25,9 @@ struct PlacedMemory {
 
   void Point(const Library& library, void* given) {
     if (given == address) return;
-    library.Check(library.functions().memory_set_data_handle(memory.get(), given),
-                  "pointing a memory object at its buffer");
+    const Status status = library.functions().memory_set_data_handle(memory.get(), given);
+    // The words only where they are needed: a small primitive takes no longer than making them.
+    if (status != kSuccess) library.Check(status, "pointing a memory object at its buffer");
     address = given;
   }
 };
@@ -107,6 +109,12 @@ Primitive::Primitive(CallPlan plan) : plan_(std::move(plan)), packing_need_(plan
   };
   for (const Operand& operand : plan_.operands) reorders_.push_back(make_reorder(operand));
   destination_reorder_ = make_reorder(plan_.destination);
+  const auto is_used_as_it_is = [](const Operand& operand) {
+    return !operand.reversed_offset.has_value() && operand.packing.reorder == nullptr;
+  };
+  is_plain_ = is_used_as_it_is(plan_.destination) &&
+              std::all_of(plan_.operands.begin(), plan_.operands.end(), is_used_as_it_is);
+  scratch_offset_ = plan_.primitive_scratch_offset;
   idle_.push_back(MakeContext());
 }
 
@@ -134,6 +142,12 @@ void* Primitive::AddressOf(const Operand& operand, void* given, char* scratch) {
 void Primitive::Point(Context& context, const std::vector<void*>& operands, void* destination, char* scratch,
                       char* packing) const {
   const Library& library = Library::Get();
+  context.scratch.Point(library, scratch + scratch_offset_);
+  if (is_plain_) {
+    for (size_t i = 0; i < operands.size(); ++i) context.operands[i].given.Point(library, operands[i]);
+    context.destination.given.Point(library, destination);
+    return;
+  }
   auto point_buffer = [&](Buffer& buffer, const Operand& operand, void* given) {
     buffer.given.Point(library, AddressOf(operand, given, scratch));
     if (buffer.packed.memory == nullptr) return;
@@ -141,18 +155,17 @@ void Primitive::Point(Context& context, const std::vector<void*>& operands, void
     buffer.reorder_scratch.Point(library, packing + operand.packing.scratch_offset);
   };
   point_buffer(context.destination, plan_.destination, destination);
-  context.scratch.Point(library, scratch + plan_.primitive_scratch_offset);
   for (size_t i = 0; i < operands.size(); ++i) point_buffer(context.operands[i], plan_.operands[i], operands[i]);
 }
 
 void Primitive::Submit(const Context& context, Stream* stream) const {
   const Library& library = Library::Get();
   auto run = [&](const OwnedPrimitive& primitive, const std::vector<Argument>& arguments) {
-    library.Check(library.functions().primitive_execute(primitive.get(), stream, static_cast<int>(arguments.size()),
-                                                        arguments.data()),
-                  "executing " + plan_.implementation);
+    const Status status = library.functions().primitive_execute(
+        primitive.get(), stream, static_cast<int>(arguments.size()), arguments.data());
+    if (status != kSuccess) library.Check(status, "executing " + plan_.implementation);
   };
-  for (size_t i = 0; i < reorders_.size(); ++i) {
+  for (size_t i = 0; !is_plain_ && i < reorders_.size(); ++i) {
     if (reorders_[i] != nullptr) run(reorders_[i], context.operands[i].reorder);
   }
   run(primitive_, context.arguments);
@@ -185,14 +198,28 @@ Submission::~Submission() = default;
 
 void Submission::Submit(Primitive& primitive, const std::vector<void*>& operands, void* destination, void* scratch,
                         const Parallel& parallel) {
-  const CallPlan& plan = primitive.plan_;
   char* scratch_bytes = static_cast<char*>(scratch);
   contexts_.push_back({&primitive, primitive.TakeContext()});
   Primitive::Context& context = *contexts_.back().context;
   primitive.Point(context, operands, destination, scratch_bytes, packing_.data());
+  if (!primitive.is_plain_) CopyOperands(primitive, operands, scratch_bytes, parallel);
+  primitive.Submit(context, stream_.Use());
+  last_given_ = &primitive;
+  if (++under_way_ == kMostUnderWay) Settle();
+  const CallPlan& plan = primitive.plan_;
+  if (!primitive.is_plain_ && plan.destination.reversed_offset.has_value()) {
+    Settle();
+    CopyReversed(plan.destination.tensor, plan.spatial_dimensions,
+                 Primitive::AddressOf(plan.destination, destination, scratch_bytes), destination);
+  }
+}
+
+void Submission::CopyOperands(const Primitive& primitive, const std::vector<void*>& operands, char* scratch,
+                              const Parallel& parallel) {
+  const CallPlan& plan = primitive.plan_;
   for (size_t i = 0; i < plan.operands.size(); ++i) {
     const Operand& operand = plan.operands[i];
-    void* from = Primitive::AddressOf(operand, operands[i], scratch_bytes);
+    void* from = Primitive::AddressOf(operand, operands[i], scratch);
     if (operand.reversed_offset.has_value()) {
       Settle();
       CopyReversed(operand.tensor, plan.spatial_dimensions, operands[i], from);
@@ -201,14 +228,6 @@ void Submission::Submit(Primitive& primitive, const std::vector<void*>& operands
       Settle();
       operand.packing.copy->Run(from, packing_.data() + operand.packing.offset, parallel);
     }
-  }
-  primitive.Submit(context, stream_.Use());
-  last_given_ = &primitive;
-  if (++under_way_ == kMostUnderWay) Settle();
-  if (plan.destination.reversed_offset.has_value()) {
-    Settle();
-    CopyReversed(plan.destination.tensor, plan.spatial_dimensions,
-                 Primitive::AddressOf(plan.destination, destination, scratch_bytes), destination);
   }
 }
 

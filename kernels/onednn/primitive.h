@@ -45,6 +45,9 @@ class Primitive {
   void Submit(const Context& context, Stream* stream) const;
 
   CallPlan plan_;
+  // Of the plan, what every call needs: the plan itself has left the caches by the time of the next one.
+  bool is_plain_ = false;  // the primitive reads and writes every buffer as it is given
+  int64_t scratch_offset_ = 0;
   PackingNeed packing_need_;
   OwnedPrimitive primitive_;
   std::vector<OwnedPrimitive> reorders_;  // one per operand; null where it is used as it is, or copied by us
@@ -74,6 +77,10 @@ class Submission {
   void Finish();
 
  private:
+  // What a primitive reads back to front, or in a layout that copies of ours have.
+  void CopyOperands(const Primitive& primitive, const std::vector<void*>& operands, char* scratch,
+                    const Parallel& parallel);
+
   struct Held {
     Primitive* primitive;
     std::unique_ptr<Primitive::Context> context;

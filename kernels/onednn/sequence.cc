@@ -30,12 +30,28 @@ namespace ffi = xla::ffi;
 
 const Kernel& TheKernel();
 
+struct Input {
+  size_t value;
+  int64_t before;  // bytes in front of what is read
+};
+
 struct Step {
   std::unique_ptr<Primitive> primitive;
   std::unique_ptr<Routine> routine;  // or this
-  std::vector<int64_t> inputs;
-  int64_t output;
+  std::vector<Input> inputs;
+  size_t output;
 };
+
+Step MakeStep(SequencePlan::Member member) {
+  std::vector<Input> inputs;
+  for (size_t i = 0; i < member.inputs.size(); ++i) {
+    const int64_t before = member.routine == nullptr ? member.plan.operands[i].BytesBefore() : 0;
+    inputs.push_back({static_cast<size_t>(member.inputs[i]), before});
+  }
+  const auto output = static_cast<size_t>(member.output);
+  if (member.routine != nullptr) return {nullptr, std::move(member.routine), std::move(inputs), output};
+  return {std::make_unique<Primitive>(std::move(member.plan)), nullptr, std::move(inputs), output};
+}
 
 struct SequenceState {
   static ffi::TypeId id;
@@ -65,10 +81,7 @@ std::unique_ptr<SequenceState> MakeSequence(const Attributes& attributes) {
                                              " are needed here (was it planned on another machine or with other "
                                              "threads?); compile it again");
   }
-  for (SequencePlan::Member& member : state->plan.members) {
-    state->steps.push_back({member.routine ? nullptr : std::make_unique<Primitive>(std::move(member.plan)),
-                            std::move(member.routine), std::move(member.inputs), member.output});
-  }
+  for (SequencePlan::Member& member : state->plan.members) state->steps.push_back(MakeStep(std::move(member)));
   state->plan.members.clear();
   return state;
 }
@@ -117,20 +130,18 @@ void Run(const SequenceState& state, const Parallel& parallel, ffi::RemainingArg
   const std::vector<char*> addresses = Addresses(plan, scratch, arguments, results);
   Submission submission(plan.packing_bytes);
   std::vector<void*> operands;
+  char* members_scratch = scratch + plan.members_scratch_offset;
   const TbbThreads* tbb = Library::Get().tbb();
   const Parallel ours = tbb == nullptr ? parallel : Parallel(tbb);
   for (const Step& step : state.steps) {
     operands.clear();
-    for (const int64_t input : step.inputs) operands.push_back(addresses[static_cast<size_t>(input)]);
-    char* result = addresses[static_cast<size_t>(step.output)];
-    char* members_scratch = scratch + plan.members_scratch_offset;
+    for (const Input& input : step.inputs) operands.push_back(addresses[input.value] + input.before);
+    char* result = addresses[step.output];
     if (step.routine != nullptr) {
       submission.Settle();
       step.routine->Execute({{operands.begin(), operands.end()}, {result, members_scratch}}, ours);
       continue;
     }
-    const CallPlan& call = step.primitive->plan();
-    for (size_t i = 0; i < operands.size(); ++i) operands[i] = call.operands[i].Begin(operands[i]);
     submission.Submit(*step.primitive, operands, result, members_scratch, parallel);
   }
   submission.Finish();

@@ -54,7 +54,8 @@ StreamLease::~StreamLease() {
 
 void StreamLease::Wait(const std::string& what) {
   const Library& library = Library::Get();
-  library.Check(library.functions().stream_wait(stream_), "waiting for " + what);
+  const Status status = library.functions().stream_wait(stream_);
+  if (status != kSuccess) library.Check(status, "waiting for " + what);
   busy_ = false;
 }
 
