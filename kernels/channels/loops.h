@@ -20,9 +20,7 @@ struct Single {
 
 struct Half {
   using Element = AnyHalf;
-  static HLO_DISPATCH_INLINE Vector Read(const Element* from) {
-    return LoadBf16(reinterpret_cast<const char*>(from));
-  }
+  static HLO_DISPATCH_INLINE Vector Read(const Element* from) { return LoadBf16(reinterpret_cast<const char*>(from)); }
   static HLO_DISPATCH_INLINE void Write(Element* to, Vector value) { StoreBf16(to, value); }
   static HLO_DISPATCH_INLINE float ReadOne(const Element* from) { return FromBf16(*from); }
   static HLO_DISPATCH_INLINE void WriteOne(Element* to, float value) { *to = ToBf16(value); }
@@ -97,8 +95,8 @@ HLO_DISPATCH_INLINE int64_t AddVectors(const typename Type::Element* from, int64
 template <typename Type>
 void Add(const void* source, int64_t rows, int64_t channels, float* sums) {
   const auto* from = static_cast<const typename Type::Element*>(source);
-  const int64_t done = AddVectors<Type, 1>(from, AddVectors<Type, 4>(from, 0, rows, channels, sums), rows, channels,
-                                           sums);
+  const int64_t done =
+      AddVectors<Type, 1>(from, AddVectors<Type, 4>(from, 0, rows, channels, sums), rows, channels, sums);
   if (done == channels) return;
   if (channels < kLanes) {
     for (int64_t row = 0; row < rows; ++row) {

@@ -37,8 +37,8 @@ enum class Kind { kMultiply, kAdd, kSubtract, kLine };
 
 struct Step {
   Kind kind;
-  StridedArray other;           // what kLine has none of
-  float slope = 1, shift = 0;   // what only kLine has
+  StridedArray other;                        // what kLine has none of
+  float slope = 1, shift = 0;                // what only kLine has
   int64_t image_step = 0, channel_step = 0;  // 0 where it repeats
 
   bool has_operand() const { return kind != Kind::kLine; }
@@ -54,7 +54,9 @@ Step ReadStep(const Attributes& attributes, const std::string& role, const Strid
   if (algorithm != "mul" && algorithm != "add" && algorithm != "sub") {
     Unsupported(role + ": expected mul, add or sub, got " + algorithm);
   }
-  Step step{algorithm == "mul" ? Kind::kMultiply : algorithm == "add" ? Kind::kAdd : Kind::kSubtract,
+  Step step{algorithm == "mul"   ? Kind::kMultiply
+            : algorithm == "add" ? Kind::kAdd
+                                 : Kind::kSubtract,
             ReadNestedArray(*post_op, role)};
   const std::vector<int64_t>& dims = step.other.dims;
   CheckRepeats(step.other, source.dims);

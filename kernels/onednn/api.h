@@ -143,6 +143,7 @@ struct Argument {
   X(Status, post_ops_create, (PostOps**))                                                                              \
   X(Status, post_ops_append_eltwise, (PostOps*, Algorithm, float, float))                                              \
   X(Status, post_ops_append_binary, (PostOps*, Algorithm, const MemoryDescriptor*))                                    \
+  X(Status, post_ops_append_sum, (PostOps*, float, int32_t, int))                                                      \
   X(Status, post_ops_destroy, (PostOps*))                                                                              \
   X(Status, primitive_attr_create, (PrimitiveAttributes**))                                                            \
   X(Status, primitive_attr_set_post_ops, (PrimitiveAttributes*, const PostOps*))                                       \

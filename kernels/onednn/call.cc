@@ -37,9 +37,15 @@ void CheckLibrary(const Attributes& attributes) {
   }
 }
 
+// What XLA gives a call for its result holds nothing that could be added to.
+CallPlan Alone(CallPlan plan) {
+  if (plan.accumulates) Invalid("attribute 'accumulated': expected in a sequence's member alone");
+  return plan;
+}
+
 std::unique_ptr<CallState> MakeState(const Kernel& kernel, Planner planner, const Attributes& attributes) {
   return std::unique_ptr<CallState>(
-      new CallState{kernel.target(), Primitive(PlanChecked(kernel, planner, attributes))});
+      new CallState{kernel.target(), Primitive(Alone(PlanChecked(kernel, planner, attributes)))});
 }
 
 void Run(Primitive& primitive, const Parallel& parallel, ffi::RemainingArgs arguments, ffi::RemainingRets results) {
@@ -162,7 +168,7 @@ Answer AnswerOf(const Kernel& kernel, Planner planner, const Attributes& attribu
 std::unique_ptr<RawCall> MakeRawCall(const Kernel& kernel, Planner planner, const Attributes& attributes,
                                      const std::vector<RawCall::Given>& given) {
   CheckCall(kernel, attributes);
-  return std::make_unique<RawPrimitive>(planner(attributes), given);
+  return std::make_unique<RawPrimitive>(Alone(planner(attributes)), given);
 }
 
 }  // namespace hlo_dispatch::onednn

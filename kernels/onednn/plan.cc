@@ -187,6 +187,10 @@ CallPlan MakePlan(const CallOperands& operands, OwnedDescriptor descriptor, cons
 
   if (operands.has_bias) plan.operands.push_back({operands.bias, kArgumentBias, {}, {}});
   for (const auto& [index, tensor] : operands.chain.operands) plan.operands.push_back({tensor, index, {}, {}});
+  plan.accumulates = operands.chain.accumulates;
+  if (plan.accumulates && (plan.destination.packing.reorder != nullptr || reversed == &plan.destination)) {
+    throw Failure(FailureKind::kUnsupported, plan.implementation + " writes its result in another layout first");
+  }
   plan.descriptor = std::move(descriptor);
   return plan;
 }

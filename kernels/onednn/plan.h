@@ -66,6 +66,7 @@ struct CallPlan {
   int64_t primitive_scratch_offset = 0;
   int64_t scratch_bytes = 0;
   int64_t packing_bytes = 0;   // of packing memory (packing_memory.h)
+  bool accumulates = false;    // whether it adds to what lies where its result will
   bool may_be_packed = false;  // whether the attributes ask for packed weights
   PackedForm packed;           // what they are then
 

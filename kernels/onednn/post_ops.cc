@@ -106,6 +106,15 @@ PostOpChain ReadPostOps(const Attributes& attributes, const std::vector<int64_t>
     const std::string role = "post_op_" + std::to_string(i);
     std::unique_ptr<Attributes> post_op = attributes.Nested(role);
     const std::string kind = post_op->Text("kind");
+    if (kind == "sum") {
+      if (chain.accumulates || !attributes.Has("accumulated")) {
+        throw Failure(FailureKind::kInvalid, role + ".kind: expected one sum at most, with attribute 'accumulated'");
+      }
+      library.Check(library.functions().post_ops_append_sum(post_ops, 1.0f, /*zero_point=*/0, /*type=*/0),
+                    role + ": appending a sum");
+      chain.accumulates = true;
+      continue;
+    }
     const std::string algorithm = post_op->Text("algorithm");
     if (kind == "eltwise") {
       library.Check(
@@ -119,8 +128,11 @@ PostOpChain ReadPostOps(const Attributes& attributes, const std::vector<int64_t>
                     role + ": appending binary " + algorithm);
       chain.operands.emplace_back(OperandIndex(i - skipped, role), std::move(operand));
     } else {
-      throw Failure(FailureKind::kInvalid, role + ".kind: expected eltwise or binary, got '" + kind + "'");
+      throw Failure(FailureKind::kInvalid, role + ".kind: expected eltwise, binary or sum, got '" + kind + "'");
     }
+  }
+  if (attributes.Has("accumulated") && !chain.accumulates) {
+    throw Failure(FailureKind::kInvalid, "attribute 'accumulated': expected a post-op of the kind sum");
   }
   return chain;
 }

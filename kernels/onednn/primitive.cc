@@ -161,8 +161,8 @@ void Primitive::Point(Context& context, const std::vector<void*>& operands, void
 void Primitive::Submit(const Context& context, Stream* stream) const {
   const Library& library = Library::Get();
   auto run = [&](const OwnedPrimitive& primitive, const std::vector<Argument>& arguments) {
-    const Status status = library.functions().primitive_execute(
-        primitive.get(), stream, static_cast<int>(arguments.size()), arguments.data());
+    const Status status = library.functions().primitive_execute(primitive.get(), stream,
+                                                                static_cast<int>(arguments.size()), arguments.data());
     if (status != kSuccess) library.Check(status, "executing " + plan_.implementation);
   };
   for (size_t i = 0; !is_plain_ && i < reorders_.size(); ++i) {

@@ -108,11 +108,31 @@ void SequencePlan::ReadMember(const Attributes& attributes, int64_t number) {
     }
     Agree(written, writes, /*is_new=*/true, "the result");
     written.written_by = written.last_read_by = number;
-    written.may_lie_over = Overwritten(member);
+    written.may_lie_over = member.plan.accumulates ? Accumulated(*given, member, number) : Overwritten(member);
     members.push_back(std::move(member));
   } catch (const Failure& failure) {
     throw Failure(failure.kind(), name + ": " + failure.what());
   }
+}
+
+// What a member adds to: a value that only members see, that nobody reads from here on, and whose place the result
+// takes.
+int64_t SequencePlan::Accumulated(const Attributes& given, const Member& member, int64_t number) {
+  const int64_t accumulated = given.Integer("accumulated");
+  const int64_t inner = operands + results;
+  Value& value = ValueAt(accumulated, "attribute 'accumulated'");
+  const Value& written = values[static_cast<size_t>(member.output)];
+  const bool is_read = std::count(member.inputs.begin(), member.inputs.end(), accumulated) > 0;
+  if (accumulated < inner || value.written_by < 0 || accumulated == member.output || is_read || member.output < inner ||
+      value.offset != written.offset) {
+    Invalid(
+        "attribute 'accumulated': expected the number of a value that lies where the result will and is not read "
+        "by its member, got " +
+        std::to_string(accumulated));
+  }
+  Agree(value, written.form, /*is_new=*/false, "attribute 'accumulated'");
+  value.last_read_by = number;
+  return accumulated;
 }
 
 SequencePlan::Member SequencePlan::MadeMember(const Attributes& given, std::vector<BufferForm>& reads,

@@ -30,7 +30,7 @@ struct SequencePlan {
     int64_t offset = -1;        // in the scratch memory, of a value that only members see; of a held one in its buffer
     int64_t written_by = -1;    // the member, or -1: it is an operand
     int64_t last_read_by = -1;  // likewise
-    int64_t may_lie_over = -1;  // the value that its member can write over while it reads it, or -1
+    int64_t may_lie_over = -1;  // the value that its member can write over while it reads it, or adds to, or -1
   };
 
   // How many arguments the call has.
@@ -56,6 +56,7 @@ struct SequencePlan {
   static Member MadeMember(const Attributes& given, std::vector<BufferForm>& reads, BufferForm& writes);
   Value& ValueAt(int64_t number, const std::string& what);
   void Agree(Value& value, const BufferForm& form, bool is_new, const std::string& what) const;
+  int64_t Accumulated(const Attributes& given, const Member& member, int64_t number);
   int64_t Overwritten(const Member& member) const;
   bool IsWrittenOver(const Value& value, const Value& by) const;
   void CheckHeld() const;

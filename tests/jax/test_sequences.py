@@ -197,6 +197,40 @@ def test_the_same_to_the_bit_as_the_calls_apart(dtype: str, monkeypatch: pytest.
     np.testing.assert_array_equal(together.dispatched[0], apart.dispatched[0])
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("frozen", [False, True])
+def test_residuals_are_added_to_where_they_lie(dtype: str, frozen: bool) -> None:
+    """Behind and ahead of an activation, of convolutions and of products; but for one that somebody else reads."""
+
+    def program(weights, x):
+        v, w, p, q = weights
+        x = conv(x, v)
+        for _ in range(2):
+            x = jax.nn.relu(conv(jax.nn.gelu(conv(x, w)), w) + x)
+        rows = x.reshape(-1, x.shape[-1])
+        for _ in range(2):
+            rows = rows + jnp.tanh(rows @ p) @ q
+        kept = rows
+        return (rows + jnp.tanh(rows @ p) @ q) @ p, kept
+
+    shapes = (3, 3, 8, 24), (1, 1, 24, 24), (24, 40), (40, 24)
+    weights = [random(*shape, dtype=dtype) / 4 for shape in shapes]
+    x = random(2, 13, 11, 8, dtype=dtype)
+    wanted = [np.asarray(part, "float64") for part in jax.jit(program)(weights, x)]
+    with hlo_dispatch.enabled(policy="always"):
+        if frozen:
+            run = hlo_dispatch.freeze(program, weights)
+            got = run(x)
+        else:
+            compiled = jax.jit(program).lower(weights, x).compile()
+            got = compiled(weights, x)
+            if dtype == "float32":
+                assert compiled.as_text().count('kind = "sum"') >= 2
+    for expected, part in zip(wanted, got, strict=True):
+        error = np.abs(np.asarray(part, "float64") - expected).max() / np.abs(expected).max()
+        assert error < (2e-5 if dtype == "float32" else 4e-2)
+
+
 def test_many_threads_run_one_executable() -> None:
     @jax.jit
     def program(x, w):

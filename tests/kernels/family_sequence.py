@@ -10,7 +10,8 @@ from wire_calls import LOADED, Array, WireCall, onednn, tagged, tensors
 from hlo_dispatch.vendor import libraries, registry
 
 
-def _product(m: int, k: int, n: int, *, residual: bool = False) -> WireCall:
+def _product(m: int, k: int, n: int, *, residual: bool = False, accumulated: int | None = None) -> WireCall:
+    """With a residual that it reads, or one whose place its result takes."""
     dims = {"src": [m, k], "weights": [k, n], "dst": [m, n]}
     attributes = tensors(**{role: ("f32", sizes) for role, sizes in dims.items()})
     operands = [Array("f32", dims["src"]), Array("f32", dims["weights"])]
@@ -19,6 +20,8 @@ def _product(m: int, k: int, n: int, *, residual: bool = False) -> WireCall:
         binary = {name.removeprefix("x_"): value for name, value in described.items()}
         attributes["post_op_0"] = {"kind": "binary", "algorithm": "add"} | binary
         operands.append(Array("f32", dims["dst"]))
+    if accumulated is not None:
+        attributes |= {"post_op_0": {"kind": "sum"}, "accumulated": accumulated}
     return onednn("matmul", attributes, operands, Array("f32", dims["dst"]))
 
 
@@ -81,7 +84,7 @@ def valid_calls() -> list[WireCall]:
         [array(4, 8), array(8, 8), array(8, 8)], [array(4, 8), array(4, 8)], [0, 128],
     )  # fmt: skip
     alone = sequence([(_product(3, 5, 2), [0, 1], 2)], [array(3, 5), array(5, 2)], [array(3, 2)], [])
-    return [chain, branch, alone, gated([0, 128, 0]), held([0, 448], 640), attended([0, 128])]
+    return [chain, branch, alone, gated([0, 128, 0]), held([0, 448], 640), attended([0, 128]), added([0, 128, 0])]
 
 
 def held(places: list[int], size: int) -> WireCall:
@@ -109,6 +112,20 @@ def gated(offsets: list[int]) -> WireCall:
     )  # fmt: skip
 
 
+def added(offsets: list[int], accumulated: int = 4) -> WireCall:
+    """Two products in a row, the second one's result added to the first one's, and a third of the sum."""
+    array = lambda *dims: Array("f32", list(dims))  # noqa: E731
+    return sequence(
+        [
+            (_product(4, 8, 8), [0, 1], 4),
+            (_product(4, 8, 8), [4, 2], 5),
+            (_product(4, 8, 8, accumulated=accumulated), [5, 1], 6),
+            (_product(4, 8, 8), [6, 2], 3),
+        ],
+        [array(4, 8), array(8, 8), array(8, 8)], [array(4, 8)], offsets,
+    )  # fmt: skip
+
+
 def attended(offsets: list[int]) -> WireCall:
     """A product, attention of what it makes to itself and to an operand, with a mask, and another product."""
     array = lambda *dims: Array("f32", list(dims))  # noqa: E731
@@ -126,6 +143,18 @@ def attended(offsets: list[int]) -> WireCall:
     )  # fmt: skip
 
 
+def _with_residual(
+    member: dict[str, Any], read: list[np.ndarray], values: dict[int, np.ndarray]
+) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """The member and its operands as if it read what it adds to."""
+    if "accumulated" not in member:
+        return member, read
+    assert [name for name in member if name.startswith("post_op_")] == ["post_op_0"]
+    described = {what: member[f"dst_{what}"] for what in ("type", "dims", "strides")}
+    residual = {"kind": "binary", "algorithm": "add"} | described
+    return member | {"post_op_0": residual}, [*read, values[member["accumulated"]]]
+
+
 def pairs(said: dict[str, Any], given: list[np.ndarray], results: list[np.ndarray], of_member: Any) -> list[Any]:
     """Every result, and what the members make of the operands; nothing where a member's meaning is not known."""
     values: dict[int, np.ndarray] = dict(enumerate(_apart(said, given)))
@@ -136,7 +165,8 @@ def pairs(said: dict[str, Any], given: list[np.ndarray], results: list[np.ndarra
         size = 1 + sum((d - 1) * s for d, s in zip(member["dst_dims"], member["dst_strides"], strict=True))
         blank = np.zeros(size, np.float32)
         name = member["target"].removeprefix("hlo_dispatch.")
-        found = of_member(name, member, [values[value] for value in member["inputs"]], [blank])
+        read = [values[value] for value in member["inputs"]]
+        found = of_member(name, *_with_residual(member, read, values), [blank])
         if not found:
             return []
         ((_, _, meant),) = found

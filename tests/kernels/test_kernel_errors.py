@@ -84,8 +84,11 @@ def test_missing_attribute(name):
             {"weights_format": "blocked"},
             "attribute 'weights_format': expected plain, any, best or packed, got 'blocked'",
         ),
-        ({"post_op_0": {"kind": "sum"}}, "attribute 'algorithm' is missing"),
-        ({"post_op_0": {"kind": "sum", "algorithm": "x"}}, "post_op_0.kind: expected eltwise or binary, got 'sum'"),
+        ({"post_op_0": {"kind": "eltwise"}}, "attribute 'algorithm' is missing"),
+        (
+            {"post_op_0": {"kind": "total", "algorithm": "x"}},
+            "post_op_0.kind: expected eltwise, binary or sum, got 'total'",
+        ),
         (
             {"post_op_0": {"kind": "eltwise", "algorithm": "selu", "alpha": 0.0, "beta": 0.0}},
             "post_op_0.algorithm: expected one of abs, clip,",

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterator
 
 import pytest
-from family_sequence import gated, held
+from family_sequence import added, gated, held
 from wire_calls import Array, WireCall, strides, valid_calls
 from worker_pool import Worker
 
@@ -244,6 +244,36 @@ def test_planes_that_pooling_would_read_beyond_their_end(worker: Worker) -> None
 def test_only_what_can_be_written_over_shares_memory(worker: Worker, offsets: list[int]) -> None:
     """Members of a sequence: a product, its gate, and what comes of both, which may lie where the product does."""
     refused(worker, gated(offsets), "two values lie at")
+
+
+@pytest.mark.parametrize(
+    ("offsets", "accumulated", "fragment"),
+    [
+        ([0, 128, 256], 4, "attribute 'accumulated': expected the number of a value that lies where the result will"),
+        ([0, 128, 128], 4, "attribute 'accumulated': expected the number of a value that lies where the result will"),
+        ([0, 0, 0], 4, "two values lie at"),
+        ([0, 128, 128], 5, "and is not read by its member, got 5"),
+        ([0, 128, 0], 6, "got 6"),
+        ([0, 128, 0], 3, "got 3"),
+        ([0, 128, 0], 0, "got 0"),
+        ([0, 128, 0], 7, "expected the number of one of 7 values, got 7"),
+        ([0, 128, 0], -1, "expected the number of one of 7 values, got -1"),
+    ],
+)
+def test_what_is_added_to_lies_where_the_sum_will(
+    worker: Worker, offsets: list[int], accumulated: int, fragment: str
+) -> None:
+    refused(worker, added(offsets, accumulated), fragment)
+
+
+def test_only_members_add_to_what_is_there(worker: Worker) -> None:
+    alone = first("onednn.matmul")
+    summed = {"post_op_0": {"kind": "sum"}, "scratch": 4096}
+    refused(worker, alone.but(**summed), "post_op_0.kind: expected one sum at most, with attribute 'accumulated'")
+    refused(
+        worker, alone.but(**summed, accumulated=1), "attribute 'accumulated': expected in a sequence's member alone"
+    )
+    refused(worker, alone.but(accumulated=1), "attribute 'accumulated': expected a post-op of the kind sum")
 
 
 def test_a_product_does_not_lie_over_its_source(worker: Worker) -> None:

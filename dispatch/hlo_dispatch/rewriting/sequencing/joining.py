@@ -25,6 +25,7 @@ from hlo_dispatch.rewriting.edit import put_back
 from hlo_dispatch.rewriting.hazards import CannotRebuild, Draft, protect, writes_in_place
 from hlo_dispatch.rewriting.order import in_order, needed
 from hlo_dispatch.rewriting.rebuild import Edit
+from hlo_dispatch.rewriting.sequencing.accumulating import accumulations
 from hlo_dispatch.rewriting.sequencing.arena import arranged
 from hlo_dispatch.rewriting.sequencing.groups import Groups, is_read_outside
 from hlo_dispatch.rewriting.sequencing.lives import lives
@@ -168,7 +169,8 @@ class _Joiner:
         inside = [member for member in group if member.id not in read_outside]
         makers = (*outside, *inside)
         numbers = {operand: number for number, operand in enumerate((*operands, *(maker.id for maker in makers)))}
-        arena = arranged(lives(group, inside, origin))
+        adding = accumulations(group, inside, origin)
+        arena = arranged(lives(group, inside, origin, {member: found.value for member, found in adding.items()}))
         # Members run one after the other, and share what they work in.
         scratch = arena.bytes + max(member.shape.tuple_shapes[-1].dimensions[0] for member in group)
         proto = self._call(group, operands, outside, scratch)
@@ -186,7 +188,11 @@ class _Joiner:
         for step, member in enumerate(group):
             values = [numbers[origin[o] if origin.get(o) in members else o] for o in member.operand_ids[:]]
             about = {"target": member.custom_call_target, "inputs": values, "output": numbers[member.id]}
-            texts.append(f"member_{step} = {to_text(about)[:-1]}, {member.backend_config.decode()[1:]}")
+            text = member.backend_config.decode()
+            if (added := adding.get(member.id)) is not None:
+                about["accumulated"] = values.pop(added.operand)
+                text = added.attributes
+            texts.append(f"member_{step} = {to_text(about)[:-1]}, {text[1:]}")
             self.names[member.name] = proto.name
         proto.backend_config = (", ".join(texts) + "}").encode()
         where = self._computation.name

@@ -14,7 +14,10 @@ _LAYOUT = ("type", "dims", "strides", "offset", "elements")
 
 
 def lives(
-    group: Sequence[InstructionProto], inside: Sequence[InstructionProto], origin: Mapping[int, int]
+    group: Sequence[InstructionProto],
+    inside: Sequence[InstructionProto],
+    origin: Mapping[int, int],
+    added_to: Mapping[int, int],
 ) -> list[Life]:
     """Those of what `inside` writes, in that order.
 
@@ -22,6 +25,7 @@ def lives(
         group: a sequence's members, in order.
         inside: those whose results nobody else reads, in order.
         origin: value → the member that makes it.
+        added_to: member → the one whose result it adds its own to, for the last time.
     """
     step_of = {member.id: step for step, member in enumerate(group)}
     last = dict(step_of)
@@ -34,7 +38,7 @@ def lives(
     overwriting = {kernel.target for kernel in registry.kernels().values() if kernel.may_write_over_source}
     found: list[Life] = []
     for member in inside:
-        over = None
+        over = number_of[added_to[member.id]] if member.id in added_to else None
         if member.custom_call_target in overwriting and _reads_as_it_writes(member):
             first, *others = (origin.get(operand) for operand in member.operand_ids[:])
             if first in number_of and first not in others and last[first] == step_of[member.id]:
