@@ -1,8 +1,9 @@
 """What one more small call costs inside a sequence: `python -m bench.in_sequence`.
 
-A chain of equal products or convolutions is one sequence. Its time with many members less its time with two, per
-member, is compared with the same primitive called without XLA, waited for each time, on memory that is as warm; and
-with the same chain where each call stays one of its own. All in turns.
+A chain of equal products is one sequence. Its time with many members less its time with two, per member, is compared
+with the same primitive called without XLA in the same chain, waited for each time: two buffers in turns, as what one
+processor wrote the other one has to fetch. (What it takes to call it from Python is measured, and taken off.) And with
+the same chain where each call stays one of its own. All in turns.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -68,12 +70,26 @@ def measured(rows: int, columns: int) -> tuple[float, float, float]:
     for name, sequences in (("joined", "1"), ("apart", "0")):
         for length in (FEW, MANY):
             functions[f"{name} {length}"], said = compiled(weights, x, length, sequences)
-    raw = _kernels.raw_call(registry.kernels()[said.pop("kernel")].target, said, [])
-    functions |= {f"raw {count}": lambda count=count: _kernels.run_raw(raw, count) for count in (FEW, MANY)}
+    target = registry.kernels()[said.pop("kernel")].target
+    # Memory of JAX's, as the chains' is.
+    there, back, factors = (jnp.array(array) + 0 for array in (x, x, weights))
+    given = [(array.unsafe_buffer_pointer(), array.nbytes) for array in (there, factors, back)]
+    calls = [_kernels.raw_call(target, said, buffers) for buffers in (given, given[::-1])]
+    for name, times in (("raw", 1), ("empty", 0)):
+        for length in (FEW, MANY):
+            functions[f"{name} {length}"] = partial(in_turns, calls, length, times)
     found = microseconds(functions)
     more = MANY - FEW
-    joined, apart, alone = ((found[f"{n} {MANY}"] - found[f"{n} {FEW}"]) / more for n in ("joined", "apart", "raw"))
-    return joined, apart, alone
+    joined, apart, alone, empty = (
+        (found[f"{name} {MANY}"] - found[f"{name} {FEW}"]) / more for name in ("joined", "apart", "raw", "empty")
+    )
+    return joined, apart, alone - empty
+
+
+def in_turns(calls: list[object], length: int, times: int) -> None:
+    """Run raw calls one after the other, so often each."""
+    for number in range(length):
+        _kernels.run_raw(calls[number % 2], times)
 
 
 def main() -> None:

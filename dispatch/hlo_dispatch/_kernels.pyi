@@ -64,8 +64,8 @@ def library_path() -> str:
 def raw_call(target: str, attributes: dict[str, Any], buffers: list[tuple[int, int]], /) -> object:
     """Build a call without XLA around it, for benchmarks. Raises what `plan` raises, ValueError for a wrong size.
 
-    The operands' buffers are (address, bytes) and must outlive it; for address 0, or where the list is too short, an
-    operand gets memory of its own.
+    The buffers, of the operands and then of the result, are (address, bytes) and must outlive it; for address 0, or
+    where the list is too short, each gets memory of its own.
     """
 
 def run_raw(call: object, count: int, /) -> bool:

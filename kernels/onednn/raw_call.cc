@@ -60,15 +60,16 @@ RawPrimitive::Bytes RawPrimitive::Allocate(int64_t bytes) {
 RawPrimitive::RawPrimitive(CallPlan plan, const std::vector<Given>& given)
     : primitive_(ByLibraryAlone(std::move(plan))) {
   const CallPlan& built = primitive_.plan();
+  const auto given_for = [&](size_t i, const Operand& operand) -> void* {
+    if (i >= given.size() || given[i].address == nullptr) return nullptr;
+    if (given[i].bytes == operand.BufferBytes()) return operand.Begin(given[i].address);
+    throw Failure(FailureKind::kInvalid, operand.tensor.role + ": expected " + std::to_string(operand.BufferBytes()) +
+                                             " bytes, got " + std::to_string(given[i].bytes));
+  };
   for (size_t i = 0; i < built.operands.size(); ++i) {
     const Operand& operand = built.operands[i];
-    if (i < given.size() && given[i].address != nullptr) {
-      if (given[i].bytes != operand.BufferBytes()) {
-        throw Failure(FailureKind::kInvalid, operand.tensor.role + ": expected " +
-                                                 std::to_string(operand.BufferBytes()) + " bytes, got " +
-                                                 std::to_string(given[i].bytes));
-      }
-      operands_.push_back(operand.Begin(given[i].address));
+    if (void* address = given_for(i, operand)) {
+      operands_.push_back(address);
       continue;
     }
     const int64_t bytes = operand.is_packed() ? operand.packed_bytes : operand.tensor.Bytes();
@@ -76,10 +77,14 @@ RawPrimitive::RawPrimitive(CallPlan plan, const std::vector<Given>& given)
     Fill(own_.back().get(), operand.tensor.type, bytes);
     operands_.push_back(own_.back().get());
   }
-  destination_ = Allocate(built.destination.BufferBytes());
+  destination_ = given_for(built.operands.size(), built.destination);
+  if (destination_ == nullptr) {
+    own_.push_back(Allocate(built.destination.BufferBytes()));
+    destination_ = own_.back().get();
+  }
   scratch_ = Allocate(built.scratch_bytes);
 }
 
-void RawPrimitive::Run(int64_t count) { primitive_.Repeat(operands_, destination_.get(), scratch_.get(), count); }
+void RawPrimitive::Run(int64_t count) { primitive_.Repeat(operands_, destination_, scratch_.get(), count); }
 
 }  // namespace hlo_dispatch::onednn

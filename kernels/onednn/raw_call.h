@@ -14,8 +14,9 @@ namespace hlo_dispatch::onednn {
 
 class RawPrimitive final : public RawCall {
  public:
-  // Builds the primitive. The buffers must outlive this. An operand without one (null, or beyond the last) gets
-  // memory of its own, with numbers whose size is between a half and one, both signs. Throws if a size is wrong.
+  // Builds the primitive. The buffers, of its operands and then of its result, must outlive this. An operand without
+  // one (null, or beyond the last) gets memory of its own, with numbers whose size is between a half and one, both
+  // signs; so does the result. Throws if a size is wrong.
   RawPrimitive(CallPlan plan, const std::vector<Given>& given);
 
   void Run(int64_t count) override;
@@ -30,7 +31,8 @@ class RawPrimitive final : public RawCall {
   Primitive primitive_;
   std::vector<Bytes> own_;
   std::vector<void*> operands_;
-  Bytes destination_, scratch_;
+  void* destination_;
+  Bytes scratch_;
 };
 
 }  // namespace hlo_dispatch::onednn

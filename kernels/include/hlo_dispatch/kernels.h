@@ -164,8 +164,8 @@ HLO_DISPATCH_EXPORT void hlo_dispatch_answer_free(hlo_dispatch_answer* answer);
 /* Drops what is still to be answered and waits for what is being worked on; before the process ends. */
 HLO_DISPATCH_EXPORT void hlo_dispatch_finish(void);
 
-/* A call without XLA around it, for benchmarks. Operands and result as the custom-call has them; run by one thread at a
- * time. */
+/* A call without XLA around it, for benchmarks. Operands and result as the custom-call has them, or what has no address
+ * in memory of its own; run by one thread at a time. */
 typedef struct hlo_dispatch_raw_call hlo_dispatch_raw_call;
 HLO_DISPATCH_EXPORT hlo_dispatch_error* hlo_dispatch_raw_call_new(const char* target,
                                                                   const hlo_dispatch_attributes* attributes,
