@@ -1,13 +1,13 @@
 // hlo_dispatch.onednn.sequence
 //
-//   member_0; member_1; …      each one a call of another kernel of oneDNN's, or of own.attention, on values of the
-//                              sequence
+//   member_0; member_1; …      each one a call of another kernel of oneDNN's, or of one of our own that joins them, on
+//                              values of the sequence
 //
 // The members run in order. Those of oneDNN's are waited for together; ours wait for what stands before them, and run
 // on the library's threads where those are oneTBB's: they are awake, and XLA's would have to share processors with
-// them. Operands: what they read and none of them writes; those for which attribute `held` has places are the first
-// ones, and lie in one buffer of held_bytes. Results: what somebody else reads of what they write, then scratch, which
-// holds the rest (sequence_plan.h).
+// them. A member may add to a value whose place its result takes (`accumulated`). Operands: what they read and none of
+// them writes; those for which attribute `held` has places are the first ones, and lie in one buffer of held_bytes.
+// Results: what somebody else reads of what they write, then scratch, which holds the rest (sequence_plan.h).
 #include <memory>
 #include <sstream>
 #include <string>

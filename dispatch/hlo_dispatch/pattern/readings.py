@@ -61,7 +61,8 @@ READINGS: dict[str, Reading] = {
             "scaling",
             "multiply",
             ("own.channel_scaling", "onednn.binary"),
-            "a product element by element, between calls that can be a sequence",
+            "a product element by element, between calls that can be a sequence; an argument times a number ahead of"
+            " them",
         ),
         Reading(
             "rectifying",
