@@ -3,9 +3,8 @@
 //   dst[n, c, x] = post_ops( src[n, c, x] )
 //
 // where each post-op multiplies with, adds or subtracts one number for each channel: the gate of squeeze-and-excite, or
-// the normalization of an image, between calls of oneDNN's, whose binary operation takes several times as long where an
-// operand repeats. All post-ops are one factor and one summand. Operands, attributes and results are those of
-// onednn.binary.
+// the normalization of an image, between calls of oneDNN's, whose binary operation is slow where an operand repeats.
+// All post-ops are one factor and one summand. Operands, attributes and results are those of onednn.binary.
 #include <algorithm>
 #include <memory>
 #include <numeric>

@@ -11,7 +11,7 @@ constexpr int kVectorBytes = 16;
 
 namespace hlo_dispatch {
 
-float Widened(const void* from, ElementType type, int64_t place) {
+float WidenedNumber(const void* from, ElementType type, int64_t place) {
   if (type == ElementType::kF32) return static_cast<const AnyFloat*>(from)[place];
   const uint16_t half = static_cast<const AnyHalf*>(from)[place];
   return type == ElementType::kBF16 ? FromBf16(half) : FromF16(half);
@@ -32,7 +32,7 @@ WidenedValues::WidenedValues(const StridedArray& array, const void* buffer) {
     return;
   }
   copy_.resize(static_cast<size_t>(array.Bytes() / ElementBytes(array.type)));
-  for (size_t i = 0; i < copy_.size(); ++i) copy_[i] = Widened(first, array.type, static_cast<int64_t>(i));
+  for (size_t i = 0; i < copy_.size(); ++i) copy_[i] = WidenedNumber(first, array.type, static_cast<int64_t>(i));
   begin_ = copy_.data();
 }
 

@@ -11,7 +11,7 @@
 namespace hlo_dispatch {
 
 // The number at a place, counted in elements.
-float Widened(const void* from, ElementType type, int64_t place);
+float WidenedNumber(const void* from, ElementType type, int64_t place);
 // Rounded to nearest, ties to even; NaN stays one.
 void StoreNarrowed(float value, ElementType type, void* to, int64_t place);
 

@@ -14,8 +14,7 @@ Widened::Widened(const StridedArray& array, const onemkl::RowsAndColumns& matrix
   copy_.reserve(static_cast<size_t>(matrix.rows * matrix.columns));
   for (int64_t row = 0; row < matrix.rows; ++row) {
     for (int64_t column = 0; column < matrix.columns; ++column) {
-      copy_.push_back(
-          hlo_dispatch::Widened(first, array.type, row * matrix.row_stride + column * matrix.column_stride));
+      copy_.push_back(WidenedNumber(first, array.type, row * matrix.row_stride + column * matrix.column_stride));
     }
   }
   begin_ = copy_.data();

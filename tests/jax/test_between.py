@@ -112,6 +112,19 @@ def test_an_image_is_normalized_ahead_of_the_first_call(batch: int, dtype: str) 
         assert [sequence.calls for sequence in report.sequences] == [3]
 
 
+def test_weights_that_are_scaled_are_no_image() -> None:
+    """They are scaled once where they are frozen, and by XLA where they are not."""
+
+    def program(weights, x):
+        for w in weights:
+            x = jax.nn.relu(conv(x, w * 0.37))
+        return x
+
+    weights, x = [random(3, 3, 16, 16)] * 3, random(1, 9, 9, 16)
+    assert [region.entry for region in frozen(program, weights, x).dispatched] == ["convolution"] * 3
+    assert entries(run_both(program, weights, x)) == ["convolution"] * 3
+
+
 def test_what_is_normalized_for_xla_stays_with_it() -> None:
     def program(x, mean, scale, v, w):
         return conv(conv(x, v), w), jnp.sin(normalized(x, mean, scale))

@@ -98,7 +98,13 @@ def _links(
     """What is to be dispatched of `possible`, which is in order; changes `claims`."""
     given = {match.output for match in joining}
     read = {node for match in joining for node in match.reads}
-    whole = _reached(given, possible, matcher, claims)
+    # Ahead of the first call an image is scaled. Weights that are scaled in each call stay with XLA.
+    sources = {match.anchor.source.node for match in joining if isinstance(match, Match)}
+    whole = {
+        node: match
+        for node, match in _reached(given, possible, matcher, claims).items()
+        if not is_leading_scaling(node) or any(_origin(source, {match.output}) is match.output for source in sources)
+    }
     answers: dict[Node, Default | Refusal] = {}
     found: Mapping[Node, CallableMatch] = whole
     while True:

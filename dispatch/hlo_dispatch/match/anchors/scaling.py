@@ -17,20 +17,18 @@ from hlo_dispatch.pattern.table import AnchorKind
 
 def is_scaling(node: Node) -> bool:
     """Whether an instruction multiplies two values, neither of them a number, or is a leading scaling."""
-    if node.opcode != "multiply" or not has_channels(node):
+    if node.opcode != "multiply" or not has_channels(node) or node.operands[0] is node.operands[1]:
         return False
-    if node.operands[0] is node.operands[1]:
-        return False
-    return all(scalar_constant(o) is None for o in node.operands) or is_leading_scaling(node)
+    return all(scalar_constant(operand) is None for operand in node.operands) or is_leading_scaling(node)
 
 
 def is_leading_scaling(node: Node) -> bool:
-    """Whether an instruction multiplies an argument of the program with a number."""
-    if node.opcode != "multiply" or not has_channels(node):
+    """Whether an instruction multiplies an argument of the program, of each call, with a number."""
+    # What is known before the call is computed once.
+    if node.opcode != "multiply" or node.is_early or not has_channels(node):
         return False
-    numbers = [operand for operand in node.operands if scalar_constant(operand) is not None]
-    values = [operand for operand in node.operands if operand not in numbers]
-    return len(numbers) == 1 and _renamed(values[0]).opcode == "parameter"
+    values = [operand for operand in node.operands if scalar_constant(operand) is None]
+    return len(values) == 1 and _renamed(values[0]).opcode == "parameter"
 
 
 def read_scaling(node: Node, entry: AnchorKind) -> Anchor | Refusal:

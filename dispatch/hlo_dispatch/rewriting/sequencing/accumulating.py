@@ -1,6 +1,6 @@
 """Residuals that a sequence's member adds its result to where they lie, instead of reading them and writing elsewhere.
 
-A large residual and a result of its own push each other out of the caches; a sum in place moves a third less.
+A large residual and a result of its own push each other out of the caches; a sum in place has one place for both.
 """
 
 from __future__ import annotations
