@@ -42,8 +42,7 @@ Rows Rows::Of(const StridedArray& array) {
 }
 
 const Arithmetic& BestArithmetic() {
-  if (HasAvx512()) return kAvx512Arithmetic;
-  return HasAvx2() ? kAvx2Arithmetic : kPlainArithmetic;
+  return ForThisProcessor(kPlainArithmetic, kAvx2Arithmetic, kAvx512Arithmetic);
 }
 
 const Loops& LoopsFor(const Arithmetic& arithmetic, ElementType type) {

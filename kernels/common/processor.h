@@ -10,6 +10,13 @@ bool HasAvx2();
 bool HasAvx512();
 bool HasAvx512Bf16();
 
+// The same arithmetic that was compiled for several instruction sets: the best that there is.
+template <typename Arithmetic>
+const Arithmetic& ForThisProcessor(const Arithmetic& plain, const Arithmetic& avx2, const Arithmetic& avx512) {
+  if (HasAvx512()) return avx512;
+  return HasAvx2() ? avx2 : plain;
+}
+
 // Instruction sets that a kernel cannot do without.
 struct Instructions {
   const char* name;

@@ -30,8 +30,7 @@ constexpr int64_t kPiecesPerThread = 1;
 constexpr int64_t kColumnGrain = 64, kFewestColumns = 256;
 
 const Arithmetic& BestArithmetic() {
-  if (HasAvx512()) return kAvx512Arithmetic;
-  return HasAvx2() ? kAvx2Arithmetic : kPlainArithmetic;
+  return ForThisProcessor(kPlainArithmetic, kAvx2Arithmetic, kAvx512Arithmetic);
 }
 
 int64_t RoundedUp(int64_t count, int64_t grain) { return (count + grain - 1) / grain * grain; }
