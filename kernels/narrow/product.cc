@@ -29,9 +29,7 @@ constexpr int64_t kPiecesPerThread = 1;
 // Columns of a piece: a whole number of the cache's lines, and enough of them to be fetched ahead.
 constexpr int64_t kColumnGrain = 64, kFewestColumns = 256;
 
-const Arithmetic& BestArithmetic() {
-  return ForThisProcessor(kPlainArithmetic, kAvx2Arithmetic, kAvx512Arithmetic);
-}
+const Arithmetic& BestArithmetic() { return ForThisProcessor(kPlainArithmetic, kAvx2Arithmetic, kAvx512Arithmetic); }
 
 int64_t RoundedUp(int64_t count, int64_t grain) { return (count + grain - 1) / grain * grain; }
 
