@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from hlo_dispatch.bench.models.older_numpy import flax_t5
 from hlo_dispatch.demo.models import unet_settings
 
 Built = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -127,28 +128,10 @@ def _vit(*, dtype: str, **config: Any) -> Built:
 
 def _t5(*, dtype: str, tokens: int = 128, **config: Any) -> Built:
     from transformers import T5Config
-    from transformers.models.t5 import modeling_flax_t5
 
-    # It calls `clip` with names that jax has dropped since.
-    modeling_flax_t5.jnp = _OlderNumpy()
     inputs = _text(tokens, "input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
-    module = modeling_flax_t5.FlaxT5ForConditionalGenerationModule(T5Config(**config), dtype=_type(dtype))
+    module = flax_t5().FlaxT5ForConditionalGenerationModule(T5Config(**config), dtype=_type(dtype))
     return _flax(module, inputs, dtype, return_dict=False)
-
-
-class _OlderNumpy:
-    """`jax.numpy` as Flax T5 knew it."""
-
-    def __getattr__(self, name: str) -> Any:
-        import jax
-
-        return getattr(jax.numpy, name)
-
-    def clip(self, array: Any, a_min: Any = None, a_max: Any = None) -> Any:
-        """Clip, with the bounds under their former names."""
-        import jax
-
-        return jax.numpy.clip(array, a_min, a_max)
 
 
 def _clip(*, dtype: str, text: dict[str, Any] | None = None, vision: dict[str, Any] | None = None) -> Built:

@@ -13,7 +13,7 @@ from hlo_dispatch.bench.shapes import ROWS
 
 BYTES = {"f32": 4, "bf16": 2, "f16": 2, "f64": 8, "c64": 8}
 LAYOUTS = ("channels-last", "channels-first")
-TAGS = ("ci", "primary")
+TAGS = ("ci", "primary", "attention")
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def choose(
         chosen = [(p, d or read_pattern(p).operation.dtypes[0]) for p in patterns for d in dtypes or ("",)]
         return tuple(make_case(p, shape, d, layout or LAYOUTS[0]) for p, d in chosen)
     if tag and tag not in TAGS:
-        raise CaseError(f"unknown tag {tag!r}: {' or '.join(TAGS)}")
+        raise CaseError(f"unknown tag {tag!r}: one of {', '.join(TAGS)}")
     if layout and layout not in LAYOUTS:
         raise CaseError(f"unknown layout {layout!r}: {' or '.join(LAYOUTS)}")
     for dtype in dtypes:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -118,6 +119,8 @@ def _operation(case: Case) -> Callable[..., Any]:
         return _pool(case)
     if name == "matmul":
         return lambda x, w: x @ (jnp.swapaxes(w, -1, -2) if z["transposed"] else w)
+    if name == "attention":
+        return partial(_attention, causal=bool(z["causal"]))
     return _PLAIN[name]
 
 
@@ -162,8 +165,11 @@ def _pool(case: Case) -> Callable[..., Any]:
     return average
 
 
-def _attention(query: Any, key: Any, value: Any) -> Any:
+def _attention(query: Any, key: Any, value: Any, *, causal: bool) -> Any:
     scores = jnp.einsum("nhqd,nhkd->nhqk", query, key) / np.sqrt(query.shape[-1]).astype(query.dtype)
+    if causal:
+        places = [lax.broadcasted_iota("int32", scores.shape, axis) for axis in (2, 3)]
+        scores = jnp.where(places[0] >= places[1], scores, np.array(np.finfo(np.float32).min, scores.dtype))
     return jnp.einsum("nhqk,nhkd->nhqd", nn.softmax(scores), value)
 
 
@@ -178,7 +184,6 @@ def _rms_norm(x: Any, scale: Any) -> Any:
 
 
 _PLAIN: dict[str, Callable[..., Any]] = {
-    "attention": _attention,
     "softmax": nn.softmax,
     "log_softmax": nn.log_softmax,
     "layer_norm": _layer_norm,

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -126,6 +127,8 @@ def _operation(case: Case) -> Callable[..., Any]:
         return lambda x: F.avg_pool2d(x, z["r"], z["stride"])
     if name == "matmul":
         return lambda x, w: x @ (w.mT if z["transposed"] else w)
+    if name == "attention":
+        return partial(F.scaled_dot_product_attention, is_causal=bool(z["causal"]))
     return _PLAIN[name]
 
 
@@ -151,7 +154,6 @@ def _layer_norm(x: Any, scale: Any, bias: Any) -> Any:
 
 
 _PLAIN: dict[str, Callable[..., Any]] = {
-    "attention": F.scaled_dot_product_attention,
     "softmax": lambda x: torch.softmax(x, -1),
     "log_softmax": lambda x: torch.log_softmax(x, -1),
     "layer_norm": _layer_norm,

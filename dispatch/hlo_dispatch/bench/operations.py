@@ -187,15 +187,22 @@ def _attention() -> BenchOperation:
     def heads(z: Sizes, length: str) -> Dimensions:
         return (z["n"], z["heads"], z[length], z["d"])
 
+    def seen(z: Sizes) -> float:
+        """Of how many pairs of a query and a key there is a weight."""
+        if not z["causal"]:
+            return float(z["q"] * z["kv"])
+        return float(sum(min(query + 1, z["kv"]) for query in range(z["q"])))
+
     return BenchOperation(
         name="attention",
         entry="dot",
         needed=("n", "heads", "q", "kv", "d"),
-        defaults={},
+        # Causal: a query sees no key behind its own place.
+        defaults={"causal": 0},
         operands=lambda z: {"query": heads(z, "q"), "key": heads(z, "kv"), "value": heads(z, "kv")},
         result=lambda z: heads(z, "q"),
         # two products, and about five operations for each weight of the softmax between them
-        work=lambda z: z["n"] * z["heads"] * z["q"] * z["kv"] * (4.0 * z["d"] + 5),
+        work=lambda z: z["n"] * z["heads"] * seen(z) * (4.0 * z["d"] + 5),
         small={"n": 1, "heads": 2, "q": 16, "kv": 16, "d": 32},
     )
 

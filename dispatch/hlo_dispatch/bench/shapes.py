@@ -68,14 +68,12 @@ _TEXT = (
     Row("matmul_bias_residual", "m=128,k=3072,n=768", "BERT-base, second dense layer", "primary", _BOTH),
     Row("matmul", "b=12,m=128,k=64,n=128,transposed=1", "BERT-base, attention scores", dtypes=_BOTH),
     Row("matmul", "b=12,m=128,k=128,n=64", "BERT-base, attention values"),
-    Row("attention", "n=1,heads=12,q=128,kv=128,d=64", "BERT-base", dtypes=_BOTH),
     Row("matmul_bias_gelu_tanh", "m=512,k=768,n=3072", "GPT-2, prefill of 512 tokens", "primary", _BOTH),
     Row("matmul_bias", "m=1,k=768,n=2304", "GPT-2, decoding one token", "primary", _BOTH),
     Row("matmul_bias_gelu_tanh", "m=1,k=768,n=3072", "GPT-2, decoding one token", dtypes=_BOTH),
     Row("matmul", "m=1,k=768,n=50257", "GPT-2, decoding one token, vocabulary", dtypes=_BOTH),
     Row("attention", "n=1,heads=12,q=1,kv=512,d=64", "GPT-2, decoding one token"),
     Row("matmul_bias_gelu_erf", "m=197,k=768,n=3072", "ViT-B/16", dtypes=_BOTH),
-    Row("attention", "n=1,heads=12,q=197,kv=197,d=64", "ViT-B/16"),
     Row("conv_bias", "n=1,c=3,h=224,w=224,k=768,r=16,stride=16", "ViT-B/16, patches"),
     Row("matmul_swish_gate", "m=32,k=1024,n=2816", "gated blocks of language models", dtypes=_BOTH),
     Row("matmul_bias_tanh", "m=1,k=768,n=768", "BERT-base, pooler"),
@@ -90,7 +88,6 @@ _DIFFUSION = (
     Row("matmul_bias_residual", "m=8192,k=320,n=320", "Stable Diffusion UNet, projection", "primary", _BOTH),
     Row("matmul_bias_swish", "m=2,k=320,n=1280", "Stable Diffusion UNet, time embedding"),
     Row("attention", "n=2,heads=8,q=4096,kv=77,d=40", "Stable Diffusion UNet, cross attention"),
-    Row("attention", "n=1,heads=8,q=1024,kv=1024,d=80", "Stable Diffusion UNet, self attention"),
     Row("conv_bias", "n=1,c=128,h=256,w=256,k=128,r=3", "Stable Diffusion VAE"),
     Row("conv_transpose_bias_relu", "n=1,c=256,h=28,w=28,k=128,r=4", "U-Net, upsampling", "primary", _BOTH),
     Row("conv_transpose_bias_tanh", "n=1,c=64,h=32,w=32,k=3,r=4", "DCGAN, last layer"),
@@ -141,6 +138,20 @@ _OTHERS = tuple(
     )
 )  # fmt: skip
 
+_ATTENTION = tuple(
+    Row("attention", f"n={batch},{shape}", model, "attention", _BOTH)
+    for shape, model in (
+        ("heads=12,q=128,kv=128,d=64", "BERT-base, 128 tokens"),
+        ("heads=12,q=197,kv=197,d=64", "ViT-B/16, 224²"),
+        ("heads=12,q=1024,kv=1024,d=64", "as large as GPT-2's, 1024 tokens"),
+        ("heads=12,q=1024,kv=1024,d=64,causal=1", "GPT-2, 1024 tokens"),
+        ("heads=8,q=4096,kv=4096,d=40", "Stable Diffusion UNet, 64², self attention"),
+        ("heads=8,q=4096,kv=77,d=40", "Stable Diffusion UNet, 64², cross attention"),
+        ("heads=8,q=1024,kv=1024,d=80", "Stable Diffusion UNet, 32², self attention"),
+    )
+    for batch in (1, 8)
+)
+
 _QUICK = (
     Row("conv_bias_relu", "n=1,c=8,h=14,w=14,k=16,r=3", "small", "ci"),
     Row("depthwise_conv_bias_clip", "n=1,c=32,h=14,w=14,r=3", "small", "ci"),
@@ -149,5 +160,5 @@ _QUICK = (
 )
 
 ROWS: tuple[Row, ...] = (
-    *_RESNET, *_MOBILE, *_TEXT, *_DIFFUSION, *_TRAINING, *_SCIENCE, *_ROWS, *_OTHERS, *_QUICK,
+    *_RESNET, *_MOBILE, *_TEXT, *_DIFFUSION, *_TRAINING, *_SCIENCE, *_ROWS, *_OTHERS, *_ATTENTION, *_QUICK,
 )  # fmt: skip

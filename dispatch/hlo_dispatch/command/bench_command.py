@@ -38,7 +38,7 @@ Patterns = Annotated[list[str], typer.Argument(metavar="[PATTERN]...", help="Suc
 Shape = Annotated[str, typer.Option(metavar="KEY=N,...", help="Another shape than the listed ones.")]
 Dtypes = Annotated[str, typer.Option("--dtype", metavar="TYPE,...", help="f32, bf16, f16, f64, c64.")]
 Layout = Annotated[str, typer.Option(help="channels-last or channels-first.")]
-Tag = Annotated[str, typer.Option(help="Only cases with this tag: ci, primary.")]
+Tag = Annotated[str, typer.Option(help="Only cases with this tag: ci, primary, attention.")]
 
 
 @app.command(DEFAULT)

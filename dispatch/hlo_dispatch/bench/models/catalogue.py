@@ -47,6 +47,10 @@ MODELS: dict[str, ModelEntry] = {
         ModelEntry("xception", "Keras Xception, 224²", small={"size": 96}),
         ModelEntry("bert", "BERT-base, 128 tokens", small={"layers": 1, "tokens": 16}),
         ModelEntry("gpt2", "GPT-2, prefill of 128 tokens", small={"layers": 1, "tokens": 16}),
+        ModelEntry("gpt2-1024", "GPT-2, prefill of 1024 tokens", (1,), small={"layers": 1, "tokens": 16}),
+        ModelEntry("gpt2-decode", "GPT-2, one token behind 511", small={"layers": 1, "tokens": 16}),
+        ModelEntry("t5-encoder", "T5-base encoder, 128 tokens", small={"layers": 1, "tokens": 16}),
+        ModelEntry("whisper-encoder", "Whisper base encoder, 30 s", (1,), small={"layers": 1, "positions": 20}),
         ModelEntry("vit", "ViT-B/16, 224²", small={"layers": 1}),
         # Two is one image with guidance: the text and no text.
         ModelEntry("unet", "Stable Diffusion 1.4 UNet, 64²", (1, 2), small={"size": 8, "narrow": 1}, is_large=True),

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from hlo_dispatch.bench.models.older_numpy import flax_t5
 from hlo_dispatch.demo.keras_network import network
 from hlo_dispatch.demo.models import MODELS as DEMO
 from hlo_dispatch.demo.models import random_weights
@@ -75,6 +77,68 @@ def _gpt2(*, dtype: str, batch: int, tokens: int = 128, layers: int = 12) -> Bui
     return _text(module, dtype, batch, tokens, 50257)
 
 
+def _gpt2_decode(*, dtype: str, batch: int, tokens: int = 512, layers: int = 12) -> Built:
+    """One token behind tokens - 1 others, whose keys and values are given; returns logits, and those of all tokens."""
+    import jax
+    from transformers import GPT2Config
+    from transformers.models.gpt2.modeling_flax_gpt2 import FlaxGPT2LMHeadModule
+
+    module = FlaxGPT2LMHeadModule(GPT2Config(n_layer=layers), dtype=jax.numpy.dtype(dtype))
+    mask = jax.numpy.ones((batch, tokens), "int32")
+    token, position = mask[:, :1], jax.numpy.full((batch, 1), tokens - 1)
+    weights = random_weights(lambda key: {"params": module.init(key, token, mask[:, :1], position)["params"]}, dtype)
+    shapes = jax.eval_shape(lambda key: module.init(key, mask, mask, mask, init_cache=True)["cache"], jax.random.key(0))
+
+    def fill(leaf: Any) -> Any:
+        # The only whole number is how many tokens there are.
+        if not leaf.shape:
+            return jax.numpy.asarray(tokens - 1, leaf.dtype)
+        return jax.random.normal(jax.random.key(len(leaf.shape)), leaf.shape, dtype)
+
+    def decode(weights: Any, cache: Any, token: Any, mask: Any, position: Any) -> Any:
+        found, after = module.apply(weights | {"cache": cache}, token, mask, position, mutable=["cache"])
+        return found[0], after["cache"]
+
+    return decode, (weights, jax.tree.map(fill, shapes), token, mask, position)
+
+
+def _t5_encoder(*, dtype: str, batch: int, tokens: int = 128, layers: int = 12) -> Built:
+    import jax
+
+    module = flax_t5().FlaxT5EncoderModule(t5_config(layers), dtype=jax.numpy.dtype(dtype))
+    identifiers = jax.random.randint(jax.random.key(0), (batch, tokens), 0, 32128)
+    inputs = (identifiers, jax.numpy.ones((batch, tokens), "int32"))
+    weights = random_weights(lambda key: module.init(key, *inputs), dtype)
+    return lambda weights, *inputs: module.apply(weights, *inputs)[0], (weights, *inputs)
+
+
+def t5_config(layers: int = 12) -> Any:
+    """T5-base's."""
+    from transformers import T5Config
+
+    return T5Config(d_model=768, d_kv=64, d_ff=3072, num_layers=layers, num_heads=12)
+
+
+def _whisper_encoder(*, dtype: str, batch: int, positions: int = 1500, layers: int = 6) -> Built:
+    import jax
+    from transformers.models.whisper.modeling_flax_whisper import FlaxWhisperEncoder
+
+    module = FlaxWhisperEncoder(whisper_config(positions, layers), dtype=jax.numpy.dtype(dtype))
+    features = jax.random.normal(jax.random.key(0), (batch, 80, 2 * positions), dtype)
+    weights = random_weights(lambda key: module.init(key, features), dtype)
+    return lambda weights, features: module.apply(weights, features)[0], (weights, features)
+
+
+def whisper_config(positions: int = 1500, layers: int = 6) -> Any:
+    """Whisper base's."""
+    from transformers import WhisperConfig
+
+    return WhisperConfig(
+        d_model=512, encoder_layers=layers, encoder_attention_heads=8, encoder_ffn_dim=2048,
+        max_source_positions=positions,
+    )  # fmt: skip
+
+
 def _vit(*, dtype: str, batch: int, layers: int = 12) -> Built:
     import jax
     from transformers import ViTConfig
@@ -132,6 +196,10 @@ def vae(dtype: str, size: int, channels: tuple[int, ...]) -> Any:
 _OTHERS: dict[str, Callable[..., Built]] = {
     "bert": DEMO["bert"].build,
     "gpt2": _gpt2,
+    "gpt2-1024": partial(_gpt2, tokens=1024),
+    "gpt2-decode": _gpt2_decode,
+    "t5-encoder": _t5_encoder,
+    "whisper-encoder": _whisper_encoder,
     "vit": _vit,
     "unet": _unet,
     "text-encoder": _text_encoder,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -92,6 +93,53 @@ def _gpt2(*, batch: int, tokens: int = 128, layers: int = 12) -> tuple[Any, tupl
     return First(model, "logits"), (_identifiers(batch, tokens, 50257),)
 
 
+class _Decoding(torch.nn.Module):
+    """A model that is given one token, and keys and values of those before it, layer after layer."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, token: Any, *cache: Any) -> Any:
+        from transformers import DynamicCache
+        from transformers.cache_utils import DynamicLayer
+
+        known = DynamicCache()
+        for keys, values in zip(cache[::2], cache[1::2], strict=True):
+            # Its own way appends them to an empty tensor, which OpenVINO cannot read.
+            layer = DynamicLayer()
+            layer.keys, layer.values, layer.is_initialized = keys, values, True
+            known.layers.append(layer)
+        found = self.model(token, past_key_values=known, use_cache=True)
+        return found.logits, *(part for layer in found.past_key_values.to_legacy_cache() for part in layer)
+
+
+def _gpt2_decode(*, batch: int, tokens: int = 512, layers: int = 12) -> tuple[Any, tuple[Any, ...]]:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    model = GPT2LMHeadModel(GPT2Config(n_layer=layers))
+    cache = tuple(torch.randn(batch, 12, tokens - 1, 64) for _ in range(2 * layers))
+    return _Decoding(model), (_identifiers(batch, 1, 50257), *cache)
+
+
+def _t5_encoder(*, batch: int, tokens: int = 128, layers: int = 12) -> tuple[Any, tuple[Any, ...]]:
+    from transformers import T5EncoderModel
+
+    from hlo_dispatch.bench.models.in_jax import t5_config
+
+    mask = torch.ones(batch, tokens, dtype=torch.int64)
+    return First(T5EncoderModel(t5_config(layers)), "last_hidden_state"), (_identifiers(batch, tokens, 32128), mask)
+
+
+def _whisper_encoder(*, batch: int, positions: int = 1500, layers: int = 6) -> tuple[Any, tuple[Any, ...]]:
+    from transformers.models.whisper.modeling_whisper import WhisperEncoder
+
+    from hlo_dispatch.bench.models.in_jax import whisper_config
+
+    model = WhisperEncoder(whisper_config(positions, layers))
+    return First(model, "last_hidden_state"), (torch.randn(batch, 80, 2 * positions),)
+
+
 def _vit(*, batch: int, layers: int = 12) -> tuple[Any, tuple[Any, ...]]:
     from transformers import ViTConfig, ViTForImageClassification
 
@@ -145,6 +193,10 @@ def _vae_decoder(*, batch: int, size: int = 64, narrow: int = 0) -> tuple[Any, t
 _OTHERS: dict[str, Callable[..., tuple[Any, tuple[Any, ...]]]] = {
     "bert": _bert,
     "gpt2": _gpt2,
+    "gpt2-1024": partial(_gpt2, tokens=1024),
+    "gpt2-decode": _gpt2_decode,
+    "t5-encoder": _t5_encoder,
+    "whisper-encoder": _whisper_encoder,
     "vit": _vit,
     "unet": _unet,
     "text-encoder": _text_encoder,
