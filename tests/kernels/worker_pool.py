@@ -20,6 +20,7 @@ from environment import clean_environment
 WORKER = Path(__file__).with_name("call_worker.py")
 SECONDS_TO_START = 180
 SECONDS_FOR_A_CALL = 60
+LETTERS_OF_AN_END = 2000  # of what the process said last: JAX's tracebacks end with a remark
 # glibc's checking malloc, where it is there: memory is overwritten when it is given and taken back, and what was
 # written beyond its end ends the process.
 WATCHFUL = {"LD_PRELOAD": "libc_malloc_debug.so.0", "MALLOC_PERTURB_": "165", "MALLOC_CHECK_": "3"}
@@ -105,5 +106,4 @@ class Worker:
         if status < 0:
             return signal.Signals(-status).name
         self._said.seek(0)
-        last = self._said.read().strip().rpartition("\n")[-1]
-        return f"exit status {status}: {last}"
+        return f"exit status {status}: {self._said.read().strip()[-LETTERS_OF_AN_END:]}"

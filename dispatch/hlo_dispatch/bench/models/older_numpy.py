@@ -25,5 +25,6 @@ def flax_t5() -> Any:
     """The module of transformers that has Flax' T5, made to run with today's jax."""
     from transformers.models.t5 import modeling_flax_t5
 
-    modeling_flax_t5.jnp = OlderNumpy()
-    return modeling_flax_t5
+    module: Any = modeling_flax_t5
+    module.jnp = OlderNumpy()
+    return module
