@@ -5,6 +5,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 namespace hlo_dispatch {
 
@@ -79,6 +80,11 @@ void Parallel::For(int64_t count, int64_t grain, const std::function<void(int64_
   }
   loop->Work();
   loop->Wait();
+}
+
+void Parallel::Gather(const TbbThreads* tbb, const std::function<void()>& body) const {
+  if (tbb == nullptr || pool_ == nullptr) return body();
+  tbb->Gather(threads() - 1, [this](std::function<void()> help) { pool_->Schedule(std::move(help)); }, body);
 }
 
 }  // namespace hlo_dispatch

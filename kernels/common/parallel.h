@@ -26,6 +26,12 @@ class Parallel {
   // work that no thread has begun, so it may itself be one of the pool's.
   void For(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body) const;
 
+  // Calls body(), which calls a library: what that gives to oneTBB these threads do, as many as are free.
+  //
+  // Args:
+  //   tbb: the library's; null where it computes with something else, on which this has no influence.
+  void Gather(const TbbThreads* tbb, const std::function<void()>& body) const;
+
  private:
   xla::ffi::ThreadPool* pool_ = nullptr;
   const TbbThreads* tbb_ = nullptr;

@@ -8,57 +8,16 @@
 #include <mutex>
 #include <vector>
 
+#include "common/tbb_abi.h"
+#include "common/tbb_arenas.h"
+
 namespace hlo_dispatch {
 
-namespace {
-
-// From here on as in oneapi/tbb/detail/_task.h and oneapi/tbb/task_group.h: members, their order and their sizes.
-
-struct ExecutionData;
-
-class alignas(64) Task {
- protected:
-  virtual ~Task() = default;
-
- public:
-  virtual Task* execute(ExecutionData& data) = 0;
-  virtual Task* cancel(ExecutionData& data) = 0;
-
- private:
-  uint64_t reserved_[7] = {};
-};
-static_assert(sizeof(Task) == 64, "as task_alignment says");
-
-struct alignas(64) Context {
-  uint64_t control_register = 0;
-  uint32_t is_cancelled = 0;
-  uint8_t version = 1;
-  uint8_t traits = 0;  // isolated: nothing that somebody else cancels cancels this
-  uint8_t may_have_children = 0;
-  uint8_t state = 0;
-  void* links[5] = {};  // parent, list, node, exception
-  void* caller = nullptr;
-  uintptr_t name = 0;
-  char padding[56] = {};
-};
-static_assert(sizeof(Context) == 128, "as max_nfs_size says");
-
-struct WaitContext {
-  uint64_t version = 1;
-  std::atomic<uint64_t> references{0};
-};
-
-}  // namespace
-
-struct TbbThreads::Functions {
-  int (*runtime_interface_version)();
-  void (*initialize)(Context&);
-  void (*destroy)(Context&);
-  void (*spawn)(Task&, Context&);
-  void (*execute_and_wait)(Task&, Context&, WaitContext&, Context&);
-  void (*notify_waiters)(uintptr_t);
-  int (*max_concurrency)(const void*);
-};
+using tbb_abi::Context;
+using tbb_abi::ExecutionData;
+using tbb_abi::Functions;
+using tbb_abi::Task;
+using tbb_abi::WaitContext;
 
 namespace {
 
@@ -122,6 +81,7 @@ class Worker final : public Task {
 std::unique_ptr<const TbbThreads> TbbThreads::Of(void* library) {
   Functions f{};
 #define HLO_DISPATCH_TBB(name) "_ZN3tbb6detail2r1" name
+#define HLO_DISPATCH_ARENA "RNS0_2d115task_arena_baseE"
 #define HLO_DISPATCH_CONTEXT "RNS0_2d118task_group_contextE"
   const bool has_all =
       Find(library, "TBB_runtime_interface_version", f.runtime_interface_version) &&
@@ -131,15 +91,23 @@ std::unique_ptr<const TbbThreads> TbbThreads::Of(void* library) {
       Find(library,
            HLO_DISPATCH_TBB("16execute_and_waitERNS0_2d14taskERNS2_18task_group_contextERNS2_12wait_contextES6_"),
            f.execute_and_wait) &&
+      Find(library, HLO_DISPATCH_TBB("4waitERNS0_2d112wait_contextERNS2_18task_group_contextE"), f.wait) &&
       Find(library, HLO_DISPATCH_TBB("14notify_waitersEm"), f.notify_waiters) &&
+      Find(library, HLO_DISPATCH_TBB("10initializeE") HLO_DISPATCH_ARENA, f.initialize_arena) &&
+      Find(library, HLO_DISPATCH_TBB("7executeE") HLO_DISPATCH_ARENA "RNS2_13delegate_baseE", f.execute) &&
       Find(library, HLO_DISPATCH_TBB("15max_concurrencyEPKNS0_2d115task_arena_baseE"), f.max_concurrency);
 #undef HLO_DISPATCH_CONTEXT
+#undef HLO_DISPATCH_ARENA
 #undef HLO_DISPATCH_TBB
   if (!has_all || f.runtime_interface_version() / 1000 != kInterfaceFamily) return nullptr;
   std::unique_ptr<TbbThreads> threads(new TbbThreads());
   threads->functions_ = std::make_shared<const Functions>(f);
+  threads->arenas_ = std::make_unique<TbbArenas>(threads->functions_);
   return threads;
 }
+
+TbbThreads::TbbThreads() = default;
+TbbThreads::~TbbThreads() = default;
 
 int64_t TbbThreads::count() const { return std::max(1, functions_->max_concurrency(nullptr)); }
 
@@ -160,6 +128,13 @@ void TbbThreads::For(int64_t count, int64_t grain, const std::function<void(int6
   functions_->execute_and_wait(tasks[0], context, loop.waited_for, context);
   functions_->destroy(context);
   if (loop.failure != nullptr) std::rethrow_exception(loop.failure);
+}
+
+void TbbThreads::Gather(int64_t helpers, const std::function<void(std::function<void()>)>& call,
+                        const std::function<void()>& body) const {
+  const int64_t threads = count();
+  if (helpers <= 0 || threads <= 1) return body();
+  arenas_->Run(threads, std::min(helpers, threads - 1), call, body);
 }
 
 }  // namespace hlo_dispatch

@@ -1,8 +1,5 @@
-// Loops on oneTBB's threads, for what runs between calls of a library that computes on them: those threads are awake
-// then, and would stand in the way of others.
-//
-// No header of oneTBB's is needed. What is declared here is what its headers compile into every program: libtbb.so.12
-// keeps it as it is for all of them.
+// The oneTBB that a library computes with: loops of ours on its threads, for what runs between that library's calls;
+// and other threads in place of its own.
 #ifndef HLO_DISPATCH_COMMON_TBB_THREADS_H_
 #define HLO_DISPATCH_COMMON_TBB_THREADS_H_
 
@@ -11,6 +8,11 @@
 #include <memory>
 
 namespace hlo_dispatch {
+
+namespace tbb_abi {
+struct Functions;
+}
+class TbbArenas;
 
 class TbbThreads {
  public:
@@ -23,10 +25,21 @@ class TbbThreads {
   // As Parallel::For (parallel.h). The caller computes what no other thread has begun.
   void For(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body) const;
 
+  // Calls body(). What that gives to oneTBB is done by this thread and by those that come to help, and by none of
+  // oneTBB's own. What body throws is thrown again here.
+  //
+  // Args:
+  //   helpers: how many may come.
+  //   call: is given what a helper does; another thread does it, at any time, or none.
+  void Gather(int64_t helpers, const std::function<void(std::function<void()>)>& call,
+              const std::function<void()>& body) const;
+
+  ~TbbThreads();
+
  private:
-  struct Functions;
-  TbbThreads() = default;
-  std::shared_ptr<const Functions> functions_;
+  TbbThreads();
+  std::shared_ptr<const tbb_abi::Functions> functions_;
+  std::unique_ptr<TbbArenas> arenas_;
 };
 
 }  // namespace hlo_dispatch

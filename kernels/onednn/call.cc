@@ -69,7 +69,10 @@ void Run(Primitive& primitive, const Parallel& parallel, ffi::RemainingArgs argu
 }
 
 ffi::Error Execute(ffi::ThreadPool pool, CallState* state, ffi::RemainingArgs arguments, ffi::RemainingRets results) {
-  return Guarded(state->target.c_str(), [&] { Run(state->primitive, Parallel(&pool), arguments, results); });
+  return Guarded(state->target.c_str(), [&] {
+    const Parallel parallel(&pool);
+    parallel.Gather(Library::Get().tbb(), [&] { Run(state->primitive, parallel, arguments, results); });
+  });
 }
 
 XLA_FFI_DEFINE_HANDLER(

@@ -149,7 +149,10 @@ void Run(const SequenceState& state, const Parallel& parallel, ffi::RemainingArg
 
 ffi::Error Execute(ffi::ThreadPool pool, SequenceState* state, ffi::RemainingArgs arguments,
                    ffi::RemainingRets results) {
-  return Guarded(TheKernel().target().c_str(), [&] { Run(*state, Parallel(&pool), arguments, results); });
+  return Guarded(TheKernel().target().c_str(), [&] {
+    const Parallel parallel(&pool);
+    parallel.Gather(Library::Get().tbb(), [&] { Run(*state, parallel, arguments, results); });
+  });
 }
 
 XLA_FFI_DEFINE_HANDLER(

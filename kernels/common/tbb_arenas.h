@@ -1,0 +1,40 @@
+// Where oneTBB's work is done by threads of somebody else's.
+//
+// A library that computes with oneTBB under XLA has a process with twice as many threads as processors: XLA's, and
+// oneTBB's workers. While XLA runs independent instructions at the same time, or its threads still look for work, a
+// worker that has taken its half of a product waits for a processor, and whoever waits for that half with it. In an
+// arena in which all places are for callers no worker takes part: XLA's own threads come in, as many as are free.
+#ifndef HLO_DISPATCH_COMMON_TBB_ARENAS_H_
+#define HLO_DISPATCH_COMMON_TBB_ARENAS_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "common/tbb_abi.h"
+
+namespace hlo_dispatch {
+
+class TbbArenas {
+ public:
+  explicit TbbArenas(std::shared_ptr<const tbb_abi::Functions> functions) : functions_(std::move(functions)) {}
+
+  // As TbbThreads::Gather; oneTBB divides the work as for so many `threads`.
+  void Run(int64_t threads, int64_t helpers, const std::function<void(std::function<void()>)>& call,
+           const std::function<void()>& body);
+
+ private:
+  struct Place;
+  struct Gathering;
+  std::shared_ptr<Place> Take(int64_t threads);
+
+  std::shared_ptr<const tbb_abi::Functions> functions_;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Place>> idle_;  // an arena is made once, and serves one call at a time
+};
+
+}  // namespace hlo_dispatch
+
+#endif  // HLO_DISPATCH_COMMON_TBB_ARENAS_H_
