@@ -34,17 +34,11 @@ struct Factors {
   int64_t depth;
 };
 
-// c = scale * a · b, or c = factors[row] * c + a · b where there are factors.
+// c = scale * a · b, or c = factors[row] * c + a · b where there are factors: each product is summed up by itself,
+// since one sum over all keys would lose more of it with every key.
 template <typename Unit, int rows, int vectors>
 void Tile(const Factors& with, float scale, const float* factors) {
-  Vector sums[rows][vectors];
-#pragma GCC unroll 16
-  for (int r = 0; r < rows; ++r) {
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) {
-      sums[r][v] = factors == nullptr ? Vector{} : Load(with.c + r * with.c_stride + v * kLanes) * factors[r];
-    }
-  }
+  Vector sums[rows][vectors] = {};
   const float* a = with.a;
   const char* b = with.b;
   const int64_t a_stride = with.a_stride, b_bytes = with.b_bytes;
@@ -65,7 +59,8 @@ void Tile(const Factors& with, float scale, const float* factors) {
   for (int r = 0; r < rows; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; ++v) {
-      Store(with.c + r * with.c_stride + v * kLanes, factors == nullptr ? sums[r][v] * scale : sums[r][v]);
+      float* to = with.c + r * with.c_stride + v * kLanes;
+      Store(to, factors == nullptr ? sums[r][v] * scale : Load(to) * factors[r] + sums[r][v]);
     }
   }
 }

@@ -1,5 +1,6 @@
 #include "common/tbb_arenas.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -45,8 +46,8 @@ struct TbbArenas::Gathering {
   // What a helper does: whatever there is to do in the arena, until the caller is done.
   void Help() {
     {
-      // A helper of the former call may not have left yet. Where all places are taken, oneTBB would give what is
-      // called here to those within, and the caller might have to wait for itself.
+      // Where all places are taken, oneTBB would give what is called here to those within, and the caller might have
+      // to wait for itself.
       std::lock_guard<std::mutex> lock(place->mutex);
       if (is_closed || place->helpers + 1 >= place->threads) return;
       ++place->helpers;
@@ -74,11 +75,17 @@ struct TbbArenas::Gathering {
 
 std::shared_ptr<TbbArenas::Place> TbbArenas::Take(int64_t threads) {
   {
+    // A helper of the former call may not have left yet, and would keep one of this call out for all its time.
+    const auto is_free = [threads](const std::shared_ptr<Place>& place) {
+      std::lock_guard<std::mutex> lock(place->mutex);
+      return place->threads == threads && place->helpers == 0;
+    };
     std::lock_guard<std::mutex> lock(mutex_);
-    while (!idle_.empty()) {
-      std::shared_ptr<Place> place = std::move(idle_.back());
-      idle_.pop_back();
-      if (place->threads == threads) return place;
+    const auto found = std::find_if(idle_.begin(), idle_.end(), is_free);
+    if (found != idle_.end()) {
+      std::shared_ptr<Place> place = std::move(*found);
+      idle_.erase(found);
+      return place;
     }
   }
   auto place = std::make_shared<Place>();
