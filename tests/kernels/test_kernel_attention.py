@@ -200,6 +200,17 @@ def test_one_product_made_all_three(dtype: str) -> None:
     assert call.wrong() == ""
 
 
+def test_sums_over_thousands_of_keys_lose_no_more_than_numpys() -> None:
+    """One sum over all keys would: each of its additions rounds as much as the sum has grown to."""
+    call = plain(48, 16384, 16, 16)
+    exact = call.expected()
+    scores = call.query @ call.key.T * np.float32(16**-0.5)
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    in_single = powers / powers.sum(-1, keepdims=True) @ call.value
+    lost, by_numpy = (np.sqrt(np.mean((result - exact) ** 2)) for result in (call.run(), in_single))
+    assert lost <= 2 * by_numpy
+
+
 def test_one_key_is_its_value() -> None:
     call = plain(40, 1, 16, 24)
     np.testing.assert_array_equal(call.run(), np.broadcast_to(call.value.astype(np.float64), (40, 24)))
