@@ -16,7 +16,7 @@ from hlo_dispatch.match.protocol import FOLDED, WHOLE, CallableMatch, Variant
 from hlo_dispatch.match.routines.routine_match import RoutineMatch
 from hlo_dispatch.match.structural.structural_match import StructuralMatch
 from hlo_dispatch.policy.heuristic import (
-    SMALLEST_DOT,
+    SMALLEST_ATTENTION,
     SMALLEST_MEASURED_DENSE,
     is_large_enough,
     is_small,
@@ -116,7 +116,7 @@ class _OfAttention:
     def is_worth_calling(self, match: AttentionMatch, implementation: str, machine: Machine) -> tuple[bool, str]:
         """XLA writes every score to memory and reads it five times, transposes heads besides, and is never quicker."""
         arithmetic = match.work.multiply_adds
-        if arithmetic < SMALLEST_DOT:
+        if arithmetic < SMALLEST_ATTENTION:
             return False, f"{arithmetic:,} multiply-adds are too few to pay for a call"
         return True, f"XLA writes {match.scores:,} scores to memory and reads them again; the kernel keeps none"
 
