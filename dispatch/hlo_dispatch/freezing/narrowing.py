@@ -47,7 +47,7 @@ _MOVES = frozenset(
      "transpose")
 )  # fmt: skip
 """Primitives whose results are elements of their first operand (of all, where they are put together)."""
-_CALLS = {
+CALLS = {
     **dict.fromkeys(("jit", "pjit", "closed_call", "checkpoint", "remat", "remat2"), "jaxpr"),
     **dict.fromkeys(("core_call", "custom_jvp_call", "custom_vjp_call"), "call_jaxpr"),
 }  # fmt: skip
@@ -174,8 +174,8 @@ class Evaluation:
             return self._product(equation, operands)
         if name in self.moves and _only_moves(name, operands):
             return self._moved(equation, operands)
-        if name in _CALLS:
-            return self._called(equation.params[_CALLS[name]], operands)
+        if name in CALLS:
+            return self._called(equation.params[CALLS[name]], operands)
         if name in _CONTROL:
             return _CONTROL[name](self, equation, operands)
         return bound(equation, self._wide(operands))

@@ -15,6 +15,7 @@ import jax
 from hlo_dispatch.autotune.run.executable import shown, stand_in_name
 from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.freezing.closures import arrays_in, evaluated
+from hlo_dispatch.freezing.gated_units import in_two_products, may_have_gated_units
 from hlo_dispatch.freezing.integers import with_integers
 from hlo_dispatch.freezing.narrowing import Narrowed, Narrowing, narrowed
 from hlo_dispatch.hlo.module import Module
@@ -92,8 +93,10 @@ def whole(
 
     given: tuple[list[Any], ...] = (list(frozen), constants, rest)
     function, less = replay, Narrowed(lambda: [], frozenset(), frozenset())
+    count = len(frozen) + len(constants)
+    if narrowing is None and may_have_gated_units(closed):
+        function = _with_parted_weights(replay, given)
     if narrowing is not None:
-        count = len(frozen) + len(constants)
         find = with_integers if narrowing.is_integer else narrowed
         less = find(jax.make_jaxpr(replay)(*given), range(count), narrowing)
         flat = [
@@ -128,6 +131,19 @@ def whole(
     return Whole(
         module.to_bytes(), constants, results, structure, arguments, signature, types, narrow, widened, smaller
     )  # fmt: skip
+
+
+def _with_parted_weights(function: Callable[..., Any], given: tuple[list[Any], ...]) -> Callable[..., Any]:
+    """The function with its gated units in two products each; itself where it has none."""
+    frozen, constants, _ = given
+    parted = in_two_products(jax.make_jaxpr(function)(*given), len(frozen) + len(constants))
+    if parted is None:
+        return function
+
+    def with_parted_weights(frozen: Any, constants: Any, rest: Any) -> Any:
+        return parted(*frozen, *constants, *rest)
+
+    return with_parted_weights
 
 
 def _of_type(dtype: Any, array: Any) -> Any:

@@ -1,0 +1,229 @@
+"""Gated units whose two halves come from one product, as two products.
+
+    a, g = split(x @ w + b);  a * f(g)    is    (x @ w_a + b_a) * f(x @ w_g + b_g)
+
+Of one product XLA writes all columns to memory, and a loop of its own reads them again, half of them for `f`. Of two,
+each kernel ends in its share of that: the gate's in `f`, the other's in the multiplication. The weights are parted
+once, since they are frozen; in a function whose weights are not, they would be copied in each call.
+"""
+
+# pyright: basic
+# jax has no complete type hints.
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.extend.core import Literal
+
+from hlo_dispatch.freezing.closures import bound
+from hlo_dispatch.freezing.narrowing import CALLS
+
+_ELEMENTWISE = frozenset(
+    ("abs", "add", "convert_element_type", "copy", "div", "erf", "erfc", "exp", "exp2", "expm1", "integer_pow", "log",
+     "log1p", "logistic", "max", "min", "mul", "neg", "pow", "reduce_precision", "select_n", "sign", "sqrt", "square",
+     "sub", "tanh")
+)  # fmt: skip
+_ROUNDING = frozenset(("convert_element_type", "reduce_precision"))
+
+
+def may_have_gated_units(closed: Any) -> bool:
+    """Whether anything in a closed jaxpr is halved; quick."""
+    return any(_halves(equation) for equation in _equations(closed.jaxpr))
+
+
+def in_two_products(closed: Any, frozen: int) -> Callable[..., list[Any]] | None:
+    """The function of a closed jaxpr with its gated units in two products; None where it has none.
+
+    Args:
+        frozen: how many of its arguments, from the first one on, are weights.
+    """
+    flat = jax.make_jaxpr(lambda *args: _inlined(closed, args))(*closed.in_avals)
+    units = _units(flat.jaxpr, frozen)
+    return (lambda *args: _evaluated(flat, units, args)) if units else None
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one result of a split, or a slice, keeps of the last dimension, and of what it is computed anew."""
+
+    product: Any
+    """The equation."""
+    behind: tuple[tuple[Any, int], ...]
+    """The equations between it and the slice, and which operand of each is the value."""
+    start: int
+    end: int
+
+    def computed(self, read: Callable[[Any], Any]) -> Any:
+        source, weights = map(read, self.product.invars)
+        (contracted,) = self.product.params["dimension_numbers"][0][1]
+        weights = jax.lax.slice_in_dim(weights, self.start, self.end, axis=1 - contracted)
+        (value,) = bound(self.product, [source, weights])
+        for equation, place in self.behind:
+            operands = [value if n == place else self._cut(read(atom)) for n, atom in enumerate(equation.invars)]
+            (value,) = bound(equation, operands)
+        return value
+
+    def _cut(self, other: Any) -> Any:
+        if jax.numpy.ndim(other) == 0 or other.shape[-1] == 1:
+            return other
+        return jax.lax.slice_in_dim(other, self.start, self.end, axis=other.ndim - 1)
+
+
+_Units = dict[Any, dict[Any, _Part]]
+"""Equation that splits or slices → its results, and what each is computed as."""
+
+
+def _evaluated(flat: Any, units: _Units, arguments: Sequence[Any]) -> list[Any]:
+    """A jaxpr's results. What nobody reads any more is evaluated, too: XLA leaves it out."""
+    values: dict[Any, Any] = dict(zip(flat.jaxpr.constvars, flat.consts, strict=True))
+    values.update(zip(flat.jaxpr.invars, arguments, strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if isinstance(atom, Literal) else values[atom]
+
+    for equation in flat.jaxpr.eqns:
+        parts = units.get(id(equation))
+        if parts is not None:
+            values.update((result, part.computed(read)) for result, part in parts.items())
+        else:
+            results = bound(equation, [read(atom) for atom in equation.invars])
+            values.update(zip(equation.outvars, results, strict=True))
+    return [read(atom) for atom in flat.jaxpr.outvars]
+
+
+def _inlined(closed: Any, arguments: Sequence[Any]) -> list[Any]:
+    """A jaxpr's results, called functions written out: what is looked for may begin in one and end in another."""
+    jaxpr = getattr(closed, "jaxpr", closed)
+    values: dict[Any, Any] = dict(zip(jaxpr.constvars, getattr(closed, "consts", ()), strict=True))
+    values.update(zip(jaxpr.invars, arguments, strict=True))
+
+    def read(atom: Any) -> Any:
+        return atom.val if isinstance(atom, Literal) else values[atom]
+
+    for equation in jaxpr.eqns:
+        operands = [read(atom) for atom in equation.invars]
+        called = CALLS.get(equation.primitive.name)
+        results = bound(equation, operands) if called is None else _inlined(equation.params[called], operands)
+        values.update(zip(equation.outvars, results, strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
+
+
+def _equations(jaxpr: Any) -> Iterator[Any]:
+    for equation in jaxpr.eqns:
+        yield equation
+        called = CALLS.get(equation.primitive.name)
+        if called is not None:
+            inner = equation.params[called]
+            yield from _equations(getattr(inner, "jaxpr", inner))
+
+
+def _halves(equation: Any) -> list[tuple[Any, int, int]]:
+    """Results that are one half of the operand's last dimension, with where each begins and ends."""
+    name, params = equation.primitive.name, equation.params
+    if name not in ("slice", "split") or not equation.invars[0].aval.ndim:
+        return []
+    shape = equation.invars[0].aval.shape
+    last, half = len(shape) - 1, shape[-1] // 2
+    if shape[-1] % 2 or any(result.aval.shape != (*shape[:-1], half) for result in equation.outvars):
+        return []
+    if name == "split":
+        return [(result, number * half, (number + 1) * half) for number, result in enumerate(equation.outvars)]
+    start = params["start_indices"][last]
+    is_dense = params["strides"] is None or set(params["strides"]) == {1}
+    return [(equation.outvars[0], start, start + half)] if is_dense and start in (0, half) else []
+
+
+def _units(jaxpr: Any, frozen: int) -> _Units:
+    """The gated units of a jaxpr without calls."""
+    users: dict[Any, list[Any]] = defaultdict(list)
+    made_by: dict[Any, Any] = {}
+    for equation in jaxpr.eqns:
+        made_by.update(dict.fromkeys(equation.outvars, equation))
+        for atom in dict.fromkeys(atom for atom in equation.invars if not isinstance(atom, Literal)):
+            users[atom].append(equation)
+    results = {atom for atom in jaxpr.outvars if not isinstance(atom, Literal)}
+    known = _frozen(jaxpr, frozen)
+    found: _Units = {}
+    for value in [value for value in users if value not in results]:
+        cuts = [(id(user), *half) for user in users[value] for half in _halves(user)]
+        if len(cuts) != 2 or cuts[0][2] == cuts[1][2] or not all(_halves(user) for user in users[value]):
+            continue
+        chain = _product_above(value, made_by, users, known)
+        if chain is None or not _meet(*(result for _, result, _, _ in cuts), users, known):
+            continue
+        product, behind = chain
+        for user, result, start, end in cuts:
+            found.setdefault(user, {})[result] = _Part(product, behind, start, end)
+    return found
+
+
+def _frozen(jaxpr: Any, count: int) -> set[Any]:
+    """Everything that depends on nothing but weights and constants."""
+    known = {*jaxpr.constvars, *jaxpr.invars[:count]}
+    for equation in jaxpr.eqns:
+        if all(isinstance(atom, Literal) or atom in known for atom in equation.invars):
+            known.update(equation.outvars)
+    return known
+
+
+def _product_above(
+    value: Any, made_by: dict[Any, Any], users: dict[Any, list[Any]], known: set[Any]
+) -> tuple[Any, tuple[tuple[Any, int], ...]] | None:
+    """The product with frozen weights that gives `value`, but for its bias and roundings, and those; None: it is none.
+
+    Nobody else may read what lies between.
+    """
+    behind: list[tuple[Any, int]] = []
+    while value in made_by:
+        equation = made_by[value]
+        name = equation.primitive.name
+        if name == "dot_general":
+            (_, contracted), batch = equation.params["dimension_numbers"]
+            weights = equation.invars[1]
+            is_plain = not any(batch) and len(contracted) == 1 and weights.aval.ndim == 2
+            return (equation, tuple(reversed(behind))) if is_plain and weights in known else None
+        if name == "add":
+            place = next((n for n, atom in enumerate(equation.invars) if not _is_bias(atom, known)), 0)
+            if not _is_bias(equation.invars[1 - place], known):
+                return None
+        elif name in _ROUNDING:
+            place = 0
+        else:
+            return None
+        behind.append((equation, place))
+        value = equation.invars[place]
+        if isinstance(value, Literal) or users[value] != [equation]:
+            return None
+    return None
+
+
+def _is_bias(atom: Any, known: set[Any]) -> bool:
+    """Whether an operand is frozen, such as one number for each column."""
+    return isinstance(atom, Literal) or atom in known
+
+
+def _meet(one: Any, other: Any, users: dict[Any, list[Any]], known: set[Any]) -> bool:
+    """Whether both halves, or functions of each alone, are multiplied with each other."""
+    others = _functions_of(other, users, known)
+    return any(
+        user.primitive.name == "mul" and any(atom in others for atom in user.invars if not isinstance(atom, Literal))
+        for value in _functions_of(one, users, known)
+        for user in users[value]
+    )
+
+
+def _functions_of(half: Any, users: dict[Any, list[Any]], known: set[Any]) -> set[Any]:
+    """What is computed element by element of a half and of what is frozen."""
+    found, pending = {half}, [half]
+    while pending:
+        for user in users[pending.pop()]:
+            if user.primitive.name not in _ELEMENTWISE or user.outvars[0] in found:
+                continue
+            if all(isinstance(atom, Literal) or atom in found or atom in known for atom in user.invars):
+                found.add(user.outvars[0])
+                pending.append(user.outvars[0])
+    return found
