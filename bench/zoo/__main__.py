@@ -1,7 +1,8 @@
 """`python -m bench.zoo [MODEL ...]`: count anchors, print what is left behind and why.
 
---write puts the counts into tests/models/anchors.toml, --epilogues shows where epilogues ended although an
-elementwise instruction follows, --numbers runs the small variants, dispatched against stock.
+--write puts the counts into tests/models/anchors.toml, --page writes the list as a page, --epilogues shows where
+epilogues ended although an elementwise instruction follows, --numbers runs the small variants, dispatched against
+stock.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import time
 import warnings
 from pathlib import Path
 
+from hlo_dispatch.report import Report
+
 from ..header import header
-from . import record
+from . import page, record
 from .count import Counts, capture, count, reasons
 from .epilogues import ends
 from .models import ZOO
@@ -25,6 +28,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.zoo", description=__doc__.splitlines()[0])
     parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(ZOO))
     parser.add_argument("--write", action="store_true", help="write the counts to tests/models/anchors.toml")
+    parser.add_argument(
+        "--page", type=Path, metavar="FILE", help="write what is taken of each model, and why not, as Markdown"
+    )
     parser.add_argument("--epilogues", action="store_true", help="show where epilogues ended")
     parser.add_argument("--numbers", action="store_true", help="run small variants instead of counting")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the modules as FOLDER/MODEL.pb")
@@ -36,23 +42,26 @@ def main() -> int:
     warnings.simplefilter("ignore")
     print("\n".join(header()), flush=True)
     names = arguments.models or list(ZOO)
-    good, counted = True, {}
+    good, counted, rows = True, {}, []
     for name in names:
         try:
             if arguments.numbers:
                 good = compare(name) and good
             else:
-                counted[name] = _count(name, arguments)
+                counted[name], report = _count(name, arguments)
+                rows.append(page.row(name, counted[name], report))
         # Whatever a framework raises: the other models are worth having.
         except Exception as error:
             good = False
             print(f"\n{name}: {type(error).__name__}: {error}", flush=True)
     if arguments.write:
         record.write(counted)
+    if arguments.page:
+        page.write(arguments.page, rows)
     return int(not good)
 
 
-def _count(name: str, arguments: argparse.Namespace) -> Counts:
+def _count(name: str, arguments: argparse.Namespace) -> tuple[Counts, Report]:
     begin = time.perf_counter()
     module = capture(ZOO[name].lowered())
     if arguments.keep:
@@ -70,7 +79,7 @@ def _count(name: str, arguments: argparse.Namespace) -> Counts:
     )
     for line in [*reasons(report), *(ends(module, report) if arguments.epilogues else ())]:
         print(line, flush=True)
-    return counts
+    return counts, report
 
 
 if __name__ == "__main__":
