@@ -153,7 +153,7 @@ def _units(jaxpr: Any, frozen: int) -> _Units:
         if len(cuts) != 2 or cuts[0][2] == cuts[1][2] or not all(_halves(user) for user in users[value]):
             continue
         chain = _product_above(value, made_by, users, known)
-        if chain is None or not _meet(*(result for _, result, _, _ in cuts), users, known):
+        if chain is None or not _meet(cuts[0][1], cuts[1][1], users, known):
             continue
         product, behind = chain
         for user, result, start, end in cuts:
