@@ -133,6 +133,7 @@ Program = Callable[[jax.Array, jax.Array], Any]
 WHOLE: dict[str, Program] = {
     "added": lambda w, x: (lambda a, g: a + jnp.tanh(g))(*split(x @ w)),
     "the product is a result": lambda w, x: (lambda h: (h, split(h)[0] * split(h)[1]))(x @ w),
+    "the product is a result ahead of its bias": lambda w, x: (lambda h: (h, math.prod(split(h + 1.0))))(x @ w),
     "something else reads the product": lambda w, x: (lambda h: (lambda a, g: a * g + h.sum())(*split(h)))(x @ w),
     "thirds": lambda w, x: (lambda q, k, v: q * k * v)(*jnp.split(x @ w, 3, axis=-1)),
     "rows": lambda w, x: (lambda a, g: a * g)(*jnp.split(x @ w, 2, axis=0)),

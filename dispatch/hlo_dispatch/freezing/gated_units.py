@@ -28,6 +28,8 @@ _ELEMENTWISE = frozenset(
      "sub", "tanh")
 )  # fmt: skip
 _ROUNDING = frozenset(("convert_element_type", "reduce_precision"))
+_CALLER = object()
+"""Stands among the users of what is returned."""
 
 
 def may_have_gated_units(closed: Any) -> bool:
@@ -145,12 +147,16 @@ def _units(jaxpr: Any, frozen: int) -> _Units:
         made_by.update(dict.fromkeys(equation.outvars, equation))
         for atom in dict.fromkeys(atom for atom in equation.invars if not isinstance(atom, Literal)):
             users[atom].append(equation)
-    results = {atom for atom in jaxpr.outvars if not isinstance(atom, Literal)}
+    for atom in jaxpr.outvars:
+        if not isinstance(atom, Literal):
+            users[atom].append(_CALLER)
     known = _frozen(jaxpr, frozen)
     found: _Units = {}
-    for value in [value for value in users if value not in results]:
+    for value in list(users):
+        if _CALLER in users[value] or not all(_halves(user) for user in users[value]):
+            continue
         cuts = [(id(user), *half) for user in users[value] for half in _halves(user)]
-        if len(cuts) != 2 or cuts[0][2] == cuts[1][2] or not all(_halves(user) for user in users[value]):
+        if len(cuts) != 2 or cuts[0][2] == cuts[1][2]:
             continue
         chain = _product_above(value, made_by, users, known)
         if chain is None or not _meet(cuts[0][1], cuts[1][1], users, known):
@@ -209,10 +215,10 @@ def _is_bias(atom: Any, known: set[Any]) -> bool:
 def _meet(one: Any, other: Any, users: dict[Any, list[Any]], known: set[Any]) -> bool:
     """Whether both halves, or functions of each alone, are multiplied with each other."""
     others = _functions_of(other, users, known)
+    readers = [user for value in _functions_of(one, users, known) for user in users[value] if user is not _CALLER]
     return any(
         user.primitive.name == "mul" and any(atom in others for atom in user.invars if not isinstance(atom, Literal))
-        for value in _functions_of(one, users, known)
-        for user in users[value]
+        for user in readers
     )
 
 
@@ -221,7 +227,7 @@ def _functions_of(half: Any, users: dict[Any, list[Any]], known: set[Any]) -> se
     found, pending = {half}, [half]
     while pending:
         for user in users[pending.pop()]:
-            if user.primitive.name not in _ELEMENTWISE or user.outvars[0] in found:
+            if user is _CALLER or user.primitive.name not in _ELEMENTWISE or user.outvars[0] in found:
                 continue
             if all(isinstance(atom, Literal) or atom in found or atom in known for atom in user.invars):
                 found.add(user.outvars[0])
