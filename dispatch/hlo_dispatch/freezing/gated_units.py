@@ -75,8 +75,8 @@ class _Part:
         return jax.lax.slice_in_dim(other, self.start, self.end, axis=other.ndim - 1)
 
 
-_Units = dict[Any, dict[Any, _Part]]
-"""Equation that splits or slices → its results, and what each is computed as."""
+_Units = dict[int, dict[Any, _Part]]
+"""Of an equation that splits or slices, by its id: its results, and what each is computed as."""
 
 
 def _evaluated(flat: Any, units: _Units, arguments: Sequence[Any]) -> list[Any]:
