@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import hlo_dispatch
+from hlo_dispatch.freezing import tracing
 from side_by_side import assert_close
 
 TOLERANCE = {"float32": 1e-5, "bfloat16": 3e-2}
@@ -118,6 +119,38 @@ def test_new_weights() -> None:
         got = fast(x)
     h = double(x) @ double(second)
     assert_close(double(got), h[:, :24] * np.tanh(h[:, 24:]), 1e-5)
+
+
+def test_one_column_under_a_bias_of_many() -> None:
+    w, b, x = array(24, 1), array(12), array(18, 24)
+
+    def unit(w: jax.Array, b: jax.Array, x: jax.Array) -> jax.Array:
+        return math.prod(split(x @ w + b))
+
+    with hlo_dispatch.enabled(policy="always"):
+        got = hlo_dispatch.freeze(unit, w, b)(x)
+    h = double(x) @ double(w) + double(b)
+    assert_close(double(got), h[:, :6] * h[:, 6:], 1e-5)
+
+
+def test_where_parting_fails_the_product_stays_whole(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any) -> None:
+        raise AssertionError("no halves")
+
+    monkeypatch.setattr(tracing, "in_two_products", broken)
+    monkeypatch.delenv("HLO_DISPATCH_STRICT", raising=False)
+    w, x = array(16, 48), array(8, 16)
+    before = hlo_dispatch.statistics().failures
+    with hlo_dispatch.enabled(policy="always"):
+        fast = hlo_dispatch.freeze(lambda w, x: math.prod(split(x @ w)), w)
+        got = fast(x)
+    h = double(x) @ double(w)
+    assert_close(double(got), h[:, :24] * h[:, 24:], 1e-5)
+    assert len(products(fast)) == 1
+    assert hlo_dispatch.statistics().failures == before + 1
+    assert "no halves" in caplog.text
 
 
 @pytest.mark.parametrize("policy", ["never", "heuristic", "measure"])

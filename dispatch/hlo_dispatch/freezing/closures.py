@@ -10,6 +10,11 @@ from typing import Any
 from jax._src import source_info_util
 from jax.extend.core import Literal
 
+CALLS = {
+    **dict.fromkeys(("jit", "pjit", "closed_call", "checkpoint", "remat", "remat2"), "jaxpr"),
+    **dict.fromkeys(("core_call", "custom_jvp_call", "custom_vjp_call"), "call_jaxpr"),
+}  # fmt: skip
+"""Primitives that call a function, and where it is; what it is under a derivative does not matter here."""
 _LITERAL = 1
 """Elements; what has no more stays a constant, which patterns and folding can see."""
 
@@ -37,21 +42,34 @@ def evaluated(
         replaced: ids of the constants that something stands for.
     """
     constants = [array_for(constant) if id(constant) in replaced else constant for constant in closed.consts]
-    values: dict[Any, Any] = dict(zip(closed.jaxpr.constvars, constants, strict=True))
-    values.update(zip(closed.jaxpr.invars, arguments, strict=True))
+
+    def results(equation: Any, read: Read) -> Sequence[Any]:
+        operands = [read(atom) for atom in equation.invars]
+        inner = _called(equation)
+        if inner is not None and any(id(constant) in replaced for constant in arrays_in(inner)):
+            return evaluated(inner, array_for, operands, replaced)
+        return bound(equation, operands)
+
+    return evaluated_by(results, closed.jaxpr, constants, arguments)
+
+
+Read = Callable[[Any], Any]
+"""The value of a variable or a literal."""
+
+
+def evaluated_by(
+    results: Callable[[Any, Read], Sequence[Any]], jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Any]
+) -> list[Any]:
+    """The jaxpr's results, those of each of its equations by a rule of the caller's."""
+    values: dict[Any, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
+    values.update(zip(jaxpr.invars, arguments, strict=True))
 
     def read(atom: Any) -> Any:
         return atom.val if isinstance(atom, Literal) else values[atom]
 
-    for equation in closed.jaxpr.eqns:
-        operands = [read(atom) for atom in equation.invars]
-        inner = _called(equation)
-        if inner is not None and any(id(constant) in replaced for constant in arrays_in(inner)):
-            results = evaluated(inner, array_for, operands, replaced)
-        else:
-            results = bound(equation, operands)
-        values.update(zip(equation.outvars, results, strict=True))
-    return [read(atom) for atom in closed.jaxpr.outvars]
+    for equation in jaxpr.eqns:
+        values.update(zip(equation.outvars, results(equation, read), strict=True))
+    return [read(atom) for atom in jaxpr.outvars]
 
 
 def bound(equation: Any, operands: Sequence[Any], **changed: Any) -> Sequence[Any]:

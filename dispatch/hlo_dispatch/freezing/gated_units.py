@@ -19,8 +19,7 @@ from typing import Any
 import jax
 from jax.extend.core import Literal
 
-from hlo_dispatch.freezing.closures import bound
-from hlo_dispatch.freezing.narrowing import CALLS
+from hlo_dispatch.freezing.closures import CALLS, Read, bound, evaluated_by
 
 _ELEMENTWISE = frozenset(
     ("abs", "add", "convert_element_type", "copy", "div", "erf", "erfc", "exp", "exp2", "expm1", "integer_pow", "log",
@@ -59,7 +58,7 @@ class _Part:
     start: int
     end: int
 
-    def computed(self, read: Callable[[Any], Any]) -> Any:
+    def computed(self, read: Read) -> Any:
         source, weights = map(read, self.product.invars)
         (contracted,) = self.product.params["dimension_numbers"][0][1]
         weights = jax.lax.slice_in_dim(weights, self.start, self.end, axis=1 - contracted)
@@ -81,37 +80,25 @@ _Units = dict[int, dict[Any, _Part]]
 
 def _evaluated(flat: Any, units: _Units, arguments: Sequence[Any]) -> list[Any]:
     """A jaxpr's results. What nobody reads any more is evaluated, too: XLA leaves it out."""
-    values: dict[Any, Any] = dict(zip(flat.jaxpr.constvars, flat.consts, strict=True))
-    values.update(zip(flat.jaxpr.invars, arguments, strict=True))
 
-    def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, Literal) else values[atom]
-
-    for equation in flat.jaxpr.eqns:
+    def results(equation: Any, read: Read) -> Sequence[Any]:
         parts = units.get(id(equation))
         if parts is not None:
-            values.update((result, part.computed(read)) for result, part in parts.items())
-        else:
-            results = bound(equation, [read(atom) for atom in equation.invars])
-            values.update(zip(equation.outvars, results, strict=True))
-    return [read(atom) for atom in flat.jaxpr.outvars]
+            return [parts[result].computed(read) for result in equation.outvars]
+        return bound(equation, [read(atom) for atom in equation.invars])
+
+    return evaluated_by(results, flat.jaxpr, flat.consts, arguments)
 
 
 def _inlined(closed: Any, arguments: Sequence[Any]) -> list[Any]:
     """A jaxpr's results, called functions written out: what is looked for may begin in one and end in another."""
-    jaxpr = getattr(closed, "jaxpr", closed)
-    values: dict[Any, Any] = dict(zip(jaxpr.constvars, getattr(closed, "consts", ()), strict=True))
-    values.update(zip(jaxpr.invars, arguments, strict=True))
 
-    def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, Literal) else values[atom]
-
-    for equation in jaxpr.eqns:
+    def results(equation: Any, read: Read) -> Sequence[Any]:
         operands = [read(atom) for atom in equation.invars]
         called = CALLS.get(equation.primitive.name)
-        results = bound(equation, operands) if called is None else _inlined(equation.params[called], operands)
-        values.update(zip(equation.outvars, results, strict=True))
-    return [read(atom) for atom in jaxpr.outvars]
+        return bound(equation, operands) if called is None else _inlined(equation.params[called], operands)
+
+    return evaluated_by(results, getattr(closed, "jaxpr", closed), getattr(closed, "consts", ()), arguments)
 
 
 def _equations(jaxpr: Any) -> Iterator[Any]:
@@ -201,8 +188,9 @@ def _product_above(
         else:
             return None
         behind.append((equation, place))
-        value = equation.invars[place]
-        if isinstance(value, Literal) or users[value] != [equation]:
+        columns, value = value.aval.shape[-1], equation.invars[place]
+        # A product with one column may be what is repeated, and a bias what has all of them.
+        if isinstance(value, Literal) or users[value] != [equation] or value.aval.shape[-1:] != (columns,):
             return None
     return None
 

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jax.extend.core import Literal
 
 from hlo_dispatch.errors import FreezeError
-from hlo_dispatch.freezing.closures import bound
+from hlo_dispatch.freezing.closures import CALLS, bound, evaluated_by
 from hlo_dispatch.host.machine import Machine
 
 WIDE = jax.numpy.dtype("float32")
@@ -47,11 +46,6 @@ _MOVES = frozenset(
      "transpose")
 )  # fmt: skip
 """Primitives whose results are elements of their first operand (of all, where they are put together)."""
-CALLS = {
-    **dict.fromkeys(("jit", "pjit", "closed_call", "checkpoint", "remat", "remat2"), "jaxpr"),
-    **dict.fromkeys(("core_call", "custom_jvp_call", "custom_vjp_call"), "call_jaxpr"),
-}  # fmt: skip
-"""Primitives that call a function, and where it is; what it is under a derivative does not matter here."""
 
 
 @dataclass(frozen=True)
@@ -151,16 +145,10 @@ class Evaluation:
         return Narrow(argument, frozenset((number,)))
 
     def _evaluated(self, jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
-        values: dict[Any, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
-        values.update(zip(jaxpr.invars, arguments, strict=True))
-
-        def read(atom: Any) -> Any:
-            return atom.val if isinstance(atom, Literal) else values[atom]
-
-        for equation in jaxpr.eqns:
-            results = self._results(equation, [read(atom) for atom in equation.invars])
-            values.update(zip(equation.outvars, results, strict=True))
-        return [read(atom) for atom in jaxpr.outvars]
+        return evaluated_by(
+            lambda equation, read: self._results(equation, [read(atom) for atom in equation.invars]),
+            jaxpr, constants, arguments,
+        )  # fmt: skip
 
     def _called(self, function: Any, arguments: Sequence[Any]) -> list[Any]:
         """Of a jaxpr, closed or not."""

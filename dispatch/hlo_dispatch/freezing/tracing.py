@@ -16,6 +16,7 @@ from hlo_dispatch.autotune.run.executable import shown, stand_in_name
 from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.freezing.closures import arrays_in, evaluated
 from hlo_dispatch.freezing.gated_units import in_two_products, may_have_gated_units
+from hlo_dispatch.freezing.guard import attempted
 from hlo_dispatch.freezing.integers import with_integers
 from hlo_dispatch.freezing.narrowing import Narrowed, Narrowing, narrowed
 from hlo_dispatch.hlo.module import Module
@@ -94,8 +95,10 @@ def whole(
     given: tuple[list[Any], ...] = (list(frozen), constants, rest)
     function, less = replay, Narrowed(lambda: [], frozenset(), frozenset())
     count = len(frozen) + len(constants)
+    shown_as = stand_in_name(f"whole_{os.getpid()}_{next(_numbers)}")
+    lowered = None
     if narrowing is None and may_have_gated_units(closed):
-        function = _with_parted_weights(replay, given)
+        lowered = attempted(lambda: _lowered(_with_parted_weights(replay, given), shown_as, given), "gated units")
     if narrowing is not None:
         find = with_integers if narrowing.is_integer else narrowed
         less = find(jax.make_jaxpr(replay)(*given), range(count), narrowing)
@@ -108,9 +111,9 @@ def whole(
         def function(frozen: Any, constants: Any, rest: Any) -> Any:
             return less.function(*frozen, *constants, *rest)
 
-    function.__name__ = function.__qualname__ = stand_in_name(f"whole_{os.getpid()}_{next(_numbers)}")
-    lowered = jax.jit(function, keep_unused=True).trace(*given).lower()
-    with shown(function.__name__) as modules:
+    if lowered is None:
+        lowered = _lowered(function, shown_as, given)
+    with shown(shown_as) as modules:
         compile_afresh(lowered)
     if not modules:
         raise FreezeError(f"{name} cannot be frozen: it is not compiled for a CPU")
@@ -131,6 +134,11 @@ def whole(
     return Whole(
         module.to_bytes(), constants, results, structure, arguments, signature, types, narrow, widened, smaller
     )  # fmt: skip
+
+
+def _lowered(function: Callable[..., Any], name: str, given: tuple[list[Any], ...]) -> Any:
+    function.__name__ = function.__qualname__ = name
+    return jax.jit(function, keep_unused=True).trace(*given).lower()
 
 
 def _with_parted_weights(function: Callable[..., Any], given: tuple[list[Any], ...]) -> Callable[..., Any]:

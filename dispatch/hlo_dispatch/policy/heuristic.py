@@ -39,10 +39,9 @@ SMALLEST_MEASURED_DENSE = 100_000
 # (bench/narrow.py); how many pay for a call of our own is a guess.
 SMALLEST_NARROW_WEIGHTS = 20_000
 MOST_NARROW_ROWS = 16
-# XLA's softmax is some ten loops, each of which costs a few microseconds however short it is. On a Zen 4 all of 32
-# attentions with more multiply-adds than this and fewer than 7 million, for one query or as many as keys, f32 and bf16,
-# were 1.4 to 3.8 times as fast in our kernel (hlo-dispatch bench attention --shape q=1,kv=256,...); of smaller ones
-# not all.
+# XLA's softmax is some ten loops, each of which costs a few microseconds however short it is. On a Zen 4 attentions of
+# 390,000 to 1.6 million multiply-adds, one query or as many as keys, f32 and bf16, were 1.5 to 6.1 times as fast in our
+# kernel (hlo-dispatch bench attention --shape n=1,heads=12,q=1,kv=256,d=64 and four more).
 SMALLEST_ATTENTION = 200_000
 # A pass of its own over the result costs XLA 1.1 to 1.9 times the whole product with one of these; with a
 # bias, a residual or a relu it costs next to nothing.
