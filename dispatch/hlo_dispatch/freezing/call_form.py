@@ -29,6 +29,8 @@ class CallForm:
     results: Sequence[Any]
     returned: Any
     """Tree of the results."""
+    donated: tuple[int, ...] = ()
+    """Numbers of the positional arguments that are taken over."""
 
     @property
     def key(self) -> Hashable:
@@ -46,13 +48,15 @@ class CallForm:
             "taken": _tree_in_words(self.taken, "the arguments are"),
             "results": [_aval_in_words(aval) for aval in self.results],
             "returned": _tree_in_words(self.returned, "the results are"),
+            "donated": list(self.donated),
         }
 
     @classmethod
     def from_words(cls, words: dict[str, Any]) -> CallForm:
         """What `to_words` said."""
         arguments, results = ([_aval(said) for said in words[name]] for name in ("arguments", "results"))
-        form = cls(arguments, _tree(words["taken"]), results, _tree(words["returned"]))
+        donated = tuple(map(int, words["donated"]))
+        form = cls(arguments, _tree(words["taken"]), results, _tree(words["returned"]), donated)
         if (form.taken.num_leaves, form.returned.num_leaves) != (len(arguments), len(results)):
             raise ValueError("a tree has another number of leaves")
         return form

@@ -204,6 +204,8 @@ class Frozen:
                 made = Program.made(self._named(), originals, names, args, kwargs, self._form, donate=donate)
                 held = {key: arrays for other in self._programs.values() for key, arrays in other.held.items()}
                 program = made.prepared(originals, held, donate=donate)
+                # Not what an update brings, which the next one may replace soon.
+                program.settle()
             result = program.program.compile_and_run(program.arrays, *args, **kwargs)
             self._programs = {**self._programs, key: program}
             self._latest = program

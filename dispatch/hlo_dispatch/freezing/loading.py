@@ -153,7 +153,7 @@ def _program(archive: zipfile.ZipFile, number: int, said: dict[str, Any], arrays
     ]
     count = int(said["prepared"])
     report = ProgramReport(str(form)[1:-1], tuple(values[:count]), tuple(values[count:]))
-    return _Saved(form, StandIn(serialized, form.results, form.returned), held, report)
+    return _Saved(form, StandIn(serialized, form.results, form.returned, donated=form.donated), held, report)
 
 
 def _check(module: Module, given: list[Any], form: CallForm) -> None:

@@ -23,6 +23,7 @@ from hlo_dispatch.freezing.signature import is_key
 from hlo_dispatch.freezing.stand_in import StandIn
 from hlo_dispatch.freezing.tracing import whole
 from hlo_dispatch.hlo.split import Split
+from hlo_dispatch.host.large_pages import move_to_large_pages
 from hlo_dispatch.jax_plugin.explaining import pass_in_place
 from hlo_dispatch.rewriting.splitting.parts import PreparationPart, in_parts
 
@@ -87,8 +88,9 @@ class Program:
         split = built(found.module, frozen, rewriter, found.widened)
         parts = in_parts(split, is_one=not donate)
         preparations = [_preparation(part, split) for part in parts]
-        program = StandIn(split.program, found.results, found.structure)
-        call_form = CallForm(found.arguments, jax.tree.structure((args, kwargs)), found.results, found.structure)
+        program = StandIn(split.program, found.results, found.structure, donated=found.donated)
+        taken = jax.tree.structure((args, kwargs))
+        call_form = CallForm(found.arguments, taken, found.results, found.structure, found.donated)
         closed = [f" (closed over: {jax.typeof(constant).str_short()})" for constant in found.constants]
         names = [*names, *closed]
         return cls(
@@ -143,6 +145,12 @@ class Program:
         if donate:
             self._delete(originals)
         return replace(self, held=own, arrays=(*(made[number] for number in range(len(made))), *as_they_are))
+
+    def settle(self) -> None:
+        """Have its arrays lie where they are read fastest, which takes longer than preparing them does."""
+        numbers = [array for array in self.arrays if not is_key(array.dtype) and array.nbytes]
+        jax.block_until_ready(numbers)
+        move_to_large_pages({(array.unsafe_buffer_pointer(), array.nbytes) for array in numbers})
 
     def _delete(self, arrays: Iterable[Any]) -> None:
         """Whoever else holds them; memory that is shared with what is kept goes with that."""

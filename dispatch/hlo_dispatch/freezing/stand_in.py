@@ -49,15 +49,18 @@ class StandIn:
     """A serialized module as a jitted function of (arrays, *args, **kwargs)."""
 
     def __init__(
-        self, module: bytes, results: Sequence[Any], structure: Any, options: dict[str, Any] | None = None
-    ) -> None:
+        self, module: bytes, results: Sequence[Any], structure: Any, options: dict[str, Any] | None = None,
+        donated: Sequence[int] = (),
+    ) -> None:  # fmt: skip
         """
         Args:
             module: its entry takes the leaves of (arrays, args, kwargs) in their order.
             results: the abstract value of each of its results.
             structure: their tree.
             options: of XLA's, for compiling it; left out where this XLA does not know them.
+            donated: numbers of those of `args` that the module takes over.
         """
+        self._donated = tuple(1 + number for number in donated)
         self._options = options
         self._module, self._results, self._structure = module, tuple(results), structure
         self.name = stand_in_name(f"frozen_{_digest(module)}")
@@ -77,7 +80,7 @@ class StandIn:
             return jax.tree.unflatten(self._structure, out)
 
         call.__name__ = call.__qualname__ = self.name
-        return jax.jit(call, keep_unused=True, compiler_options=self._options)
+        return jax.jit(call, keep_unused=True, compiler_options=self._options, donate_argnums=self._donated)
 
     def compile_and_run(self, arrays: Any, /, *args: Any, **kwargs: Any) -> Any:
         """As `run`, and compiles what has to be compiled."""

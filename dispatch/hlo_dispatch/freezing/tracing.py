@@ -15,6 +15,7 @@ import jax
 from hlo_dispatch.autotune.run.executable import shown, stand_in_name
 from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.freezing.closures import arrays_in, evaluated
+from hlo_dispatch.freezing.donation import donated_arguments, leaves_of
 from hlo_dispatch.freezing.gated_units import in_two_products, may_have_gated_units
 from hlo_dispatch.freezing.guard import attempted
 from hlo_dispatch.freezing.integers import with_integers
@@ -54,6 +55,8 @@ class Whole:
     """Of those, the ones that it widens in order to multiply with them, and those that it makes integers."""
     smaller: int
     """How many frozen arrays and constants are held in fewer bytes."""
+    donated: tuple[int, ...]
+    """Numbers of the positional arguments whose memory becomes that of results."""
 
 
 def whole(
@@ -95,10 +98,14 @@ def whole(
     given: tuple[list[Any], ...] = (list(frozen), constants, rest)
     function, less = replay, Narrowed(lambda: [], frozenset(), frozenset())
     count = len(frozen) + len(constants)
+    donated = donated_arguments(closed, len(frozen), args)
+    taken_over = leaves_of(donated, args)
     shown_as = stand_in_name(f"whole_{os.getpid()}_{next(_numbers)}")
     lowered = None
     if narrowing is None and may_have_gated_units(closed):
-        lowered = attempted(lambda: _lowered(_with_parted_weights(replay, given), shown_as, given), "gated units")
+        lowered = attempted(
+            lambda: _lowered(_with_parted_weights(replay, given), shown_as, given, taken_over), "gated units"
+        )
     if narrowing is not None:
         find = with_integers if narrowing.is_integer else narrowed
         less = find(jax.make_jaxpr(replay)(*given), range(count), narrowing)
@@ -112,7 +119,7 @@ def whole(
             return less.function(*frozen, *constants, *rest)
 
     if lowered is None:
-        lowered = _lowered(function, shown_as, given)
+        lowered = _lowered(function, shown_as, given, taken_over)
     with shown(shown_as) as modules:
         compile_afresh(lowered)
     if not modules:
@@ -132,13 +139,21 @@ def whole(
     signature = ", ".join(taken)
     widened, smaller = less.widened | less.integers, len(less.narrow | less.integers)
     return Whole(
-        module.to_bytes(), constants, results, structure, arguments, signature, types, narrow, widened, smaller
+        module.to_bytes(), constants, results, structure, arguments, signature, types, narrow, widened, smaller,
+        donated,
     )  # fmt: skip
 
 
-def _lowered(function: Callable[..., Any], name: str, given: tuple[list[Any], ...]) -> Any:
-    function.__name__ = function.__qualname__ = name
-    return jax.jit(function, keep_unused=True).trace(*given).lower()
+def _lowered(function: Callable[..., Any], name: str, given: tuple[list[Any], ...], donated: Sequence[int]) -> Any:
+    """`function(frozen, constants, rest)`, with these of the rest donated."""
+
+    def apart(frozen: Any, constants: Any, *rest: Any) -> Any:
+        return function(frozen, constants, list(rest))
+
+    apart.__name__ = apart.__qualname__ = name
+    frozen, constants, rest = given
+    jitted = jax.jit(apart, keep_unused=True, donate_argnums=tuple(2 + number for number in donated))
+    return jitted.trace(frozen, constants, *rest).lower()
 
 
 def _with_parted_weights(function: Callable[..., Any], given: tuple[list[Any], ...]) -> Callable[..., Any]:

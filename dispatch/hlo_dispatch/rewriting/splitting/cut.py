@@ -59,8 +59,7 @@ class _Half:
 
     def __init__(self, serialized: bytes, threads: int) -> None:
         self.module = Module.from_bytes(serialized)
-        # Nothing is donated to either half, and neither has an order yet.
-        self.module.proto.ClearField("input_output_alias")
+        # Neither half has an order yet.
         self.module.proto.ClearField("schedule")
         self.graph = FlatGraph(self.module, self.module.entry)
         self.parameters = len(self.module.entry.program_shape.parameters)
@@ -96,6 +95,8 @@ class _Half:
 
     def preparation(self, colouring: Colouring) -> tuple[bytes, list[int]]:
         """The early half, and which frozen parameters it reads."""
+        # It gives no results that could take memory over.
+        self.module.proto.ClearField("input_output_alias")
         rebuilder = Rebuilder(self.module, self.graph, self._threads)
         edit = rebuilder.edit(lambda: _give(rebuilder, colouring.border))
         edit.instructions = made_of(edit.instructions, edit.root_id)
@@ -110,6 +111,9 @@ class _Half:
             if proto.opcode == "parameter":
                 numbered = edit.instructions[place] = copy_of(proto)
                 numbered.parameter_number = places[proto.parameter_number]
+        for alias in module.proto.input_output_alias.entries:
+            # What is frozen is nobody's to take over, and everything else is still taken.
+            alias.parameter_number = places[alias.parameter_number]
         put_back(module, {entry.id: edit})
         sign(module)
         self.graph.take_apart()
