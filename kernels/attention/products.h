@@ -24,6 +24,16 @@ struct Halves {
   static HLO_DISPATCH_INLINE Vector Add(Vector sum, float a, Vector b) { return sum + a * b; }
 };
 
+// Rows between what is read and what is fetched from memory for later, where rows lie apart and no prefetcher of the
+// processor's follows them: so many lines of the cache can be on their way at once.
+constexpr int64_t kRowsAhead = 16;
+constexpr int64_t kLineBytes = 64;
+
+// One row of b, into the second-level cache: rows that lie a power of two apart would put each other out of the first.
+HLO_DISPATCH_INLINE void FetchRow(const char* row, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += kLineBytes) __builtin_prefetch(row + i, /*rw=*/0, /*locality=*/2);
+}
+
 struct Factors {
   const float* a;
   int64_t a_stride;
@@ -32,6 +42,7 @@ struct Factors {
   float* c;
   int64_t c_stride;
   int64_t depth;
+  int64_t ahead = 0;  // bytes of b; 0: nothing is fetched
 };
 
 // c = scale * a · b, or c = factors[row] * c + a · b where there are factors: each product is summed up by itself,
@@ -43,6 +54,7 @@ void Tile(const Factors& with, float scale, const float* factors) {
   const char* b = with.b;
   const int64_t a_stride = with.a_stride, b_bytes = with.b_bytes;
   for (int64_t k = 0; k < with.depth; ++k) {
+    if (with.ahead != 0) FetchRow(b + with.ahead, vectors * kLanes * Unit::kBytes);
     Vector panel[vectors];
 #pragma GCC unroll 4
     for (int v = 0; v < vectors; ++v) panel[v] = Unit::Panel(b + v * kLanes * Unit::kBytes);
@@ -105,10 +117,12 @@ void Scores(bool pairs, const float* a, int64_t a_stride, const float* b, int64_
 
 void Accumulate(Units units, const float* a, int64_t a_stride, const char* b, int64_t b_bytes, int64_t vectors,
                 float* c, int64_t c_stride, int64_t rows, int64_t depth, const float* factors) {
-  const Factors with{a, a_stride, b, b_bytes, c, c_stride, depth};
+  Factors with{a, a_stride, b, b_bytes, c, c_stride, depth};
   if constexpr (Pairs::kExist) {
     if (units == Units::kPairs) return Multiply<Pairs>(vectors, with, rows, 1.0f, factors);
   }
+  // Panels that were packed lie in the cache.
+  if (b_bytes > vectors * kLanes * (units == Units::kBF16 ? 2 : 4)) with.ahead = kRowsAhead * b_bytes;
   if (units == Units::kBF16) return Multiply<Halves>(vectors, with, rows, 1.0f, factors);
   Multiply<Numbers>(vectors, with, rows, 1.0f, factors);
 }
@@ -138,8 +152,12 @@ HLO_DISPATCH_INLINE void DotsOf(const float* a, const char* b, int64_t b_bytes, 
 
 template <typename Unit>
 void DotsOfAll(const Factors& with, int64_t rows, int64_t keys, float scale) {
+  const int64_t bytes = with.depth * Unit::kBytes;
   int64_t j = 0;
   for (; j + 4 <= keys; j += 4) {
+    if (with.b_bytes > bytes) {
+      for (int64_t i = 0; i < 4; ++i) FetchRow(with.b + (j + kRowsAhead + i) * with.b_bytes, bytes);
+    }
     for (int64_t r = 0; r < rows; ++r) {
       DotsOf<Unit, 4>(with.a + r * with.a_stride, with.b + j * with.b_bytes, with.b_bytes,
                       with.c + r * with.c_stride + j, with.depth, scale);

@@ -13,21 +13,30 @@ struct Piece {
   int64_t source_distance;
   int64_t rows;
   int64_t depth;
-  const int8_t* weights;
+  const void* weights;
   int64_t weights_distance;  // from row to row where columns lie side by side, else from column to column
-  const int8_t* end;         // of the buffer that the weights are in: so far may be read
+  const void* end;           // of the buffer that the weights are in: so far may be read
   int64_t columns;
   float* sums;  // in rows, columns side by side
   int64_t sums_distance;
   float* room;  // as many numbers, for sums that lie so that all of a few columns are in the cache at once
 };
 
-struct Arithmetic {
-  const char* name;
-  // For weights whose columns lie side by side, and for those whose rows do: each byte is fetched from memory once, in
-  // the order in which they lie, and becomes a number in a register.
+// For weights whose columns lie side by side, and for those whose rows do: each is fetched from memory once, in the
+// order in which they lie, and becomes a number of f32 in a register.
+struct Loops {
   void (*columns_together)(const Piece& piece);
   void (*rows_together)(const Piece& piece);
+};
+
+struct Arithmetic {
+  const char* name;
+  // By what the weights are.
+  Loops s8, bf16, f32;
+};
+
+struct Bf16 {
+  uint16_t bits;
 };
 
 extern const Arithmetic kPlainArithmetic;

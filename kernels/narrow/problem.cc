@@ -18,9 +18,21 @@ constexpr onemkl::EpilogueOwner kOwner{"own.narrow_product", /*widens=*/true};
 [[noreturn]] void Invalid(const std::string& message) { throw Failure(FailureKind::kInvalid, message); }
 [[noreturn]] void Unsupported(const std::string& message) { throw Failure(FailureKind::kUnsupported, message); }
 
+WeightsType ReadType(const std::string& name) {
+  if (name == "s8") return WeightsType::kS8;
+  if (name == "bf16") return WeightsType::kBF16;
+  if (name == "f32") return WeightsType::kF32;
+  if (name == "f16") Unsupported("weights: expected s8, bf16 or f32, got f16");
+  Invalid("attribute 'weights_type': expected s8, bf16 or f32, got '" + name + "'");
+}
+
+xla::ffi::DataType BufferType(WeightsType type) {
+  if (type == WeightsType::kS8) return xla::ffi::S8;
+  return type == WeightsType::kBF16 ? xla::ffi::BF16 : xla::ffi::F32;
+}
+
 Weights ReadWeights(const Attributes& attributes) {
-  const std::string type = attributes.Text("weights_type");
-  if (type != "s8") Invalid("attribute 'weights_type': expected s8, got '" + type + "'");
+  const WeightsType type = ReadType(attributes.Text("weights_type"));
   if (attributes.Has("weights_reversed") && attributes.Integer("weights_reversed") != 0) {
     Invalid("attribute 'weights_reversed': expected weights with spatial dimensions");
   }
@@ -40,9 +52,9 @@ Weights ReadWeights(const Attributes& attributes) {
     }
   }
   const int64_t extent = Extent(dims, strides, "weights");
-  Bytes(extent, 1, "weights");
+  Bytes(extent, WeightBytes(type), "weights");
   CheckApart(dims, strides, "weights");
-  Weights weights{dims[dims.size() - 2], dims.back(), false, 0, 0, extent};
+  Weights weights{type, dims[dims.size() - 2], dims.back(), false, 0, 0, extent};
   if (attributes.Has("weights_elements") || attributes.Has("weights_offset")) {
     weights.offset = attributes.Integer("weights_offset");
     weights.elements = attributes.Integer("weights_elements");
@@ -50,7 +62,7 @@ Weights ReadWeights(const Attributes& attributes) {
       Invalid("weights: expected " + std::to_string(extent) + " elements behind offset " +
               std::to_string(weights.offset) + ", got a buffer of " + std::to_string(weights.elements));
     }
-    Bytes(weights.elements, 1, "weights");
+    Bytes(weights.elements, WeightBytes(type), "weights");
   } else {
     CheckDense(dims, strides, "weights");
   }
@@ -88,6 +100,8 @@ StridedArray OfOneProduct(StridedArray source, const StridedArray& destination, 
 
 }  // namespace
 
+int64_t WeightBytes(WeightsType type) { return type == WeightsType::kS8 ? 1 : type == WeightsType::kBF16 ? 2 : 4; }
+
 Problem::Problem(const lapack::Provider& provider, const Attributes& attributes)
     : source_array(ReadArray(attributes, "src")),
       destination_array(ReadArray(attributes, "dst")),
@@ -97,12 +111,13 @@ Problem::Problem(const lapack::Provider& provider, const Attributes& attributes)
       epilogue(provider, attributes, destination_array, kOwner) {
   if (destination.rows > kMostRows) {
     Unsupported("dst: expected at most " + std::to_string(kMostRows) + " rows, got " +
-                std::to_string(destination.rows) + "; with more of them a product of widened weights is faster");
+                std::to_string(destination.rows) + "; with more of them other kernels are faster");
   }
 }
 
 std::vector<BufferSpec> Problem::operands() const {
-  std::vector<BufferSpec> specs{SpecOf(source_array), {"weights", xla::ffi::S8, weights.elements}};
+  std::vector<BufferSpec> specs{SpecOf(source_array),
+                                {"weights", BufferType(weights.type), weights.elements * WeightBytes(weights.type)}};
   for (const StridedArray& operand : epilogue.operands()) specs.push_back(SpecOf(operand));
   return specs;
 }

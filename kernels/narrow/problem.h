@@ -1,4 +1,4 @@
-// One product with narrow weights as a call's attributes describe it.
+// One product of few rows as a call's attributes describe it.
 #ifndef HLO_DISPATCH_NARROW_PROBLEM_H_
 #define HLO_DISPATCH_NARROW_PROBLEM_H_
 
@@ -14,11 +14,14 @@
 
 namespace hlo_dispatch::narrow {
 
-// More rows are refused: arithmetic takes longer than the weights do then, and products of f32 are better at that.
+// More rows are refused: arithmetic takes longer than the weights do then, and other products are better at that.
 inline constexpr int64_t kMostRows = 32;
 
-// A matrix of eight bits a number, (depth, columns).
+enum class WeightsType { kS8, kBF16, kF32 };
+
+// A matrix, (depth, columns).
 struct Weights {
+  WeightsType type;
   int64_t depth;
   int64_t columns;
   bool has_columns_together;  // else its rows lie side by side
@@ -26,6 +29,8 @@ struct Weights {
   int64_t offset;             // of the first one in its buffer
   int64_t elements;           // of the whole buffer
 };
+
+int64_t WeightBytes(WeightsType type);
 
 struct Problem {
   // Throws Failure(kUnsupported) for what this kernel has nothing for.

@@ -2,9 +2,9 @@
 //
 //   dst[m, n] = post_ops( bias[n] + sum over k of src[m, k] * weights[k, n] )
 //
-// with weights of eight bits, which stay so until they are in registers: for few rows the product takes as long as its
-// weights take to come from memory. Operands, attributes and results are those of onednn.matmul but for the weights'
-// type. Sums are in f32 and in an order that does not depend on how many threads there are.
+// of few rows: the product takes as long as its weights take to come from memory, so they are read once, as they lie.
+// Narrow ones, of eight bits, stay so until they are in registers. Operands, attributes and results are those of
+// onednn.matmul but for that type. Sums are in f32 and in an order that does not depend on how many threads there are.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -22,7 +22,7 @@ namespace hlo_dispatch::narrow {
 
 namespace {
 
-// So many weights, some ten microseconds, are worth waking a thread for.
+// So many bytes of weights, some ten microseconds, are worth waking a thread for.
 constexpr double kLeastPerThread = 1 << 18;
 // How many pieces there are for each thread.
 constexpr int64_t kPiecesPerThread = 1;
@@ -41,7 +41,9 @@ class NarrowProduct final : public Routine {
   }
 
   std::string implementation() const override {
-    return std::string("narrow:") + arithmetic_.name + ":s8" + (problem_.weights.has_columns_together ? "" : ":rows");
+    const char* const type = ByType("s8", "bf16", "f32");
+    return std::string("narrow:") + arithmetic_.name + ":" + type +
+           (problem_.weights.has_columns_together ? "" : ":rows");
   }
   const std::vector<BufferSpec>& operands() const override { return operands_; }
   const std::vector<BufferSpec>& results() const override { return results_; }
@@ -65,7 +67,7 @@ class NarrowProduct final : public Routine {
       apart.reset(new float[static_cast<size_t>(sums.rows * columns)]);
       values = apart.get();
     }
-    const double work = static_cast<double>(columns) * static_cast<double>(problem_.weights.depth);
+    const double work = static_cast<double>(columns) * static_cast<double>(problem_.weights.depth * weight_bytes_);
     const auto threads =
         static_cast<int64_t>(std::clamp(work / kLeastPerThread, 1.0, static_cast<double>(parallel.threads())));
     const int64_t width = Width(threads);
@@ -73,7 +75,7 @@ class NarrowProduct final : public Routine {
     parallel.For(pieces, threads == 1 ? pieces : 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const onemkl::Part part{0, sums.rows, i * width, std::min(columns, (i + 1) * width)};
-        Multiply(source, static_cast<const int8_t*>(buffers.operands[1]), values, sums.row_stride, part);
+        Multiply(source, static_cast<const char*>(buffers.operands[1]), values, sums.row_stride, part);
         if (!problem_.epilogue.is_empty()) problem_.epilogue.Apply(values, sums, part, given);
         if (apart != nullptr) {
           Narrow(values, part, problem_.destination_array, problem_.destination, buffers.results[0]);
@@ -83,6 +85,12 @@ class NarrowProduct final : public Routine {
   }
 
  private:
+  template <typename T>
+  T ByType(T s8, T bf16, T f32) const {
+    const WeightsType type = problem_.weights.type;
+    return type == WeightsType::kS8 ? s8 : type == WeightsType::kBF16 ? bf16 : f32;
+  }
+
   // Of a piece, in columns.
   int64_t Width(int64_t threads) const {
     const int64_t pieces = threads == 1 ? 1 : threads * kPiecesPerThread;
@@ -90,7 +98,7 @@ class NarrowProduct final : public Routine {
     return RoundedUp(shared, kColumnGrain);
   }
 
-  void Multiply(const Widened& source, const int8_t* buffer, float* values, int64_t distance,
+  void Multiply(const Widened& source, const char* buffer, float* values, int64_t distance,
                 const onemkl::Part& part) const {
     const Weights& weights = problem_.weights;
     const int64_t step = weights.has_columns_together ? 1 : weights.distance;
@@ -100,23 +108,25 @@ class NarrowProduct final : public Routine {
                       source.distance(),
                       part.row_end,
                       weights.depth,
-                      buffer + weights.offset + part.column_begin * step,
+                      buffer + (weights.offset + part.column_begin * step) * weight_bytes_,
                       weights.distance,
-                      buffer + weights.elements,
+                      buffer + weights.elements * weight_bytes_,
                       columns,
                       values + part.column_begin,
                       distance,
                       room.get()};
-    (weights.has_columns_together ? arithmetic_.columns_together : arithmetic_.rows_together)(piece);
+    const Loops& loops = ByType<const Loops&>(arithmetic_.s8, arithmetic_.bf16, arithmetic_.f32);
+    (weights.has_columns_together ? loops.columns_together : loops.rows_together)(piece);
   }
 
   Problem problem_;
+  int64_t weight_bytes_ = WeightBytes(problem_.weights.type);
   const Arithmetic& arithmetic_;
   std::vector<BufferSpec> operands_;
   std::vector<BufferSpec> results_;
 };
 
-const lapack::Family<NarrowProduct, lapack::kOwnEverywhere> family("narrow_product");
+const lapack::Family<NarrowProduct, lapack::kOwnEverywhere> family("narrow_product", {}, "", "onednn.sequence");
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-"""Products with narrow weights for the attributes' fuzzer: calls that are right, and what they compute."""
+"""Products of few rows for the attributes' fuzzer: calls that are right, and what they compute."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from wire_calls import Array, WireCall, own, strides, tensors
 def valid_calls() -> list[WireCall]:
     """Both orders of the weights, all types, rows in a batch, what may follow, and parts of buffers."""
     made = []
-    for dtype, source, weights, result, by_column in (
-        ("f32", [1, 70], [70, 83], [1, 83], False), ("bf16", [5, 33], [33, 18], [5, 18], True),
-        ("f16", [1, 3, 20], [1, 20, 64], [1, 3, 64], False),
+    for dtype, kind, source, weights, result, by_column in (
+        ("f32", "s8", [1, 70], [70, 83], [1, 83], False), ("bf16", "s8", [5, 33], [33, 18], [5, 18], True),
+        ("f16", "s8", [1, 3, 20], [1, 20, 64], [1, 3, 64], False), ("f32", "f32", [1, 21], [21, 70], [1, 70], True),
+        ("bf16", "bf16", [3, 40], [40, 65], [3, 65], False),
     ):  # fmt: skip
-        described = tensors(src=(dtype, source), weights=("s8", weights), dst=(dtype, result))
+        described = tensors(src=(dtype, source), weights=(kind, weights), dst=(dtype, result))
         described["weights_strides"] = strides(weights, by_column=by_column)
-        arrays = [Array(dtype, source), Array("s8", weights)]
+        arrays = [Array(dtype, source), Array(kind, weights)]
         made.append(own("narrow_product", described, arrays, Array(dtype, result)))
         vector = [*([1] * (len(result) - 1)), result[-1]]
         scale = {"kind": "binary", "algorithm": "mul", "type": dtype, "dims": vector, "strides": strides(vector)}

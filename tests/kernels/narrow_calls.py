@@ -1,4 +1,4 @@
-"""Products with weights of eight bits for tests, and what they give in float64."""
+"""Products of few rows for tests, and what they give in float64."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from calls import Call, strides_of
 from hlo_dispatch.vendor import registry
 
 NAME = "own.narrow_product"
+WEIGHTS = ("s8", "bf16", "f32")
 DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(jnp.bfloat16), "f16": np.dtype(np.float16)}
 ROUNDING = {"f32": 1e-6, "bf16": 2.0**-8, "f16": 2.0**-10}
 
@@ -35,21 +36,29 @@ class NarrowProduct:
         return np.abs(self.source).astype(np.float64) @ np.abs(self.weights.astype(np.float64))
 
 
+def random_weights(generator: np.random.Generator, kind: str, dims: tuple[int, ...]) -> np.ndarray:
+    """Whole numbers if that is what they are to be."""
+    if kind == "s8":
+        return generator.integers(-128, 128, dims, np.int8)
+    return generator.standard_normal(dims).astype(DTYPES[kind])
+
+
 def narrow_product(
     rows: int, depth: int, columns: int, *, by_column: bool = False, dtype: str = "f32", result: str = "f32",
-    layouts: Sequence[Sequence[int]] = ((0, 1), (0, 1)), seed: int = 0,
+    layouts: Sequence[Sequence[int]] = ((0, 1), (0, 1)), seed: int = 0, kind: str = "s8",
 ) -> NarrowProduct:  # fmt: skip
     """Random operands.
 
     Args:
         by_column: whether the weights' rows lie side by side.
         layouts: the order in which the dimensions of source and result lie in memory.
+        kind: what the weights are.
     """
     generator = np.random.default_rng([seed, rows, depth, columns])
     source = generator.standard_normal((rows, depth)).astype(DTYPES[dtype])
-    weights = generator.integers(-128, 128, (depth, columns), np.int8)
+    weights = random_weights(generator, kind, (depth, columns))
     order = [1, 0] if by_column else [0, 1]
-    spec = {"abi": registry.abi(), "src_type": dtype, "weights_type": "s8", "dst_type": result}
+    spec = {"abi": registry.abi(), "src_type": dtype, "weights_type": kind, "dst_type": result}
     for role, dims, layout in (("src", [rows, depth], layouts[0]), ("weights", [depth, columns], order),
                                ("dst", [rows, columns], layouts[1])):  # fmt: skip
         spec |= {f"{role}_dims": dims, f"{role}_strides": strides_of(dims, layout)}

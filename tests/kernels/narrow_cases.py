@@ -1,11 +1,11 @@
-"""Products with narrow weights on the processor that is played: which arithmetic it is, then what is wrong."""
+"""Products of few rows on the processor that is played: which arithmetic it is, then what is wrong."""
 
 from __future__ import annotations
 
 import itertools
 
 import jax
-from narrow_calls import narrow_product, wrong
+from narrow_calls import WEIGHTS, narrow_product, wrong
 
 from hlo_dispatch.vendor import registration
 
@@ -17,11 +17,11 @@ def main() -> None:
     assert planned, planned
     print(planned.implementation)
     sizes = itertools.product((1, 2, 5, 8, 17), (1, 9, 70, 300), (1, 7, 33, 130, 1100))
-    for (rows, depth, columns), by_column in itertools.product(sizes, (False, True)):
-        product = narrow_product(rows, depth, columns, by_column=by_column)
+    for (rows, depth, columns), by_column, kind in itertools.product(sizes, (False, True), WEIGHTS):
+        product = narrow_product(rows, depth, columns, by_column=by_column, kind=kind)
         found = wrong(product.call.run(), product.expected, product.magnitude)
         if found:
-            print(rows, depth, columns, by_column, found)
+            print(rows, depth, columns, by_column, kind, found)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Products with weights of eight bits against float64: sizes, both orders of the weights, types, what follows them."""
+"""Products of few rows against float64: sizes, both orders of the weights, types, what follows them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from narrow_calls import DTYPES, NarrowProduct, narrow_product, wrong
+from narrow_calls import DTYPES, WEIGHTS, NarrowProduct, narrow_product, random_weights, wrong
 
 from environment import clean_environment
 from hlo_dispatch import _kernels
@@ -32,19 +32,21 @@ def checked(product: NarrowProduct, dtype: str = "f32") -> None:
     assert wrong(product.call.run(), product.expected, product.magnitude, dtype) == ""
 
 
+@pytest.mark.parametrize("kind", WEIGHTS)
 @pytest.mark.parametrize("by_column", [False, True])
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_sizes(sizes: tuple[int, int, int], by_column: bool) -> None:
-    checked(narrow_product(*sizes, by_column=by_column))
+def test_sizes(sizes: tuple[int, int, int], by_column: bool, kind: str) -> None:
+    checked(narrow_product(*sizes, by_column=by_column, kind=kind))
 
 
 @settings(max_examples=6 * settings().max_examples)
 @given(ROWS, LENGTHS, LENGTHS, st.booleans(), st.sampled_from(list(DTYPES)), st.sampled_from(list(DTYPES)),
-       st.permutations([0, 1]), st.permutations([0, 1]))  # fmt: skip
-def test_random_products(rows, depth, columns, by_column, dtype, result, source_layout, result_layout) -> None:
+       st.permutations([0, 1]), st.permutations([0, 1]), st.sampled_from(WEIGHTS))  # fmt: skip
+def test_random_products(rows, depth, columns, by_column, dtype, result, source_layout, result_layout, kind) -> None:
     layouts = (source_layout, result_layout)
-    checked(narrow_product(rows, depth, columns, by_column=by_column, dtype=dtype, result=result, layouts=layouts),
-            result)  # fmt: skip
+    product = narrow_product(rows, depth, columns, by_column=by_column, dtype=dtype, result=result, layouts=layouts,
+                             kind=kind)  # fmt: skip
+    checked(product, result)
 
 
 @pytest.mark.parametrize("by_column", [False, True])
@@ -77,13 +79,14 @@ def test_a_bias_and_rows_in_a_batch() -> None:
     assert wrong(call.run(), product.expected + bias, product.magnitude + 1) == ""
 
 
+@pytest.mark.parametrize("kind", WEIGHTS)
 @pytest.mark.parametrize("by_column", [False, True])
-def test_parts_of_buffers(by_column: bool) -> None:
+def test_parts_of_buffers(by_column: bool, kind: str) -> None:
     """The last ones end where the buffer does: nothing behind it is read."""
     generator = np.random.default_rng(3)
     source = generator.standard_normal((4, 50)).astype(np.float32)
-    weights = generator.integers(-128, 128, (40, 70), np.int8)
-    product = narrow_product(2, 33, 27)
+    weights = random_weights(generator, kind, (40, 70))
+    product = narrow_product(2, 33, 27, kind=kind)
     product.source = source[1:4:2, 17:]
     product.weights = weights[7:, 43:] if not by_column else weights[13:, 37:].T[:, :27]
     product.call.operands[:] = [source, weights]
@@ -97,10 +100,11 @@ def test_parts_of_buffers(by_column: bool) -> None:
 
 
 @pytest.mark.parametrize("by_column", [False, True])
+@pytest.mark.parametrize("kind", WEIGHTS)
 @pytest.mark.parametrize("special", [np.nan, np.inf])
-def test_what_is_no_number_stays_none(special: float, by_column: bool) -> None:
+def test_what_is_no_number_stays_none(special: float, kind: str, by_column: bool) -> None:
     """Also where its weight is 0; and nobody else's result has it."""
-    product = narrow_product(9, 77, 83, by_column=by_column)
+    product = narrow_product(9, 77, 83, by_column=by_column, kind=kind)
     source, weights = product.call.operands
     source[3, 70] = special
     (weights.T if by_column else weights)[70, ::2] = 0
@@ -112,7 +116,8 @@ def test_what_is_no_number_stays_none(special: float, by_column: bool) -> None:
 
 def test_the_same_whatever_thread_computes_it() -> None:
     """Alone, again, and two and more at once."""
-    made = [narrow_product(1 + n % 5, 600 + n, 2000 - 7 * n, by_column=n % 2 == 1, seed=n) for n in range(8)]
+    made = [narrow_product(1 + n % 5, 600 + n, 2000 - 7 * n, by_column=n % 2 == 1, seed=n, kind=WEIGHTS[n % 3])
+            for n in range(8)]  # fmt: skip
     functions = [product.call.compiled() for product in made]
     alone = [np.asarray(f(*product.call.operands)) for f, product in zip(functions, made, strict=True)]
 
@@ -148,6 +153,7 @@ def test_lesser_instruction_sets(name: str, most: str) -> None:
          "dst: expected at most 32 rows, got 33"),
         ({"src_dims": [3, 5, 8], "weights_dims": [3, 8, 6], "dst_dims": [3, 5, 6], "src_strides": [40, 8, 1],
           "weights_strides": [48, 6, 1], "dst_strides": [30, 6, 1]}, "weights: expected one matrix"),
+        ({"weights_type": "f16"}, "weights: expected s8, bf16 or f32, got f16"),
         ({"weights_strides": [12, 2], "weights_offset": 0, "weights_elements": 100},
          "weights: expected rows or columns whose elements lie side by side"),
         ({"post_op_0": {"kind": "eltwise", "algorithm": "gelu_erf", "alpha": 0.0, "beta": 0.0}},
@@ -164,7 +170,7 @@ def test_what_there_is_no_code_for_is_a_refusal(changes: dict[str, object], sent
 @pytest.mark.parametrize(
     ("changes", "fragment"),
     [
-        ({"weights_type": "f32"}, "attribute 'weights_type': expected s8, got 'f32'"),
+        ({"weights_type": "u8"}, "attribute 'weights_type': expected s8, bf16 or f32, got 'u8'"),
         ({"weights_dims": [9, 6]}, "their sizes do not fit"),
         ({"weights_dims": [8], "weights_strides": [1]}, "expected as many dimensions in all"),
         ({"weights_dims": [8, 0]}, "their sizes do not fit"),
@@ -182,9 +188,12 @@ def test_bad_attributes_are_errors_that_name_them(changes: dict[str, object], fr
         _kernels.plan("hlo_dispatch.own.narrow_product", narrow_product(5, 8, 6).call.asked() | changes)
 
 
-def test_a_buffer_of_another_type() -> None:
-    product = narrow_product(2, 8, 6)
+@pytest.mark.parametrize(
+    ("kind", "wanted"), [("s8", "48 bytes of S8"), ("bf16", "96 bytes of BF16"), ("f32", "192 bytes of F32")]
+)
+def test_a_buffer_of_another_type(kind: str, wanted: str) -> None:
+    product = narrow_product(2, 8, 6, kind=kind)
     function = product.call.compiled()
     source, weights = product.call.operands
-    with pytest.raises(jax.errors.JaxRuntimeError, match="weights: expected 48 bytes of S8"):
-        function(source, weights.astype(np.float32))
+    with pytest.raises(jax.errors.JaxRuntimeError, match=f"weights: expected {wanted}"):
+        function(source, weights.astype(np.float16))

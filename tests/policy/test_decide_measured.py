@@ -132,17 +132,34 @@ def test_forms_of_a_product() -> None:
     assert {name: candidate.match.formula for name, candidate in found.items()} == {
         "whole": "tanh(x @ w + b)",
         "onemkl.gemm": "tanh(x @ w + b)",
+        "own.narrow_product": "tanh(x @ w + b)",
         "whole, weights packed": "tanh(x @ w + b)",
         "bare": "x @ w",
         "one step less": "x @ w + b",
     }
     assert found["whole, weights packed"].attributes["weights_format"] == "any"
     assert "weights_format" not in found["whole"].attributes
-    assert [candidate.match.kernel for candidate in found.values()][:3] == [
+    assert [candidate.match.kernel for candidate in found.values()][:4] == [
         "onednn.matmul",
         "onemkl.gemm",
+        "own.narrow_product",
         "onednn.matmul",
     ]
+
+
+@pytest.mark.parametrize(("kind", "rows", "first"), [("f32", 1, "own.narrow_product"), ("bf16", 1, "whole"),
+                                                    ("f32", 2, "whole")])  # fmt: skip
+def test_one_row_of_f32_is_asked_of_its_own_kernel_first(kind: str, rows: int, first: str) -> None:
+    """And of all others behind it, each once."""
+    text = DENSE.format(kind=kind)
+    for name in ("x", "bias", "dot", "sum", "tanh"):
+        text = text.replace(f"{name} = {kind}[256,256]", f"{name} = {kind}[{rows},256]")
+    match = only_match(text)
+    found = variants(match, Kernel())
+    assert next(iter(found)) == first
+    assert {"whole", "onemkl.gemm", "own.narrow_product"} <= set(found)
+    assert found["whole"].match.kernel == "onednn.matmul"
+    assert found["own.narrow_product"].match.kernel == "own.narrow_product"
 
 
 class WithRival(Kernel):
@@ -173,14 +190,15 @@ def test_what_is_tried_in_a_hurry() -> None:
         assert isinstance(default, Default)
         return [name for name, _ in worth_trying(default, ask, most)]
 
-    assert tried(dense(), Kernel(), 1) == ["whole", "onemkl.gemm"]
+    each = ["whole", "onemkl.gemm", "own.narrow_product"]
+    assert tried(dense(), Kernel(), 1) == each
     assert tried(dense(), WithRival(), 1) == ["whole"]
-    assert tried(dense(), Kernel(), 3) == ["whole", "onemkl.gemm", "whole, weights packed"]
+    assert tried(dense(), Kernel(), 4) == [*each, "whole, weights packed"]
     assert tried(only_match(SCALED), Kernel(), 1) == ["folded"]
 
 
 def test_the_rule_of_thumb_names_no_rival() -> None:
-    """It would be a guess from another processor."""
+    """It would be a guess from another processor; one row of f32 is limited by memory on every one."""
     for machine in MACHINES:
         for policy in ("heuristic", "always"):
             decision = decide(dense(), machine, policy, Kernel())

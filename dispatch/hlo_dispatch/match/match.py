@@ -12,9 +12,11 @@ from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.shape import Shape
 from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.epilogue.folding import fold
+from hlo_dispatch.match.epilogue.integers import without_rounding
 from hlo_dispatch.match.epilogue.steps import Chain, PostOp, Step, rounded_alike
 from hlo_dispatch.match.protocol import BARE, FOLDED, PACKED, PLAIN, SHORTER, WHOLE, Variant, Work
 from hlo_dispatch.match.strided import HALF_TYPES, Dimension, View
+from hlo_dispatch.pattern.readings import NARROW_TYPES
 from hlo_dispatch.pattern.table import Numerics
 
 _BIAS_TYPES = frozenset(("f32", "bf16"))
@@ -78,9 +80,10 @@ class Match:
         return Work(self.anchor.multiply_adds, sum(node.shape.bytes for node in (*self.reads, self.output)))
 
     def numerics(self) -> Numerics:
-        """As the table's anchor says of its operands' type or, where it does not, of its result's."""
+        """As the table's anchor says of its operands' type, its result's, or what integers are rounded from."""
         by_type = self.anchor.entry.numerics
-        return by_type.get(self.anchor.source.element_type) or by_type[self.output.shape.element_type]
+        kinds = (self.anchor.source.element_type, self.output.shape.element_type, "f32")
+        return next(by_type[kind] for kind in kinds if kind in by_type)
 
     @cached_property
     def folded(self) -> Match | None:
@@ -95,7 +98,11 @@ class Match:
     def variants(self, chosen: str, *, reorders_weights: bool) -> Iterator[Variant]:
         """Another kernel, scales folded or not, weights packed or plain, and less of the epilogue."""
         weights = self.anchor.weights
+        if self.rival:
+            yield Variant(WHOLE, self.by(self.anchor.kernel))
         for kernel in self.anchor.entry.rivals:
+            if kernel == self.rival:
+                continue
             yield Variant(kernel, self.by(kernel))
             if weights is not None and weights.node.is_early:
                 # Packed once, or read as they are: both are there to be compared.
@@ -202,8 +209,10 @@ class Match:
 
     @property
     def post_ops(self) -> tuple[PostOp, ...]:
-        """The post-ops after the bias."""
-        return self._post_ops[1:] if self.bias is not None else self._post_ops
+        """The post-ops after the bias, but for what writing integers does anyway."""
+        post_ops = self._post_ops[1:] if self.bias is not None else self._post_ops
+        is_integer = self.output.shape.element_type in NARROW_TYPES
+        return without_rounding(post_ops) if is_integer else post_ops
 
     @property
     def operands(self) -> tuple[View, ...]:

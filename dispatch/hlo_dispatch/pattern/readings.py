@@ -32,6 +32,12 @@ READINGS: dict[str, Reading] = {
         ),
         Reading("transposed", "convolution", ("onednn.deconvolution",), "the image is dilated"),
         Reading(
+            "integer",
+            "convolution",
+            ("onednn.convolution",),
+            "image and weights of eight bits, and numbers of f32 made of the sums",
+        ),
+        Reading(
             "weights_gradient",
             "convolution",
             ("onednn.weights_gradient",),
@@ -40,7 +46,7 @@ READINGS: dict[str, Reading] = {
         Reading(
             "product",
             "dot",
-            ("onednn.matmul", "onemkl.gemm"),
+            ("onednn.matmul", "onemkl.gemm", "own.narrow_product"),
             "every other product; it is what an entry means that says nothing",
             is_usual=True,
         ),
@@ -96,7 +102,8 @@ def usual_reading(opcode: str) -> str | None:
 
 
 NARROW_TYPES = frozenset(("s8",))
-"""What the weights of a narrow product are; an entry's `dtypes` are those of everything else it reads."""
+"""What the weights of a narrow product are, and an integer convolution's image and weights; an entry's `dtypes` are
+those of everything else it reads."""
 
 ATTENTION_KERNELS = ("own.attention",)
 """Kernels that take what an attention is read as."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hlo_dispatch.pattern.formula import Formula
+from hlo_dispatch.pattern.readings import NARROW_TYPES
 
 if TYPE_CHECKING:
     from hlo_dispatch.pattern.structure import Pattern
@@ -129,7 +130,8 @@ class AnchorKind:
 
     def gives(self, element_type: str) -> bool:
         """Whether the kernel's result may be of this type; it sums in f32 whatever it reads."""
-        return element_type == "f32" or element_type in self.dtypes
+        is_rounded = self.reading in ("integer", "pooling") and element_type in NARROW_TYPES
+        return is_rounded or element_type == "f32" or element_type in self.dtypes
 
 
 @dataclass(frozen=True)

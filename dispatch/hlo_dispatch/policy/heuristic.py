@@ -35,6 +35,12 @@ SMALLEST_MEASURED = 10_000
 # Plain products and dense convolutions are fast: programs of one smaller than this lasted 10 to 20 µs, as two calls
 # do (bench/never_slower.py).
 SMALLEST_MEASURED_DENSE = 100_000
+# One row of f32 takes as long as its weights take to be read, on any processor. Where they lie matters then, and how
+# many places of memory are read at once: oneDNN, which reads several rows of weights side by side or reorders them,
+# took 1.0 to 2.0 times as long on a Zen 4 with weights in no cache, XLA 1.0 to 1.4 times from SMALLEST_DOT on
+# (`python -m bench.few_rows`). In half precision oneDNN is as fast or faster with weights in the cache, so that is
+# measured.
+FOR_ONE_ROW = "own.narrow_product"
 # XLA widens narrow weights in a loop of its own and reads what that has written, once for all rows of the product
 # (bench/narrow.py); how many pay for a call of our own is a guess.
 SMALLEST_NARROW_WEIGHTS = 20_000
@@ -83,6 +89,14 @@ def worth_dispatching(match: Match, implementation: str, machine: Machine) -> tu
     return _dot(match, machine)
 
 
+def is_one_row(match: Match) -> bool:
+    """Whether it is a product of one row in f32 that its anchor's entry lets the kernel for few rows compute."""
+    anchor = match.anchor
+    if FOR_ONE_ROW not in anchor.entry.rivals or anchor.source.element_type != "f32":
+        return False
+    return math.prod(size for size, _ in match.destination[:-1]) == 1
+
+
 def is_small(match: Match) -> bool:
     """Whether the match is too small for a call of its own, and as quick in a kernel as in XLA between two calls."""
     opcode, arithmetic = match.anchor.node.opcode, match.anchor.multiply_adds
@@ -122,12 +136,12 @@ def _narrow_product(match: Match) -> tuple[bool, str]:
 
 
 def _is_plain(match: Match) -> bool:
-    """Whether XLA has a good kernel of its own: an ungrouped forward convolution in f32 over two dimensions."""
+    """Whether XLA has a good kernel of its own: an ungrouped forward convolution in f32 or s8 over two dimensions."""
     anchor = match.anchor
     return (
         anchor.kernel == "onednn.convolution"
         and anchor.weights is not None
-        and anchor.source.element_type == "f32"
+        and anchor.source.element_type in ("f32", "s8")
         and len(anchor.source.dimensions) == len(anchor.weights.dimensions) == 4
     )
 
@@ -139,6 +153,8 @@ def _dot(match: Match, machine: Machine) -> tuple[bool, str]:
         return False, f"{arithmetic:,} multiply-adds are too few to pay for a library call"
     (rows, _), (columns, _) = anchor.destination[-2:]
     is_vector = min(rows, columns) == 1
+    if match.kernel == FOR_ONE_ROW:
+        return True, "one row takes as long as its weights take to be read, which the kernel does once, as they lie"
     costly = _costly(match)
     half = anchor.source.element_type if anchor.source.element_type != "f32" else ""
     if half and not machine.has_bf16_arithmetic:

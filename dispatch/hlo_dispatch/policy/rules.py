@@ -16,9 +16,11 @@ from hlo_dispatch.match.protocol import FOLDED, WHOLE, CallableMatch, Variant
 from hlo_dispatch.match.routines.routine_match import RoutineMatch
 from hlo_dispatch.match.structural.structural_match import StructuralMatch
 from hlo_dispatch.policy.heuristic import (
+    FOR_ONE_ROW,
     SMALLEST_ATTENTION,
     SMALLEST_MEASURED_DENSE,
     is_large_enough,
+    is_one_row,
     is_small,
     worth_dispatching,
     worth_folding,
@@ -57,9 +59,11 @@ class Rule(Protocol[M]):
 
 class _OfAnchors:
     def first_choices(self, match: Match, machine: Machine | None) -> Iterator[Variant]:
-        """With the scales in the weights first, where that is cheaper."""
+        """With the scales in the weights first, where that is cheaper; one row by the kernel that is made for it."""
         if worth_folding(match) and match.folded is not None:
             yield Variant(FOLDED, match.folded)
+        if is_one_row(match):
+            yield Variant(FOR_ONE_ROW, match.by(FOR_ONE_ROW))
         yield Variant(WHOLE, match)
         if match.anchor.node.opcode in MAY_BE_LINKS:
             # What only joins calls is not measured by itself: the table's order is all there is.

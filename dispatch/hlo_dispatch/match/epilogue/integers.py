@@ -1,0 +1,126 @@
+"""Where a chain of f32 meets integers of eight bits: the values it is rounded to at its end, and those added to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.match.epilogue.operand import find_operand
+from hlo_dispatch.match.epilogue.steps import PostOp, Step
+from hlo_dispatch.match.function import scalar_constant
+from hlo_dispatch.match.strided import Dimension, View, dense, project
+from hlo_dispatch.pattern.readings import NARROW_TYPES
+
+LEAST, MOST = -128.0, 127.0
+"""Of s8."""
+
+
+def quantizes(convert: Node) -> bool:
+    """Whether a convert to s8 is given whole numbers that s8 has, so that it changes none of them."""
+    if convert.opcode != "convert" or convert.shape.element_type not in NARROW_TYPES:
+        return False
+    (node,) = convert.operands
+    low, high = -math.inf, math.inf
+    is_rounded = False
+    while node.shape.element_type == "f32":
+        if node.opcode == "round-nearest-even":
+            is_rounded = True
+            (node,) = node.operands
+            continue
+        bounded = _bounded(node)
+        if bounded is None:
+            break
+        bounds = bounded.low, bounded.high
+        if not is_rounded and any(math.isfinite(bound) and bound != round(bound) for bound in bounds):
+            return False
+        node, low, high = bounded.value, max(low, bounded.low), min(high, bounded.high)
+    return is_rounded and low >= LEAST and high <= MOST
+
+
+class _Bounded(NamedTuple):
+    value: Node
+    low: float
+    high: float
+
+
+def _bounded(node: Node) -> _Bounded | None:
+    """What an instruction keeps between two numbers; None where it does something else."""
+    constants = [scalar_constant(operand) for operand in node.operands]
+    if node.opcode == "clamp":
+        low, _, high = constants
+        return None if low is None or high is None else _Bounded(node.operands[1], low, high)
+    if node.opcode not in ("maximum", "minimum") or (constants[0] is None) == (constants[1] is None):
+        return None
+    number = next(constant for constant in constants if constant is not None)
+    value = node.operands[0] if constants[0] is None else node.operands[1]
+    return _Bounded(value, number, math.inf) if node.opcode == "maximum" else _Bounded(value, -math.inf, number)
+
+
+def without_rounding(post_ops: Sequence[PostOp]) -> tuple[PostOp, ...]:
+    """Without those at the end that a kernel does as it writes s8: to the nearest, ties to even, within its bounds."""
+    count = len(post_ops)
+    while count and _is_in_store(post_ops[count - 1]):
+        count -= 1
+    return tuple(post_ops[:count])
+
+
+def _is_in_store(post_op: PostOp) -> bool:
+    if post_op.kind != "eltwise":
+        return False
+    is_bound = post_op.algorithm == "clip" and post_op.alpha <= LEAST and post_op.beta >= MOST
+    return is_bound or post_op.algorithm == "round"
+
+
+def integers_added(
+    current: Node,
+    user: Node,
+    destination: tuple[Dimension, ...],
+    is_taken: Callable[[Node], bool],
+    is_given: Callable[[Node], bool],
+) -> Step | None:
+    """The step that adds c · integers, which are in memory, to the value: c · (value / c + integers).
+
+    They are read as they are. That is two products more for each value, in registers, instead of a loop of XLA's that
+    makes numbers of four bytes of them.
+
+    Args:
+        is_given: whether another kernel's call will give a value.
+    """
+    if user.opcode != "add":
+        return None
+    scaled = _scaled(user.operands[1] if user.operands[0] is current else user.operands[0])
+    view = None if scaled is None else find_operand(user, scaled.values, NARROW_TYPES, is_taken, is_given)
+    dimensions = None if view is None else project(view, user.shape, destination)
+    if scaled is None or view is None or dimensions is None:
+        return None
+    place = View(view.node, dense(dimensions, destination))
+    if scaled.factor == 1.0:
+        return Step((user,), (PostOp("binary", "add", "({} + {operand})", operand=place),), destination)
+    added = PostOp("binary", "add", f"({{}} + {scaled.factor:.4g}·{{operand}})", operand=place)
+    less, more = (PostOp("eltwise", "linear", "{}", by) for by in (1.0 / scaled.factor, scaled.factor))
+    return Step((user,), (less, added, more), destination)
+
+
+class _Scaled(NamedTuple):
+    """Integers as numbers: factor · values."""
+
+    values: Node
+    """Of s8, in the places where their products are."""
+    factor: float
+
+
+def _scaled(node: Node) -> _Scaled | None:
+    """What a value of f32 is, if it is integers times one number that is no zero."""
+    factor = 1.0
+    if node.opcode == "multiply":
+        left, right = (scalar_constant(operand) for operand in node.operands)
+        if (left is None) == (right is None):
+            return None
+        factor, node = (left, node.operands[1]) if left is not None else (right or 0.0, node.operands[0])
+    if not math.isfinite(factor) or factor == 0.0 or node.opcode != "convert":
+        return None
+    (values,) = node.operands
+    is_same = values.shape.element_type in NARROW_TYPES and values.shape.strides == node.shape.strides
+    return _Scaled(values, factor) if is_same else None
