@@ -28,6 +28,16 @@ def lacks(dtype: str) -> str:
     return "" if planned else f"no arithmetic in {dtype} on this processor: {planned.sentence}"
 
 
+@lru_cache(maxsize=1)
+def lacks_integers() -> str:
+    """Why oneDNN sums no products of eight bits exactly here; "" where it does."""
+    spec: dict[str, Any] = {"abi": registry.abi(), "library": "", "scratch": 0, "strides": [1, 1], "dilations": [0, 0]}
+    for role, kind in (("src", "s8"), ("weights", "s8"), ("dst", "f32")):
+        spec |= {f"{role}_type": kind, f"{role}_dims": [64, 64, 1, 1], f"{role}_strides": [64, 1, 64, 64]}
+    planned = kernels.plan("onednn.convolution", spec | {"padding_low": [0, 0], "padding_high": [0, 0]})
+    return "" if planned else f"no sums of eight bits on this processor: {planned.sentence}"
+
+
 def skip_without(dtype: str) -> None:
     """Skip the test where oneDNN computes nothing in this element type."""
     if lacks(dtype):

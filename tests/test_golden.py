@@ -157,6 +157,8 @@ def signature(module: Module) -> tuple[list[np.ndarray], object]:
         shape = shape_of(proto)
         value = random.standard_normal(shape.dimensions) if shape.element_type != "pred" else np.True_
         if shape.element_type == "s8":
+            value = random.integers(-128, 128, shape.dimensions)
+        if shape.element_type == "s8":
             value = np.clip(40 * value, -128, 127)
         if shape.element_type == "c64":
             value = value + 1j * random.standard_normal(shape.dimensions)

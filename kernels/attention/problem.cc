@@ -31,6 +31,8 @@ Element ElementNamed(const std::string& name, const std::string& attribute, bool
       return Element::kBF16;
     case ElementType::kF16:
       return Element::kF16;
+    case ElementType::kS8:
+      break;
   }
   Invalid("attribute '" + attribute + "': unknown element type");
 }

@@ -4,12 +4,13 @@
 
 namespace hlo_dispatch {
 
-ElementType ElementTypeFromName(const std::string& name, const std::string& attribute) {
+ElementType ElementTypeFromName(const std::string& name, const std::string& attribute, Integers integers) {
   if (name == "f32") return ElementType::kF32;
   if (name == "bf16") return ElementType::kBF16;
   if (name == "f16") return ElementType::kF16;
-  throw Failure(FailureKind::kInvalid,
-                "attribute '" + attribute + "': expected an element type of f32, bf16, f16, got '" + name + "'");
+  if (name == "s8" && integers == Integers::kS8) return ElementType::kS8;
+  throw Failure(FailureKind::kInvalid, "attribute '" + attribute + "': expected an element type of f32, bf16, f16" +
+                                           (integers == Integers::kS8 ? ", s8" : "") + ", got '" + name + "'");
 }
 
 const char* ElementTypeName(ElementType type) {
@@ -20,10 +21,15 @@ const char* ElementTypeName(ElementType type) {
       return "bf16";
     case ElementType::kF16:
       return "f16";
+    case ElementType::kS8:
+      return "s8";
   }
   return "?";
 }
 
-int64_t ElementBytes(ElementType type) { return type == ElementType::kF32 ? 4 : 2; }
+int64_t ElementBytes(ElementType type) {
+  if (type == ElementType::kS8) return 1;
+  return type == ElementType::kF32 ? 4 : 2;
+}
 
 }  // namespace hlo_dispatch

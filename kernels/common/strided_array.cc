@@ -67,8 +67,8 @@ int64_t StridedArray::BufferBytes() const { return elements > 0 ? elements * Ele
 
 void* StridedArray::Begin(void* buffer) const { return static_cast<char*>(buffer) + offset * ElementBytes(type); }
 
-StridedArray ReadArray(const Attributes& attributes, const std::string& role) {
-  StridedArray array = Checked({role, ElementTypeFromName(attributes.Text(role + "_type"), role + "_type"),
+StridedArray ReadArray(const Attributes& attributes, const std::string& role, Integers integers) {
+  StridedArray array = Checked({role, ElementTypeFromName(attributes.Text(role + "_type"), role + "_type", integers),
                                 attributes.Integers(role + "_dims"), attributes.Integers(role + "_strides")});
   if (attributes.Has(role + "_elements") || attributes.Has(role + "_offset")) {
     array.offset = attributes.Integer(role + "_offset");
@@ -84,8 +84,8 @@ StridedArray ReadArray(const Attributes& attributes, const std::string& role) {
   return array;
 }
 
-StridedArray ReadNestedArray(const Attributes& attributes, const std::string& role) {
-  StridedArray array = Checked({role, ElementTypeFromName(attributes.Text("type"), role + ".type"),
+StridedArray ReadNestedArray(const Attributes& attributes, const std::string& role, Integers integers) {
+  StridedArray array = Checked({role, ElementTypeFromName(attributes.Text("type"), role + ".type", integers),
                                 attributes.Integers("dims"), attributes.Integers("strides")});
   CheckWithin(array);
   return array;

@@ -29,9 +29,10 @@ struct StridedArray {
 
 // Reads <role>_type, <role>_dims and <role>_strides; of a part of a buffer <role>_offset and <role>_elements too. All
 // elements have places of their own inside the buffer, and without those two they are the whole of it.
-StridedArray ReadArray(const Attributes& attributes, const std::string& role);
+StridedArray ReadArray(const Attributes& attributes, const std::string& role, Integers integers = Integers::kNone);
 // Reads type, dims and strides of a nested dictionary (a binary post-op's operand).
-StridedArray ReadNestedArray(const Attributes& attributes, const std::string& role);
+StridedArray ReadNestedArray(const Attributes& attributes, const std::string& role,
+                             Integers integers = Integers::kNone);
 
 // Throws unless the operand, of a binary post-op, has a value for each of the result's elements: its dimensions, or 1
 // where it repeats.

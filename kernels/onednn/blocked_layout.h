@@ -20,8 +20,9 @@ struct BlockedLayout {
   std::vector<int64_t> padded;   // the sizes, rounded up to whole blocks
   std::vector<int64_t> strides;  // from block to block of each dimension, in elements
   std::vector<Block> blocks;     // slowest first
+  int64_t more_bytes = 0;        // behind the elements
 
-  // Nothing for layouts of another kind, and for those that hold more than the elements.
+  // Nothing for layouts of another kind, and for those that hold more than the elements, but for sums of integers.
   static std::optional<BlockedLayout> Read(const MemoryDescriptor* descriptor, ElementType type);
 };
 

@@ -20,6 +20,8 @@ DataType ToDataType(ElementType type) {
       return kBF16;
     case ElementType::kF16:
       return kF16;
+    case ElementType::kS8:
+      return kS8;
   }
   return kF32;
 }
@@ -68,10 +70,12 @@ Tensor Tensor::WithChannelsLast() const {
   return dense;
 }
 
-Tensor ReadTensor(const Attributes& attributes, const std::string& role) { return {ReadArray(attributes, role)}; }
+Tensor ReadTensor(const Attributes& attributes, const std::string& role) {
+  return {ReadArray(attributes, role, Integers::kS8)};
+}
 
 Tensor ReadOperand(const Attributes& attributes, const std::string& role) {
-  return {ReadNestedArray(attributes, role)};
+  return {ReadNestedArray(attributes, role, Integers::kS8)};
 }
 
 Tensor BiasTensor(const Attributes& attributes, int64_t length, int rank, int axis) {

@@ -26,6 +26,7 @@ std::string Described(const Tensor& weights, const BlockedLayout& layout, bool t
   for (const auto& block : layout.blocks) {
     text += " " + std::to_string(block.size) + ":" + std::to_string(block.dimension);
   }
+  if (layout.more_bytes > 0) text += " and " + std::to_string(layout.more_bytes) + " bytes of sums";
   return text + (turned ? " back to front" : "");
 }
 

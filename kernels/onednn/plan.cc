@@ -20,6 +20,8 @@ ffi::DataType DataTypeOf(ElementType type) {
       return ffi::BF16;
     case ElementType::kF16:
       return ffi::F16;
+    case ElementType::kS8:
+      return ffi::S8;
   }
   return ffi::DataType::INVALID;
 }
@@ -27,7 +29,7 @@ ffi::DataType DataTypeOf(ElementType type) {
 const char* TypeInWords(ffi::DataType type) {
   if (type == ffi::U8) return "u8 (packed weights)";
   if (type == ffi::PRED) return "pred";
-  for (ElementType known : {ElementType::kF32, ElementType::kBF16, ElementType::kF16}) {
+  for (ElementType known : {ElementType::kF32, ElementType::kBF16, ElementType::kF16, ElementType::kS8}) {
     if (type == DataTypeOf(known)) return ElementTypeName(known);
   }
   return "another type";
@@ -67,7 +69,8 @@ void PlanPacking(const Library& library, const OwnedDescriptor& descriptor, bool
       operand.tensor.role + ": choosing a reorder between its layout and the preferred one");
   Packing& packing = operand.packing;
   packing.reorder.reset(reorder);
-  if (!is_result) {
+  // Of integers there are sums beside the copy, which are the library's affair.
+  if (!is_result && operand.tensor.type != ElementType::kS8) {
     if (auto layout = BlockedLayout::Read(packed, operand.tensor.type)) {
       packing.copy = BlockedCopy::Plan(operand.tensor, *layout, reversed);
     }

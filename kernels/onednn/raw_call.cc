@@ -37,6 +37,8 @@ void Fill(void* memory, ElementType type, int64_t bytes) {
       return Fill<uint16_t>(memory, bytes, 0x3f00, 7);
     case ElementType::kF16:
       return Fill<uint16_t>(memory, bytes, 0x3800, 10);
+    case ElementType::kS8:
+      return Fill<uint8_t>(memory, bytes, 0, 7);
   }
 }
 

@@ -36,6 +36,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "f64s": (9, "double[]"),
         "f16s": (11, "bytes"),
         "bf16s": (13, "bytes"),
+        "s8s": (15, "bytes"),
     },
     "WindowDimension": {
         "size": (1, "int64"),

@@ -44,6 +44,7 @@ class LiteralProto(Message):
     u8s: bytes
     f16s: bytes
     bf16s: bytes
+    s8s: bytes
     shape: Final[ShapeProto]
     preds: Final[RepeatedScalarFieldContainer[bool]]
     s32s: Final[RepeatedScalarFieldContainer[int]]
@@ -62,6 +63,7 @@ class LiteralProto(Message):
         f64s: Iterable[float] = ...,
         f16s: bytes = ...,
         bf16s: bytes = ...,
+        s8s: bytes = ...,
     ) -> None: ...
 
 class WindowDimensionProto(Message):

@@ -202,6 +202,8 @@ def _literal_scalar(node: Node) -> float | None:
         return float(literal.preds[0])
     if kind == "s32":
         return float(literal.s32s[0])
+    if kind == "s8":
+        return float(int.from_bytes(literal.s8s[:1], signed=True))
     return None
 
 

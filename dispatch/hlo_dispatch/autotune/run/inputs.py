@@ -91,6 +91,8 @@ def _values(random: np.random.Generator, shape: Shape, kind: str, size: tuple[in
         case "p":
             return random.random(size) < 0.5
         case "s" | "u":
+            if shape.element_type == "s8":  # a quantized number
+                return random.integers(-128, 128, size)
             return random.integers(0, _LARGEST_INDEX, size)
         case "c":
             return random.standard_normal(size) / 4 + 1j * random.standard_normal(size) / 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -96,11 +97,11 @@ def first_refusal(*refusals: Refusal | None) -> Refusal | None:
     return next((refusal for refusal in refusals if refusal is not None), None)
 
 
-def unsupported_types(node: Node) -> Refusal | None:
+def unsupported_types(node: Node, types: AbstractSet[str] = COMPUTED_TYPES) -> Refusal | None:
     """A refusal if an operand or the result has a type or size no kernel takes."""
     for value in (node, *node.operands):
         shape = value.shape
-        if shape.element_type not in COMPUTED_TYPES:
+        if shape.element_type not in types:
             return Refusal("dtype-unsupported", f"{shape} is not f32, bf16 or f16", value.name)
         if shape.is_dynamic:
             return Refusal("dynamic-shape", f"{shape} has a dimension known only at run time", value.name)

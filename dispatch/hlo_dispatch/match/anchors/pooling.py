@@ -16,12 +16,14 @@ from typing import Any, NamedTuple
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.opcode import ANCHORS, ELEMENTWISE
-from hlo_dispatch.match.anchors.anchor import Anchor, unsupported_types
+from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor, unsupported_types
 from hlo_dispatch.match.anchors.padding import edges_of, is_only_for, pad_of
+from hlo_dispatch.match.epilogue.integers import LEAST
 from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.match.function import scalar_constant
 from hlo_dispatch.match.looking import is_widening
 from hlo_dispatch.match.strided import Dimension, View, candidates, dense, merge, whole
+from hlo_dispatch.pattern.readings import NARROW_TYPES
 from hlo_dispatch.pattern.table import AnchorKind
 
 _REDUCERS = {"maximum": "max", "add": "average"}
@@ -47,7 +49,7 @@ def read_pooling(node: Node, entry: AnchorKind, computations: Mapping[int, Any])
     window = node.proto.window.dimensions
     space = _space(window)
     algorithm = _algorithm(node, computations)
-    refusal = unsupported_types(node)
+    refusal = unsupported_types(node, COMPUTED_TYPES | NARROW_TYPES if algorithm == "max" else COMPUTED_TYPES)
     if refusal is not None:
         return refusal
     if isinstance(algorithm, Refusal):
@@ -110,7 +112,8 @@ def _algorithm(node: Node, computations: Mapping[int, Any]) -> str | Refusal:
     if algorithm is None:
         return Refusal("reducer-unsupported", f"windows are reduced by {reducer}", node.name)
     start = scalar_constant(node.operands[1])
-    if start != (-math.inf if algorithm == "max" else 0.0):
+    least = LEAST if node.shape.element_type in NARROW_TYPES else -math.inf
+    if start != (least if algorithm == "max" else 0.0):
         return Refusal("reducer-unsupported", f"the {reducer} starts from %{node.operands[1].name}", node.name)
     return algorithm
 

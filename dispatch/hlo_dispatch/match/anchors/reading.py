@@ -14,6 +14,7 @@ from hlo_dispatch.match.anchors.concatenation import is_concatenation, read_conc
 from hlo_dispatch.match.anchors.convolution import read_convolution
 from hlo_dispatch.match.anchors.deconvolution import read_deconvolution
 from hlo_dispatch.match.anchors.dot import read_dot
+from hlo_dispatch.match.anchors.integer_convolution import is_integer_convolution, read_integer_convolution
 from hlo_dispatch.match.anchors.narrow_product import is_narrow_product, read_narrow_product
 from hlo_dispatch.match.anchors.pooling import is_pooling, read_pooling
 from hlo_dispatch.match.anchors.rectifying import is_rectifying, read_rectifying
@@ -21,6 +22,8 @@ from hlo_dispatch.match.anchors.scaling import is_scaling, read_scaling
 from hlo_dispatch.match.anchors.swapped import is_swapped, read_swapped
 from hlo_dispatch.match.anchors.weights_gradient import is_weights_gradient, read_weights_gradient
 from hlo_dispatch.match.anchors.whole_window import is_whole_window, read_whole_window
+from hlo_dispatch.match.strided import View
+from hlo_dispatch.pattern.readings import NARROW_TYPES
 from hlo_dispatch.pattern.table import AnchorKind
 
 Entries = Mapping[str, Sequence[AnchorKind]]
@@ -51,6 +54,8 @@ def reading_of(node: Node) -> str:
         return "narrow_product" if is_narrow_product(node) else "product"
     if node.opcode != "convolution":
         return _ONLY_READINGS[node.opcode]
+    if is_integer_convolution(node):
+        return "integer"
     if is_weights_gradient(node):
         return "weights_gradient"
     dilated = any(dimension.base_dilation > 1 for dimension in node.proto.window.dimensions[:])
@@ -91,8 +96,8 @@ def _not_taken(anchor: Anchor) -> Refusal | None:
     entry, name = anchor.entry, anchor.node.name
     views = (anchor.source, *anchor.more_sources, anchor.weights, anchor.first and anchor.first.operand)
     for view in views:
-        if view is anchor.weights and entry.reading == "narrow_product":
-            continue  # whose type its reader has seen to
+        if view in _of_known_type(anchor):
+            continue
         if view is not None and view.element_type not in entry.dtypes:
             sentence = f"the anchor {entry.name} takes {' or '.join(entry.dtypes)}, not {view.element_type}"
             return Refusal("dtype-unsupported", sentence, view.node.name)
@@ -102,6 +107,15 @@ def _not_taken(anchor: Anchor) -> Refusal | None:
     if anchor.first is not None and not entry.longest_chain:
         return Refusal("kernel-unsupported", f"the anchor {entry.name} may have no post-op, and needs one", name)
     return None
+
+
+def _of_known_type(anchor: Anchor) -> tuple[View | None, ...]:
+    """Operands of whose type the reader has seen to."""
+    if anchor.entry.reading == "integer":
+        return anchor.source, anchor.weights
+    if anchor.entry.reading == "pooling" and anchor.source.element_type in NARROW_TYPES:
+        return (anchor.source,)  # the largest of integers
+    return (anchor.weights,) if anchor.entry.reading == "narrow_product" else ()
 
 
 def _read_forward(node: Node, entry: AnchorKind, graph: FlatGraph) -> Anchor | Refusal:
@@ -114,6 +128,7 @@ READERS: dict[str, Callable[[Node, AnchorKind, FlatGraph], Anchor | Refusal]] = 
     "forward": _read_forward,
     "transposed": lambda node, entry, graph: read_deconvolution(node, entry),
     "weights_gradient": read_weights_gradient,
+    "integer": lambda node, entry, graph: read_integer_convolution(node, entry),
     "product": lambda node, entry, graph: read_dot(node, entry),
     "narrow_product": lambda node, entry, graph: read_narrow_product(node, entry),
     "pooling": lambda node, entry, graph: read_pooling(node, entry, graph.module.computations),

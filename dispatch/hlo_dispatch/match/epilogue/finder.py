@@ -14,12 +14,14 @@ from functools import partial
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.opcode import ANCHORS
 from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor
+from hlo_dispatch.match.epilogue.integers import integers_added, quantizes
 from hlo_dispatch.match.epilogue.operand import find_operand
 from hlo_dispatch.match.epilogue.steps import Chain, PostOp, Step
 from hlo_dispatch.match.function import ElementwiseRegion, grow_region
 from hlo_dispatch.match.looking import is_widening
 from hlo_dispatch.match.strided import Dimension, View, dense, project, restate
 from hlo_dispatch.pattern import TOLERANCES, Binary, Recogniser
+from hlo_dispatch.pattern.readings import NARROW_TYPES
 from hlo_dispatch.pattern.recognise import Recognised, number
 from hlo_dispatch.pattern.table import AnchorKind
 
@@ -56,8 +58,9 @@ class EpilogueFinder:
         destination = anchor.destination
         post_ops = 0 if anchor.first is None else 1
         while True:
-            if not current.users or is_needed(current):
-                return Chain(tuple(steps), None, "the value is needed in memory")
+            end = _at_end(steps, current, is_needed)
+            if end is not None:
+                return end
             region = grow_region(current, is_taken, is_needed) if entry.longest_chain else None
             step = self._activation(region, entry, destination) if region is not None and region.exits else None
             if step is None:
@@ -66,7 +69,12 @@ class EpilogueFinder:
                 user = current.users[0]
                 if is_taken(user):
                     return Chain(tuple(steps), user, "another match has taken this instruction")
-                step = _free(current, user, destination) or _rearranged(anchor, current, user, destination)
+                is_given = partial(_is_given, anchor=anchor, is_result_of_another=is_result_of_another)
+                step = (
+                    _free(current, user, destination)
+                    or _rearranged(anchor, current, user, destination)
+                    or _integers(anchor, current, user, destination, is_taken, is_given)
+                )
             if step is None and anchor.own_steps is not None:
                 is_inner = partial(_is_inner, is_taken=is_taken, is_needed=is_needed)
                 step = anchor.own_steps(current, destination, steps, is_inner)
@@ -164,7 +172,9 @@ class EpilogueFinder:
             before = (PostOp("eltwise", first.algorithm, "{}", number(first.alpha, {}), number(first.beta, {})),)
             algorithm, pattern = binary.reversed.then, f"({{operand}} {symbol} {{}})"
         types = anchor.entry.dtypes
-        view = find_operand(user, other, types, is_taken, lambda node: is_result_of_another(node, anchor.node))
+        view = find_operand(
+            user, other, types, is_taken, partial(_is_given, anchor=anchor, is_result_of_another=is_result_of_another)
+        )
         if view is None:
             return _no_operand(other, anchor.entry)
         dimensions = project(view, user.shape, destination)
@@ -172,6 +182,15 @@ class EpilogueFinder:
             return "the other operand repeats along a part of a dimension"
         post_op = PostOp("binary", algorithm, pattern, operand=View(view.node, dense(dimensions, destination)))
         return Step((user,), (*before, post_op), destination)
+
+
+def _at_end(steps: Sequence[Step], current: Node, is_needed: Callable[[Node], bool]) -> Chain | None:
+    """The chain where nothing can follow its value, whatever would; None where something might."""
+    if not current.users or is_needed(current):
+        return Chain(tuple(steps), None, "the value is needed in memory")
+    if current.shape.element_type in NARROW_TYPES:
+        return Chain(tuple(steps), current.users[0], "the value is rounded to integers here")
+    return None
 
 
 def _forbidden(entry: AnchorKind, parts: Sequence[Step], post_ops: int) -> tuple[Node, str] | None:
@@ -244,9 +263,30 @@ def _free(current: Node, user: Node, destination: tuple[Dimension, ...]) -> Step
     if user.opcode == "bitcast" and user.shape.element_type == current.shape.element_type:
         return Step((user,), (), destination)
     same_places = user.shape.strides == current.shape.strides
-    if user.opcode == "convert" and user.shape.element_type in COMPUTED_TYPES and same_places:
+    if user.opcode != "convert" or not same_places:
+        return None
+    if user.shape.element_type in COMPUTED_TYPES or quantizes(user):
         return Step((user,), (), destination)
     return None
+
+
+def _is_given(value: Node, anchor: Anchor, is_result_of_another: Callable[[Node, Node], bool]) -> bool:
+    """Whether another anchor's call will give it."""
+    return is_result_of_another(value, anchor.node)
+
+
+def _integers(
+    anchor: Anchor,
+    current: Node,
+    user: Node,
+    destination: tuple[Dimension, ...],
+    is_taken: Callable[[Node], bool],
+    is_given: Callable[[Node], bool],
+) -> Step | None:
+    """A step that adds integers, where the anchor reads integers as well and its entry lets something be added."""
+    if anchor.source.element_type not in NARROW_TYPES or "add" not in anchor.entry.binaries:
+        return None
+    return integers_added(current, user, destination, is_taken, is_given)
 
 
 def _rearranged(anchor: Anchor, current: Node, user: Node, destination: tuple[Dimension, ...]) -> Step | None:
