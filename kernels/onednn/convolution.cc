@@ -6,10 +6,8 @@
 // in one, two or three spatial dimensions; with one more dimension in front of the weights (g) the channels are
 // split into groups, up to depthwise. Operands: src, weights, [bias], one per binary post-op. Results: dst, scratch.
 #include <cstdint>
-#include <string>
 #include <utility>
 
-#include "common/failure.h"
 #include "onednn/call.h"
 #include "onednn/plan.h"
 #include "onednn/window.h"
@@ -70,19 +68,7 @@ CallPlan PlanBest(CallOperands& operands, const Window& window) {
   return pays ? std::move(packed) : std::move(plain);
 }
 
-// Throws where products of eight bits are not summed exactly: without instructions that add up four of them in 32 bits
-// oneDNN adds up two in 16 first, of halved weights. What it does then says so by what it is named after.
-void CheckExact(ElementType type, const std::string& implementation) {
-  if (type != ElementType::kS8) return;
-  const std::string made_for = implementation.substr(implementation.rfind(':') + 1);
-  for (const char* exact : {"vnni", "bf16", "fp16", "amx", "avx10"}) {
-    if (made_for.find(exact) != std::string::npos) return;
-  }
-  throw Failure(FailureKind::kUnsupported,
-                implementation + ": products of eight bits would not be summed exactly, or slowly, on this processor");
-}
-
-CallPlan PlanOfTypes(const Attributes& attributes) {
+CallPlan Plan(const Attributes& attributes) {
   ConvolutionCall call = ConvolutionCall::Read(attributes, Roles(), "weights");
   CallOperands& operands = call.operands;
   CheckWindow(call.window, operands.weights.dims, /*from=*/operands.source, /*to=*/operands.destination);
@@ -90,14 +76,8 @@ CallPlan PlanOfTypes(const Attributes& attributes) {
   // Several implementations take weights with holes between them for dense ones; a reorder does not.
   const bool packed = operands.weights_format == WeightsFormat::kPacked;
   if (operands.weights.elements > 0 && !packed) operands.weights_format = WeightsFormat::kAny;
-  if (operands.weights_format == WeightsFormat::kBest) return PlanBest(operands, call.window);
-  return PlanWith(operands, call.window, operands.weights_format);
-}
-
-CallPlan Plan(const Attributes& attributes) {
-  CallPlan plan = PlanOfTypes(attributes);
-  CheckExact(plan.operands[0].tensor.type, plan.implementation);
-  return plan;
+  if (operands.weights_format == WeightsFormat::kBest) return WithExactSums(PlanBest(operands, call.window));
+  return WithExactSums(PlanWith(operands, call.window, operands.weights_format));
 }
 
 const Family<Plan> family("convolution", Weights::kMayBePacked);

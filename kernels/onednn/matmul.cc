@@ -51,7 +51,7 @@ CallPlan PlanPacked(const Library& library, CallOperands& operands) {
   return plain;
 }
 
-CallPlan Plan(const Attributes& attributes) {
+CallPlan PlanOfTypes(const Attributes& attributes) {
   const Library& library = Library::Get();
   CallOperands operands = CallOperands::Read(attributes, kRoles);
   const size_t rank = operands.destination.dims.size();
@@ -76,6 +76,8 @@ CallPlan Plan(const Attributes& attributes) {
   operands.weights_format = WeightsFormat::kPlain;
   return PlanWith(library, operands);
 }
+
+CallPlan Plan(const Attributes& attributes) { return WithExactSums(PlanOfTypes(attributes)); }
 
 const Family<Plan> family("matmul", Weights::kMayBePacked);
 

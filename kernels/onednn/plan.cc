@@ -137,6 +137,17 @@ bool CallOperands::TurnsWeights() const {
                                          [](int64_t size) { return size > 1; });
 }
 
+CallPlan WithExactSums(CallPlan plan) {
+  if (plan.operands[0].tensor.type != ElementType::kS8) return plan;
+  const std::string made_for = plan.implementation.substr(plan.implementation.rfind(':') + 1);
+  for (const char* exact : {"vnni", "bf16", "fp16", "amx", "avx10"}) {
+    if (made_for.find(exact) != std::string::npos) return plan;
+  }
+  throw Failure(FailureKind::kUnsupported, plan.implementation +
+                                               ": products of eight bits would not be summed exactly, or slowly, on "
+                                               "this processor");
+}
+
 int64_t ScratchpadBytes(const OwnedDescriptor& descriptor) {
   const Functions& onednn = Library::Get().functions();
   const MemoryDescriptor* scratchpad = onednn.primitive_desc_query_md(descriptor.get(), kQueryScratchpad, 0);

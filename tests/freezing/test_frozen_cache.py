@@ -15,6 +15,8 @@ import pytest
 import hlo_dispatch
 
 WIDTH, LENGTH = 48, 33
+IS_KEPT = jax.__version_info__ >= (0, 11)
+"""jaxlib 0.10.2 forgets what is donated where a pass returns a module: results are right, memory is not reused."""
 
 
 def step(weights: Any, cache: Any, x: Any, place: Any) -> tuple[Any, Any]:
@@ -57,10 +59,8 @@ def test_a_cache_is_taken_over(policy: str, tmp_path: Path) -> None:
         for function in (fast, hlo_dispatch.load(tmp_path / "step.frozen")):
             before, taken = state["rows"].unsafe_buffer_pointer(), state
             _, state = function(state, rows[0], 0)
-            assert taken["rows"].is_deleted()
-            assert taken["count"].is_deleted()
-            if jax.__version_info__ >= (0, 11):  # jaxlib 0.10.2 forgets it where a pass returns a module
-                assert state["rows"].unsafe_buffer_pointer() == before
+            assert taken["rows"].is_deleted() == taken["count"].is_deleted() == IS_KEPT
+            assert (state["rows"].unsafe_buffer_pointer() == before) == IS_KEPT
         fast.update(jax.tree.map(lambda leaf: leaf * 0, p))
         result, _ = fast(state, rows[0], 0)
     assert np.isfinite(np.asarray(result)).all()
@@ -84,6 +84,7 @@ def test_what_its_jit_does_not_take_stays_the_callers() -> None:
     assert not taken["rows"].is_deleted()
 
 
+@pytest.mark.skipif(not IS_KEPT, reason="this jaxlib forgets what is donated")
 def test_numpys_arrays_and_one_array_twice() -> None:
     """NumPy's memory is nobody's to take; an array that is given as two arguments is JAX's own error."""
     p, x = weights(), inputs(1)[0]

@@ -192,3 +192,46 @@ def test_largest_of_windows(padding: str) -> None:
     other, regions = dispatched(lambda x: pooled(x, jnp.int8(3)), x)
     assert not regions
     np.testing.assert_array_equal(other, np.maximum(found, 3))
+
+
+def product(x: Any, w: Any) -> Any:
+    return jax.lax.dot_general(x, w, (((x.ndim - 1,), (0,)), ((), ())), preferred_element_type=jnp.int32)
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize(("rows", "depth", "columns"), [(1, 1, 1), (1, 300, 65), (3, 7, 5), (17, 129, 33), (40, 64, 1)])
+def test_products(rows: int, depth: int, columns: int, is_transposed: bool) -> None:
+    x, w = integers(rows, depth), integers(depth, columns)
+    given_w = np.ascontiguousarray(w.T) if is_transposed else w
+    found, _ = dispatched(lambda x, w: product(x, w.T if is_transposed else w).astype(jnp.float32), x, given_w)
+    np.testing.assert_array_equal(found, (x.astype(np.int64) @ w.astype(np.int64)).astype(np.float32))
+
+
+@pytest.mark.parametrize("rows", [1, 12])
+def test_a_dense_layer_is_one_call(rows: int) -> None:
+    """A scale for each row, as of activations that are quantized one by one, and for each column."""
+    x, w = integers(2, rows, 96), integers(96, 70)
+    random = np.random.default_rng()
+    scale, of_row = (random.random(size).astype("f") / 1e3 for size in (70, (2, rows, 1)))
+    bias = random.standard_normal(70).astype("f")
+
+    def layer(x: Any, w: Any, scale: Any, of_row: Any, bias: Any) -> Any:
+        return jax.nn.relu(product(x, w).astype(jnp.float32) * of_row * scale + bias)
+
+    found, regions = dispatched(layer, x, w, scale, of_row, bias)
+    assert [region.kernel for region in regions] == ["onednn.matmul"]
+    sums = x.astype(np.float64) @ w.astype(np.float64)
+    np.testing.assert_allclose(found, np.maximum(sums * of_row * scale + bias, 0), rtol=2e-6, atol=1e-6)
+
+
+def test_products_in_a_batch_frozen_or_not() -> None:
+    x, w = integers(4, 9, 33), integers(33, 24)
+    wanted = x.astype(np.float64) @ w.astype(np.float64) / 300
+
+    def layer(w: Any, x: Any) -> Any:
+        return quantized(product(x, w).astype(jnp.float32), 300.0)
+
+    found, _ = dispatched(layer, w, x)
+    almost(found, wanted)
+    with hlo_dispatch.enabled(policy="always"):
+        almost(np.asarray(hlo_dispatch.freeze(layer, w)(x)), wanted)

@@ -45,6 +45,8 @@ def test_shipped_table(table: Table) -> None:
         "transposed_convolution",
         "weights_gradient",
         "narrow_product",
+        "integer_convolution",
+        "integer_product",
     }
     bound = {kernel for anchor in table.anchors.values() for kernel in (anchor.kernel, *anchor.rivals)}
     bound |= {kernel for routine in table.routines for kernel in routine.kernels}

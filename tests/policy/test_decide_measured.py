@@ -192,7 +192,7 @@ def test_what_is_tried_in_a_hurry() -> None:
 
     each = ["whole", "onemkl.gemm", "own.narrow_product"]
     assert tried(dense(), Kernel(), 1) == each
-    assert tried(dense(), WithRival(), 1) == ["whole"]
+    assert tried(dense(), WithRival(), 1) == ["whole", "own.narrow_product"]
     assert tried(dense(), Kernel(), 4) == [*each, "whole, weights packed"]
     assert tried(only_match(SCALED), Kernel(), 1) == ["folded"]
 

@@ -1,7 +1,7 @@
 """Middling calls, to ask what a library would run for them here.
 
-No kernel is named: it takes the first of the calls that has the attributes and the shapes it needs, and does not look
-at the others' attributes. One that takes none of them is not asked.
+No kernel is named: it takes the first of the calls that has the attributes and the shapes it needs and that it can
+compute, and does not look at the others' attributes. One that takes none of them is not asked.
 """
 
 from __future__ import annotations
@@ -28,12 +28,16 @@ class Sample:
 
 def answers(name: str, version: str) -> dict[str, Planned | Refusal]:
     """What the library of this version says to the kernel's call, by element type; empty where there is no call."""
+    refused: dict[str, Planned | Refusal] = {}
     for sample in SAMPLES:
         try:
-            return {dtype: plan(name, call(sample, dtype, version)) for dtype in sample.dtypes}
+            found = {dtype: plan(name, call(sample, dtype, version)) for dtype in sample.dtypes}
         except ValueError:
             continue  # the attributes or shapes of another kernel
-    return {}
+        if any(found.values()):
+            return found
+        refused = refused or found  # another one may be made for it
+    return refused
 
 
 def call(sample: Sample, dtype: str, version: str) -> dict[str, Any]:

@@ -37,6 +37,10 @@ class View(NamedTuple):
         return [stride for _, stride in self.dimensions]
 
 
+_WIDENED = dict.fromkeys(HALF_TYPES, "f32") | {"s8": "s32"}
+"""Element type → the one that XLA widens it to where it computes."""
+
+
 def whole_shape(shape: Shape) -> tuple[Dimension, ...]:
     """One (size, stride) per dimension of the shape."""
     return shape.places
@@ -150,8 +154,8 @@ def renames_layout(node: Node) -> bool:
 def look_through(view: View, opcodes: frozenset[str]) -> View | None:
     """The same elements one instruction further up, if that instruction is one of `opcodes` and allows it.
 
-    A convert is looked through only where it widens (bf16 or f16 to f32): no value changes. A copy that only renames a
-    layout is looked through whatever `opcodes` are: it moves nothing.
+    A convert is looked through only where it widens (bf16 or f16 to f32, s8 to s32): no value changes. A copy that only
+    renames a layout is looked through whatever `opcodes` are: it moves nothing.
     """
     node = view.node
     if node.is_result or not node.operands:
@@ -163,7 +167,7 @@ def look_through(view: View, opcodes: frozenset[str]) -> View | None:
         return None
     if node.opcode == "bitcast":
         return View(source, view.dimensions) if source.shape.element_type == node.shape.element_type else None
-    if node.opcode == "convert" and not (source.shape.element_type in HALF_TYPES and node.shape.element_type == "f32"):
+    if node.opcode == "convert" and node.shape.element_type != _WIDENED.get(source.shape.element_type):
         return None
     strides = _operand_strides(node)
     if strides is None:

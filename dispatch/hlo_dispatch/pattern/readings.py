@@ -56,6 +56,12 @@ READINGS: dict[str, Reading] = {
             ("own.narrow_product",),
             "a product of few rows whose weights were widened from eight bits, with a scale for each column or none",
         ),
+        Reading(
+            "integer_product",
+            "dot",
+            ("onednn.matmul",),
+            "a product of integers of eight bits, and numbers of f32 made of the sums",
+        ),
         Reading("pooling", "reduce-window", ("onednn.pooling",), "a window over space, maximum or sum"),
         Reading(
             "whole_window",

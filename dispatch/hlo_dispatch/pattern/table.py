@@ -130,7 +130,7 @@ class AnchorKind:
 
     def gives(self, element_type: str) -> bool:
         """Whether the kernel's result may be of this type; it sums in f32 whatever it reads."""
-        is_rounded = self.reading in ("integer", "pooling") and element_type in NARROW_TYPES
+        is_rounded = self.reading in ("integer", "integer_product", "pooling") and element_type in NARROW_TYPES
         return is_rounded or element_type == "f32" or element_type in self.dtypes
 
 

@@ -12,6 +12,7 @@ from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.match.strided import HALF_TYPES, Dimension, View, candidates
 from hlo_dispatch.pattern.algorithms import DTYPES
+from hlo_dispatch.pattern.readings import NARROW_TYPES
 from hlo_dispatch.pattern.table import AnchorKind
 
 # Instructions that only widen or rename what an operand holds: looked through for every operand.
@@ -80,9 +81,9 @@ def halved(source: View, weights: View) -> tuple[View, View]:
 
 def furthest(sources: Sequence[View], weight_views: Sequence[View]) -> tuple[View, View]:
     """The last view of each operand (nearest come first) in the narrowest type that both have."""
-    for half in HALF_TYPES:
-        narrow_source = [view for view in sources if view.element_type == half]
-        narrow_weights = [view for view in weight_views if view.element_type == half]
+    for kind in (*HALF_TYPES, *NARROW_TYPES):
+        narrow_source = [view for view in sources if view.element_type == kind]
+        narrow_weights = [view for view in weight_views if view.element_type == kind]
         if narrow_source and narrow_weights:
             return narrow_source[-1], narrow_weights[-1]
     return _same_type(sources), _same_type(weight_views)

@@ -25,6 +25,11 @@ def read_dot(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     refusal = unsupported_types(node)
     if refusal is not None:
         return refusal
+    return describe_dot(node, entry)
+
+
+def describe_dot(node: Node, entry: AnchorKind) -> Anchor | Refusal:
+    """The same of operands of any type."""
     numbers = node.proto.dot_dimension_numbers
     left, right = node.operands
     batch = (list(numbers.lhs_batch_dimensions), list(numbers.rhs_batch_dimensions))

@@ -14,7 +14,9 @@ from hlo_dispatch.match.anchors.concatenation import is_concatenation, read_conc
 from hlo_dispatch.match.anchors.convolution import read_convolution
 from hlo_dispatch.match.anchors.deconvolution import read_deconvolution
 from hlo_dispatch.match.anchors.dot import read_dot
-from hlo_dispatch.match.anchors.integer_convolution import is_integer_convolution, read_integer_convolution
+from hlo_dispatch.match.anchors.integer_convolution import read_integer_convolution
+from hlo_dispatch.match.anchors.integer_product import read_integer_product
+from hlo_dispatch.match.anchors.integer_sums import sums_integers
 from hlo_dispatch.match.anchors.narrow_product import is_narrow_product, read_narrow_product
 from hlo_dispatch.match.anchors.pooling import is_pooling, read_pooling
 from hlo_dispatch.match.anchors.rectifying import is_rectifying, read_rectifying
@@ -50,12 +52,12 @@ def is_link(node: Node) -> bool:
 
 def reading_of(node: Node) -> str:
     """As what an anchor is read; every anchor has one reading."""
+    if node.opcode in ("dot", "convolution") and sums_integers(node):
+        return "integer" if node.opcode == "convolution" else "integer_product"
     if node.opcode == "dot":
         return "narrow_product" if is_narrow_product(node) else "product"
     if node.opcode != "convolution":
         return _ONLY_READINGS[node.opcode]
-    if is_integer_convolution(node):
-        return "integer"
     if is_weights_gradient(node):
         return "weights_gradient"
     dilated = any(dimension.base_dilation > 1 for dimension in node.proto.window.dimensions[:])
@@ -111,7 +113,7 @@ def _not_taken(anchor: Anchor) -> Refusal | None:
 
 def _of_known_type(anchor: Anchor) -> tuple[View | None, ...]:
     """Operands of whose type the reader has seen to."""
-    if anchor.entry.reading == "integer":
+    if anchor.entry.reading in ("integer", "integer_product"):
         return anchor.source, anchor.weights
     if anchor.entry.reading == "pooling" and anchor.source.element_type in NARROW_TYPES:
         return (anchor.source,)  # the largest of integers
@@ -129,6 +131,7 @@ READERS: dict[str, Callable[[Node, AnchorKind, FlatGraph], Anchor | Refusal]] = 
     "transposed": lambda node, entry, graph: read_deconvolution(node, entry),
     "weights_gradient": read_weights_gradient,
     "integer": lambda node, entry, graph: read_integer_convolution(node, entry),
+    "integer_product": lambda node, entry, graph: read_integer_product(node, entry),
     "product": lambda node, entry, graph: read_dot(node, entry),
     "narrow_product": lambda node, entry, graph: read_narrow_product(node, entry),
     "pooling": lambda node, entry, graph: read_pooling(node, entry, graph.module.computations),

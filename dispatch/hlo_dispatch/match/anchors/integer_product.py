@@ -1,0 +1,26 @@
+"""A matrix product of eight-bit integers whose sums become numbers of f32."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.match.anchors.anchor import Anchor
+from hlo_dispatch.match.anchors.dot import describe_dot
+from hlo_dispatch.match.anchors.integer_sums import as_numbers
+from hlo_dispatch.pattern.readings import NARROW_TYPES
+from hlo_dispatch.pattern.table import AnchorKind
+
+
+def read_integer_product(node: Node, entry: AnchorKind) -> Anchor | Refusal:
+    """Describe `node`, and the convert behind it, for the matmul kernel."""
+    numbers = as_numbers(node)
+    if isinstance(numbers, Refusal):
+        return numbers
+    anchor = describe_dot(node, entry)
+    if isinstance(anchor, Refusal):
+        return anchor
+    if {anchor.source.element_type, anchor.weights and anchor.weights.element_type} - NARROW_TYPES:
+        return Refusal("dot-dimensions", "an operand's integers do not lie as the product reads them", node.name)
+    return replace(anchor, covers=numbers, value=numbers[-1])

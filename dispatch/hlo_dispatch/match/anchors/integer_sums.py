@@ -1,0 +1,48 @@
+"""Sums of products of integers of eight bits that become numbers: y = float(x · w), x and w of s8, sums of s32.
+
+What quantized networks compute: sums are exact, and what follows (scales, bias, residual, activation, rounding to eight
+bits again) is a chain like any other. A kernel sums as exactly, and rounds where the convert does.
+"""
+
+from __future__ import annotations
+
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.match.anchors.anchor import REARRANGING, unsupported_types
+from hlo_dispatch.match.strided import View, candidates, whole
+from hlo_dispatch.pattern.readings import NARROW_TYPES
+
+SUM_TYPE = "s32"
+_TYPES = NARROW_TYPES | {SUM_TYPE}
+
+
+def sums_integers(node: Node) -> bool:
+    """Whether both operands are of eight bits, widened or not, and the result holds their sums."""
+    if node.shape.element_type != SUM_TYPE:
+        return False
+    return all(narrow(whole(operand), REARRANGING) is not None for operand in node.operands)
+
+
+def narrow(view: View, opcodes: frozenset[str]) -> View | None:
+    """The same elements in eight bits, as far up as these opcodes lead; None where they are not."""
+    found = [view for view in candidates(view, opcodes) if view.element_type in NARROW_TYPES]
+    return found[-1] if found else None
+
+
+def as_numbers(node: Node) -> tuple[Node, ...] | Refusal:
+    """What makes numbers of the sums, in the same places, if they are used for nothing else: the last is a convert."""
+    refusal = unsupported_types(node, _TYPES)
+    if refusal is not None:
+        return refusal
+    found: list[Node] = []
+    value = node
+    while value is node or value.opcode == "bitcast":
+        if len(value.users) != 1 or value.is_live_out:
+            return Refusal("dtype-unsupported", "its sums are used as integers, which no kernel gives", node.name)
+        (value,) = value.users
+        found.append(value)
+    source = found[-2] if len(found) > 1 else node
+    is_number = value.opcode == "convert" and value.shape.element_type == "f32"
+    if not is_number or value.shape.strides != source.shape.strides:
+        return Refusal("dtype-unsupported", "its sums are used as integers, which no kernel gives", node.name)
+    return tuple(found)
