@@ -141,4 +141,5 @@ def test_weights_never_exist_twice_whole() -> None:
         assert done.returncode == 0, done.stderr
         found[way] = json.loads(done.stdout)
     held, donated = found["held"], found["donated"]
-    assert held["peak"] - donated["peak"] > 0.6 * held["weights"]
+    # They are prepared an eighth at a time: that and what else comes and goes is less than half of them.
+    assert held["peak"] - donated["peak"] > 0.5 * held["weights"]
