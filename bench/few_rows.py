@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import rich
+from rich.console import Console
 from rich.table import Table
 
 import hlo_dispatch
@@ -28,13 +28,13 @@ from .narrow import KERNEL, copies, in_turn
 
 SHAPES = ((768, 768), (768, 3072), (4096, 4096), (768, 50257))
 """What is summed up, and columns: layers of GPT-2's, a projection of a larger language model's, GPT-2's vocabulary."""
-_TABLE = f"""version: 1
+_TABLE = """version: 1
 anchors:
-  by_few_rows:
+  by_one_kernel:
     opcode: dot
     reading: product
     priority: 1
-    kernel: {KERNEL}
+    kernel: {kernel}
     formula: dst = src . weights
     dtypes: [f32, bf16]
     numerics:
@@ -42,6 +42,7 @@ anchors:
       bf16: {{tolerance: 2e-2, why: sums in another order}}
     origin: bench.few_rows
 """
+KERNELS = {"oneDNN": "onednn.matmul", "ours": KERNEL}
 
 
 def by_row(x: Any, w: Any) -> Any:
@@ -56,7 +57,7 @@ ORDERS = {"(in, out)": by_row, "(out, in)": by_column}
 
 
 def measured(
-    rows: int, inner: int, columns: int, dtype: str, order: str, *, cold: bool, seconds: float, table: Path
+    rows: int, inner: int, columns: int, dtype: str, order: str, *, cold: bool, seconds: float, folder: Path
 ) -> dict[str, float]:
     """Median seconds of each side; raises AssertionError where ours is wrong."""
     random = np.random.default_rng(0)
@@ -64,12 +65,14 @@ def measured(
     dims = (inner, columns) if function is by_row else (columns, inner)
     x = jnp.asarray(random.standard_normal((rows, inner)), dtype)
     weights = [(w,) for w in copies(lambda: jnp.array(random.standard_normal(dims, np.float32), dtype), cold=cold)]
-    sides = {"stock": {"policy": "never"}, "oneDNN": {"policy": "always"}, "ours": {"policy": "always"}}
-    calls = {}
-    for side, how in sides.items():
-        with hlo_dispatch.enabled(**how, tables=[table] if side == "ours" else None):
+    with hlo_dispatch.enabled(policy="never"):
+        calls = {"stock": jax.jit(function).lower(x, *weights[0]).compile()}
+    for side, kernel in KERNELS.items():
+        table = folder / f"{kernel}.yaml"
+        table.write_text(_TABLE.format(kernel=kernel))
+        with hlo_dispatch.enabled(policy="always", tables=[table]):
             calls[side] = jax.jit(function).lower(x, *weights[0]).compile()
-    assert KERNEL in calls["ours"].as_text(), "it was not dispatched"
+        assert kernel in calls[side].as_text(), f"it was not dispatched to {kernel}"
     exact = function(np.asarray(x, "float64"), np.asarray(weights[0][0], "float64"))
     got = np.asarray(calls["ours"](x, *weights[0]), "float64")
     assert np.abs(got - exact).max() <= (1e-5 if dtype == "float32" else 1e-2) * np.abs(exact).max(), "it is wrong"
@@ -90,11 +93,10 @@ def main() -> None:
                   title="µs")  # fmt: skip
     record: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        table = Path(folder) / "few_rows.yaml"
-        table.write_text(_TABLE)
         cases = itertools.product(options.rows, SHAPES, ("float32", "bfloat16"), ORDERS, (True, False))
         for rows, (inner, columns), dtype, order, cold in cases:
-            found = measured(rows, inner, columns, dtype, order, cold=cold, seconds=options.seconds, table=table)
+            found = measured(rows, inner, columns, dtype, order, cold=cold, seconds=options.seconds,
+                             folder=Path(folder))  # fmt: skip
             case = {"rows": rows, "inner": inner, "columns": columns, "dtype": dtype, "order": order, "cold": cold}
             record.append(case | {"seconds": found})
             times = [f"{seconds * 1e6:.0f}" for seconds in found.values()]
@@ -102,7 +104,7 @@ def main() -> None:
             ratios = [f"{found[side] / found['ours']:.2f}" for side in ("stock", "oneDNN")]
             shown.add_row(str(rows), f"{inner}x{columns} {order}", dtype, "cold" if cold else "warm", *times,
                           f"{rate:.0f}", *ratios)  # fmt: skip
-    rich.print(shown)
+    Console(width=120).print(shown)
     if options.output is not None:
         options.output.write_text(json.dumps({"header": lines, "cases": record}, indent=1))
 
