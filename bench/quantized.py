@@ -94,6 +94,7 @@ def in_openvino(batch: int, *, integers: bool) -> Callable[[], object] | None:
         import torch
 
         from hlo_dispatch.bench.models import in_torch
+        from hlo_dispatch.bench.models.peers import called_by_openvino
     except ImportError:
         return None
     module, inputs = in_torch.build("resnet50", "f32", batch, {})
@@ -104,11 +105,7 @@ def in_openvino(batch: int, *, integers: bool) -> Callable[[], object] | None:
         shapes = [inputs[0].shape] * _CALIBRATING
         images = [np.random.default_rng(n).standard_normal(shape).astype("f") for n, shape in enumerate(shapes)]
         model = nncf.quantize(model, nncf.Dataset(images), preset=nncf.QuantizationPreset.PERFORMANCE)
-    settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32",
-                "INFERENCE_NUM_THREADS": len(os.sched_getaffinity(0))}  # fmt: skip
-    request = openvino.Core().compile_model(model, "CPU", settings).create_infer_request()
-    values = [value.numpy() for value in inputs]
-    return lambda: request.infer(values, share_inputs=True, share_outputs=True)
+    return called_by_openvino(model, inputs, "f32")
 
 
 def measured(batch: int, seconds: float, policy: str) -> dict[str, float]:

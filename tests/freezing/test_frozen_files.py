@@ -237,7 +237,7 @@ def rewrite(path: Path, change: Any, drop: str = "", replace: dict[str, bytes] |
 
 def test_a_format_of_another_time(saved: Path) -> None:
     rewrite(saved, lambda index: index.update(format=99))
-    with pytest.raises(FreezeError, match="has format 99, and here 1 is read"):
+    with pytest.raises(FreezeError, match="has format 99, and here 2 is read"):
         hlo_dispatch.load(saved)
 
 

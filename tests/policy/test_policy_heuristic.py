@@ -213,3 +213,15 @@ def test_windows_side_by_side_stay_with_xla():
     worth, reason = verdict(pooling(10_000, 2), implementation="jit:avx512_core")
     assert not worth
     assert "hardly overlap" in reason
+
+
+@pytest.mark.parametrize(("columns", "worth"), [(999, False), (1000, True)])
+@pytest.mark.parametrize("machine", [MODERN, PLAIN])
+def test_products_of_integers_need_no_arithmetic_in_half_precision(machine: Machine, columns: int, worth: bool) -> None:
+    match = only_match(f"""
+ENTRY main {{ x = s8[10,100]{{1,0}} parameter(0)
+  w = s8[100,{columns}]{{1,0}} parameter(1)
+  dot = s32[10,{columns}]{{1,0}} dot(x, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  ROOT y = f32[10,{columns}]{{1,0}} convert(dot) }}
+""")
+    assert verdict(match, machine)[0] == worth

@@ -59,6 +59,9 @@ class CallForm:
         form = cls(arguments, _tree(words["taken"]), results, _tree(words["returned"]), donated)
         if (form.taken.num_leaves, form.returned.num_leaves) != (len(arguments), len(results)):
             raise ValueError("a tree has another number of leaves")
+        positional, _ = form.taken.children()
+        if any(not 0 <= number < len(positional.children()) for number in donated):
+            raise ValueError("an argument is taken over that there is not")
         return form
 
     def __str__(self) -> str:

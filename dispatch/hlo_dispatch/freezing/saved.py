@@ -24,7 +24,7 @@ from hlo_dispatch.freezing.fitness import called_libraries, what_it_needs
 from hlo_dispatch.freezing.program import Program
 from hlo_dispatch.freezing.signature import is_key
 
-FORMAT = 1
+FORMAT = 2
 INDEX = "programs.json"
 PAGE, LARGE_PAGE = 4096, 2 << 20
 """What oneMKL packs can be read from an address that lies as the one it was written to, in its page; on some

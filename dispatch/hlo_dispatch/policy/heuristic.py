@@ -37,9 +37,8 @@ SMALLEST_MEASURED = 10_000
 SMALLEST_MEASURED_DENSE = 100_000
 # One row of f32 takes as long as its weights take to be read, on any processor. Where they lie matters then, and how
 # many places of memory are read at once: oneDNN, which reads several rows of weights side by side or reorders them,
-# took 1.0 to 2.0 times as long on a Zen 4 with weights in no cache, XLA 1.0 to 1.4 times from SMALLEST_DOT on
-# (`python -m bench.few_rows`). In half precision oneDNN is as fast or faster with weights in the cache, so that is
-# measured.
+# took 0.95 to 2.5 times as long on a Zen 4 with weights in no cache, XLA 0.95 to 15 times from SMALLEST_DOT on
+# (`python -m bench.few_rows --rows 1`). In half precision oneDNN took 0.4 to 2.5 times as long, so that is measured.
 FOR_ONE_ROW = "own.narrow_product"
 # XLA widens narrow weights in a loop of its own and reads what that has written, once for all rows of the product
 # (bench/narrow.py); how many pay for a call of our own is a guess.
@@ -86,6 +85,8 @@ def worth_dispatching(match: Match, implementation: str, machine: Machine) -> tu
         return _pooling(match)
     if match.anchor.entry.reading == "narrow_product":
         return _narrow_product(match)
+    if match.anchor.entry.reading == "integer_product":
+        return _integer_product(match)
     return _dot(match, machine)
 
 
@@ -133,6 +134,13 @@ def _narrow_product(match: Match) -> tuple[bool, str]:
     if rows > MOST_NARROW_ROWS:
         return False, f"with {rows} rows it takes longer to multiply than to widen the weights"
     return True, "XLA writes the widened weights to memory and reads them again; the kernel widens them in registers"
+
+
+def _integer_product(match: Match) -> tuple[bool, str]:
+    arithmetic = match.anchor.multiply_adds
+    if arithmetic < SMALLEST_DOT:
+        return False, f"{arithmetic:,} multiply-adds are too few to pay for a library call"
+    return True, "oneDNN adds up four products of eight bits at once, and what follows costs no pass of its own"
 
 
 def _is_plain(match: Match) -> bool:

@@ -109,20 +109,27 @@ def _openvino(peer: str, job: Job, options: dict[str, int], said: dict[str, Any]
                 # PyTorch's tracing has no way through some models (GPT-2's masks); its export has.
                 model = openvino.convert_model(torch.export.export(module, inputs))
                 said["note"] = "converted by torch.export"
-        settings = {
-            "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_PRECISION_HINT": job.dtype,
-            "INFERENCE_NUM_THREADS": len(os.sched_getaffinity(0)),
-        }
         # The example's shapes are the ones that are asked for: dynamic ones would be slower.
         model.reshape({port: list(value.shape) for port, value in zip(model.inputs, inputs, strict=True)})
-        request = openvino.Core().compile_model(model, "CPU", settings).create_infer_request()
-        values = [value.numpy() for value in inputs]
-
-        def call() -> Any:
-            request.infer(values, share_inputs=True, share_outputs=True)
-            return request
-
-        return call
+        return called_by_openvino(model, inputs, job.dtype)
 
     return compile
+
+
+def called_by_openvino(model: Any, inputs: Any, precision: str) -> Call:
+    """OpenVINO's model compiled for all threads; each call takes the same tensors of PyTorch's."""
+    import openvino
+
+    settings = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": precision,
+        "INFERENCE_NUM_THREADS": len(os.sched_getaffinity(0)),
+    }
+    request = openvino.Core().compile_model(model, "CPU", settings).create_infer_request()
+    values = [value.numpy() for value in inputs]
+
+    def call() -> Any:
+        request.infer(values, share_inputs=True, share_outputs=True)
+        return request
+
+    return call

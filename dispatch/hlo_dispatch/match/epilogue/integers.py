@@ -15,6 +15,8 @@ from hlo_dispatch.pattern.readings import NARROW_TYPES
 
 LEAST, MOST = -128.0, 127.0
 """Of s8."""
+LEAST_FACTOR = 1e-30
+"""So that neither it nor what it divides leaves f32."""
 
 
 def quantizes(convert: Node) -> bool:
@@ -119,7 +121,7 @@ def _scaled(node: Node) -> _Scaled | None:
         if (left is None) == (right is None):
             return None
         factor, node = (left, node.operands[1]) if left is not None else (right or 0.0, node.operands[0])
-    if not math.isfinite(factor) or factor == 0.0 or node.opcode != "convert":
+    if not LEAST_FACTOR < abs(factor) < 1 / LEAST_FACTOR or node.opcode != "convert":
         return None
     (values,) = node.operands
     is_same = values.shape.element_type in NARROW_TYPES and values.shape.strides == node.shape.strides
