@@ -24,7 +24,7 @@ import hlo_dispatch
 from hlo_dispatch.demo.timing import interleaved
 
 from .header import header
-from .narrow import KERNEL, copies, in_turn
+from .narrow import copies, in_turn
 
 SHAPES = ((768, 768), (768, 3072), (4096, 4096), (768, 50257))
 """What is summed up, and columns: layers of GPT-2's, a projection of a larger language model's, GPT-2's vocabulary."""
@@ -42,7 +42,7 @@ anchors:
       bf16: {{tolerance: 2e-2, why: sums in another order}}
     origin: bench.few_rows
 """
-KERNELS = {"oneDNN": "onednn.matmul", "ours": KERNEL}
+KERNELS = {"oneDNN": "onednn.matmul", "ours": "own.narrow_product"}
 
 
 def by_row(x: Any, w: Any) -> Any:
@@ -64,7 +64,10 @@ def measured(
     function = ORDERS[order]
     dims = (inner, columns) if function is by_row else (columns, inner)
     x = jnp.asarray(random.standard_normal((rows, inner)), dtype)
-    weights = [(w,) for w in copies(lambda: jnp.array(random.standard_normal(dims, np.float32), dtype), cold=cold)]
+    size = inner * columns * jnp.dtype(dtype).itemsize
+    weights = [
+        (w,) for w in copies(lambda: jnp.array(random.standard_normal(dims, np.float32), dtype), size, cold=cold)
+    ]
     with hlo_dispatch.enabled(policy="never"):
         calls = {"stock": jax.jit(function).lower(x, *weights[0]).compile()}
     for side, kernel in KERNELS.items():

@@ -46,8 +46,9 @@ ACCEPTED = sorted(GOLDEN.glob("*/*.before.hlo"))
 REFUSED = sorted(GOLDEN.glob("*/*.refused.hlo"))
 NAMES = {
     "f32": "float32", "bf16": "bfloat16", "f16": "float16", "pred": "bool", "s32": "int32", "s8": "int8",
-    "c64": "complex64",
+    "s4": "int4", "c64": "complex64",
 }  # fmt: skip
+INTEGERS = {"s8": (-128, 128), "s4": (-8, 8)}
 
 
 # What the files were written on, as far as the policy asks: which of several libraries comes first is its choice.
@@ -156,10 +157,8 @@ def signature(module: Module) -> tuple[list[np.ndarray], object]:
     for proto in module.entry.program_shape.parameters:
         shape = shape_of(proto)
         value = random.standard_normal(shape.dimensions) if shape.element_type != "pred" else np.True_
-        if shape.element_type == "s8":
-            value = random.integers(-128, 128, shape.dimensions)
-        if shape.element_type == "s8":
-            value = np.clip(40 * value, -128, 127)
+        if shape.element_type in INTEGERS:
+            value = random.integers(*INTEGERS[shape.element_type], shape.dimensions)
         if shape.element_type == "c64":
             value = value + 1j * random.standard_normal(shape.dimensions)
         inputs.append(np.asarray(value).astype(dtype_of(shape)))

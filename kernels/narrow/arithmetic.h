@@ -7,7 +7,7 @@
 
 namespace hlo_dispatch::narrow {
 
-// sums[row][column] = sum over k of source[row][k] * weights[k][column], in f32.
+// sums[row][column] = sum over k of source[row][k] * weights[k][column] * scales[k / group][column], in f32.
 struct Piece {
   const float* source;  // its rows, each of `depth` numbers side by side
   int64_t source_distance;
@@ -16,6 +16,10 @@ struct Piece {
   const void* weights;
   int64_t weights_distance;  // from row to row where columns lie side by side, else from column to column
   const void* end;           // of the buffer that the weights are in: so far may be read
+  const float* scales;       // null: there are none
+  int64_t scales_distance;   // from group to group
+  int64_t scales_step;       // from column to column; 1 where columns of weights lie side by side
+  int64_t group;             // rows of weights that have one scale for each column, a multiple of kGroupGrain
   int64_t columns;
   float* sums;  // in rows, columns side by side
   int64_t sums_distance;
@@ -31,9 +35,12 @@ struct Loops {
 
 struct Arithmetic {
   const char* name;
-  // By what the weights are.
-  Loops s8, bf16, f32;
+  // By what the weights are; integers also with scales of groups.
+  Loops s4, s8, bf16, f32, scaled_s4, scaled_s8;
 };
+
+// No vector and no step of a loop reaches from one group into the next.
+constexpr int64_t kGroupGrain = 16;
 
 struct Bf16 {
   uint16_t bits;

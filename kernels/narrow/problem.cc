@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "common/checked.h"
 #include "common/failure.h"
+#include "narrow/arithmetic.h"
 
 namespace hlo_dispatch::narrow {
 
 namespace {
 
+constexpr int64_t kMostBytesEach = 4;
 constexpr int64_t kMostPerDimension = std::numeric_limits<int>::max();
 // Whose epilogue it is, in messages; operands of two bytes are widened for it.
 constexpr onemkl::EpilogueOwner kOwner{"own.narrow_product", /*widens=*/true};
@@ -19,16 +22,31 @@ constexpr onemkl::EpilogueOwner kOwner{"own.narrow_product", /*widens=*/true};
 [[noreturn]] void Unsupported(const std::string& message) { throw Failure(FailureKind::kUnsupported, message); }
 
 WeightsType ReadType(const std::string& name) {
+  if (name == "s4") return WeightsType::kS4;
   if (name == "s8") return WeightsType::kS8;
   if (name == "bf16") return WeightsType::kBF16;
   if (name == "f32") return WeightsType::kF32;
-  if (name == "f16") Unsupported("weights: expected s8, bf16 or f32, got f16");
-  Invalid("attribute 'weights_type': expected s8, bf16 or f32, got '" + name + "'");
+  if (name == "f16") Unsupported("weights: expected s4, s8, bf16 or f32, got f16");
+  Invalid("attribute 'weights_type': expected s4, s8, bf16 or f32, got '" + name + "'");
 }
 
 xla::ffi::DataType BufferType(WeightsType type) {
+  if (type == WeightsType::kS4) return xla::ffi::S4;
   if (type == WeightsType::kS8) return xla::ffi::S8;
   return type == WeightsType::kBF16 ? xla::ffi::BF16 : xla::ffi::F32;
+}
+
+// What XLA says that a buffer has, which counts a byte for each number of four bits.
+int64_t SaidBytes(const Weights& weights) {
+  return weights.type == WeightsType::kS4 ? weights.elements : WeightBytes(weights.type, weights.elements);
+}
+
+// Throws where weights of four bits do not begin where a byte does.
+void CheckPairs(const Weights& weights) {
+  if (weights.type != WeightsType::kS4) return;
+  const int64_t together = weights.has_columns_together ? weights.columns : weights.depth;
+  if (together % 2 == 0 && weights.distance % 2 == 0 && weights.offset % 2 == 0 && weights.elements % 2 == 0) return;
+  Unsupported("weights: expected s4 in rows or columns of an even number, each beginning with a byte");
 }
 
 Weights ReadWeights(const Attributes& attributes) {
@@ -52,7 +70,7 @@ Weights ReadWeights(const Attributes& attributes) {
     }
   }
   const int64_t extent = Extent(dims, strides, "weights");
-  Bytes(extent, WeightBytes(type), "weights");
+  Bytes(extent, kMostBytesEach, "weights");
   CheckApart(dims, strides, "weights");
   Weights weights{type, dims[dims.size() - 2], dims.back(), false, 0, 0, extent};
   if (attributes.Has("weights_elements") || attributes.Has("weights_offset")) {
@@ -62,7 +80,7 @@ Weights ReadWeights(const Attributes& attributes) {
       Invalid("weights: expected " + std::to_string(extent) + " elements behind offset " +
               std::to_string(weights.offset) + ", got a buffer of " + std::to_string(weights.elements));
     }
-    Bytes(weights.elements, WeightBytes(type), "weights");
+    Bytes(weights.elements, kMostBytesEach, "weights");
   } else {
     CheckDense(dims, strides, "weights");
   }
@@ -76,7 +94,28 @@ Weights ReadWeights(const Attributes& attributes) {
   weights.distance = weights.has_columns_together ? row_stride : column_stride;
   // Nothing is reached along one element, but addresses are computed with its stride.
   if ((weights.has_columns_together ? weights.depth : weights.columns) == 1) weights.distance = 0;
+  CheckPairs(weights);
   return weights;
+}
+
+std::optional<Scales> ReadScales(const Attributes& attributes, const Weights& weights) {
+  if (!attributes.Has("scales_type")) return std::nullopt;
+  StridedArray array = ReadArray(attributes, "scales");
+  const onemkl::RowsAndColumns matrix = onemkl::RowsAndColumns::Of(array, array.dims);
+  if (matrix.columns != weights.columns || weights.depth % matrix.rows != 0) {
+    Invalid("scales: expected one for each of " + std::to_string(weights.columns) +
+            " columns and each of some groups of " + std::to_string(weights.depth) + " rows, got " +
+            std::to_string(matrix.rows) + " times " + std::to_string(matrix.columns));
+  }
+  const int64_t group = weights.depth / matrix.rows;
+  if (group % kGroupGrain != 0) {
+    Unsupported("scales: expected groups of a multiple of " + std::to_string(kGroupGrain) + " rows, got " +
+                std::to_string(group));
+  }
+  if (weights.type != WeightsType::kS4 && weights.type != WeightsType::kS8) {
+    Unsupported("scales: expected weights of s4 or s8 where groups of them have scales");
+  }
+  return Scales{std::move(array), matrix, group};
 }
 
 // The source itself; throws unless the three are one product.
@@ -100,7 +139,10 @@ StridedArray OfOneProduct(StridedArray source, const StridedArray& destination, 
 
 }  // namespace
 
-int64_t WeightBytes(WeightsType type) { return type == WeightsType::kS8 ? 1 : type == WeightsType::kBF16 ? 2 : 4; }
+int64_t WeightBytes(WeightsType type, int64_t count) {
+  if (type == WeightsType::kS4) return count / 2;
+  return type == WeightsType::kS8 ? count : type == WeightsType::kBF16 ? 2 * count : 4 * count;
+}
 
 Problem::Problem(const lapack::Provider& provider, const Attributes& attributes)
     : source_array(ReadArray(attributes, "src")),
@@ -108,6 +150,7 @@ Problem::Problem(const lapack::Provider& provider, const Attributes& attributes)
       source(onemkl::RowsAndColumns::Of(OfOneProduct(source_array, destination_array, attributes), source_array.dims)),
       destination(onemkl::RowsAndColumns::Of(destination_array, destination_array.dims)),
       weights(ReadWeights(attributes)),
+      scales(ReadScales(attributes, weights)),
       epilogue(provider, attributes, destination_array, kOwner) {
   if (destination.rows > kMostRows) {
     Unsupported("dst: expected at most " + std::to_string(kMostRows) + " rows, got " +
@@ -116,8 +159,8 @@ Problem::Problem(const lapack::Provider& provider, const Attributes& attributes)
 }
 
 std::vector<BufferSpec> Problem::operands() const {
-  std::vector<BufferSpec> specs{SpecOf(source_array),
-                                {"weights", BufferType(weights.type), weights.elements * WeightBytes(weights.type)}};
+  std::vector<BufferSpec> specs{SpecOf(source_array), {"weights", BufferType(weights.type), SaidBytes(weights)}};
+  if (scales.has_value()) specs.push_back(SpecOf(scales->array));
   for (const StridedArray& operand : epilogue.operands()) specs.push_back(SpecOf(operand));
   return specs;
 }

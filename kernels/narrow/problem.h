@@ -3,6 +3,7 @@
 #define HLO_DISPATCH_NARROW_PROBLEM_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "common/attributes.h"
@@ -17,7 +18,7 @@ namespace hlo_dispatch::narrow {
 // More rows are refused: arithmetic takes longer than the weights do then, and other products are better at that.
 inline constexpr int64_t kMostRows = 32;
 
-enum class WeightsType { kS8, kBF16, kF32 };
+enum class WeightsType { kS4, kS8, kBF16, kF32 };
 
 // A matrix, (depth, columns).
 struct Weights {
@@ -30,7 +31,16 @@ struct Weights {
   int64_t elements;           // of the whole buffer
 };
 
-int64_t WeightBytes(WeightsType type);
+// Of so many weights; those of four bits share a byte, and there is an even number of them.
+int64_t WeightBytes(WeightsType type, int64_t count);
+
+// What weights are multiplied with, (groups, columns): each row is for as many rows of weights as lie behind one
+// another.
+struct Scales {
+  StridedArray array;
+  onemkl::RowsAndColumns matrix;
+  int64_t group;  // rows of weights in each
+};
 
 struct Problem {
   // Throws Failure(kUnsupported) for what this kernel has nothing for.
@@ -39,6 +49,7 @@ struct Problem {
   StridedArray source_array, destination_array;
   onemkl::RowsAndColumns source, destination;
   Weights weights;
+  std::optional<Scales> scales;
   onemkl::Epilogue epilogue;
 
   std::vector<BufferSpec> operands() const;

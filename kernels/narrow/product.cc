@@ -1,12 +1,15 @@
 // hlo_dispatch.own.narrow_product
 //
-//   dst[m, n] = post_ops( bias[n] + sum over k of src[m, k] * weights[k, n] )
+//   dst[m, n] = post_ops( bias[n] + sum over k of src[m, k] * weights[k, n] * scales[k / group, n] )
 //
 // of few rows: the product takes as long as its weights take to come from memory, so they are read once, as they lie.
-// Narrow ones, of eight bits, stay so until they are in registers. Operands, attributes and results are those of
-// onednn.matmul but for that type. Sums are in f32 and in an order that does not depend on how many threads there are.
+// Narrow ones, of four or eight bits, stay so until they are in registers. Operands, attributes and results are those
+// of onednn.matmul but for those types and the scales of groups, which come behind the weights where there are any
+// (scales_type, scales_dims (groups, columns), scales_strides). Sums are in f32 and in an order that does not depend on
+// how many threads there are.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,8 +44,8 @@ class NarrowProduct final : public Routine {
   }
 
   std::string implementation() const override {
-    const char* const type = ByType("s8", "bf16", "f32");
-    return std::string("narrow:") + arithmetic_.name + ":" + type +
+    const char* const type = ByType("s4", "s8", "bf16", "f32");
+    return std::string("narrow:") + arithmetic_.name + ":" + type + (problem_.scales.has_value() ? ":groups" : "") +
            (problem_.weights.has_columns_together ? "" : ":rows");
   }
   const std::vector<BufferSpec>& operands() const override { return operands_; }
@@ -50,10 +53,12 @@ class NarrowProduct final : public Routine {
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
     const Widened source(problem_.source_array, problem_.source, buffers.operands[0]);
+    const std::optional<GivenScales> scales = Given(buffers);
     std::vector<WidenedValues> others;
     std::vector<const float*> given;
+    const size_t ahead = scales.has_value() ? 3 : 2;
     for (size_t i = 0; i < problem_.epilogue.operands().size(); ++i) {
-      others.emplace_back(problem_.epilogue.operands()[i], buffers.operands[i + 2]);
+      others.emplace_back(problem_.epilogue.operands()[i], buffers.operands[i + ahead]);
       given.push_back(others.back().begin());
     }
     const int64_t columns = problem_.weights.columns;
@@ -67,7 +72,7 @@ class NarrowProduct final : public Routine {
       apart.reset(new float[static_cast<size_t>(sums.rows * columns)]);
       values = apart.get();
     }
-    const double work = static_cast<double>(columns) * static_cast<double>(problem_.weights.depth * weight_bytes_);
+    const auto work = static_cast<double>(WeightBytes(problem_.weights.type, problem_.weights.depth * columns));
     const auto threads =
         static_cast<int64_t>(std::clamp(work / kLeastPerThread, 1.0, static_cast<double>(parallel.threads())));
     const int64_t width = Width(threads);
@@ -75,7 +80,7 @@ class NarrowProduct final : public Routine {
     parallel.For(pieces, threads == 1 ? pieces : 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const onemkl::Part part{0, sums.rows, i * width, std::min(columns, (i + 1) * width)};
-        Multiply(source, static_cast<const char*>(buffers.operands[1]), values, sums.row_stride, part);
+        Multiply(source, static_cast<const char*>(buffers.operands[1]), scales, values, sums.row_stride, part);
         if (!problem_.epilogue.is_empty()) problem_.epilogue.Apply(values, sums, part, given);
         if (apart != nullptr) {
           Narrow(values, part, problem_.destination_array, problem_.destination, buffers.results[0]);
@@ -85,10 +90,39 @@ class NarrowProduct final : public Routine {
   }
 
  private:
+  // As they lie, or widened and in rows where the arithmetic takes nothing else.
+  struct GivenScales {
+    std::optional<Widened> copy;
+    const float* first;
+    int64_t distance, step;
+  };
+
+  std::optional<GivenScales> Given(const RoutineBuffers& buffers) const {
+    if (!problem_.scales.has_value()) return std::nullopt;
+    const auto& [array, matrix, group] = *problem_.scales;
+    if (array.type == ElementType::kF32 && (matrix.is_by_row() || !problem_.weights.has_columns_together)) {
+      return GivenScales{std::nullopt, static_cast<const float*>(buffers.operands[2]), matrix.row_stride,
+                         matrix.column_stride};
+    }
+    GivenScales given{Widened(array, matrix, buffers.operands[2]), nullptr, 0, 1};
+    given.first = given.copy->begin();
+    given.distance = given.copy->distance();
+    return given;
+  }
+
   template <typename T>
-  T ByType(T s8, T bf16, T f32) const {
-    const WeightsType type = problem_.weights.type;
-    return type == WeightsType::kS8 ? s8 : type == WeightsType::kBF16 ? bf16 : f32;
+  T ByType(T s4, T s8, T bf16, T f32) const {
+    switch (problem_.weights.type) {
+      case WeightsType::kS4:
+        return s4;
+      case WeightsType::kS8:
+        return s8;
+      case WeightsType::kBF16:
+        return bf16;
+      case WeightsType::kF32:
+        break;
+    }
+    return f32;
   }
 
   // Of a piece, in columns.
@@ -98,8 +132,8 @@ class NarrowProduct final : public Routine {
     return RoundedUp(shared, kColumnGrain);
   }
 
-  void Multiply(const Widened& source, const char* buffer, float* values, int64_t distance,
-                const onemkl::Part& part) const {
+  void Multiply(const Widened& source, const char* buffer, const std::optional<GivenScales>& scales, float* values,
+                int64_t distance, const onemkl::Part& part) const {
     const Weights& weights = problem_.weights;
     const int64_t step = weights.has_columns_together ? 1 : weights.distance;
     const int64_t columns = part.column_end - part.column_begin;
@@ -108,19 +142,25 @@ class NarrowProduct final : public Routine {
                       source.distance(),
                       part.row_end,
                       weights.depth,
-                      buffer + (weights.offset + part.column_begin * step) * weight_bytes_,
+                      buffer + WeightBytes(weights.type, weights.offset + part.column_begin * step),
                       weights.distance,
-                      buffer + weights.elements * weight_bytes_,
+                      buffer + WeightBytes(weights.type, weights.elements),
+                      scales.has_value() ? scales->first + part.column_begin * scales->step : nullptr,
+                      scales.has_value() ? scales->distance : 0,
+                      scales.has_value() ? scales->step : 0,
+                      scales.has_value() ? problem_.scales->group : weights.depth,
                       columns,
                       values + part.column_begin,
                       distance,
                       room.get()};
-    const Loops& loops = ByType<const Loops&>(arithmetic_.s8, arithmetic_.bf16, arithmetic_.f32);
+    const Loops& loops =
+        scales.has_value()
+            ? ByType<const Loops&>(arithmetic_.scaled_s4, arithmetic_.scaled_s8, arithmetic_.bf16, arithmetic_.f32)
+            : ByType<const Loops&>(arithmetic_.s4, arithmetic_.s8, arithmetic_.bf16, arithmetic_.f32);
     (weights.has_columns_together ? loops.columns_together : loops.rows_together)(piece);
   }
 
   Problem problem_;
-  int64_t weight_bytes_ = WeightBytes(problem_.weights.type);
   const Arithmetic& arithmetic_;
   std::vector<BufferSpec> operands_;
   std::vector<BufferSpec> results_;

@@ -1,4 +1,4 @@
-"""Weights held as integers of eight bits: a quarter of the memory, the same function of what they were rounded to."""
+"""Weights held as integers of eight or four bits: less memory, the same function of what they were rounded to."""
 
 from __future__ import annotations
 
@@ -177,3 +177,44 @@ def test_how_far_results_move_is_told() -> None:
     assert 0 < change < ROUNDED
     assert "1 weights are held smaller" in str(fast.report)
     assert f"at most by {change:.2g}" in str(fast.report)
+
+
+def in_four_bits(w: Any, along: int = 0, group: int = 64) -> Any:
+    """What weights are taken for, worked out in float64 but for the scales; `group` of them have one."""
+    w = np.moveaxis(np.asarray(w), along, 0)
+    apart = w.reshape(-1, group if len(w) % group == 0 else len(w), *w.shape[1:])
+    largest = np.abs(apart).max(axis=1, keepdims=True)
+    scale = np.where(largest == 0, np.float32(1), largest / np.float32(7)).astype(np.float64)
+    return np.moveaxis((np.clip(np.round(apart / scale), -7, 7) * scale).reshape(w.shape), 0, along)
+
+
+@pytest.mark.parametrize("policy", ["never", "always", "heuristic"])
+@pytest.mark.parametrize("shape", [(1, 1, 2), (3, 17, 5), (1, 320, 514), (2, 64, 71), (33, 128, 70), (5, 129, 1)])
+def test_four_bits(shape: tuple[int, int, int], policy: str) -> None:
+    """In groups where what is summed up is a multiple of one, else with one scale for each output."""
+    rows, inner, columns = shape
+    w, v, b, x = array(inner, columns), array(columns, inner), array(columns), array(rows, inner)
+    with hlo_dispatch.enabled(policy=policy):
+        fast = hlo_dispatch.freeze(lambda w, v, b, x: (jax.nn.relu(x @ w + b), v @ x.T), w, v, b, weights="int4")
+        got, other = fast(x)
+    assert_near(got, np.maximum(wide(x) @ in_four_bits(w) + wide(b), 0), SUMMED)
+    assert_near(other, in_four_bits(v, 1) @ wide(x).T, SUMMED)
+    assert narrowed(fast) == 2
+
+
+@pytest.mark.parametrize("policy", ["never", "always"])
+def test_four_bits_everywhere_saved_and_donated(policy: str, tmp_path: Path) -> None:
+    names = ("either", "repeated", "asked", "called", "mapped")
+    p = {"stacked": array(3, 128, 128), **{name: array(128, 128) for name in names}}
+    x = array(8, 128)
+    along = {name: 1 if name in ("stacked", "mapped") else 0 for name in p}
+    q = {name: jnp.asarray(in_four_bits(w, along[name]), "float32") for name, w in p.items()}
+    wanted = everywhere(q, x)
+    with hlo_dispatch.enabled(policy=policy):
+        fast = hlo_dispatch.freeze(everywhere, p, weights="int4", donate=True)
+        assert_near(fast(x), wanted, 10 * SUMMED)
+        fast.save(tmp_path / "model")
+        assert_near(hlo_dispatch.load(tmp_path / "model")(x), wanted, 10 * SUMMED)
+    assert narrowed(fast) == len(p)
+    packed = jnp.zeros(2, "int4").on_device_size_in_bytes() == 1  # older releases of jaxlib say two
+    assert fast.nbytes <= (0.6 if packed else 1.1) * sum(w.size for w in p.values())

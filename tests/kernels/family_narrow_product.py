@@ -14,7 +14,7 @@ def valid_calls() -> list[WireCall]:
     for dtype, kind, source, weights, result, by_column in (
         ("f32", "s8", [1, 70], [70, 83], [1, 83], False), ("bf16", "s8", [5, 33], [33, 18], [5, 18], True),
         ("f16", "s8", [1, 3, 20], [1, 20, 64], [1, 3, 64], False), ("f32", "f32", [1, 21], [21, 70], [1, 70], True),
-        ("bf16", "bf16", [3, 40], [40, 65], [3, 65], False),
+        ("bf16", "bf16", [3, 40], [40, 65], [3, 65], False), ("f32", "s4", [2, 30], [30, 66], [2, 66], False),
     ):  # fmt: skip
         described = tensors(src=(dtype, source), weights=(kind, weights), dst=(dtype, result))
         described["weights_strides"] = strides(weights, by_column=by_column)

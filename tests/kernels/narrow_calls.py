@@ -12,7 +12,8 @@ from calls import Call, strides_of
 from hlo_dispatch.vendor import registry
 
 NAME = "own.narrow_product"
-WEIGHTS = ("s8", "bf16", "f32")
+GROUPED = ("s4", "s8")
+WEIGHTS = ("s4", "s8", "bf16", "f32")
 DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(jnp.bfloat16), "f16": np.dtype(np.float16)}
 ROUNDING = {"f32": 1e-6, "bf16": 2.0**-8, "f16": 2.0**-10}
 
@@ -24,36 +25,55 @@ class NarrowProduct:
     call: Call
     source: np.ndarray
     weights: np.ndarray
+    scales: np.ndarray | None = None
+    """(groups, columns)."""
+
+    @property
+    def wide(self) -> np.ndarray:
+        """What is multiplied, in float64."""
+        wide = self.weights.astype(np.float64)
+        if self.scales is None:
+            return wide
+        return wide * np.repeat(self.scales.astype(np.float64), len(wide) // len(self.scales), axis=0)
 
     @property
     def expected(self) -> np.ndarray:
         """In float64, of what follows the product nothing."""
-        return self.source.astype(np.float64) @ self.weights.astype(np.float64)
+        return self.source.astype(np.float64) @ self.wide
 
     @property
     def magnitude(self) -> np.ndarray:
         """The sum of absolute products."""
-        return np.abs(self.source).astype(np.float64) @ np.abs(self.weights.astype(np.float64))
+        return np.abs(self.source).astype(np.float64) @ np.abs(self.wide)
 
 
 def random_weights(generator: np.random.Generator, kind: str, dims: tuple[int, ...]) -> np.ndarray:
     """Whole numbers if that is what they are to be."""
     if kind == "s8":
         return generator.integers(-128, 128, dims, np.int8)
+    if kind == "s4":
+        return generator.integers(-8, 8, dims, np.int8).astype(jnp.int4)
     return generator.standard_normal(dims).astype(DTYPES[kind])
 
 
 def narrow_product(
     rows: int, depth: int, columns: int, *, by_column: bool = False, dtype: str = "f32", result: str = "f32",
-    layouts: Sequence[Sequence[int]] = ((0, 1), (0, 1)), seed: int = 0, kind: str = "s8",
+    layouts: Sequence[Sequence[int]] = ((0, 1), (0, 1)), seed: int = 0, kind: str = "s8", groups: int = 0,
+    scales: str = "f32", scales_layout: Sequence[int] = (0, 1),
 ) -> NarrowProduct:  # fmt: skip
     """Random operands.
+
+    Of s4 what lies side by side is made one more where it is odd.
 
     Args:
         by_column: whether the weights' rows lie side by side.
         layouts: the order in which the dimensions of source and result lie in memory.
         kind: what the weights are.
+        groups: how many groups of rows have scales of their own; 0: there are no scales.
+        scales: what those are.
     """
+    if kind == "s4":
+        depth, columns = (depth + depth % 2, columns) if by_column else (depth, columns + columns % 2)
     generator = np.random.default_rng([seed, rows, depth, columns])
     source = generator.standard_normal((rows, depth)).astype(DTYPES[dtype])
     weights = random_weights(generator, kind, (depth, columns))
@@ -63,8 +83,14 @@ def narrow_product(
                                ("dst", [rows, columns], layouts[1])):  # fmt: skip
         spec |= {f"{role}_dims": dims, f"{role}_strides": strides_of(dims, layout)}
     operands = [np.ascontiguousarray(source.transpose(layouts[0])), np.ascontiguousarray(weights.transpose(order))]
+    factors = None
+    if groups:
+        factors = (generator.random((groups, columns)) + 0.1).astype(DTYPES[scales])
+        operands.append(np.ascontiguousarray(factors.transpose(scales_layout)))
+        spec |= {"scales_type": scales, "scales_dims": [groups, columns]}
+        spec["scales_strides"] = strides_of([groups, columns], scales_layout)
     call = Call(NAME, spec, operands, (rows, columns), DTYPES[result], tuple(layouts[1]))
-    return NarrowProduct(call, source, weights)
+    return NarrowProduct(call, source, weights, factors)
 
 
 def wrong(found: np.ndarray, expected: np.ndarray, magnitude: np.ndarray, dtype: str = "f32") -> str:

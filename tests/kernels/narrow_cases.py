@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 
 import jax
-from narrow_calls import WEIGHTS, narrow_product, wrong
+from narrow_calls import GROUPED, WEIGHTS, narrow_product, wrong
 
 from hlo_dispatch.vendor import registration
+
+MOST_GROUPS = 20
 
 
 def main() -> None:
@@ -18,10 +20,14 @@ def main() -> None:
     print(planned.implementation)
     sizes = itertools.product((1, 2, 5, 8, 17), (1, 9, 70, 300), (1, 7, 33, 130, 1100))
     for (rows, depth, columns), by_column, kind in itertools.product(sizes, (False, True), WEIGHTS):
-        product = narrow_product(rows, depth, columns, by_column=by_column, kind=kind)
-        found = wrong(product.call.run(), product.expected, product.magnitude)
-        if found:
-            print(rows, depth, columns, by_column, kind, found)
+        products = [narrow_product(rows, depth, columns, by_column=by_column, kind=kind)]
+        if kind in GROUPED:
+            scaled = narrow_product(rows, 48 * depth, columns, by_column=by_column, kind=kind, groups=depth)
+            products += [scaled] if depth < MOST_GROUPS else []
+        for product in products:
+            found = wrong(product.call.run(), product.expected, product.magnitude)
+            if found:
+                print(product.call.spec, found)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from narrow_calls import DTYPES, WEIGHTS, NarrowProduct, narrow_product, random_weights, wrong
+from narrow_calls import DTYPES, GROUPED, WEIGHTS, NarrowProduct, narrow_product, random_weights, wrong
 
 from environment import clean_environment
 from hlo_dispatch import _kernels
@@ -47,6 +47,39 @@ def test_random_products(rows, depth, columns, by_column, dtype, result, source_
     product = narrow_product(rows, depth, columns, by_column=by_column, dtype=dtype, result=result, layouts=layouts,
                              kind=kind)  # fmt: skip
     checked(product, result)
+
+
+@pytest.mark.parametrize("kind", GROUPED)
+@pytest.mark.parametrize("by_column", [False, True])
+@pytest.mark.parametrize("sizes", [(1, 1, 16, 2), (1, 3, 32, 300), (2, 24, 128, 770), (9, 5, 16, 77), (4, 7, 48, 1),
+                                   (32, 2, 64, 131), (17, 32, 128, 1029)], ids=str)  # fmt: skip
+def test_scales_of_groups(sizes: tuple[int, int, int, int], by_column: bool, kind: str) -> None:
+    rows, groups, group, columns = sizes
+    checked(narrow_product(rows, groups * group, columns, by_column=by_column, kind=kind, groups=groups))
+
+
+@settings(max_examples=4 * settings().max_examples)
+@given(ROWS, st.integers(1, 9), st.integers(1, 9), LENGTHS, st.booleans(), st.sampled_from(list(DTYPES)),
+       st.sampled_from(list(DTYPES)), st.permutations([0, 1]), st.sampled_from(GROUPED))  # fmt: skip
+def test_random_groups(rows, groups, sixteens, columns, by_column, dtype, scales, scales_layout, kind) -> None:
+    product = narrow_product(rows, groups * sixteens * 16, columns, by_column=by_column, dtype=dtype, kind=kind,
+                             groups=groups, scales=scales, scales_layout=scales_layout)  # fmt: skip
+    checked(product)
+
+
+def test_scales_ahead_of_what_follows() -> None:
+    """And in a batch of one, as matches with numbers for each row are."""
+    product = narrow_product(3, 64, 50, groups=2, kind="s4")
+    bias = np.random.default_rng(1).standard_normal(50).astype(np.float32)
+    call = product.call
+    call.operands.append(bias)
+    call.spec["bias_type"] = "f32"
+    for name in ("src", "weights", "scales", "dst"):
+        dims = call.spec[f"{name}_dims"]
+        call.spec[f"{name}_dims"] = [1, *dims]
+        call.spec[f"{name}_strides"] = [dims[0] * dims[1], *call.spec[f"{name}_strides"]]
+    call.eltwise("relu")
+    assert wrong(call.run(), np.maximum(product.expected + bias, 0), product.magnitude + 1) == ""
 
 
 @pytest.mark.parametrize("by_column", [False, True])
@@ -87,6 +120,8 @@ def test_parts_of_buffers(by_column: bool, kind: str) -> None:
     source = generator.standard_normal((4, 50)).astype(np.float32)
     weights = random_weights(generator, kind, (40, 70))
     product = narrow_product(2, 33, 27, kind=kind)
+    if kind == "s4":
+        return checked_part_of_pairs(by_column=by_column)
     product.source = source[1:4:2, 17:]
     product.weights = weights[7:, 43:] if not by_column else weights[13:, 37:].T[:, :27]
     product.call.operands[:] = [source, weights]
@@ -95,6 +130,18 @@ def test_parts_of_buffers(by_column: bool, kind: str) -> None:
         spec |= {"weights_strides": [1, 70], "weights_offset": 13 * 70 + 37}
     else:
         spec |= {"weights_strides": [70, 1], "weights_offset": 7 * 70 + 43}
+    product.call.spec |= spec
+    checked(product)
+
+
+def checked_part_of_pairs(*, by_column: bool) -> None:
+    """Where a byte begins."""
+    weights = random_weights(np.random.default_rng(3), "s4", (40, 70))
+    product = narrow_product(2, 32, 26, kind="s4")
+    product.weights = weights[8:, 44:] if not by_column else weights[14:, 38:].T[:, :26]
+    product.call.operands[1] = weights
+    offset = 14 * 70 + 38 if by_column else 8 * 70 + 44
+    spec = {"weights_strides": [1, 70] if by_column else [70, 1], "weights_offset": offset, "weights_elements": 2800}
     product.call.spec |= spec
     checked(product)
 
@@ -116,8 +163,8 @@ def test_what_is_no_number_stays_none(special: float, kind: str, by_column: bool
 
 def test_the_same_whatever_thread_computes_it() -> None:
     """Alone, again, and two and more at once."""
-    made = [narrow_product(1 + n % 5, 600 + n, 2000 - 7 * n, by_column=n % 2 == 1, seed=n, kind=WEIGHTS[n % 3])
-            for n in range(8)]  # fmt: skip
+    made = [narrow_product(1 + n % 5, 600 + n, 2000 - 7 * n, by_column=n % 2 == 1, seed=n, kind=WEIGHTS[n % 4])
+            for n in range(9)]  # fmt: skip
     functions = [product.call.compiled() for product in made]
     alone = [np.asarray(f(*product.call.operands)) for f, product in zip(functions, made, strict=True)]
 
@@ -153,7 +200,16 @@ def test_lesser_instruction_sets(name: str, most: str) -> None:
          "dst: expected at most 32 rows, got 33"),
         ({"src_dims": [3, 5, 8], "weights_dims": [3, 8, 6], "dst_dims": [3, 5, 6], "src_strides": [40, 8, 1],
           "weights_strides": [48, 6, 1], "dst_strides": [30, 6, 1]}, "weights: expected one matrix"),
-        ({"weights_type": "f16"}, "weights: expected s8, bf16 or f32, got f16"),
+        ({"weights_type": "f16"}, "weights: expected s4, s8, bf16 or f32, got f16"),
+        ({"weights_type": "s4", "weights_dims": [8, 5], "weights_strides": [5, 1], "dst_dims": [5, 5],
+          "dst_strides": [5, 1]}, "weights: expected s4 in rows or columns of an even number"),
+        ({"weights_type": "s4", "weights_strides": [7, 1], "weights_offset": 0, "weights_elements": 56},
+         "weights: expected s4 in rows or columns of an even number"),
+        ({"scales_type": "f32", "scales_dims": [1, 6], "scales_strides": [6, 1]},
+         "scales: expected groups of a multiple of 16 rows, got 8"),
+        ({"weights_type": "f32", "scales_type": "f32", "scales_dims": [1, 6], "scales_strides": [6, 1],
+          "src_dims": [5, 16], "src_strides": [16, 1], "weights_dims": [16, 6]},
+         "scales: expected weights of s4 or s8"),
         ({"weights_strides": [12, 2], "weights_offset": 0, "weights_elements": 100},
          "weights: expected rows or columns whose elements lie side by side"),
         ({"post_op_0": {"kind": "eltwise", "algorithm": "gelu_erf", "alpha": 0.0, "beta": 0.0}},
@@ -170,7 +226,11 @@ def test_what_there_is_no_code_for_is_a_refusal(changes: dict[str, object], sent
 @pytest.mark.parametrize(
     ("changes", "fragment"),
     [
-        ({"weights_type": "u8"}, "attribute 'weights_type': expected s8, bf16 or f32, got 'u8'"),
+        ({"weights_type": "u8"}, "attribute 'weights_type': expected s4, s8, bf16 or f32, got 'u8'"),
+        (
+            {"scales_type": "f32", "scales_dims": [3, 6], "scales_strides": [6, 1]},
+            "scales: expected one for each of 6 columns and each of some groups of 8 rows, got 3 times 6",
+        ),
         ({"weights_dims": [9, 6]}, "their sizes do not fit"),
         ({"weights_dims": [8], "weights_strides": [1]}, "expected as many dimensions in all"),
         ({"weights_dims": [8, 0]}, "their sizes do not fit"),
@@ -189,7 +249,8 @@ def test_bad_attributes_are_errors_that_name_them(changes: dict[str, object], fr
 
 
 @pytest.mark.parametrize(
-    ("kind", "wanted"), [("s8", "48 bytes of S8"), ("bf16", "96 bytes of BF16"), ("f32", "192 bytes of F32")]
+    ("kind", "wanted"),
+    [("s4", "48 bytes of S4"), ("s8", "48 bytes of S8"), ("bf16", "96 bytes of BF16"), ("f32", "192 bytes of F32")],
 )
 def test_a_buffer_of_another_type(kind: str, wanted: str) -> None:
     product = narrow_product(2, 8, 6, kind=kind)

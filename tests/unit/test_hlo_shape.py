@@ -24,6 +24,8 @@ def shape(text: str) -> Shape:
         ("pred[0,4]{1,0}", (4, 1), 0),
         ("s8[]", (), 1),
         ("c128[3]{0}", (1,), 48),
+        ("s4[5,3]{1,0:E(4)}", (3, 1), 8),
+        ("s4[5,3]{1,0}", (3, 1), 15),
     ],
 )
 def test_array(text: str, strides: tuple, size: int) -> None:

@@ -47,7 +47,8 @@ def freeze(model: Any, /, *frozen: Any, keep: bool = False, donate: bool = False
             `update`. Arrays of NumPy's, and those that a function closes over, stay.
         weights: "bf16" holds weights of f32 with two or more dimensions (those that are multiplied or looked up in) as
             bf16, in half the memory, and multiplies as the processor does best; "int8" holds those that are multiplied
-            in products alone as integers of eight bits and a scale for each output; None holds them as they are.
+            in products alone as integers of eight bits and a scale for each output; "int4" as integers of four bits
+            and a scale for each group of 64 that are summed up; None holds them as they are.
 
     Returns:
         A function of the remaining arguments, which behaves as if it were jitted. Its first call compiles and prepares.

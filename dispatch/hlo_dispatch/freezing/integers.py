@@ -1,6 +1,9 @@
-"""Weights of f32 that are held as integers of eight bits, with a scale for each output of their products.
+"""Weights of f32 that are held as integers of eight or four bits, with scales.
 
     x @ w  ~  (x @ q) * s,    s = max |w| along what is summed up / 127,    q = round(w / s)
+
+so in eight bits, with one scale for each output of a product. In four bits the largest is 7, which is little for all
+that an output sums up: every GROUP of it has a scale of its own, and x @ w ~ x @ (q * s).
 
 A traced function is evaluated twice more. First it is seen of which weights that can be said: arrays that are an
 operand of products alone, always summed up along the same dimensions, and in between only transposed or taken row by
@@ -13,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +24,10 @@ import jax.numpy as jnp
 from hlo_dispatch.freezing.closures import bound
 from hlo_dispatch.freezing.narrowing import LEAST_DIMENSIONS, WIDE, Evaluation, Narrow, Narrowed, Narrowing
 
-_LARGEST = 127
+GROUP = 64
+"""How many weights of four bits that are summed up have one scale: half a bit more for each of them."""
+_BITS_OF_ONE_SCALE = 8
+"""Integers of fewer bits have scales of groups."""
 _MOVES = frozenset(("copy", "squeeze", "transpose"))
 
 
@@ -88,20 +94,26 @@ class _Integers(Evaluation):
     def __init__(self, along: dict[int, frozenset[int]], narrowing: Narrowing) -> None:
         super().__init__(along, narrowing)
         self._along, self._dtype = along, narrowing.dtype
+        self._largest = int(jnp.iinfo(narrowing.dtype).max)
+        self._is_grouped = jnp.iinfo(narrowing.dtype).bits < _BITS_OF_ONE_SCALE
 
     def _narrowed(self, number: int, argument: Any) -> Narrow:
-        largest = jnp.max(jnp.abs(argument), axis=sorted(self._along[number]), keepdims=True)
+        groups = _Groups.of(argument.shape, self._along[number], GROUP if self._is_grouped else 0)
+        apart = argument.reshape(groups.apart)
+        largest = jnp.max(jnp.abs(apart), axis=groups.axes, keepdims=True)
         # What is no number stays none, in its scale.
-        scale = jnp.where(largest == 0, jnp.ones_like(largest), largest / _LARGEST)
-        integers = jnp.clip(jnp.round(argument / scale), -_LARGEST, _LARGEST).astype(self._dtype)
-        return Narrow((integers, scale), frozenset((number,)))
+        scale = jnp.where(largest == 0, jnp.ones_like(largest), largest / self._largest)
+        integers = jnp.clip(jnp.round(apart / scale), -self._largest, self._largest).astype(self._dtype)
+        return Narrow((integers.reshape(argument.shape), scale.reshape(groups.of_scales)), frozenset((number,)))
 
     def _product(self, equation: Any, operands: list[Any]) -> Sequence[Any]:
         (place,) = (place for place, operand in enumerate(operands) if isinstance(operand, Narrow))
         integers, scale = operands[place].value
-        wide = jax.lax.convert_element_type(integers, WIDE)
+        contracted = equation.params["dimension_numbers"][0][place]
+        is_grouped = any(scale.shape[dimension] > 1 for dimension in contracted)
+        wide = _scaled(integers, scale) if is_grouped else jax.lax.convert_element_type(integers, WIDE)
         (result,) = bound(equation, [*operands[:place], wide, *operands[place + 1 :]])
-        return [result * _along_result(scale, equation, place)]
+        return [result if is_grouped else result * _along_result(scale, equation, place)]
 
     def _moved(self, equation: Any, operands: list[Any]) -> list[Narrow]:
         (narrow,) = operands
@@ -109,10 +121,42 @@ class _Integers(Evaluation):
         return [Narrow((integers, scale), narrow.arguments)]
 
     def _wide(self, values: Sequence[Any]) -> list[Any]:
-        return [
-            jax.lax.convert_element_type(value.value[0], WIDE) * value.value[1] if isinstance(value, Narrow) else value
-            for value in values
-        ]
+        return [_scaled(*value.value) if isinstance(value, Narrow) else value for value in values]
+
+
+class _Groups(NamedTuple):
+    """Weights with what has one scale as dimensions of its own."""
+
+    apart: tuple[int, ...]
+    """Sizes, one dimension taken apart into groups and what is in each, where there are groups."""
+    axes: tuple[int, ...]
+    """Those of `apart` along which there is one scale."""
+    of_scales: tuple[int, ...]
+    """Sizes of the scales: 1 along what has one scale, or as many as there are groups."""
+
+    @classmethod
+    def of(cls, shape: Sequence[int], summed: Collection[int], group: int) -> _Groups:
+        """For a scale for each `group` of what is summed up, if that is one dimension of a multiple of it (0: none)."""
+        scales = tuple(1 if dim in summed else size for dim, size in enumerate(shape))
+        dim = min(summed)
+        if not group or len(summed) > 1 or shape[dim] % group:
+            return cls(tuple(shape), tuple(sorted(summed)), scales)
+        count = shape[dim] // group
+        return cls(
+            (*shape[:dim], count, group, *shape[dim + 1 :]), (dim + 1,), (*scales[:dim], count, *scales[dim + 1 :])
+        )
+
+
+def _scaled(integers: Any, scale: Any) -> Any:
+    """The numbers that they stand for."""
+    apart: list[int] = []
+    ones: list[int] = []
+    for size, scales in zip(integers.shape, scale.shape, strict=True):
+        is_grouped = 1 < scales < size
+        apart += [scales, size // scales] if is_grouped else [size]
+        ones += [scales, 1] if is_grouped else [scales]
+    wide = jax.lax.convert_element_type(integers, WIDE).reshape(apart)
+    return (wide * scale.reshape(ones)).reshape(integers.shape)
 
 
 def _kept_dims(equation: Any, dims: tuple[int, ...]) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from hlo_dispatch.autotune.run.inputs import dtype_of
 from hlo_dispatch.errors import FreezeError, ModuleError
 from hlo_dispatch.freezing.call_form import CallForm, key_of, type_named
 from hlo_dispatch.freezing.fitness import differences
-from hlo_dispatch.freezing.report import FreezeReport, FrozenValue, ProgramReport
+from hlo_dispatch.freezing.report import FreezeReport, FrozenValue, ProgramReport, bytes_of
 from hlo_dispatch.freezing.saved import FORMAT, INDEX, LARGE_PAGE, PAGE, array_name, module_name
 from hlo_dispatch.freezing.signature import refuse_layouts, refuse_several_devices, refuse_tensors, trace_state_clean
 from hlo_dispatch.freezing.stand_in import Elsewhere, StandIn
@@ -118,7 +118,7 @@ class Loaded:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays that its programs hold."""
-        arrays = {id(array): array.nbytes for saved in self._programs.values() for array in saved.arrays}
+        arrays = {id(array): bytes_of(array) for saved in self._programs.values() for array in saved.arrays}
         return sum(arrays.values())
 
     def __repr__(self) -> str:
@@ -148,7 +148,7 @@ def _program(archive: zipfile.ZipFile, number: int, said: dict[str, Any], arrays
     held = tuple(arrays[place] for place in said["arrays"])
     _check(Module.from_bytes(serialized), [*held, *form.arguments], form)
     values = [
-        FrozenValue(str(origin), str(shape), array.nbytes, bool(packed))
+        FrozenValue(str(origin), str(shape), bytes_of(array), bool(packed))
         for (origin, shape, packed), array in zip(said["holds"], held, strict=True)
     ]
     count = int(said["prepared"])

@@ -35,6 +35,7 @@ class Form:
 FORMS = {
     "bf16": Form(jax.numpy.dtype("bfloat16"), lambda machine: machine.has_bf16_arithmetic),
     "int8": Form(jax.numpy.dtype("int8"), lambda machine: False),
+    "int4": Form(jax.numpy.dtype("int4"), lambda machine: False),
 }
 """What `freeze(..., weights=...)` may ask for."""
 LEAST_DIMENSIONS = 2

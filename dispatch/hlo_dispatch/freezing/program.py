@@ -18,7 +18,7 @@ from hlo_dispatch.autotune.run.inputs import dtype_of
 from hlo_dispatch.freezing.call_form import CallForm
 from hlo_dispatch.freezing.guard import built
 from hlo_dispatch.freezing.narrowing import Narrowing
-from hlo_dispatch.freezing.report import FrozenValue, ProgramReport
+from hlo_dispatch.freezing.report import FrozenValue, ProgramReport, bytes_of
 from hlo_dispatch.freezing.signature import is_key
 from hlo_dispatch.freezing.stand_in import StandIn
 from hlo_dispatch.freezing.tracing import whole
@@ -150,7 +150,7 @@ class Program:
         """Have its arrays lie where they are read fastest, which takes longer than preparing them does."""
         numbers = [array for array in self.arrays if not is_key(array.dtype) and array.nbytes]
         jax.block_until_ready(numbers)
-        move_to_large_pages({(array.unsafe_buffer_pointer(), array.nbytes) for array in numbers})
+        move_to_large_pages({(array.unsafe_buffer_pointer(), bytes_of(array)) for array in numbers})
 
     def _delete(self, arrays: Iterable[Any]) -> None:
         """Whoever else holds them; memory that is shared with what is kept goes with that."""
@@ -162,17 +162,17 @@ class Program:
     @property
     def bytes_held(self) -> dict[Hashable, int]:
         """Size of each piece of memory that is held, by where it is."""
-        return {_address(array): array.nbytes for array in self.arrays}
+        return {_address(array): bytes_of(array) for array in self.arrays}
 
     @cached_property
     def report(self) -> ProgramReport:
         """What was prepared into what."""
         prepared = [
-            FrozenValue(value.origin, str(value.shape), array.nbytes, value.is_packed)
+            FrozenValue(value.origin, str(value.shape), bytes_of(array), value.is_packed)
             for value, array in zip(self.split.prepared, self.arrays, strict=False)
         ]
         kept = [
-            FrozenValue(self.names[number].lstrip(), jax.typeof(array).str_short(short_dtypes=True), array.nbytes)
+            FrozenValue(self.names[number].lstrip(), jax.typeof(array).str_short(short_dtypes=True), bytes_of(array))
             for number, array in zip(self.split.kept, self.arrays[len(prepared) :], strict=True)
         ]
         return ProgramReport(self.signature, tuple(prepared), tuple(kept), self.split.report, self.smaller)

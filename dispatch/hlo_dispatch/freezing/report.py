@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+from hlo_dispatch.freezing.signature import is_key
 from hlo_dispatch.report import Report
 from hlo_dispatch.reporting.present import size
 
 _MOST = 12
 """Rows of a table that are written out."""
+
+
+def bytes_of(array: Any) -> int:
+    """Size of an array of JAX's in memory, where numbers of four bits share a byte."""
+    return array.nbytes if is_key(array.dtype) else array.on_device_size_in_bytes()
 
 
 @dataclass(frozen=True)

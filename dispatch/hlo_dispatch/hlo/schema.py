@@ -17,6 +17,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
     "Layout": {
         "minor_to_major": (1, "int64[]"),
         "tiles": (6, "bytes[]"),
+        "element_size_in_bits": (7, "int64"),
         "tail_padding_alignment_in_elements": (16, "int64"),
     },
     "Shape": {
@@ -211,6 +212,6 @@ ELEMENT_TYPES: dict[int, str] = {
 ELEMENT_TYPE_NUMBERS: dict[str, int] = {name: number for number, name in ELEMENT_TYPES.items()}
 BYTES_PER_ELEMENT: dict[str, int] = {
     "pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "f16": 2, "bf16": 2, "s32": 4, "u32": 4, "f32": 4,
-    "s64": 8, "u64": 8, "f64": 8, "c64": 8, "c128": 16, "f8e5m2": 1, "f8e4m3fn": 1,
+    "s64": 8, "u64": 8, "f64": 8, "c64": 8, "c128": 16, "f8e5m2": 1, "f8e4m3fn": 1, "s4": 1, "u4": 1,
 }  # fmt: skip
 CUSTOM_CALL_API_TYPED_FFI = 4

@@ -13,6 +13,7 @@ from google.protobuf.internal.containers import RepeatedCompositeFieldContainer,
 from google.protobuf.message import Message
 
 class LayoutProto(Message):
+    element_size_in_bits: int
     tail_padding_alignment_in_elements: int
     minor_to_major: Final[RepeatedScalarFieldContainer[int]]
     tiles: Final[RepeatedScalarFieldContainer[bytes]]
@@ -21,6 +22,7 @@ class LayoutProto(Message):
         *,
         minor_to_major: Iterable[int] = ...,
         tiles: Iterable[bytes] = ...,
+        element_size_in_bits: int = ...,
         tail_padding_alignment_in_elements: int = ...,
     ) -> None: ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hlo_dispatch.hlo import schema
@@ -21,6 +21,8 @@ class Shape:
     minor_to_major: tuple[int, ...]
     """Dimension numbers from the fastest varying to the slowest."""
     is_dynamic: bool = False
+    packed_bits: int = 0
+    """How many an element takes, where several share a byte; 0: none does."""
 
     @cached_property
     def elements(self) -> int:
@@ -29,6 +31,8 @@ class Shape:
     @cached_property
     def bytes(self) -> int:
         """Size in bytes; 0 for what is not an array."""
+        if self.packed_bits:
+            return -(-self.elements * self.packed_bits // 8)
         return self.elements * schema.BYTES_PER_ELEMENT.get(self.element_type, 0)
 
     @cached_property
@@ -51,7 +55,7 @@ class Shape:
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.element_type, self.dimensions, self.minor_to_major, self.is_dynamic))
+        return hash((self.element_type, self.dimensions, self.minor_to_major, self.is_dynamic, self.packed_bits))
 
     @property
     def is_array(self) -> bool:
@@ -59,7 +63,8 @@ class Shape:
 
     def __str__(self) -> str:
         dimensions = ",".join(map(str, self.dimensions))
-        layout = "{" + ",".join(map(str, self.minor_to_major)) + "}" if self.dimensions else ""
+        bits = f":E({self.packed_bits})" if self.packed_bits else ""
+        layout = "{" + ",".join(map(str, self.minor_to_major)) + bits + "}" if self.dimensions else ""
         return f"{self.element_type}[{dimensions}]{layout}"
 
     def to_proto(self) -> schema.ShapeProto:
@@ -72,6 +77,7 @@ class Shape:
         proto.dimensions.extend(self.dimensions)
         proto.is_dynamic_dimension.extend([False] * len(self.dimensions))
         proto.layout.minor_to_major.extend(self.minor_to_major)
+        proto.layout.element_size_in_bits = self.packed_bits
         proto.layout.tail_padding_alignment_in_elements = 1  # XLA's default; 0 would be a tiled layout
         return proto
 
@@ -91,6 +97,7 @@ def shape_of(proto: schema.ShapeProto) -> Shape:
             tuple(proto.dimensions),
             tuple(proto.layout.minor_to_major),
             any(proto.is_dynamic_dimension),
+            proto.layout.element_size_in_bits,
         )
     return shape
 
@@ -102,4 +109,5 @@ def row_major(element_type: str, dimensions: tuple[int, ...]) -> Shape:
 
 def in_memory_order(shape: Shape) -> Shape:
     """The row-major shape of the same bytes."""
-    return row_major(shape.element_type, tuple(shape.dimensions[d] for d in reversed(shape.minor_to_major)))
+    dimensions = tuple(shape.dimensions[d] for d in reversed(shape.minor_to_major))
+    return replace(row_major(shape.element_type, dimensions), packed_bits=shape.packed_bits)

@@ -16,7 +16,7 @@ from hlo_dispatch.match.epilogue.integers import without_rounding
 from hlo_dispatch.match.epilogue.steps import Chain, PostOp, Step, rounded_alike
 from hlo_dispatch.match.protocol import BARE, FOLDED, PACKED, PLAIN, SHORTER, WHOLE, Variant, Work
 from hlo_dispatch.match.strided import HALF_TYPES, Dimension, View
-from hlo_dispatch.pattern.readings import NARROW_TYPES
+from hlo_dispatch.pattern.readings import INTEGER_TYPES
 from hlo_dispatch.pattern.table import Numerics
 
 _BIAS_TYPES = frozenset(("f32", "bf16"))
@@ -211,19 +211,19 @@ class Match:
     def post_ops(self) -> tuple[PostOp, ...]:
         """The post-ops after the bias, but for what writing integers does anyway."""
         post_ops = self._post_ops[1:] if self.bias is not None else self._post_ops
-        is_integer = self.output.shape.element_type in NARROW_TYPES
+        is_integer = self.output.shape.element_type in INTEGER_TYPES
         return without_rounding(post_ops) if is_integer else post_ops
 
     @property
     def operands(self) -> tuple[View, ...]:
-        """The kernel call's operands in order: source, weights, bias, then each binary post-op's."""
+        """The kernel call's operands in order: source, weights, their scales, bias, then each binary post-op's."""
         return self._operands
 
     @cached_property
     def _operands(self) -> tuple[View, ...]:
         taken = (*((self.bias,) if self.bias is not None else ()), *self.post_ops)
         others = tuple(p.operand for p in taken if p.operand is not None)
-        weights = (self.anchor.weights,) if self.anchor.weights is not None else ()
+        weights = tuple(view for view in (self.anchor.weights, self.anchor.scales) if view is not None)
         return (self.anchor.source, *self.anchor.more_sources, *weights, *others)
 
     @property
@@ -241,6 +241,7 @@ class Match:
         source, weights, destination = anchor.roles
         views = [(source, anchor.source)] + ([(weights, anchor.weights)] if anchor.weights is not None else [])
         views += [(f"{source}_{number}", view) for number, view in enumerate(anchor.more_sources, 1)]
+        views += [("scales", anchor.scales)] if anchor.scales is not None else []
         attributes: dict[str, Any] = {f"{role}_type": view.element_type for role, view in views}
         attributes[f"{destination}_type"] = self.output.shape.element_type
         for role, view in views:

@@ -217,6 +217,19 @@ def project(view: View, shape: Shape, onto: Sequence[Dimension]) -> tuple[Dimens
     return tuple(projected)
 
 
+def project_in_groups(view: View, shape: Shape, dimension: Dimension) -> Dimension | None:
+    """Likewise for one dimension along which a value repeats for a number of elements, then takes the next one.
+
+    Returns (how many values there are, stride), or None where it does not change so.
+    """
+    parts = pieces(dimension, shape)
+    if parts is None:
+        return None
+    moved = [(part, view.strides[number] * step) for part, number, step in parts]
+    first = next((place for place, (_, step) in enumerate(moved) if step), len(moved))
+    return None if any(step == 0 for _, step in moved[first:]) else merge(moved[first:])
+
+
 def dense(dimensions: Sequence[Dimension], order: Sequence[Dimension]) -> tuple[Dimension, ...]:
     """The same dimensions, those of size 1 given the stride they would have in a dense tensor.
 

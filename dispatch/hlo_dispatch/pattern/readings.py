@@ -54,7 +54,8 @@ READINGS: dict[str, Reading] = {
             "narrow_product",
             "dot",
             ("own.narrow_product",),
-            "a product of few rows whose weights were widened from eight bits, with a scale for each column or none",
+            "a product of few rows whose weights were widened from four or eight bits, with a scale for each column"
+            " (and group of what is summed up) or none",
         ),
         Reading(
             "integer_product",
@@ -107,9 +108,11 @@ def usual_reading(opcode: str) -> str | None:
     return usual[0] if usual else None
 
 
-NARROW_TYPES = frozenset(("s8",))
-"""What the weights of a narrow product are, and an integer convolution's image and weights; an entry's `dtypes` are
-those of everything else it reads."""
+INTEGER_TYPES = frozenset(("s8",))
+"""What an integer convolution's image and weights are; an entry's `dtypes` are those of everything else it reads."""
+
+NARROW_TYPES = frozenset(("s4", "s8"))
+"""What the weights of a narrow product are, likewise."""
 
 ATTENTION_KERNELS = ("own.attention",)
 """Kernels that take what an attention is read as."""

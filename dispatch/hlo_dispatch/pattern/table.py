@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hlo_dispatch.pattern.formula import Formula
-from hlo_dispatch.pattern.readings import NARROW_TYPES
+from hlo_dispatch.pattern.readings import INTEGER_TYPES
 
 if TYPE_CHECKING:
     from hlo_dispatch.pattern.structure import Pattern
@@ -130,7 +130,7 @@ class AnchorKind:
 
     def gives(self, element_type: str) -> bool:
         """Whether the kernel's result may be of this type; it sums in f32 whatever it reads."""
-        is_rounded = self.reading in ("integer", "integer_product", "pooling") and element_type in NARROW_TYPES
+        is_rounded = self.reading in ("integer", "integer_product", "pooling") and element_type in INTEGER_TYPES
         return is_rounded or element_type == "f32" or element_type in self.dtypes
 
 

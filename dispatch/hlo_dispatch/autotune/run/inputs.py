@@ -18,6 +18,8 @@ LOWER, UPPER = "lower_triangle", "upper_triangle"
 """How the name of a parameter begins whose other half, in its last two dimensions, is zeros."""
 
 _LARGEST_INDEX = 2
+_QUANTIZED = {"s8": (-128, 128), "s4": (-8, 8), "u4": (0, 16)}
+"""Integers that are no indices, and their bounds, the upper one excluded."""
 # Larger arrays repeat themselves; the length is a prime, so that no row is like another.
 _DIFFERENT_VALUES = 999_983
 
@@ -54,10 +56,10 @@ def random_inputs(module: Module, shapes: Sequence[Shape], seed: int, kind: str 
 
 def dtype_of(shape: Shape) -> np.dtype[Any]:
     """The NumPy type of a shape's elements."""
-    if shape.element_type == "bf16" or shape.element_type.startswith("f8"):
+    names = {"bf16": "bfloat16", "f8e5m2": "float8_e5m2", "f8e4m3fn": "float8_e4m3fn", "s4": "int4", "u4": "uint4"}
+    if shape.element_type in names:
         import ml_dtypes
 
-        names = {"bf16": "bfloat16", "f8e5m2": "float8_e5m2", "f8e4m3fn": "float8_e4m3fn"}
         return np.dtype(getattr(ml_dtypes, names[shape.element_type]))
     letter, bits = shape.element_type[0], shape.element_type[1:]
     names = {"p": "bool", "s": f"int{bits}", "u": f"uint{bits}", "f": f"float{bits}", "c": f"complex{bits}"}
@@ -91,8 +93,8 @@ def _values(random: np.random.Generator, shape: Shape, kind: str, size: tuple[in
         case "p":
             return random.random(size) < 0.5
         case "s" | "u":
-            if shape.element_type == "s8":  # a quantized number
-                return random.integers(-128, 128, size)
+            if shape.element_type in _QUANTIZED:
+                return random.integers(*_QUANTIZED[shape.element_type], size)
             return random.integers(0, _LARGEST_INDEX, size)
         case "c":
             return random.standard_normal(size) / 4 + 1j * random.standard_normal(size) / 4

@@ -12,7 +12,7 @@ from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.match.strided import HALF_TYPES, Dimension, View, candidates
 from hlo_dispatch.pattern.algorithms import DTYPES
-from hlo_dispatch.pattern.readings import NARROW_TYPES
+from hlo_dispatch.pattern.readings import INTEGER_TYPES
 from hlo_dispatch.pattern.table import AnchorKind
 
 # Instructions that only widen or rename what an operand holds: looked through for every operand.
@@ -56,6 +56,8 @@ class Anchor:
     """What the kernel gives, where that is only a part of the node's own value: the last of `covers`."""
     more_sources: tuple[View, ...] = ()
     """What the kernel reads as it reads the source, behind it."""
+    scales: View | None = None
+    """What the kernel multiplies weights with, (groups, channels); a group is so many of those that are summed up."""
     whole: Anchor | None = field(default=None, hash=False, compare=False)
     """The anchor that gives all of the node's value, where this one gives a part."""
 
@@ -81,7 +83,7 @@ def halved(source: View, weights: View) -> tuple[View, View]:
 
 def furthest(sources: Sequence[View], weight_views: Sequence[View]) -> tuple[View, View]:
     """The last view of each operand (nearest come first) in the narrowest type that both have."""
-    for kind in (*HALF_TYPES, *NARROW_TYPES):
+    for kind in (*HALF_TYPES, *INTEGER_TYPES):
         narrow_source = [view for view in sources if view.element_type == kind]
         narrow_weights = [view for view in weight_views if view.element_type == kind]
         if narrow_source and narrow_weights:

@@ -9,7 +9,7 @@ from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.anchors.dot import describe_dot
 from hlo_dispatch.match.anchors.integer_sums import as_numbers
-from hlo_dispatch.pattern.readings import NARROW_TYPES
+from hlo_dispatch.pattern.readings import INTEGER_TYPES
 from hlo_dispatch.pattern.table import AnchorKind
 
 
@@ -21,6 +21,6 @@ def read_integer_product(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     anchor = describe_dot(node, entry)
     if isinstance(anchor, Refusal):
         return anchor
-    if {anchor.source.element_type, anchor.weights and anchor.weights.element_type} - NARROW_TYPES:
+    if {anchor.source.element_type, anchor.weights and anchor.weights.element_type} - INTEGER_TYPES:
         return Refusal("dot-dimensions", "an operand's integers do not lie as the product reads them", node.name)
     return replace(anchor, covers=numbers, value=numbers[-1])

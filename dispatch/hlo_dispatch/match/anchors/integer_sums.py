@@ -10,10 +10,10 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.anchors.anchor import REARRANGING, unsupported_types
 from hlo_dispatch.match.strided import View, candidates, whole
-from hlo_dispatch.pattern.readings import NARROW_TYPES
+from hlo_dispatch.pattern.readings import INTEGER_TYPES
 
 SUM_TYPE = "s32"
-_TYPES = NARROW_TYPES | {SUM_TYPE}
+_TYPES = INTEGER_TYPES | {SUM_TYPE}
 
 
 def sums_integers(node: Node) -> bool:
@@ -25,7 +25,7 @@ def sums_integers(node: Node) -> bool:
 
 def narrow(view: View, opcodes: frozenset[str]) -> View | None:
     """The same elements in eight bits, as far up as these opcodes lead; None where they are not."""
-    found = [view for view in candidates(view, opcodes) if view.element_type in NARROW_TYPES]
+    found = [view for view in candidates(view, opcodes) if view.element_type in INTEGER_TYPES]
     return found[-1] if found else None
 
 

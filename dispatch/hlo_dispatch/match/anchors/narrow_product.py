@@ -1,9 +1,9 @@
-"""A dot whose weights were widened from eight bits, for a kernel that reads them as they were.
+"""A dot whose weights were widened from four or eight bits, for a kernel that reads them as they were.
 
     x @ (convert(w) · s)  =  (x @ convert(w)) · s
 
-A scale of the columns goes behind the product, where it is multiplied with few numbers. One that differs along what is
-summed up stays where it is, and the product is one like others.
+A scale of the columns goes behind the product, where it is multiplied with few numbers. One that differs from group to
+group of what is summed up, the kernel multiplies with each group's sum. With any other the product is one like others.
 """
 
 from __future__ import annotations
@@ -14,16 +14,29 @@ from typing import NamedTuple
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.hlo.shape import Shape
 from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor, unsupported_types
 from hlo_dispatch.match.anchors.dot import free_dimensions, merged, readings
 from hlo_dispatch.match.epilogue.operand import find_operand
 from hlo_dispatch.match.epilogue.steps import PostOp
-from hlo_dispatch.match.strided import Dimension, View, dense, look_through, project, restate, whole
+from hlo_dispatch.match.strided import (
+    Dimension,
+    View,
+    dense,
+    look_through,
+    project,
+    project_in_groups,
+    restate,
+    whole,
+)
 from hlo_dispatch.pattern.readings import NARROW_TYPES
 from hlo_dispatch.pattern.table import AnchorKind
 
 MOST_ROWS = 32
 """More of them a product of widened weights computes as fast; `own.narrow_product` refuses them."""
+GROUP_GRAIN = 16
+"""Groups of which `own.narrow_product` takes a multiple only."""
+_FOUR_BITS = 4
 _REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
 
 
@@ -32,7 +45,7 @@ class _NarrowOperand(NamedTuple):
 
     view: View
     scale: View | None
-    """With a dimension for each of the operand's, of size 1 where it repeats."""
+    """With a dimension for each of the operand's: of size 1 where it repeats, of as many as there are groups."""
 
 
 class _Sides(NamedTuple):
@@ -66,12 +79,16 @@ def read_narrow_product(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     weights = _matrix(sides.narrow.view, contracting[sides.weights], free[sides.weights])
     assert weights is not None, "they were looked at"
     destination = dense((rows, columns), (rows, columns))
-    first = None
+    first = scales = None
     if sides.narrow.scale is not None:
-        scale = _per_channel(sides.narrow.scale, contracting[sides.weights], free[sides.weights])
-        assert scale is not None, "it was looked at"
-        operand = View(sides.narrow.scale.node, dense(((1, 1), scale), destination))
-        first = PostOp("binary", "mul", "({} · {operand})", operand=operand)
+        groups, channels = _matrix_of(sides.narrow.scale, contracting[sides.weights], free[sides.weights])
+        assert groups is not None, "it was looked at"
+        assert channels is not None, "it was looked at"
+        if groups[0] > 1:
+            scales = View(sides.narrow.scale.node, dense((groups, channels), destination))
+        else:
+            operand = View(sides.narrow.scale.node, dense(((1, 1), channels), destination))
+            first = PostOp("binary", "mul", "({} · {operand})", operand=operand)
     return Anchor(
         node=node,
         entry=entry,
@@ -81,7 +98,8 @@ def read_narrow_product(node: Node, entry: AnchorKind) -> Anchor | Refusal:
         channel=1,
         multiply_adds=rows[0] * columns[0] * weights[0][0],
         first=first,
-        formula="x @ w",
+        scales=scales,
+        formula="x @ w" if scales is None else "x @ (w · s)",
     )
 
 
@@ -98,10 +116,20 @@ def _sides(node: Node) -> _Sides | None:
         narrow = _narrow(node.operands[weights])
         if narrow is None or _matrix(narrow.view, contracting[weights], free[weights]) is None:
             continue
-        scale = narrow.scale
-        if scale is None or _per_channel(scale, contracting[weights], free[weights]) is not None:
+        if _is_taken(narrow, contracting[weights], free[weights]):
             return _Sides(weights, source, narrow)
     return None
+
+
+def _is_taken(narrow: _NarrowOperand, contracting: Sequence[int], free: Sequence[int]) -> bool:
+    """Whether the weights are scaled as the kernel scales them."""
+    if narrow.scale is None:
+        return True
+    groups, channels = _matrix_of(narrow.scale, contracting, free)
+    if groups is None or channels is None:
+        return False
+    depth, columns = (math.prod(narrow.view.dimensions[number][0] for number in part) for part in (contracting, free))
+    return groups[0] == 1 or (depth // groups[0] % GROUP_GRAIN == 0 and channels[0] == columns)
 
 
 def _contracting(node: Node) -> tuple[list[int], list[int]]:
@@ -110,7 +138,7 @@ def _contracting(node: Node) -> tuple[list[int], list[int]]:
 
 
 def _narrow(operand: Node) -> _NarrowOperand | None:
-    """The operand of eight bits behind converts, one scale, and what only moves elements."""
+    """The operand of few bits behind converts, one scale, and what only moves elements."""
     view, scale = whole(operand), None
     while True:
         node = view.node
@@ -123,7 +151,7 @@ def _narrow(operand: Node) -> _NarrowOperand | None:
                 return None
             view = View(node.operands[0], dimensions)
             if kind in NARROW_TYPES:
-                return _NarrowOperand(view, scale)
+                return _NarrowOperand(view, scale) if _has_whole_bytes(view.node.shape) else None
         elif node.opcode == "multiply" and scale is None:
             found = _scaled(view)
             if found is None:
@@ -143,10 +171,24 @@ def _scaled(view: View) -> tuple[View, View] | None:
         if value.shape.strides != node.shape.strides or not _repeats(other):
             continue
         found = find_operand(node, other, COMPUTED_TYPES, lambda _: False, lambda value: value.is_result)
-        dimensions = None if found is None else project(found, node.shape, view.dimensions)
-        if found is not None and dimensions is not None:
-            return View(value, view.dimensions), View(found.node, dimensions)
+        dimensions = None if found is None else [_projected(found, node.shape, one) for one in view.dimensions]
+        if found is not None and dimensions is not None and None not in dimensions:
+            known = tuple(dimension for dimension in dimensions if dimension is not None)
+            return View(value, view.dimensions), View(found.node, known)
     return None
+
+
+def _projected(scale: View, shape: Shape, dimension: Dimension) -> Dimension | None:
+    """A scale along one dimension of what it scales."""
+    projected = project(scale, shape, (dimension,))
+    return projected[0] if projected is not None else project_in_groups(scale, shape, dimension)
+
+
+def _has_whole_bytes(shape: Shape) -> bool:
+    """Whether a row of weights ends where a byte does; those of four bits share one."""
+    if shape.element_type != "s4":
+        return True
+    return shape.packed_bits == _FOUR_BITS and shape.dimensions[shape.minor_to_major[0]] % 2 == 0
 
 
 def _repeats(node: Node) -> bool:
@@ -164,8 +206,11 @@ def _matrix(view: View, rows: list[int], columns: list[int]) -> tuple[Dimension,
     return (first, second) if any(size == 1 or stride == 1 for size, stride in (first, second)) else None
 
 
-def _per_channel(scale: View, contracting: Sequence[int], free: Sequence[int]) -> Dimension | None:
-    """A scale as one number or one for each column; None where it is neither."""
-    if any(scale.dimensions[number][0] != 1 for number in contracting):
-        return None
-    return merged([scale.dimensions[number] for number in free])
+def _matrix_of(
+    scale: View, contracting: Sequence[int], free: Sequence[int]
+) -> tuple[Dimension | None, Dimension | None]:
+    """A scale as (groups of what is summed up, columns), each of size 1 where it repeats; None where it lies oddly."""
+    summed = [scale.dimensions[number] for number in contracting]
+    # Groups of one dimension are rows behind one another; of several they may be rows far apart.
+    groups = summed[0] if len(summed) == 1 else (1, 1) if all(size == 1 for size, _ in summed) else None
+    return groups, merged([scale.dimensions[number] for number in free])

@@ -23,7 +23,7 @@ from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.match.function import scalar_constant
 from hlo_dispatch.match.looking import is_widening
 from hlo_dispatch.match.strided import Dimension, View, candidates, dense, merge, whole
-from hlo_dispatch.pattern.readings import NARROW_TYPES
+from hlo_dispatch.pattern.readings import INTEGER_TYPES
 from hlo_dispatch.pattern.table import AnchorKind
 
 _REDUCERS = {"maximum": "max", "add": "average"}
@@ -49,7 +49,7 @@ def read_pooling(node: Node, entry: AnchorKind, computations: Mapping[int, Any])
     window = node.proto.window.dimensions
     space = _space(window)
     algorithm = _algorithm(node, computations)
-    refusal = unsupported_types(node, COMPUTED_TYPES | NARROW_TYPES if algorithm == "max" else COMPUTED_TYPES)
+    refusal = unsupported_types(node, COMPUTED_TYPES | INTEGER_TYPES if algorithm == "max" else COMPUTED_TYPES)
     if refusal is not None:
         return refusal
     if isinstance(algorithm, Refusal):
@@ -112,7 +112,7 @@ def _algorithm(node: Node, computations: Mapping[int, Any]) -> str | Refusal:
     if algorithm is None:
         return Refusal("reducer-unsupported", f"windows are reduced by {reducer}", node.name)
     start = scalar_constant(node.operands[1])
-    least = LEAST if node.shape.element_type in NARROW_TYPES else -math.inf
+    least = LEAST if node.shape.element_type in INTEGER_TYPES else -math.inf
     if start != (least if algorithm == "max" else 0.0):
         return Refusal("reducer-unsupported", f"the {reducer} starts from %{node.operands[1].name}", node.name)
     return algorithm

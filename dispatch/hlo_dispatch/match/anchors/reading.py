@@ -25,7 +25,7 @@ from hlo_dispatch.match.anchors.swapped import is_swapped, read_swapped
 from hlo_dispatch.match.anchors.weights_gradient import is_weights_gradient, read_weights_gradient
 from hlo_dispatch.match.anchors.whole_window import is_whole_window, read_whole_window
 from hlo_dispatch.match.strided import View
-from hlo_dispatch.pattern.readings import NARROW_TYPES
+from hlo_dispatch.pattern.readings import INTEGER_TYPES
 from hlo_dispatch.pattern.table import AnchorKind
 
 Entries = Mapping[str, Sequence[AnchorKind]]
@@ -96,7 +96,7 @@ def read_anchor(node: Node, entries: Entries, graph: FlatGraph) -> Anchor | Refu
 def _not_taken(anchor: Anchor) -> Refusal | None:
     """A refusal if the anchor's entry does not allow what its kernel would read, give or do."""
     entry, name = anchor.entry, anchor.node.name
-    views = (anchor.source, *anchor.more_sources, anchor.weights, anchor.first and anchor.first.operand)
+    views = (anchor.source, *anchor.more_sources, anchor.weights, anchor.scales, anchor.first and anchor.first.operand)
     for view in views:
         if view in _of_known_type(anchor):
             continue
@@ -115,7 +115,7 @@ def _of_known_type(anchor: Anchor) -> tuple[View | None, ...]:
     """Operands of whose type the reader has seen to."""
     if anchor.entry.reading in ("integer", "integer_product"):
         return anchor.source, anchor.weights
-    if anchor.entry.reading == "pooling" and anchor.source.element_type in NARROW_TYPES:
+    if anchor.entry.reading == "pooling" and anchor.source.element_type in INTEGER_TYPES:
         return (anchor.source,)  # the largest of integers
     return (anchor.weights,) if anchor.entry.reading == "narrow_product" else ()
 

@@ -21,7 +21,7 @@ from hlo_dispatch.match.function import ElementwiseRegion, grow_region
 from hlo_dispatch.match.looking import is_widening
 from hlo_dispatch.match.strided import Dimension, View, dense, project, restate
 from hlo_dispatch.pattern import TOLERANCES, Binary, Recogniser
-from hlo_dispatch.pattern.readings import NARROW_TYPES
+from hlo_dispatch.pattern.readings import INTEGER_TYPES
 from hlo_dispatch.pattern.recognise import Recognised, number
 from hlo_dispatch.pattern.table import AnchorKind
 
@@ -188,7 +188,7 @@ def _at_end(steps: Sequence[Step], current: Node, is_needed: Callable[[Node], bo
     """The chain where nothing can follow its value, whatever would; None where something might."""
     if not current.users or is_needed(current):
         return Chain(tuple(steps), None, "the value is needed in memory")
-    if current.shape.element_type in NARROW_TYPES:
+    if current.shape.element_type in INTEGER_TYPES:
         return Chain(tuple(steps), current.users[0], "the value is rounded to integers here")
     return None
 
@@ -284,7 +284,7 @@ def _integers(
     is_given: Callable[[Node], bool],
 ) -> Step | None:
     """A step that adds integers, where the anchor reads integers as well and its entry lets something be added."""
-    if anchor.source.element_type not in NARROW_TYPES or "add" not in anchor.entry.binaries:
+    if anchor.source.element_type not in INTEGER_TYPES or "add" not in anchor.entry.binaries:
         return None
     return integers_added(current, user, destination, is_taken, is_given)
 

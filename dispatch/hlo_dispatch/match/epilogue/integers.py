@@ -11,7 +11,7 @@ from hlo_dispatch.match.epilogue.operand import find_operand
 from hlo_dispatch.match.epilogue.steps import PostOp, Step
 from hlo_dispatch.match.function import scalar_constant
 from hlo_dispatch.match.strided import Dimension, View, dense, project
-from hlo_dispatch.pattern.readings import NARROW_TYPES
+from hlo_dispatch.pattern.readings import INTEGER_TYPES
 
 LEAST, MOST = -128.0, 127.0
 """Of s8."""
@@ -21,7 +21,7 @@ LEAST_FACTOR = 1e-30
 
 def quantizes(convert: Node) -> bool:
     """Whether a convert to s8 is given whole numbers that s8 has, so that it changes none of them."""
-    if convert.opcode != "convert" or convert.shape.element_type not in NARROW_TYPES:
+    if convert.opcode != "convert" or convert.shape.element_type not in INTEGER_TYPES:
         return False
     (node,) = convert.operands
     low, high = -math.inf, math.inf
@@ -93,7 +93,7 @@ def integers_added(
     if user.opcode != "add":
         return None
     scaled = _scaled(user.operands[1] if user.operands[0] is current else user.operands[0])
-    view = None if scaled is None else find_operand(user, scaled.values, NARROW_TYPES, is_taken, is_given)
+    view = None if scaled is None else find_operand(user, scaled.values, INTEGER_TYPES, is_taken, is_given)
     dimensions = None if view is None else project(view, user.shape, destination)
     if scaled is None or view is None or dimensions is None:
         return None
@@ -124,5 +124,5 @@ def _scaled(node: Node) -> _Scaled | None:
     if not LEAST_FACTOR < abs(factor) < 1 / LEAST_FACTOR or node.opcode != "convert":
         return None
     (values,) = node.operands
-    is_same = values.shape.element_type in NARROW_TYPES and values.shape.strides == node.shape.strides
+    is_same = values.shape.element_type in INTEGER_TYPES and values.shape.strides == node.shape.strides
     return _Scaled(values, factor) if is_same else None

@@ -74,7 +74,7 @@ def _is_free(node: Node) -> bool:
 def _bytes_of_sources(node: Node, early: AbstractSet[Node]) -> int:
     """Bytes of what in memory the value is made of: frozen parameters, constants, what is dear to compute.
 
-    Sums and maxima are kept themselves rather than what is made of them, if that is larger; and integers of eight bits,
+    Sums and maxima are kept themselves rather than what is made of them, if that is larger; and narrow integers,
     which weights were made on purpose.
     """
     sources: set[Node] = set()
