@@ -32,6 +32,7 @@ Element ElementNamed(const std::string& name, const std::string& attribute, bool
     case ElementType::kF16:
       return Element::kF16;
     case ElementType::kS8:
+    case ElementType::kU8:
       break;
   }
   Invalid("attribute '" + attribute + "': unknown element type");

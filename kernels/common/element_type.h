@@ -8,13 +8,14 @@
 namespace hlo_dispatch {
 
 // Integers only where a kernel says that it takes them (StridedArray, ReadArray).
-enum class ElementType { kF32, kBF16, kF16, kS8 };
+enum class ElementType { kF32, kBF16, kF16, kS8, kU8 };
 
-enum class Integers { kNone, kS8 };
+enum class Integers { kNone, kOfEightBits };
 
 // Throws Failure(kInvalid), naming `attribute`, when `name` is not one of ours, or of integers that are not wanted.
 ElementType ElementTypeFromName(const std::string& name, const std::string& attribute,
                                 Integers integers = Integers::kNone);
+bool IsInteger(ElementType type);
 const char* ElementTypeName(ElementType type);
 int64_t ElementBytes(ElementType type);
 

@@ -22,6 +22,8 @@ DataType ToDataType(ElementType type) {
       return kF16;
     case ElementType::kS8:
       return kS8;
+    case ElementType::kU8:
+      return kU8;
   }
   return kF32;
 }
@@ -71,11 +73,11 @@ Tensor Tensor::WithChannelsLast() const {
 }
 
 Tensor ReadTensor(const Attributes& attributes, const std::string& role) {
-  return {ReadArray(attributes, role, Integers::kS8)};
+  return {ReadArray(attributes, role, Integers::kOfEightBits)};
 }
 
 Tensor ReadOperand(const Attributes& attributes, const std::string& role) {
-  return {ReadNestedArray(attributes, role, Integers::kS8)};
+  return {ReadNestedArray(attributes, role, Integers::kOfEightBits)};
 }
 
 Tensor BiasTensor(const Attributes& attributes, int64_t length, int rank, int axis) {

@@ -22,12 +22,14 @@ ffi::DataType DataTypeOf(ElementType type) {
       return ffi::F16;
     case ElementType::kS8:
       return ffi::S8;
+    case ElementType::kU8:
+      return ffi::U8;
   }
   return ffi::DataType::INVALID;
 }
 
 const char* TypeInWords(ffi::DataType type) {
-  if (type == ffi::U8) return "u8 (packed weights)";
+  if (type == ffi::U8) return "u8";
   if (type == ffi::PRED) return "pred";
   for (ElementType known : {ElementType::kF32, ElementType::kBF16, ElementType::kF16, ElementType::kS8}) {
     if (type == DataTypeOf(known)) return ElementTypeName(known);
@@ -70,7 +72,7 @@ void PlanPacking(const Library& library, const OwnedDescriptor& descriptor, bool
   Packing& packing = operand.packing;
   packing.reorder.reset(reorder);
   // Of integers there are sums beside the copy, which are the library's affair.
-  if (!is_result && operand.tensor.type != ElementType::kS8) {
+  if (!is_result && !IsInteger(operand.tensor.type)) {
     if (auto layout = BlockedLayout::Read(packed, operand.tensor.type)) {
       packing.copy = BlockedCopy::Plan(operand.tensor, *layout, reversed);
     }
@@ -138,7 +140,7 @@ bool CallOperands::TurnsWeights() const {
 }
 
 CallPlan WithExactSums(CallPlan plan) {
-  if (plan.operands[0].tensor.type != ElementType::kS8) return plan;
+  if (!IsInteger(plan.operands[0].tensor.type)) return plan;
   const std::string made_for = plan.implementation.substr(plan.implementation.rfind(':') + 1);
   for (const char* exact : {"vnni", "bf16", "fp16", "amx", "avx10"}) {
     if (made_for.find(exact) != std::string::npos) return plan;

@@ -22,8 +22,12 @@ from hlo_dispatch.vendor import kernels, registry
 
 DTYPES = {
     "f32": np.float32, "f64": np.float64, "c64": np.complex64, "c128": np.complex128, "bf16": jnp.bfloat16,
-    "f16": np.float16, "s32": np.int32, "s64": np.int64, "u8": np.uint8, "s8": np.int8, "pred": np.bool_,
+    "f16": np.float16, "s32": np.int32, "s64": np.int64, "u8": np.uint8, "s8": np.int8, "s4": jnp.int4,
+    "pred": np.bool_,
 }  # fmt: skip
+
+
+WHOLE = {"s8": (-128, 127), "s4": (-8, 7)}
 
 
 class HashableDict(dict):  # JAX wants to compare what it lowers, however deep it lies
@@ -68,8 +72,9 @@ def values(array: Array, seed: int) -> np.ndarray:
     dtype = np.dtype(DTYPES[array.type])
     if array.type == "u8" and drawn.size % 8 == 0:  # packed weights: numbers, not any bytes
         return drawn[0].reshape(-1)[: drawn[0].size // 4].astype(np.float32).view(np.uint8).reshape(array.dims)
-    if array.type == "s8":
-        return np.clip(40 * drawn[0], -128, 127).astype(np.int8)
+    if array.type in WHOLE:
+        least, most = WHOLE[array.type]
+        return np.clip(most / 3 * drawn[0], least, most).astype(np.int8).astype(dtype)
     made = drawn[0] + 1j * drawn[1] if dtype.kind == "c" else drawn[0]
     if len(array.dims) >= 2 and array.dims[-1] == array.dims[-2]:
         made = made + 3 * array.dims[-1] * np.eye(array.dims[-1])

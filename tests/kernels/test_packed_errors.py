@@ -87,7 +87,7 @@ def test_another_abi() -> None:
 
 def test_buffers_of_another_size_or_type() -> None:
     _, form = product()
-    expected = f"weights: expected {form.bytes} bytes of u8 (packed weights), got"
+    expected = f"weights: expected {form.bytes} bytes of u8, got"
     reader_says(f"{expected} {form.bytes + 1} bytes of U8", packed=np.zeros(form.bytes + 1, np.uint8))
     reader_says(f"{expected} {form.bytes} bytes of F32", packed=np.zeros(form.bytes // 4, np.float32))
     reader_says(f"{expected} 8000 bytes of F32", packed=np.ones((40, 50), np.float32))

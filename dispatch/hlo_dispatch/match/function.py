@@ -202,8 +202,9 @@ def _literal_scalar(node: Node) -> float | None:
         return float(literal.preds[0])
     if kind == "s32":
         return float(literal.s32s[0])
-    if kind == "s8":
-        return float(int.from_bytes(literal.s8s[:1], signed=True))
+    if kind in ("s8", "u8"):
+        held = literal.s8s if kind == "s8" else literal.u8s
+        return float(int.from_bytes(held[:1], signed=kind == "s8"))
     return None
 
 

@@ -211,8 +211,8 @@ class Match:
     def post_ops(self) -> tuple[PostOp, ...]:
         """The post-ops after the bias, but for what writing integers does anyway."""
         post_ops = self._post_ops[1:] if self.bias is not None else self._post_ops
-        is_integer = self.output.shape.element_type in INTEGER_TYPES
-        return without_rounding(post_ops) if is_integer else post_ops
+        kind = self.output.shape.element_type
+        return without_rounding(post_ops, kind) if kind in INTEGER_TYPES else post_ops
 
     @property
     def operands(self) -> tuple[View, ...]:

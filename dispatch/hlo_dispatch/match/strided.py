@@ -37,7 +37,7 @@ class View(NamedTuple):
         return [stride for _, stride in self.dimensions]
 
 
-_WIDENED = dict.fromkeys(HALF_TYPES, "f32") | {"s8": "s32"}
+_WIDENED = dict.fromkeys(HALF_TYPES, "f32") | {"s8": "s32", "u8": "s32"}
 """Element type → the one that XLA widens it to where it computes."""
 
 
@@ -154,8 +154,8 @@ def renames_layout(node: Node) -> bool:
 def look_through(view: View, opcodes: frozenset[str]) -> View | None:
     """The same elements one instruction further up, if that instruction is one of `opcodes` and allows it.
 
-    A convert is looked through only where it widens (bf16 or f16 to f32, s8 to s32): no value changes. A copy that only
-    renames a layout is looked through whatever `opcodes` are: it moves nothing.
+    A convert is looked through only where it widens (bf16 or f16 to f32, s8 or u8 to s32): no value changes. A copy
+    that only renames a layout is looked through whatever `opcodes` are: it moves nothing.
     """
     node = view.node
     if node.is_result or not node.operands:

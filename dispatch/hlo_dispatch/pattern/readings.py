@@ -108,8 +108,11 @@ def usual_reading(opcode: str) -> str | None:
     return usual[0] if usual else None
 
 
-INTEGER_TYPES = frozenset(("s8",))
-"""What an integer convolution's image and weights are; an entry's `dtypes` are those of everything else it reads."""
+INTEGER_TYPES = frozenset(("s8", "u8"))
+"""What an integer convolution's image is; an entry's `dtypes` are those of everything else it reads."""
+
+INTEGER_WEIGHTS = "s8"
+"""What its weights are."""
 
 NARROW_TYPES = frozenset(("s4", "s8"))
 """What the weights of a narrow product are, likewise."""

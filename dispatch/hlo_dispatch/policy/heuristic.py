@@ -14,6 +14,7 @@ from hlo_dispatch.hlo.opcode import MAY_BE_LINKS
 from hlo_dispatch.host.machine import Machine
 from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.match import Match
+from hlo_dispatch.pattern.readings import INTEGER_TYPES
 
 # A oneDNN call costs 5 to 10 µs over a SYCL runtime, with which this was measured (less over TBB), XLA's smallest
 # kernels 0.5 µs; between two parallel loops of XLA's it costs 35 µs more, because each thread pool spins for a while
@@ -144,12 +145,12 @@ def _integer_product(match: Match) -> tuple[bool, str]:
 
 
 def _is_plain(match: Match) -> bool:
-    """Whether XLA has a good kernel of its own: an ungrouped forward convolution in f32 or s8 over two dimensions."""
+    """Whether XLA has a good kernel of its own: an ungrouped forward convolution in f32 or integers over an area."""
     anchor = match.anchor
     return (
         anchor.kernel == "onednn.convolution"
         and anchor.weights is not None
-        and anchor.source.element_type in ("f32", "s8")
+        and anchor.source.element_type in ("f32", *INTEGER_TYPES)
         and len(anchor.source.dimensions) == len(anchor.weights.dimensions) == 4
     )
 

@@ -45,7 +45,7 @@ _awaited: dict[bytes, list[bytes]] = {}
 _STABLEHLO = {
     "pred": "i1", "s8": "i8", "s16": "i16", "s32": "i32", "s64": "i64", "u8": "ui8", "u16": "ui16", "u32": "ui32",
     "u64": "ui64", "f16": "f16", "bf16": "bf16", "f32": "f32", "f64": "f64", "c64": "complex<f32>",
-    "c128": "complex<f64>",
+    "c128": "complex<f64>", "s4": "i4", "u4": "ui4",
 }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ LOWER, UPPER = "lower_triangle", "upper_triangle"
 """How the name of a parameter begins whose other half, in its last two dimensions, is zeros."""
 
 _LARGEST_INDEX = 2
-_QUANTIZED = {"s8": (-128, 128), "s4": (-8, 8), "u4": (0, 16)}
+_QUANTIZED = {"s8": (-128, 128), "u8": (0, 256), "s4": (-8, 8), "u4": (0, 16)}
 """Integers that are no indices, and their bounds, the upper one excluded."""
 # Larger arrays repeat themselves; the length is a prime, so that no row is like another.
 _DIFFERENT_VALUES = 999_983

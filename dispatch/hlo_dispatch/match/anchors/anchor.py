@@ -12,7 +12,7 @@ from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.match.strided import HALF_TYPES, Dimension, View, candidates
 from hlo_dispatch.pattern.algorithms import DTYPES
-from hlo_dispatch.pattern.readings import INTEGER_TYPES
+from hlo_dispatch.pattern.readings import INTEGER_TYPES, INTEGER_WEIGHTS
 from hlo_dispatch.pattern.table import AnchorKind
 
 # Instructions that only widen or rename what an operand holds: looked through for every operand.
@@ -83,9 +83,9 @@ def halved(source: View, weights: View) -> tuple[View, View]:
 
 def furthest(sources: Sequence[View], weight_views: Sequence[View]) -> tuple[View, View]:
     """The last view of each operand (nearest come first) in the narrowest type that both have."""
-    for kind in (*HALF_TYPES, *INTEGER_TYPES):
-        narrow_source = [view for view in sources if view.element_type == kind]
-        narrow_weights = [view for view in weight_views if view.element_type == kind]
+    for kinds, of_weights in (*(((kind,), kind) for kind in HALF_TYPES), (INTEGER_TYPES, INTEGER_WEIGHTS)):
+        narrow_source = [view for view in sources if view.element_type in kinds]
+        narrow_weights = [view for view in weight_views if view.element_type == of_weights]
         if narrow_source and narrow_weights:
             return narrow_source[-1], narrow_weights[-1]
     return _same_type(sources), _same_type(weight_views)

@@ -15,6 +15,7 @@ from hlo_dispatch.match.anchors.convolution import (
     window_attributes,
 )
 from hlo_dispatch.match.anchors.integer_sums import as_numbers, narrow
+from hlo_dispatch.pattern.readings import INTEGER_WEIGHTS
 from hlo_dispatch.pattern.table import AnchorKind
 
 
@@ -34,6 +35,8 @@ def read_integer_convolution(node: Node, entry: AnchorKind) -> Anchor | Refusal:
         return Refusal(
             "layout-unsupported", "an operand's integers do not lie as the convolution reads them", node.name
         )
+    if integers.element_type != INTEGER_WEIGHTS:
+        return Refusal("dtype-unsupported", f"weights of {integers.element_type} no kernel takes", node.name)
     return Anchor(
         node=node,
         entry=entry,

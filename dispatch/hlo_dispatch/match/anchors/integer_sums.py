@@ -1,4 +1,4 @@
-"""Sums of products of integers of eight bits that become numbers: y = float(x · w), x and w of s8, sums of s32.
+"""Sums of products of integers of eight bits that become numbers: y = float(x · w), x of s8 or u8, w of s8.
 
 What quantized networks compute: sums are exact, and what follows (scales, bias, residual, activation, rounding to eight
 bits again) is a chain like any other. A kernel sums as exactly, and rounds where the convert does.

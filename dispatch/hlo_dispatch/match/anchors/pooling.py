@@ -18,7 +18,7 @@ from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.hlo.opcode import ANCHORS, ELEMENTWISE
 from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor, unsupported_types
 from hlo_dispatch.match.anchors.padding import edges_of, is_only_for, pad_of
-from hlo_dispatch.match.epilogue.integers import LEAST
+from hlo_dispatch.match.epilogue.integers import BOUNDS
 from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.match.function import scalar_constant
 from hlo_dispatch.match.looking import is_widening
@@ -112,7 +112,7 @@ def _algorithm(node: Node, computations: Mapping[int, Any]) -> str | Refusal:
     if algorithm is None:
         return Refusal("reducer-unsupported", f"windows are reduced by {reducer}", node.name)
     start = scalar_constant(node.operands[1])
-    least = LEAST if node.shape.element_type in INTEGER_TYPES else -math.inf
+    least, _ = BOUNDS.get(node.shape.element_type, (-math.inf, math.inf))
     if start != (least if algorithm == "max" else 0.0):
         return Refusal("reducer-unsupported", f"the {reducer} starts from %{node.operands[1].name}", node.name)
     return algorithm

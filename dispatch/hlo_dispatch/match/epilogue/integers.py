@@ -13,14 +13,14 @@ from hlo_dispatch.match.function import scalar_constant
 from hlo_dispatch.match.strided import Dimension, View, dense, project
 from hlo_dispatch.pattern.readings import INTEGER_TYPES
 
-LEAST, MOST = -128.0, 127.0
-"""Of s8."""
+BOUNDS = {"s8": (-128.0, 127.0), "u8": (0.0, 255.0)}
+"""The least and the largest of each type of integers."""
 LEAST_FACTOR = 1e-30
 """So that neither it nor what it divides leaves f32."""
 
 
 def quantizes(convert: Node) -> bool:
-    """Whether a convert to s8 is given whole numbers that s8 has, so that it changes none of them."""
+    """Whether a convert to integers is given whole numbers that they have, so that it changes none of them."""
     if convert.opcode != "convert" or convert.shape.element_type not in INTEGER_TYPES:
         return False
     (node,) = convert.operands
@@ -38,7 +38,8 @@ def quantizes(convert: Node) -> bool:
         if not is_rounded and any(math.isfinite(bound) and bound != round(bound) for bound in bounds):
             return False
         node, low, high = bounded.value, max(low, bounded.low), min(high, bounded.high)
-    return is_rounded and low >= LEAST and high <= MOST
+    least, most = BOUNDS[convert.shape.element_type]
+    return is_rounded and low >= least and high <= most
 
 
 class _Bounded(NamedTuple):
@@ -60,18 +61,18 @@ def _bounded(node: Node) -> _Bounded | None:
     return _Bounded(value, number, math.inf) if node.opcode == "maximum" else _Bounded(value, -math.inf, number)
 
 
-def without_rounding(post_ops: Sequence[PostOp]) -> tuple[PostOp, ...]:
-    """Without those at the end that a kernel does as it writes s8: to the nearest, ties to even, within its bounds."""
+def without_rounding(post_ops: Sequence[PostOp], kind: str) -> tuple[PostOp, ...]:
+    """Without those at the end that a kernel does as it writes integers: to the nearest, ties to even, in bounds."""
     count = len(post_ops)
-    while count and _is_in_store(post_ops[count - 1]):
+    while count and _is_in_store(post_ops[count - 1], *BOUNDS[kind]):
         count -= 1
     return tuple(post_ops[:count])
 
 
-def _is_in_store(post_op: PostOp) -> bool:
+def _is_in_store(post_op: PostOp, least: float, most: float) -> bool:
     if post_op.kind != "eltwise":
         return False
-    is_bound = post_op.algorithm == "clip" and post_op.alpha <= LEAST and post_op.beta >= MOST
+    is_bound = post_op.algorithm == "clip" and post_op.alpha <= least and post_op.beta >= most
     return is_bound or post_op.algorithm == "round"
 
 
@@ -109,7 +110,7 @@ class _Scaled(NamedTuple):
     """Integers as numbers: factor · values."""
 
     values: Node
-    """Of s8, in the places where their products are."""
+    """Of s8 or u8, in the places where their products are."""
     factor: float
 
 
