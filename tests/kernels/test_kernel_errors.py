@@ -73,7 +73,7 @@ def test_missing_attribute(name):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"src_type": "f64"}, "attribute 'src_type': expected an element type of f32, bf16, f16, s8, got 'f64'"),
+        ({"src_type": "f64"}, "attribute 'src_type': expected an element type of f32, bf16, f16, s8, u8, got 'f64'"),
         ({"src_type": 3}, "attribute 'src_type' is not a string"),
         ({"src_dims": "34"}, "attribute 'src_dims' is not"),
         ({"src_dims": [3, 0]}, "src: expected dimensions >= 1, got 0"),

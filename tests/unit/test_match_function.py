@@ -139,7 +139,8 @@ def test_constants_are_listed_once() -> None:
         ("s32[] constant(-7)", -7.0),
         ("f32[1,1]{1,0} constant({{3}})", 3.0),
         ("f32[2]{0} constant({3, 3})", None),
-        ("u8[] constant(3)", None),
+        ("u8[] constant(200)", 200.0),
+        ("u16[] constant(3)", None),
         ("f32[] parameter(0)", None),
     ],
 )
