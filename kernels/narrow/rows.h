@@ -49,7 +49,7 @@ HLO_DISPATCH_INLINE void Dots(const Piece& piece, const float* source, int64_t c
       for (int i = 0; i < kColumns; ++i) {
         const Pair wide = WidenedPair(at(i, k));
         add(0, i, wide.first, even);
-        add(kParts - 1, i, wide.second, odd);
+        add(0, i, wide.second, odd);
       }
     }
     for (; k + kParts * kLanes <= end; k += kParts * kLanes) {

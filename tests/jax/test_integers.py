@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from integer_programs import almost, dispatched, exact
 
 import hlo_dispatch
-from hlo_dispatch.report import Region
 from processor import lacks_integers
 
 pytestmark = pytest.mark.skipif(bool(lacks_integers()), reason=lacks_integers())
@@ -35,29 +35,8 @@ def integers(*dims: int, seed: int | None = None) -> np.ndarray:
     return np.random.default_rng(seed).integers(-128, 128, dims, np.int8)
 
 
-def exact(function: Any, *arguments: Any) -> np.ndarray:
-    """In float64, by stock XLA."""
-    with jax.enable_x64(True), hlo_dispatch.enabled(policy="never"):
-        return np.asarray(jax.jit(function)(*(jnp.asarray(a, "float64") for a in arguments)))
-
-
 def exact_conv(x: Any, w: Any, **how: Any) -> Any:
     return conv(x, w, **how | {"preferred_element_type": jnp.float64})
-
-
-def dispatched(function: Any, *arguments: Any) -> tuple[np.ndarray, list[Region]]:
-    """The result, and what became calls."""
-    with hlo_dispatch.enabled(policy="always"):
-        report = hlo_dispatch.explain(function, *arguments)
-        result = np.asarray(jax.jit(function).lower(*arguments).compile()(*arguments))
-    return result, [region for region in report.regions if region.kernel]
-
-
-def almost(found: np.ndarray, unrounded: np.ndarray, least: int = -128, most: int = 127) -> None:
-    """Rounded to the nearest integer; either one where the value almost lies between two."""
-    assert found.dtype == np.int8
-    low, high = (np.clip(np.rint(unrounded + by), least, most) for by in (-1e-3, 1e-3))
-    assert ((found == low) | (found == high)).all()
 
 
 SIZES = [(1, 1, 1, 1, 1), (1, 5, 7, 3, 1), (2, 6, 5, 17, 3), (1, 9, 8, 33, 65), (3, 14, 14, 64, 32), (1, 7, 1, 130, 16)]

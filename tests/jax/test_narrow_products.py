@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from integer_programs import dispatched
 
 import hlo_dispatch
 from hlo_dispatch.report import Region
@@ -44,16 +45,10 @@ def in_groups_of_rows(x: Any, q: Any, s: Any) -> Any:
     return x @ wide.reshape(q.shape).T
 
 
-def dispatched(function: Any, *arguments: Any) -> tuple[np.ndarray, list[Region]]:
-    with hlo_dispatch.enabled(policy="always"):
-        report = hlo_dispatch.explain(function, *arguments)
-        result = np.asarray(jax.jit(function).lower(*arguments).compile()(*arguments))
-    return result, [region for region in report.regions if region.kernel == KERNEL]
-
-
 def checked(function: Any, x: Any, q: Any, s: Any, calls: int = 1) -> list[Region]:
     """Whether the result is right, and how many calls of the kernel there are."""
-    found, regions = dispatched(function, x, q, s)
+    found, every = dispatched(function, x, q, s)
+    regions = [region for region in every if region.kernel == KERNEL]
     assert len(regions) == calls
     with jax.enable_x64(True), hlo_dispatch.enabled(policy="never"):
         wide = [jnp.asarray(np.asarray(value, "float64")) for value in (x, q, s)]

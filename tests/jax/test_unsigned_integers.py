@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from integer_programs import almost, dispatched, exact
 
 import hlo_dispatch
-from hlo_dispatch.report import Region
 from processor import lacks_integers
 
 pytestmark = pytest.mark.skipif(bool(lacks_integers()), reason=lacks_integers())
@@ -40,28 +40,8 @@ def quantized(y: Any) -> Any:
     return jnp.clip(jnp.round(y), 0, 255).astype(jnp.uint8)
 
 
-def exact(function: Any, *arguments: Any) -> np.ndarray:
-    """In float64, by stock XLA."""
-    with jax.enable_x64(True), hlo_dispatch.enabled(policy="never"):
-        return np.asarray(jax.jit(function)(*(jnp.asarray(a, "float64") for a in arguments)))
-
-
 def exact_conv(x: Any, w: Any) -> Any:
     return conv(x, w, jnp.float64)
-
-
-def dispatched(function: Any, *arguments: Any) -> tuple[np.ndarray, list[Region]]:
-    with hlo_dispatch.enabled(policy="always"):
-        report = hlo_dispatch.explain(function, *arguments)
-        result = np.asarray(jax.jit(function).lower(*arguments).compile()(*arguments))
-    return result, [region for region in report.regions if region.kernel]
-
-
-def almost(found: np.ndarray, unrounded: np.ndarray) -> None:
-    """Rounded to the nearest integer; either one where the value almost lies between two."""
-    assert found.dtype == np.uint8
-    low, high = (np.clip(np.rint(unrounded + by), 0, 255) for by in (-1e-3, 1e-3))
-    assert ((found == low) | (found == high)).all()
 
 
 @pytest.mark.parametrize("window", [1, 3])

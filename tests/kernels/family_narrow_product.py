@@ -27,6 +27,9 @@ def valid_calls() -> list[WireCall]:
         described = described | {"bias_type": dtype, "post_op_0": scale, "post_op_1": residual, "post_op_2": relu}
         others = [Array(dtype, [result[-1]]), Array(dtype, vector), Array("f32", result)]
         made.append(own("narrow_product", described, [*arrays, *others], Array(dtype, result)))
+    scaled = tensors(src=("f32", [2, 64]), weights=("s4", [64, 36]), scales=("bf16", [4, 36]), dst=("f32", [2, 36]))
+    arrays = [Array("f32", [2, 64]), Array("s4", [64, 36]), Array("bf16", [4, 36])]
+    made.append(own("narrow_product", scaled, arrays, Array("f32", [2, 36])))
     part = tensors(src=("f32", [2, 16]), weights=("s8", [16, 24]), dst=("f32", [2, 24]))
     part |= {"src_offset": 3, "src_elements": 40, "weights_offset": 5, "weights_elements": 700}
     part["weights_strides"] = [40, 1]

@@ -45,13 +45,7 @@ def pairs(name: str, said: Said, given: list[np.ndarray], results: list[np.ndarr
         first, second, last = "src", "diff_dst", "diff_weights"
     operands = list(given)
     source = placed(said, first, operands.pop(0), said.get(f"{first}_offset", 0))
-    weights = None
-    if second is not None:
-        given_weights = operands.pop(0)
-        if said.get("weights_format") == "packed":
-            weights = family_pack.unpacked(said, given_weights)
-        else:
-            weights = placed(said, second, given_weights, said.get(f"{second}_offset", 0))
+    weights = None if second is None else _weights(said, second, operands, placed)
     found = placed(said, last, results[0])
     expected = _formula(name.split(".")[1])(said, source, weights, found.shape)
     for vector, applied in (("scale", np.multiply), ("shift", np.add)):
@@ -64,6 +58,18 @@ def pairs(name: str, said: Said, given: list[np.ndarray], results: list[np.ndarr
         expected = expected + (bias if is_row else bias.reshape(-1, *[1] * (found.ndim - 2)))
     expected = _with_post_ops(said, expected, operands, placed)
     return [] if expected is None else [(last, found, expected)]
+
+
+def _weights(said: Said, role: str, operands: list[np.ndarray], placed: Callable) -> np.ndarray:
+    """The second operand, taken from those that are left, times the scales of its groups, if it has some."""
+    given = operands.pop(0)
+    if said.get("weights_format") == "packed":
+        return family_pack.unpacked(said, given)
+    weights = placed(said, role, given, said.get(f"{role}_offset", 0))
+    if "scales_type" not in said:
+        return weights
+    scales = placed(said, "scales", operands.pop(0))
+    return weights * np.repeat(scales, weights.shape[-2] // scales.shape[-2], axis=-2)
 
 
 def _formula(family: str) -> Callable:

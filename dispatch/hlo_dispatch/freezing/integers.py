@@ -3,7 +3,7 @@
     x @ w  ~  (x @ q) * s,    s = max |w| along what is summed up / 127,    q = round(w / s)
 
 so in eight bits, with one scale for each output of a product. In four bits the largest is 7, which is little for all
-that an output sums up: every GROUP of it has a scale of its own, and x @ w ~ x @ (q * s).
+that an output sums up: every group of it has a scale of its own, and x @ w ~ x @ (q * s).
 
 A traced function is evaluated twice more. First it is seen of which weights that can be said: arrays that are an
 operand of products alone, always summed up along the same dimensions, and in between only transposed or taken row by
@@ -24,10 +24,6 @@ import jax.numpy as jnp
 from hlo_dispatch.freezing.closures import bound
 from hlo_dispatch.freezing.narrowing import LEAST_DIMENSIONS, WIDE, Evaluation, Narrow, Narrowed, Narrowing
 
-GROUP = 64
-"""How many weights of four bits that are summed up have one scale: half a bit more for each of them."""
-_BITS_OF_ONE_SCALE = 8
-"""Integers of fewer bits have scales of groups."""
 _MOVES = frozenset(("copy", "squeeze", "transpose"))
 
 
@@ -93,12 +89,11 @@ class _Integers(Evaluation):
 
     def __init__(self, along: dict[int, frozenset[int]], narrowing: Narrowing) -> None:
         super().__init__(along, narrowing)
-        self._along, self._dtype = along, narrowing.dtype
+        self._along, self._dtype, self._group = along, narrowing.dtype, narrowing.group
         self._largest = int(jnp.iinfo(narrowing.dtype).max)
-        self._is_grouped = jnp.iinfo(narrowing.dtype).bits < _BITS_OF_ONE_SCALE
 
     def _narrowed(self, number: int, argument: Any) -> Narrow:
-        groups = _Groups.of(argument.shape, self._along[number], GROUP if self._is_grouped else 0)
+        groups = _Groups.of(argument.shape, self._along[number], self._group)
         apart = argument.reshape(groups.apart)
         largest = jnp.max(jnp.abs(apart), axis=groups.axes, keepdims=True)
         # What is no number stays none, in its scale.

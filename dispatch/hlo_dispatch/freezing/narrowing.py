@@ -30,12 +30,15 @@ class Form:
     dtype: Any
     is_multiplied: Callable[[Machine], bool]
     """Whether a processor multiplies elements of that type themselves."""
+    group: int = 0
+    """Of integers: how many that are summed up have one scale; 0: all of them."""
 
 
 FORMS = {
     "bf16": Form(jax.numpy.dtype("bfloat16"), lambda machine: machine.has_bf16_arithmetic),
     "int8": Form(jax.numpy.dtype("int8"), lambda machine: False),
-    "int4": Form(jax.numpy.dtype("int4"), lambda machine: False),
+    # Half a bit more for each of them.
+    "int4": Form(jax.numpy.dtype("int4"), lambda machine: False, group=64),
 }
 """What `freeze(..., weights=...)` may ask for."""
 LEAST_DIMENSIONS = 2
@@ -57,6 +60,8 @@ class Narrowing:
     """What they are held in."""
     multiplies: bool
     """Whether they are multiplied in it."""
+    group: int = 0
+    """Of integers: how many that are summed up have one scale; 0: all of them."""
 
     @property
     def is_integer(self) -> bool:
@@ -66,7 +71,7 @@ class Narrowing:
     @classmethod
     def on(cls, machine: Machine, form: str | None) -> Narrowing | None:
         """None where weights are held as they are."""
-        return None if form is None else cls(FORMS[form].dtype, FORMS[form].is_multiplied(machine))
+        return None if form is None else cls(FORMS[form].dtype, FORMS[form].is_multiplied(machine), FORMS[form].group)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from hlo_dispatch.pattern.table import AnchorKind
 
 MOST_ROWS = 32
 """More of them a product of widened weights computes as fast; `own.narrow_product` refuses them."""
-GROUP_GRAIN = 16
+_GROUP_GRAIN = 16
 """Groups of which `own.narrow_product` takes a multiple only."""
 _FOUR_BITS = 4
 _REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
@@ -129,7 +129,7 @@ def _is_taken(narrow: _NarrowOperand, contracting: Sequence[int], free: Sequence
     if groups is None or channels is None:
         return False
     depth, columns = (math.prod(narrow.view.dimensions[number][0] for number in part) for part in (contracting, free))
-    return groups[0] == 1 or (depth // groups[0] % GROUP_GRAIN == 0 and channels[0] == columns)
+    return groups[0] == 1 or (depth // groups[0] % _GROUP_GRAIN == 0 and channels[0] == columns)
 
 
 def _contracting(node: Node) -> tuple[list[int], list[int]]:
