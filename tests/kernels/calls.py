@@ -20,13 +20,22 @@ TYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 class HashableArray(np.ndarray):
-    """JAX hashes the attributes of a call, nested ones included, and hashes no plain array."""
+    """JAX hashes the attributes of a call, nested ones included, and hashes no plain array.
+
+    Where hashes happen to share some bits it also compares them, with numbers, too: NumPy would do so element by
+    element, which is neither true nor false.
+    """
+
+    __array_ufunc__ = None
 
     def __hash__(self) -> int:
         return hash(self.tobytes())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, np.ndarray) and self.tobytes() == other.tobytes()
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
 
 def attribute(value: Any) -> Any:
