@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import pytest
 
 from hlo_dispatch.api import rewriter
-from hlo_dispatch.autotune import wanted as wanted_room
 from hlo_dispatch.autotune.extract.region import Cutter
 from hlo_dispatch.autotune.wanted import Wanted
 from hlo_dispatch.hlo import text as hlo_text
@@ -90,8 +89,7 @@ def test_what_is_too_small_to_gain_is_not_taken_where_its_result_was_wrong(monke
     module = small_products()
     wrong = Measured(STOCK, {STOCK: 1e-3, "plain": 0.5e-3}, refused={"plain": "off by 3"})
     known = dict.fromkeys(regions_of(module), wrong)
-    small = type("Small", (), {"is_worth_measuring": staticmethod(lambda match: False)})
-    monkeypatch.setattr(wanted_room, "rule_of", lambda match: small)
+    monkeypatch.setattr(Cutter, "stock_seconds", lambda self, match: 0.5e-6)
     monkeypatch.setattr(Cutter, "reads_a_reduction", lambda self, match: True)
     assert not knowing(known, EVERYTHING).run(module)[1].dispatched
     monkeypatch.setattr(Cutter, "reads_a_reduction", lambda self, match: False)

@@ -19,7 +19,8 @@ from hlo_dispatch.autotune.compare.leaders import fastest, leaders
 from hlo_dispatch.autotune.compare.rules import why_not
 from hlo_dispatch.autotune.compare.timing import PATIENCE, fewest_calls, interleaved
 from hlo_dispatch.autotune.compare.validation import is_finite
-from hlo_dispatch.autotune.run.deadline import Deadline
+from hlo_dispatch.autotune.extract.trips import fitting_trips, with_trips
+from hlo_dispatch.autotune.run.deadline import Deadline, Unclear
 from hlo_dispatch.autotune.run.executable import Executable, to_device
 from hlo_dispatch.autotune.run.inputs import random_inputs
 from hlo_dispatch.autotune.run.pace import compiling, filling
@@ -38,6 +39,8 @@ SECONDS = 3.0
 """Of timing, when all regions are known: once for a program against stock, and once between its best variants."""
 QUICK_SECONDS = 0.5
 """Of timing, before they are."""
+CALLS_IN_A_TRIAL = 20
+"""So many runs of a program have to fit into the time that is left; its loops run fewer iterations otherwise."""
 LARGEST_PROGRAM = 2 << 30
 """Bytes of inputs; so much is allocated for a moment."""
 LEAST_GAIN = 0.01
@@ -89,10 +92,15 @@ def compare(
     Raises:
         Unmeasurable: the program cannot be run on random inputs.
         OutOfTime: it takes too long.
+        Unclear: its loops had to run fewer iterations, and then nobody won.
         Endless: it does not end.
     """
     deadline = Deadline(left)
     module = Module.from_bytes(stock)
+    trips = fitting_trips(module, left / CALLS_IN_A_TRIAL)
+    if trips is not None:
+        stock = with_trips(stock, trips)
+        module = Module.from_bytes(stock)
     about: dict[str, Any] = {"formula": f"all of {module.name}", "kernel": WHOLE}
     waiting = iter(cast("Mapping[str, bytes]", variants).items() if isinstance(variants, Mapping) else variants)
     first = next(waiting, None)
@@ -102,7 +110,7 @@ def compare(
     if expected is None:
         raise Unmeasurable("what the program does depends on its inputs")
     deadline.demand(expected)
-    contestants = _Contestants(module, stock, deadline, frozen, split)
+    contestants = _Contestants(module, stock, deadline, frozen, split, trips)
     contestants.add(*first)
     variant: tuple[str, bytes] | None = first
     while variant is not None and contestants.has_time_for_one_more():
@@ -120,6 +128,9 @@ def compare(
     reference = times[0].seconds
     known = {STOCK: reference} | {name: time.seconds for name, time in found.items()}
     won = {name: time for name, time in found.items() if time.gain > time.error + LEAST_GAIN * reference}
+    if not won and trips is not None and any(time.gain > -time.error for time in found.values()):
+        # In fewer iterations what is outside of the loops hides what is gained inside.
+        raise Unclear
     if not won:
         best = max(found.values(), key=lambda time: time.gain)
         shown = min(found.values(), key=lambda time: time.seconds)
@@ -135,9 +146,16 @@ class _Contestants:
     """Stock, compiled and run once, and as many variants as there is time for."""
 
     def __init__(
-        self, module: Module, stock: bytes, deadline: Deadline, frozen: AbstractSet[int], split: Splitter | None
+        self,
+        module: Module,
+        stock: bytes,
+        deadline: Deadline,
+        frozen: AbstractSet[int],
+        split: Splitter | None,
+        trips: int | None,
     ) -> None:
-        self._frozen, self._split = frozen, split
+        """Args: trips: the most iterations of a loop; None: as many as it has."""
+        self._frozen, self._split, self._trips = frozen, split, trips
         self._deadline, self._may_fail = deadline, calls_libraries(module)
         shapes: Sequence[Shape] = [shape_of(shape) for shape in module.entry.program_shape.parameters]
         self._arguments = to_device(random_inputs(module, shapes, 1))
@@ -173,7 +191,8 @@ class _Contestants:
         return programs * fewest_calls(self._run) * self._run
 
     def _compiled(self, serialized: bytes) -> _Program:
-        return _Program(compiled(_plain(serialized), self._deadline, self._frozen, self._split), self._arguments)
+        plain = _plain(serialized if self._trips is None else with_trips(serialized, self._trips))
+        return _Program(compiled(plain, self._deadline, self._frozen, self._split), self._arguments)
 
 
 def _plain(serialized: bytes) -> bytes:

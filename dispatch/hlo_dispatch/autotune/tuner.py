@@ -315,7 +315,7 @@ class Tuner:
         return Task(
             extracted=extracted,
             variants=worth_trying(default, ask, self.effort.most_variants),
-            build=lambda variant: self.build(extracted, default, variant),
+            build=lambda module, variant: self.build(module, default, variant),
             tolerance=region.numerics.tolerance,
             footprint=region.footprint,
             is_entangled=region.is_entangled,

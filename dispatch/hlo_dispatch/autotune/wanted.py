@@ -7,11 +7,13 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 from hlo_dispatch.autotune.extract.digest import Digests
 from hlo_dispatch.autotune.extract.region import Cutter
 from hlo_dispatch.hlo.flat import FlatGraph
+from hlo_dispatch.hlo.loop_nest import executions
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.opcode import MAY_BE_ANCHORS
 from hlo_dispatch.hlo.shape import shape_of
@@ -31,12 +33,14 @@ from hlo_dispatch.policy.measured import (
     Knowledge,
     Measured,
 )
-from hlo_dispatch.policy.rules import rule_of
 from hlo_dispatch.vendor.users_kernels import library_of
 
 CLOSE = 0.1
 """An entangled region that loses no more than this alone, in parts of stock's time, is left to the heuristic while
 nothing is known of its program."""
+CALL_SECONDS = 1.5e-6
+"""What a kernel call costs at least, on any processor: a region that stock is expected to compute in less is not
+measured, since no kernel can win it."""
 _REGIONS = MAY_BE_ANCHORS | {"custom-call", "fft"}
 FOOTPRINTS = (1 << 18, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
 """Bytes: from what a core's own cache holds to more than the last cache does."""
@@ -122,15 +126,16 @@ class Wanted:
         self._digests, self._table, self._knowledge = Digests(module), table, knowledge
         self._module, self._footprint = module, footprint_of(module)
         self._has_several = _has_several(module)
+        self._executions = executions(module)
         self._unknown: dict[str, Unknown] = {}
 
     def recall_in(self, graph: FlatGraph) -> Callable[[CallableMatch, Default], Measured | None]:
         """What is known of a match in `graph`; what is not known is noted."""
-        cutter = Cutter(graph, self._digests)
+        cutter = Cutter(graph, self._digests, self.executions(graph))
 
         def recall(match: CallableMatch, default: Default) -> Measured | None:
-            # What is too small to gain anything is measured where stock may be wrong.
-            if not rule_of(match).is_worth_measuring(match) and not cutter.reads_a_reduction(match):
+            # What takes stock less than a call is measured where stock may be wrong.
+            if cutter.stock_seconds(match) < CALL_SECONDS and not cutter.reads_a_reduction(match):
                 return TAKEN if self.mode in ALL_IN_KERNELS else None
             numerics = match.numerics()
             digest = cutter.digest(default.candidate.match.in_module, self._also(match, default, numerics))
@@ -157,6 +162,10 @@ class Wanted:
 
         return recall
 
+    def executions(self, graph: FlatGraph) -> float:
+        """How often one run of the program runs this computation; infinite where that is not known."""
+        return self._executions.get(graph.computation.id, 1.0)
+
     def _may_win_with_others(self, known: Measured, match: CallableMatch) -> bool:
         """Whether stock won alone, but not by far (if that matters), and not because a result was wrong.
 
@@ -171,7 +180,7 @@ class Wanted:
             return False
         if self.mode == GUESSED:
             return True
-        if not self.mode and self._has_several:
+        if not self.mode and self._has_several and not self._is_untestable:
             # Alone a kernel shows nothing of what its threads, or stock's, cost those of the neighbours: a program
             # of 36 products, each 10 to 40 % faster alone, was 5 % slower than stock.
             unsure = known.loss < 0 if known.chosen == STOCK else known.gain < SURE * known.stock
@@ -181,12 +190,22 @@ class Wanted:
         return has_lost and (self.mode == TOGETHER or (not self.mode and known.loss < CLOSE))
 
     @property
+    def _is_untestable(self) -> bool:
+        """Whether the program cannot be tried as a whole, so that what its regions say alone is all there is."""
+        known = self._knowledge.get(self.program())
+        return known is not None and known.is_hopeless
+
+    @property
     def has_frozen(self) -> bool:
         """Whether some of its parameters are known before it is called."""
         return bool(self._frozen)
 
     def program(self) -> str:
         """What stands for the whole program in the store."""
+        return self._program
+
+    @cached_property
+    def _program(self) -> str:
         entry = self._digests.of_computation(self._module.proto.entry_computation_id)
         frozen = f" frozen {sorted(self._frozen)}" if self._frozen else ""
         return hashlib.sha256(f"program {self._table.fingerprint} {entry.hex()}{frozen}".encode()).hexdigest()

@@ -30,12 +30,6 @@ FEWEST_READS_OF_AN_ELEMENT = 1.5
 SMALLEST_DOT = 1_000_000
 # Half precision products that XLA computes natively are as fast as oneDNN's below this.
 SMALLEST_NATIVE_HALF_DOT = 4_000_000
-# XLA's slowest loops (depthwise gradients) run at one multiply-add per nanosecond: so many last as long as the
-# library call alone.
-SMALLEST_MEASURED = 10_000
-# Plain products and dense convolutions are fast: programs of one smaller than this lasted 10 to 20 µs, as two calls
-# do (bench/never_slower.py).
-SMALLEST_MEASURED_DENSE = 100_000
 # One row of f32 takes as long as its weights take to be read, on any processor. Where they lie matters then, and how
 # many places of memory are read at once: oneDNN, which reads several rows of weights side by side or reorders them,
 # took 0.95 to 2.5 times as long on a Zen 4 with weights in no cache, XLA 0.95 to 15 times from SMALLEST_DOT on
@@ -181,21 +175,6 @@ def _dot(match: Match, machine: Machine) -> tuple[bool, str]:
     if anchor.weights is not None and anchor.weights.node.is_early and not is_vector:
         return True, "its weights are packed before the first call, and the kernel reads them as they lie"
     return False, f"XLA's own {half or 'f32'} product is as fast, and what follows it is cheap"
-
-
-def is_large_enough(match: Match) -> bool:
-    """Whether stock XLA takes longer than a library call, so that a kernel might win."""
-    return match.anchor.multiply_adds >= (SMALLEST_MEASURED_DENSE if _is_fast_in_xla(match) else SMALLEST_MEASURED)
-
-
-def _is_fast_in_xla(match: Match) -> bool:
-    """Whether XLA has a good kernel for the anchor, and its loops for what follows are quick."""
-    anchor = match.anchor
-    if anchor.weights is None or anchor.source.element_type != "f32" or _costly(match):
-        return False
-    if anchor.entry.reading == "narrow_product":
-        return False
-    return not _reads_weights_with_strides(anchor) if anchor.node.opcode == "dot" else _is_plain(match)
 
 
 def _costly(match: Match) -> list[str]:

@@ -13,8 +13,6 @@ from hlo_dispatch.match.routines.routine_match import RoutineMatch
 
 # The kernels share batches of matrices up to this size out to all threads (kernels/lapack/batch.cc).
 LARGEST_SMALL_MATRIX = 96 * 96
-# Of the first operand; a matrix of 32 rows is done in little more than a call takes.
-SMALLEST_MEASURED_OPERAND = 1024
 # Less than this is done in 20 µs by anyone.
 FEWEST_ELEMENTS = 1 << 14
 # Lines that far apart fall into one set of the first-level cache: XLA's copies between row and column order, one
@@ -45,11 +43,6 @@ def in_order_of_speed(match: RoutineMatch, machine: Machine) -> list[str]:
     else:
         favourite = "onemkl." if "Intel" in machine.model or is_small or _has_few_sides(match) else "scipy."
     return sorted(match.routine.kernels, key=lambda kernel: not kernel.startswith(favourite))
-
-
-def has_large_operand(match: RoutineMatch) -> bool:
-    """Whether stock XLA takes longer than a library call, so that a kernel might win."""
-    return math.prod(match.operands[0].sizes) >= SMALLEST_MEASURED_OPERAND
 
 
 def worth_calling(match: RoutineMatch, machine: Machine) -> tuple[bool, str]:

@@ -18,17 +18,12 @@ from hlo_dispatch.match.structural.structural_match import StructuralMatch
 from hlo_dispatch.policy.heuristic import (
     FOR_ONE_ROW,
     SMALLEST_ATTENTION,
-    SMALLEST_MEASURED_DENSE,
-    is_large_enough,
     is_one_row,
     is_small,
     worth_dispatching,
     worth_folding,
 )
-from hlo_dispatch.policy.linear_algebra import has_large_operand, in_order_of_speed, worth_calling
-
-# Elements of a pattern's result: XLA's slowest loops make one in a nanosecond, so fewer last no longer than a call.
-SMALLEST_MEASURED_RESULT = 64
+from hlo_dispatch.policy.linear_algebra import in_order_of_speed, worth_calling
 
 M = TypeVar("M", contravariant=True)
 
@@ -46,10 +41,6 @@ class Rule(Protocol[M]):
 
     def is_worth_calling(self, match: M, implementation: str, machine: Machine) -> tuple[bool, str]:
         """Whether a kernel is expected to beat stock XLA, and the sentence why."""
-        ...
-
-    def is_worth_measuring(self, match: M) -> bool:
-        """Whether a kernel might win at all: what is smaller than a library call stays with XLA unmeasured."""
         ...
 
     def may_link(self, match: M) -> bool:
@@ -73,9 +64,6 @@ class _OfAnchors:
     def is_worth_calling(self, match: Match, implementation: str, machine: Machine) -> tuple[bool, str]:
         return worth_dispatching(match, implementation, machine)
 
-    def is_worth_measuring(self, match: Match) -> bool:
-        return is_large_enough(match)
-
     def may_link(self, match: Match) -> bool:
         return is_small(match)
 
@@ -90,9 +78,6 @@ class _OfPatterns:
             return True, match.asked_for
         return False, f"the pattern {match.name} was not measured on this machine"
 
-    def is_worth_measuring(self, match: StructuralMatch) -> bool:
-        return match.output.shape.elements >= SMALLEST_MEASURED_RESULT
-
     def may_link(self, match: StructuralMatch) -> bool:
         return False
 
@@ -105,9 +90,6 @@ class _OfRoutines:
 
     def is_worth_calling(self, match: RoutineMatch, implementation: str, machine: Machine) -> tuple[bool, str]:
         return worth_calling(match, machine)
-
-    def is_worth_measuring(self, match: RoutineMatch) -> bool:
-        return has_large_operand(match)
 
     def may_link(self, match: RoutineMatch) -> bool:
         return False
@@ -123,9 +105,6 @@ class _OfAttention:
         if arithmetic < SMALLEST_ATTENTION:
             return False, f"{arithmetic:,} multiply-adds are too few to pay for a call"
         return True, f"XLA writes {match.scores:,} scores to memory and reads them again; the kernel keeps none"
-
-    def is_worth_measuring(self, match: AttentionMatch) -> bool:
-        return match.work.multiply_adds >= SMALLEST_MEASURED_DENSE
 
     def may_link(self, match: AttentionMatch) -> bool:
         return False

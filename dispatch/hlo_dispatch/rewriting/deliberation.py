@@ -82,7 +82,7 @@ class Deliberation:
 
     def _measured(self, measure: ModuleTuner, program: str, plans: Plans) -> Plans:
         """Measure the program and its regions as far as time goes; returns the newest plans."""
-        unknown, most = self.wanted.take(), _calls(plans)
+        unknown, most = self.wanted.take(), self._calls(plans)
         had_regions = bool(unknown)
         if unknown and most >= _FEWEST_FOR_A_TRIAL and self._verdict() is None:
             # Kernels gain most by weights that are packed before the first call; there may be time for one way only.
@@ -93,13 +93,17 @@ class Deliberation:
                 break
             # A region that is dispatched, or no longer is, changes what its neighbours can have.
             plans = self._planned(TOGETHER if self._verdict() is not None else "")
-            unknown, most = self.wanted.take(), max(most, _calls(plans))
+            unknown, most = self.wanted.take(), max(most, self._calls(plans))
         if most >= _FEWEST_FOR_A_TRIAL or self._verdict() is not None:
             modes = self._best_first()
             measure.whole(
                 program, self.serialized, lambda: self._variants(*modes), is_final=True, is_hurried=had_regions
             )
         return plans
+
+    def _calls(self, plans: Sequence[ComputationPlan]) -> float:
+        """How many kernel calls one run of the program makes."""
+        return sum(len(plan.dispatched) * self.wanted.executions(plan.graph) for plan in plans if plan.dispatched)
 
     def _best_first(self) -> list[str]:
         """The modes to try once all is known: there may be time for the first of them only."""
@@ -134,7 +138,3 @@ def _followed(plans: Plans, verdict: Measured | None) -> Plans:
         for plan in plans:
             plan.give_up(f"the whole program was {verdict.sentence()}", "slower", is_slower=True)
     return plans
-
-
-def _calls(plans: Sequence[ComputationPlan]) -> int:
-    return sum(len(plan.dispatched) for plan in plans)

@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
+import numpy as np
+
 from hlo_dispatch.autotune.compare.double import in_double
+from hlo_dispatch.autotune.compare.iterations import Harness, interleaved_iterations
 from hlo_dispatch.autotune.compare.reproducer import Reproducer
 from hlo_dispatch.autotune.compare.timing import Time, interleaved
 from hlo_dispatch.autotune.compare.validation import Difference, is_finite, judge
@@ -151,6 +154,29 @@ class Comparison:
         runners = [_Rotating(self._executable(m), arguments, keeping=keeping) for m in every]
         settle = SETTLE if self._extracted.routine else 0.0
         return interleaved(runners, seconds=seconds, least=LEAST_SECONDS, settle=settle, deadline=self._deadline)
+
+    def interleaved_in_loop(self, looped: ExtractedModule, modules: Sequence[bytes], seconds: float) -> list[Time]:
+        """The same, each in its loop harness: seconds of an iteration.
+
+        Args:
+            looped: the region in its loop.
+            modules: what the candidates make of that.
+        """
+        assert looped.loop is not None
+        harnesses = [self._harness(module) for module in (looped.module, *modules)]
+        most = looped.loop.most_trips
+        return interleaved_iterations(harnesses, most=most, seconds=seconds, least=0.0, deadline=self._deadline)
+
+    def _harness(self, module: bytes) -> Harness:
+        executable = self._executable(module)
+        lists: dict[int, list[Any]] = {}
+
+        def run(iterations: int) -> object:
+            if iterations not in lists:
+                lists[iterations] = [*self._arguments, *to_device([np.int32(iterations)])]
+            return executable(lists[iterations])
+
+        return run
 
     def _rotation(self) -> list[list[Any]]:
         """So many copies of what comes from outside of the program that the caches forget it as in the program.

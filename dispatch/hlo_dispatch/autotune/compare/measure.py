@@ -6,7 +6,7 @@ variant that computes something else is refused, whatever its speed, and a repro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import sleep
 from typing import Any
@@ -16,6 +16,7 @@ from hlo_dispatch.autotune.compare.reproducer import Reproducer
 from hlo_dispatch.autotune.compare.rules import why_not
 from hlo_dispatch.autotune.compare.timing import Time
 from hlo_dispatch.autotune.extract.extracted import ExtractedModule
+from hlo_dispatch.autotune.extract.loop import in_loop
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime, Unclear
 from hlo_dispatch.hlo.split import Splitter
 from hlo_dispatch.policy.candidate import Candidate
@@ -25,6 +26,8 @@ __all__ = ["QUICK", "THOROUGH", "Effort", "Task", "Unclear", "Unmeasurable", "me
 
 LEAST_GAIN = 0.02
 """Of stock's time: a kernel that gains less is not worth its call."""
+LEAST_GAIN_IN_LOOP = 0.04
+"""The same in a loop, whose other instructions are only roughly those of the program's."""
 TIMINGS_OF_AN_ONLY_REGION = 3
 """More that a kernel has to win where no other is in the program, which nobody tries as a whole."""
 MOST_UNCLEAR = 3
@@ -47,8 +50,8 @@ class Effort:
 QUICK = Effort(seconds=0.12, most_variants=1)
 THOROUGH = Effort(seconds=1.0, most_variants=6, is_thorough=True)
 
-Build = Callable[[str], bytes | None]
-"""Form → the extracted module with its region dispatched so, or None where that cannot be done."""
+Build = Callable[[ExtractedModule, str], bytes | None]
+"""(extracted module, variant) → it with its region dispatched so, or None where that cannot be done."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ def measure(
         Endless: XLA's own code for the region does not end.
     """
     deadline = deadline or Deadline()
-    modules = _modules(task, deadline)
+    modules = _modules(task, task.extracted, [variant for variant, _ in task.variants], deadline)
     outcome = Comparison(
         task.extracted,
         tolerance=task.tolerance,
@@ -124,23 +127,70 @@ def measure(
     }  # fmt: skip
     if not good or not timed:
         return Measured(STOCK, {}, **about)
-    stock, *times = outcome.interleaved([modules[variant] for variant in good], effort.seconds)
+    trial = _Trial.of(outcome, task, {variant: modules[variant] for variant in good}, effort, deadline)
+    stock, *times = trial.timed(good)
     found = dict(zip(good, times, strict=True))
     if stock_error:
         return _without_stock(found, stock, about)
-    verdict = _verdict(found, stock.seconds, about, is_entangled=task.is_entangled)
+    verdict = _verdict(trial, found, stock.seconds, about)
     while verdict.chosen != STOCK and not task.is_entangled:
-        lost = _lost_again(outcome, task, modules[verdict.chosen], verdict, effort, deadline)
+        lost = _lost_again(trial, verdict)
         if lost is None:
             break
         # The next one may be as fast and steadier.
         del found[verdict.chosen]
-        chosen = _fastest(found, stock.seconds)
+        chosen = _fastest(trial, found, stock.seconds)
         seconds = {**verdict.seconds, STOCK: lost[0].seconds, verdict.chosen: lost[1].seconds}
         gain, noise = (found[chosen].gain, found[chosen].error) if chosen != STOCK else (0.0, verdict.noise)
-        why = _why_lost(lost) if chosen == STOCK else ""
+        why = _why_lost(trial, lost) if chosen == STOCK else ""
         verdict = replace(verdict, chosen=chosen, seconds=seconds, gain=gain, noise=noise, why=why)
     return verdict
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """Stock against the right variants of one region, where the region lives: alone, or in a loop."""
+
+    outcome: Comparison
+    task: Task
+    modules: Mapping[str, bytes]
+    """Variant → what is timed."""
+    looped: ExtractedModule | None
+    effort: Effort
+    deadline: Deadline
+
+    @classmethod
+    def of(
+        cls, outcome: Comparison, task: Task, modules: Mapping[str, bytes], effort: Effort, deadline: Deadline
+    ) -> _Trial:
+        """That of a region whose variants' modules are known, alone; what its loop makes of them is found out."""
+        looped = None
+        if task.extracted.loop is not None:
+            looped = in_loop(task.extracted)
+            modules = _modules(task, looped, list(modules), deadline)
+        return cls(outcome, task, modules, looped, effort, deadline)
+
+    def timed(self, variants: Sequence[str], *, keeping: bool = False) -> list[Time]:
+        """Stock first; `keeping` as for `Comparison.interleaved`."""
+        modules = [self.modules[variant] for variant in variants]
+        if self.looped is not None:
+            return self.outcome.interleaved_in_loop(self.looped, modules, self.effort.seconds)
+        return self.outcome.interleaved(modules, self.effort.seconds, keeping=keeping)
+
+    def least(self, stock: float) -> float:
+        """Seconds that a call has to gain, besides the noise."""
+        return LEAST_GAIN_IN_LOOP * stock if self.looped is not None else LEAST_GAIN * stock + LEAST_SECONDS
+
+    def wins(self, time: Time, stock: float) -> bool:
+        return time.wins(self.least(stock))
+
+    def further_timings(self, verdict: Measured) -> int:
+        """How often more a variant has to win that has won once."""
+        if self.looped is not None:
+            return 1
+        # Where there are other regions the whole program is tried as well.
+        is_sure = verdict.gain >= SURE * verdict.stock
+        return TIMINGS_OF_AN_ONLY_REGION if self.task.is_only_region else 0 if is_sure else 1
 
 
 def _without_stock(found: dict[str, Time], stock: Time, about: dict[str, Any]) -> Measured:
@@ -150,46 +200,41 @@ def _without_stock(found: dict[str, Time], stock: Time, about: dict[str, Any]) -
     return Measured(chosen, seconds, max(found[chosen].gain, 0.0), found[chosen].error, **about)
 
 
-def _lost_again(
-    outcome: Comparison, task: Task, module: bytes, verdict: Measured, effort: Effort, deadline: Deadline
-) -> tuple[Time, Time] | None:
+def _lost_again(trial: _Trial, verdict: Measured) -> tuple[Time, Time] | None:
     """Stock's time and the chosen variant's in a further timing that it did not win; None if it won them all.
 
     Memory that has to be fetched from the system anew, or threads that are slow to wake, last for a whole timing: a
     kernel that gains little has to win twice, or as often as there is time for, if that is at least once.
     """
-    is_sure = verdict.gain >= SURE * verdict.stock
-    for turn in range(TIMINGS_OF_AN_ONLY_REGION if task.is_only_region else 0 if is_sure else 1):
+    for turn in range(trial.further_timings(verdict)):
         try:
-            stock, own = _timed_again(outcome, module, effort, deadline, keeping=turn % 2 == 0)
+            stock, own = _timed_again(trial, verdict.chosen, keeping=turn % 2 == 0)
         except OutOfTime:
             if not turn:
                 raise
             return None
-        if not _wins(own, stock.seconds):
+        if not trial.wins(own, stock.seconds):
             return stock, own
     return None
 
 
-def _timed_again(
-    outcome: Comparison, module: bytes, effort: Effort, deadline: Deadline, *, keeping: bool
-) -> tuple[Time, Time]:
+def _timed_again(trial: _Trial, variant: str, *, keeping: bool) -> tuple[Time, Time]:
     """The two in turns after a pause, until it is clear or time is up."""
-    deadline.demand(PAUSE)
+    trial.deadline.demand(PAUSE)
     sleep(PAUSE)
-    stock, own = outcome.interleaved([module], effort.seconds, keeping=keeping)
+    stock, own = trial.timed([variant], keeping=keeping)
     for _ in range(MOST_UNCLEAR - 1):
-        if not own.may_win(stock.seconds, _least(stock.seconds)) or deadline.is_over:
+        if not own.may_win(stock.seconds, trial.least(stock.seconds)) or trial.deadline.is_over:
             break
-        stock, own = outcome.interleaved([module], effort.seconds, keeping=keeping)
+        stock, own = trial.timed([variant], keeping=keeping)
     return stock, own
 
 
-def _modules(task: Task, deadline: Deadline) -> dict[str, bytes]:
+def _modules(task: Task, extracted: ExtractedModule, variants: Sequence[str], deadline: Deadline) -> dict[str, bytes]:
     modules: dict[str, bytes] = {}
-    for variant, _ in task.variants:
+    for variant in variants:
         deadline.demand(0.0)
-        module = task.build(variant)
+        module = task.build(extracted, variant)
         if module is not None:
             modules[variant] = module
     if not modules:
@@ -197,39 +242,31 @@ def _modules(task: Task, deadline: Deadline) -> dict[str, bytes]:
     return modules
 
 
-def _verdict(found: dict[str, Time], stock: float, about: dict[str, Any], *, is_entangled: bool) -> Measured:
+def _verdict(trial: _Trial, found: dict[str, Time], stock: float, about: dict[str, Any]) -> Measured:
     """The variant that gains most, if it gains clearly."""
-    chosen = _fastest(found, stock)
-    unclear = any(time.may_win(stock, LEAST_SECONDS) for time in found.values())
+    chosen = _fastest(trial, found, stock)
+    is_entangled, least = trial.task.is_entangled, trial.least(stock)
+    unclear = any(time.may_win(stock, least) for time in found.values())
     if chosen == STOCK and unclear and not is_entangled and not about["refused"]:
         raise Unclear
     shown = found[chosen] if chosen != STOCK else max(found.values(), key=lambda time: time.gain)
     seconds = {STOCK: stock} | {variant: time.seconds for variant, time in found.items()}
     gain = shown.gain if chosen != STOCK else 0.0
-    why = why_not(min(found.values(), key=lambda time: time.seconds), stock, _least(stock)) if chosen == STOCK else ""
+    why = why_not(min(found.values(), key=lambda time: time.seconds), stock, least) if chosen == STOCK else ""
     return Measured(chosen, seconds, gain, shown.error, is_entangled=is_entangled, why=why, **about)
 
 
-def _why_lost(lost: tuple[Time, Time]) -> str:
+def _why_lost(trial: _Trial, lost: tuple[Time, Time]) -> str:
     stock, own = lost
-    reason = why_not(own, stock.seconds, _least(stock.seconds))
+    reason = why_not(own, stock.seconds, trial.least(stock.seconds))
     return f"it won one race and not another, in which {reason or 'it was slower'}"
 
 
-def _fastest(found: dict[str, Time], stock: float) -> str:
+def _fastest(trial: _Trial, found: dict[str, Time], stock: float) -> str:
     chosen = STOCK
     for variant, time in found.items():
         # The earlier variant is the likelier one: a later one has to be better by more than noise.
         best = found[chosen].gain + 2 * time.error + 0.01 * stock if chosen != STOCK else 0.0
-        if _wins(time, stock) and time.gain > best:
+        if trial.wins(time, stock) and time.gain > best:
             chosen = variant
     return chosen
-
-
-def _wins(time: Time, stock: float) -> bool:
-    return time.wins(_least(stock))
-
-
-def _least(stock: float) -> float:
-    """Seconds that a call has to gain, besides the noise."""
-    return LEAST_GAIN * stock + LEAST_SECONDS

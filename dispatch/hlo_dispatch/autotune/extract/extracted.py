@@ -11,8 +11,25 @@ from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto, ShapeProto
 from hlo_dispatch.hlo.shape import Shape, shape_of
 
+TRIP_CLASSES = (8, 64, 512, 4096)
+"""Upper bounds of classes of trip counts: a region is measured once for all loops of a class."""
 FROZEN = "frozen_input"
 """How the name of a parameter begins that is known before the program is called."""
+
+
+@dataclass(frozen=True)
+class LoopContext:
+    """The loop that a region runs in, as far as its time depends on it."""
+
+    most_trips: int
+    """The upper bound of its class of trip counts: how often the program runs the region, at most."""
+    carried: tuple[tuple[int, int], ...] = ()
+    """(input, result): the next iteration reads this result as this input, in the same buffer."""
+
+    @classmethod
+    def of(cls, executions: float, carried: tuple[tuple[int, int], ...] = ()) -> LoopContext:
+        """That of a region which a program runs so often; the last class has no upper bound."""
+        return cls(next((bound for bound in TRIP_CLASSES if executions <= bound), TRIP_CLASSES[-1]), carried)
 
 
 @dataclass(frozen=True)
@@ -33,6 +50,8 @@ class ExtractedModule:
     """The library call's name in the table (`eigh`), where the region is one; its results follow."""
     logical: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
     """Of a library call, for each result its name in the table and its (size, stride) dimensions over its buffer."""
+    loop: LoopContext | None = None
+    """Where the program runs the region in a loop."""
 
     @cached_property
     def frozen(self) -> frozenset[int]:

@@ -15,46 +15,43 @@ such as a residual. A library call is cut out by routine_part.py.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from hlo_dispatch.autotune.extract.digest import Digests, operands
 from hlo_dispatch.autotune.extract.extracted import (
     FROZEN,
     ExtractedModule,
+    LoopContext,
     called_by,
     is_small_constant,
     parsed_module,
     set_signature,
 )
+from hlo_dispatch.autotune.extract.operand_ops import is_made_of_constants, looked_past
 from hlo_dispatch.autotune.extract.part import Part
 from hlo_dispatch.autotune.extract.routine_part import RoutinePart
-from hlo_dispatch.autotune.run.running_time import running_time, running_time_of
+from hlo_dispatch.autotune.run.running_time import RunningTimes, running_time
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.hlo.flat import KEPT_COPY, FlatGraph, Node
-from hlo_dispatch.hlo.loops import may_be_in_loop
+from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.opcode import ANCHORS
 from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto, ModuleProto
 from hlo_dispatch.hlo.shape import Shape, in_memory_order, shape_of
 from hlo_dispatch.match.protocol import CallableMatch, LibraryCall
 
-_FARTHEST = 64
 _MOST_OF_ITS_SHARE = 4.0
 """So many times longer than the instructions it is cut from may a region take, as far as its arithmetic says."""
-# What is never looked past: their results come from elsewhere.
-_ENDS = frozenset(
-    "parameter constant get-tuple-element tuple while conditional call custom-call infeed recv rng "
-    "rng-bit-generator".split()
-)
-
-_CONSTANT = frozenset(("constant", "iota"))
 _REDUCTIONS = frozenset(("reduce", "reduce-window"))
 
 
 class Cutter:
     """Cuts regions out of one flat graph."""
 
-    def __init__(self, graph: FlatGraph, digests: Digests) -> None:
-        self._graph, self._digests = graph, digests
+    def __init__(self, graph: FlatGraph, digests: Digests, executions: float = 1.0) -> None:
+        """Cuts out of this graph, which one run of its program runs so often."""
+        self._graph, self._digests, self._executions = graph, digests, executions
+        self._running_times = RunningTimes(graph.module)
         self._users: dict[int, list[int]] = {}
         for identifier, instruction in graph.instruction_of.items():
             for operand in dict.fromkeys(instruction.operand_ids):
@@ -63,6 +60,8 @@ class Cutter:
 
     def digest(self, match: CallableMatch, also: str) -> str:
         """The region's digest; `also` is whatever else its measurement depends on."""
+        if (loop := self._loop(match)) is not None:
+            also = f"{loop} {also}"
         if (call := match.library_call) is not None:
             return self._routine(match, call).digest(also, self._digests)
         tops = self._tops(match)
@@ -92,15 +91,28 @@ class Cutter:
             return instruction.literal.SerializeToString(deterministic=True)
         return str(shape_of(instruction.shape)).encode() + bytes([self._is_produced(instruction)])
 
+    def stock_seconds(self, match: CallableMatch) -> float:
+        """What stock's code for the region is expected to take at most; infinite where nobody can say."""
+        tops = self._tops(match) if match.library_call is None else match.node.homes
+        instruction_of = self._graph.instruction_of
+        # What an instruction costs besides its work a kernel call costs as well.
+        seconds = self._running_times.of([instruction_of[top] for top in tops], instruction_of, each=0.0)
+        return math.inf if seconds is None else seconds
+
     def cut(self, match: CallableMatch) -> ExtractedModule | Refusal:
         """The region as a module of its own, which takes no longer than its part of the program does."""
+        found = self._cut(match)
+        return replace(found, loop=self._loop(match)) if isinstance(found, ExtractedModule) else found
+
+    def _cut(self, match: CallableMatch) -> ExtractedModule | Refusal:
         if (call := match.library_call) is not None:
             return self._routine(match, call).cut()
         tops = self._tops(match)
         found = self._part(match).cut() if self._is_entangled(tops, match) else self._whole(match, tops)
         if isinstance(found, ExtractedModule):
             alone = running_time(parsed_module(found))
-            there = running_time_of(self._graph.module, self._graph.computation, tops)
+            instruction_of = self._graph.instruction_of
+            there = self._running_times.of([instruction_of[top] for top in tops], instruction_of)
             if alone is not None and there is not None and alone > _MOST_OF_ITS_SHARE * there:
                 name = match.node.name
                 sentence = (
@@ -109,12 +121,50 @@ class Cutter:
                 return Refusal("unmeasurable", sentence, name)
         return found
 
+    def _loop(self, match: CallableMatch) -> LoopContext | None:
+        """The loop around the region, and which of its results the next iteration reads where an operand lies."""
+        if self._executions <= 1:
+            return None
+        if match.library_call is not None or self._is_entangled(tops := self._tops(match), match):
+            return LoopContext.of(self._executions)
+        return LoopContext.of(self._executions, tuple(self._carried(tops)))
+
+    def _carried(self, tops: Sequence[int]) -> Iterable[tuple[int, int]]:
+        """(input, result) for each element of a loop's state that the region reads and writes."""
+        instruction_of = self._graph.instruction_of
+        root = instruction_of[self._graph.computation.root_id]
+        next_state = [self._behind_bitcasts(o) for o in root.operand_ids] if root.opcode == "tuple" else []
+        results = self._results(tops)
+        inputs = [i for i in self._inputs(tops) if not is_small_constant(i)]
+        for number, instruction in enumerate(inputs):
+            element = instruction_of[self._behind_bitcasts(instruction.id)]
+            if element.opcode == "get-tuple-element" and element.tuple_index < len(next_state):
+                of_state = instruction_of[element.operand_ids[0]].opcode == "parameter"
+                result = next_state[element.tuple_index]
+                if of_state and result in results and self._lie_alike(instruction.id, result):
+                    yield number, results.index(result)
+
+    def _lie_alike(self, one: int, other: int) -> bool:
+        shapes = (shape_of(self._graph.instruction_of[identifier].shape) for identifier in (one, other))
+        return len({in_memory_order(shape) for shape in shapes}) == 1
+
+    def _behind_bitcasts(self, identifier: int) -> int:
+        instruction = self._graph.instruction_of[identifier]
+        while instruction.opcode == "bitcast":
+            instruction = self._graph.instruction_of[instruction.operand_ids[0]]
+        return instruction.id
+
+    def _inputs(self, tops: Sequence[int]) -> list[InstructionProto]:
+        """What the region's instructions read from outside of it."""
+        inside, instruction_of = set(tops), self._graph.instruction_of
+        outside = dict.fromkeys(o for t in tops for o in instruction_of[t].operand_ids if o not in inside)
+        return [instruction_of[identifier] for identifier in outside]
+
     def _whole(self, match: CallableMatch, tops: list[int]) -> ExtractedModule | Refusal:
         """Top-level instructions as they are."""
         instructions = [self._graph.instruction_of[identifier] for identifier in tops]
         inside = set(tops)
-        outside = dict.fromkeys(o for i in instructions for o in i.operand_ids if o not in inside)
-        inputs = [self._graph.instruction_of[identifier] for identifier in outside]
+        inputs = self._inputs(tops)
         results = self._results(tops)
         for instruction in (*inputs, *(self._graph.instruction_of[result] for result in results)):
             shape = shape_of(instruction.shape)
@@ -139,7 +189,7 @@ class Cutter:
         if sum(node.opcode in ANCHORS for node in covered) > 1:
             return False
         hidden = [node for node in _real(match.reads) if node.top is None]
-        if any(not self._is_reduced_at_home(node, match) and not _is_made_of_constants(node) for node in hidden):
+        if any(not self._is_reduced_at_home(node, match) and not is_made_of_constants(node) for node in hidden):
             return True
         return any(n.opcode in ANCHORS and n not in covered for top in tops for n in members.get(top, ()))
 
@@ -212,56 +262,6 @@ class Cutter:
 def _real(nodes: Iterable[Node]) -> list[Node]:
     """Those that the module has: operands that are made for a match have no place in it."""
     return [node for node in nodes if node.homes or node.top is not None]
-
-
-def looked_past(covered: set[Node], reads: set[Node]) -> list[Node]:
-    """What stands between what the match covers and what it reads, and costs little.
-
-    A value that has to be computed from something else than what the match reads ends the way where it is in memory:
-    so a residual that XLA computes again from a mean and a variance is computed here from these, too, and not from
-    the whole program before them.
-    """
-    brought = _brought_into_form(covered, reads)
-    found: dict[Node, None] = {}
-    pending = [operand for node in covered for operand in node.operands]
-    while pending and len(found) < _FARTHEST:
-        node = pending.pop()
-        if node in covered or node in reads or node in found or not _may_be_looked_past(node):
-            continue
-        if node in brought or node.top is None or _is_made_of_constants(node):
-            found[node] = None
-            pending += node.operands
-    return list(found)
-
-
-def _brought_into_form(covered: set[Node], reads: set[Node]) -> set[Node]:
-    """What is made of the values read, by means that may be looked past, before the last of what is covered."""
-    last = max((node.index for node in covered), default=0)
-    found: set[Node] = set()
-    pending = list(reads)
-    while pending:
-        for user in pending.pop().users:
-            if user.index < last and user not in found and user not in covered and _may_be_looked_past(user):
-                found.add(user)
-                pending.append(user)
-    return found
-
-
-def _is_made_of_constants(node: Node) -> bool:
-    """Whether it depends on nothing else, as far as a few steps show."""
-    pending, left = [node], _FARTHEST
-    while pending and left:
-        value, left = pending.pop(), left - 1
-        if value.opcode not in _CONSTANT and not _may_be_looked_past(value):
-            return False
-        pending += value.operands
-    return not pending
-
-
-def _may_be_looked_past(node: Node) -> bool:
-    return (
-        bool(node.operands) and node.opcode not in _ENDS and (node.opcode == KEPT_COPY or may_be_in_loop(node.opcode))
-    )
 
 
 class _RegionWriter:

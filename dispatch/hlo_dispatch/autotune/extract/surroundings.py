@@ -7,7 +7,10 @@ another instruction computes is, for measuring, copied by a loop that XLA would 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hlo_dispatch.autotune.extract.extracted import ExtractedModule, set_signature
+from hlo_dispatch.autotune.extract.loop import BODY, input_elements, result_elements
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.partitions import loop_backend_config
 from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto, LiteralProto
@@ -17,42 +20,50 @@ _FLOATING = frozenset(("f16", "bf16", "f32", "f64"))
 
 
 def surrounded(serialized: bytes, extracted: ExtractedModule, threads: int) -> bytes:
-    """The extracted module, or what a candidate made of it, with its surroundings."""
+    """The extracted module, or what a candidate made of it, with its surroundings; in its loop, if it is in one."""
     module = Module.from_bytes(serialized)
-    entry = module.entry
-    worker = _Loops(module, threads)
-    parameters = {i.parameter_number: i for i in entry.instructions if i.opcode == "parameter"}
+    region = next(c for c in module.proto.computations[:] if c.name == BODY)
+    is_alone = region.id == module.entry.id
+    root = next(i for i in region.instructions if i.id == region.root_id)
+    if is_alone:
+        inputs = {i.parameter_number: i for i in region.instructions if i.opcode == "parameter"}
+        places: Sequence[int] = range(len(extracted.results)) if len(extracted.results) > 1 else ()
+    else:
+        inputs, places = input_elements(region, extracted), result_elements(extracted)
+    worker = _Loops(module, region, threads)
     for number, (shape, produced) in enumerate(zip(extracted.inputs, extracted.produced, strict=True)):
-        if produced and shape.element_type in _FLOATING:
-            _read_instead(entry, parameters[number].id, worker.copy_of(parameters[number].id, shape))
-    root = next(i for i in entry.instructions if i.id == entry.root_id)
-    parts = list(root.operand_ids) if root.opcode == "tuple" and len(extracted.results) > 1 else [root.id]
-    for number, (shape, consumed) in enumerate(zip(extracted.results, extracted.consumed, strict=True)):
+        if produced and shape.element_type in _FLOATING and number in inputs:
+            value = inputs[number].id
+            _read_instead(region, value, worker.copy_of(value, shape), keep=() if is_alone else (root.id,))
+    parts = list(root.operand_ids) if places else [root.id]
+    for place, shape, consumed in zip(places or (0,), extracted.results, extracted.consumed, strict=True):
         if consumed and shape.element_type in _FLOATING:
-            parts[number] = worker.copy_of(parts[number], shape)
-    if len(extracted.results) > 1:
+            parts[place] = worker.copy_of(parts[place], shape)
+    if places:
         del root.operand_ids[:]
         root.operand_ids.extend(parts)
     else:
-        entry.root_id = parts[0]
-    set_signature(entry, extracted.inputs, root.shape)
-    _in_order(entry, worker.made)
-    for computation in worker.computations:
-        module.proto.computations.add().CopyFrom(computation)
-    ordered = sorted(module.proto.computations, key=lambda c: c.id == entry.id)
-    copies = [type(c).FromString(c.SerializeToString()) for c in ordered]
+        region.root_id = parts[0]
+    if is_alone:
+        set_signature(region, extracted.inputs, root.shape)
+    _in_order(region, worker.made)
+    # Callees come first.
+    ordered = [*worker.computations, *(type(c).FromString(c.SerializeToString()) for c in module.proto.computations)]
     del module.proto.computations[:]
-    module.proto.computations.extend(copies)
+    module.proto.computations.extend(ordered)
     return module.to_bytes()
 
 
-def _read_instead(entry: ComputationProto, value: int, copy: int) -> None:
-    for instruction in entry.instructions:
+def _read_instead(computation: ComputationProto, value: int, copy: int, keep: Sequence[int]) -> None:
+    """Have all but the instructions in `keep` read the copy of a value."""
+    for instruction in computation.instructions:
+        if instruction.id in keep:
+            continue
         for place, operand in enumerate(instruction.operand_ids):
             if operand == value:
                 instruction.operand_ids[place] = copy
-    if entry.root_id == value:
-        entry.root_id = copy
+    if computation.root_id == value:
+        computation.root_id = copy
 
 
 def _in_order(entry: ComputationProto, made: dict[int, InstructionProto]) -> None:
@@ -76,9 +87,9 @@ def _in_order(entry: ComputationProto, made: dict[int, InstructionProto]) -> Non
 class _Loops:
     """Makes loops that copy a value."""
 
-    def __init__(self, module: Module, threads: int) -> None:
+    def __init__(self, module: Module, region: ComputationProto, threads: int) -> None:
         self._module, self._threads = module, threads
-        self._next_id = max(i.id for i in module.entry.instructions) + 1
+        self._next_id = max(i.id for i in region.instructions) + 1
         self.made: dict[int, InstructionProto] = {}
         self.computations: list[ComputationProto] = []
 

@@ -6,14 +6,14 @@ any inputs, and if even a pessimist expects that it ends in time.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from hlo_dispatch.hlo.loop_nest import trip_count
 from hlo_dispatch.hlo.loops import evaluations
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.opcode import ANCHORS
-from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto, ShapeProto
+from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto
 from hlo_dispatch.hlo.shape import Shape, shape_of
 
 # What has an effect besides its results is nobody's to repeat.
@@ -36,6 +36,8 @@ _REDUCED_PER_NANOSECOND = 1.0
 ELEMENTS_PER_NANOSECOND = 1.0
 NANOSECONDS_PER_INSTRUCTION = 300.0
 """Of one that is no part of a fusion; matters in loops of many short steps."""
+NANOSECONDS_PER_LIBRARY_CALL = 1000.0
+"""Until LAPACK has checked its arguments."""
 # With the work per element: transcendental functions take 10 to 20 operations.
 _COSTLY: dict[str, int] = dict.fromkeys(
     "exponential log log-plus-one exponential-minus-one tanh erf power sine cosine tan".split(), 10
@@ -44,12 +46,7 @@ _COSTLY: dict[str, int] = dict.fromkeys(
 
 def running_time(module: Module) -> float | None:
     """Seconds for one run on two cores, on the safe side; None where it depends on the inputs."""
-    return _Walk(module).computation(module.entry.id)
-
-
-def running_time_of(module: Module, computation: ComputationProto, among: Iterable[int]) -> float | None:
-    """The same of some of a computation's instructions (ids)."""
-    return _Walk(module).instructions(computation, frozenset(among))
+    return RunningTimes(module).computation(module.entry.id)
 
 
 def calls_libraries(module: Module) -> bool:
@@ -62,16 +59,9 @@ def is_library_call(instruction: InstructionProto) -> bool:
     return instruction.custom_call_target.startswith(_LAPACK)
 
 
-def trip_count(loop: InstructionProto) -> int | None:
-    """How often a `while` runs its body on any inputs, where XLA has found it out."""
-    try:
-        known = json.loads(loop.backend_config or b"{}").get("known_trip_count", {}).get("n")
-        return int(known) if known is not None else None
-    except (ValueError, TypeError, AttributeError):
-        return None
+class RunningTimes:
+    """Running times of the parts of one module, each found once."""
 
-
-class _Walk:
     def __init__(self, module: Module) -> None:
         self._module = module
         self._known: dict[int, float | None] = {}
@@ -79,17 +69,26 @@ class _Walk:
     def computation(self, identifier: int) -> float | None:
         """Seconds for one run of a computation whose instructions are no parts of a fusion."""
         if identifier not in self._known:
-            self._known[identifier] = self.instructions(self._module.computations[identifier])
+            by_id = {i.id: i for i in self._module.computations[identifier].instructions}
+            self._known[identifier] = self.of(by_id.values(), by_id)
         return self._known[identifier]
 
-    def instructions(self, computation: ComputationProto, among: frozenset[int] | None = None) -> float | None:
-        """Seconds for its instructions, or for those `among` them (ids), one after the other."""
-        shapes = {instruction.id: instruction.shape for instruction in computation.instructions}
-        wanted = (i for i in computation.instructions if among is None or i.id in among)
-        parts = [self._instruction(i, shapes) for i in wanted if i.opcode not in _FREE]
-        return _sum(parts, NANOSECONDS_PER_INSTRUCTION * 1e-9 * len(parts))
+    def of(
+        self,
+        among: Iterable[InstructionProto],
+        by_id: Mapping[int, InstructionProto],
+        each: float = NANOSECONDS_PER_INSTRUCTION,
+    ) -> float | None:
+        """Seconds for some instructions of a computation, one after the other; None as for `running_time`.
 
-    def _instruction(self, instruction: InstructionProto, shapes: Mapping[int, ShapeProto]) -> float | None:
+        Args:
+            by_id: all of the computation's.
+            each: nanoseconds that an instruction takes besides its work.
+        """
+        parts = [self._instruction(i, by_id) for i in among if i.opcode not in _FREE]
+        return _sum(parts, each * 1e-9 * len(parts))
+
+    def _instruction(self, instruction: InstructionProto, by_id: Mapping[int, InstructionProto]) -> float | None:
         opcode, called = instruction.opcode, instruction.called_computation_ids
         if opcode in NEVER_RUN or (opcode == "custom-call" and not is_library_call(instruction)):
             return None
@@ -104,17 +103,17 @@ class _Walk:
             return self._all(called)
         if opcode == "fusion":
             return self._fused(self._module.computations[called[0]], instruction.fusion_kind)
-        return _work(instruction, [shape_of(shapes[operand]) for operand in instruction.operand_ids]) * 1e-9
+        return _work(instruction, [shape_of(by_id[operand].shape) for operand in instruction.operand_ids]) * 1e-9
 
     def _fused(self, computation: ComputationProto, kind: str) -> float | None:
         """Seconds for a fusion: in a loop everything as often as an element of it is read."""
-        shapes = {instruction.id: instruction.shape for instruction in computation.instructions}
+        by_id = {instruction.id: instruction for instruction in computation.instructions}
         times = evaluations(computation) if kind == "kLoop" else {}
         parts: list[float | None] = []
-        for instruction in computation.instructions:
+        for instruction in by_id.values():
             if instruction.opcode in _FREE:
                 continue
-            seconds = self._instruction(instruction, shapes)
+            seconds = self._instruction(instruction, by_id)
             if seconds is not None and times:
                 elements = shape_of(instruction.shape).elements
                 # No product inside a loop is a fast one.
@@ -161,4 +160,5 @@ def _library_work(target: str, operands: list[Shape]) -> float:
     matrix, *more = operands
     inner = min(matrix.dimensions[-2:]) if len(matrix.dimensions) > 1 else 1
     elements = more[0].elements if routine == "trsm" and more else matrix.elements
-    return elements * inner / _FACTORED_PER_NANOSECOND.get(routine, _REDUCED_PER_NANOSECOND)
+    work = elements * inner / _FACTORED_PER_NANOSECOND.get(routine, _REDUCED_PER_NANOSECOND)
+    return NANOSECONDS_PER_LIBRARY_CALL + max(work, matrix.elements / ELEMENTS_PER_NANOSECOND)

@@ -1,0 +1,71 @@
+"""Interleaved timing of loop harnesses: seconds of an iteration, without what launching the loop costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from hlo_dispatch.autotune.compare.timing import LONG_CALL, Time, interleaved
+from hlo_dispatch.autotune.run.deadline import Deadline
+
+LEAST_RUN = 3e-3
+"""Seconds of a launch, where the loop's class of trip counts allows that many iterations."""
+_FIRST_ITERATIONS = 8
+_LAUNCHES = 9
+
+Harness = Callable[[int], object]
+"""Runs so many iterations; returns when they are done."""
+
+
+def interleaved_iterations(
+    harnesses: Sequence[Harness], *, most: int, seconds: float, least: float, deadline: Deadline
+) -> list[Time]:
+    """Time every harness in turns; the Times are those of an iteration.
+
+    A launch of no iteration is timed by itself: stock's executables are often launched on another thread and ours in
+    the caller's, which says nothing of what runs inside.
+
+    Args:
+        most: iterations in a launch.
+        seconds, deadline: as for `interleaved`.
+        least: gains of an iteration below so many seconds do not matter.
+
+    Raises:
+        OutOfTime: there is no time for it.
+    """
+    # The slowest one fills that time; the others take less.
+    iterations = min(most, *(_iterations(harness, most, deadline) for harness in harnesses))
+    launches = [_launch(harness) for harness in harnesses]
+    runs = [partial(harness, iterations) for harness in harnesses]
+    times = interleaved(runs, seconds=seconds, least=least * iterations, deadline=deadline)
+    return [
+        Time(
+            seconds=max(found.seconds - launch, 0.0) / iterations,
+            gain=(found.gain - (launches[0] - launch)) / iterations,
+            error=found.error / iterations,
+        )
+        for found, launch in zip(times, launches, strict=True)
+    ]
+
+
+def _iterations(harness: Harness, most: int, deadline: Deadline) -> int:
+    """How many fill LEAST_RUN."""
+    once = _seconds(harness, 1)
+    if once >= LONG_CALL:
+        return 1
+    few = min(_FIRST_ITERATIONS, most)
+    deadline.demand(few * once)
+    each = _seconds(harness, few) / few
+    return max(1, round(LEAST_RUN / max(each, 1e-9)))
+
+
+def _launch(harness: Harness) -> float:
+    """Seconds of a launch without an iteration, undisturbed."""
+    return min(_seconds(harness, 0) for _ in range(_LAUNCHES))
+
+
+def _seconds(harness: Harness, iterations: int) -> float:
+    begin = time.perf_counter()
+    harness(iterations)
+    return time.perf_counter() - begin

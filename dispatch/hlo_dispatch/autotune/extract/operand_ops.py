@@ -1,0 +1,65 @@
+"""Operand ops of a match: the cheap instructions between the values that a kernel reads and what the match covers."""
+
+from __future__ import annotations
+
+from hlo_dispatch.hlo.flat import KEPT_COPY, Node
+from hlo_dispatch.hlo.loops import may_be_in_loop
+
+_FARTHEST = 64
+# What is never looked past: their results come from elsewhere.
+_ENDS = frozenset(
+    "parameter constant get-tuple-element tuple while conditional call custom-call infeed recv rng "
+    "rng-bit-generator".split()
+)
+
+_CONSTANT = frozenset(("constant", "iota"))
+
+
+def looked_past(covered: set[Node], reads: set[Node]) -> list[Node]:
+    """What stands between what the match covers and what it reads, and costs little.
+
+    A value that has to be computed from something else than what the match reads ends the way where it is in memory:
+    so a residual that XLA computes again from a mean and a variance is computed here from these, too, and not from
+    the whole program before them.
+    """
+    brought = _brought_into_form(covered, reads)
+    found: dict[Node, None] = {}
+    pending = [operand for node in covered for operand in node.operands]
+    while pending and len(found) < _FARTHEST:
+        node = pending.pop()
+        if node in covered or node in reads or node in found or not _may_be_looked_past(node):
+            continue
+        if node in brought or node.top is None or is_made_of_constants(node):
+            found[node] = None
+            pending += node.operands
+    return list(found)
+
+
+def _brought_into_form(covered: set[Node], reads: set[Node]) -> set[Node]:
+    """What is made of the values read, by means that may be looked past, before the last of what is covered."""
+    last = max((node.index for node in covered), default=0)
+    found: set[Node] = set()
+    pending = list(reads)
+    while pending:
+        for user in pending.pop().users:
+            if user.index < last and user not in found and user not in covered and _may_be_looked_past(user):
+                found.add(user)
+                pending.append(user)
+    return found
+
+
+def is_made_of_constants(node: Node) -> bool:
+    """Whether it depends on nothing else, as far as a few steps show."""
+    pending, left = [node], _FARTHEST
+    while pending and left:
+        value, left = pending.pop(), left - 1
+        if value.opcode not in _CONSTANT and not _may_be_looked_past(value):
+            return False
+        pending += value.operands
+    return not pending
+
+
+def _may_be_looked_past(node: Node) -> bool:
+    return (
+        bool(node.operands) and node.opcode not in _ENDS and (node.opcode == KEPT_COPY or may_be_in_loop(node.opcode))
+    )
