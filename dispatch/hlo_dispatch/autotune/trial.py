@@ -39,8 +39,9 @@ SECONDS = 3.0
 """Of timing, when all regions are known: once for a program against stock, and once between its best variants."""
 QUICK_SECONDS = 0.5
 """Of timing, before they are."""
-CALLS_IN_A_TRIAL = 20
-"""So many runs of a program have to fit into the time that is left; its loops run fewer iterations otherwise."""
+CALLS_IN_A_TRIAL = 60
+"""So many runs of a program, by the estimate of its time, have to fit into the time that is left: two programs run some
+ten times each, and an estimate may be off by a few times. Otherwise loops run fewer of their iterations."""
 LARGEST_PROGRAM = 2 << 30
 """Bytes of inputs; so much is allocated for a moment."""
 LEAST_GAIN = 0.01
