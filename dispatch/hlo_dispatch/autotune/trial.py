@@ -26,6 +26,7 @@ from hlo_dispatch.autotune.run.inputs import random_inputs
 from hlo_dispatch.autotune.run.pace import compiling, filling
 from hlo_dispatch.autotune.run.running_time import calls_libraries, running_time
 from hlo_dispatch.autotune.run.watch import watched
+from hlo_dispatch.hlo.entry_parameters import keep_inputs
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.shape import Shape, shape_of
 from hlo_dispatch.hlo.split import Splitter
@@ -199,7 +200,7 @@ class _Contestants:
 def _plain(serialized: bytes) -> bytes:
     """The module without donated inputs: they are used again."""
     module = Module.from_bytes(serialized)
-    module.proto.ClearField("input_output_alias")
+    keep_inputs(module)
     module.proto.ClearField("schedule")
     return module.to_bytes()
 

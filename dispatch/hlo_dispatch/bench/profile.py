@@ -16,6 +16,7 @@ from hlo_dispatch.autotune.run.inputs import random_inputs
 from hlo_dispatch.bench.thunks import instruction_seconds
 from hlo_dispatch.demo.timing import interleaved
 from hlo_dispatch.hlo import text as hlo_text
+from hlo_dispatch.hlo.entry_parameters import keep_inputs
 from hlo_dispatch.hlo.inline import inlined
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.shape import shape_of
@@ -96,7 +97,9 @@ def profile_module(
     Raises:
         ModuleError, TableError, PolicyError, NoTrace.
     """
-    serialized = inlined(hlo_text.from_text(module) if isinstance(module, str) else module)
+    before = Module.from_bytes(inlined(hlo_text.from_text(module) if isinstance(module, str) else module))
+    keep_inputs(before)  # each run reads them
+    serialized = before.to_bytes()
     executable.start()
     registration.register()
     result = rewrite(serialized, tables=tables, policy=policy, details=True)
@@ -106,7 +109,6 @@ def profile_module(
         with calls_apart():
             apart = rewrite(serialized, tables=tables, policy=policy, details=True)
     joined, after = (r.proto if r.proto is not None else serialized for r in (result, apart))
-    before = Module.from_bytes(serialized)
     shapes = [shape_of(shape) for shape in before.entry.program_shape.parameters]
     operands = executable.to_device(random_inputs(before, shapes, 0))
     calls = {

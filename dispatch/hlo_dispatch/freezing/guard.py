@@ -55,7 +55,7 @@ def built(
         return split
     except Exception as error:
         leave_to_stock(error, serialized)
-        return uncut(serialized, frozen, rewriter.machine.threads)
+        return uncut(serialized, frozen)
     finally:
         is_rewritten = split is not None and split.report is not None and bool(split.report.dispatched)
         record.count(rewritten=is_rewritten, failed=split is None, seconds=time.perf_counter() - begin)

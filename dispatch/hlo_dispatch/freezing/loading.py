@@ -26,6 +26,7 @@ from hlo_dispatch.freezing.stand_in import Elsewhere, StandIn
 from hlo_dispatch.freezing.tracing import refuse_callbacks
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.shape import shape_of
+from hlo_dispatch.hlo.verify import verify
 
 _DAMAGED = (
     zipfile.BadZipFile,
@@ -161,8 +162,10 @@ def _check(module: Module, given: list[Any], form: CallForm) -> None:
 
     Raises:
         FreezeError: it calls back into Python.
+        ModuleError: it is not sound.
         ValueError: it does not.
     """
+    verify(module)
     refuse_callbacks("a program", module)
     taken, result = module.entry.program_shape.parameters[:], module.entry.program_shape.result
     returned = result.tuple_shapes[:] if shape_of(result).element_type == "tuple" else [result]

@@ -145,6 +145,9 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "parameter_shape_index": (3, "int64[]"),
     },
     "InputOutputAlias": {"entries": (1, "AliasEntry[]")},
+    "BufferDonorEntry": {"parameter_number": (1, "int64"), "parameter_shape_index": (2, "int64[]")},
+    "BufferDonor": {"entries": (1, "BufferDonorEntry[]")},
+    "CrossProgramPrefetch": {"parameter": (1, "int64"), "index": (2, "int64[]"), "offset": (3, "int64")},
     "ComputationDevice": {"replica_device_ids": (1, "int64[]")},
     "DeviceAssignment": {"computation_devices": (3, "ComputationDevice[]")},
     "Module": {
@@ -156,8 +159,11 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "entry_computation_id": (6, "int64"),
         "schedule": (7, "bytes"),
         "input_output_alias": (8, "InputOutputAlias"),
+        "cross_program_prefetches": (10, "CrossProgramPrefetch[]"),
+        "spmd_parameters_shardings": (14, "bytes[]"),
         "device_assignment": (15, "DeviceAssignment"),
         "stack_frame_index": (17, "StackFrameIndex"),
+        "buffer_donor": (18, "BufferDonor"),
     },
 }
 

@@ -319,6 +319,21 @@ class InputOutputAliasProto(Message):
     entries: Final[RepeatedCompositeFieldContainer[AliasEntryProto]]
     def __init__(self, *, entries: Iterable[AliasEntryProto] = ...) -> None: ...
 
+class BufferDonorEntryProto(Message):
+    parameter_number: int
+    parameter_shape_index: Final[RepeatedScalarFieldContainer[int]]
+    def __init__(self, *, parameter_number: int = ..., parameter_shape_index: Iterable[int] = ...) -> None: ...
+
+class BufferDonorProto(Message):
+    entries: Final[RepeatedCompositeFieldContainer[BufferDonorEntryProto]]
+    def __init__(self, *, entries: Iterable[BufferDonorEntryProto] = ...) -> None: ...
+
+class CrossProgramPrefetchProto(Message):
+    parameter: int
+    offset: int
+    index: Final[RepeatedScalarFieldContainer[int]]
+    def __init__(self, *, parameter: int = ..., index: Iterable[int] = ..., offset: int = ...) -> None: ...
+
 class ComputationDeviceProto(Message):
     replica_device_ids: Final[RepeatedScalarFieldContainer[int]]
     def __init__(self, *, replica_device_ids: Iterable[int] = ...) -> None: ...
@@ -336,8 +351,11 @@ class ModuleProto(Message):
     computations: Final[RepeatedCompositeFieldContainer[ComputationProto]]
     host_program_shape: Final[ProgramShapeProto]
     input_output_alias: Final[InputOutputAliasProto]
+    cross_program_prefetches: Final[RepeatedCompositeFieldContainer[CrossProgramPrefetchProto]]
+    spmd_parameters_shardings: Final[RepeatedScalarFieldContainer[bytes]]
     device_assignment: Final[DeviceAssignmentProto]
     stack_frame_index: Final[StackFrameIndexProto]
+    buffer_donor: Final[BufferDonorProto]
     def __init__(
         self,
         *,
@@ -349,8 +367,11 @@ class ModuleProto(Message):
         entry_computation_id: int = ...,
         schedule: bytes = ...,
         input_output_alias: InputOutputAliasProto | None = ...,
+        cross_program_prefetches: Iterable[CrossProgramPrefetchProto] = ...,
+        spmd_parameters_shardings: Iterable[bytes] = ...,
         device_assignment: DeviceAssignmentProto | None = ...,
         stack_frame_index: StackFrameIndexProto | None = ...,
+        buffer_donor: BufferDonorProto | None = ...,
     ) -> None: ...
 
 ELEMENT_TYPES: dict[int, str]

@@ -9,13 +9,14 @@ from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.opcode import BITCAST, ELEMENTWISE
 from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto, ShapeProto
 from hlo_dispatch.hlo.shape import shape_of
+from hlo_dispatch.hlo.verify_donation import verify_donation
 
 # Most of a module's instructions; the others are asked whom they call.
 _CALLS_NOTHING = ELEMENTWISE | {BITCAST, "broadcast", "constant", "copy", "get-tuple-element", "reshape", "transpose"}
 
 
 def verify(module: Module, computations: Collection[int] | None = None) -> None:
-    """Check a module's structure.
+    """Check a module's structure, and what it says of its entry's parameters.
 
     Args:
         computations: ids of the computations to check instruction by instruction; None checks all.
@@ -31,6 +32,7 @@ def verify(module: Module, computations: Collection[int] | None = None) -> None:
         seen.add(computation.id)
     if module.proto.entry_computation_id not in seen:
         raise ModuleError("the module has no entry computation")
+    verify_donation(module)
 
 
 def _verify_computation(

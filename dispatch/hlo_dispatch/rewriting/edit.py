@@ -59,15 +59,3 @@ def put_back(module: Module, edits: dict[int, Edit]) -> None:
     # Sorted in place, so that none of them is copied.
     computations.sort(key=lambda computation: order[computation.id])
     module.computations = {c.id: c for c in computations}
-
-
-def sign(module: Module) -> None:
-    """Have the module's signature say what its entry takes and returns now."""
-    entry = module.entry
-    parameters = {i.parameter_number: i for i in entry.instructions if i.opcode == "parameter"}
-    result = next(i for i in entry.instructions if i.id == entry.root_id)
-    for shape in (entry.program_shape, module.proto.host_program_shape):
-        shape.Clear()
-        shape.parameters.extend(parameters[number].shape for number in range(len(parameters)))
-        shape.parameter_names.extend(parameters[number].name for number in range(len(parameters)))
-        shape.result.CopyFrom(result.shape)

@@ -17,9 +17,10 @@ import numpy as np
 from hlo_dispatch.autotune.run import executable
 from hlo_dispatch.autotune.run.inputs import dtype_of
 from hlo_dispatch.errors import ModuleError
+from hlo_dispatch.hlo.entry_parameters import renumber_parameters
 from hlo_dispatch.hlo.literals import literal_of, memory_of
 from hlo_dispatch.hlo.module import Module, copy_of
-from hlo_dispatch.hlo.schema import InstructionProto, ModuleProto
+from hlo_dispatch.hlo.schema import InstructionProto
 from hlo_dispatch.hlo.shape import Shape, in_memory_order, shape_of
 from hlo_dispatch.hlo.split import Splitter
 from hlo_dispatch.hlo.verify import verify
@@ -37,17 +38,12 @@ class Weights:
 
     module: bytes
     """Serialized."""
-    signature: ModuleProto
-    """What it took and returned with its constants, and which of that was donated: a module without instructions."""
+    parameters: int
+    """How many it had with its constants."""
     shapes: Sequence[Shape]
     """Of the constants, row-major."""
     memory: Sequence[memoryview]
     """What they hold."""
-
-    @property
-    def parameters(self) -> int:
-        """How many parameters it had."""
-        return len(self.signature.host_program_shape.parameters)
 
     @property
     def frozen(self) -> frozenset[int]:
@@ -83,7 +79,7 @@ class Weights:
         return self._with_constants(halves.program, dict(enumerate(memory)), len(memory))
 
     def _with_constants(self, serialized: bytes, memory: Mapping[int, Any], leading: int) -> bytes:
-        """A module with some of its parameters as constants, and the signature that it had.
+        """A module with some of its parameters as constants, and the others numbered as they were.
 
         Args:
             memory: of those parameters, by number.
@@ -91,18 +87,9 @@ class Weights:
         """
         module = Module.from_bytes(serialized)
         for instruction in module.entry.instructions:
-            if instruction.opcode == "parameter":
-                number = instruction.parameter_number
-                if number in memory:
-                    _become_constant(instruction, memory[number])
-                else:
-                    instruction.parameter_number = number - leading
-        # From outside nothing has changed: neither what it takes nor what is donated to it.
-        module.entry.program_shape.CopyFrom(self.signature.host_program_shape)
-        module.proto.host_program_shape.CopyFrom(self.signature.host_program_shape)
-        module.proto.ClearField("input_output_alias")
-        if self.signature.HasField("input_output_alias"):
-            module.proto.input_output_alias.CopyFrom(self.signature.input_output_alias)
+            if instruction.opcode == "parameter" and instruction.parameter_number in memory:
+                _become_constant(instruction, memory[instruction.parameter_number])
+        renumber_parameters(module, range(leading, leading + self.parameters))
         verify(module)
         return module.to_bytes()
 
@@ -120,10 +107,6 @@ def has_weights(module: Module) -> bool:
 def weights_of(module: Module) -> Weights | None:
     """Take the large constants out of a module, which is another one then; None where there are none."""
     entry, fresh = module.entry, max(instruction.id for instruction in module.entry.instructions)
-    signature = ModuleProto()
-    signature.host_program_shape.CopyFrom(entry.program_shape)
-    if module.proto.HasField("input_output_alias"):
-        signature.input_output_alias.CopyFrom(module.proto.input_output_alias)
     count = len(entry.program_shape.parameters)
     shapes: list[Shape] = []
     memory: list[memoryview] = []
@@ -147,15 +130,13 @@ def weights_of(module: Module) -> Weights | None:
         instructions += [parameter] if plain == own else [parameter, renamed]
         shapes.append(plain)
         memory.append(held)
-        entry.program_shape.parameters.append(plain.to_proto())
-        entry.program_shape.parameter_names.append(parameter.name)
     if not shapes:
         return None
     kept = [copy_of(instruction) for instruction in instructions]
     del entry.instructions[:]
     entry.instructions.extend(kept)
-    module.proto.host_program_shape.CopyFrom(entry.program_shape)
-    return Weights(module.to_bytes(), signature, shapes, memory)
+    renumber_parameters(module, range(count + len(shapes)))
+    return Weights(module.to_bytes(), count, shapes, memory)
 
 
 def _is_weights(instruction: InstructionProto) -> bool:

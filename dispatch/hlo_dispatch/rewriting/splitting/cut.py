@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
+from hlo_dispatch.hlo.entry_parameters import keep_inputs, renumber_parameters
 from hlo_dispatch.hlo.flat import FlatGraph, Node
-from hlo_dispatch.hlo.module import Module, copy_of
+from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, InstructionProto
 from hlo_dispatch.hlo.shape import Shape, in_memory_order
 from hlo_dispatch.hlo.split import Prepared, Split
 from hlo_dispatch.hlo.verify import verify
-from hlo_dispatch.rewriting.edit import put_back, sign
+from hlo_dispatch.rewriting.edit import put_back
 from hlo_dispatch.rewriting.order import made_of
 from hlo_dispatch.rewriting.rebuild import Edit, Rebuilder
 from hlo_dispatch.rewriting.splitting.colour import Colouring, colour
-
-_NOTHING = Colouring((), frozenset())
 
 
 def cut(serialized: bytes, frozen: AbstractSet[int], threads: int, packed: AbstractSet[str] = frozenset()) -> Split:
@@ -33,25 +32,60 @@ def cut(serialized: bytes, frozen: AbstractSet[int], threads: int, packed: Abstr
         CannotRebuild: something has to run after what would go.
     """
     late = _Half(serialized, threads)
+    free = _free(late.module, frozen)
     colouring = colour(late.graph, frozen)
     prepared = [Prepared(in_memory_order(n.shape), n.name, n.name in packed) for n in colouring.border]
     program, kept = late.program(colouring, frozen)
     if not prepared:
-        return Split(None, (), (), program, kept, late.free(frozen))
+        return Split(None, (), (), program, kept, free)
     early = _Half(serialized, threads)
     preparation, read = early.preparation(colour(early.graph, frozen))
-    return Split(preparation, read, prepared, program, kept, late.free(frozen))
+    return Split(preparation, read, prepared, program, kept, free)
 
 
-def uncut(serialized: bytes, frozen: AbstractSet[int], threads: int) -> Split:
-    """The module whole: it reads its weights as they are.
+def uncut(serialized: bytes, frozen: AbstractSet[int]) -> Split:
+    """The module whole: it reads its weights as they are, and takes none that it does not read.
 
     Raises:
         ModuleError: the bytes are not a module.
     """
-    half = _Half(serialized, threads)
-    program, kept = half.program(_NOTHING, frozen)
-    return Split(None, (), (), program, kept, half.free(frozen))
+    module = Module.from_bytes(serialized)
+    module.proto.ClearField("schedule")
+    free = _free(module, frozen)
+    edit = Edit(module.entry.instructions[:], module.entry.root_id)
+    kept = _kept(edit, frozen)
+    return Split(None, (), (), _finished(module, edit, [*kept, *free]), kept, free)
+
+
+def _free(module: Module, frozen: AbstractSet[int]) -> list[int]:
+    """Numbers of the parameters that are not frozen."""
+    return [number for number in range(len(module.entry.program_shape.parameters)) if number not in frozen]
+
+
+def _kept(edit: Edit, frozen: AbstractSet[int]) -> list[int]:
+    """Numbers of the frozen parameters that are read; drops the others."""
+    read = {edit.root_id}
+    for proto in edit.instructions:
+        read.update(proto.operand_ids[:])
+        read.update(proto.control_predecessor_ids[:])
+    edit.instructions = [
+        proto
+        for proto in edit.instructions
+        if proto.opcode != "parameter" or proto.id in read or proto.parameter_number not in frozen
+    ]
+    return sorted(
+        proto.parameter_number
+        for proto in edit.instructions
+        if proto.opcode == "parameter" and proto.parameter_number in frozen
+    )
+
+
+def _finished(module: Module, edit: Edit, order: Sequence[int]) -> bytes:
+    """The module with its entry rebuilt, and its parameters in this order."""
+    put_back(module, {module.entry.id: edit})
+    renumber_parameters(module, order)
+    verify(module)
+    return module.to_bytes()
 
 
 class _Half:
@@ -65,10 +99,6 @@ class _Half:
         self.parameters = len(self.module.entry.program_shape.parameters)
         self._threads = threads
 
-    def free(self, frozen: AbstractSet[int]) -> list[int]:
-        """Numbers of the parameters that are not frozen."""
-        return [number for number in range(self.parameters) if number not in frozen]
-
     def program(self, colouring: Colouring, frozen: AbstractSet[int]) -> tuple[bytes, list[int]]:
         """The late half, and which frozen parameters it reads as they are."""
         rebuilder = Rebuilder(self.module, self.graph, self._threads, covered=colouring.gone, results=colouring.border)
@@ -79,24 +109,14 @@ class _Half:
             return self.graph.root
 
         edit = rebuilder.edit(make)
-        read = {edit.root_id, *(operand for proto in edit.instructions for operand in proto.operand_ids[:])}
-        edit.instructions = [
-            proto
-            for proto in edit.instructions
-            if proto.opcode != "parameter" or proto.id in read or proto.parameter_number not in frozen
-        ]
-        kept = sorted(
-            proto.parameter_number
-            for proto in edit.instructions
-            if proto.opcode == "parameter" and proto.parameter_number in frozen
-        )
+        kept = _kept(edit, frozen)
         taken = range(self.parameters, self.parameters + len(colouring.border))
-        return self._finished(edit, [*taken, *kept, *self.free(frozen)]), kept
+        return self._finished(edit, [*taken, *kept, *_free(self.module, frozen)]), kept
 
     def preparation(self, colouring: Colouring) -> tuple[bytes, list[int]]:
         """The early half, and which frozen parameters it reads."""
         # It gives no results that could take memory over.
-        self.module.proto.ClearField("input_output_alias")
+        keep_inputs(self.module)
         rebuilder = Rebuilder(self.module, self.graph, self._threads)
         edit = rebuilder.edit(lambda: _give(rebuilder, colouring.border))
         edit.instructions = made_of(edit.instructions, edit.root_id)
@@ -104,21 +124,8 @@ class _Half:
         return self._finished(edit, read), read
 
     def _finished(self, edit: Edit, order: Sequence[int]) -> bytes:
-        """The module with the rebuilt entry, its parameters numbered as `order` has them."""
-        module, entry = self.module, self.module.entry
-        places = {number: place for place, number in enumerate(order)}
-        for place, proto in enumerate(edit.instructions):
-            if proto.opcode == "parameter":
-                numbered = edit.instructions[place] = copy_of(proto)
-                numbered.parameter_number = places[proto.parameter_number]
-        for alias in module.proto.input_output_alias.entries:
-            # What is frozen is nobody's to take over, and everything else is still taken.
-            alias.parameter_number = places[alias.parameter_number]
-        put_back(module, {entry.id: edit})
-        sign(module)
         self.graph.take_apart()
-        verify(module)
-        return module.to_bytes()
+        return _finished(self.module, edit, order)
 
 
 def _take(rebuilder: Rebuilder, node: Node, number: int) -> None:

@@ -11,6 +11,7 @@ import itertools
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 
+from hlo_dispatch.hlo.entry_parameters import renumber_parameters
 from hlo_dispatch.hlo.literals import literal_of
 from hlo_dispatch.hlo.module import Module, copy_of, new_instruction, new_tuple
 from hlo_dispatch.hlo.schema import InstructionProto, LiteralProto
@@ -18,7 +19,7 @@ from hlo_dispatch.hlo.shape import Shape, row_major, shape_of
 from hlo_dispatch.hlo.split import Prepared, Split
 from hlo_dispatch.hlo.verify import verify
 from hlo_dispatch.rewriting.backend_config import from_text, to_text
-from hlo_dispatch.rewriting.edit import put_back, sign
+from hlo_dispatch.rewriting.edit import put_back
 from hlo_dispatch.rewriting.rebuild import Edit
 from hlo_dispatch.rewriting.sequencing.arena import padded
 from hlo_dispatch.vendor import registry
@@ -113,23 +114,20 @@ def _chosen(values: list[_Value], left: int) -> list[_Value]:
 def _program(module: Module, values: list[_Value], size: int) -> bytes:
     entry = module.entry
     offsets = {name: value.offset for value in values for name in value.names}
-    gone = sorted(value.number for value in values)
+    count = len(entry.program_shape.parameters)
+    gone = {value.number for value in values}
     fresh = max(instruction.id for instruction in entry.instructions) + 1
     array = new_instruction(module, "parameter", fresh, row_major("u8", (size,)), stem="small_values")
+    array.parameter_number = count
     instructions = [array]
     for instruction in entry.instructions:
         if instruction.id in offsets:
             continue
-        if instruction.opcode == "parameter":
-            number = instruction.parameter_number
-            instruction = copy_of(instruction)
-            instruction.parameter_number = number + 1 - sum(other < number for other in gone)
-        elif any(operand in offsets for operand in instruction.operand_ids[:]):
+        if any(operand in offsets for operand in instruction.operand_ids[:]):
             instruction = _sequence(instruction, offsets, array.id, size)
         instructions.append(instruction)
-    root_id = entry.root_id
-    put_back(module, {entry.id: Edit(instructions, root_id)})
-    sign(module)
+    put_back(module, {entry.id: Edit(instructions, entry.root_id)})
+    renumber_parameters(module, [count, *(number for number in range(count) if number not in gone)])
     verify(module)
     return module.to_bytes()
 
@@ -196,7 +194,7 @@ def _preparation(module: Module, values: list[_Value], size: int, count: int) ->
         added.append(new_tuple(module, root_id, given, shapes, "everything_prepared"))
     kept = [instruction for instruction in entry.instructions if count == 1 or instruction.id != root.id]
     put_back(module, {entry.id: Edit([*kept, *added], root_id)})
-    sign(module)
+    renumber_parameters(module, range(next(parameters)))
     verify(module)
     return module.to_bytes()
 

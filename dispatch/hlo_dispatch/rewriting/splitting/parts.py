@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hlo_dispatch.hlo.module import Module, copy_of, new_tuple
+from hlo_dispatch.hlo.entry_parameters import renumber_parameters
+from hlo_dispatch.hlo.module import Module, new_tuple
 from hlo_dispatch.hlo.schema import InstructionProto
 from hlo_dispatch.hlo.shape import shape_of
 from hlo_dispatch.hlo.split import Split
 from hlo_dispatch.hlo.verify import verify
-from hlo_dispatch.rewriting.edit import put_back, sign
+from hlo_dispatch.rewriting.edit import put_back
 from hlo_dispatch.rewriting.order import made_of
 from hlo_dispatch.rewriting.rebuild import Edit
 
@@ -116,12 +117,7 @@ def _part(halves: Split, made: list[int]) -> PreparationPart:
         root_id = fresh
     needed = made_of(instructions, root_id)
     taken = sorted(instruction.parameter_number for instruction in needed if instruction.opcode == "parameter")
-    places = {number: place for place, number in enumerate(taken)}
-    for place, instruction in enumerate(needed):
-        if instruction.opcode == "parameter":
-            numbered = needed[place] = copy_of(instruction)
-            numbered.parameter_number = places[instruction.parameter_number]
     put_back(module, {entry.id: Edit(needed, root_id)})
-    sign(module)
+    renumber_parameters(module, taken)
     verify(module)
     return PreparationPart(module.to_bytes(), [halves.read[number] for number in taken], made)

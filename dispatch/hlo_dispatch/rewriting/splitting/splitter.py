@@ -42,6 +42,6 @@ def split(
         halves = cut(hoisted, early | widened, threads, names)
     except CannotRebuild:
         # Something has to run after what would go.
-        halves = uncut(dispatched, early | widened, threads)
+        halves = uncut(dispatched, early | widened)
     program, found = joined(halves.program)
     return held_together(replace(halves, program=program, sequences=found.sequences, joined=found.calls))

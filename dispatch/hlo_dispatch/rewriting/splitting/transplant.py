@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hlo_dispatch.hlo.entry_parameters import keep_inputs
 from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.hlo.module import Module, copy_of
 from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto
@@ -49,7 +50,7 @@ def transplant(
     values = choose(graph)
     # As a program of its own nothing of it is a loop's state.
     source.proto.entry_computation_id = inner.id
-    source.proto.ClearField("input_output_alias")
+    keep_inputs(source)
     rebuilder = Rebuilder(source, graph, threads)
     ids: list[int] = []
     parameter = -1

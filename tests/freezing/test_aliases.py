@@ -1,0 +1,165 @@
+"""Where the parameters of an entry are renumbered, what is donated is donated still: seen in the modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cut_in_two import optimized
+
+from hlo_dispatch.api import rewriter
+from hlo_dispatch.autotune import trial
+from hlo_dispatch.freezing.build import build
+from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.shape import shape_of
+from hlo_dispatch.hlo.split import Split
+from hlo_dispatch.hlo.verify import verify
+from hlo_dispatch.rewriting.splitting import parts
+from hlo_dispatch.rewriting.splitting.constants import weights_of
+from hlo_dispatch.rewriting.splitting.cut import cut, uncut
+from hlo_dispatch.rewriting.splitting.splitter import splitter
+
+LAYERS, CHANNELS = 4, 16
+RANDOM = np.random.default_rng(0)
+# Each of another shape, by which they are known.
+X, CACHE, COUNT, SPARE = (1, 7, 5, CHANNELS), (3, 11), (13,), (17,)
+Donations = set[tuple[str, str]]
+
+
+def array(*shape: int) -> jax.Array:
+    return jnp.asarray(RANDOM.uniform(-0.5, 0.5, shape), "float32")
+
+
+def layer(x: Any, w: Any, s: Any, b: Any) -> Any:
+    dimensions = ("NHWC", "HWIO", "NHWC")
+    x = jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=dimensions)
+    return jax.nn.relu(x * s + b)
+
+
+def weights() -> list[jax.Array]:
+    """Of a network with vectors that sequences alone read, one array that nothing reads, and one kept as it is."""
+    found = [array(2, 2)]
+    for number in range(LAYERS):
+        size = 1 + 2 * (number % 2)
+        found += [array(size, size, CHANNELS, CHANNELS), array(CHANNELS), array(CHANNELS)]
+    return [*found, array(CHANNELS, 1024 * CHANNELS), array(*COUNT)]
+
+
+FROZEN = frozenset(range(len(weights())))
+
+
+def network(*given: Any) -> Any:
+    """Two arrays among its arguments become results."""
+    (_, *layers, head, kept), (x, cache, count, spare) = given[: len(FROZEN)], given[len(FROZEN) :]
+    for number in range(LAYERS):
+        x = layer(x, *layers[3 * number : 3 * number + 3])
+    row = x.mean((1, 2)) @ head
+    return row, jax.lax.dynamic_update_slice(cache, row[:, : CACHE[1]], (1, 0)), count + kept, spare.sum()
+
+
+def in_a_loop(w: Any, x: Any, cache: Any, spare: Any) -> Any:
+    h = jax.lax.fori_loop(0, 5, lambda i, h: jnp.tanh(h @ w.T + 1), x)
+    return h, cache + h[0, 0], spare.sum()
+
+
+def donating(program: Callable[..., Any], arguments: list[Any], donated: tuple[int, ...], donor: int) -> bytes:
+    """The optimized module; of what `donor` is nothing is made that could take its memory over."""
+    module = Module.from_bytes(optimized(program, arguments, donated))
+    verify(module)
+    if not any(one.parameter_number == donor for one in module.proto.buffer_donor.entries):
+        module.proto.buffer_donor.entries.add(parameter_number=donor)
+    return module.to_bytes()
+
+
+@pytest.fixture(scope="module")
+def whole() -> bytes:
+    count = len(FROZEN)
+    arguments = [*weights(), array(*X), array(*CACHE), array(*COUNT), array(*SPARE)]
+    return donating(network, arguments, (count + 1, count + 2), count + 3)
+
+
+def donations(serialized: bytes) -> Donations:
+    """(shape of a parameter, which result takes it over); all as XLA demands it."""
+    module = Module.from_bytes(serialized)
+    verify(module)
+    shapes = {i.parameter_number: str(shape_of(i.shape)) for i in module.entry.instructions if i.opcode == "parameter"}
+    aliases = {
+        (shapes[one.parameter_number], str([*one.output_shape_index]))
+        for one in module.proto.input_output_alias.entries
+    }
+    return aliases | {(shapes[one.parameter_number], "given away") for one in module.proto.buffer_donor.entries}
+
+
+WANTED = {("f32[3,11]{1,0}", "[1]"), ("f32[13]{0}", "[2]"), ("f32[17]{0}", "given away")}
+
+
+def test_the_whole_module_says_so(whole: bytes) -> None:
+    assert donations(whole) == WANTED
+
+
+def built(serialized: bytes) -> Split:
+    split = build(serialized, FROZEN, rewriter((), "always"))
+    assert any("small values" in value.origin for value in split.prepared), split.prepared
+    return split
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param(lambda whole: cut(whole, FROZEN, 2), id="cut"),
+        pytest.param(lambda whole: uncut(whole, FROZEN), id="uncut"),
+        pytest.param(built, id="held together"),
+    ],
+)
+def test_the_program_takes_over_what_the_whole_module_does(
+    whole: bytes, place: Callable[[bytes], Split], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split = place(whole)
+    assert donations(split.program) == WANTED
+    count = len(Module.from_bytes(split.program).entry.program_shape.parameters)
+    assert count == len(split.prepared) + len(split.kept) + len(split.free) < len(FROZEN) + 4
+    # Nothing of what is frozen may go: a later update, another program reads it.
+    monkeypatch.setattr(parts, "WORTH_PARTS", 0)
+    pieces = parts.in_parts(split, is_one=False)
+    assert (len(pieces) > 1) == (place is built)
+    for module in [split.preparation, *(piece.module for piece in pieces)]:
+        assert module is None or donations(module) == set()
+
+
+def test_what_is_moved_out_of_a_loop() -> None:
+    whole = donating(in_a_loop, [array(96, 96), array(*CACHE[:1], 96), array(*CACHE), array(*SPARE)], (2,), 3)
+    wanted = {("f32[3,11]{1,0}", "[1]"), ("f32[17]{0}", "given away")}
+    assert donations(whole) == wanted
+    split = build(whole, frozenset((0,)), rewriter((), "always"))
+    assert split.preparation is not None
+    assert (donations(split.program), donations(split.preparation)) == (wanted, set())
+
+
+def test_constants_are_parameters_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    w, v = np.asarray(array(256, 512)), np.asarray(array(512, 256))
+
+    def closed(x: Any, cache: Any, spare: Any) -> Any:
+        x = jax.nn.gelu(x @ w) @ v
+        return x, cache + x[0, 0], spare.sum()
+
+    whole = donating(closed, [array(32, 256), array(*CACHE), array(*SPARE)], (1,), 2)
+    wanted = {("f32[3,11]{1,0}", "[1]"), ("f32[17]{0}", "given away")}
+    assert donations(whole) == wanted
+    found = weights_of(Module.from_bytes(whole))
+    assert found is not None
+    assert donations(found.module) == wanted
+    assert donations(found.put_back(found.module)) == wanted
+    rules = rewriter((), "always")
+    prepared = found.prepared(found.module, splitter(rules.table, 2), rules.table)
+    assert donations(prepared) == wanted
+    names = [*Module.from_bytes(whole).entry.program_shape.parameter_names]
+    assert len(Module.from_bytes(prepared).entry.program_shape.parameters) == len(names) == 3
+
+
+def test_a_program_that_is_tried_keeps_its_inputs(whole: bytes) -> None:
+    """It runs many times on the same ones."""
+    assert donations(trial._plain(whole)) == set()
