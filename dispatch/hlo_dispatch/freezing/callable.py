@@ -43,8 +43,8 @@ def freeze(model: Any, /, *frozen: Any, keep: bool = False, donate: bool = False
         keep: hold the weights, so that calls of other shapes can be prepared, and the function be differentiated,
             after the caller has let go of them.
         donate: take the weights: JAX's arrays among them (a model's, too) are deleted as they are prepared, whoever
-            holds them and whether or not it succeeds, so that they are never in memory twice; so are those of
-            `update`. Arrays of NumPy's, and those that a function closes over, stay.
+            holds them, so that they are never in memory twice; so are those of `update`. What does not compile deletes
+            nothing. Arrays of NumPy's, and those that a function closes over, stay.
         weights: "bf16" holds weights of f32 with two or more dimensions (those that are multiplied or looked up in) as
             bf16, in half the memory, and multiplies as the processor does best; "int8" holds those that are multiplied
             in products alone as integers of eight bits and a scale for each output; "int4" as integers of four bits
@@ -207,8 +207,9 @@ class Frozen:
                 program = made.prepared(originals, held, donate=donate)
                 # Not what an update brings, which the next one may replace soon.
                 program.settle()
+                # Its weights may be nowhere else by now, whatever becomes of this call.
+                self._programs = {**self._programs, key: program}
             result = program.program.compile_and_run(program.arrays, *args, **kwargs)
-            self._programs = {**self._programs, key: program}
             self._latest = program
             self._let_go()
             return result
@@ -216,6 +217,10 @@ class Frozen:
     def _prepare_again(self, new: Originals) -> None:
         """Have all programs hold what is prepared from other arrays."""
         arrays = new.arrays("update")
+        if self._donate:
+            # Arrays that lie on another device than the former ones are compiled for anew: before one is deleted.
+            for program in self._programs.values():
+                program.compile_preparation(arrays)
         held: dict[Hashable, tuple[Any, ...]] = {}
         programs: dict[Hashable, Program] = {}
         for key, program in self._programs.items():

@@ -13,6 +13,7 @@ from hlo_dispatch.hlo.split import Split
 from hlo_dispatch.host.switches import is_strict
 from hlo_dispatch.jax_plugin.hook import leave_to_stock
 from hlo_dispatch.jax_plugin.record import record
+from hlo_dispatch.report import Report
 from hlo_dispatch.rewriting.rewriter import Rewriter
 from hlo_dispatch.rewriting.splitting.cut import uncut
 
@@ -39,23 +40,35 @@ def attempted(attempt: Callable[[], _Result], what: str) -> _Result | None:
 
 
 def built(
-    serialized: bytes, frozen: AbstractSet[int], rewriter: Rewriter, widened: AbstractSet[int] = frozenset()
-) -> Split:
-    """As `build`; where it fails the whole module, undispatched, and one warning.
+    serialized: bytes,
+    frozen: AbstractSet[int],
+    rewriter: Rewriter,
+    widened: AbstractSet[int],
+    compiled: Callable[[Split], _Result],
+) -> _Result:
+    """What XLA compiles of what `build` gives; where either fails, of the whole module, undispatched: and one warning.
+
+    Args:
+        compiled: compiles both halves, and touches nothing that could be lost.
 
     Raises:
-        Exception: what failed, with HLO_DISPATCH_STRICT=1.
+        Exception: what failed, with HLO_DISPATCH_STRICT=1; what compiling the undispatched module raises.
     """
     begin = time.perf_counter()
-    split: Split | None = None
+    seconds = 0.0
+    report: Report | None = None
+    failed = True
     try:
         split = build(serialized, frozen, rewriter, widened)
-        if split.report is not None:
-            record.keep(split.report)
-        return split
+        seconds = time.perf_counter() - begin
+        result = compiled(split)
+        failed, report = False, split.report
+        if report is not None:
+            record.keep(report)
+        return result
     except Exception as error:
         leave_to_stock(error, serialized)
-        return uncut(serialized, frozen)
+        return compiled(uncut(serialized, frozen))
     finally:
-        is_rewritten = split is not None and split.report is not None and bool(split.report.dispatched)
-        record.count(rewritten=is_rewritten, failed=split is None, seconds=time.perf_counter() - begin)
+        is_rewritten = report is not None and len(report.dispatched) > 0
+        record.count(rewritten=is_rewritten, failed=failed, seconds=seconds or time.perf_counter() - begin)

@@ -70,7 +70,9 @@ class Program:
         *,
         donate: bool = False,
     ) -> Program:
-        """Compile `fn(originals, *args, **kwargs)` up to where its program is built; nothing is prepared.
+        """Compile `fn(originals, *args, **kwargs)`; nothing is prepared.
+
+        What cannot be built or compiled is stock's program, which reads the arrays as they are.
 
         Args:
             form: as what weights are held (narrowing.FORMS); None: as they are.
@@ -78,25 +80,56 @@ class Program:
 
         Raises:
             FreezeError: as `whole`.
-            Exception: what tracing the function raises.
+            Exception: what tracing the function raises, and compiling stock's program.
         """
         # As they are kept: of whatever layout they were made, they lie row by row then.
         rewriter = pass_in_place()
         narrowing = Narrowing.on(rewriter.machine, form)
         found = whole(fn, [_kept(array) for array in originals], args, kwargs, narrowing)
         frozen = frozenset(range(len(originals) + len(found.constants)))
-        split = built(found.module, frozen, rewriter, found.widened)
-        parts = in_parts(split, is_one=not donate)
-        preparations = [_preparation(part, split) for part in parts]
-        program = StandIn(split.program, found.results, found.structure, donated=found.donated)
         taken = jax.tree.structure((args, kwargs))
         call_form = CallForm(found.arguments, taken, found.results, found.structure, found.donated)
         closed = [f" (closed over: {jax.typeof(constant).str_short()})" for constant in found.constants]
-        names = [*names, *closed]
-        return cls(
-            found.signature, split, parts, preparations, program, call_form, found.constants, names, found.types,
-            found.narrow, found.smaller,
-        )  # fmt: skip
+
+        def compiled(split: Split) -> Program:
+            parts = in_parts(split, is_one=not donate)
+            preparations = [_preparation(part, split) for part in parts]
+            program = StandIn(split.program, found.results, found.structure, donated=found.donated)
+            made = cls(
+                found.signature, split, parts, preparations, program, call_form, found.constants, [*names, *closed],
+                found.types, found.narrow, found.smaller,
+            )  # fmt: skip
+            made.compile(originals, args, kwargs)
+            return made
+
+        return built(found.module, frozen, rewriter, found.widened, compiled)
+
+    def compile(self, originals: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Have XLA make the code of all of it, for arrays like these: whatever fails fails before one is touched."""
+        frozen = (*originals, *self.constants)
+        made = self.compile_preparation(originals)
+        kept = [self._abstract(frozen, number) for number in self.split.kept]
+        arrays = (*(made[number] for number in range(len(made))), *kept)
+        # JAX takes what is abstract and committed to a device for narrower than it is, where its setting says so.
+        if all(isinstance(array, ShapedArray) or _is_usual(array.dtype) for array in arrays):
+            self.program.compile(arrays, *args, **kwargs)
+
+    def compile_preparation(self, originals: Sequence[Any]) -> dict[int, Any]:
+        """Compile what prepares arrays like these; gives the abstract value of each that it makes, by its number."""
+        frozen, made = (*originals, *self.constants), dict[int, Any]()
+        with jax.enable_x64(True):
+            for part, preparation in zip(self.parts, self.preparations, strict=True):
+                preparation.compile([self._abstract(frozen, number) for number in part.read])
+                device = next(filter(None, (_device(frozen[number]) for number in part.read)), None)
+                for number in part.made:
+                    shape = self.split.prepared[number].shape
+                    made[number] = _abstract(shape.dimensions, dtype_of(shape), device)
+        return made
+
+    def _abstract(self, frozen: Sequence[Any], number: int) -> Any:
+        """One of the frozen arrays as it is given to the program or the preparation."""
+        array = frozen[number]
+        return _abstract(array.shape, self.narrow.get(number, self.types[number]), _device(array))
 
     def prepared(
         self, originals: Sequence[Any], held: Mapping[Hashable, tuple[Any, ...]], *, donate: bool = False
@@ -182,6 +215,18 @@ def _preparation(part: PreparationPart, split: Split) -> StandIn:
     shapes = [split.prepared[number].shape for number in part.made]
     results = [ShapedArray(shape.dimensions, dtype_of(shape)) for shape in shapes]
     return StandIn(part.module, results, jax.tree.structure(tuple(results)), _FRUGAL)
+
+
+def _abstract(shape: Sequence[int], dtype: Any, device: Any) -> Any:
+    """What jit goes by of an array that lies on this device, or, if None, that may lie on any."""
+    if device is None:
+        return ShapedArray(tuple(shape), dtype)
+    return jax.ShapeDtypeStruct(tuple(shape), dtype, sharding=jax.sharding.SingleDeviceSharding(device))
+
+
+def _is_usual(dtype: Any) -> bool:
+    """Whether JAX's setting lets an array be of that type."""
+    return is_key(dtype) or jax.dtypes.canonicalize_dtype(dtype) == dtype
 
 
 def _address(array: Any) -> Hashable:

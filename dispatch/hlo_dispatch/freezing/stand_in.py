@@ -89,26 +89,37 @@ class StandIn:
                 result = run(arrays, *args, **kwargs)
                 self._remember(run)
                 return result
-        register_kernels()
-        with standing_in(self.name, self._module), self._compiling():
-            try:
-                run = self._compiled(arrays, args, kwargs)
-            except jax.errors.JaxRuntimeError as error:
-                if self._options is None or _UNKNOWN_OPTION not in str(error):
-                    raise
-                self._options = None  # this XLA does not know them any more
-                run = self._compiled(arrays, args, kwargs)
-            # Where weights are prepared, originals and results exist at once: what compiling left comes not on top of
-            # that.
-            return_free_memory()
+        with self._compiled(arrays, args, kwargs) as run:
             result = run(arrays, *args, **kwargs)
         self._remember(run)
         return result
 
-    def _compiled(self, arrays: Any, args: Any, kwargs: Any) -> Callable[..., Any]:
-        run = self._jitted()
-        run.lower(arrays, *args, **kwargs).compile()  # the call finds it
-        return run
+    def compile(self, arrays: Any, /, *args: Any, **kwargs: Any) -> None:
+        """Compile what has to be compiled, so that a call finds it; abstract values are as good as arrays."""
+        for run in self._runs:
+            with contextlib.suppress(Elsewhere):
+                run.lower(arrays, *args, **kwargs).compile()
+                return
+        with self._compiled(arrays, args, kwargs) as run:
+            self._remember(run)
+
+    @contextlib.contextmanager
+    def _compiled(self, arrays: Any, args: Any, kwargs: Any) -> Generator[Callable[..., Any]]:
+        register_kernels()
+        with standing_in(self.name, self._module), self._compiling():
+            run = self._jitted()
+            try:
+                run.lower(arrays, *args, **kwargs).compile()  # the call finds it
+            except jax.errors.JaxRuntimeError as error:
+                if self._options is None or _UNKNOWN_OPTION not in str(error):
+                    raise
+                self._options = None  # this XLA does not know them any more
+                run = self._jitted()
+                run.lower(arrays, *args, **kwargs).compile()
+            # Where weights are prepared, originals and results exist at once: what compiling left comes not on top of
+            # that.
+            return_free_memory()
+            yield run
 
     def _remember(self, run: Callable[..., Any]) -> None:
         # What none of them has been compiled for is what JAX's caches forgot: the oldest go.
