@@ -12,7 +12,8 @@ import pytest
 
 from hlo_dispatch.hlo import text as hlo_text
 from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.rewriting.hazards import CannotRebuild, Draft, protect, writes_in_place
+from hlo_dispatch.rewriting.hazards import CannotRebuild, Draft, protect
+from hlo_dispatch.rewriting.in_place import writes_in_place, written_operands
 from hlo_dispatch.rewriting.sharing import shared_pairs
 from reading import parsed
 
@@ -26,13 +27,15 @@ class Drafted:
     """A draft of a module's entry, and what `protect` did to it, by name."""
 
     def __init__(self, body: str, ours: Iterable[str], updates: Iterable[str] = ()) -> None:
-        entry = parsed(f"ENTRY main {{ {body} }}").entry
+        module = parsed(f"ENTRY main {{ {body} }}")
+        entry = module.entry
         self.id_of = {proto.name: proto.id for proto in entry.instructions}
         self.draft = Draft(
             {proto.id: proto for proto in entry.instructions},
             entry.root_id,
             {self.id_of[name] for name in ours},
-            [self.id_of[name] for name in updates],
+            {p.id: written_operands(module, p) for p in entry.instructions if p.name in updates},
+            {proto.id: place for place, proto in enumerate(entry.instructions)},
         )
         self._fresh = max(self.draft.instructions) + 1
 

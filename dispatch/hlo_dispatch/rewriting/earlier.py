@@ -21,9 +21,17 @@ class EarlierThan:
     def knows(self, target: int) -> bool:
         return target in self._bit
 
+    def mask(self, target: int) -> int:
+        """The target's bit, none for what is no target; masks of several are put together by `|`."""
+        return self._bit.get(target, 0)
+
+    def than_any(self, instruction: int, mask: int) -> bool:
+        """Whether `instruction` must run before one of the targets in the mask."""
+        return bool(self._before.get(instruction, 0) & mask)
+
     def than(self, instruction: int, target: int) -> bool:
         """Whether `instruction` must run before `target`."""
-        return bool(self._before.get(instruction, 0) & self._bit[target])
+        return self.than_any(instruction, self.mask(target))
 
 
 def _operands_first(protos: dict[int, Any]) -> list[int]:

@@ -13,17 +13,17 @@ of our instructions reads or writes:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
 
-from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.hlo.module import copy_of
 from hlo_dispatch.hlo.schema import InstructionProto
 from hlo_dispatch.rewriting.earlier import EarlierThan
+from hlo_dispatch.rewriting.order import in_order
+from hlo_dispatch.rewriting.topological import TopologicalOrder
 
-# Instructions that write (a part of) their result over an operand, and those that call others that may.
-UPDATES = frozenset(("dynamic-update-slice", "scatter"))
-_IN_PLACE = UPDATES | frozenset("async-start async-update call conditional sort while".split())
 _TUPLE = 13
 
 
@@ -40,18 +40,14 @@ class Draft:
     root_id: int
     ours: set[int]
     """Ids of the instructions that the rewrite made."""
-    updates: list[int]
-    """Ids of the instructions that write in place, XLA's and ours."""
+    updates: Mapping[int, Collection[int]]
+    """Id of an instruction that writes in place, XLA's or ours → the numbers of the operands that it may write over."""
+    place: Mapping[int, int]
+    """Id → position in the original order that the instruction should stand near."""
+    renamed: AbstractSet[int] = frozenset()
+    """Ids of XLA's instructions whose operands are other instructions than they were."""
     added: list[tuple[InstructionProto, int]] = field(default_factory=list[tuple[InstructionProto, int]])
     """(new copy, id of the instruction whose place it should stand near)."""
-
-
-def writes_in_place(module: Module, instruction: InstructionProto) -> bool:
-    """Whether the instruction may write over an operand that XLA has not copied for it."""
-    if instruction.opcode == "fusion":
-        fused = module.computations[instruction.called_computation_ids[0]]
-        return any(inner.opcode in UPDATES for inner in fused.instructions[:])
-    return instruction.opcode in _IN_PLACE or len(instruction.output_operand_aliasing) > 0
 
 
 def protect(
@@ -79,55 +75,100 @@ class _Guard:
         self._draft, self._fresh = draft, fresh
         self._protos = draft.instructions
         self._users: dict[int, list[int]] = {}
+        self._parameters: dict[int, set[int]] = {}
+        self._elements: dict[tuple[int, int], set[int]] = {}
+        """(a tuple's id, index) → ids of the instructions that are this element of it."""
         for identifier, proto in self._protos.items():
             for operand in dict.fromkeys(proto.operand_ids[:]):
                 self._users.setdefault(operand, []).append(identifier)
-        self._parameters: dict[int, set[int]] = {}
-        for identifier, proto in self._protos.items():
             if proto.opcode == "parameter":
                 self._parameters.setdefault(proto.parameter_number, set()).add(identifier)
-        self._before: dict[int, set[int]] = {}
-        self._own_root = False
+            elif proto.opcode == "get-tuple-element":
+                self._elements.setdefault((proto.operand_ids[0], proto.tuple_index), set()).add(identifier)
+        self._owned: set[int] = set()
+        """Ids of the instructions that may be changed: no other computation holds them."""
 
     # --- in-place updates -------------------------------------------------------------------------
 
     def protect_updates(self) -> None:
-        for identifier in self._draft.updates:
-            for value in self._buffers(self._protos[identifier]):
-                readers = [reader for reader in self._readers(value) if reader != identifier]
-                if value in self._draft.ours or any(reader in self._draft.ours for reader in readers):
-                    for reader in readers:
-                        self._order(reader, identifier, value)
+        endangered = self._endangered()
+        if not endangered:
+            return
+        watched = {update for update, _ in endangered}
+        watched.update(reader for _, value in endangered for reader in self._readers(value))
+        early = EarlierThan(self._protos, watched)
+        order = TopologicalOrder(in_order(self._protos, self._draft.place))
+        for update, value in endangered:
+            self._protect_update(update, value, early, order)
 
-    def _buffers(self, proto: InstructionProto) -> list[int]:
-        """Values whose buffers the instruction may write over: its operands, tuples taken apart."""
-        # An update writes over its first operand; the rest it only reads.
-        count = 1 if proto.opcode == "dynamic-update-slice" else len(proto.operand_ids)
-        found: list[int] = []
-        pending = list(proto.operand_ids[:count])
-        while pending:
-            operand = self._protos[pending.pop()]
-            if operand.opcode == "tuple":
-                pending += operand.operand_ids
-            elif operand.shape.element_type != _TUPLE and operand.opcode != "constant":
-                found.append(operand.id)
+    def _endangered(self) -> list[tuple[int, int]]:
+        """(update, value): it may write over the value while one of ours still reads that, or over one of ours."""
+        updates_of: dict[int, list[int]] = {}
+        for identifier, numbers in self._draft.updates.items():
+            for value in self._buffers(self._protos[identifier], numbers):
+                updates_of.setdefault(value, []).append(identifier)
+        found: list[tuple[int, int]] = []
+        for value, updates in updates_of.items():
+            readers = self._readers(value)
+            ours = {reader for reader in readers if reader in self._draft.ours}
+            if value in self._draft.ours:
+                found += [(update, value) for update in updates]
+            elif ours:
+                possible = self._possible(updates, readers)
+                found += [(update, value) for update in possible if ours != {update}]
         return found
 
-    def _order(self, reader: int, update: int, value: int) -> None:
-        """Make `reader` run before `update`, which may write over the `value` it reads."""
-        if reader in self._ancestors(update):
-            return
-        if update not in self._ancestors(reader):
-            self._depend(update, reader)
-            return
-        if reader not in self._draft.ours:
-            return  # as XLA left it: it has its own reasons why this is safe
-        copy = self._copy(value)
-        self._depend(update, copy.id)
-        operands = [copy.id if operand == value else operand for operand in self._protos[reader].operand_ids[:]]
-        del self._protos[reader].operand_ids[:]
-        self._protos[reader].operand_ids.extend(operands)
-        self._before.clear()
+    def _possible(self, updates: list[int], readers: list[int]) -> list[int]:
+        """Those of the updates of a value of XLA's that may write over it.
+
+        XLA lets an instruction do so only where all others that read the value run before it, so that of its own one
+        can: the last in its order.
+        """
+        unchanged = {*updates, *readers} - self._draft.ours - self._draft.renamed
+        last = max(unchanged, key=self._draft.place.__getitem__, default=None)
+        return [update for update in updates if update == last or update not in unchanged]
+
+    def _buffers(self, proto: InstructionProto, numbers: Iterable[int]) -> set[int]:
+        """Values whose buffers the instruction may write over: these operands, tuples taken apart, without bitcasts."""
+        found: set[int] = set()
+        pending = [proto.operand_ids[number] for number in numbers]
+        while pending:
+            operand = self._protos[pending.pop()]
+            if operand.opcode in ("bitcast", "tuple"):
+                pending += operand.operand_ids
+            elif operand.shape.element_type != _TUPLE and operand.opcode != "constant":
+                found.add(operand.id)
+        return found
+
+    def _protect_update(self, update: int, value: int, early: EarlierThan, order: TopologicalOrder) -> None:
+        """Make all readers of `value` run before `update`, which may write over it."""
+        after = early.mask(update)
+        # The last ones first: most of the others must run before those anyway.
+        for reader in sorted(self._readers(value), key=order.rank, reverse=True):
+            if reader == update or early.than_any(reader, after):
+                continue
+            if not early.than(update, reader) and order.add(reader, update):
+                self._depend(update, reader)
+                after |= early.mask(reader)
+            elif reader in self._draft.ours:  # else it is as XLA left it, which has its own reasons why that is safe
+                self._read_copies(reader, update, value, order)
+
+    def _read_copies(self, reader: int, update: int, value: int, order: TopologicalOrder) -> None:
+        """Have `reader` read a copy of `value`, made before `update`, under whatever name it reads it."""
+        names = self._names(value)
+        operands = self._protos[reader].operand_ids[:]
+        copies: dict[int, int] = {}
+        for name in dict.fromkeys(operand for operand in operands if operand in names):
+            copy = self._copy(name)
+            copies[name] = copy.id
+            order.insert(copy.id, name)
+            order.add(copy.id, update)
+            self._depend(update, copy.id)
+            self._users[name].remove(reader)
+            self._users[copy.id] = [reader]
+        changed = self._own(reader)
+        del changed.operand_ids[:]
+        changed.operand_ids.extend(copies.get(operand, operand) for operand in operands)
 
     # --- results that share a parameter's buffer --------------------------------------------------
 
@@ -173,15 +214,8 @@ class _Guard:
         """Make `copy` the result, or this part of it."""
         if result is None:
             self._draft.root_id = copy.id
-            return
-        if not self._own_root:
-            # A training step's result has a part for every weight: it is copied once.
-            changed = InstructionProto()
-            changed.CopyFrom(root)
-            self._protos[root.id] = root = changed
-            self._own_root = True
-        root.operand_ids[result] = copy.id
-        self._before.clear()
+        else:
+            self._own(root.id).operand_ids[result] = copy.id
 
     def _late(self, readers: list[int], definer: int, early: EarlierThan) -> list[int]:
         """Readers that need not run before the definer, itself only where it is ours."""
@@ -195,12 +229,7 @@ class _Guard:
         number, *path = parameter
         parts = self._parameters.get(number, set())
         for index in path:
-            parts = {
-                user
-                for part in parts
-                for user in self._users.get(part, ())
-                if self._protos[user].opcode == "get-tuple-element" and self._protos[user].tuple_index == index
-            }
+            parts = {element for part in parts for element in self._elements.get((part, index), ())}
         return parts
 
     def _definer(self, value: int) -> int:
@@ -212,39 +241,39 @@ class _Guard:
 
     # --- the graph --------------------------------------------------------------------------------
 
+    def _names(self, value: int) -> list[int]:
+        """What lies in `value`'s buffer whole: itself, and its bitcasts."""
+        found = [value]
+        for name in found:
+            found += [user for user in self._users.get(name, ()) if self._protos[user].opcode == "bitcast"]
+        return found
+
     def _readers(self, value: int) -> list[int]:
         """Instructions that read `value`'s buffer, under whatever name; those only passing it on are not."""
-        found: list[int] = []
-        pending = [value]
-        while pending:
-            for user in self._users.get(pending.pop(), ()):
-                if self._protos[user].opcode == "bitcast":
-                    pending.append(user)
-                elif self._protos[user].opcode != "tuple":
-                    found.append(user)
-        return found
+        users = dict.fromkeys(user for name in self._names(value) for user in self._users.get(name, ()))
+        return [user for user in users if self._protos[user].opcode not in ("bitcast", "tuple")]
 
     def _ancestors(self, identifier: int) -> set[int]:
         """Everything that must run before the instruction."""
-        known = self._before.get(identifier)
-        if known is None:
-            known = set[int]()
-            pending = [identifier]
-            while pending:
-                proto = self._protos[pending.pop()]
-                for earlier in (*proto.operand_ids, *proto.control_predecessor_ids):
-                    if earlier not in known:
-                        known.add(earlier)
-                        pending.append(earlier)
-            self._before[identifier] = known
+        known = set[int]()
+        pending = [identifier]
+        while pending:
+            proto = self._protos[pending.pop()]
+            for earlier in (*proto.operand_ids[:], *proto.control_predecessor_ids[:]):
+                if earlier not in known:
+                    known.add(earlier)
+                    pending.append(earlier)
         return known
 
+    def _own(self, identifier: int) -> InstructionProto:
+        """The instruction, to be changed: copied once, since it may wait for thousands of others."""
+        if identifier not in self._owned:
+            self._owned.add(identifier)
+            self._protos[identifier] = copy_of(self._protos[identifier])
+        return self._protos[identifier]
+
     def _depend(self, later: int, earlier: int) -> None:
-        changed = InstructionProto()
-        changed.CopyFrom(self._protos[later])
-        changed.control_predecessor_ids.append(earlier)
-        self._protos[later] = changed
-        self._before.clear()
+        self._own(later).control_predecessor_ids.append(earlier)
 
     def _copy(self, value: int) -> InstructionProto:
         source = self._protos[value]
@@ -255,8 +284,8 @@ class _Guard:
         if source.HasField("metadata"):
             copy.metadata.CopyFrom(source.metadata)
         self._protos[identifier] = copy
+        self._owned.add(identifier)
         self._users.setdefault(value, []).append(identifier)
         self._draft.ours.add(identifier)
         self._draft.added.append((copy, value))
-        self._before.clear()
         return copy

@@ -7,7 +7,7 @@ is the same, its own partitions, so that it runs as parallel as before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
@@ -17,7 +17,8 @@ from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.opcode import ANCHORS
 from hlo_dispatch.hlo.partitions import loop_backend_config
 from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto
-from hlo_dispatch.rewriting.hazards import UPDATES, CannotRebuild, Draft, protect, writes_in_place
+from hlo_dispatch.rewriting.hazards import CannotRebuild, Draft, protect
+from hlo_dispatch.rewriting.in_place import UPDATES, updated_parameters, writes_in_place, written_operands
 from hlo_dispatch.rewriting.order import in_order, needed
 from hlo_dispatch.rewriting.sharing import shared_pairs
 
@@ -62,8 +63,8 @@ class Rebuilder:
         self._created: dict[int, tuple[InstructionProto, int]] = {}
         """New instruction id → (proto, position in the original order that it should stand near)."""
         self._position = {identifier: place for place, identifier in enumerate(graph.instruction_of)}
-        self._new_updates: list[int] = []
-        """Ids of new fusions that write in place."""
+        self._new_updates: dict[int, Collection[int]] = {}
+        """Id of a new fusion that writes in place → the numbers of the operands that it may write over."""
         self._edit = Edit()
 
     def edit(self, make: Callable[[], Node | int]) -> Edit:
@@ -91,9 +92,11 @@ class Rebuilder:
                 del self._created[identifier]
             kept = self._needed(kept)
         instructions = self._protected(kept)
-        place = {**self._position, **{identifier: near for identifier, (_, near) in self._created.items()}}
-        self._edit.instructions = in_order(instructions, place)
+        self._edit.instructions = in_order(instructions, self._place())
         return self._edit
+
+    def _place(self) -> dict[int, int]:
+        return self._position | {identifier: near for identifier, (_, near) in self._created.items()}
 
     def _needed(self, kept: list[InstructionProto]) -> list[InstructionProto]:
         return needed(kept, [proto for proto, _ in self._created.values()], self._edit.root_id)
@@ -111,8 +114,16 @@ class Rebuilder:
     def _protected(self, kept: list[InstructionProto]) -> dict[int, InstructionProto]:
         """All instructions by id, with the copies and orderings that shared buffers need."""
         instructions = {proto.id: proto for proto in kept} | {i: proto for i, (proto, _) in self._created.items()}
-        updates = [proto.id for proto in kept if self._writes_in_place(proto)] + self._new_updates
-        draft = Draft(instructions, self._edit.root_id, set(self._created), updates)
+        updates = {proto.id: written_operands(self._module, proto) for proto in kept if self._writes_in_place(proto)}
+        renamed = {proto.id for proto in kept if proto is not self._kept[proto.id]}
+        draft = Draft(
+            instructions,
+            self._edit.root_id,
+            ours=set(self._created),
+            updates=updates | self._new_updates,
+            place=self._place(),
+            renamed=renamed,
+        )
         pairs = shared_pairs(self._module, self._graph.computation)
         protect(draft, pairs, lambda stem: (self.fresh_id(), self._module.fresh_name(stem)))
         self._edit.root_id = draft.root_id
@@ -239,7 +250,7 @@ class Rebuilder:
         if any(node.opcode in UPDATES for node in group):
             if root.top is None:
                 self._update_copies(proto, group, parameters)
-            self._new_updates.append(proto.id)
+            self._new_updates[proto.id] = updated_parameters(computation.instructions[:])
         return proto
 
     def _update_copies(self, fusion: InstructionProto, group: list[Node], parameters: list[Node]) -> None:

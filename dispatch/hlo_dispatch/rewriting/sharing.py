@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto, ShapeProto
-from hlo_dispatch.rewriting.hazards import UPDATES, writes_in_place
+from hlo_dispatch.rewriting.in_place import UPDATES, writes_in_place
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -22,7 +22,8 @@ from hlo_dispatch.host.switches import joins_calls
 from hlo_dispatch.report import CallSequence
 from hlo_dispatch.rewriting.backend_config import from_text, to_text
 from hlo_dispatch.rewriting.edit import put_back
-from hlo_dispatch.rewriting.hazards import CannotRebuild, Draft, protect, writes_in_place
+from hlo_dispatch.rewriting.hazards import CannotRebuild, Draft, protect
+from hlo_dispatch.rewriting.in_place import writes_in_place, written_operands
 from hlo_dispatch.rewriting.order import in_order, needed
 from hlo_dispatch.rewriting.rebuild import Edit
 from hlo_dispatch.rewriting.sequencing.accumulating import accumulations
@@ -135,8 +136,8 @@ class _Joiner:
         root = self._computation.root_id
         ordered = in_order(self._protos, self._place)
         alive = {proto.id: proto for proto in needed(ordered, (), root)}
-        updates = [proto.id for proto in alive.values() if writes_in_place(self._module, proto)]
-        draft = Draft(alive, root, self._made & alive.keys(), updates)
+        updates = {i: written_operands(self._module, p) for i, p in alive.items() if writes_in_place(self._module, p)}
+        draft = Draft(alive, root, self._made & alive.keys(), updates, self._place)
         protect(draft, shared_pairs(self._module, self._computation), self._name)
         place = dict(self._place)
         for copy, near in draft.added:

@@ -1,0 +1,131 @@
+"""Programs of any size, each of one kind of instruction: what compiling time is measured on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+Program = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+def _array(*sizes: int) -> Any:
+    return np.random.default_rng(0).standard_normal(sizes, "float32") * 0.1
+
+
+def _elementwise(units: int) -> Program:
+    """Loops over one array, with a sum after some of them, which parts XLA's fusions."""
+
+    def function(x: Any, w: Any) -> Any:
+        y = x @ w
+        for number in range(units):
+            y = jnp.sin(y) * x + y
+            if number % 8 == 7:
+                y = y - y.sum(-1, keepdims=True)
+        return y @ w
+
+    return function, (_array(32, 64), _array(64, 64))
+
+
+def _updates(units: int) -> Program:
+    """One array updated in place again and again, read in between, and a system of equations solved with it."""
+
+    def function(x: Any, a: Any) -> Any:
+        for number in range(units):
+            row = number % 30 + 2
+            x = x.at[:, row].set(jnp.sin(x[:, row - 1]) + x[:, row - 2])
+        return jnp.linalg.solve(a, x), x
+
+    return function, (_array(32, 32, 32), _array(32, 32, 32) + np.eye(32, dtype="float32"))
+
+
+def _rotations(units: int) -> Program:
+    """A chain of matrices whose elements are set one by one, for several positions at once, and one solve."""
+
+    def rotation(angle: Any) -> Any:
+        c, s = jnp.cos(angle), jnp.sin(angle)
+        return jnp.eye(4).at[0, 0].set(c).at[1, 1].set(c).at[0, 1].set(-s).at[1, 0].set(s).at[0, 3].set(0.1)
+
+    def function(q: Any) -> Any:
+        t, found = jnp.eye(4), []
+        for number in range(units):
+            t = t @ rotation(q[number])
+            found.append(t[:3, 3])
+        m = jnp.stack(found)
+        first = jnp.resize(m, (32, 3))
+        return m, jnp.linalg.solve(first @ first.T + jnp.eye(32), jnp.resize(q, 32))
+
+    return jax.vmap(function), (_array(32, units),)
+
+
+def _dots(units: int) -> Program:
+    """Layers of a network, each with weights of its own."""
+
+    def function(x: Any, layers: Any) -> Any:
+        for w, b in layers:
+            x = jax.nn.gelu(x @ w + b)
+        return x
+
+    return function, (_array(32, 64), [(_array(64, 64), _array(64)) for _ in range(units)])
+
+
+def _body(units: int) -> Program:
+    """One loop with a long body, which updates a part of its state in place."""
+
+    def function(x: Any, w: Any, kept: Any) -> Any:
+        def body(step: Any, state: Any) -> Any:
+            x, kept = state
+            for number in range(units):
+                x = jnp.tanh(x @ w + x)
+                if number % 4 == 0:
+                    kept = kept.at[step, number % 8].set(x[0])
+            return x, kept
+
+        return lax.fori_loop(0, 4, body, (x, kept))
+
+    return function, (_array(32, 64), _array(64, 64), _array(4, 8, 64))
+
+
+def _loops(units: int) -> Program:
+    """Many small loops, one after the other, over the same weights."""
+
+    def function(x: Any, w: Any) -> Any:
+        for _ in range(units):
+            x, seen = lax.scan(lambda h, v: (jnp.tanh(h @ w + v), h.sum(-1)), x, jnp.ones((3, 64)))
+            x = x + seen[0][:, None]
+        return x
+
+    return function, (_array(32, 64), _array(64, 64))
+
+
+def _branches(units: int) -> Program:
+    """Many choices between a product and none."""
+
+    def function(x: Any, w: Any, which: Any) -> Any:
+        for number in range(units):
+            x = lax.cond(which[number], lambda x: jnp.tanh(x @ w), lambda x: x + 1.0, x)
+        return x
+
+    return function, (_array(32, 64), _array(64, 64), np.arange(units) % 3 == 0)
+
+
+KINDS: dict[str, tuple[Callable[[int], Program], float]] = {
+    "elementwise": (_elementwise, 4),
+    "updates": (_updates, 14),
+    "rotations": (_rotations, 60),
+    "dots": (_dots, 20),
+    "body": (_body, 9),
+    "loops": (_loops, 45),
+    "branches": (_branches, 25),
+}
+"""Kind → what makes a program of so many units, and about how many instructions XLA makes of one unit."""
+
+
+def sized(kind: str, instructions: int) -> Program:
+    """A function and its arguments, of which XLA makes about so many instructions."""
+    make, each = KINDS[kind]
+    return make(max(1, round(instructions / each)))
