@@ -3,6 +3,9 @@
 Every 20 seconds a random process is ended by `kill -9` and another one started. Exits 1 where a result was wrong, a
 process crashed or stopped, a lock or a damaged store was left behind, or the memory of a process that lived to the end
 was not level in the second half.
+
+With `--loops COUNT` each program is a loop of so many calls of one kernel at a tiny size, dispatched without being
+measured; every other process has one thread.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=16, help="of each process")
     parser.add_argument("--kill-every", type=float, default=20.0, metavar="SECONDS")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--loops", type=int, default=0, metavar="COUNT", help="loops of so many calls (50000, say)")
     parser.add_argument("--output", type=Path, default=RESULTS, metavar="FOLDER", help="for soak.json and soak.png")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hlo_dispatch_soak_") as folder:
@@ -37,6 +41,7 @@ def main() -> int:
             threads=arguments.threads,
             kill_every=arguments.kill_every,
             seed=arguments.seed,
+            loops=arguments.loops,
         )
         found = result(soak)
     arguments.output.mkdir(parents=True, exist_ok=True)

@@ -45,20 +45,20 @@ def make(number: int, generator: np.random.Generator) -> Program:
 
 def _gemm(size: int, draw: Callable[..., np.ndarray]) -> Program:
     x, w, b = draw(48, 32 * size), draw(32 * size, 96), draw(96)
-    expected = np.tanh(_wide(x) @ _wide(w) + b)
+    expected = np.tanh(wide(x) @ wide(w) + b)
     return Program("gemm bias tanh", lambda x, w, b: jnp.tanh(x @ w + b), (x, w, b), expected, 1e-4)
 
 
 def _half_gemm(size: int, draw: Callable[..., np.ndarray]) -> Program:
-    x, w = _half(draw(64, 32 * size)), _half(draw(32 * size, 128))
-    expected = np.maximum(_wide(x) @ _wide(w), 0)
+    x, w = half(draw(64, 32 * size)), half(draw(32 * size, 128))
+    expected = np.maximum(wide(x) @ wide(w), 0)
     return Program("gemm relu bf16", lambda x, w: jax.nn.relu(x @ w), (x, w), expected, 3e-2)
 
 
 def _gradient(size: int, draw: Callable[..., np.ndarray]) -> Program:
     x, w = draw(40, 16 * size), draw(16 * size, 64)
-    wide = _wide(x).T @ (1 - np.tanh(_wide(x) @ _wide(w)) ** 2)
-    return Program("gradient", lambda x, w: jax.grad(lambda v: jnp.tanh(x @ v).sum())(w), (x, w), wide, 1e-3)
+    expected = wide(x).T @ (1 - np.tanh(wide(x) @ wide(w)) ** 2)
+    return Program("gradient", lambda x, w: jax.grad(lambda v: jnp.tanh(x @ v).sum())(w), (x, w), expected, 1e-3)
 
 
 def _attention(size: int, draw: Callable[..., np.ndarray]) -> Program:
@@ -67,18 +67,18 @@ def _attention(size: int, draw: Callable[..., np.ndarray]) -> Program:
     def attend(q: Any, k: Any, v: Any) -> Any:
         return jax.nn.softmax(q @ k.swapaxes(1, 2)) @ v
 
-    scores = np.exp(_wide(q) @ _wide(k).swapaxes(1, 2))
-    return Program("attention", attend, (q, k, v), scores / scores.sum(-1, keepdims=True) @ _wide(v), 1e-4)
+    scores = np.exp(wide(q) @ wide(k).swapaxes(1, 2))
+    return Program("attention", attend, (q, k, v), scores / scores.sum(-1, keepdims=True) @ wide(v), 1e-4)
 
 
 def _convolution(size: int, draw: Callable[..., np.ndarray], *, is_half: bool = False) -> Program:
     x, w = draw(1, 12 + size, 14, 16), draw(3, 3, 16, 24)
-    x, w = (_half(x), _half(w)) if is_half else (x, w)
+    x, w = (half(x), half(w)) if is_half else (x, w)
 
     def convolve(x: Any, w: Any) -> Any:
         return jax.nn.relu(jax.lax.conv_general_dilated(x, w, (1, 1), "VALID", dimension_numbers=_NHWC))
 
-    expected = np.maximum(np.einsum("nhwcij,ijck->nhwk", _windows(x, 3), _wide(w)), 0)
+    expected = np.maximum(np.einsum("nhwcij,ijck->nhwk", windows(x, 3), wide(w)), 0)
     name = "convolution relu bf16" if is_half else "convolution relu"
     return Program(name, convolve, (x, w), expected, 3e-2 if is_half else 1e-4)
 
@@ -96,7 +96,7 @@ def _depthwise(size: int, draw: Callable[..., np.ndarray]) -> Program:
             x, w, (1, 1), "VALID", dimension_numbers=_NHWC, feature_group_count=w.shape[3]
         )
 
-    expected = np.einsum("nhwcij,ijc->nhwc", _windows(x, 3), _wide(w)[:, :, 0])
+    expected = np.einsum("nhwcij,ijc->nhwc", windows(x, 3), wide(w)[:, :, 0])
     return Program("depthwise convolution", convolve, (x, w), expected, 1e-4)
 
 
@@ -106,26 +106,26 @@ def _pooling(size: int, draw: Callable[..., np.ndarray]) -> Program:
     def pool(x: Any) -> Any:
         return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 1, 1, 1), "VALID")
 
-    return Program("max pooling", pool, (x,), _windows(x, 3).max((-1, -2)), 1e-6)
+    return Program("max pooling", pool, (x,), windows(x, 3).max((-1, -2)), 1e-6)
 
 
 def _cholesky(size: int, draw: Callable[..., np.ndarray]) -> Program:
-    matrix = _definite(24 * size, draw)
-    return Program("cholesky", jnp.linalg.cholesky, (matrix,), np.linalg.cholesky(_wide(matrix)), 1e-3)
+    matrix = definite(24 * size, draw)
+    return Program("cholesky", jnp.linalg.cholesky, (matrix,), np.linalg.cholesky(wide(matrix)), 1e-3)
 
 
 def _triangular(size: int, draw: Callable[..., np.ndarray]) -> Program:
-    matrix, b = np.tril(_definite(24 * size, draw)), draw(24 * size, 8)
+    matrix, b = np.tril(definite(24 * size, draw)), draw(24 * size, 8)
 
     def solve(matrix: Any, b: Any) -> Any:
         return jax.scipy.linalg.solve_triangular(matrix, b, lower=True)
 
-    return Program("triangular solve", solve, (matrix, b), np.linalg.solve(_wide(matrix), _wide(b)), 1e-3)
+    return Program("triangular solve", solve, (matrix, b), np.linalg.solve(wide(matrix), wide(b)), 1e-3)
 
 
 def _solve(size: int, draw: Callable[..., np.ndarray]) -> Program:
-    matrix, b = _definite(16 * size, draw), draw(16 * size, 4)
-    return Program("solve", jnp.linalg.solve, (matrix, b), np.linalg.solve(_wide(matrix), _wide(b)), 1e-3)
+    matrix, b = definite(16 * size, draw), draw(16 * size, 4)
+    return Program("solve", jnp.linalg.solve, (matrix, b), np.linalg.solve(wide(matrix), wide(b)), 1e-3)
 
 
 def _fourier(size: int, draw: Callable[..., np.ndarray]) -> Program:
@@ -139,18 +139,22 @@ KINDS = (
 )  # fmt: skip
 
 
-def _definite(size: int, draw: Callable[..., np.ndarray]) -> np.ndarray:
+def definite(size: int, draw: Callable[..., np.ndarray]) -> np.ndarray:
+    """A random symmetric matrix with positive eigenvalues."""
     half = draw(size, size)
     return (half @ half.T / size + np.eye(size, dtype="float32")).astype("float32")
 
 
-def _windows(x: np.ndarray, size: int) -> np.ndarray:
-    return np.lib.stride_tricks.sliding_window_view(_wide(x), (size, size), (1, 2))
+def windows(x: np.ndarray, size: int) -> np.ndarray:
+    """Each image's square windows, in float64: batch, height, width, channels, and the window's two dimensions."""
+    return np.lib.stride_tricks.sliding_window_view(wide(x), (size, size), (1, 2))
 
 
-def _wide(x: np.ndarray) -> np.ndarray:
+def wide(x: np.ndarray) -> np.ndarray:
+    """In float64."""
     return x.astype("float64")
 
 
-def _half(x: np.ndarray) -> np.ndarray:
+def half(x: np.ndarray) -> np.ndarray:
+    """In bf16."""
     return x.astype(jnp.bfloat16)

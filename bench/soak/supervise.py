@@ -71,7 +71,9 @@ class Soak:
     """A fresh process's compile that measures, when all was over."""
 
 
-def run(folder: Path, *, seconds: float, processes: int, threads: int, kill_every: float, seed: int) -> Soak:
+def run(
+    folder: Path, *, seconds: float, processes: int, threads: int, kill_every: float, seed: int, loops: int
+) -> Soak:
     """Run a soak in an empty folder: the store and the processes' files are kept there."""
     environment = os.environ | {
         "HLO_DISPATCH_CACHE_DIR": str(folder / "store"), "JAX_PLATFORMS": "cpu", "HLO_DISPATCH_PROGRESS": "0",
@@ -84,7 +86,9 @@ def run(folder: Path, *, seconds: float, processes: int, threads: int, kill_ever
     def start() -> None:
         number = len(soak.processes)
         log = folder / f"process {number}.jsonl"
-        command = [sys.executable, "-m", "bench.soak.worker", str(log), str(seed + number), str(threads), str(end)]
+        own_threads = 1 if loops and number % 2 else threads
+        command = [sys.executable, "-m", "bench.soak.worker", str(log), str(seed + number), str(own_threads), str(end)]
+        command.append(str(loops))
         with (folder / f"process {number}.txt").open("wb") as said:
             handle = subprocess.Popen(command, env=environment, stdout=said, stderr=said)
         soak.processes.append(Process(number, log, handle, time.time() - soak.begun))
@@ -99,7 +103,9 @@ def run(folder: Path, *, seconds: float, processes: int, threads: int, kill_ever
             _kill_one(soak, chance)
             start()
     _wait(soak, folder)
-    _look(soak, folder, environment)
+    _look_at_processes(soak)
+    if not loops:  # which measure nothing
+        _look_at_store(soak, folder, environment)
     return soak
 
 
@@ -128,8 +134,7 @@ def _wait(soak: Soak, folder: Path) -> None:
             soak.problems.append(f"process {process.number} ended with status {status}: {said}")
 
 
-def _look(soak: Soak, folder: Path, environment: dict[str, str]) -> None:
-    """At what was computed, and at what is left."""
+def _look_at_processes(soak: Soak) -> None:
     for process in soak.processes:
         samples = process.samples()
         if samples:
@@ -140,6 +145,10 @@ def _look(soak: Soak, folder: Path, environment: dict[str, str]) -> None:
                     soak.problems.append(f"process {process.number}: {last[what]} {what.replace('_', ' ')}")
         elif process.killed is None:
             soak.problems.append(f"process {process.number} never began")
+
+
+def _look_at_store(soak: Soak, folder: Path, environment: dict[str, str]) -> None:
+    """At what is left."""
     soak.problems += _store_problems(folder / "store")
     done = subprocess.run(
         [sys.executable, "-c", FRESH], env=environment | {"HLO_DISPATCH_MEASURE_SECONDS": "30"}, capture_output=True,

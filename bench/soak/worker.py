@@ -1,11 +1,12 @@
 """One process of the soak: threads that compile, run, check and drop programs until they are told to stop.
 
 Every second it appends a line to its own file, so that whoever kills it loses nothing: `python -m bench.soak.worker
-FILE SEED THREADS END`, END in seconds since 1970.
+FILE SEED THREADS END LOOPS`, END in seconds since 1970, LOOPS 0 or the calls of each loop.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import sys
@@ -18,7 +19,7 @@ import numpy as np
 
 import hlo_dispatch
 
-from .programs import make
+from . import loops, programs
 
 RUNS = 2
 """Of each executable, before it is dropped."""
@@ -29,8 +30,9 @@ LONGEST_STEP = 180.0
 
 
 class _Work:
-    def __init__(self, seed: int, end: float) -> None:
-        self.seed, self.end = seed, end
+    def __init__(self, seed: int, end: float, turns: int, threads: int) -> None:
+        self.seed, self.end, self.turns = seed, end, turns
+        self.begun = [time.time()] * threads
         self.lock = threading.Lock()
         self.done = 0
         self.wrong: list[str] = []
@@ -41,7 +43,8 @@ class _Work:
         number = thread
         while time.time() < self.end:
             try:
-                problem = _tried(number, generator)
+                self.begun[thread] = time.time()
+                problem = self._tried(number, generator)
             except Exception as error:
                 problem = f"{type(error).__name__}: {str(error)[:300]}"
             number += 1
@@ -53,18 +56,21 @@ class _Work:
             if is_due:
                 jax.clear_caches()
 
+    def _tried(self, number: int, generator: np.random.Generator) -> str:
+        """What was wrong with one program; empty: nothing."""
+        program = loops.make(number, generator, self.turns) if self.turns else programs.make(number, generator)
+        function = program.function
+        compiled = jax.jit(lambda *inputs: function(*inputs)).lower(*program.inputs).compile()
+        for _ in range(RUNS):
+            difference = program.difference(compiled(*program.inputs))
+            if difference > program.tolerance:
+                shapes = ", ".join(str(value.shape) for value in program.inputs)
+                return f"{program.name} of {shapes} is wrong by {difference:.2g}"
+        return ""
 
-def _tried(number: int, generator: np.random.Generator) -> str:
-    """What was wrong with one program; empty: nothing."""
-    program = make(number, generator)
-    function = program.function
-    compiled = jax.jit(lambda *inputs: function(*inputs)).lower(*program.inputs).compile()
-    for _ in range(RUNS):
-        difference = program.difference(compiled(*program.inputs))
-        if difference > program.tolerance:
-            shapes = ", ".join(str(value.shape) for value in program.inputs)
-            return f"{program.name} of {shapes} is wrong by {difference:.2g}"
-    return ""
+    def has_stopped(self) -> bool:
+        """Whether a thread works on one program for so long that it will not end."""
+        return time.time() - min(self.begun) > LONGEST_STEP and time.time() < self.end
 
 
 def resident() -> int:
@@ -76,17 +82,21 @@ def resident() -> int:
 def main() -> int:
     """Work until the end; 0: nothing was wrong, 1: something was, 3: a thread has come to a stop."""
     path, seed, threads, end = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
-    hlo_dispatch.install()
-    work = _Work(seed, end)
+    turns = int(sys.argv[5])
+    hlo_dispatch.install(policy="always" if turns else "measure")
+    work = _Work(seed, end, turns, threads)
     workers = [threading.Thread(target=work.run, args=(number,), daemon=True) for number in range(threads)]
     for worker in workers:
         worker.start()
     with path.open("a", buffering=1) as file:
         while any(worker.is_alive() for worker in workers) and time.time() < end + LONGEST_STEP:
             _tell(file, work)
+            if work.has_stopped():
+                break
             time.sleep(1.0)
         _tell(file, work)
     if any(worker.is_alive() for worker in workers):
+        faulthandler.dump_traceback()
         os._exit(3)
     return 1 if work.wrong else 0
 

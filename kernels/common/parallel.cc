@@ -1,15 +1,23 @@
 #include "common/parallel.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <utility>
 
+#include "common/scheduling.h"
+
 namespace hlo_dispatch {
 
 namespace {
+
+// Two calls at a time may ask for all of the pool's threads. Whoever asks more often than the pool's threads come would
+// fill its queues with tasks of calls that have returned.
+constexpr int64_t kWaitingPerThread = 2;
 
 // Shared with the helpers: one that starts late, when the caller is gone, finds nothing left to take.
 struct Loop {
@@ -53,6 +61,12 @@ struct Loop {
   }
 };
 
+// How many tasks of ours a pool has not begun. XLA's interface names no pool: those of one size share the count.
+std::atomic<int64_t>& Waiting(int64_t threads) {
+  static std::array<std::atomic<int64_t>, 64> waiting{};
+  return waiting[static_cast<size_t>(threads) % waiting.size()];
+}
+
 }  // namespace
 
 int64_t Parallel::threads() const {
@@ -74,7 +88,7 @@ void Parallel::For(int64_t count, int64_t grain, const std::function<void(int64_
   loop->grain = grain;
   loop->body = &body;
   try {
-    for (int64_t i = 0; i < helpers; ++i) pool_->Schedule([loop] { loop->Work(); });
+    Schedule(helpers, [loop] { loop->Work(); });
   } catch (...) {
     // Fewer helpers, then. To leave now would take `body` away from those that have begun.
   }
@@ -82,9 +96,28 @@ void Parallel::For(int64_t count, int64_t grain, const std::function<void(int64_
   loop->Wait();
 }
 
-void Parallel::Gather(const TbbThreads* tbb, const std::function<void()>& body) const {
+void Parallel::Schedule(int64_t count, const std::function<void()>& task) const {
+  const int64_t threads = this->threads();
+  std::atomic<int64_t>& waiting = Waiting(threads);
+  const Scheduling scheduling;
+  for (int64_t i = 0; i < count && waiting < kWaitingPerThread * threads; ++i) {
+    ++waiting;
+    try {
+      pool_->Schedule([&waiting, task] {
+        --waiting;
+        task();
+      });
+    } catch (...) {
+      --waiting;
+      throw;
+    }
+  }
+}
+
+void Parallel::Gather(const TbbThreads* tbb, bool has_helpers, const std::function<void()>& body) const {
   if (tbb == nullptr || pool_ == nullptr) return body();
-  tbb->Gather(threads() - 1, [this](std::function<void()> help) { pool_->Schedule(std::move(help)); }, body);
+  const int64_t helpers = has_helpers ? threads() - 1 : 0;
+  tbb->Gather(helpers, [this](const std::function<void()>& help) { Schedule(1, help); }, body);
 }
 
 }  // namespace hlo_dispatch

@@ -30,9 +30,14 @@ class Parallel {
   //
   // Args:
   //   tbb: the library's; null where it computes with something else, on which this has no influence.
-  void Gather(const TbbThreads* tbb, const std::function<void()>& body) const;
+  //   has_helpers: whether other threads than this one are asked to come.
+  void Gather(const TbbThreads* tbb, bool has_helpers, const std::function<void()>& body) const;
 
  private:
+  // Schedules up to so many tasks, each of which calls `task`: no more than leaves the pool with tasks to begin that it
+  // has threads for, over all calls. What it throws was not scheduled.
+  void Schedule(int64_t count, const std::function<void()>& task) const;
+
   xla::ffi::ThreadPool* pool_ = nullptr;
   const TbbThreads* tbb_ = nullptr;
 };

@@ -4,6 +4,8 @@
 #include <exception>
 #include <utility>
 
+#include "common/scheduling.h"
+
 namespace hlo_dispatch {
 
 using tbb_abi::Arena;
@@ -43,8 +45,10 @@ struct TbbArenas::Gathering {
   }
   ~Gathering() { functions->destroy(context); }
 
-  // What a helper does: whatever there is to do in the arena, until the caller is done.
+  // What a helper does: whatever there is to do in the arena, until the caller is done. In a thread that is scheduling
+  // it does nothing: its caller, or another one that waits for it, has not begun.
   void Help() {
+    if (Scheduling::InThisThread()) return;
     {
       // Where all places are taken, oneTBB would give what is called here to those within, and the caller might have
       // to wait for itself.
@@ -100,11 +104,15 @@ std::shared_ptr<TbbArenas::Place> TbbArenas::Take(int64_t threads) {
 void TbbArenas::Run(int64_t threads, int64_t helpers, const std::function<void(std::function<void()>)>& call,
                     const std::function<void()>& body) {
   std::shared_ptr<Place> place = Take(threads);
-  auto gathering = std::make_shared<Gathering>(functions_, place);
-  try {
-    for (int64_t i = 0; i < helpers; ++i) call([gathering] { gathering->Help(); });
-  } catch (...) {
-    // Fewer helpers, then.
+  std::shared_ptr<Gathering> gathering;
+  if (helpers > 0) {
+    gathering = std::make_shared<Gathering>(functions_, place);
+    const Scheduling scheduling;
+    try {
+      for (int64_t i = 0; i < helpers; ++i) call([gathering] { gathering->Help(); });
+    } catch (...) {
+      // Fewer helpers, then.
+    }
   }
   std::exception_ptr failure;
   const std::function<void()> guarded = [&] {
@@ -116,7 +124,7 @@ void TbbArenas::Run(int64_t threads, int64_t helpers, const std::function<void(s
   };
   Inside inside(guarded);
   functions_->execute(place->arena, inside);
-  gathering->Close();
+  if (gathering != nullptr) gathering->Close();
   {
     std::lock_guard<std::mutex> lock(mutex_);
     idle_.push_back(std::move(place));

@@ -133,7 +133,7 @@ void TbbThreads::For(int64_t count, int64_t grain, const std::function<void(int6
 void TbbThreads::Gather(int64_t helpers, const std::function<void(std::function<void()>)>& call,
                         const std::function<void()>& body) const {
   const int64_t threads = count();
-  if (helpers <= 0 || threads <= 1) return body();
+  if (threads <= 1) return body();
   arenas_->Run(threads, std::min(helpers, threads - 1), call, body);
 }
 

@@ -29,8 +29,9 @@ class TbbThreads {
   // oneTBB's own. What body throws is thrown again here.
   //
   // Args:
-  //   helpers: how many may come.
-  //   call: is given what a helper does; another thread does it, at any time, or none.
+  //   helpers: how many may come; with none this thread does everything.
+  //   call: is given what a helper does. Another thread does it, at any time, or none; this one may return from it at
+  //     once.
   void Gather(int64_t helpers, const std::function<void(std::function<void()>)>& call,
               const std::function<void()>& body) const;
 

@@ -9,6 +9,7 @@
 #include "common/failure.h"
 #include "common/ffi_attributes.h"
 #include "common/ffi_failure.h"
+#include "common/machine_speed.h"
 #include "common/parallel.h"
 #include "onednn/primitive.h"
 #include "onednn/raw_call.h"
@@ -23,6 +24,7 @@ struct CallState {
   static ffi::TypeId id;
   std::string target;
   Primitive primitive;
+  bool has_helpers;
 };
 ffi::TypeId CallState::id = {};
 
@@ -44,8 +46,9 @@ CallPlan Alone(CallPlan plan) {
 }
 
 std::unique_ptr<CallState> MakeState(const Kernel& kernel, Planner planner, const Attributes& attributes) {
-  return std::unique_ptr<CallState>(
-      new CallState{kernel.target(), Primitive(Alone(PlanChecked(kernel, planner, attributes)))});
+  CallPlan plan = Alone(PlanChecked(kernel, planner, attributes));
+  const bool has_helpers = MachineSpeed::Get().RepaysHelp(plan.LeastSeconds());
+  return std::unique_ptr<CallState>(new CallState{kernel.target(), Primitive(std::move(plan)), has_helpers});
 }
 
 void Run(Primitive& primitive, const Parallel& parallel, ffi::RemainingArgs arguments, ffi::RemainingRets results) {
@@ -71,7 +74,8 @@ void Run(Primitive& primitive, const Parallel& parallel, ffi::RemainingArgs argu
 ffi::Error Execute(ffi::ThreadPool pool, CallState* state, ffi::RemainingArgs arguments, ffi::RemainingRets results) {
   return Guarded(state->target.c_str(), [&] {
     const Parallel parallel(&pool);
-    parallel.Gather(Library::Get().tbb(), [&] { Run(state->primitive, parallel, arguments, results); });
+    parallel.Gather(Library::Get().tbb(), state->has_helpers,
+                    [&] { Run(state->primitive, parallel, arguments, results); });
   });
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/failure.h"
+#include "common/machine_speed.h"
 #include "onednn/memory_layout.h"
 
 namespace hlo_dispatch::onednn {
@@ -81,6 +82,22 @@ void PlanPacking(const Library& library, const OwnedDescriptor& descriptor, bool
   packing.scratch_offset = memory.Reserve(ScratchpadBytes(packing.reorder));
 }
 
+double Product(const std::vector<int64_t>& sizes) {
+  double product = 1;
+  for (int64_t size : sizes) product *= static_cast<double>(size);
+  return product;
+}
+
+// Of a convolution each position of the smaller array meets all of the window's weights, forwards or backwards.
+double MultiplyAdds(const CallOperands& operands, bool is_gradient) {
+  if (!operands.has_weights()) return 0;
+  if (!operands.has_space) return Product(operands.destination.dims) * static_cast<double>(operands.source.dims.back());
+  const Tensor& window = is_gradient ? operands.destination : operands.weights;
+  const Tensor& other = is_gradient ? operands.weights : operands.destination;
+  const auto positions = [](const Tensor& tensor) { return Product(tensor.dims) / tensor.dims[1]; };
+  return std::min(positions(operands.source), positions(other)) * Product(window.dims);
+}
+
 }  // namespace
 
 std::string BufferForm::InWords() const { return std::to_string(bytes) + " bytes of " + TypeInWords(type); }
@@ -101,6 +118,14 @@ bool CallPlan::Copies() const {
   return ours;
 }
 
+double CallPlan::LeastSeconds() const {
+  int64_t bytes = destination.BufferBytes();
+  for (const Operand& operand : operands) {
+    bytes += operand.is_packed() ? operand.packed_bytes : operand.tensor.Bytes();
+  }
+  return MachineSpeed::Get().Seconds(multiply_adds, static_cast<double>(bytes));
+}
+
 CallOperands CallOperands::Read(const Attributes& attributes, const Roles& roles, bool add_unit_dimension) {
   CallOperands operands{ReadTensor(attributes, roles.source),
                         roles.weights == nullptr ? Tensor{} : ReadTensor(attributes, roles.weights),
@@ -108,6 +133,7 @@ CallOperands CallOperands::Read(const Attributes& attributes, const Roles& roles
                         /*has_bias=*/false,
                         /*bias=*/{},
                         ReadWeightsFormat(attributes, roles),
+                        roles.has_space,
                         ReadReversed(attributes, roles),
                         /*chain=*/{}};
   if (operands.destination.elements > 0) {
@@ -207,6 +233,7 @@ CallPlan MakePlan(const CallOperands& operands, OwnedDescriptor descriptor, cons
   if (plan.accumulates && (plan.destination.packing.reorder != nullptr || reversed == &plan.destination)) {
     throw Failure(FailureKind::kUnsupported, plan.implementation + " writes its result in another layout first");
   }
+  plan.multiply_adds = MultiplyAdds(operands, gradient);
   plan.descriptor = std::move(descriptor);
   return plan;
 }

@@ -65,7 +65,8 @@ struct CallPlan {
   size_t spatial_dimensions = 0;  // how many of the last dimensions are space, for operands to be reversed
   int64_t primitive_scratch_offset = 0;
   int64_t scratch_bytes = 0;
-  int64_t packing_bytes = 0;   // of packing memory (packing_memory.h)
+  int64_t packing_bytes = 0;  // of packing memory (packing_memory.h)
+  double multiply_adds = 0;
   bool accumulates = false;    // whether it adds to what lies where its result will
   bool may_be_packed = false;  // whether the attributes ask for packed weights
   PackedForm packed;           // what they are then
@@ -74,6 +75,8 @@ struct CallPlan {
   bool Reorders() const;
   // Whether all such copies are ours.
   bool Copies() const;
+  // What one thread takes at least for a call.
+  double LeastSeconds() const;
 };
 
 // In which memory layout a primitive gets its weights (attribute weights_format).
@@ -109,6 +112,7 @@ struct CallOperands {
   bool has_bias = false;
   Tensor bias;
   WeightsFormat weights_format = WeightsFormat::kBest;
+  bool has_space = true;  // whether all but the first two dimensions are spatial
   // The primitive has the weights' (or their gradient's) spatial dimensions back to front (weights_reversed).
   bool weights_reversed = false;
   PostOpChain chain;

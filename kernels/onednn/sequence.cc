@@ -17,6 +17,7 @@
 #include "common/failure.h"
 #include "common/ffi_attributes.h"
 #include "common/ffi_failure.h"
+#include "common/machine_speed.h"
 #include "common/parallel.h"
 #include "onednn/call.h"
 #include "onednn/primitive.h"
@@ -57,6 +58,7 @@ struct SequenceState {
   static ffi::TypeId id;
   SequencePlan plan;  // without its members' plans: the primitives have them
   std::vector<Step> steps;
+  bool has_helpers = false;
 };
 ffi::TypeId SequenceState::id = {};
 
@@ -71,6 +73,14 @@ Answer PlanSequence(const Attributes& attributes) {
   return {"sequence of " + std::to_string(plan.members.size()), plan.scratch_bytes};
 }
 
+double LeastSeconds(const SequencePlan::Member& member) {
+  if (member.routine == nullptr) return member.plan.LeastSeconds();
+  double bytes = 0;
+  for (const BufferSpec& spec : member.routine->operands()) bytes += static_cast<double>(spec.bytes);
+  for (const BufferSpec& spec : member.routine->results()) bytes += static_cast<double>(spec.bytes);
+  return MachineSpeed::Get().Seconds(/*multiply_adds_done=*/0, bytes);
+}
+
 std::unique_ptr<SequenceState> MakeSequence(const Attributes& attributes) {
   auto state = std::make_unique<SequenceState>();
   state->plan = PlanOf(attributes);
@@ -81,6 +91,9 @@ std::unique_ptr<SequenceState> MakeSequence(const Attributes& attributes) {
                                              " are needed here (was it planned on another machine or with other "
                                              "threads?); compile it again");
   }
+  double seconds = 0;
+  for (const SequencePlan::Member& member : state->plan.members) seconds += LeastSeconds(member);
+  state->has_helpers = MachineSpeed::Get().RepaysHelp(seconds);
   for (SequencePlan::Member& member : state->plan.members) state->steps.push_back(MakeStep(std::move(member)));
   state->plan.members.clear();
   return state;
@@ -151,7 +164,7 @@ ffi::Error Execute(ffi::ThreadPool pool, SequenceState* state, ffi::RemainingArg
                    ffi::RemainingRets results) {
   return Guarded(TheKernel().target().c_str(), [&] {
     const Parallel parallel(&pool);
-    parallel.Gather(Library::Get().tbb(), [&] { Run(*state, parallel, arguments, results); });
+    parallel.Gather(Library::Get().tbb(), state->has_helpers, [&] { Run(*state, parallel, arguments, results); });
   });
 }
 

@@ -1,0 +1,29 @@
+// How fast one thread of this machine is, and what it costs to hand work to another one: measured when first asked for,
+// once in a process, in about a millisecond.
+#ifndef HLO_DISPATCH_COMMON_MACHINE_SPEED_H_
+#define HLO_DISPATCH_COMMON_MACHINE_SPEED_H_
+
+#include <algorithm>
+
+namespace hlo_dispatch {
+
+struct MachineSpeed {
+  double multiply_adds;  // of f32 in a second, from registers
+  double bytes;          // copied in a second, within the caches
+  double wake_up;        // seconds that a thread spends on waking another one
+  double latency;        // seconds until that one runs
+
+  // What one thread takes at least.
+  double Seconds(double multiply_adds_done, double bytes_touched) const {
+    return std::max(multiply_adds_done / multiply_adds, bytes_touched / bytes);
+  }
+  // Whether work that takes one thread so long is worth asking others for help.
+  bool RepaysHelp(double seconds) const { return seconds > wake_up + latency; }
+
+  // The best of several trials each, so that another process on the processor does not show.
+  static const MachineSpeed& Get();
+};
+
+}  // namespace hlo_dispatch
+
+#endif  // HLO_DISPATCH_COMMON_MACHINE_SPEED_H_

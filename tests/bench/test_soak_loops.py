@@ -1,0 +1,25 @@
+"""The soak's loops compute what NumPy does, whether or not their calls are dispatched."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+from bench.soak import loops
+
+import hlo_dispatch
+
+pytestmark = pytest.mark.any_python
+
+
+def test_every_kind_is_right() -> None:
+    generator = np.random.default_rng(0)
+    dispatched = set()
+    for number, kind in enumerate(loops.KINDS):
+        program = loops.make(number, generator, count=3)
+        with hlo_dispatch.enabled(policy="always"):
+            compiled = jax.jit(program.function).lower(*program.inputs).compile()
+        assert program.difference(compiled(*program.inputs)) < program.tolerance, program.name
+        if "hlo_dispatch." in compiled.as_text():
+            dispatched.add(kind)
+    assert len(dispatched) > len(loops.KINDS) / 2, {kind.__name__ for kind in set(loops.KINDS) - dispatched}
