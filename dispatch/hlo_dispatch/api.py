@@ -11,12 +11,16 @@ from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.hlo import text as hlo_text
 from hlo_dispatch.hlo.inline import inlined
 from hlo_dispatch.hlo.language import is_stablehlo
-from hlo_dispatch.pattern import load_tables
+from hlo_dispatch.pattern import load_tables, tables_or_default
+from hlo_dispatch.policy.decide import policy_or_default
 from hlo_dispatch.report import Report
 from hlo_dispatch.rewriting.measured_pass import informed
 from hlo_dispatch.rewriting.profile import Profile, profiling
 from hlo_dispatch.rewriting.rewriter import Rewriter
 from hlo_dispatch.vendor import kernels
+
+_POLICY = "heuristic"
+"""Where neither an argument nor the environment names one."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,8 @@ class Rewritten:
 def rewrite(
     module: bytes | str,
     *,
-    tables: Sequence[str | Path] = (),
-    policy: str = "heuristic",
+    tables: Sequence[str | Path] | None = None,
+    policy: str | None = None,
     details: bool = False,
     prepare_constants: bool = False,
 ) -> Rewritten:
@@ -48,9 +52,9 @@ def rewrite(
     Args:
         module: a serialized HloModuleProto, or HLO text. One that was dumped before XLA optimized it works, too: its
             calls are written out first; `hlo_dispatch.optimize` has XLA optimize it, and StableHLO.
-        tables: pattern tables of your own, besides the shipped ones.
+        tables: pattern tables of your own, besides the shipped ones; None: those that HLO_DISPATCH_TABLES names.
         policy: "heuristic", "always" or "never"; "stored" decides by what was measured on this machine, "measure"
-            also measures what was not, with jax.
+            also measures what was not, with jax. None: what HLO_DISPATCH_POLICY says, or "heuristic".
         details: the report also says which activation came closest to what is none, and keeps both modules.
         prepare_constants: compute what depends on large constants alone, and pack weights among them, for this very
             kind of machine; with jax, as the module's own machine does when it compiles.
@@ -61,19 +65,19 @@ def rewrite(
         PolicyError: there is no such policy.
     """
     serialized = _serialized(module)
-    made = replace(rewriter(tuple(map(str, tables)), policy), prepares=prepare_constants)
+    made = replace(_rewriter_or_default(tables, policy), prepares=prepare_constants)
     proto, report = informed(made).run(inlined(serialized), details=details)
     return Rewritten(proto, report, serialized)
 
 
 def profiled(
-    module: bytes | str, *, tables: Sequence[str | Path] = (), policy: str = "heuristic"
+    module: bytes | str, *, tables: Sequence[str | Path] | None = None, policy: str | None = None
 ) -> tuple[Report, Profile]:
     """The detailed report of `rewrite`, and what each entry of the tables cost. Arguments and errors as there."""
     serialized = _serialized(module)
     # The vendor library is loaded by the first question, which is nobody's cost.
     kernels.warm_up()
-    watched, profile = profiling(load_tables(tuple(map(str, tables))), policy)
+    watched, profile = profiling(load_tables(tables_or_default(tables)), policy_or_default(policy, _POLICY))
     _, report = watched.run(inlined(serialized), details=True)
     return report, profile
 
@@ -82,6 +86,10 @@ def _serialized(module: bytes | str) -> bytes:
     if is_stablehlo(module):
         raise ModuleError("this is StableHLO, which XLA has to optimize first: rewrite(hlo_dispatch.optimize(program))")
     return hlo_text.from_text(module) if isinstance(module, str) else module
+
+
+def _rewriter_or_default(tables: Sequence[str | Path] | None, policy: str | None) -> Rewriter:
+    return rewriter(tables_or_default(tables), policy_or_default(policy, _POLICY))
 
 
 def rewriter(tables: tuple[str, ...], policy: str) -> Rewriter:

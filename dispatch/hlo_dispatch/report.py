@@ -122,6 +122,11 @@ class Report:
         return tuple(region for region in self.regions if region.dispatched)
 
     @property
+    def calls(self) -> int:
+        """How many custom-calls compute the dispatched regions; a sequence is one, whatever else it holds."""
+        return len({region.call or region.name for region in self.dispatched})
+
+    @property
     def candidates(self) -> tuple[Region, ...]:
         """The regions that a kernel could have taken, and may have: all but the patterns' near misses."""
         return tuple(region for region in self.regions if not region.missed)

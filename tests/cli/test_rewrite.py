@@ -138,6 +138,17 @@ def test_unknown_policy_lists_the_valid_ones(run, one_line, text_file, command):
     assert all(name in line for name in ("always", "heuristic", "never"))
 
 
+def test_the_environment_names_the_policy(run, one_line, text_file):
+    for policy, expected in (("always", "1 of 1 region dispatched"), ("never", "0 of 1 region dispatched")):
+        done = run("rewrite", text_file, env={"HLO_DISPATCH_POLICY": policy})
+        assert expected in done.stderr.decode()
+    done = run("rewrite", text_file, "--policy", "always", env={"HLO_DISPATCH_POLICY": "fastest"})
+    assert "1 of 1 region dispatched" in done.stderr.decode()
+    assert "HLO_DISPATCH_POLICY is 'fastest'" in one_line(
+        run("rewrite", text_file, env={"HLO_DISPATCH_POLICY": "fastest"})
+    )
+
+
 def test_a_bad_table_stops_before_writing(run, one_line, tmp_path, text_file):
     (tmp_path / "mine.yaml").write_text("version: 1\nactivations:\n  cube:\n    formula: x *\n")
     line = one_line(run("rewrite", text_file, "--tables", "mine.yaml", "-o", "out.hlo"))

@@ -124,6 +124,64 @@ def test_what_stays_as_it_is() -> None:
     assert fast.largest_change(*given) < SUMMED
 
 
+def test_what_is_not_narrowed_is_reported() -> None:
+    p = {"w": array(32, 32), "half": array(32, 32).astype("bfloat16"), "tied": array(32, 32), "b": array(32)}
+    p |= {"unused": array(4, 4), "double": np.ones((32, 32))}
+
+    def network(p: dict[str, Any], x: Any) -> Any:
+        x = x @ p["w"] @ p["half"].astype("float32") @ p["tied"] @ p["tied"].T + p["b"]
+        return x, p["double"] * 2
+
+    with jax.enable_x64(True):
+        fast = hlo_dispatch.freeze(network, p, weights="int8")
+        fast(array(4, 32))
+    assert fast.report.programs[0].not_narrowed == {
+        "[0]['double']": "weights of float64 are not narrowed",
+        "[0]['half']": "something else than a product of two arrays reads it",
+        "[0]['tied']": "products sum it up along different dimensions",
+        "[0]['unused']": "it is in no product",
+    }
+    assert "not narrowed, since products sum it up along different dimensions: [0]['tied']" in str(fast.report)
+
+
+@pytest.mark.parametrize("form", ["bf16", "int8", "int4"])
+def test_nothing_narrowed_is_a_warning(form: str, caplog: pytest.LogCaptureFixture) -> None:
+    fast = hlo_dispatch.freeze(lambda w, x: x + w, array(8, 8), weights=form)
+    fast(array(8, 8))
+    fast(array(1, 8))
+    (said,) = caplog.records
+    assert f'weights="{form}") narrowed nothing' in said.getMessage()
+    caplog.clear()
+    hlo_dispatch.freeze(lambda w, v, x: x @ w + v, array(8, 8), array(8, 8), weights=form)(array(8, 8))
+    if form == "bf16":
+        hlo_dispatch.freeze(lambda w, x: x @ w, array(8, 8).astype("bfloat16"), weights=form)(array(8, 8))
+    assert not caplog.records, "something is narrowed, or all is that small already"
+
+
+@pytest.mark.parametrize("policy", ["never", "always"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_weights_of_half_precision(dtype: str, policy: str) -> None:
+    """Operands are widened exactly and summed in f32: the result is rounded once."""
+    # 127 times a power of two is the largest of each column: nothing is lost when they are made integers.
+    w = np.clip(np.round(RANDOM.standard_normal((96, 64)) * 40), -127, 127)
+    w[5] = 127
+    w, x = jnp.asarray(w / 1024, dtype), array(3, 96).astype(dtype)
+    with hlo_dispatch.enabled(policy=policy):
+        fast = hlo_dispatch.freeze(lambda w, x: (x @ w, x @ w[:, :3]), w, weights="int8")
+        assert narrowed_by(fast, x) == 0, "a part is taken out of it"
+        fast = hlo_dispatch.freeze(lambda w, x: x @ w, w, weights="int8")
+        got = fast(x)
+    assert got.dtype == x.dtype
+    np.testing.assert_allclose(wide(got), wide(x) @ wide(w), rtol=0.6 * float(jnp.finfo(dtype).eps), atol=1e-5)
+    assert narrowed(fast) == 1
+    assert fast.nbytes <= w.size + 4 * 64
+
+
+def narrowed_by(fast: Any, *given: Any) -> int:
+    fast(*given)
+    return narrowed(fast)
+
+
 @pytest.mark.parametrize("policy", ["never", "always"])
 def test_zeros_and_what_is_no_number(policy: str) -> None:
     w = np.array(array(20, 40))

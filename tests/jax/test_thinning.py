@@ -9,6 +9,7 @@ import pytest
 from layers import conv, random
 
 import hlo_dispatch
+from hlo_dispatch.reporting.present import summary
 from hlo_dispatch.rewriting.backend_config import from_text
 from side_by_side import assert_agree, run_both
 
@@ -75,6 +76,14 @@ def test_nothing_is_left_out_where_somebody_reads_it() -> None:
     for program in (sum_of_all, another_step, given_out, wide_window):
         assert_agree(run_both(program, random(1, 12, 12, 7), random(3, 3, 7, 24), random(1, 1, 24, 6)))
         assert (12, 12) in computed(last_report()), program.__name__
+
+
+def test_a_call_that_picks_positions_is_a_member_and_no_region() -> None:
+    report = run_both(stage, random(2, 12, 12, 7), *weights("float32")).report
+    (sequence,) = report.sequences
+    assert sequence.calls > len(report.dispatched), "or the program has none"
+    assert report.calls == 1
+    assert "5 of 5 regions dispatched in 1 call;" in summary(report)
 
 
 def test_a_pooling_takes_larger_steps_too() -> None:

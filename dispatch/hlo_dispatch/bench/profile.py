@@ -83,7 +83,7 @@ class TimeProfile:
 def profile_module(
     module: bytes | str,
     *,
-    tables: Sequence[str | Path] = (),
+    tables: Sequence[str | Path] | None = None,
     policy: str = "measure",
     runs: int = 10,
     seconds: float = 2.0,

@@ -46,7 +46,10 @@ Optimize = Annotated[
     bool, typer.Option("--optimize", help="HLO that XLA has not optimized: have it do so first. StableHLO always is.")
 ]
 Tables = Annotated[list[Path], typer.Option("--tables", metavar="FILE", help="A table of yours; may be repeated.")]
-Policy = Annotated[str, typer.Option("--policy", help="measure, stored, heuristic, always or never.")]
+Policy = Annotated[
+    str | None,
+    typer.Option("--policy", help="measure, stored, heuristic, always or never; else HLO_DISPATCH_POLICY decides."),
+]
 
 
 def main() -> None:
@@ -80,12 +83,13 @@ def demo(
         list[str], typer.Argument(metavar="[MODEL]...", help="Instead of ResNet50 and a BERT layer.")
     ] = [],  # noqa: B006
     seconds: Annotated[float, typer.Option(min=0.1, help="Time spent measuring each model.")] = 6.0,
-    policy: Policy = "measure",
+    policy: Policy = None,
 ) -> None:
     """Show it: a small example, ResNet50 and a BERT layer, stock XLA against dispatched."""
     from hlo_dispatch.demo.run import run
+    from hlo_dispatch.policy.decide import policy_or_default
 
-    raise typer.Exit(run(tuple(models), seconds=seconds, policy=policy))
+    raise typer.Exit(run(tuple(models), seconds=seconds, policy=policy_or_default(policy, "measure")))
 
 
 @app.command()
@@ -123,7 +127,7 @@ def rewrite(
     compiled: Annotated[
         bool, typer.Option("--compile", help="Write XLA's executable, serialized: for machines like this one.")
     ] = False,
-    policy: Policy = "heuristic",
+    policy: Policy = None,
     tables: Tables = [],  # noqa: B006
     table: Annotated[bool, typer.Option("--table/--no-table", help="Print what was done, on standard error.")] = True,
     prepare_constants: Annotated[
@@ -142,12 +146,12 @@ def rewrite(
     with module_files.named(module):
         from hlo_dispatch.api import rewrite
 
-        result = rewrite(source, tables=tables, policy=policy, prepare_constants=prepare_constants)
+        result = rewrite(source, tables=tables or None, policy=policy, prepare_constants=prepare_constants)
         content = result.text.encode() if as_text else (result.proto or result.original)
         if compiled:
             from hlo_dispatch.jax_plugin.serializing import serialized_executable
 
-            content = serialized_executable(content, tables)
+            content = serialized_executable(content, tables or None)
     module_files.write_atomically(output, content)
     if table:
         from hlo_dispatch.reporting.present import console, print_report
@@ -164,7 +168,7 @@ def explain(
     ] = "",
     optimize: Optimize = False,
     profile: Annotated[bool, typer.Option("--profile", help="Also say what each entry of the table cost.")] = False,
-    policy: Policy = "heuristic",
+    policy: Policy = None,
     tables: Tables = [],  # noqa: B006
 ) -> None:
     """Say what would be dispatched in a module, to which kernel, and what is left and why."""
@@ -268,7 +272,7 @@ def list_patterns(tables: Tables = []) -> None:  # noqa: B006
     """List the anchors, epilogues and kernels that are known."""
     from hlo_dispatch.command.patterns_view import print_table
 
-    print_table(_load(tables))
+    print_table(_load(tables or None))
 
 
 @patterns.command("show")
@@ -276,7 +280,7 @@ def show_pattern(name: str, tables: Tables = []) -> None:  # noqa: B006
     """Show one entry of the table, and where it is written."""
     from hlo_dispatch.command.patterns_view import print_entry
 
-    print_entry(_load(tables), name)
+    print_entry(_load(tables or None), name)
 
 
 @patterns.command("check")
@@ -299,17 +303,17 @@ def patterns_reference() -> None:
 
 
 def _explained(
-    source: bytes | str, path: str, tables: list[Path], policy: str, *, profile: bool
+    source: bytes | str, path: str, tables: list[Path], policy: str | None, *, profile: bool
 ) -> tuple[Report, Profile | None]:
     from hlo_dispatch.api import profiled, rewrite
 
     with module_files.named(path):
         if profile:
-            return profiled(source, tables=tables, policy=policy)
-        return rewrite(source, tables=tables, policy=policy, details=True).report, None
+            return profiled(source, tables=tables or None, policy=policy)
+        return rewrite(source, tables=tables or None, policy=policy, details=True).report, None
 
 
-def _load(tables: list[Path]) -> Table:
-    from hlo_dispatch.pattern import load_tables
+def _load(tables: list[Path] | None) -> Table:
+    from hlo_dispatch.pattern import load_tables, tables_or_default
 
-    return load_tables(tables)
+    return load_tables(tables_or_default(tables))

@@ -30,7 +30,10 @@ def profile(
     small: Annotated[bool, typer.Option("--small", help="A tiny one of a model.")] = False,
     runs: Annotated[int, typer.Option(min=2, help="Recorded runs of each side.")] = 10,
     seconds: Annotated[float, typer.Option(min=0.01, help="Time for measuring whole runs.")] = 2.0,
-    policy: Annotated[str, typer.Option("--policy", help="measure, stored, heuristic, always or never.")] = "measure",
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", help="measure, stored, heuristic, always or never; else HLO_DISPATCH_POLICY decides."),
+    ] = None,
     tables: Annotated[list[Path], typer.Option("--tables", metavar="FILE", help="A table of yours.")] = [],  # noqa: B006
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     output: Annotated[
@@ -39,10 +42,13 @@ def profile(
 ) -> None:
     """Run a program stock and dispatched; list each region's time, and the largest of what is left."""
     from hlo_dispatch.bench.profile import profile_module
+    from hlo_dispatch.policy.decide import policy_or_default
 
     module = _module(program, dtype, batch, small)
     with module_files.named(program):
-        found = profile_module(module, tables=tables, policy=policy, runs=runs, seconds=seconds)
+        found = profile_module(
+            module, tables=tables or None, policy=policy_or_default(policy, "measure"), runs=runs, seconds=seconds
+        )
     if output is not None:
         from hlo_dispatch.bench.results import Results
 

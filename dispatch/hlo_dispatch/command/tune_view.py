@@ -24,7 +24,7 @@ def run(
 ) -> int:
     """Tune a module and say what was found; returns the exit status: 1 if a kernel computed something wrong."""
     with _progress() as step:
-        tuned = tune_module(module, tables=tables, seconds=seconds, validate_only=validate_only, step=step)
+        tuned = tune_module(module, tables=tables or None, seconds=seconds, validate_only=validate_only, step=step)
     if as_json:
         print(json.dumps(tuned.to_dict(), indent=2))
     else:

@@ -4,6 +4,7 @@
 # jax has no complete type hints.
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Hashable
 from dataclasses import replace
@@ -29,6 +30,9 @@ from hlo_dispatch.freezing.signature import (
 )
 from hlo_dispatch.freezing.stand_in import Elsewhere
 from hlo_dispatch.host.kept_memory import return_free_memory
+from hlo_dispatch.jax_plugin.hook import installed_policy
+
+_logger = logging.getLogger("hlo_dispatch")
 
 
 def freeze(model: Any, /, *frozen: Any, keep: bool = False, donate: bool = False, weights: str | None = None) -> Frozen:
@@ -46,9 +50,10 @@ def freeze(model: Any, /, *frozen: Any, keep: bool = False, donate: bool = False
             holds them, so that they are never in memory twice; so are those of `update`. What does not compile deletes
             nothing. Arrays of NumPy's, and those that a function closes over, stay.
         weights: "bf16" holds weights of f32 with two or more dimensions (those that are multiplied or looked up in) as
-            bf16, in half the memory, and multiplies as the processor does best; "int8" holds those that are multiplied
-            in products alone as integers of eight bits and a scale for each output; "int4" as integers of four bits
-            and a scale for each group of 64 that are summed up; None holds them as they are.
+            bf16, in half the memory, and multiplies as the processor does best; "int8" holds those of f32,
+            bf16 or f16 that are multiplied in products alone as integers of eight bits and a scale for each output;
+            "int4" as integers of four bits and a scale for each group of 64 that are summed up; None holds them as
+            they are. The report says which are not narrowed, and why; a warning, that none is.
 
     Returns:
         A function of the remaining arguments, which behaves as if it were jitted. Its first call compiles and prepares.
@@ -56,6 +61,7 @@ def freeze(model: Any, /, *frozen: Any, keep: bool = False, donate: bool = False
     Raises:
         FreezeError: a frozen array is traced, deleted, or lies on several devices; `model` is nothing to call;
             `weights` is nothing that they can be held as; both `keep` and `donate`.
+        PolicyError: HLO_DISPATCH_POLICY names no policy, and none is installed.
     """
     return Frozen(model, frozen, keep=keep, donate=donate, weights=weights)
 
@@ -76,6 +82,7 @@ class Frozen:
         if keep and donate:
             raise FreezeError("keep=True and donate=True contradict each other: weights are either held or taken")
         self._form = checked_form(weights)
+        installed_policy()  # says now what is wrong with it
         self._donate = donate
         self._adapted = models.adapted(model, frozen)
         self._keep = keep
@@ -205,6 +212,7 @@ class Frozen:
                 made = Program.made(self._named(), originals, names, args, kwargs, self._form, donate=donate)
                 held = {key: arrays for other in self._programs.values() for key, arrays in other.held.items()}
                 program = made.prepared(originals, held, donate=donate)
+                self._warn_if_nothing_was_narrowed(program)
                 # Not what an update brings, which the next one may replace soon.
                 program.settle()
                 # Its weights may be nowhere else by now, whatever becomes of this call.
@@ -213,6 +221,16 @@ class Frozen:
             self._latest = program
             self._let_go()
             return result
+
+    def _warn_if_nothing_was_narrowed(self, program: Program) -> None:
+        """Log once that `weights` changes nothing, unless all of them take no more bytes than that already."""
+        if program.smaller or not program.not_narrowed or self._programs:
+            return
+        name, why = next(iter(program.report.not_narrowed.items()))
+        _logger.warning(
+            'freeze(%s, weights="%s") narrowed nothing: %s is not, since %s. The report says it of all (%d).',
+            self.__name__, self._form, name, why, len(program.not_narrowed),
+        )  # fmt: skip
 
     def _prepare_again(self, new: Originals) -> None:
         """Have all programs hold what is prepared from other arrays."""

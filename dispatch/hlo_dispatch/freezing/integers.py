@@ -1,9 +1,10 @@
-"""Weights of f32 that are held as integers of eight or four bits, with scales.
+"""Weight-only quantization: weights of f32, bf16 or f16 held as integers of eight or four bits, with scales.
 
     x @ w  ~  (x @ q) * s,    s = max |w| along what is summed up / 127,    q = round(w / s)
 
 so in eight bits, with one scale for each output of a product. In four bits the largest is 7, which is little for all
-that an output sums up: every group of it has a scale of its own, and x @ w ~ x @ (q * s).
+that an output sums up: every group of it has a scale of its own, and x @ w ~ x @ (q * s). Where operands are of
+half precision they are widened, which is exact, summed in f32, scaled there, and rounded once.
 
 A traced function is evaluated twice more. First it is seen of which weights that can be said: arrays that are an
 operand of products alone, always summed up along the same dimensions, and in between only transposed or taken row by
@@ -22,8 +23,19 @@ import jax
 import jax.numpy as jnp
 
 from hlo_dispatch.freezing.closures import bound
-from hlo_dispatch.freezing.narrowing import LEAST_DIMENSIONS, WIDE, Evaluation, Narrow, Narrowed, Narrowing
+from hlo_dispatch.freezing.narrowing import (
+    HALF,
+    WIDE,
+    Evaluation,
+    Narrow,
+    Narrowed,
+    Narrowing,
+    arrays_of_weights,
+    other_type,
+)
 
+_TYPES = frozenset((WIDE, *HALF))
+"""Of weights that can be made integers, and of what they are multiplied with."""
 _MOVES = frozenset(("copy", "squeeze", "transpose"))
 
 
@@ -34,13 +46,14 @@ def with_integers(closed: Any, candidates: Collection[int], narrowing: Narrowing
         candidates: numbers of the arguments that may be.
     """
     avals = closed.in_avals
-    candidates = [n for n in candidates if avals[n].dtype == WIDE and avals[n].ndim >= LEAST_DIMENSIONS]
-    found = _Search(candidates, narrowing)
+    wide = arrays_of_weights(avals, candidates, narrowing)
+    found = _Search([number for number in wide if avals[number].dtype in _TYPES], narrowing)
     jax.eval_shape(lambda *args: found.of(closed, args), *avals)
     along = {number: dims for number, dims in found.summed.items() if number not in found.refused and dims}
+    kept = {n: found.reason(n) if avals[n].dtype in _TYPES else other_type(avals[n]) for n in wide if n not in along}
     evaluation = _Integers(along, narrowing)
     nothing: frozenset[int] = frozenset()
-    return Narrowed(lambda *args: evaluation.of(closed, args), nothing, nothing, frozenset(along))
+    return Narrowed(lambda *args: evaluation.of(closed, args), nothing, nothing, frozenset(along), kept)
 
 
 class _Search(Evaluation):
@@ -51,7 +64,12 @@ class _Search(Evaluation):
     def __init__(self, narrow: Collection[int], narrowing: Narrowing) -> None:
         super().__init__(narrow, narrowing)
         self.summed: dict[int, frozenset[int]] = {}
-        self.refused: set[int] = set()
+        self.refused: dict[int, str] = {}
+        """Why not."""
+
+    def reason(self, number: int) -> str:
+        """Why an argument cannot be held as integers."""
+        return self.refused.get(number, "it is in no product")
 
     def _narrowed(self, number: int, argument: Any) -> Narrow:
         return Narrow(argument, frozenset((number,)), tuple(range(argument.ndim)))
@@ -59,7 +77,7 @@ class _Search(Evaluation):
     def _product(self, equation: Any, operands: list[Any]) -> Sequence[Any]:
         places = [place for place, operand in enumerate(operands) if isinstance(operand, Narrow)]
         types = {atom.aval.dtype for atom in (*equation.invars, *equation.outvars)}
-        if equation.primitive.name != "dot_general" or len(places) > 1 or types != {WIDE}:
+        if equation.primitive.name != "dot_general" or len(places) > 1 or not types <= _TYPES:
             return bound(equation, self._wide(operands))
         (place,) = places
         narrow = operands[place]
@@ -67,7 +85,7 @@ class _Search(Evaluation):
         dims = frozenset(narrow.dims[dimension] for dimension in contracted)
         for number in narrow.arguments:
             if self.summed.setdefault(number, dims) != dims:
-                self.refused.add(number)
+                self.refused.setdefault(number, "products sum it up along different dimensions")
         return bound(equation, [operand.value if operand is narrow else operand for operand in operands])
 
     def _moved(self, equation: Any, operands: list[Any]) -> list[Narrow]:
@@ -78,7 +96,8 @@ class _Search(Evaluation):
     def _wide(self, values: Sequence[Any]) -> list[Any]:
         for value in values:
             if isinstance(value, Narrow):
-                self.refused |= value.arguments
+                for number in value.arguments:
+                    self.refused.setdefault(number, "something else than a product of two arrays reads it")
         return [value.value if isinstance(value, Narrow) else value for value in values]
 
 
@@ -94,7 +113,7 @@ class _Integers(Evaluation):
 
     def _narrowed(self, number: int, argument: Any) -> Narrow:
         groups = _Groups.of(argument.shape, self._along[number], self._group)
-        apart = argument.reshape(groups.apart)
+        apart = jax.lax.convert_element_type(argument, WIDE).reshape(groups.apart)
         largest = jnp.max(jnp.abs(apart), axis=groups.axes, keepdims=True)
         # What is no number stays none, in its scale.
         scale = jnp.where(largest == 0, jnp.ones_like(largest), largest / self._largest)
@@ -107,8 +126,10 @@ class _Integers(Evaluation):
         contracted = equation.params["dimension_numbers"][0][place]
         is_grouped = any(scale.shape[dimension] > 1 for dimension in contracted)
         wide = _scaled(integers, scale) if is_grouped else jax.lax.convert_element_type(integers, WIDE)
-        (result,) = bound(equation, [*operands[:place], wide, *operands[place + 1 :]])
-        return [result if is_grouped else result * _along_result(scale, equation, place)]
+        exact = [wide if number == place else _exact(operand) for number, operand in enumerate(operands)]
+        (result,) = bound(equation, exact, preferred_element_type=WIDE)
+        scaled = result if is_grouped else result * _along_result(scale, equation, place)
+        return [jax.lax.convert_element_type(scaled, equation.outvars[0].aval.dtype)]
 
     def _moved(self, equation: Any, operands: list[Any]) -> list[Narrow]:
         (narrow,) = operands
@@ -140,6 +161,11 @@ class _Groups(NamedTuple):
         return cls(
             (*shape[:dim], count, group, *shape[dim + 1 :]), (dim + 1,), (*scales[:dim], count, *scales[dim + 1 :])
         )
+
+
+def _exact(operand: Any) -> Any:
+    """The same numbers in f32."""
+    return jax.lax.convert_element_type(operand, WIDE)
 
 
 def _scaled(integers: Any, scale: Any) -> Any:

@@ -10,8 +10,8 @@ widened. Whatever else reads them gets them widened.
 # jax has no complete type hints.
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -21,6 +21,7 @@ from hlo_dispatch.freezing.closures import CALLS, bound, evaluated_by
 from hlo_dispatch.host.machine import Machine
 
 WIDE = jax.numpy.dtype("float32")
+HALF = (jax.numpy.dtype("bfloat16"), jax.numpy.dtype("float16"))
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ FORMS = {
 """What `freeze(..., weights=...)` may ask for."""
 LEAST_DIMENSIONS = 2
 
+_NO_WEIGHTS = "it is neither multiplied nor looked up in"
 _PRODUCTS = frozenset(("dot_general", "conv_general_dilated"))
 _LOOKUP = "gather"
 _MOVES = frozenset(
@@ -86,6 +88,8 @@ class Narrowed:
     """Of those, the ones that are widened in order to be multiplied."""
     integers: frozenset[int] = frozenset()
     """Numbers of further arguments, which are given as they were and made integers first."""
+    kept: Mapping[int, str] = field(default_factory=dict)
+    """Numbers of the arguments that could be held in fewer bytes by their shape and type, and why they are not."""
 
 
 def checked_form(weights: str | None) -> str | None:
@@ -110,13 +114,39 @@ def narrowed(closed: Any, candidates: Collection[int], narrowing: Narrowing) -> 
         candidates: numbers of the arguments that may be.
     """
     avals = closed.in_avals
-    candidates = [n for n in candidates if avals[n].dtype == WIDE and avals[n].ndim >= LEAST_DIMENSIONS]
+    wide = arrays_of_weights(avals, candidates, narrowing)
+    candidates = [number for number in wide if avals[number].dtype == WIDE]
     found = Evaluation(candidates, narrowing)
     narrower = {n: jax.ShapeDtypeStruct(avals[n].shape, narrowing.dtype) for n in candidates}
     jax.eval_shape(lambda *args: found.of(closed, args), *(narrower.get(n, aval) for n, aval in enumerate(avals)))
     weights = frozenset(found.weights)
     evaluation = Evaluation(weights, narrowing)
-    return Narrowed(lambda *args: evaluation.of(closed, args), weights, frozenset(found.widened))
+    others = [number for number in wide if number not in weights]
+    kept = {n: other_type(avals[n]) if avals[n].dtype != WIDE else _NO_WEIGHTS for n in others}
+    return Narrowed(lambda *args: evaluation.of(closed, args), weights, frozenset(found.widened), kept=kept)
+
+
+def arrays_of_weights(avals: Sequence[Any], candidates: Collection[int], narrowing: Narrowing) -> list[int]:
+    """Numbers of the candidates that are weights by their shape, and take more bytes than they are to be held in."""
+    bits = itemsize_bits(narrowing.dtype)
+    return [
+        number
+        for number in candidates
+        if avals[number].ndim >= LEAST_DIMENSIONS
+        and jax.numpy.issubdtype(avals[number].dtype, jax.numpy.floating)
+        and itemsize_bits(avals[number].dtype) > bits
+    ]
+
+
+def itemsize_bits(dtype: Any) -> int:
+    """Bits that an element takes in memory."""
+    of = jax.numpy.iinfo if jax.numpy.issubdtype(dtype, jax.numpy.integer) else jax.numpy.finfo
+    return of(dtype).bits
+
+
+def other_type(aval: Any) -> str:
+    """Why an array stays as it is whose elements are of a type that is not narrowed."""
+    return f"weights of {aval.dtype} are not narrowed"
 
 
 @dataclass(frozen=True)

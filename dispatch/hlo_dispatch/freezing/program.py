@@ -53,6 +53,8 @@ class Program:
     """Those that are given to it in another type, by number, and in which."""
     smaller: int
     """How many of them are held in fewer bytes."""
+    not_narrowed: Mapping[int, str]
+    """Those that were to be, by number, and why they are not."""
     held: Mapping[Hashable, tuple[Any, ...]] = field(default_factory=dict)
     """What the program takes before a call's arguments, by what it was made of."""
     arrays: tuple[Any, ...] = ()
@@ -97,7 +99,7 @@ class Program:
             program = StandIn(split.program, found.results, found.structure, donated=found.donated)
             made = cls(
                 found.signature, split, parts, preparations, program, call_form, found.constants, [*names, *closed],
-                found.types, found.narrow, found.smaller,
+                found.types, found.narrow, found.smaller, found.not_narrowed,
             )  # fmt: skip
             made.compile(originals, args, kwargs)
             return made
@@ -208,7 +210,8 @@ class Program:
             FrozenValue(self.names[number].lstrip(), jax.typeof(array).str_short(short_dtypes=True), bytes_of(array))
             for number, array in zip(self.split.kept, self.arrays[len(prepared) :], strict=True)
         ]
-        return ProgramReport(self.signature, tuple(prepared), tuple(kept), self.split.report, self.smaller)
+        wide = {self.names[number].lstrip(): why for number, why in self.not_narrowed.items()}
+        return ProgramReport(self.signature, tuple(prepared), tuple(kept), self.split.report, self.smaller, wide)
 
 
 def _preparation(part: PreparationPart, split: Split) -> StandIn:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from hlo_dispatch.freezing.signature import is_key
@@ -12,6 +12,7 @@ from hlo_dispatch.reporting.present import size
 
 _MOST = 12
 """Rows of a table that are written out."""
+_MOST_NAMES = 4
 
 
 def bytes_of(array: Any) -> int:
@@ -44,6 +45,8 @@ class ProgramReport:
     """What the pass did with the program."""
     narrowed: int = 0
     """How many frozen arrays are held narrower than they were given."""
+    not_narrowed: Mapping[str, str] = field(default_factory=dict)
+    """Weights that were to be held narrower and are not: name → why not."""
     change: float | None = None
     """How far that moves results, as `largest_change` found it; None: it was not asked."""
 
@@ -70,6 +73,10 @@ def _lines(program: ProgramReport) -> Iterator[str]:
     if program.narrowed:
         change = "largest_change(...) tells how far" if program.change is None else f"at most by {program.change:.2g}"
         yield f"  {program.narrowed} weights are held smaller than they were given, which moves results: {change}"
+    for why in dict.fromkeys(program.not_narrowed.values()):
+        names = [name for name, reason in program.not_narrowed.items() if reason == why]
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        yield f"  not narrowed, since {why}: {', '.join(names[:_MOST_NAMES])}{more}"
     rows = [(value, "packed" if value.is_packed else "prepared") for value in program.prepared]
     rows += [(value, "as it is") for value in program.kept]
     rows.sort(key=lambda row: -row[0].bytes)

@@ -105,7 +105,7 @@ class StandIn:
 
     @contextlib.contextmanager
     def _compiled(self, arrays: Any, args: Any, kwargs: Any) -> Generator[Callable[..., Any]]:
-        register_kernels()
+        register_kernels(installed_tables())
         with standing_in(self.name, self._module), self._compiling():
             run = self._jitted()
             try:

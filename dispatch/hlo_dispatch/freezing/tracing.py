@@ -55,6 +55,8 @@ class Whole:
     """Of those, the ones that it widens in order to multiply with them, and those that it makes integers."""
     smaller: int
     """How many frozen arrays and constants are held in fewer bytes."""
+    not_narrowed: Mapping[int, str]
+    """Those that were to be, by number, and why they are not."""
     donated: tuple[int, ...]
     """Numbers of the positional arguments whose memory becomes that of results."""
 
@@ -140,7 +142,7 @@ def whole(
     widened, smaller = less.widened | less.integers, len(less.narrow | less.integers)
     return Whole(
         module.to_bytes(), constants, results, structure, arguments, signature, types, narrow, widened, smaller,
-        donated,
+        less.kept, donated,
     )  # fmt: skip
 
 

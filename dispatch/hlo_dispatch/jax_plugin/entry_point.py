@@ -1,8 +1,7 @@
 """The door that needs no code: JAX imports this through its `jax_plugins` entry point.
 
-`HLO_DISPATCH=1` installs the pass; `HLO_DISPATCH_TABLES` (paths joined by the system's path separator) and
-`HLO_DISPATCH_POLICY` set what `install()` would be given. Where it is 0, empty or unset nothing happens. What is
-wrong with these variables is said in one line, and JAX starts without the pass.
+`HLO_DISPATCH=1` does what `install()` does, by `HLO_DISPATCH_TABLES` and `HLO_DISPATCH_POLICY`. Where it is 0, empty or
+unset nothing happens. What is wrong with these variables is said in one line, and JAX starts without the pass.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ def initialize() -> None:
             return
         from hlo_dispatch.jax_plugin import hook
 
-        tables = [path for path in os.environ.get("HLO_DISPATCH_TABLES", "").split(os.pathsep) if path]
-        hook.install_from_environment(tables, os.environ.get("HLO_DISPATCH_POLICY", "measure"))
+        hook.install_from_environment()
     except HloDispatchError as error:
         _say(str(error))
     except Exception as error:  # JAX is starting

@@ -80,12 +80,13 @@ def optimized(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> bytes:
 
 
 def pass_in_place() -> Rewriter:
-    """The pass as it is installed, or would be as soon as JAX starts; where it is not, the one of the default policy.
+    """The pass as it is installed, or would be as soon as JAX starts; where it is not, the one that
+    the environment names.
 
     Nothing is installed, so nothing that JAX has compiled is forgotten.
     """
     entry_point.initialize()
-    return installed_pass() or rewriter((), "measure")
+    return installed_pass() or rewriter(installed_tables(), installed_policy())
 
 
 def _stock(compiled: Any) -> bytes:
@@ -109,7 +110,7 @@ def _stock(compiled: Any) -> bytes:
     return serialized
 
 
-def _in_place(policy: str = "measure") -> AbstractContextManager[None]:
+def _in_place(policy: str | None = None) -> AbstractContextManager[None]:
     """The pass as it is installed, or would be as soon as JAX starts; enabled for the block where it is not."""
     entry_point.initialize()
     return contextlib.nullcontext() if installed() else enabled(policy=policy)

@@ -27,12 +27,16 @@ from hlo_dispatch.host.switches import check_switches, is_strict
 from hlo_dispatch.jax_plugin import cache_key, collecting, replicas
 from hlo_dispatch.jax_plugin.grounds import Witness
 from hlo_dispatch.jax_plugin.record import record
+from hlo_dispatch.pattern import tables_or_default
+from hlo_dispatch.policy.decide import policy_or_default
 from hlo_dispatch.rewriting import measured_pass
 from hlo_dispatch.rewriting.rewriter import Rewriter
 from hlo_dispatch.vendor import registration, users_kernels
 
 NAME = "hlo_dispatch"
 PLATFORMS = ("cpu",)
+_POLICY = "measure"
+"""Where neither an argument nor the environment names one."""
 _PRE_SCHEDULER = 0
 """The number of jax.extend.xla's stage of that name."""
 _logger = logging.getLogger("hlo_dispatch")
@@ -52,13 +56,14 @@ class _Settings:
         return measured_pass.informed(self.rewriter)
 
     @classmethod
-    def make(cls, tables: Sequence[str | Path], policy: str) -> _Settings:
-        """Raises TableError, PolicyError."""
+    def make(cls, tables: Sequence[str | Path] | None, policy: str | None) -> _Settings:
+        """Of arguments, None where the environment decides. Raises TableError, PolicyError."""
         check_switches(PolicyError)
-        made = replace(rewriter(tuple(map(str, tables)), policy), prepares=True)
-        if policy == "measure":
+        own = tables_or_default(tables)
+        made = replace(rewriter(own, policy_or_default(policy, _POLICY)), prepares=True)
+        if made.policy == "measure":
             measured_pass.budget()  # says now what is wrong with it
-        return cls(made, tuple(users_kernels.open_handlers(made.table)), tuple(map(str, tables)))
+        return cls(made, tuple(users_kernels.open_handlers(made.table)), own)
 
 
 class _State:
@@ -81,13 +86,16 @@ class _State:
 _state = _State()
 
 
-def install(tables: Sequence[str | Path] = (), policy: str = "measure", platforms: str | Sequence[str] = "cpu") -> None:
+def install(
+    tables: Sequence[str | Path] | None = None, policy: str | None = None, platforms: str | Sequence[str] = "cpu"
+) -> None:
     """Put the pass into JAX's compiler; programs compiled from now on are dispatched. Idempotent.
 
     Args:
-        tables: pattern tables of your own, besides the shipped ones.
+        tables: pattern tables of your own, besides the shipped ones; None: those that HLO_DISPATCH_TABLES names.
         policy: "measure" (what is not known yet is measured while it is compiled, for a few seconds at most),
-            "stored" (nothing is measured), "heuristic", "always" or "never".
+            "stored" (nothing is measured), "heuristic", "always" or "never"; None: what HLO_DISPATCH_POLICY says, or
+            "measure".
         platforms: only "cpu" for now.
 
     Raises:
@@ -101,13 +109,13 @@ def install(tables: Sequence[str | Path] = (), policy: str = "measure", platform
     _become(settings, is_decided=True)
 
 
-def install_from_environment(tables: Sequence[str | Path], policy: str) -> None:
+def install_from_environment() -> None:
     """What `HLO_DISPATCH=1` asks for when JAX starts; what the program itself said comes first.
 
     Raises:
         TableError, PolicyError, LibraryError.
     """
-    settings = _Settings.make(tables, policy)
+    settings = _Settings.make(None, None)
     with _state.lock:
         _state.environment = settings
         if _state.is_decided:
@@ -128,7 +136,7 @@ def installed() -> bool:
 
 @contextlib.contextmanager
 def enabled(
-    tables: Sequence[str | Path] = (), policy: str = "measure", platforms: str | Sequence[str] = "cpu"
+    tables: Sequence[str | Path] | None = None, policy: str | None = None, platforms: str | Sequence[str] = "cpu"
 ) -> Generator[None]:
     """Dispatch inside a `with` block; afterwards everything is as it was before."""
     with _state.lock:
@@ -141,8 +149,8 @@ def enabled(
 
 
 def installed_tables() -> tuple[str, ...]:
-    """The users' own tables that are installed."""
-    return _state.settings.tables if _state.settings is not None else ()
+    """The users' own tables that are installed, or would be."""
+    return _state.settings.tables if _state.settings is not None else tables_or_default(None)
 
 
 def installed_pass() -> Rewriter | None:
@@ -152,7 +160,7 @@ def installed_pass() -> Rewriter | None:
 
 def installed_policy() -> str:
     """The policy that is installed, or would be."""
-    return _state.settings.rewriter.policy if _state.settings is not None else "measure"
+    return _state.settings.rewriter.policy if _state.settings is not None else policy_or_default(None, _POLICY)
 
 
 def reconsider() -> None:

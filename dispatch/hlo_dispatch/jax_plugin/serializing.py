@@ -18,12 +18,13 @@ from hlo_dispatch.vendor.registration import register_kernels
 _CALLBACK = "callback"
 
 
-def serialized_executable(module: bytes, tables: Sequence[str | Path] = ()) -> bytes:
+def serialized_executable(module: bytes, tables: Sequence[str | Path] | None = None) -> bytes:
     """What XLA:CPU of this jaxlib makes of an optimized module, for machines like this one.
 
     Args:
         module: a serialized HloModuleProto, rewritten or not.
-        tables: pattern tables of your own, where the module calls kernels of your own.
+        tables: pattern tables of your own, where the module calls kernels of your own; None: those that
+            HLO_DISPATCH_TABLES names.
 
     Raises:
         ModuleError: XLA has not optimized it, it takes or returns what is not row-major, it calls back into Python, or

@@ -17,6 +17,7 @@ from hlo_dispatch.hlo import text as hlo_text
 from hlo_dispatch.hlo.inline import inlined
 from hlo_dispatch.jax_plugin import hook
 from hlo_dispatch.jax_plugin.explaining import optimized
+from hlo_dispatch.pattern import tables_or_default
 from hlo_dispatch.policy.context import this_context
 from hlo_dispatch.policy.measured import STOCK, Knowledge
 from hlo_dispatch.report import Report
@@ -89,7 +90,7 @@ def tune(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Tuned:
 def tune_module(
     module: bytes | str,
     *,
-    tables: Sequence[str | Path] = (),
+    tables: Sequence[str | Path] | None = None,
     seconds: float | None = None,
     validate_only: bool = False,
     step: TuningProgress = lambda what, done, count, left: None,
@@ -97,6 +98,7 @@ def tune_module(
     """Measure every region of an optimized module (a serialized HloModuleProto, or HLO text) in every variant.
 
     Args:
+        tables: pattern tables of your own; None: those that HLO_DISPATCH_TABLES names.
         seconds: stop after so long; None: when everything is measured.
         validate_only: only compare results; what is right is not kept, what is wrong is refused from now on.
         step: told what is going on.
@@ -106,7 +108,8 @@ def tune_module(
     """
     start = time.perf_counter()
     serialized = inlined(hlo_text.from_text(module) if isinstance(module, str) else module)
-    plain = replace(rewriter(tuple(map(str, tables)), "measure"), prepares=True)
+    own = tables_or_default(tables)
+    plain = replace(rewriter(own, "measure"), prepares=True)
     store, context = Store(), this_context()
     # Knowing nothing it asks for everything; what the store has measured as thoroughly is not measured again.
     tuner = measured_pass.tuner_for(plain, store, Knowledge(), THOROUGH, seconds, step)
@@ -114,9 +117,7 @@ def tune_module(
     _, report = plain.knowing(tuner.knowledge, lambda module: tuner.for_one_module()).run(serialized)
     measured_pass.read_again(store, context)
     if validate_only:
-        _, report = measured_pass.informed(replace(rewriter(tuple(map(str, tables)), "stored"), prepares=True)).run(
-            serialized
-        )
+        _, report = measured_pass.informed(replace(rewriter(own, "stored"), prepares=True)).run(serialized)
     refused = [why for record in tuner.records for why in record.measured.refused.values()]
     return Tuned(
         report=report,

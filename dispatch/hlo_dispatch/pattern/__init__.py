@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from hlo_dispatch.pattern.load import load_tables, shipped_tables
+from hlo_dispatch.pattern.load import load_tables, shipped_tables, tables_or_default
 from hlo_dispatch.pattern.recognise import TOLERANCES, Nearest, Recognised, Recogniser
 from hlo_dispatch.pattern.table import Activation, AnchorKind, Binary, KernelBinding, Routine, Table
 
@@ -22,4 +22,5 @@ __all__ = [
     "Table",
     "load_tables",
     "shipped_tables",
+    "tables_or_default",
 ]

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from hlo_dispatch.pattern.schema import TableFile
 
 TablePath = str | os.PathLike[str]
+TABLES_VARIABLE = "HLO_DISPATCH_TABLES"
+"""Paths of the user's tables, joined by the system's path separator, for wherever an argument names none."""
 
 
 def shipped_tables() -> tuple[Path, ...]:
@@ -38,6 +40,21 @@ def load_tables(paths: Iterable[TablePath] = (), *, shipped: bool = True) -> Tab
     for path in paths:
         files += _files(Path(path))
     return _load(tuple((file, _stamp(file)) for file in dict.fromkeys(files)))
+
+
+def tables_or_default(tables: Iterable[TablePath] | None) -> tuple[str, ...]:
+    """Paths of the user's tables: the argument, or what HLO_DISPATCH_TABLES names where that is None.
+
+    Raises:
+        TableError: the variable names a file that is not there.
+    """
+    if tables is not None:
+        return (os.fspath(tables),) if isinstance(tables, str | os.PathLike) else tuple(map(os.fspath, tables))
+    named = tuple(path for path in os.environ.get(TABLES_VARIABLE, "").split(os.pathsep) if path)
+    for path in named:
+        if not os.path.exists(path):
+            raise TableError(path, 1, 1, "there is no such table", f"{TABLES_VARIABLE} names it")
+    return named
 
 
 def _files(path: Path) -> list[Path]:

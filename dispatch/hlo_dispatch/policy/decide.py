@@ -6,6 +6,7 @@ what a kernel answers to the match's attributes and what was measured; never the
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ from hlo_dispatch.policy.rules import rule_of
 
 MEASURING = ("measure", "stored")
 POLICIES = (*MEASURING, "heuristic", "always", "never")
+POLICY_VARIABLE = "HLO_DISPATCH_POLICY"
+"""The policy for wherever an argument names none."""
 
 Recall = Callable[[CallableMatch, Default], Measured | None]
 """What was measured of a match whose default variant is known."""
@@ -50,6 +53,20 @@ def check_policy(policy: str) -> str:
     if policy not in POLICIES:
         raise PolicyError(f"unknown policy {policy!r}; valid policies are: {', '.join(POLICIES)}")
     return policy
+
+
+def policy_or_default(policy: str | None, default: str) -> str:
+    """The policy that holds: the argument, else HLO_DISPATCH_POLICY, else `default`.
+
+    Raises:
+        PolicyError: it is not a policy; the message says whether the variable names it, and lists those that are.
+    """
+    if policy is not None:
+        return check_policy(policy)
+    named = os.environ.get(POLICY_VARIABLE, "")
+    if named and named not in POLICIES:
+        raise PolicyError(f"{POLICY_VARIABLE} is {named!r}; unset it, or say one of {', '.join(POLICIES)}")
+    return named or default
 
 
 def expect(match: CallableMatch, machine: Machine, policy: str) -> CallableMatch | None:

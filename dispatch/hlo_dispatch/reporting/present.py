@@ -52,8 +52,7 @@ def summary(report: Report) -> str:
     if report.candidates:
         count = f"{len(report.dispatched)} of {plural(len(report.candidates), 'region')} dispatched"
         if report.sequences:
-            alone = len(report.dispatched) - sum(sequence.calls for sequence in report.sequences)
-            count += f" in {plural(len(report.sequences) + alone, 'call')}"
+            count += f" in {plural(report.calls, 'call')}"
     else:
         count = "no region that a kernel could take"
     stages = ", ".join(f"{name} {duration(seconds)}" for name, seconds in report.stages.items())

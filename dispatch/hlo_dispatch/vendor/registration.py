@@ -11,26 +11,28 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from hlo_dispatch.pattern import load_tables
+from hlo_dispatch.pattern import load_tables, tables_or_default
 from hlo_dispatch.vendor import kernels, users_kernels
 
 _registered = False
 
 
-def register_kernels(tables: Sequence[str | Path] = ()) -> None:
+def register_kernels(tables: Sequence[str | Path] | None = None) -> None:
     """Let this process load and run executables that were compiled with the pass elsewhere. Idempotent.
 
     `install()` and `HLO_DISPATCH=1` do it, too; this is for processes that only run what others compiled. No JAX
     backend is started, and a vendor library is loaded by the first executable that calls it.
 
     Args:
-        tables: pattern tables of your own, where the executables call kernels of your own.
+        tables: pattern tables of your own, where the executables call kernels of your own; None: those that
+            HLO_DISPATCH_TABLES names.
 
     Raises:
         TableError: a table is wrong, or a library that it names cannot be loaded.
         LibraryError: the native part of hlo-dispatch cannot be imported.
     """
-    register(users_kernels.open_handlers(load_tables(tuple(map(str, tables)))) if tables else ())
+    named = tables_or_default(tables)
+    register(users_kernels.open_handlers(load_tables(named)) if named else ())
 
 
 def register(handlers: Iterable[users_kernels.Handler] = ()) -> None:
