@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from environment import clean_environment
+from hlo_dispatch.jax_plugin.at_exit import kept as room
+from hlo_dispatch.jax_plugin.at_exit.kept import Kept
 from hlo_dispatch.report import Region, Report
-from hlo_dispatch.reporting.at_exit import kept as room
-from hlo_dispatch.reporting.at_exit.kept import Kept
 from warm import run_python
 
 LAYER = """
@@ -44,7 +44,7 @@ assert [child.wait() for child in children] == [0, 0]
 # JAX itself does not survive a fork once it runs; a program that forks before it does.
 FORKED = """
 import os, sys
-from hlo_dispatch.reporting import at_exit
+from hlo_dispatch.jax_plugin import at_exit
 from hlo_dispatch.report import Report
 at_exit.begin(dict)
 at_exit.add(Report("parent"))

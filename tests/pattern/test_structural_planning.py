@@ -14,7 +14,7 @@ from hlo_dispatch.pattern import load_tables, shipped_tables
 from hlo_dispatch.policy.decide import POLICIES
 from hlo_dispatch.policy.measured import STOCK, Knowledge, Measured
 from hlo_dispatch.report import Report
-from hlo_dispatch.reporting.present import summary
+from hlo_dispatch.report.wording import summary
 from hlo_dispatch.rewriting.rewriter import Rewriter
 
 README = (shipped_tables()[0].parent / "README.md").read_text()

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from hlo_dispatch.bench.micro import overhead
 from hlo_dispatch.bench.results import header_lines, median
-from hlo_dispatch.reporting.present import duration, make_table, plural, row
+from hlo_dispatch.report.terminal import make_table, row
+from hlo_dispatch.report.wording import duration, plural
 
 _COLUMNS = {
     "stock": "stock",

@@ -58,7 +58,7 @@ def bench_patterns(
     from hlo_dispatch.bench import micro, micro_view
     from hlo_dispatch.bench.cases import choose
     from hlo_dispatch.bench.results import Results, default_path
-    from hlo_dispatch.reporting.present import console
+    from hlo_dispatch.report.terminal import console
 
     chosen = choose(patterns, shape=shape, dtypes=_words(dtype), layout=layout, tag=tag)
     asked = _known(_words(sides) or micro.SIDES, micro.SIDES, "side")
@@ -77,7 +77,7 @@ def list_cases(patterns: Patterns = [], dtype: Dtypes = "", tag: Tag = "") -> No
     """List the cases: patterns, shapes, element types, and the models they come from."""
     from hlo_dispatch.bench.cases import choose
     from hlo_dispatch.bench.micro_view import print_cases
-    from hlo_dispatch.reporting.present import console
+    from hlo_dispatch.report.terminal import console
 
     print_cases(console(), choose(patterns, dtypes=_words(dtype), tag=tag))
 
@@ -101,7 +101,7 @@ def bench_models(
     from hlo_dispatch.bench.models import campaign, view
     from hlo_dispatch.bench.models.catalogue import DEFAULT_PEERS, MODELS, PEERS, jobs
     from hlo_dispatch.bench.results import Results, default_path
-    from hlo_dispatch.reporting.present import console
+    from hlo_dispatch.report.terminal import console
 
     chosen = jobs(tuple(models), _words(dtype), tuple(_number(word) for word in _words(batch)))
     asked = _known(_words(peers) or DEFAULT_PEERS, tuple(PEERS), "peer")

@@ -16,7 +16,8 @@ from hlo_dispatch.autotune.store import FILE, Entry, Store, StoreError
 from hlo_dispatch.hlo import module_files
 from hlo_dispatch.policy.context import this_context
 from hlo_dispatch.policy.measured import STOCK
-from hlo_dispatch.reporting.present import console, duration, make_table, plural, row
+from hlo_dispatch.report.terminal import console, make_table, row
+from hlo_dispatch.report.wording import duration, plural
 
 _SECONDS_PER_DAY = 86_400.0
 

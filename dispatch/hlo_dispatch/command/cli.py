@@ -154,7 +154,7 @@ def rewrite(
             content = serialized_executable(content, tables or None)
     module_files.write_atomically(output, content)
     if table:
-        from hlo_dispatch.reporting.present import console, print_report
+        from hlo_dispatch.report.terminal import console, print_report
 
         print_report(console(errors=True), result.report)
 
@@ -182,7 +182,7 @@ def explain(
         print(json.dumps(report.to_dict() | costs, indent=2))
         return
     from hlo_dispatch.command.explain_view import print_explanation
-    from hlo_dispatch.reporting.present import console, print_report
+    from hlo_dispatch.report.terminal import console, print_report
 
     if html:
         print_report(console(errors=html == "-"), report)

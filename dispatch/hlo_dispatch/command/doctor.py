@@ -20,7 +20,7 @@ from hlo_dispatch.command.sample_calls import answers
 from hlo_dispatch.errors import HloDispatchError, LibraryError
 from hlo_dispatch.host.machine import ISA_VARIABLE, this_machine
 from hlo_dispatch.jax_plugin.entry_point import is_open
-from hlo_dispatch.reporting.present import console, make_table
+from hlo_dispatch.report.terminal import console, make_table
 from hlo_dispatch.vendor import registry
 from hlo_dispatch.vendor.kernels import library, registrations
 from hlo_dispatch.vendor.libraries import DESCRIPTIONS, survey

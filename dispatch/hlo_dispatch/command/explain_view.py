@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hlo_dispatch.report import CallSequence, Region, Report, explanation
-from hlo_dispatch.reporting.present import plural, size, summary
+from hlo_dispatch.report.wording import plural, size, summary
 
 _BOOKKEEPING = frozenset(("abi", "library", "scratch"))
 

@@ -24,7 +24,7 @@ from hlo_dispatch.pattern.table import (
     Routine,
     Table,
 )
-from hlo_dispatch.reporting.present import console, make_table, row
+from hlo_dispatch.report.terminal import console, make_table, row
 
 Entry = Activation | AnchorKind | Attention | Binary | KernelBinding | Pattern | Routine
 

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from hlo_dispatch.command.sources import optimized_source
 from hlo_dispatch.hlo import module_files
-from hlo_dispatch.reporting.present import console, duration, make_table, plural, row
+from hlo_dispatch.report.terminal import console, make_table, row
+from hlo_dispatch.report.wording import duration, plural
 
 if TYPE_CHECKING:
     from hlo_dispatch.bench.profile import TimeProfile

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from hlo_dispatch.reporting.present import duration, make_table, row
+from hlo_dispatch.report.terminal import make_table, row
+from hlo_dispatch.report.wording import duration
 from hlo_dispatch.rewriting.profile import Profile
 
 

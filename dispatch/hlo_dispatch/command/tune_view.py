@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
 from hlo_dispatch.autotune.tuner import TuningProgress
 from hlo_dispatch.jax_plugin.program_tuning import TunedProgram, tune_program
-from hlo_dispatch.jax_plugin.tuning import Tuned, TunedRegion, tune_module
-from hlo_dispatch.policy.measured import STOCK
-from hlo_dispatch.reporting.present import console, duration, make_table, plural, row, summary
+from hlo_dispatch.jax_plugin.tuned import Tuned, tuned_content
+from hlo_dispatch.jax_plugin.tuning import tune_module
+from hlo_dispatch.report.terminal import console, print_content
+from hlo_dispatch.report.wording import duration, plural
 
 
 def run(
@@ -71,60 +71,7 @@ def _say(sentence: str) -> None:
 
 def print_tuned(tuned: Tuned, *, validate_only: bool = False) -> None:
     """The table of regions, the wrong ones, and a closing line."""
-    out = console()
-    if tuned.regions:
-        out.print(_validated(tuned.regions) if validate_only else _table(tuned.regions))
-        out.print()
-    for sentence in tuned.reproducers:
-        out.print(Text(f"wrong result: {sentence}"))
-    out.print(Text(summary(tuned.report)))
-    out.print(Text(_closing(tuned)))
-
-
-def _closing(tuned: Tuned) -> str:
-    parts = [f"{plural(len(tuned.regions), 'different region')} in {duration(tuned.seconds)}"]
-    gain = sum(region.count * region.gain for region in tuned.regions)
-    if gain:
-        parts.append(f"{duration(gain)} saved by a run, all regions together")
-    for count, what in (
-        (tuned.left, "not reached"),
-        (tuned.unmeasurable, "that cannot be run alone"),
-        (tuned.unclear, "where the machine was too busy to tell"),
-        (tuned.failures, "whose measuring failed"),
-    ):
-        if count:
-            parts.append(f"{count} {what}: left to the heuristic")
-    return "; ".join(parts)
-
-
-def _table(regions: Sequence[TunedRegion]) -> Table:
-    table = make_table("", "region", "result", "stock ms", "with the kernel, ms", "chosen", "margin")
-    for region in regions:
-        others = {variant: seconds for variant, seconds in region.seconds.items() if variant != STOCK}
-        times = "\n".join(f"{_milliseconds(seconds)} {variant}" for variant, seconds in others.items())
-        stock = _milliseconds(region.seconds.get(STOCK))
-        row(table, str(region.count), region.formula, region.shape, stock, times, region.chosen, _margin(region))
-    return table
-
-
-def _validated(regions: Sequence[TunedRegion]) -> Table:
-    table = make_table("", "region", "result", "variant", "difference", "verdict")
-    for region in regions:
-        for variant, value in region.differences.items():
-            verdict = "wrong" if variant in region.refused else "right"
-            row(table, str(region.count), region.formula, region.shape, variant, f"{value:.1e}", verdict)
-    return table
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds * 1e3:.3f}"
-
-
-def _margin(region: TunedRegion) -> str:
-    stock = region.seconds.get(STOCK)
-    if not stock or region.chosen == STOCK:
-        return ""
-    return f"{region.gain / stock:.0%} ± {region.noise / stock:.0%}"
+    print_content(console(), tuned_content(tuned, validate_only=validate_only))
 
 
 @contextmanager

@@ -17,7 +17,8 @@ from hlo_dispatch.demo.progress import Progress
 from hlo_dispatch.errors import HloDispatchError
 from hlo_dispatch.host.machine import this_machine
 from hlo_dispatch.report import Report
-from hlo_dispatch.reporting.present import duration, print_report
+from hlo_dispatch.report.terminal import print_report
+from hlo_dispatch.report.wording import duration
 from hlo_dispatch.vendor.libraries import Library, onednn
 
 SHOWN_BY_DEFAULT = ("resnet50", "bert-layer", "gaussian-process")

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Generator
 from dataclasses import asdict, dataclass, replace
 
+from hlo_dispatch.jax_plugin import at_exit
 from hlo_dispatch.report import Report
-from hlo_dispatch.reporting import at_exit
 from hlo_dispatch.rewriting import measured_pass
 
 _KEPT_REPORTS = 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,59 +17,11 @@ from hlo_dispatch.hlo import text as hlo_text
 from hlo_dispatch.hlo.inline import inlined
 from hlo_dispatch.jax_plugin import hook
 from hlo_dispatch.jax_plugin.explaining import optimized
+from hlo_dispatch.jax_plugin.tuned import Tuned, TunedRegion
 from hlo_dispatch.pattern import tables_or_default
 from hlo_dispatch.policy.context import this_context
 from hlo_dispatch.policy.measured import STOCK, Knowledge
-from hlo_dispatch.report import Report
 from hlo_dispatch.rewriting import measured_pass
-
-
-@dataclass(frozen=True)
-class TunedRegion:
-    """One region, as often as the module has it."""
-
-    count: int
-    formula: str
-    shape: str
-    kernel: str
-    chosen: str
-    """The variant that won, or "stock"."""
-    seconds: dict[str, float]
-    """"stock" and each variant → median seconds of a call, with the loops around it."""
-    gain: float
-    """Seconds saved by a call; 0 where stock was chosen."""
-    noise: float
-    """Seconds: how uncertain the gain is."""
-    differences: dict[str, float]
-    """Form → largest difference from the right result over its largest value."""
-    refused: dict[str, str]
-    """Form → why it must not be used."""
-
-
-@dataclass(frozen=True)
-class Tuned:
-    """What tuning a module found."""
-
-    report: Report
-    """What the pass does with the module now."""
-    regions: tuple[TunedRegion, ...]
-    """Largest first."""
-    seconds: float
-    """What tuning took."""
-    unmeasurable: int = 0
-    """Regions that cannot be run on their own: the heuristic decides."""
-    unclear: int = 0
-    """Regions where the machine was too busy to tell who is faster: the heuristic decides."""
-    failures: int = 0
-    """Regions whose measuring failed: the heuristic decides."""
-    left: int = 0
-    """Regions that the time did not reach."""
-    reproducers: tuple[str, ...] = field(default=())
-    """Why each wrong result was refused, and where its reproducer is."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain dicts and lists, ready for JSON."""
-        return asdict(self) | {"report": self.report.to_dict()}
 
 
 def tune(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Tuned:

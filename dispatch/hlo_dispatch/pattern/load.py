@@ -49,7 +49,7 @@ def tables_or_default(tables: Iterable[TablePath] | None) -> tuple[str, ...]:
         TableError: the variable names a file that is not there.
     """
     if tables is not None:
-        return (os.fspath(tables),) if isinstance(tables, str | os.PathLike) else tuple(map(os.fspath, tables))
+        return (str(tables),) if isinstance(tables, str | os.PathLike) else tuple(str(path) for path in tables)
     named = tuple(path for path in os.environ.get(TABLES_VARIABLE, "").split(os.pathsep) if path)
     for path in named:
         if not os.path.exists(path):

@@ -13,7 +13,8 @@ from hlo_dispatch.bench.models.diffusion import STEPS, image_latency
 from hlo_dispatch.bench.results import Results
 from hlo_dispatch.bench.worker import clean_environment
 from hlo_dispatch.errors import HloDispatchError
-from hlo_dispatch.reporting.present import console, duration, make_table, row
+from hlo_dispatch.report.terminal import console, make_table, row
+from hlo_dispatch.report.wording import duration
 
 _FRAMEWORK_NAMES = {"f32": "float32", "bf16": "bfloat16"}
 

@@ -11,7 +11,8 @@ from rich.text import Text
 
 from hlo_dispatch.bench.models.catalogue import PEERS
 from hlo_dispatch.bench.results import header_lines
-from hlo_dispatch.reporting.present import duration, make_table, row
+from hlo_dispatch.report.terminal import make_table, row
+from hlo_dispatch.report.wording import duration
 
 
 def latency(records: Sequence[dict[str, Any]]) -> float | None:

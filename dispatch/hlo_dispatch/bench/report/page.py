@@ -19,7 +19,7 @@ from hlo_dispatch.bench.report.gather import Gathered
 from hlo_dispatch.bench.results import header_lines, median
 from hlo_dispatch.errors import HloDispatchError
 from hlo_dispatch.hlo.module_files import write_atomically
-from hlo_dispatch.reporting.present import duration
+from hlo_dispatch.report.wording import duration
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1f2933; max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }

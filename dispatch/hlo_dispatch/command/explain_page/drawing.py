@@ -15,7 +15,7 @@ from hlo_dispatch.hlo.flat import FlatGraph
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.shape import shape_of
 from hlo_dispatch.report import Region, Report, explanation
-from hlo_dispatch.reporting.present import summary
+from hlo_dispatch.report.wording import summary
 
 MOST_INSTRUCTIONS = 20_000
 """Of one graph; the page stays below some 10 MB and a browser scrolls it without effort."""

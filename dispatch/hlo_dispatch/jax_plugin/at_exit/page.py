@@ -9,7 +9,8 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from hlo_dispatch.reporting.present import duration, plural
+from hlo_dispatch.report.html import table
+from hlo_dispatch.report.wording import duration, plural
 
 _Row = tuple[str, str, str, str]
 
@@ -71,10 +72,7 @@ def _row(region: Mapping[str, Any]) -> _Row:
 def _table(title: str, what: str, rows: Counter[_Row]) -> str:
     if not rows:
         return ""
-    lines = [f"<table><tr><th></th><th>{title}</th><th>result</th><th>{what}</th><th></th></tr>"]
-    for cells, count in rows.items():
-        lines.append(f"<tr><td>{count}</td>{''.join(f'<td>{escape(str(cell))}</td>' for cell in cells)}</tr>")
-    return "\n".join([*lines, "</table>"])
+    return table(("", title, "result", what, ""), ((str(count), *cells) for cells, count in rows.items()))
 
 
 def _plain(modules: Counter[str]) -> str:

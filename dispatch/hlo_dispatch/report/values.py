@@ -1,7 +1,6 @@
 """What the pass saw in one module and what it did about it, as plain values.
 
-Written by the rewriter, read by everybody (the command line, the demo, tests, a notebook). Needs neither
-jax nor a terminal; `present.py` draws these values for people.
+Written by the rewriter, read by everybody (the command line, the demo, tests, a notebook).
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ class CallSequence:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything the pass can say about one module."""
+    """Everything the pass can say about one module; `str` is a table, and so is what a notebook shows."""
 
     module: str
     """The module's name."""
@@ -154,6 +153,18 @@ class Report:
             return self
         regions = tuple(replace(r, call=calls[r.call]) if r.call in calls else r for r in self.regions)
         return replace(self, regions=regions, sequences=(*self.sequences, *sequences))
+
+    def __str__(self) -> str:
+        from hlo_dispatch.report.content import report_content
+        from hlo_dispatch.report.terminal import text_of
+
+        return text_of(report_content(self))
+
+    def _repr_html_(self) -> str:
+        from hlo_dispatch.report.content import report_content
+        from hlo_dispatch.report.html import html_of
+
+        return html_of(report_content(self))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts and lists, ready for JSON (without the modules themselves)."""

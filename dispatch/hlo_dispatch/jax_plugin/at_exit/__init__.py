@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hlo_dispatch.errors import HloDispatchError
+from hlo_dispatch.jax_plugin.at_exit.destination import Destination
+from hlo_dispatch.jax_plugin.at_exit.kept import Kept
 from hlo_dispatch.report import Report
-from hlo_dispatch.reporting.at_exit.destination import Destination
-from hlo_dispatch.reporting.at_exit.kept import Kept
 
 VARIABLE = "HLO_DISPATCH_REPORT"
 Statistics = Callable[[], Mapping[str, Any]]
@@ -42,7 +42,7 @@ class _Run:
             return  # a worker that compiled nothing has nothing to say
         try:
             # Drawing takes a while to load, and nobody waits for it now.
-            from hlo_dispatch.reporting.at_exit.document import document, summary
+            from hlo_dispatch.jax_plugin.at_exit.document import document, summary
 
             content = document(self.kept, self.statistics(), is_page=self.destination.is_page)
             written = self.destination.write(content)

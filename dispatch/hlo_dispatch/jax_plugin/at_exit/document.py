@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from hlo_dispatch.reporting.at_exit.kept import Kept, Totals
-from hlo_dispatch.reporting.at_exit.page import page
-from hlo_dispatch.reporting.present import duration, plural
+from hlo_dispatch.jax_plugin.at_exit.kept import Kept, Totals
+from hlo_dispatch.jax_plugin.at_exit.page import page
+from hlo_dispatch.report.wording import duration, plural
 
 FORMAT = "hlo-dispatch run 1"
 

@@ -1,0 +1,18 @@
+"""The report: what the pass saw in one module and what it did about it, as values, and their text and HTML.
+
+The values need neither jax nor a terminal. What draws them is loaded when it is asked for: `terminal.py` needs rich.
+"""
+
+from __future__ import annotations
+
+from hlo_dispatch.report.values import (
+    CallSequence,
+    Group,
+    Region,
+    Report,
+    Thinned,
+    explanation,
+    grouped,
+)
+
+__all__ = ["CallSequence", "Group", "Region", "Report", "Thinned", "explanation", "grouped"]

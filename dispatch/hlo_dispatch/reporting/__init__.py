@@ -1,1 +1,0 @@
-"""What is shown of reports, whoever asked for it."""
