@@ -12,6 +12,8 @@ import tempfile
 import pytest
 from hypothesis import HealthCheck, settings
 
+from environment import import_path
+
 # Read by the plug-in at every compile; the tests of its fallback take it away again.
 os.environ["HLO_DISPATCH_STRICT"] = "1"
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -24,6 +26,10 @@ for _name in ("HLO_DISPATCH", "HLO_DISPATCH_POLICY", "HLO_DISPATCH_TABLES"):
 os.environ["HLO_DISPATCH_CACHE_DIR"] = tempfile.mkdtemp(prefix="hlo_dispatch_tests_")
 os.environ["HLO_DISPATCH_MEASURE_SECONDS"] = "0"
 atexit.register(shutil.rmtree, os.environ["HLO_DISPATCH_CACHE_DIR"], ignore_errors=True)
+
+# Processes that tests start import what tests do, wherever they run.
+if _path := import_path():
+    os.environ["PYTHONPATH"] = _path
 
 # What a script starts in the background ignores Ctrl-C, and so would every process that a test starts to interrupt it.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

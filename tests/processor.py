@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hlo_dispatch.host.machine import this_machine
-from hlo_dispatch.vendor import kernels, registry
+from hlo_dispatch.vendor import kernels, libraries, registry
 
 HAS_AVX512 = {"avx512f", "avx512dq"} <= this_machine().features
 
@@ -36,6 +36,13 @@ def lacks_integers() -> str:
         spec |= {f"{role}_type": kind, f"{role}_dims": [64, 64, 1, 1], f"{role}_strides": [64, 1, 64, 64]}
     planned = kernels.plan("onednn.convolution", spec | {"padding_low": [0, 0], "padding_high": [0, 0]})
     return "" if planned else f"no sums of eight bits on this processor: {planned.sentence}"
+
+
+@lru_cache(maxsize=1)
+def lacks_onemkl() -> str:
+    """Why there is no oneMKL here; "" where there is."""
+    found = libraries.mkl()
+    return "" if found else f"no oneMKL: {found.sentence}"
 
 
 def skip_without(dtype: str) -> None:

@@ -6,7 +6,7 @@ import jax
 import pytest
 
 from hlo_dispatch.vendor import kernels
-from processor import skip_without
+from processor import lacks_onemkl, skip_without
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -17,6 +17,15 @@ def registered() -> None:
         jax.ffi.register_ffi_type(name, capsules, platform="cpu")
     for name, stages in found.targets.items():
         jax.ffi.register_ffi_target(name, stages, platform="cpu")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test of oneMKL's, by its mark or by the name of the kernel it is given, is for machines that have it."""
+    callspec = getattr(item, "callspec", None)
+    names = callspec.params.values() if callspec is not None else ()
+    is_onemkls = any(isinstance(name, str) and name.partition(".")[0] == "onemkl" for name in names)
+    if (is_onemkls or item.get_closest_marker("onemkl") is not None) and lacks_onemkl():
+        pytest.skip(lacks_onemkl())
 
 
 @pytest.fixture(autouse=True)

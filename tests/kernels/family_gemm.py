@@ -9,6 +9,7 @@ import numpy as np
 from wire_calls import LOADED, Array, WireCall, strides, tagged, tensors
 
 from hlo_dispatch.vendor import kernels, registry
+from processor import lacks_onemkl
 
 Described = dict[str, Any]
 
@@ -62,7 +63,7 @@ def _packing(rows: int, k: int, n: int) -> WireCall:
 
 def valid_calls() -> list[WireCall]:
     """Products with all that may follow, by row and by column; and the packing of two kinds of weights."""
-    return [*_products(), *_packings()]
+    return [] if lacks_onemkl() else [*_products(), *_packings()]
 
 
 def formula(said: Described, source: np.ndarray, weights: np.ndarray, dims: tuple[int, ...]) -> np.ndarray:

@@ -198,6 +198,7 @@ def alone(path: Path, **environment: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.onemkl
 def test_the_libraries_that_the_environment_names() -> None:
     onednn, mkl = libraries.onednn(), libraries.mkl()
     assert onednn
@@ -207,6 +208,7 @@ def test_the_libraries_that_the_environment_names() -> None:
     assert said == [onednn.version, str(onednn.path.resolve()), mkl.version, str(mkl.path.resolve())]
 
 
+@pytest.mark.onemkl
 def test_the_libraries_where_pip_puts_them(tmp_path: Path) -> None:
     """Three folders above the package's, as lib/ is above lib/python3.13/site-packages/hlo_dispatch."""
     onednn, mkl = libraries.onednn(), libraries.mkl()

@@ -24,6 +24,7 @@ assert last == first, set(last) ^ set(first)
 """
 
 
+@pytest.mark.onemkl
 @pytest.mark.parametrize("environment", [{}, OVER_SYCL])
 def test_children_inherit_nothing_of_ours(environment: dict[str, str]) -> None:
     if environment and not is_sycl_build():

@@ -108,6 +108,7 @@ def test_a_forked_child(work: str, environment: dict[str, str]) -> None:
     assert done.stdout in ("", "said\n")
 
 
+@pytest.mark.onemkl
 def test_a_child_of_a_process_that_has_only_loaded_it() -> None:
     """The engine is created in the child then, and has its threads there."""
     prepared, _, _ = PREPARED.partition("kernels.warm_up()")

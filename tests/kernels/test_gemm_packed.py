@@ -15,7 +15,7 @@ from hlo_dispatch.vendor import kernels
 from hlo_dispatch.vendor.packing import PackedForm, packed_form
 
 # oneMKL is not told of a processor that is played.
-pytestmark = [pytest.mark.any_python, pytest.mark.any_processor]
+pytestmark = [pytest.mark.any_python, pytest.mark.any_processor, pytest.mark.onemkl]
 
 GEMM = "onemkl.gemm"
 LARGE_PAGE = 2 << 20

@@ -13,7 +13,7 @@ from test_kernel_matmul import products
 from test_kernel_post_ops import BINARY, ELTWISE
 
 # oneMKL is not told of a processor that is played.
-pytestmark = [pytest.mark.any_python, pytest.mark.any_processor]
+pytestmark = [pytest.mark.any_python, pytest.mark.any_processor, pytest.mark.onemkl]
 
 GEMM = "onemkl.gemm"
 # One row, one column, odd, no multiple of a vector, more than a thread has of either; rows in blocks of the cache.

@@ -42,6 +42,7 @@ def shared_library(directory: Path, source: str) -> Path:
     return path
 
 
+@pytest.mark.onemkl
 def test_this_environments_libraries():
     onednn, mkl = libraries.onednn(), libraries.mkl()
     assert onednn, onednn
@@ -160,6 +161,7 @@ except jax.errors.JaxRuntimeError as error:
     assert "/nowhere/libdnnl.so, which is not a file" in sentence
 
 
+@pytest.mark.onemkl
 def test_mkl_without_its_parts(tmp_path):
     mkl = libraries.mkl()
     assert mkl

@@ -82,6 +82,7 @@ def test_sizes_whose_product_overflows(worker: Worker, name: str, role: str) -> 
     refused(worker, call.but(**lying), f"attributes '{role}_dims' and '{role}_strides'")
 
 
+@pytest.mark.onemkl
 def test_strides_whose_sum_overflows(worker: Worker) -> None:
     call = first("onemkl.cholesky")
     lying = {"factor_dims": [3, 5, 5], "factor_strides": [2**62, 1, 5], "a_dims": [3, 5, 5], "a_strides": [25, 1, 5]}
@@ -127,19 +128,19 @@ def test_more_empty_matrices_than_anyone_can_count_to(worker: Worker) -> None:
     refused(worker, with_buffers(call, [empty], [empty, Array("s32", [1])]), "info: expected", "got 4 bytes")
 
 
-def test_a_product_over_nothing_is_zero(worker: Worker) -> None:
-    for name in ("blocked.triangular_product",) * HAS_AVX512 + ("onemkl.product",):
-        dims = {"a": [4, 0], "b": [0, 3], "product": [4, 3]}
-        described = {f"{role}_dims": sizes for role, sizes in dims.items()}
-        described |= {f"{role}_strides": strides(sizes) for role, sizes in dims.items()}
-        call = first(name).but(**described, type="f32")
-        arrays = [Array("f32", sizes) for sizes in dims.values()]
-        assert worker.run(with_buffers(call, arrays[:2], arrays[2:])) == {"right": True}
+@pytest.mark.parametrize("name", [pytest.param("blocked.triangular_product", marks=needs_avx512), "onemkl.product"])
+def test_a_product_over_nothing_is_zero(worker: Worker, name: str) -> None:
+    dims = {"a": [4, 0], "b": [0, 3], "product": [4, 3]}
+    described = {f"{role}_dims": sizes for role, sizes in dims.items()}
+    described |= {f"{role}_strides": strides(sizes) for role, sizes in dims.items()}
+    call = first(name).but(**described, type="f32")
+    arrays = [Array("f32", sizes) for sizes in dims.values()]
+    assert worker.run(with_buffers(call, arrays[:2], arrays[2:])) == {"right": True}
 
 
-def test_a_negative_number_of_reflectors(worker: Worker) -> None:
-    for name in ("onemkl.householder_product", "scipy.householder_product"):
-        refused(worker, first(name).but(tau_dims=[-1]), "attribute 'tau_dims'")
+@pytest.mark.parametrize("name", ["onemkl.householder_product", "scipy.householder_product"])
+def test_a_negative_number_of_reflectors(worker: Worker, name: str) -> None:
+    refused(worker, first(name).but(tau_dims=[-1]), "attribute 'tau_dims'")
 
 
 def test_a_window_that_32_bits_take_for_a_small_one(worker: Worker) -> None:
@@ -159,6 +160,7 @@ def test_an_operand_of_a_post_op_that_is_too_small(worker: Worker, name: str) ->
             "post_op_1.dims: expected the result's 5 elements or 1 in dimension 0, got 2")  # fmt: skip
 
 
+@pytest.mark.onemkl
 @pytest.mark.parametrize("length", [2**25, 2**30, 2**40])
 def test_a_transform_of_a_length_that_nobody_has(worker: Worker, length: int) -> None:
     """oneMKL would prepare for it first: half a minute, or for ever."""

@@ -81,6 +81,7 @@ def test_routines_are_offered_to_those_who_call_them() -> None:
     assert KERNELS["blocked.cholesky"].instructions == "AVX-512"
 
 
+@pytest.mark.onemkl
 def test_the_key_of_measurements_names_every_library() -> None:
     """In this order and in these words: others make stores of earlier versions useless."""
     own, onednn, mkl, scipy = this_context().libraries
