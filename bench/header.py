@@ -7,6 +7,7 @@ import platform
 from importlib import metadata
 
 from hlo_dispatch.command.doctor import relevant_features
+from hlo_dispatch.errors import Unavailable
 from hlo_dispatch.host.machine import this_machine
 from hlo_dispatch.vendor.libraries import onednn
 
@@ -20,7 +21,7 @@ def header() -> list[str]:
         f"{machine.model}, {machine.threads} usable processors, load {os.getloadavg()[0]:.1f}",
         " ".join(relevant_features()),
         f"Python {platform.python_version()}, {', '.join(versions)}",
-        f"oneDNN {library.version} over {library.threads}" if library else library.sentence,
+        library.sentence if isinstance(library, Unavailable) else f"oneDNN {library.version} over {library.threads}",
     ]
 
 

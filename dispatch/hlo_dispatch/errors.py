@@ -8,7 +8,7 @@ instruction at fault.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import NoReturn
 
 
 class HloDispatchError(Exception):
@@ -76,9 +76,21 @@ REFUSALS: dict[str, str] = {
 }
 
 
+class NoTruthValue:
+    """Base of answers whose truth value would mislead; asking for it is an error.
+
+    Where a refusal is false, `refusal or next_question()` loses it; where it is true, `if answer:` takes it for what
+    was asked for.
+    """
+
+    def __bool__(self) -> NoReturn:
+        name = type(self).__name__
+        raise TypeError(f"a {name} is neither true nor false: ask isinstance(answer, {name}), or whether it is None")
+
+
 @dataclass(frozen=True)
-class Refusal:
-    """Why a region stays with XLA. Falsy, so that `plan or stock` reads as it works."""
+class Refusal(NoTruthValue):
+    """Why a region stays with XLA."""
 
     code: str
     """One of REFUSALS."""
@@ -91,20 +103,14 @@ class Refusal:
         if self.code not in REFUSALS:
             raise ValueError(f"unknown refusal code {self.code!r}")
 
-    def __bool__(self) -> Literal[False]:
-        return False
-
     def __str__(self) -> str:
         where = f" (%{self.instruction})" if self.instruction else ""
         return f"{self.code}: {self.sentence}{where}"
 
 
 @dataclass(frozen=True)
-class Unavailable:
-    """A vendor library that cannot be used, and the one sentence that says why and what to do. Falsy."""
+class Unavailable(NoTruthValue):
+    """A vendor library that cannot be used, and the one sentence that says why and what to do."""
 
     name: str
     sentence: str
-
-    def __bool__(self) -> Literal[False]:
-        return False

@@ -24,6 +24,11 @@ from hlo_dispatch.rewriting.splitting import parts
 from warm import run_python
 
 X = jnp.ones((4, 64))
+COMPILED: list[str] = []
+"""One for each program that XLA has compiled."""
+monitoring.register_event_duration_secs_listener(
+    lambda event, *_, **__: COMPILED.append(event) if event.endswith("backend_compile_duration") else None
+)
 
 
 def network(p: Any, x: Any) -> Any:
@@ -138,23 +143,19 @@ def test_each_half_is_compiled_once(of: Callable[[Any], Any], wide: bool) -> Non
     def sorted_out(p: Any, x: Any) -> Any:
         return network(p, x)[:, jnp.argsort(p["b"])]
 
-    compiled = []
-    monitoring.register_event_duration_secs_listener(
-        lambda event, *_, **__: compiled.append(event) if event.endswith("backend_compile_duration") else None
-    )
     with jax.enable_x64(wide):
         p, x = weights(of), np.asarray(X)
         wanted = np.asarray(jax.jit(sorted_out)(p, x))
         fast = hlo_dispatch.freeze(sorted_out, p)
-        compiled.clear()
+        COMPILED.clear()
         np.testing.assert_allclose(fast(x), wanted, rtol=1e-4, atol=1e-5)
         (program,) = fast._programs.values()
-        assert len(compiled) - 1 == len(program.preparations) + 1, "the first of them only shows its module"
-        compiled.clear()
+        assert len(COMPILED) - 1 == len(program.preparations) + 1, "the first of them only shows its module"
+        COMPILED.clear()
         fast(x)
         fast.update(weights(of))
         fast(x)
-    assert not compiled
+    assert not COMPILED
 
 
 UNDER_MALLOC_CHECK = """

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from calls import attribute
 
-from hlo_dispatch.errors import Refusal
+from hlo_dispatch.errors import Refusal, Unavailable
 from hlo_dispatch.vendor import kernels, registry
 from hlo_dispatch.vendor.kernels import Planned
 
@@ -84,7 +84,7 @@ class AttentionCall:
 
     def attributes(self) -> dict[str, Any]:
         found = kernels.library(NAME)
-        assert found
+        assert not isinstance(found, Unavailable)
         spec: dict[str, Any] = {"abi": registry.abi(), "library": found.version, "scratch": 0}
         for role, view in (("query", self.query), ("key", self.key), ("value", self.value)):
             spec |= described(view, memory_of(view), f"{role}_")

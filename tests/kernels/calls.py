@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hlo_dispatch.errors import Refusal
+from hlo_dispatch.errors import Refusal, Unavailable
 from hlo_dispatch.vendor import kernels, registry
 from hlo_dispatch.vendor.kernels import Planned
 
@@ -119,7 +119,7 @@ class Call:
     def asked(self) -> dict[str, Any]:
         """All attributes, as planning is asked about them."""
         library = kernels.library(self.name)
-        assert library
+        assert not isinstance(library, Unavailable)
         return {"library": library.version, "scratch": 0} | self.spec
 
     def planned(self, **changes: Any) -> Planned | Refusal:
@@ -129,7 +129,7 @@ class Call:
     def compiled(self, **changes: Any) -> Any:
         """A jitted function of the operands; `changes` replace what planning would put into the attributes."""
         planned = self.planned()
-        assert planned, planned
+        assert not isinstance(planned, Refusal), planned
         wire = {**self.asked(), "scratch": planned.scratch_bytes, **self.spec, **changes}
         attributes = {key: attribute(value) for key, value in wire.items() if value is not None}
         memory_dims = tuple(self.result_dims[axis] for axis in self.result_layout)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from wire_calls import LOADED, Array, WireCall, strides, tagged, tensors
 
+from hlo_dispatch.errors import Refusal, Unavailable
 from hlo_dispatch.vendor import kernels, registry
 from processor import lacks_onemkl
 
@@ -48,12 +49,12 @@ def _packings() -> list[WireCall]:
 
 def _packing(rows: int, k: int, n: int) -> WireCall:
     library = kernels.library("onemkl.gemm")
-    assert library
+    assert not isinstance(library, Unavailable)
     for columns in (n, 2 * n, 4 * n):
         attributes = _described([rows, k], [k, columns], [rows, columns]) | {"weights_format": "packed"}
         question = {"abi": registry.abi(), "library": library.version, "scratch": 0} | attributes
         planned = kernels.plan("onemkl.gemm", question)
-        assert planned, planned
+        assert not isinstance(planned, Refusal), planned
         if planned.packed_bytes:
             break
     assert planned.packed_bytes, "they are worth the memory"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from wire_calls import Array, WireCall, onednn, tensors
 
+from hlo_dispatch.errors import Refusal
 from hlo_dispatch.vendor import kernels, libraries, registry
 
 _TYPES = {"f32": np.dtype(np.uint32), "bf16": np.dtype(np.uint16), "f16": np.dtype(np.uint16)}
@@ -23,7 +24,7 @@ def _reading() -> list[WireCall]:
     binary = {name.removeprefix("x_"): value for name, value in residual.items()}
     attributes["post_op_0"] = {"kind": "binary", "algorithm": "add"} | binary
     planned = kernels.plan("onednn.matmul", {"abi": registry.abi(), "library": "", "scratch": 0} | attributes)
-    if not planned or not planned.packed_bytes:
+    if isinstance(planned, Refusal) or not planned.packed_bytes:
         return []
     said = {"packed_bytes": planned.packed_bytes, "packed_layout": planned.packed_layout}
     operands = [Array("f32", dims["src"]), Array("u8", [planned.packed_bytes]), Array("f32", [64])]
@@ -36,7 +37,7 @@ def _call(target: str, attributes: dict[str, Any], weights: Array) -> list[WireC
     libraries.onednn()
     attributes = {"weights_format": "packed"} | attributes
     planned = kernels.plan(target, {"abi": registry.abi(), "library": "", "scratch": 0} | attributes)
-    if not planned or not planned.packed_bytes:
+    if isinstance(planned, Refusal) or not planned.packed_bytes:
         return []
     said = {"target": target, "packed_bytes": planned.packed_bytes, "packed_layout": planned.packed_layout}
     return [onednn("pack", attributes | said, [weights], Array("u8", [planned.packed_bytes]))]

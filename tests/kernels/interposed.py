@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 
 from environment import clean_environment
+from hlo_dispatch.errors import Unavailable
 from hlo_dispatch.vendor import libraries
 
 
 def is_sycl_build() -> bool:
     """Whether this environment's oneDNN was built for SYCL, whatever it runs over."""
     library = libraries.onednn()
-    return bool(library) and b"libsycl.so" in library.path.read_bytes()
+    return not isinstance(library, Unavailable) and b"libsycl.so" in library.path.read_bytes()
 
 
 OVER_SYCL = {"HLO_DISPATCH_ONEDNN_RUNTIME": "sycl"}
@@ -33,7 +34,7 @@ def compiled(path: Path, source: str, *options: str) -> Path:
 def interposed(directory: Path, source: str) -> Path:
     """A library for HLO_DISPATCH_ONEDNN_LIBRARY; the functions of `source` find the real ones by RTLD_NEXT."""
     real = libraries.onednn()
-    assert real, real
+    assert not isinstance(real, Unavailable), real
     for file in real.path.parent.glob("*.so*"):
         (directory / file.name).symlink_to(file)
     needed = ["-Wl,--no-as-needed", f"-L{directory}", "-l:libdnnl.so.3", "-ldl", "-Wl,--allow-shlib-undefined"]

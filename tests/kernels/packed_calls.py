@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from calls import Call, attribute
 
+from hlo_dispatch.errors import Refusal
 from hlo_dispatch.vendor import registry
 from hlo_dispatch.vendor.packing import PackedForm, packed_form
 
@@ -16,7 +17,7 @@ from hlo_dispatch.vendor.packing import PackedForm, packed_form
 def written(call: Call) -> dict[str, Any]:
     """The attributes of the call as the pass would write them."""
     planned = call.planned()
-    assert planned, planned
+    assert not isinstance(planned, Refusal), planned
     return call.asked() | {"scratch": planned.scratch_bytes}
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from interposed import OVER_SYCL, is_sycl_build
 
+from hlo_dispatch.errors import Unavailable
 from hlo_dispatch.vendor import libraries
 
 pytestmark = [pytest.mark.any_processor, pytest.mark.any_python]
@@ -74,7 +75,7 @@ def test_not_if_unwanted(tmp_path: Path) -> None:
 def test_tbb_workers_are_placed_by_the_system(tmp_path: Path) -> None:
     """They share their processors with whoever calls."""
     found = libraries.onednn()
-    if not found or found.runtime != "tbb":
+    if isinstance(found, Unavailable) or found.runtime != "tbb":
         pytest.skip("oneDNN does not run over TBB here")
     first, second = PROCESSORS[:2]
     threads = seen(tmp_path, [first, second], HLO_DISPATCH_BIND_THREADS="1").split()

@@ -13,6 +13,7 @@ import pytest
 
 import hlo_dispatch
 from hlo_dispatch import kernels
+from hlo_dispatch.errors import Unavailable
 from hlo_dispatch.vendor import libraries, registry
 
 pytestmark = pytest.mark.any_processor
@@ -88,7 +89,7 @@ def test_python_uses_the_same_one(library: ctypes.CDLL) -> None:
     assert mapped == {str(kernels.library_path())}
     # What Python loaded is loaded here: the same file once more is nothing new, another one is refused.
     onednn = libraries.onednn()
-    assert onednn
+    assert not isinstance(onednn, Unavailable)
     assert taken(library, library.hlo_dispatch_load_onednn(str(onednn.path).encode(), 0, None)) == ""
     refused = taken(library, library.hlo_dispatch_load_onednn(b"/nowhere/libdnnl.so", 0, None))
     assert refused == f"this process already uses {onednn.path}; it cannot also load /nowhere/libdnnl.so"
@@ -201,8 +202,8 @@ def alone(path: Path, **environment: str) -> list[str]:
 @pytest.mark.onemkl
 def test_the_libraries_that_the_environment_names() -> None:
     onednn, mkl = libraries.onednn(), libraries.mkl()
-    assert onednn
-    assert mkl
+    assert not isinstance(onednn, Unavailable)
+    assert not isinstance(mkl, Unavailable)
     variables = {"HLO_DISPATCH_ONEDNN_LIBRARY": str(onednn.path), "HLO_DISPATCH_MKL_LIBRARY": str(mkl.path)}
     said = alone(kernels.library_path(), **variables)
     assert said == [onednn.version, str(onednn.path.resolve()), mkl.version, str(mkl.path.resolve())]
@@ -212,8 +213,8 @@ def test_the_libraries_that_the_environment_names() -> None:
 def test_the_libraries_where_pip_puts_them(tmp_path: Path) -> None:
     """Three folders above the package's, as lib/ is above lib/python3.13/site-packages/hlo_dispatch."""
     onednn, mkl = libraries.onednn(), libraries.mkl()
-    assert onednn
-    assert mkl
+    assert not isinstance(onednn, Unavailable)
+    assert not isinstance(mkl, Unavailable)
     package = tmp_path / "lib" / "python" / "site-packages" / "hlo_dispatch"
     package.mkdir(parents=True)
     copy = shutil.copy(kernels.library_path(), package)

@@ -17,6 +17,7 @@ from narrow_calls import DTYPES, GROUPED, WEIGHTS, NarrowProduct, narrow_product
 
 from environment import clean_environment
 from hlo_dispatch import _kernels
+from hlo_dispatch.errors import Refusal
 from hlo_dispatch.host.machine import ISA_VARIABLE
 
 pytestmark = pytest.mark.any_python
@@ -218,7 +219,7 @@ def test_lesser_instruction_sets(name: str, most: str) -> None:
 )  # fmt: skip
 def test_what_there_is_no_code_for_is_a_refusal(changes: dict[str, object], sentence: str) -> None:
     refused = narrow_product(5, 8, 6).call.planned(**changes)
-    assert not refused
+    assert isinstance(refused, Refusal)
     assert refused.code == "kernel-unsupported"
     assert refused.sentence.startswith(f"own.narrow_product: {sentence}")
 

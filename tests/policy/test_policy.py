@@ -48,7 +48,7 @@ class Kernel:
 
 
 def chosen(decision: Decision) -> Match:
-    assert decision
+    assert decision.candidate is not None
     assert decision.candidate is not None
     assert isinstance(decision.candidate.match, Match)
     return decision.candidate.match
@@ -60,7 +60,7 @@ def chosen(decision: Decision) -> Match:
 def test_never_does_not_even_ask() -> None:
     kernel = Kernel(9)
     decision = decide(match_of(), MODERN, "never", kernel)
-    assert not decision
+    assert decision.candidate is None
     assert decision.refusal == Refusal("policy", 'the policy "never" leaves everything to XLA', "dot")
     assert decision.reason == decision.refusal.sentence
     assert kernel.asked == []
@@ -113,7 +113,7 @@ def test_what_is_said_of_the_whole_is_what_is_reported() -> None:
     """The first refusal concerns the region a person sees."""
     kernel = Kernel(-1)
     decision = decide(match_of(), MODERN, "always", kernel)
-    assert not decision
+    assert decision.candidate is None
     assert decision.refusal == Refusal("kernel-unsupported", "3 post-ops are too many", "dot")
     assert len(kernel.asked) == 4
 
@@ -129,7 +129,7 @@ def test_a_missing_library_is_asked_once() -> None:
 def test_the_heuristic_judges_what_the_kernel_takes() -> None:
     """Without its tanh the product is not worth a call."""
     decision = decide(match_of(), MODERN, "heuristic", Kernel(1))
-    assert not decision
+    assert decision.candidate is None
     assert decision.refusal is not None
     assert (decision.refusal.code, decision.refusal.instruction) == ("policy", "dot")
 

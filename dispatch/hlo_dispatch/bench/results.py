@@ -17,7 +17,7 @@ from typing import Any
 
 import platformdirs
 
-from hlo_dispatch.errors import HloDispatchError
+from hlo_dispatch.errors import HloDispatchError, Unavailable
 from hlo_dispatch.hlo.module_files import write_atomically
 from hlo_dispatch.host.machine import this_machine
 from hlo_dispatch.vendor.libraries import mkl, onednn
@@ -115,8 +115,8 @@ def describe() -> dict[str, Any]:
     machine = this_machine()
     versions = {name: version for name in _PACKAGES if (version := _version(name))}
     dnnl, blas = onednn(), mkl()
-    versions["oneDNN"] = f"{dnnl.version} over {dnnl.threads}" if dnnl else "none"
-    versions["oneMKL"] = f"{blas.version} over {blas.runtime}" if blas else "none"
+    versions["oneDNN"] = "none" if isinstance(dnnl, Unavailable) else f"{dnnl.version} over {dnnl.threads}"
+    versions["oneMKL"] = "none" if isinstance(blas, Unavailable) else f"{blas.version} over {blas.runtime}"
     versions["Python"] = platform.python_version()
     return {
         "machine": {

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from hlo_dispatch.autotune.store import DIRECTORY_VARIABLE, Store
 from hlo_dispatch.command.sample_calls import answers
-from hlo_dispatch.errors import HloDispatchError, LibraryError
+from hlo_dispatch.errors import HloDispatchError, LibraryError, Refusal, Unavailable
 from hlo_dispatch.host.machine import ISA_VARIABLE, this_machine
 from hlo_dispatch.jax_plugin.entry_point import is_open
 from hlo_dispatch.report.terminal import console, make_table
@@ -117,12 +117,12 @@ def _jax() -> Iterator[Finding]:
 
 def _libraries() -> Iterator[Finding]:
     for name, answer in survey().items():
-        if answer:
+        if isinstance(answer, Unavailable):
+            yield Finding(False, name, answer.sentence)
+        else:
             runtime = f" over {answer.threads}" if answer.runtime else ""
             note = f"; {answer.note}" if answer.note else ""
             yield Finding(True, name, f"{answer.version}{runtime} ({answer.path}){note}")
-        else:
-            yield Finding(False, name, answer.sentence)
 
 
 def _kernels() -> Iterator[Finding]:
@@ -133,14 +133,15 @@ def _kernels() -> Iterator[Finding]:
         return
     for name in registry.kernels():
         found = library(name)
-        if not found:
+        if isinstance(found, Unavailable):
             continue  # said already
         said = answers(name, found.version)
         parts = (
-            f"{dtype} {planned.implementation}" if planned else f"{dtype} no ({planned.sentence})"
+            f"{dtype} no ({planned.sentence})" if isinstance(planned, Refusal) else f"{dtype} {planned.implementation}"
             for dtype, planned in said.items()
         )
-        yield Finding(any(said.values()) or not said, name, "; ".join(parts) or "there, and not asked anything")
+        is_good = not said or not all(isinstance(planned, Refusal) for planned in said.values())
+        yield Finding(is_good, name, "; ".join(parts) or "there, and not asked anything")
 
 
 def _door() -> Iterator[Finding]:

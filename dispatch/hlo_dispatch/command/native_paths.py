@@ -6,6 +6,7 @@ import importlib.util
 from pathlib import Path
 
 from hlo_dispatch import kernels
+from hlo_dispatch.errors import Unavailable
 from hlo_dispatch.vendor.libraries import mkl, onednn
 
 
@@ -24,7 +25,7 @@ def native_paths() -> dict[str, Path | str]:
         "xla_include": _xla_headers(),
     }
     for name, library in (("onednn", onednn()), ("onemkl", mkl())):
-        found[name] = library.path if library else ""
+        found[name] = "" if isinstance(library, Unavailable) else library.path
     return found
 
 

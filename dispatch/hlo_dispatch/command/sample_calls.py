@@ -34,7 +34,7 @@ def answers(name: str, version: str) -> dict[str, Planned | Refusal]:
             found = {dtype: plan(name, call(sample, dtype, version)) for dtype in sample.dtypes}
         except ValueError:
             continue  # the attributes or shapes of another kernel
-        if any(found.values()):
+        if not all(isinstance(answer, Refusal) for answer in found.values()):
             return found
         refused = refused or found  # another one may be made for it
     return refused

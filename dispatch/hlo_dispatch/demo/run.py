@@ -14,7 +14,7 @@ from rich.text import Text
 from hlo_dispatch.demo import models, seed
 from hlo_dispatch.demo.compare import SideBySide, compare, compile_dispatched, compile_stock, relative_difference
 from hlo_dispatch.demo.progress import Progress
-from hlo_dispatch.errors import HloDispatchError
+from hlo_dispatch.errors import HloDispatchError, Unavailable
 from hlo_dispatch.host.machine import this_machine
 from hlo_dispatch.report import Report
 from hlo_dispatch.report.terminal import print_report
@@ -31,7 +31,7 @@ def run(names: Sequence[str], *, seconds: float, policy: str) -> int:
     out = Console(highlight=False)
     _prepare(policy)
     library = onednn()
-    if not library:
+    if isinstance(library, Unavailable):
         out.print(Text(f"there is nothing to show without oneDNN: {library.sentence}"))
         return 1
     good = True

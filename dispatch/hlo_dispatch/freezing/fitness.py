@@ -9,6 +9,7 @@ import hlo_dispatch
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.policy.context import this_context
 from hlo_dispatch.vendor import libraries, registry
+from hlo_dispatch.vendor.library import Library
 
 
 def called_libraries(modules: Iterable[bytes]) -> list[str]:
@@ -58,4 +59,4 @@ def _differences(needed: dict[str, Any], there: dict[str, Any]) -> Iterator[str]
 
 def _identity(name: str) -> str:
     library = libraries.loaded(name) if name in libraries.DESCRIPTIONS else None
-    return f"{library.version} over {library.threads}" if library else "none"
+    return f"{library.version} over {library.threads}" if isinstance(library, Library) else "none"

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlo_dispatch.autotune.run.executable import is_stand_in
+from hlo_dispatch.errors import Unavailable
 from hlo_dispatch.host.switches import is_strict
 from hlo_dispatch.jax_plugin import grounds
 from hlo_dispatch.jax_plugin.grounds import Grounds, Witness
@@ -137,7 +138,10 @@ def _added(key: str, rewriter: Rewriter) -> str:
     if _is_shared_by_processes():
         return plan
     # A cached executable may call any of them.
-    found = (f"{name} {library.version if library else 'none'}" for name, library in libraries.survey().items())
+    found = (
+        f"{name} {'none' if isinstance(library, Unavailable) else library.version}"
+        for name, library in libraries.survey().items()
+    )
     plan += f" {this_context().fingerprint} {', '.join(found)}"
     if rewriter.policy not in MEASURING:
         return plan

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hlo_dispatch.errors import PolicyError, Refusal
+from hlo_dispatch.errors import NoTruthValue, PolicyError, Refusal
 from hlo_dispatch.host.machine import Machine
 from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.policy.candidate import Ask, Candidate, Default, default_of, variant_named
@@ -27,8 +27,8 @@ Recall = Callable[[CallableMatch, Default], Measured | None]
 
 
 @dataclass(frozen=True)
-class Decision:
-    """What was chosen and why. Falsy when the region stays with XLA."""
+class Decision(NoTruthValue):
+    """What was chosen and why; no candidate: the region stays with XLA."""
 
     candidate: Candidate | None
     reason: str
@@ -39,9 +39,6 @@ class Decision:
     """Seconds that the call saves, where it was measured."""
     is_needed: bool = False
     """Whether stock is wrong there, so that it must not be left to it, whatever that gains."""
-
-    def __bool__(self) -> bool:
-        return self.candidate is not None
 
 
 def check_policy(policy: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hlo_dispatch.errors import Refusal
+from hlo_dispatch.errors import Refusal, Unavailable
 from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.policy.candidate import Candidate
@@ -27,7 +27,7 @@ class AskKernels:
             # A user's kernel takes what its table says it takes: there is nobody to ask.
             return Candidate(match, match.attributes(), f"{binding.path.name}:{binding.symbol}", match.scratch_bytes)
         library = kernels.library(match.kernel)
-        if not library:
+        if isinstance(library, Unavailable):
             return Refusal("library-missing", library.sentence)
         question, text = _question(match, library.version, attributes)
         planned = kernels.plan(match.kernel, question, text)
@@ -45,9 +45,10 @@ class AskKernels:
 def prefetch(match: CallableMatch) -> bool:
     """Have the question worked on while the caller goes on; False where the library is missing."""
     library = kernels.library(match.kernel)
-    if library:
-        kernels.prefetch(match.kernel, *_question(match, library.version, {}))
-    return bool(library)
+    if isinstance(library, Unavailable):
+        return False
+    kernels.prefetch(match.kernel, *_question(match, library.version, {}))
+    return True
 
 
 def _question(match: CallableMatch, version: str, more: Mapping[str, str]) -> tuple[dict[str, Any], str]:

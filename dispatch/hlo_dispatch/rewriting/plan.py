@@ -48,7 +48,7 @@ class ComputationPlan:
     def give_up(self, problem: str, code: str = "rewrite-unsupported", *, is_slower: bool = False) -> None:
         """Refuse everything that was to be dispatched here, or only what need not be where it is merely slower."""
         for node, (match, decision) in self.decisions.items():
-            if decision and not (is_slower and decision.is_needed):
+            if decision.candidate is not None and not (is_slower and decision.is_needed):
                 refusal = Refusal(code, problem, node.name)
                 self.decisions[node] = match, Decision(None, problem, refusal)
 
@@ -213,7 +213,11 @@ class _Planner:
         found = joints(dispatched, refused, unrounded, self._matcher, self._claims, ask)
         for match, candidate in found.rounded.items():
             former, decision = self.plan.decisions[match.node]
-            now = replace(decision, candidate=candidate) if decision else Decision(candidate, REASON)
+            now = (
+                replace(decision, candidate=candidate)
+                if decision.candidate is not None
+                else Decision(candidate, REASON)
+            )
             self.plan.decisions[match.node] = former, now
             self._claims.exchange(match, candidate.match)
         for node, link in found.links.items():

@@ -73,7 +73,8 @@ def _identity(library: Description) -> str:
     if library.distribution:
         return f"{library.name} {_installed_version(library.distribution)}"
     found = loaded(library.name)
-    return f"{library.name} {found.version} {found.threads}" if found else f"{library.name} none"
+    said = "none" if isinstance(found, Unavailable) else f"{found.version} {found.threads}"
+    return f"{library.name} {said}"
 
 
 def _installed_version(distribution: str) -> str:

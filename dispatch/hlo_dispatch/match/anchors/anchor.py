@@ -96,7 +96,7 @@ def _same_type(views: Sequence[View]) -> View:
 
 
 def first_refusal(*refusals: Refusal | None) -> Refusal | None:
-    """The first that is one. Not `or`: a Refusal is falsy."""
+    """The first that is one; a Refusal has no truth value, so `or` does not find it."""
     return next((refusal for refusal in refusals if refusal is not None), None)
 
 

@@ -15,7 +15,7 @@ import math
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.match.anchors.anchor import REARRANGING, WIDENING, Anchor, furthest, unsupported_types
+from hlo_dispatch.match.anchors.anchor import REARRANGING, WIDENING, Anchor, first_refusal, furthest, unsupported_types
 from hlo_dispatch.match.anchors.convolution import by_group, convolution_views, unsupported_window
 from hlo_dispatch.match.anchors.reversal import window_readings
 from hlo_dispatch.match.strided import candidates
@@ -25,7 +25,7 @@ from hlo_dispatch.pattern.table import AnchorKind
 def read_deconvolution(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     """Describe `node`, an HLO convolution with a base dilation, for the deconvolution kernel."""
     window = node.proto.window.dimensions
-    refusal = unsupported_types(node) or unsupported_window(node)
+    refusal = first_refusal(unsupported_types(node), unsupported_window(node))
     if refusal is not None:
         return refusal
     source, weights, destination = convolution_views(node)

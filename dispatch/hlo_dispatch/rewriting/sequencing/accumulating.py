@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.schema import InstructionProto
 from hlo_dispatch.rewriting.backend_config import from_text, to_text
 from hlo_dispatch.vendor import kernels, registry
@@ -73,6 +74,6 @@ def _residuals(attributes: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
 
 def _is_same_code(name: str, attributes: Mapping[str, Any], changed: Mapping[str, Any]) -> bool:
     before, now = kernels.plan(name, attributes), kernels.plan(name, {**changed, "accumulated": 0})
-    if not before or not now:
+    if isinstance(before, Refusal) or isinstance(now, Refusal):
         return False
     return now.implementation == before.implementation and now.scratch_bytes <= attributes["scratch"]
