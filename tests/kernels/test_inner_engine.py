@@ -32,7 +32,7 @@ ASK = """
 from pathlib import Path
 from hlo_dispatch.vendor import kernels, libraries
 found = libraries.onednn()
-assert found, found.sentence
+assert hasattr(found, "path"), found.sentence
 kernels.warm_up()
 maps = Path("/proc/self/maps").read_text()
 print(found.runtime, "libintelocl" in maps, found.note)

@@ -19,7 +19,8 @@ from hlo_dispatch.policy.context import this_context
 attributes = {"type": "f32", "abi": registry.abi(), "uplo": ord("L"), "library": libraries.own().version,
               "a_dims": [4, 4], "a_strides": [4, 1], "factor_dims": [4, 4], "factor_strides": [1, 4]}
 planned = kernels.plan("blocked.cholesky", attributes)
-print(bool(planned), getattr(planned, "sentence", ""))
+sentence = getattr(planned, "sentence", "")
+print(not sentence, sentence)
 print(this_context().fingerprint)
 """
 
