@@ -13,7 +13,9 @@ REFUSAL = Refusal("policy", "because")
 
 
 @pytest.mark.parametrize(
-    "answer", [REFUSAL, Unavailable("oneMKL", "install it"), Decision(None, "because", REFUSAL)], ids=str
+    "answer",
+    [REFUSAL, Unavailable("oneMKL", "install it"), Decision(None, "because", REFUSAL)],
+    ids=lambda answer: type(answer).__name__,
 )
 def test_an_answer_has_no_truth_value(answer: NoTruthValue) -> None:
     name = type(answer).__name__
