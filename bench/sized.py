@@ -62,6 +62,20 @@ def _rotations(units: int) -> Program:
     return jax.vmap(function), (_array(32, units),)
 
 
+def _caches(units: int) -> Program:
+    """An array that products read between its updates in place: some updates depend on them, some need not wait."""
+
+    def function(h: Any, cache: Any) -> Any:
+        total = h
+        for number in range(units):
+            total = total + jnp.sin(h @ cache)
+            cache = cache.at[number % 64].set(jnp.tanh(h[number % 32]))
+            h = jnp.tanh(h @ cache)
+        return total, cache
+
+    return function, (_array(32, 64), _array(64, 64))
+
+
 def _dots(units: int) -> Program:
     """Layers of a network, each with weights of its own."""
 
@@ -71,6 +85,20 @@ def _dots(units: int) -> Program:
         return x
 
     return function, (_array(32, 64), [(_array(64, 64), _array(64)) for _ in range(units)])
+
+
+def _encoder(units: int) -> Program:
+    """Layers of attention and a normalization, which the table's patterns are looked for in."""
+
+    def function(x: Any, w: Any) -> Any:
+        for _ in range(units):
+            q = x @ w
+            scores = jax.nn.softmax(q @ jnp.swapaxes(x, 1, 2) / 8.0)
+            x = x + scores @ q
+            x = (x - x.mean(-1, keepdims=True)) * lax.rsqrt(x.var(-1, keepdims=True) + 1e-5)
+        return x
+
+    return function, (_array(4, 32, 64), _array(64, 64))
 
 
 def _body(units: int) -> Program:
@@ -88,6 +116,18 @@ def _body(units: int) -> Program:
         return lax.fori_loop(0, 4, body, (x, kept))
 
     return function, (_array(32, 64), _array(64, 64), _array(4, 8, 64))
+
+
+def _state(units: int) -> Program:
+    """One loop whose state has many parts, each updated by a product with itself, as an optimizer's weights are."""
+
+    def function(x: Any, weights: Any) -> Any:
+        def body(_: Any, weights: Any) -> Any:
+            return [w - 0.1 * jnp.tanh(x @ w) for w in weights]
+
+        return lax.fori_loop(0, 4, body, weights)
+
+    return function, (_array(64, 64), [_array(64, 64) for _ in range(units)])
 
 
 def _loops(units: int) -> Program:
@@ -117,8 +157,11 @@ KINDS: dict[str, tuple[Callable[[int], Program], float]] = {
     "elementwise": (_elementwise, 4),
     "updates": (_updates, 14),
     "rotations": (_rotations, 60),
+    "caches": (_caches, 20),
     "dots": (_dots, 20),
+    "encoder": (_encoder, 60),
     "body": (_body, 9),
+    "state": (_state, 12),
     "loops": (_loops, 45),
     "branches": (_branches, 25),
 }

@@ -14,7 +14,7 @@ from hlo_dispatch.hlo import text as hlo_text
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.rewriting.hazards import CannotRebuild, Draft, protect
 from hlo_dispatch.rewriting.in_place import writes_in_place, written_operands
-from hlo_dispatch.rewriting.sharing import shared_pairs
+from hlo_dispatch.rewriting.sharing import Sharing
 from reading import parsed
 
 F = "f32[4]{0}"
@@ -264,6 +264,24 @@ def test_a_reader_under_another_name_is_found() -> None:
     assert drafted.said["update"].endswith("after kernel")
 
 
+def test_a_reader_of_both_values_under_another_name_reads_a_copy() -> None:
+    text = updated("flat, update").replace("kernel = ", "flat = f32[2,2]{1,0} bitcast(buffer)\n  kernel = ")
+    drafted = Drafted(text, ours=["kernel"], updates=["update"]).protect()
+    assert drafted.said["kept_apart.0"] == "copy(flat)"
+    assert drafted.said["update"] == "dynamic-update-slice(buffer, piece, at) after kept_apart.0"
+    assert drafted.said["kernel"] == "custom-call(kept_apart.0, update)"
+
+
+def test_only_the_last_of_xlas_readers_may_write_over_a_value() -> None:
+    """%first and %second both update %buffer: XLA, which has ordered them, has %first work on a copy."""
+    text = updated("buffer").replace(
+        "update =", f"first = {F} dynamic-update-slice(buffer, piece, at)\n  seen = {F} negate(first)\n  update ="
+    )
+    drafted = Drafted(text, ours=["kernel"], updates=["first", "update"]).protect()
+    assert drafted.said["first"] == "dynamic-update-slice(buffer, piece, at)"
+    assert drafted.said["update"] == "dynamic-update-slice(buffer, piece, at) after first, kernel"
+
+
 # --- what shares, and what writes --------------------------------------------------------------------------
 
 LOOP = f"""
@@ -301,15 +319,22 @@ def test_what_writes_in_place() -> None:
     assert written == ["writes", "call", "while", "aliased"]
 
 
+def test_a_fusion_writes_over_what_it_updates_and_over_nothing_else() -> None:
+    module = parsed(LOOP)
+    (writes,) = [proto for proto in module.entry.instructions if proto.name == "writes"]
+    assert len(writes.operand_ids) == 3
+    assert written_operands(module, writes) == {0}
+
+
 def test_a_bodys_state_shares_with_its_result() -> None:
     module = parsed(LOOP)
-    assert shared_pairs(module, computation(module, "turn")) == [((0, 0), 0), ((0, 1), 1)]
-    assert shared_pairs(module, computation(module, "called")) == []
+    assert Sharing(module).pairs(computation(module, "turn")) == [((0, 0), 0), ((0, 1), 1)]
+    assert Sharing(module).pairs(computation(module, "called")) == []
 
 
 def test_a_conditions_state_shares_with_nothing() -> None:
     module = parsed(LOOP)
-    assert shared_pairs(module, computation(module, "go_on")) == []
+    assert Sharing(module).pairs(computation(module, "go_on")) == []
 
 
 BRANCHES = f"""
@@ -355,7 +380,7 @@ def test_a_branchs_operand_may_share_with_its_result(first: str, operands: str, 
     another = other.replace("other", "another")
     another = re.sub(r"\b(b|first|second|sum|product|both)\b", r"\1.2", another)
     module = parsed(another + text if first == "another" else text)
-    assert sorted(shared_pairs(module, computation(module, "other"))) == pairs
+    assert sorted(Sharing(module).pairs(computation(module, "other"))) == pairs
 
 
 @pytest.mark.parametrize(
@@ -371,4 +396,4 @@ def test_donated_inputs_share_with_outputs(alias: str, result: str, pairs: list)
         result = f"ROOT r = ({F}, {F}) tuple(x, y)"
     text = f"HloModule donated, input_output_alias={{ {alias} }}\nENTRY main {{ x = {F} parameter(0)\n"
     module = Module.from_bytes(hlo_text.from_text(f"{text} y = {F} parameter(1)\n {result} }}"))
-    assert shared_pairs(module, module.entry) == pairs
+    assert Sharing(module).pairs(module.entry) == pairs

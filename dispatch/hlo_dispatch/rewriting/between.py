@@ -130,10 +130,9 @@ def _origin(node: Node, results: AbstractSet[Node]) -> Node:
     return node
 
 
-def _is_given(node: Node, results: AbstractSet[Node]) -> bool:
-    """Whether a value is a result, or one before that was rounded."""
-    origin = _origin(node, results)
-    return origin in results or any(user.opcode == "convert" and user in results for user in origin.users)
+def _with_unrounded(result: Node) -> tuple[Node, ...]:
+    """A result, and what it was before it was rounded."""
+    return (result, *result.operands) if result.opcode == "convert" else (result,)
 
 
 def _reached(
@@ -144,8 +143,9 @@ def _reached(
     results = set(given)
     for node in results:
         node.is_result = True
+    readable = {node for result in results for node in _with_unrounded(result)}
     for node in possible:
-        reads_result = any(_is_given(operand, results) for operand in node.operands)
+        reads_result = any(_origin(operand, results) in readable for operand in node.operands)
         if node in claims.taken or not (reads_result or is_leading_scaling(node)):
             continue
         match = matcher.match_again(node, claims.taken.__contains__, claims.needed.__contains__)
@@ -154,6 +154,7 @@ def _reached(
         found[node] = match
         claims.claim(match)
         results.add(match.output)
+        readable.update(_with_unrounded(match.output))
         match.output.is_result = True
     # What is not kept in the end is no result.
     for match in found.values():

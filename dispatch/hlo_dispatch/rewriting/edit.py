@@ -8,6 +8,7 @@ from hlo_dispatch.rewriting.emit import Emitter, KernelCall
 from hlo_dispatch.rewriting.hazards import CannotRebuild
 from hlo_dispatch.rewriting.plan import ComputationPlan
 from hlo_dispatch.rewriting.rebuild import Edit
+from hlo_dispatch.rewriting.sharing import Sharing
 
 
 def apply_plans(module: Module, plans: list[ComputationPlan], table: Table, threads: int) -> set[int]:
@@ -17,6 +18,7 @@ def apply_plans(module: Module, plans: list[ComputationPlan], table: Table, thre
         ids of the computations that are new or were rebuilt.
     """
     edits: dict[int, Edit] = {}
+    sharing = Sharing(module)
     for plan in plans:
         calls = [
             KernelCall(c.match, table.kernels[c.match.kernel].target, c.attributes, c.scratch_bytes, c.backend_config)
@@ -25,7 +27,7 @@ def apply_plans(module: Module, plans: list[ComputationPlan], table: Table, thre
         if not calls:
             continue
         try:
-            emitter = Emitter(module, plan.graph, calls, threads)
+            emitter = Emitter(module, plan.graph, calls, threads, sharing)
             edits[plan.graph.computation.id] = emitter.edit()
             plan.calls = emitter.names
         except CannotRebuild as problem:

@@ -12,6 +12,7 @@ from hlo_dispatch.hlo.shape import Shape, row_major
 from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.rewriting.backend_config import to_text
 from hlo_dispatch.rewriting.rebuild import Edit, Rebuilder
+from hlo_dispatch.rewriting.sharing import Sharing
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,13 +42,15 @@ class KernelCall:
 class Emitter:
     """Writes the kernel calls of one computation."""
 
-    def __init__(self, module: Module, graph: FlatGraph, calls: list[KernelCall], threads: int) -> None:
+    def __init__(
+        self, module: Module, graph: FlatGraph, calls: list[KernelCall], threads: int, sharing: Sharing
+    ) -> None:
         self._graph, self._calls = graph, calls
         self.names: dict[Node, str] = {}
         """Anchor, or a pattern's result → the name of its custom-call; after `edit()`."""
         covered = {node for call in calls for node in call.match.covered}
         results = [result for call in calls for result in call.match.results if result is not None]
-        self._rebuilder = Rebuilder(module, graph, threads, covered=covered, results=results)
+        self._rebuilder = Rebuilder(module, graph, threads, covered=covered, results=results, sharing=sharing)
 
     def edit(self) -> Edit:
         """The computation with its kernel calls in place.

@@ -56,7 +56,7 @@ def protect(
     """Add to `draft` the copies and control dependencies that its shared buffers need.
 
     Args:
-        pairs: as `sharing.shared_pairs` gives them.
+        pairs: as `sharing.Sharing` gives them.
         fresh: stem → (a new instruction's id, name).
 
     Raises:
@@ -97,7 +97,11 @@ class _Guard:
         watched = {update for update, _ in endangered}
         watched.update(reader for _, value in endangered for reader in self._readers(value))
         early = EarlierThan(self._protos, watched)
-        order = TopologicalOrder(in_order(self._protos, self._draft.place))
+        wishes: dict[int, set[int]] = {}
+        for update, value in endangered:
+            possible = {r for r in self._readers(value) if r != update and not early.than(update, r)}
+            wishes.setdefault(update, set()).update(possible)
+        order = TopologicalOrder(in_order(self._protos, self._draft.place, wishes))
         for update, value in endangered:
             self._protect_update(update, value, early, order)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 # Instructions that nothing misses when nobody reads them.
 from hlo_dispatch.hlo.schema import InstructionProto
@@ -45,37 +46,50 @@ def made_of(instructions: Sequence[InstructionProto], root_id: int) -> list[Inst
     return [proto for proto in instructions if proto.id in found]
 
 
-def in_order(protos: Mapping[int, InstructionProto], place: Mapping[int, int]) -> list[InstructionProto]:
+def in_order(
+    protos: Mapping[int, InstructionProto],
+    place: Mapping[int, int],
+    wishes: Mapping[int, AbstractSet[int]] | None = None,
+) -> list[InstructionProto]:
     """Operands and control predecessors before users, otherwise as near to the original order as can be.
 
     Args:
         protos: the computation's instructions by id.
         place: id → position in the original order that the instruction should stand near.
+        wishes: id → ids of the instructions that should come before it, too, wherever that is possible.
     """
     position = {identifier: (place[identifier], identifier) for identifier in protos}
     straight = [protos[identifier] for _, identifier in sorted(position.values())]
-    if _is_ordered(straight):
+    if not wishes and _is_ordered(straight):
         return straight
-    waiting: dict[int, int] = {}
-    users: dict[int, list[int]] = {}
-    for identifier, proto in protos.items():
-        needs = {*proto.operand_ids[:], *proto.control_predecessor_ids[:]}
-        waiting[identifier] = len(needs)
-        for operand in needs:
-            users.setdefault(operand, []).append(identifier)
-    ready = [position[identifier] for identifier, count in waiting.items() if not count]
+    needs = {i: {*proto.operand_ids[:], *proto.control_predecessor_ids[:]} for i, proto in protos.items()}
+    (waiting, users), (wishing, wished) = _counted(needs), _counted(wishes or {})
+    # One that still wishes for something comes when nothing else can.
+    ready = [(wishing.get(i, 0) > 0, position[i]) for i, count in waiting.items() if not count]
     heapq.heapify(ready)
-    ordered: list[InstructionProto] = []
+    ordered: dict[int, InstructionProto] = {}
     while ready:
-        _, identifier = heapq.heappop(ready)
-        ordered.append(protos[identifier])
-        for user in users.get(identifier, ()):
-            waiting[user] -= 1
-            if not waiting[user]:
-                heapq.heappush(ready, position[user])
+        _, (_, identifier) = heapq.heappop(ready)
+        if identifier in ordered:
+            continue
+        ordered[identifier] = protos[identifier]
+        for counts, others in ((waiting, users), (wishing, wished)):
+            for other in others.get(identifier, ()):
+                counts[other] -= 1
+                if not waiting[other]:
+                    heapq.heappush(ready, (wishing.get(other, 0) > 0, position[other]))
     if len(ordered) != len(protos):
         raise AssertionError("the rebuilt computation has a cycle")
-    return ordered
+    return list(ordered.values())
+
+
+def _counted(before: Mapping[int, AbstractSet[int]]) -> tuple[dict[int, int], dict[int, list[int]]]:
+    """How many come before each; and what each comes before."""
+    after: dict[int, list[int]] = {}
+    for identifier, others in before.items():
+        for other in others:
+            after.setdefault(other, []).append(identifier)
+    return {identifier: len(others) for identifier, others in before.items()}, after
 
 
 def _is_ordered(protos: Sequence[InstructionProto]) -> bool:

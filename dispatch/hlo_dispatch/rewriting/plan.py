@@ -97,6 +97,17 @@ def plan_computation(
     return planner.plan
 
 
+@dataclass(frozen=True)
+class _Foreseen:
+    """What an anchor matches as long as what was decided before it is what was expected."""
+
+    match: CallableMatch | Refusal
+    chosen: CallableMatch | None = None
+    """The variant of the match that is expected to be chosen; None: stock."""
+    obstacles: AbstractSet[Node] = frozenset()
+    """Instructions that earlier matches were expected to have, and that this one would otherwise have had a use for."""
+
+
 class _Planner:
     def __init__(
         self,
@@ -148,10 +159,14 @@ class _Planner:
     def plan_anchors(self) -> None:
         """Settle every anchor that no pattern has taken."""
         expected = self._look_ahead()
+        vacated: set[Node] = set()
         for node in self._matcher.anchors():
             if node in self._claims.taken:
                 continue
-            match, chosen = expected.get(node) or (self._match(node), None)
+            foreseen = expected.get(node)
+            if foreseen is None or not vacated.isdisjoint(foreseen.obstacles):
+                foreseen = _Foreseen(self._match(node))
+            match, chosen = foreseen.match, foreseen.chosen
             if isinstance(match, Refusal):
                 if node not in self.plan.decisions:  # as a library's routine it was understood
                     self._refuse(node, match)
@@ -162,23 +177,22 @@ class _Planner:
                 decision = self._settle(node, match)
                 if not _is_as_expected(decision, chosen):
                     # What follows was matched as if this had been chosen.
-                    expected = {}
+                    if decision.candidate is None and chosen is not None:
+                        vacated.update(chosen.covered, chosen.reads)
+                    else:
+                        expected = {}
 
-    def _look_ahead(self) -> dict[Node, tuple[CallableMatch | Refusal, CallableMatch | None]]:
-        """Match every anchor as if each were decided as is most likely, and have the kernels asked meanwhile.
-
-        Returns:
-            anchor → its match and the variant of it that is expected to be chosen (None: stock).
-        """
-        found: dict[Node, tuple[CallableMatch | Refusal, CallableMatch | None]] = {}
+    def _look_ahead(self) -> dict[Node, _Foreseen]:
+        """Match every anchor as if each were decided as is most likely, and have the kernels asked meanwhile."""
+        found: dict[Node, _Foreseen] = {}
         if self._prefetched is None:
             return found
         settled, self._claims = self._claims, self._claims.copy()
         for node in self._matcher.anchors():
             if node not in self._claims.taken:
-                match = self._match(node)
+                match, obstacles = self._match_and_obstacles(node)
                 chosen = None if isinstance(match, Refusal) or self._claims.hide(match) else self._prefetched(match)
-                found[node] = match, chosen
+                found[node] = _Foreseen(match, chosen, obstacles)
                 if chosen is not None:
                     self._claims.claim(chosen)
         self._claims = settled
@@ -226,6 +240,15 @@ class _Planner:
 
     def _match(self, node: Node) -> CallableMatch | Refusal:
         return self._matcher.match(node, self._claims.taken.__contains__, self._claims.needed.__contains__)
+
+    def _match_and_obstacles(self, node: Node) -> tuple[CallableMatch | Refusal, set[Node]]:
+        """An anchor's match, and the instructions spoken for that it met."""
+        obstacles: set[Node] = set()
+
+        def met(claimed: set[Node]) -> Callable[[Node], bool]:
+            return lambda other: other in claimed and not obstacles.add(other)
+
+        return self._matcher.match(node, met(self._claims.taken), met(self._claims.needed)), obstacles
 
     def _settle(self, node: Node, match: CallableMatch) -> Decision:
         decision = self._decide_on(match)

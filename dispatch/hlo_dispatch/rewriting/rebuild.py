@@ -20,7 +20,7 @@ from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto
 from hlo_dispatch.rewriting.hazards import CannotRebuild, Draft, protect
 from hlo_dispatch.rewriting.in_place import UPDATES, updated_parameters, writes_in_place, written_operands
 from hlo_dispatch.rewriting.order import in_order, needed
-from hlo_dispatch.rewriting.sharing import shared_pairs
+from hlo_dispatch.rewriting.sharing import Sharing
 
 
 @dataclass
@@ -45,8 +45,14 @@ class Rebuilder:
         *,
         covered: AbstractSet[Node] = frozenset(),
         results: Iterable[Node] = (),
+        sharing: Sharing | None = None,
     ) -> None:
-        """What is `covered` goes; those of it in `results` are still read, and made by whoever calls `edit()`."""
+        """What is `covered` goes; those of it in `results` are still read, and made by whoever calls `edit()`.
+
+        Args:
+            sharing: the module's, where several of its computations are rebuilt before it changes.
+        """
+        self._sharing = sharing or Sharing(module)
         self._module, self._graph, self._threads = module, graph, threads
         self._covered, self._results = covered, list(results)
         inside = self._covered - set(self._results)
@@ -124,7 +130,7 @@ class Rebuilder:
             place=self._place(),
             renamed=renamed,
         )
-        pairs = shared_pairs(self._module, self._graph.computation)
+        pairs = self._sharing.pairs(self._graph.computation)
         protect(draft, pairs, lambda stem: (self.fresh_id(), self._module.fresh_name(stem)))
         self._edit.root_id = draft.root_id
         for copy, near in draft.added:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hlo_dispatch.hlo.module import Module
@@ -20,20 +21,60 @@ _Place = tuple[int, int, tuple[int, ...]]
 """A computation's id, an instruction's in it, tuple index…: something that lies in a buffer."""
 
 
-def shared_pairs(module: Module, computation: ComputationProto) -> list[Pair]:
-    """Which parts of a computation's parameters share a buffer with which parts of its result."""
-    if computation.id == module.proto.entry_computation_id:
-        return _donated(module)
-    for caller in module.proto.computations[:]:
-        for instruction in caller.instructions[:]:
-            if computation.id in instruction.called_computation_ids[:]:
-                # A while calls its body first, then its condition, whose state shares with nothing.
-                if instruction.opcode == "while" and computation.id == instruction.called_computation_ids[0]:
-                    count = len(instruction.shape.tuple_shapes)
-                    return [((0, index), index) for index in range(count)]
-                if instruction.opcode == "conditional":
-                    return _of_branch(module, computation)
-    return []
+class Sharing:
+    """Who shares with whom in a module that nothing changes meanwhile: each of its indexes is made once."""
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+
+    def pairs(self, computation: ComputationProto) -> list[Pair]:
+        """Which parts of a computation's parameters share a buffer with which parts of its result."""
+        if computation.id == self._module.proto.entry_computation_id:
+            return _donated(self._module)
+        caller = self._callers.get(computation.id)
+        # A while calls its body first, then its condition, whose state shares with nothing.
+        if caller is not None and caller.opcode == "while" and computation.id == caller.called_computation_ids[0]:
+            return [((0, index), index) for index in range(len(caller.shape.tuple_shapes))]
+        if caller is not None and caller.opcode == "conditional":
+            return self._of_branch(computation)
+        return []
+
+    @cached_property
+    def _callers(self) -> dict[int, InstructionProto]:
+        """Id of a computation that runs as a loop's or a branch's → an instruction that calls it."""
+        return {
+            called: instruction
+            for computation in self._module.proto.computations[:]
+            for instruction in computation.instructions[:]
+            if instruction.opcode in ("while", "conditional")
+            for called in instruction.called_computation_ids[:]
+        }
+
+    def _of_branch(self, branch: ComputationProto) -> list[Pair]:
+        """A branch's pairs depend on where its operand came from and on where its result goes."""
+        results = list(_places(branch, _instruction(branch, branch.root_id)))
+        pairs: list[Pair] = []
+        for parameter in branch.instructions[:]:
+            if parameter.opcode == "parameter":
+                for place in _places(branch, parameter):
+                    buffer = self._buffers.get(place)
+                    part = (parameter.parameter_number, *place[2])
+                    shared = [
+                        result for result in results if buffer is not None and self._buffers.get(result) == buffer
+                    ]
+                    pairs += [(part, result[2][0] if result[2] else None) for result in shared]
+        return pairs
+
+    def _lie_together(self, one: _Place, other: _Place) -> bool:
+        return one in self._buffers and self._buffers[one] == self._buffers.get(other)
+
+    @cached_property
+    def _buffers(self) -> dict[_Place, int]:
+        """Place → the number of the buffer that it lies in, whatever else does."""
+        import networkx as nx  # a fifth of a second, which only programs with branches have to pay
+
+        buffers = enumerate(nx.connected_components(_lying_together(self._module)))
+        return {place: number for number, places in buffers for place in places}
 
 
 def _donated(module: Module) -> list[Pair]:
@@ -46,25 +87,8 @@ def _donated(module: Module) -> list[Pair]:
     ]
 
 
-def _of_branch(module: Module, branch: ComputationProto) -> list[Pair]:
-    """A branch's pairs depend on where its operand came from and on where its result goes."""
-    import networkx as nx  # a fifth of a second, which only programs with branches have to pay
-
-    lies_with = _buffers(module)
-    results = list(_places(branch, _instruction(branch, branch.root_id)))
-    pairs: list[Pair] = []
-    for parameter in branch.instructions[:]:
-        if parameter.opcode == "parameter":
-            for place in _places(branch, parameter):
-                if place in lies_with:
-                    shared = nx.node_connected_component(lies_with, place)
-                    part = (parameter.parameter_number, *place[2])
-                    pairs += [(part, result[2][0] if result[2] else None) for result in results if result in shared]
-    return pairs
-
-
-def _buffers(module: Module) -> nx.Graph[_Place]:
-    """Places, with an edge between two that lie in one buffer, whatever else does."""
+def _lying_together(module: Module) -> nx.Graph[_Place]:
+    """Places, with an edge between two that lie in one buffer."""
     import networkx as nx
 
     graph: nx.Graph[_Place] = nx.Graph()

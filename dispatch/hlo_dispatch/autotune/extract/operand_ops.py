@@ -22,30 +22,29 @@ def looked_past(covered: set[Node], reads: set[Node]) -> list[Node]:
     so a residual that XLA computes again from a mean and a variance is computed here from these, too, and not from
     the whole program before them.
     """
-    brought = _brought_into_form(covered, reads)
     found: dict[Node, None] = {}
     pending = [operand for node in covered for operand in node.operands]
     while pending and len(found) < _FARTHEST:
         node = pending.pop()
         if node in covered or node in reads or node in found or not _may_be_looked_past(node):
             continue
-        if node in brought or node.top is None or is_made_of_constants(node):
+        if node.top is None or is_made_of_constants(node) or _is_brought_into_form(node, covered, reads):
             found[node] = None
             pending += node.operands
     return list(found)
 
 
-def _brought_into_form(covered: set[Node], reads: set[Node]) -> set[Node]:
-    """What is made of the values read, by means that may be looked past, before the last of what is covered."""
-    last = max((node.index for node in covered), default=0)
-    found: set[Node] = set()
-    pending = list(reads)
-    while pending:
-        for user in pending.pop().users:
-            if user.index < last and user not in found and user not in covered and _may_be_looked_past(user):
-                found.add(user)
-                pending.append(user)
-    return found
+def _is_brought_into_form(node: Node, covered: set[Node], reads: set[Node]) -> bool:
+    """Whether it is made of a value read, by means that may be looked past, as far as a few steps show."""
+    seen, pending = {node}, [node]
+    while pending and len(seen) <= _FARTHEST:
+        for operand in pending.pop().operands:
+            if operand in reads:
+                return True
+            if operand not in seen and operand not in covered and _may_be_looked_past(operand):
+                seen.add(operand)
+                pending.append(operand)
+    return False
 
 
 def is_made_of_constants(node: Node) -> bool:

@@ -30,7 +30,7 @@ from hlo_dispatch.rewriting.sequencing.accumulating import accumulations
 from hlo_dispatch.rewriting.sequencing.arena import arranged
 from hlo_dispatch.rewriting.sequencing.groups import Groups, is_read_outside
 from hlo_dispatch.rewriting.sequencing.lives import lives
-from hlo_dispatch.rewriting.sharing import shared_pairs
+from hlo_dispatch.rewriting.sharing import Sharing
 from hlo_dispatch.vendor import registry
 
 _apart: ContextVar[bool] = ContextVar("calls_apart", default=False)
@@ -80,10 +80,11 @@ def join(module: Module) -> Joined:
     kernels = {kernel.target: kernel.joined_by for kernel in known.values() if kernel.joined_by}
     guests = {k.target for k in known.values() if k.joined_by and k.library != known[k.joined_by].library}
     edits: dict[int, Edit] = {}
+    sharing = Sharing(module)
     for computation, small in module.control_flow_computations():
         if small or sum(i.custom_call_target in kernels.keys() - guests for i in computation.instructions[:]) < 2:
             continue
-        joiner = _Joiner(module, computation, kernels, guests)
+        joiner = _Joiner(module, computation, kernels, guests, sharing)
         try:
             edit = joiner.edit()
         except CannotRebuild:
@@ -102,7 +103,12 @@ class _Joiner:
     """Writes the sequences of one computation."""
 
     def __init__(
-        self, module: Module, computation: ComputationProto, kernels: Mapping[str, str], guests: AbstractSet[str]
+        self,
+        module: Module,
+        computation: ComputationProto,
+        kernels: Mapping[str, str],
+        guests: AbstractSet[str],
+        sharing: Sharing,
     ) -> None:
         """
         Args:
@@ -110,6 +116,7 @@ class _Joiner:
             guests: those of them that another library computes than the one whose sequences they are.
         """
         self._module, self._computation, self._guests = module, computation, guests
+        self._sharing = sharing
         self._groups = Groups(computation, kernels)
         self._fresh = itertools.count(max(self._groups.instructions) + 1)
         self._protos = dict(self._groups.instructions)
@@ -138,7 +145,7 @@ class _Joiner:
         alive = {proto.id: proto for proto in needed(ordered, (), root)}
         updates = {i: written_operands(self._module, p) for i, p in alive.items() if writes_in_place(self._module, p)}
         draft = Draft(alive, root, self._made & alive.keys(), updates, self._place)
-        protect(draft, shared_pairs(self._module, self._computation), self._name)
+        protect(draft, self._sharing.pairs(self._computation), self._name)
         place = dict(self._place)
         for copy, near in draft.added:
             place[copy.id] = place[near]
