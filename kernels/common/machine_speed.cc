@@ -1,7 +1,6 @@
 #include "common/machine_speed.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -14,19 +13,17 @@ namespace hlo_dispatch {
 
 namespace {
 
-constexpr int kTrials = 5, kWakeUps = 15;
-constexpr double kLongest = 5e-3;  // seconds of waking: on a busy machine each time may take as long
+constexpr int kTrials = 8;
 constexpr int kSteps = 2000;
 constexpr int kSums = 8, kLanes = 16;  // enough of them that none waits for the one before
 constexpr size_t kBytes = 64 << 10;
-constexpr auto kAsleep = std::chrono::microseconds(30);  // until a thread that waits sleeps
 
 double Now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 template <typename Work>
-double Fastest(int trials, const Work& work) {
+double Fastest(const Work& work) {
   double best = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < trials; ++i) {
+  for (int i = 0; i < kTrials; ++i) {
     const double begin = Now();
     work();
     best = std::min(best, Now() - begin);
@@ -48,74 +45,43 @@ __attribute__((target_clones("avx512f", "avx2", "default"))) float MultiplyAdds(
   return total[0];
 }
 
-// A thread that sleeps until it is woken.
-class Sleeper {
- public:
-  Sleeper() : thread_([this] { Sleep(); }) {}
-  ~Sleeper() {
-    Tell(kEnd);
-    thread_.join();
+// What waking a thread that sleeps takes the one that wakes it.
+double WakeUp() {
+  std::mutex mutex;
+  std::condition_variable all_sleep, wake;
+  int sleeping = 0, woken = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kTrials; ++i) {
+    threads.emplace_back([&] {
+      std::unique_lock<std::mutex> lock(mutex);
+      if (++sleeping == kTrials) all_sleep.notify_one();
+      wake.wait(lock, [&] { return woken > 0; });
+      --woken;
+    });
   }
-
-  // The seconds that waking it took, and those until it ran.
-  void Wake(double& own, double& until) {
-    std::this_thread::sleep_for(kAsleep);
-    awake_ = 0;
-    const double begin = Now();
-    Tell(kWake);
-    own = Now() - begin;
-    while (awake_ == 0) std::this_thread::yield();
-    until = awake_ - begin;
+  {
+    std::unique_lock<std::mutex> lock(mutex);
+    all_sleep.wait(lock, [&] { return sleeping == kTrials; });
+    woken = kTrials;
   }
-
- private:
-  enum Word { kNothing, kWake, kEnd };
-
-  void Tell(Word word) {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      word_ = word;
-    }
-    changed_.notify_one();
-  }
-
-  void Sleep() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    while (true) {
-      changed_.wait(lock, [this] { return word_ != kNothing; });
-      if (word_ == kEnd) return;
-      word_ = kNothing;
-      awake_ = Now();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  Word word_ = kNothing;
-  std::atomic<double> awake_{0};
-  std::thread thread_;  // the last one: it uses the others
-};
+  const double best = Fastest([&] { wake.notify_one(); });
+  wake.notify_all();
+  for (std::thread& thread : threads) thread.join();
+  return best;
+}
 
 MachineSpeed Measured() {
   MachineSpeed speed{};
   volatile float result = 0.5f;
-  const double work = Fastest(kTrials, [&] { result = MultiplyAdds(result); });
+  const double work = Fastest([&] { result = MultiplyAdds(result); });
   speed.multiply_adds = static_cast<double>(kSteps) * kSums * kLanes / work;
   std::vector<char> from(kBytes, 1), to(kBytes);
-  const double copy = Fastest(kTrials, [&] {
+  const double copy = Fastest([&] {
     std::memcpy(to.data(), from.data(), kBytes);
     result = to[static_cast<size_t>(result) % kBytes];
   });
   speed.bytes = 2.0 * kBytes / copy;
-  speed.wake_up = speed.latency = std::numeric_limits<double>::infinity();
-  Sleeper sleeper;
-  const double begin = Now();
-  for (int i = 0; i < kWakeUps && (i == 0 || Now() < begin + kLongest); ++i) {
-    double own, until;
-    sleeper.Wake(own, until);
-    speed.wake_up = std::min(speed.wake_up, own);
-    speed.latency = std::min(speed.latency, until);
-  }
+  speed.wake_up = WakeUp();
   return speed;
 }
 

@@ -10,15 +10,15 @@ namespace hlo_dispatch {
 struct MachineSpeed {
   double multiply_adds;  // of f32 in a second, from registers
   double bytes;          // copied in a second, within the caches
-  double wake_up;        // seconds that a thread spends on waking another one
-  double latency;        // seconds until that one runs
+  double wake_up;        // seconds that waking another thread takes the one that wakes it
 
   // What one thread takes at least.
   double Seconds(double multiply_adds_done, double bytes_touched) const {
     return std::max(multiply_adds_done / multiply_adds, bytes_touched / bytes);
   }
-  // Whether work that takes one thread so long is worth asking others for help.
-  bool RepaysHelp(double seconds) const { return seconds > wake_up + latency; }
+  // Whether work that takes one thread so long is worth asking others for help. The caller wakes a helper, and tells it
+  // in the end that all is done; the helper takes about as long to come and to go.
+  bool RepaysHelp(double seconds) const { return seconds > 4 * wake_up; }
 
   // The best of several trials each, so that another process on the processor does not show.
   static const MachineSpeed& Get();
