@@ -114,10 +114,11 @@ void Parallel::Schedule(int64_t count, const std::function<void()>& task) const 
   }
 }
 
-void Parallel::Gather(const TbbThreads* tbb, bool has_helpers, const std::function<void()>& body) const {
+void Parallel::Gather(const TbbThreads* tbb, int64_t division, bool has_helpers,
+                      const std::function<void()>& body) const {
   if (tbb == nullptr || pool_ == nullptr) return body();
   const int64_t helpers = has_helpers ? threads() - 1 : 0;
-  tbb->Gather(helpers, [this](const std::function<void()>& help) { Schedule(1, help); }, body);
+  tbb->Gather(division, helpers, [this](const std::function<void()>& help) { Schedule(1, help); }, body);
 }
 
 }  // namespace hlo_dispatch

@@ -30,8 +30,9 @@ class Parallel {
   //
   // Args:
   //   tbb: the library's; null where it computes with something else, on which this has no influence.
+  //   division: for how many threads the work is divided, which the library was told when it planned the call.
   //   has_helpers: whether other threads than this one are asked to come.
-  void Gather(const TbbThreads* tbb, bool has_helpers, const std::function<void()>& body) const;
+  void Gather(const TbbThreads* tbb, int64_t division, bool has_helpers, const std::function<void()>& body) const;
 
  private:
   // Schedules up to so many tasks, each of which calls `task`: no more than leaves the pool with tasks to begin that it

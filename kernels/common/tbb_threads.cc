@@ -130,10 +130,9 @@ void TbbThreads::For(int64_t count, int64_t grain, const std::function<void(int6
   if (loop.failure != nullptr) std::rethrow_exception(loop.failure);
 }
 
-void TbbThreads::Gather(int64_t helpers, const std::function<void(std::function<void()>)>& call,
+void TbbThreads::Gather(int64_t threads, int64_t helpers, const std::function<void(std::function<void()>)>& call,
                         const std::function<void()>& body) const {
-  const int64_t threads = count();
-  if (threads <= 1) return body();
+  if (threads <= 1 && count() <= 1) return body();
   arenas_->Run(threads, std::min(helpers, threads - 1), call, body);
 }
 

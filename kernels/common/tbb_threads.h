@@ -29,10 +29,11 @@ class TbbThreads {
   // oneTBB's own. What body throws is thrown again here.
   //
   // Args:
+  //   threads: for how many oneTBB divides the work, whoever comes.
   //   helpers: how many may come; with none this thread does everything.
   //   call: is given what a helper does. Another thread does it, at any time, or none; this one may return from it at
   //     once.
-  void Gather(int64_t helpers, const std::function<void(std::function<void()>)>& call,
+  void Gather(int64_t threads, int64_t helpers, const std::function<void(std::function<void()>)>& call,
               const std::function<void()>& body) const;
 
   ~TbbThreads();

@@ -11,6 +11,7 @@
 #include "common/ffi_failure.h"
 #include "common/machine_speed.h"
 #include "common/parallel.h"
+#include "common/pool_size.h"
 #include "onednn/primitive.h"
 #include "onednn/raw_call.h"
 
@@ -46,9 +47,14 @@ CallPlan Alone(CallPlan plan) {
 }
 
 std::unique_ptr<CallState> MakeState(const Kernel& kernel, Planner planner, const Attributes& attributes) {
-  CallPlan plan = Alone(PlanChecked(kernel, planner, attributes));
-  const bool has_helpers = MachineSpeed::Get().RepaysHelp(plan.LeastSeconds());
-  return std::unique_ptr<CallState>(new CallState{kernel.target(), Primitive(std::move(plan)), has_helpers});
+  CheckCall(kernel, attributes);
+  std::unique_ptr<CallState> state;
+  Library::Get().ForPool([&] {
+    CallPlan plan = Alone(PlanChecked(kernel, planner, attributes));
+    const bool has_helpers = MachineSpeed::Get().RepaysHelp(plan.LeastSeconds());
+    state.reset(new CallState{kernel.target(), Primitive(std::move(plan)), has_helpers});
+  });
+  return state;
 }
 
 void Run(Primitive& primitive, const Parallel& parallel, ffi::RemainingArgs arguments, ffi::RemainingRets results) {
@@ -74,7 +80,7 @@ void Run(Primitive& primitive, const Parallel& parallel, ffi::RemainingArgs argu
 ffi::Error Execute(ffi::ThreadPool pool, CallState* state, ffi::RemainingArgs arguments, ffi::RemainingRets results) {
   return Guarded(state->target.c_str(), [&] {
     const Parallel parallel(&pool);
-    parallel.Gather(Library::Get().tbb(), state->has_helpers,
+    parallel.Gather(Library::Get().tbb(), PoolThreads(), state->has_helpers,
                     [&] { Run(state->primitive, parallel, arguments, results); });
   });
 }
@@ -166,7 +172,8 @@ XLA_FFI_Handler* Execution() { return execute; }
 
 Answer AnswerOf(const Kernel& kernel, Planner planner, const Attributes& attributes) {
   CheckCall(kernel, attributes);
-  const CallPlan plan = planner(attributes);
+  CallPlan plan;
+  Library::Get().ForPool([&] { plan = planner(attributes); });
   const bool says_how = attributes.Has("packed_bytes") || attributes.Has("packed_layout");
   if (plan.may_be_packed && says_how) plan.packed.Check(attributes, plan.implementation);
   return {plan.implementation, plan.scratch_bytes, plan.Reorders(), plan.packed.bytes, plan.packed.layout};

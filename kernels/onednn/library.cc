@@ -7,6 +7,7 @@
 
 #include "common/failure.h"
 #include "common/loader.h"
+#include "common/pool_size.h"
 #include "common/shared_object.h"
 #include "onednn/engine.h"
 #include "onednn/lost_threads.h"
@@ -165,6 +166,11 @@ Engine* Library::engine() const {
   if (has_threads) ThreadsStarted();
   engine_.store(made, std::memory_order_release);
   return made;
+}
+
+void Library::ForPool(const std::function<void()>& work) const {
+  if (tbb_ == nullptr) return work();
+  tbb_->Gather(PoolThreads(), /*helpers=*/0, [](const std::function<void()>&) {}, work);
 }
 
 void Library::CheckThreads() const {

@@ -4,6 +4,7 @@
 #define HLO_DISPATCH_ONEDNN_LIBRARY_H_
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -54,6 +55,10 @@ class Library {
 
   // The threads that it computes on, where those are oneTBB's and loops of ours can run on them; else nullptr.
   const TbbThreads* tbb() const { return tbb_.get(); }
+
+  // Calls work(), in which the library plans and builds calls for as many threads as XLA's pool has, where it can be
+  // told so; what work throws is thrown again here.
+  void ForPool(const std::function<void()>& work) const;
 
   // As dnnl_memory_create.
   Status CreateMemory(Memory** memory, const MemoryDescriptor* descriptor, Engine* engine, void* address) const {

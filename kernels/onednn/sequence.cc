@@ -19,6 +19,7 @@
 #include "common/ffi_failure.h"
 #include "common/machine_speed.h"
 #include "common/parallel.h"
+#include "common/pool_size.h"
 #include "onednn/call.h"
 #include "onednn/primitive.h"
 #include "onednn/sequence_plan.h"
@@ -63,13 +64,14 @@ struct SequenceState {
 ffi::TypeId SequenceState::id = {};
 
 SequencePlan PlanOf(const Attributes& attributes) {
-  CheckCall(TheKernel(), attributes);
   attributes.Text("library");  // which one it is each member asks
   return SequencePlan::Read(attributes);
 }
 
 Answer PlanSequence(const Attributes& attributes) {
-  const SequencePlan plan = PlanOf(attributes);
+  CheckCall(TheKernel(), attributes);
+  SequencePlan plan;
+  Library::Get().ForPool([&] { plan = PlanOf(attributes); });
   return {"sequence of " + std::to_string(plan.members.size()), plan.scratch_bytes};
 }
 
@@ -164,7 +166,8 @@ ffi::Error Execute(ffi::ThreadPool pool, SequenceState* state, ffi::RemainingArg
                    ffi::RemainingRets results) {
   return Guarded(TheKernel().target().c_str(), [&] {
     const Parallel parallel(&pool);
-    parallel.Gather(Library::Get().tbb(), state->has_helpers, [&] { Run(*state, parallel, arguments, results); });
+    parallel.Gather(Library::Get().tbb(), PoolThreads(), state->has_helpers,
+                    [&] { Run(*state, parallel, arguments, results); });
   });
 }
 
@@ -174,7 +177,11 @@ XLA_FFI_DEFINE_HANDLER(
 
 ffi::ErrorOr<std::unique_ptr<SequenceState>> Instantiate(ffi::Dictionary dictionary) {
   std::unique_ptr<SequenceState> state;
-  ffi::Error error = Guarded(TheKernel().target().c_str(), [&] { state = MakeSequence(FfiAttributes(dictionary)); });
+  ffi::Error error = Guarded(TheKernel().target().c_str(), [&] {
+    const FfiAttributes attributes(dictionary);
+    CheckCall(TheKernel(), attributes);
+    Library::Get().ForPool([&] { state = MakeSequence(attributes); });
+  });
   if (error.failure()) return ffi::Unexpected(std::move(error));
   return state;
 }

@@ -5,10 +5,10 @@
 #include <cstring>
 #include <new>
 #include <string>
-#include <thread>
 
 #include "common/checked.h"
 #include "common/failure.h"
+#include "common/pool_size.h"
 #include "onemkl/packed_alignment.h"
 
 namespace hlo_dispatch::onemkl {
@@ -49,7 +49,7 @@ uint64_t Hash(const std::string& text) {
 
 // Threads have rows of their own where there are enough, and panels of their own otherwise.
 int64_t PanelWidth(int64_t rows, int64_t columns) {
-  const int64_t threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
+  const int64_t threads = PoolThreads();
   const int64_t sharing_rows = std::clamp<int64_t>(rows / kFewestRows, 1, threads);
   const int64_t wanted = (threads + sharing_rows - 1) / sharing_rows;
   const int64_t panels = std::clamp<int64_t>(columns / kFewestColumns, 1, wanted);

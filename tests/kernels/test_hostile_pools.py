@@ -129,7 +129,7 @@ int main(int, char** arguments) {
         threads.emplace_back([&] {
           for (int i = 0; i < kCalls; ++i) {
             const auto inner = [&](int64_t begin, int64_t end) { done += end - begin; };
-            parallel.Gather(tbb.get(), true, [&] {
+            parallel.Gather(tbb.get(), tbb->count(), true, [&] {
               tbb->For(8, 1, inner);
               parallel.For(8, 1, inner);
             });

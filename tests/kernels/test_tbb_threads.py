@@ -129,7 +129,7 @@ int main(int, char** arguments) {
       pool.emplace_back(std::move(help));
       allowed.insert(pool.back().get_id());
     };
-    threads->Gather(helpers, call, [&] {
+    threads->Gather(threads->count(), helpers, call, [&] {
       seen = Doing(*threads, [&](size_t count) { return count == static_cast<size_t>(helpers) + 1; });
     });
     for (std::thread& thread : pool) thread.join();
@@ -137,7 +137,7 @@ int main(int, char** arguments) {
   }
   // Nobody comes; more come than there are places for; one comes when all is over.
   std::vector<Help> late;
-  threads->Gather(helpers, [&](Help help) { late.push_back(std::move(help)); }, [&] {
+  threads->Gather(threads->count(), helpers, [&](Help help) { late.push_back(std::move(help)); }, [&] {
     const auto seen = Doing(*threads, [](size_t count) { return count == 1; });
     problems += seen != std::set<std::thread::id>{std::this_thread::get_id()};
   });
@@ -149,7 +149,8 @@ int main(int, char** arguments) {
       pool.emplace_back(help);
     };
     for (int turn = 0; turn < 200; ++turn) {
-      threads->Gather(helpers, twice, [&] { Doing(*threads, [](size_t count) { return count >= 1; }); });
+      const auto work = [&] { Doing(*threads, [](size_t count) { return count >= 1; }); };
+      threads->Gather(threads->count(), helpers, twice, work);
     }
     for (std::thread& thread : pool) thread.join();
   }
@@ -163,9 +164,9 @@ int main(int, char** arguments) {
       for (int turn = 0; turn < 100; ++turn) {
         const auto loop = [&] { threads->For(16, 1, [&](int64_t, int64_t) { ++done; }); };
         try {
-          threads->Gather(helpers, call, [&] {
+          threads->Gather(threads->count(), helpers, call, [&] {
             loop();
-            threads->Gather(helpers, call, loop);
+            threads->Gather(threads->count(), helpers, call, loop);
             if (turn % 3 == caller % 3) throw std::runtime_error("thrown");
           });
           problems += turn % 3 == caller % 3;
@@ -180,7 +181,7 @@ int main(int, char** arguments) {
   problems += done != 4 * 100 * 2 * 16;
   // A helper that cannot be had.
   int turns = 0;
-  threads->Gather(helpers, [](const Help&) { throw std::bad_alloc(); }, [&] { ++turns; });
+  threads->Gather(threads->count(), helpers, [](const Help&) { throw std::bad_alloc(); }, [&] { ++turns; });
   return problems == 0 && turns == 1 ? 0 : 1;
 }
 """

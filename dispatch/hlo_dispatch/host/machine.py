@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -11,6 +12,9 @@ from hlo_dispatch.errors import PolicyError
 
 ISA_VARIABLE = "HLO_DISPATCH_MAX_CPU_ISA"
 """Plays a lesser processor than this one, for tests: a name of oneDNN's, which reads ONEDNN_MAX_CPU_ISA itself."""
+
+MOST_POOL_THREADS = 256
+"""Of XLA's CPU client."""
 
 # What each of these processors lacks, by how the kernel's flags begin.
 _BEYOND_BF16 = ("avx512_fp16", "amx", "avx10", "avx_")
@@ -35,7 +39,7 @@ class Machine:
     """Instruction set flags as the kernel names them: "avx2", "avx512f", "avx512_bf16", "amx_tile" …; without what
     HLO_DISPATCH_MAX_CPU_ISA leaves out."""
     threads: int
-    """Threads that XLA and the vendor libraries may use."""
+    """Threads of XLA's pool, for which the vendor libraries divide their work, too."""
 
     @property
     def has_bf16_arithmetic(self) -> bool:
@@ -61,7 +65,20 @@ def this_machine() -> Machine:
                 break
     except OSError:
         pass
-    return Machine(model, features, len(os.sched_getaffinity(os.getpid())))
+    return Machine(model, features, pool_threads())
+
+
+def pool_threads() -> int:
+    """How many threads XLA's CPU client has in its pool, as it reckons that; kernels/common/pool_size.cc does the same.
+
+    The environment may say so; otherwise there is one for each processor that this process may use. A quota of
+    processor time does not count.
+    """
+    for variable in ("PJRT_NPROC", "NPROC"):
+        said = re.fullmatch(r"\s*([+-]?\d+)\s*", os.environ.get(variable, ""), re.ASCII)
+        if said and -(2**31) <= int(said[1]) < 2**31:
+            return min(max(int(said[1]), 1), MOST_POOL_THREADS)
+    return min(len(os.sched_getaffinity(os.getpid())), MOST_POOL_THREADS)
 
 
 def _left_out() -> tuple[str, ...]:
