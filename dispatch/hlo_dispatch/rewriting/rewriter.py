@@ -28,6 +28,7 @@ from hlo_dispatch.report import Report, Thinned
 from hlo_dispatch.rewriting.asynchronous import keep_asynchronous
 from hlo_dispatch.rewriting.deliberation import Deliberation
 from hlo_dispatch.rewriting.edit import apply_plans
+from hlo_dispatch.rewriting.huge_pages import advise_huge_pages
 from hlo_dispatch.rewriting.plan import ComputationPlan
 from hlo_dispatch.rewriting.planner import Planner
 from hlo_dispatch.rewriting.regions import regions_of
@@ -125,6 +126,8 @@ class Rewriter:
                 sequences = join(module)
                 changed |= sequences.computations
             changed |= keep_asynchronous(module, [c.match for plan in plans for c in plan.dispatched])
+            if not self.frozen:
+                changed |= advise_huge_pages(module)
             clock.lap("edit")
             verify(module, changed)
             result = module.to_bytes()

@@ -9,6 +9,7 @@ from functools import partial
 from hlo_dispatch.hlo.split import Split, Splitter
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.rewriting.hazards import CannotRebuild
+from hlo_dispatch.rewriting.huge_pages import with_huge_pages
 from hlo_dispatch.rewriting.sequencing.joining import joined
 from hlo_dispatch.rewriting.splitting.cut import cut, uncut
 from hlo_dispatch.rewriting.splitting.hoisting import hoist
@@ -44,4 +45,5 @@ def split(
         # Something has to run after what would go.
         halves = uncut(dispatched, early | widened)
     program, found = joined(halves.program)
-    return held_together(replace(halves, program=program, sequences=found.sequences, joined=found.calls))
+    halves = held_together(replace(halves, program=program, sequences=found.sequences, joined=found.calls))
+    return replace(halves, program=with_huge_pages(halves.program))

@@ -1,0 +1,31 @@
+"""Huge-page advice stands in the program that runs each time, never in what prepares its weights."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from cut_in_two import assert_equal, halves
+
+from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.rewriting.huge_pages import KERNEL
+
+TARGET = f"hlo_dispatch.{KERNEL}"
+
+
+def targets(half: bytes | None) -> list[str]:
+    assert half is not None
+    return [i.custom_call_target for c in Module.from_bytes(half).proto.computations for i in c.instructions]
+
+
+def test_large_values_are_advised_in_the_program() -> None:
+    random = np.random.default_rng(0)
+    w = jnp.asarray(random.standard_normal((128, 128)) / 12, jnp.float32)
+    x = jnp.asarray(random.standard_normal((65536, 128)), jnp.float32)
+
+    def function(w, x):
+        return jnp.sum(jnp.tanh(jnp.tanh(x @ jnp.exp(w)) @ w), 0)
+
+    found = halves(function, w, x, frozen=(0,), policy="always")
+    assert targets(found.split.program).count(TARGET) == 1
+    assert TARGET not in targets(found.split.preparation)
+    assert_equal(found)
