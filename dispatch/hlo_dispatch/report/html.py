@@ -8,8 +8,9 @@ from html import escape
 from hlo_dispatch.report.content import Content
 
 # Notebooks align cells to the right and do not break lines in them.
-_CELL = 'style="text-align: left; vertical-align: top; white-space: normal"'
-_COUNT = 'style="text-align: right; vertical-align: top"'
+_PLACED = "vertical-align: top; padding: 2px 16px 2px 0"
+_CELL = f'style="text-align: left; white-space: normal; {_PLACED}"'
+_COUNT = f'style="text-align: right; {_PLACED}"'
 
 
 def html_of(content: Content) -> str:
