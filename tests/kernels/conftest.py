@@ -23,7 +23,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """A test of oneMKL's, by its mark or by the name of the kernel it is given, is for machines that have it."""
     callspec = getattr(item, "callspec", None)
     names = callspec.params.values() if callspec is not None else ()
-    is_onemkls = any(isinstance(name, str) and name.partition(".")[0] == "onemkl" for name in names)
+    is_onemkls = any(isinstance(name, str) and name.partition(".")[0].lower() == "onemkl" for name in names)
     if (is_onemkls or item.get_closest_marker("onemkl") is not None) and lacks_onemkl():
         pytest.skip(lacks_onemkl())
 
