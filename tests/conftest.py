@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -47,6 +48,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-goldens", action="store_true", help="rewrite tests/golden/**/*.after.hlo")
     parser.addoption("--zoo", choices=("quick", "all"), default="quick", help="how much of bench/zoo tests/models runs")
     parser.addoption("--all-sizes", action="store_true", help="linear algebra on large matrices too")
+
+
+@pytest.fixture(autouse=True)
+def _undisturbed() -> Iterator[None]:
+    """However busy the machine is, what was timed counts."""
+    from quiet_meter import QuietMeter
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hlo_dispatch.autotune.compare.timing.this_machine_meter", QuietMeter)
+        yield
 
 
 def pytest_collection_finish() -> None:

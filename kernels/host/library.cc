@@ -1,10 +1,11 @@
-// What this library says of itself, and its errors.
+// What this library says of itself and of the processors, and its errors.
 #include <dlfcn.h>
 
 #include <climits>
 #include <cstdlib>
 #include <string>
 
+#include "common/peak.h"
 #include "common/registry.h"
 #include "hlo_dispatch/kernels.h"
 #include "host/error.h"
@@ -26,6 +27,10 @@ const char* hlo_dispatch_library_path() {
     return new std::string(realpath(found.dli_fname, whole) == nullptr ? found.dli_fname : whole);
   }();
   return path->c_str();
+}
+
+int64_t hlo_dispatch_nanoseconds_at_peak(int threads, int64_t rounds) {
+  return hlo_dispatch::NanosecondsAtPeak(threads, rounds);
 }
 
 hlo_dispatch_error_kind hlo_dispatch_error_kind_of(const hlo_dispatch_error* error) { return error->kind; }

@@ -261,6 +261,19 @@ PyObject* Registry(PyObject*, PyObject*) {
   });
 }
 
+PyObject* NanosecondsAtPeak(PyObject*, PyObject* arguments) {
+  return RaisingInPython([&] {
+    int threads = 0;
+    long long rounds = 0, nanoseconds = 0;
+    if (!PyArg_ParseTuple(arguments, "iL", &threads, &rounds)) throw PythonError();
+    {
+      WithoutLock without_lock;
+      nanoseconds = hlo_dispatch_nanoseconds_at_peak(threads, rounds);
+    }
+    return Checked(PyLong_FromLongLong(nanoseconds));
+  });
+}
+
 PyObject* LibraryPath(PyObject*, PyObject*) {
   return RaisingInPython([] { return Checked(PyUnicode_DecodeFSDefault(hlo_dispatch_library_path())); });
 }
@@ -292,6 +305,10 @@ PyMethodDef methods[] = {
      "registrations() -> {'types': ..., 'targets': ...}: capsules for jax.ffi, types to be registered first."},
     {"registry", Registry, METH_NOARGS,
      "registry() -> {'abi': ..., 'own_version': ..., 'kernels': [...]}: what there is to be called; loads nothing."},
+    {"nanoseconds_at_peak", NanosecondsAtPeak, METH_VARARGS,
+     "nanoseconds_at_peak(threads, rounds) -> processor time of the slowest of them for so many rounds of arithmetic "
+     "at "
+     "the peak of the vector units; 0 where they could not run at the same time."},
     {"library_path", LibraryPath, METH_NOARGS, "library_path() -> the file of the library that all of this is in."},
     {nullptr, nullptr, 0, nullptr},
 };

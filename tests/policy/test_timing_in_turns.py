@@ -65,7 +65,7 @@ def test_a_gain_that_is_more_than_noise_but_not_surely_enough_is_open() -> None:
     time = Time(seconds=0.9, gain=0.1, error=0.03)
     assert not time.wins(0.03)
     assert time.may_win(1.0, 0.03)
-    assert not Time(seconds=0.9, gain=0.1, error=0.02).may_win(1.0, 0.03)  # it wins
+    assert not Time(seconds=0.9, gain=0.1, error=0.005).may_win(1.0, 0.03)  # it wins
 
 
 def test_who_is_hopeless_drops_out(clock: Clock) -> None:
@@ -92,4 +92,4 @@ def test_a_gain_that_does_not_matter_is_not_looked_for(clock: Clock) -> None:
 
 @pytest.mark.parametrize(("gain", "may"), [(-0.5, False), (-0.05, True), (0.05, True), (0.9, False)])
 def test_noise_hides_no_gain_of_one_that_seems_to_lose(gain: float, may: bool) -> None:
-    assert Time(seconds=1 - gain, gain=gain, error=0.25).may_win(1.0, 0.0) == may
+    assert Time(seconds=1 - gain, gain=gain, error=0.08).may_win(1.0, 0.0) == may

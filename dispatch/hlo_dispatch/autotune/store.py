@@ -94,7 +94,7 @@ class Store:
         return next((entry.measured for entry in _readable(rows)), None)
 
     def put(self, context: Context, region: str, measured: Measured) -> None:
-        """Keep a measurement; a thorough one is not replaced by a quick one."""
+        """Keep a measurement; a thorough one is not replaced by a quick one, and none by a provisional one."""
         self._run(lambda database: _insert(database, context, {region: (measured, time.time())}), None)
 
     # --- what a person asks -----------------------------------------------------------------------
@@ -325,8 +325,13 @@ def _insert(database: sqlite3.Connection, context: Context, values: Mapping[str,
         database.execute(
             "INSERT INTO measurements VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET thorough = excluded.thorough, "
             "measured = excluded.measured, written = excluded.written WHERE excluded.thorough >= thorough",
-            (context.fingerprint, region, int(measured.thorough), text, written),
+            (context.fingerprint, region, _rank(measured), text, written),
         )
+
+
+def _rank(measured: Measured) -> int:
+    """What replaces what: the column `thorough`."""
+    return -1 if measured.provisional else int(measured.thorough)
 
 
 def _parsed(text: str) -> tuple[dict[str, Context], dict[str, dict[str, tuple[Measured, float]]]]:

@@ -129,6 +129,8 @@ def compare(
     found = dict(zip(contestants.names, times[1:], strict=True))
     reference = times[0].seconds
     known = {STOCK: reference} | {name: time.seconds for name, time in found.items()}
+    about["provisional"] = any(time.is_doubtful(reference) for time in found.values())
+    about["thorough"] = about["thorough"] and not about["provisional"]
     won = {name: time for name, time in found.items() if time.gain > time.error + LEAST_GAIN * reference}
     if not won and trips is not None and any(time.gain > -time.error for time in found.values()):
         # In fewer iterations what is outside of the loops hides what is gained inside.
@@ -136,7 +138,7 @@ def compare(
     if not won:
         best = max(found.values(), key=lambda time: time.gain)
         shown = min(found.values(), key=lambda time: time.seconds)
-        why = why_not(shown, reference, LEAST_GAIN * reference, certain=1.0)
+        why = why_not(shown, reference, LEAST_GAIN * reference)
         return Measured(STOCK, known, 0.0, best.error, why=why, **about)
     # Of several that are equally fast the first one is chosen: of that most is known.
     named = dict(zip(contestants.names, contestants.programs[1:], strict=True))

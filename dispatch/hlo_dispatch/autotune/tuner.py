@@ -106,6 +106,8 @@ class Tuner:
     _tries: int = 0
     """What was measured, or tried, in this very compile."""
     _reached_all: bool = True
+    _has_provisional: bool = False
+    """Whether a region was measured while the machine was busy, so that another compile may know more."""
 
     def for_one_module(self) -> Tuner:
         """The same tuner, its budget beginning now; it counts and remembers in the same places."""
@@ -174,6 +176,9 @@ class Tuner:
         if measured.vain:
             self.knowledge.add(region.digest, measured)
             return False
+        if measured.provisional:
+            self._has_provisional = True
+            self.given_up.add(region.digest)
         if self.remembers:
             self.records.append(LearntRegion(region, measured))
         if not measured.seconds and not measured.refused:
@@ -211,17 +216,20 @@ class Tuner:
             measured = self.store.get(self.context, program)
             # What was measured thoroughly may have changed what is compared.
             is_old = is_final and measured is not None and (not measured.thorough or self.effort.is_thorough)
+            is_old |= measured is not None and measured.provisional
             if measured is None or (not self._is_enough(measured) if measured.vain else is_old):
                 measured = self._try(
                     program,
-                    lambda: trial.compare(
-                        stock,
-                        variants(),
-                        left=self._deadline.left,
-                        is_final=is_final,
-                        is_hurried=is_hurried,
-                        frozen=self.frozen,
-                        split=self.split,
+                    lambda: self._as_sure_as_its_regions(
+                        trial.compare(
+                            stock,
+                            variants(),
+                            left=self._deadline.left,
+                            is_final=is_final,
+                            is_hurried=is_hurried,
+                            frozen=self.frozen,
+                            split=self.split,
+                        )
                     ),
                     trial.PROGRAM,
                     "",
@@ -230,7 +238,12 @@ class Tuner:
             self.step("", 0, 0, 0.0)
         if measured is not None:
             self.knowledge.add(program, measured)
+            if measured.provisional and is_final:
+                self.given_up.add(program)
         self.tally.seconds += time.perf_counter() - start
+
+    def _as_sure_as_its_regions(self, measured: Measured) -> Measured:
+        return replace(measured, thorough=measured.thorough and not self._has_provisional)
 
     def _try(self, digest: str, make: Callable[[], Measured], formula: str, shape: str, kernel: str) -> Measured | None:
         """Measure, and keep what was found; None where nothing was, which is not tried again in this process."""
@@ -277,6 +290,8 @@ class Tuner:
 
     def _is_enough(self, known: Measured) -> bool:
         """Whether what another process found need not be measured again."""
+        if known.provisional:
+            return False
         if known.vain:
             return known.endless > 0 or (known.is_hopeless and not self.effort.is_thorough)
         return known.thorough or not self.effort.is_thorough
@@ -288,7 +303,7 @@ class Tuner:
             endless: seconds after which it had not ended; no other is to try that.
         """
         known = self.store.get(self.context, digest) if self.timed else None
-        if not self.timed or (known is not None and not known.vain):
+        if not self.timed or (known is not None and not known.vain and not known.provisional):
             return  # an earlier answer stands
         # Tuning takes its time: who has no answer then has none.
         is_settled = self.effort.is_thorough or endless > 0

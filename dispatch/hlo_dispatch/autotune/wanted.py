@@ -48,7 +48,7 @@ FOOTPRINTS = (1 << 18, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
 
 @dataclass
 class Unknown:
-    """A region that was asked for and never measured."""
+    """A region that was asked for and never measured, or only while the machine was busy."""
 
     digest: str
     cutter: Cutter
@@ -57,7 +57,7 @@ class Unknown:
     numerics: Numerics
     footprint: int
     """Bytes that the program reads between two runs of the region, roughly."""
-    is_entangled: bool
+    is_entangled: bool = False
     """Whether neighbours share its fusions."""
     is_only_region: bool = False
     """Whether the program has no other region."""
@@ -146,18 +146,10 @@ class Wanted:
                 known = None
             if self.mode in ALL_IN_KERNELS and (known is None or self._may_win_with_others(known, match)):
                 return TAKEN
-            if known is not None and not known.refused and self._is_left_to_the_heuristic(known):
+            if known is None or known.provisional:
+                self._note(Unknown(digest, cutter, match, default, numerics, self._footprint))
+            elif not known.refused and self._is_left_to_the_heuristic(known):
                 return None
-            if known is None:
-                noted = self._unknown.get(digest)
-                if noted is not None:
-                    noted.count += 1
-                else:
-                    is_entangled = cutter.is_entangled(default.candidate.match.in_module)
-                    self._unknown[digest] = Unknown(
-                        digest, cutter, match, default, numerics, self._footprint, is_entangled,
-                        is_only_region=not self._has_several,
-                    )  # fmt: skip
             return known
 
         return recall
@@ -166,14 +158,23 @@ class Wanted:
         """How often one run of the program runs this computation; infinite where that is not known."""
         return self._executions.get(graph.computation.id, 1.0)
 
+    def _note(self, unknown: Unknown) -> None:
+        noted = self._unknown.get(unknown.digest)
+        if noted is not None:
+            noted.count += 1
+            return
+        unknown.is_entangled = unknown.cutter.is_entangled(unknown.default.candidate.match.in_module)
+        unknown.is_only_region = not self._has_several
+        self._unknown[unknown.digest] = unknown
+
     def _may_win_with_others(self, known: Measured, match: CallableMatch) -> bool:
-        """Whether stock won alone, but not by far (if that matters), and not because a result was wrong.
+        """Whether stock won alone, but not by far (if that matters), and not because a result was wrong; or who knows.
 
         What is little work loses alone by what a call costs, however often stock's time that is.
         """
         has_lost = known.chosen == STOCK and not known.refused and not known.endless
         is_near = match.work.multiply_adds < SMALLEST_DOT or known.loss <= BY_FAR
-        return has_lost and (is_near or self.mode == REGARDLESS)
+        return known.provisional or (has_lost and (is_near or self.mode == REGARDLESS))
 
     def _is_left_to_the_heuristic(self, known: Measured) -> bool:
         if known.chosen != STOCK and known.stock_error:

@@ -39,7 +39,7 @@ def show(*, regions: bool, as_json: bool) -> None:
     for fingerprint, about in contexts.items():
         own = [entry.measured for entry in entries if entry.context == fingerprint]
         what = f"{about['cpu']}, {about['threads']} threads, {', '.join(about['libraries'])}, jaxlib {about['jaxlib']}"
-        chosen, wrong = sum(m.chosen != STOCK for m in own), sum(bool(m.refused) for m in own)
+        chosen, wrong = sum(m.chosen != STOCK and not m.provisional for m in own), sum(bool(m.refused) for m in own)
         row(table, str(len(own)), what, str(chosen), str(wrong), "yes" if fingerprint == here else "no")
     out.print(table)
     if regions:
@@ -51,10 +51,11 @@ def _regions(entries: Sequence[Entry]) -> Table:
     table = make_table("region", "result", "stock ms", "chosen", "saves", "")
     for entry in sorted(entries, key=lambda entry: -entry.measured.gain):
         measured = entry.measured
-        saved = duration(measured.gain) if measured.chosen != STOCK else ""
-        note = measured.sentence() if measured.vain else next(iter(measured.refused.values()), "")
+        is_open = measured.vain or measured.provisional
+        note = measured.sentence() if is_open else next(iter(measured.refused.values()), "")
         stock = f"{measured.stock * 1e3:.3f}" if not measured.vain else ""
-        chosen = measured.chosen if not measured.vain else ""
+        chosen = measured.chosen if not is_open else ""
+        saved = duration(measured.gain) if chosen not in ("", STOCK) else ""
         row(table, measured.formula, measured.shape, stock, chosen, saved, note)
     return table
 

@@ -126,7 +126,7 @@ def _file(module: str) -> Path:
 
 def _said(known: Measured | None) -> str:
     """All that a decision reads of a measurement, and not the times themselves: they differ whenever it is repeated."""
-    if known is None:
-        return ""
+    if known is None or known.provisional:
+        return "" if known is None else known.sentence()
     unsure = known.loss < 0 if known.chosen == STOCK else known.gain < SURE * known.stock
     return f"{known.chosen} {sorted(known.refused)} {known.is_entangled} {unsure} {known.loss < CLOSE}"

@@ -32,6 +32,8 @@ class TunedRegion:
     """Form → largest difference from the right result over its largest value."""
     refused: dict[str, str]
     """Form → why it must not be used."""
+    provisional: bool = False
+    """Whether the machine was too busy to be sure: the cost model decides, and it is measured again another time."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,8 @@ def _table(regions: Sequence[TunedRegion]) -> TextTable:
         others = {variant: seconds for variant, seconds in region.seconds.items() if variant != STOCK}
         times = "\n".join(f"{_milliseconds(seconds)} {variant}" for variant, seconds in others.items())
         stock = _milliseconds(region.seconds.get(STOCK))
-        cells = str(region.count), region.formula, region.shape, stock, times, region.chosen, _margin(region)
+        chosen = "provisional: the machine was busy" if region.provisional else region.chosen
+        cells = str(region.count), region.formula, region.shape, stock, times, chosen, _margin(region)
         rows.append(cells)
     return TextTable(("", "region", "result", "stock ms", "with the kernel, ms", "chosen", "margin"), tuple(rows))
 

@@ -96,4 +96,5 @@ def _region(record: LearntRegion) -> TunedRegion:
         noise=measured.noise,
         differences=dict(measured.differences),
         refused=dict(measured.refused),
+        provisional=measured.provisional,
     )

@@ -106,10 +106,12 @@ def decide(
     if measured is TAKEN:
         reason = f"measured: the whole program is fastest with every region in a kernel{rest}"
         return Decision(default.candidate, reason, cut=default.cut)
-    if measured is not None:
+    if measured is not None and not measured.provisional:
         return by_measurement(measured, match, default, ask)
     chosen = default.candidate
     is_worth_it, reason = rule_of(match).is_worth_calling(chosen.match, chosen.implementation, machine)
+    if measured is not None:
+        reason = f"{reason}; {measured.sentence(chosen.implementation)}"
     if not is_worth_it:
         return _stock(Refusal("policy", reason, name))
     return Decision(chosen, reason + rest, cut=default.cut)

@@ -6,7 +6,7 @@ import hashlib
 import math
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 STOCK = "stock"
@@ -58,6 +58,8 @@ class Measured:
     formula: str = ""
     shape: str = ""
     kernel: str = ""
+    provisional: bool = False
+    """Whether other work disturbed the measurement: the cost model decides, and later processes measure again."""
     vain: int = 0
     """How many processes have tried to measure it without an answer; nothing else is known of it then."""
 
@@ -81,6 +83,8 @@ class Measured:
         """`measured: 0.41 ms against stock 0.92 ms`; of stock also what spoke against a variant that seemed faster."""
         if self.endless:
             return f"not measured: XLA's own code for it alone had not ended after {self.endless:.1f} s"
+        if self.provisional:
+            return f"provisional: the machine was busy ({replace(self, provisional=False).sentence(implementation)})"
         if self.vain:
             return "measured in vain: it cannot be run alone, or noise hid who is faster"
         best = self.chosen if self.chosen != STOCK else self._best_variant()
@@ -165,6 +169,10 @@ class Knowledge:
         """Changes whenever a choice does; part of the key of JAX's compilation cache."""
         with self._lock:
             if self._fingerprint is None:
-                choices = sorted(f"{region} {measured.chosen}" for region, measured in self._known.items())
+                choices = sorted(f"{region} {_choice(measured)}" for region, measured in self._known.items())
                 self._fingerprint = hashlib.sha256("\n".join(choices).encode()).hexdigest()[:16]
             return self._fingerprint
+
+
+def _choice(measured: Measured) -> str:
+    return "provisional" if measured.provisional else measured.chosen

@@ -74,7 +74,9 @@ class Deliberation:
     def _verdict(self) -> Measured | None:
         """What is known of the program as a whole."""
         known = self.knowledge.get(self.wanted.program())
-        return known if known is not None and not known.vain else None
+        if known is None or known.vain or (known.provisional and known.chosen == STOCK):
+            return None
+        return known
 
     def _planned(self, mode: str) -> Plans:
         self.wanted.mode = mode

@@ -92,6 +92,10 @@ typedef struct hlo_dispatch_signals hlo_dispatch_signals;
 HLO_DISPATCH_EXPORT hlo_dispatch_signals* hlo_dispatch_keep_signals(void);
 HLO_DISPATCH_EXPORT void hlo_dispatch_restore_signals(hlo_dispatch_signals* signals); /* frees them */
 
+/* Nanoseconds of processor time that the slowest of so many threads takes for so many rounds of arithmetic at the peak
+ * of the vector units, all of them at once; 0 where other work kept them from running at the same time. */
+HLO_DISPATCH_EXPORT int64_t hlo_dispatch_nanoseconds_at_peak(int threads, int64_t rounds);
+
 /* What there is to be called. */
 
 typedef struct XLA_FFI_Error* (*hlo_dispatch_handler)(struct XLA_FFI_CallFrame*);

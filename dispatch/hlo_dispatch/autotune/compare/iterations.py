@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from hlo_dispatch.autotune.compare.timing import LONG_CALL, Time, interleaved
@@ -40,10 +41,12 @@ def interleaved_iterations(
     runs = [partial(harness, iterations) for harness in harnesses]
     times = interleaved(runs, seconds=seconds, least=least * iterations, deadline=deadline)
     return [
-        Time(
+        replace(
+            found,
             seconds=max(found.seconds - launch, 0.0) / iterations,
             gain=(found.gain - (launches[0] - launch)) / iterations,
             error=found.error / iterations,
+            gains=tuple((gain - (launches[0] - launch)) / iterations for gain in found.gains),
         )
         for found, launch in zip(times, launches, strict=True)
     ]

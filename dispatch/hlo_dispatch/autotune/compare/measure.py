@@ -133,10 +133,14 @@ def measure(
     if stock_error:
         return _without_stock(found, stock, about)
     verdict = _verdict(trial, found, stock.seconds, about)
-    while verdict.chosen != STOCK and not task.is_entangled:
-        lost = _lost_again(trial, verdict)
+    is_open = False
+    while verdict.chosen != STOCK and not task.is_entangled and not verdict.provisional:
+        lost = _lost_again(trial, verdict, found[verdict.chosen])
         if lost is None:
-            break
+            return verdict
+        if lost[1].is_disturbed and not refused:
+            return replace(verdict, provisional=True)
+        is_open |= lost[1].may_win(lost[0].seconds, trial.least(lost[0].seconds))
         # The next one may be as fast and steadier.
         del found[verdict.chosen]
         chosen = _fastest(trial, found, stock.seconds)
@@ -144,6 +148,8 @@ def measure(
         gain, noise = (found[chosen].gain, found[chosen].error) if chosen != STOCK else (0.0, verdict.noise)
         why = _why_lost(trial, lost) if chosen == STOCK else ""
         verdict = replace(verdict, chosen=chosen, seconds=seconds, gain=gain, noise=noise, why=why)
+    if is_open and not refused:
+        raise Unclear
     return verdict
 
 
@@ -200,12 +206,14 @@ def _without_stock(found: dict[str, Time], stock: Time, about: dict[str, Any]) -
     return Measured(chosen, seconds, max(found[chosen].gain, 0.0), found[chosen].error, **about)
 
 
-def _lost_again(trial: _Trial, verdict: Measured) -> tuple[Time, Time] | None:
+def _lost_again(trial: _Trial, verdict: Measured, first: Time) -> tuple[Time, Time] | None:
     """Stock's time and the chosen variant's in a further timing that it did not win; None if it won them all.
 
     Memory that has to be fetched from the system anew, or threads that are slow to wake, last for a whole timing: a
-    kernel that gains little has to win twice, or as often as there is time for, if that is at least once.
+    kernel that gains little has to win twice, or as often as there is time for, if that is at least once. A timing that
+    is undecided counts together with those before it, the `first` one included.
     """
+    gains = first.gains
     for turn in range(trial.further_timings(verdict)):
         try:
             stock, own = _timed_again(trial, verdict.chosen, keeping=turn % 2 == 0)
@@ -213,7 +221,11 @@ def _lost_again(trial: _Trial, verdict: Measured) -> tuple[Time, Time] | None:
             if not turn:
                 raise
             return None
-        if not trial.wins(own, stock.seconds):
+        gains += own.gains
+        # The first look at all of them was the first timing.
+        together = replace(own, gains=gains, fewest=len(gains) + 1)
+        is_undecided = own.may_win(stock.seconds, trial.least(stock.seconds))
+        if not trial.wins(together if is_undecided else own, stock.seconds):
             return stock, own
     return None
 
@@ -224,7 +236,8 @@ def _timed_again(trial: _Trial, variant: str, *, keeping: bool) -> tuple[Time, T
     sleep(PAUSE)
     stock, own = trial.timed([variant], keeping=keeping)
     for _ in range(MOST_UNCLEAR - 1):
-        if not own.may_win(stock.seconds, trial.least(stock.seconds)) or trial.deadline.is_over:
+        is_decided = own.is_disturbed or not own.may_win(stock.seconds, trial.least(stock.seconds))
+        if is_decided or trial.deadline.is_over:
             break
         stock, own = trial.timed([variant], keeping=keeping)
     return stock, own
@@ -247,13 +260,15 @@ def _verdict(trial: _Trial, found: dict[str, Time], stock: float, about: dict[st
     chosen = _fastest(trial, found, stock)
     is_entangled, least = trial.task.is_entangled, trial.least(stock)
     unclear = any(time.may_win(stock, least) for time in found.values())
-    if chosen == STOCK and unclear and not is_entangled and not about["refused"]:
+    provisional = any(time.is_doubtful(stock) for time in found.values()) and not about["refused"]
+    if chosen == STOCK and unclear and not is_entangled and not about["refused"] and not provisional:
         raise Unclear
     shown = found[chosen] if chosen != STOCK else max(found.values(), key=lambda time: time.gain)
     seconds = {STOCK: stock} | {variant: time.seconds for variant, time in found.items()}
     gain = shown.gain if chosen != STOCK else 0.0
     why = why_not(min(found.values(), key=lambda time: time.seconds), stock, least) if chosen == STOCK else ""
-    return Measured(chosen, seconds, gain, shown.error, is_entangled=is_entangled, why=why, **about)
+    about |= {"is_entangled": is_entangled, "provisional": provisional, "why": why}
+    return Measured(chosen, seconds, gain, shown.error, **about)
 
 
 def _why_lost(trial: _Trial, lost: tuple[Time, Time]) -> str:

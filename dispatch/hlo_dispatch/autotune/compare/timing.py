@@ -1,9 +1,9 @@
 """Who is faster: contestants timed in turns against the first of them, until the answer is clear.
 
-A machine that is busy, throttled or just warming up hits all of them alike, because they run in turns and
-are compared turn by turn; medians keep single disturbances out. A difference counts only by how often it was
-seen: its error is estimated from the turns themselves, and where the error is too large for any answer more
-turns are taken.
+A machine that is throttled or just warming up hits all of them alike, because they run in turns and are compared turn
+by turn. Turns that other work disturbed (`disturbance.py`) do not count. Whether a difference is one is asked of the
+turns themselves, by a sequential test (`evidence.py`): a large one needs few of them, and where there is no answer yet
+more are taken.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from hlo_dispatch.autotune.compare.disturbance import Meter, this_machine_meter
+from hlo_dispatch.autotune.compare.evidence import is_shown
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
 
 SHORTEST_SAMPLE = 150e-6
@@ -32,17 +34,15 @@ PATIENCE = 4.0
 _MEDIAN_SCATTER = 1.25
 _MAD_TO_DEVIATION = 1.4826
 CERTAIN = 3.0
-"""A gain is more than noise if it is so many errors."""
-CLEAR = 5.0
-"""A difference of so many errors needs no more turns."""
+"""So many errors are taken for noise."""
+BEYOND_DOUBT = 0.5
+"""Who gains so much, in parts of the first one's time, on a busy machine, gains something on a quiet one."""
 HOPELESS = 1.3
-"""Who needs so many times longer than the first one after the fewest turns is timed no further."""
+"""Who is shown to lose, and seems to need so many times longer than the first one, is timed no further."""
+TOO_LITTLE = 0.03
+"""A gain, in parts of the first one's time, after which nobody asks further."""
 WORTH_KNOWING = 0.05
 """A gain that may be so large, in parts of the first one's time, is worth finding out."""
-
-UNLIKELY = 0.1
-"""Who seems to lose so much, in parts of the first one's time, is not expected to gain, however large the noise: a
-convolution whose runs took between one and six times as long as stock's was once left to the heuristic."""
 
 
 @dataclass(frozen=True)
@@ -55,16 +55,34 @@ class Time:
     """Median of what it saves against the first contestant in the same turn; seconds."""
     error: float
     """How uncertain the gain is; seconds."""
+    gains: tuple[float, ...] = ()
+    """What it saved in each turn that counts; by default so few turns that their median and its error are these."""
+    is_disturbed: bool = False
+    """Whether too few turns were undisturbed, so that all of them count: another time the answer may be another."""
+    fewest: int = FEWEST_TURNS
+    """After so many turns one looked first."""
+
+    def __post_init__(self) -> None:
+        if not self.gains:
+            step = self.error * FEWEST_TURNS**0.5 / (_MEDIAN_SCATTER * _MAD_TO_DEVIATION)
+            few = tuple(self.gain + (place - FEWEST_TURNS // 2) * step for place in range(FEWEST_TURNS))
+            object.__setattr__(self, "gains", few)
 
     def wins(self, least: float) -> bool:
-        """Whether the gain is more than noise and `least` (seconds) together."""
-        return self.gain > CERTAIN * self.error + least
+        """Whether it gains more than `least` (seconds), but for chance."""
+        return is_shown([gain - least for gain in self.gains], self.fewest)
+
+    def is_doubtful(self, reference: float) -> bool:
+        """Whether it was disturbed, and not so much faster that this explains nothing."""
+        return self.is_disturbed and not self.wins(BEYOND_DOUBT * reference)
 
     def may_win(self, reference: float, least: float) -> bool:
-        """Whether noise hides a gain that would be worth having, by the reference's time."""
-        noise, worth = CERTAIN * self.error, WORTH_KNOWING * reference + least
-        is_hidden = noise > worth / 2 and self.gain + noise > worth and not self.wins(least)
-        return is_hidden and self.gain > -UNLIKELY * reference
+        """Whether more turns could show a gain that would be worth having, by the reference's time."""
+        return not self.wins(least) and not self.gains_less(WORTH_KNOWING * reference + least)
+
+    def gains_less(self, most: float) -> bool:
+        """Whether it gains less than `most` (seconds), but for chance."""
+        return is_shown([most - gain for gain in self.gains], self.fewest)
 
 
 def interleaved(
@@ -74,43 +92,56 @@ def interleaved(
     least: float = 0.0,
     settle: float = 0.0,
     deadline: Deadline | None = None,
+    meter: Meter | None = None,
 ) -> list[Time]:
     """Time every contestant; a call returns when its work is done.
 
     Args:
         least: gains below so many seconds do not matter.
         settle: seconds of calls that do not count before each turn, until the threads of whoever ran before sleep.
-        seconds: stop after so long (where nothing is clear, after PATIENCE times as long), but not before a
-            few turns.
+        seconds: stop after so long (where nothing is clear, or too little is undisturbed, after PATIENCE times as
+            long), but not before a few turns.
         deadline: when it has to be over, whatever is known by then.
+        meter: knows which turns were disturbed.
 
     Raises:
         OutOfTime: not even the few turns fit before the deadline.
     """
-    deadline = deadline or Deadline()
-    runners = _warmed_up(contestants, settle, deadline)
-    running = list(range(len(contestants)))
+    deadline, meter = deadline or Deadline(), meter or this_machine_meter()
+    try:
+        runners = _warmed_up(contestants, settle, deadline)
+        meter.ready()
+        return _in_turns(runners, seconds, least, deadline, meter)
+    finally:
+        meter.close()
+
+
+def _in_turns(runners: Sequence[_Runner], seconds: float, least: float, deadline: Deadline, meter: Meter) -> list[Time]:
+    running = list(range(len(runners)))
     fewest = _fewest_turns(runners[0].once)
     begin = time.perf_counter()
+    times: list[Time] = []
     for turn in range(MOST_TURNS):
         turns = max(1, fewest - turn)
         if deadline.left < turns * sum(runners[number].turn for number in running):
             if turn < fewest:
                 raise OutOfTime
             break
+        meter.look(turn)
         for number in running[:: 1 if turn % 2 else -1]:
-            runners[number].run()
+            runners[number].run(meter)
         if turn + 1 < fewest:
             continue
-        times = _times(runners)
         spent = time.perf_counter() - begin
-        is_open = any(times[number].may_win(times[0].seconds, least) for number in running if number)
-        if spent > seconds * (PATIENCE if is_open else 1.0) or _is_settled(times, running):
+        meter.look(turn + 1, now=turn + 1 == fewest or spent > seconds)
+        times = _times(runners, fewest, meter)
+        is_open = any(times[n].is_disturbed or times[n].may_win(times[0].seconds, least) for n in running if n)
+        if spent > seconds * (PATIENCE if is_open else 1.0) or _is_settled(times, running, least):
             break
-        running = [n for n in running if n == 0 or times[n].seconds < HOPELESS * times[0].seconds]
+        running = [n for n in running if n == 0 or not _is_hopeless(times[n], times[0])]
         if len(running) == 1:
             break
-    return _times(runners)
+    return times
 
 
 def _warmed_up(contestants: Sequence[Callable[[], object]], settle: float, deadline: Deadline) -> list[_Runner]:
@@ -149,6 +180,8 @@ class _Runner:
             self.once = max(time.perf_counter() - begin, 1e-7)
         self._batch = max(1, round(SHORTEST_SAMPLE / self.once))
         self.samples: list[float] = []
+        self.waits: list[float] = []
+        """For how long threads waited in each turn, in parts of its time."""
 
     @property
     def turn(self) -> float:
@@ -156,11 +189,15 @@ class _Runner:
         calls = self._calls() * self._batch + (1 if self._settle or self.once < LONG_CALL else 0)
         return calls * self.once + self._settle
 
-    def run(self) -> None:
+    def run(self, meter: Meter) -> None:
         """A turn: the middle one of a few calls, after one that finds caches and threads as another left them."""
         if self._settle or self.once < LONG_CALL:
             self._warm_up()
-        self.samples.append(statistics.median(self._sample() for _ in range(self._calls())))
+        waited, begin = meter.waited(), time.perf_counter()
+        samples = [self._sample() for _ in range(self._calls())]
+        took = max(time.perf_counter() - begin, 1e-9)
+        self.waits.append((meter.waited() - waited) / took)
+        self.samples.append(statistics.median(samples))
 
     def _warm_up(self) -> float:
         """Seconds of the first call."""
@@ -182,21 +219,47 @@ class _Runner:
         return (time.perf_counter() - begin) / self._batch
 
 
-def _is_settled(times: Sequence[Time], running: Sequence[int]) -> bool:
+def _is_hopeless(time: Time, reference: Time) -> bool:
+    return time.seconds > HOPELESS * reference.seconds and time.gains_less(0.0) and not time.is_disturbed
+
+
+def _is_settled(times: Sequence[Time], running: Sequence[int], least: float) -> bool:
     rivals = [times[number] for number in running if number]
-    if any(abs(time.gain) < CLEAR * time.error + 0.03 * times[0].seconds for time in rivals):
+    if any(time.is_disturbed or _is_open(time, times[0].seconds, least) for time in rivals):
         return False
     best = max(rivals, key=lambda time: time.gain, default=None)
     # Between two winners the better one matters as well, if it is much better.
     return best is None or all(t is best or best.gain - t.gain > 3 * (t.error + best.error) for t in rivals)
 
 
-def _times(runners: Sequence[_Runner]) -> list[Time]:
-    return [_time(runners[0].samples, runner.samples) for runner in runners]
+def _is_open(time: Time, reference: float, least: float) -> bool:
+    """Whether it is known neither to gain what is worth knowing, nor to gain too little for anybody."""
+    worth, little = WORTH_KNOWING * reference + least, TOO_LITTLE * reference + least
+    return not time.wins(worth) and not time.gains_less(little)
 
 
-def _time(reference: Sequence[float], own: Sequence[float]) -> Time:
-    gains = [theirs - mine for theirs, mine in zip(reference, own, strict=False)]
+def _times(runners: Sequence[_Runner], fewest: int, meter: Meter) -> list[Time]:
+    first = runners[0]
+    return [_time(first, runner, meter.undisturbed([first.waits, runner.waits]), fewest) for runner in runners]
+
+
+def _time(first: _Runner, runner: _Runner, undisturbed: Sequence[bool], fewest: int) -> Time:
+    turns = [turn for turn, counts in enumerate(undisturbed) if counts]
+    is_disturbed = len(turns) < fewest
+    if is_disturbed:
+        turns = list(range(len(undisturbed)))
+    own = [runner.samples[turn] for turn in turns]
+    return paired([first.samples[turn] for turn in turns], own, fewest, is_disturbed=is_disturbed)
+
+
+def paired(reference: Sequence[float], own: Sequence[float], fewest: int, *, is_disturbed: bool = False) -> Time:
+    """What samples say that were taken in turns: one of the reference's and one of its own in each.
+
+    Args:
+        fewest: after so many turns one looked first.
+    """
+    gains = tuple(theirs - mine for theirs, mine in zip(reference, own, strict=True))
     gain = statistics.median(gains)
     deviation = _MAD_TO_DEVIATION * statistics.median(abs(value - gain) for value in gains)
-    return Time(statistics.median(own), gain, _MEDIAN_SCATTER * deviation / len(gains) ** 0.5)
+    error = _MEDIAN_SCATTER * deviation / len(gains) ** 0.5
+    return Time(statistics.median(own), gain, error, gains, is_disturbed, fewest)
