@@ -141,6 +141,7 @@ class Tuner:
     def __call__(self, unknown: Sequence[Unknown], ask: Ask) -> int:
         """Measure as many as the budget allows; returns how many are known now."""
         todo = [region for region in unknown if region.digest not in self.given_up | self._late]
+        todo.sort(key=self._is_provisional)  # what has no answer comes first
         if not todo:
             return 0
         start = time.perf_counter()
@@ -161,6 +162,10 @@ class Tuner:
             self.tally.left += len(todo) - done
             self._reached_all = done == len(todo) and not self._late
         return learnt
+
+    def _is_provisional(self, region: Unknown) -> bool:
+        known = self.knowledge.get(region.digest)
+        return known is not None and known.provisional
 
     def _learn(self, region: Unknown, ask: Ask) -> bool:
         with alone(self.store.directory, self._deadline) as is_ours:
