@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from hlo_dispatch.errors import LibraryError
 from hlo_dispatch.host.waiting import OtherWork, RunDelay, other_work
@@ -30,6 +30,7 @@ TICK = 0.01
 """Seconds by which other processes' time is counted."""
 ROUNDS = 20_000
 """Of the probe: 50 µs at two multiply-adds a cycle."""
+_Read = TypeVar("_Read")
 _best_probe: dict[int, float] = {}
 """Threads → the shortest probe in this process."""
 
@@ -61,12 +62,12 @@ class Meter(Protocol):
 
 
 @dataclass
-class Readings:
+class Readings(Generic[_Read]):
     """A quantity read now and then between turns."""
 
-    read: Callable[[], object]
+    read: Callable[[], _Read]
     clock: Callable[[], float]
-    values: list[tuple[int, object]] = field(default_factory=list[tuple[int, object]])
+    values: list[tuple[int, _Read]] = field(default_factory=list[tuple[int, _Read]])
     """(number of the turn before which it was read, what was read)."""
     _next: float = float("-inf")
 
@@ -81,7 +82,7 @@ class Readings:
         end = self.clock()
         self._next = end + RARELY * (end - begin)
 
-    def around(self, turn: int) -> tuple[object, object]:
+    def around(self, turn: int) -> tuple[_Read, _Read]:
         """The last one before the turn and the first one after it."""
         after = bisect.bisect_right(self.values, turn, key=lambda reading: reading[0])
         return self.values[after - 1][1], self.values[after][1]
@@ -120,7 +121,7 @@ class DisturbanceMeter:
         self._others.take(turn, now=now)
         self._probes.take(turn, now=now)
         probe = self._probes.values[-1][1]
-        if isinstance(probe, float) and probe > 0:
+        if probe > 0:
             _best_probe[self._threads] = min(probe, _best_probe.get(self._threads, probe))
 
     def waited(self) -> float:
@@ -147,7 +148,7 @@ class DisturbanceMeter:
     def _is_alone(self) -> bool:
         """Whether nobody else has used the processors: threads that waited, waited for each other then."""
         first, last = self._others.values[0][1], self._others.values[-1][1]
-        if not isinstance(first, OtherWork) or not isinstance(last, OtherWork):
+        if first is None or last is None:
             return False
         span = self._threads * (self._clock() - self._begun)
         # Before that the clock's ticks are too coarse.
@@ -155,13 +156,12 @@ class DisturbanceMeter:
 
     def _is_stolen(self, turn: int) -> bool:
         before, after = self._others.around(turn)
-        is_known = isinstance(before, OtherWork) and isinstance(after, OtherWork)
-        return is_known and after.stolen > before.stolen
+        return before is not None and after is not None and after.stolen > before.stolen
 
     def _shares_cores(self, turn: int) -> bool:
         """Whether the processors were threads of one core before the turn or after it, and at other times were not."""
         most = SHARED * _best_probe.get(self._threads, float("inf"))
-        return any(isinstance(probe, float) and probe > most for probe in self._probes.around(turn))
+        return any(probe > most for probe in self._probes.around(turn))
 
 
 def this_machine_meter() -> Meter:
