@@ -30,7 +30,7 @@ def call(name: str, operands: str) -> str:
 
 def test_a_chain_of_calls_needs_a_source_and_a_destination() -> None:
     body = "\n".join([call("a", "p"), call("b", "a"), call("c", "b"), call("d", "c")])
-    assert entry(f"{body}\nROOT r = f32[] custom-call(d), custom_call_target=\"a\"")[0] == 8
+    assert entry(f'{body}\nROOT r = f32[] custom-call(d), custom_call_target="a"')[0] == 8
 
 
 def test_values_lie_in_the_results_buffer_until_that_is_written() -> None:

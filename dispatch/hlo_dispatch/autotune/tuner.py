@@ -20,6 +20,7 @@ from hlo_dispatch.autotune.run.watch import Endless, is_haunted
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.autotune.wanted import Unknown
 from hlo_dispatch.errors import Refusal
+from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.split import Splitter
 from hlo_dispatch.host.switches import is_strict
 from hlo_dispatch.policy.candidate import Ask, Default, worth_trying
@@ -32,6 +33,10 @@ SPARE = 0.5
 """Seconds after the budget that planning again, and writing the module, may take."""
 LONGER = 3
 """So many budgets may be spent on a module that an earlier compile began with and could not finish."""
+PROGRAMS_IN_A_TRIAL = 3
+"""Stock, and the two most likely to win: so many compile and run in the time that is reserved."""
+MOST_RESERVED = 1.5
+"""In budgets: half of the time of a compile that goes on with what an earlier one began."""
 _logger = logging.getLogger("hlo_dispatch")
 
 TuningProgress = Callable[[str, int, int, float], None]
@@ -106,6 +111,9 @@ class Tuner:
     _tries: int = 0
     """What was measured, or tried, in this very compile."""
     _reached_all: bool = True
+    _is_resumed: bool = False
+    _reserved: float = 0.0
+    """Seconds that regions leave to the whole program."""
     _has_provisional: bool = False
     """Whether a region was measured while the machine was busy, so that another compile may know more."""
 
@@ -119,8 +127,22 @@ class Tuner:
 
     def resume(self) -> None:
         """Take longer than the compile that began: two must do, however many more the budget alone would need."""
+        self._is_resumed = True
         if self.budget is not None:
             self._deadline = self._deadline.earlier(-(LONGER - 1) * self.budget)
+
+    @property
+    def is_thorough(self) -> bool:
+        """Whether it takes as long as it takes, whatever earlier compiles have given up."""
+        return self.effort.is_thorough
+
+    def close(self, program: str) -> None:
+        """No later compile goes on measuring this program, unless what is known of it is provisional."""
+        known = self.knowledge.get(program)
+        if self.timed and known is not None and not (known.vain or known.provisional or known.thorough):
+            closed = replace(known, thorough=True)
+            self.store.put(self.context, program, closed)
+            self.knowledge.add(program, closed)
 
     def given(self, frozen: frozenset[int]) -> Tuner:
         """The same for a module some of whose parameters are known before it is called."""
@@ -138,6 +160,12 @@ class Tuner:
         # Beside what could not be stopped nothing can be timed.
         return 0.0 if is_haunted() else self._deadline.left
 
+    def reserve(self, serialized: bytes) -> None:
+        """Leave time for the trial of a whole program when its regions are measured."""
+        expected = trial.expected_seconds(Module.from_bytes(serialized), PROGRAMS_IN_A_TRIAL)
+        budget = self.budget or 0.0
+        self._reserved = 0.0 if expected is None else min(expected + trial.QUICK_SECONDS, MOST_RESERVED * budget)
+
     def __call__(self, unknown: Sequence[Unknown], ask: Ask) -> int:
         """Measure as many as the budget allows; returns how many are known now."""
         todo = [region for region in unknown if region.digest not in self.given_up | self._late]
@@ -148,7 +176,7 @@ class Tuner:
         learnt = done = 0
         try:
             for region in todo:
-                left = self._left()
+                left = self._left() - self._reserved
                 if left <= 0:
                     break
                 if not done:
@@ -207,7 +235,8 @@ class Tuner:
         """Measure a whole program against stock, before its regions or, if all of them were reached, after them."""
         left = self._left()
         # Without a budget every region is reached, and the answer would be asked for once more.
-        is_superfluous = not self._reached_all if is_final else self.budget is None
+        has_all = self._reached_all or self._is_resumed
+        is_superfluous = not has_all if is_final else self.budget is None
         known = self.knowledge.get(program)
         is_hopeless = known is not None and known.vain > 0 and self._is_enough(known)
         if is_hopeless or not self.timed or is_superfluous or left <= 0 or program in self.given_up | self._late:

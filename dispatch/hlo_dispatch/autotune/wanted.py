@@ -81,8 +81,21 @@ class ModuleTuner(Protocol):
         """An earlier compile began with this module, and ran out of time."""
         ...
 
+    @property
+    def is_thorough(self) -> bool:
+        """Whether it takes as long as it takes, whatever earlier compiles have given up."""
+        ...
+
+    def close(self, program: str) -> None:
+        """No later compile goes on measuring this program, unless what is known of it is provisional."""
+        ...
+
     def given(self, frozen: frozenset[int]) -> ModuleTuner:
         """The same for a module some of whose parameters are known before it is called."""
+        ...
+
+    def reserve(self, serialized: bytes) -> None:
+        """Leave time for the trial of a whole program when its regions are measured."""
         ...
 
     def __call__(self, unknown: Sequence[Unknown], ask: Ask) -> int:

@@ -53,11 +53,17 @@ class Deliberation:
         program = self.wanted.program()
         verdict = self._verdict()
         plans = self._planned(_mode(verdict))
+        known = self.knowledge.get(program)
         if self.measure is None or (verdict is not None and verdict.thorough):
             return _followed(plans, verdict)
-        if self.knowledge.get(program) is not None:
+        if known is not None and known.is_hopeless and not self.measure.is_thorough:
+            return plans  # two compiles had their time; what they did not reach the cost model decides
+        if known is not None:
             self.measure.resume()
+            self.measure.reserve(self.serialized)
         plans = self._measured(self.measure, program, plans)
+        if known is not None:
+            self.measure.close(program)
         verdict = self._verdict()
         if self.wanted.mode != _mode(verdict):
             plans = self._planned(_mode(verdict))

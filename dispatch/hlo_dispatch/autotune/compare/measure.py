@@ -20,7 +20,7 @@ from hlo_dispatch.autotune.extract.loop import in_loop
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime, Unclear
 from hlo_dispatch.hlo.split import Splitter
 from hlo_dispatch.policy.candidate import Candidate
-from hlo_dispatch.policy.measured import STOCK, SURE, Measured
+from hlo_dispatch.policy.measured import STOCK, Measured
 
 __all__ = ["QUICK", "THOROUGH", "Effort", "Task", "Unclear", "Unmeasurable", "measure"]
 
@@ -190,13 +190,13 @@ class _Trial:
     def wins(self, time: Time, stock: float) -> bool:
         return time.wins(self.least(stock))
 
-    def further_timings(self, verdict: Measured) -> int:
+    @property
+    def further_timings(self) -> int:
         """How often more a variant has to win that has won once."""
         if self.looped is not None:
             return 1
         # Where there are other regions the whole program is tried as well.
-        is_sure = verdict.gain >= SURE * verdict.stock
-        return TIMINGS_OF_AN_ONLY_REGION if self.task.is_only_region else 0 if is_sure else 1
+        return TIMINGS_OF_AN_ONLY_REGION if self.task.is_only_region else 0
 
 
 def _without_stock(found: dict[str, Time], stock: Time, about: dict[str, Any]) -> Measured:
@@ -214,7 +214,7 @@ def _lost_again(trial: _Trial, verdict: Measured, first: Time) -> tuple[Time, Ti
     is undecided counts together with those before it, the `first` one included.
     """
     gains = first.gains
-    for turn in range(trial.further_timings(verdict)):
+    for turn in range(trial.further_timings):
         try:
             stock, own = _timed_again(trial, verdict.chosen, keeping=turn % 2 == 0)
         except OutOfTime:
