@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from hlo_dispatch.hlo.module import Module
 from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto, ShapeProto
 from hlo_dispatch.hlo.shape import shape_of
-from hlo_dispatch.rewriting.hazards import writes_in_place
+from hlo_dispatch.rewriting.in_place import writes_in_place
 
 LEAST_PLACED = 1 << 18
 """Bytes of the smallest value that is looked up a place in a result's buffer."""
