@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from hlo_dispatch import rewrite
+from hlo_dispatch.errors import Unavailable
 from hlo_dispatch.vendor.libraries import onednn
 from reading import serialized
 
-pytestmark = pytest.mark.skipif(not onednn(), reason="oneDNN is not installed")
+pytestmark = pytest.mark.skipif(isinstance(onednn(), Unavailable), reason="oneDNN is not installed")
 
 UNITS, TIMES = 24, 4
 MOST = 4.6
