@@ -99,8 +99,8 @@ def text(side: int) -> str:
 
 
 def test_small_programs_are_left_alone() -> None:
-    assert NAME not in text(512)
-    assert NAME in text(2560)
+    assert f"%{NAME}" not in text(512)
+    assert f"%{NAME}" in text(2560)
 
 
 def test_both_sides_speak_of_the_same_size() -> None:

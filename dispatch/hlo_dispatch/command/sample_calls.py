@@ -151,6 +151,7 @@ SAMPLES = (
     Sample(_LOW, _sequences),
     Sample(_LOW, _packed_products("onemkl.gemm", size=2048)),
     Sample(_LOW, _narrow_products),
+    Sample(("u8",), lambda dtype: {"bytes": [32 << 20]}),
     Sample(_HIGH, _matrices("V")),
     Sample(_HIGH, _matrices("A")),
 )

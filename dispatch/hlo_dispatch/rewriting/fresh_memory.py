@@ -27,7 +27,7 @@ _FRESH = frozenset(("call", "conditional"))
 
 
 @dataclass(slots=True, eq=False)
-class _Value:
+class _LiveValue:
     """An array, and where in the order of instructions it is live."""
 
     size: int
@@ -37,13 +37,13 @@ class _Value:
     is_fused: bool
     """A fusion may write it over an operand that it reads for the last time, a call does not."""
 
-    def meets(self, other: _Value) -> bool:
+    def meets(self, other: _LiveValue) -> bool:
         """Whether both are live at once."""
         earlier, later = (self, other) if self.first <= other.first else (other, self)
         return earlier.last > later.first or (earlier.last == later.first and not later.is_fused)
 
 
-_Elements = list[list[_Value]]
+_Elements = list[list[_LiveValue]]
 """The values of each element of a result; an array has one element."""
 
 
@@ -63,7 +63,7 @@ def fresh_buffers(module: Module) -> list[int]:
     return [ranges.most_live(_not_placed(ranges.others(), results)), *(value.size for value in results)]
 
 
-def _not_placed(values: list[_Value], results: list[_Value]) -> list[_Value]:
+def _not_placed(values: list[_LiveValue], results: list[_LiveValue]) -> list[_LiveValue]:
     """Those that find no room in a result's buffer, the largest first, each in the smallest that is free."""
     buffers = sorted(((result.size, [result]) for result in results if result.size >= LEAST_PLACED), key=_size)
     left = [value for value in values if value.size < LEAST_PLACED]
@@ -88,7 +88,7 @@ def _shapes(instruction: InstructionProto) -> list[ShapeProto]:
     return instruction.shape.tuple_shapes[:] or [instruction.shape]
 
 
-def _size(buffer: tuple[int, list[_Value]]) -> int:
+def _size(buffer: tuple[int, list[_LiveValue]]) -> int:
     return buffer[0]
 
 
@@ -104,7 +104,7 @@ class _LiveRanges:
         self._instructions = computation.instructions[:]
         self._protos = {instruction.id: instruction for instruction in self._instructions}
         self._elements: dict[int, _Elements] = {}
-        self._values: list[_Value] = []
+        self._values: list[_LiveValue] = []
         places: dict[int, int] = {}
         leaves = _leaves(self._instructions, computation.root_id)
         for index, instruction in enumerate(self._instructions):
@@ -123,12 +123,12 @@ class _LiveRanges:
         for value in self._values_of([computation.root_id]):
             value.last = 2 * len(self._instructions) - 1
 
-    def others(self) -> list[_Value]:
+    def others(self) -> list[_LiveValue]:
         """Values that are no results."""
         results = {id(value) for element in self.results for value in element}
         return [value for value in self._values if id(value) not in results]
 
-    def most_live(self, values: list[_Value]) -> int:
+    def most_live(self, values: list[_LiveValue]) -> int:
         """The most bytes of these that are live at once, what a loop or a call needs for itself included."""
         count = 2 * len(self._instructions)
         begin, end = [0] * count, [0] * count
@@ -156,12 +156,12 @@ class _LiveRanges:
         elif opcode == "tuple":
             elements = [self._values_of([operand]) for operand in operands]
         elif opcode in _OWN_BUFFERS:
-            elements = [[] for _ in _shapes(instruction)]
+            elements = [list[_LiveValue]() for _ in _shapes(instruction)]
         else:
             elements = self._written_over(instruction) or self._new_values(place, instruction)
         self._elements[instruction.id] = elements
 
-    def _values_of(self, operands: list[int]) -> list[_Value]:
+    def _values_of(self, operands: list[int]) -> list[_LiveValue]:
         return [value for operand in operands for element in self._elements[operand] for value in element]
 
     def _written_over(self, instruction: InstructionProto) -> _Elements:
@@ -177,6 +177,6 @@ class _LiveRanges:
 
     def _new_values(self, place: int, instruction: InstructionProto) -> _Elements:
         is_fused = instruction.opcode == "fusion"
-        values = [_Value(shape_of(shape).bytes, place, place, is_fused) for shape in _shapes(instruction)]
+        values = [_LiveValue(shape_of(shape).bytes, place, place, is_fused) for shape in _shapes(instruction)]
         self._values += values
         return [[value] for value in values]

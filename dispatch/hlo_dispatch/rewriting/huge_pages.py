@@ -1,8 +1,8 @@
 """Huge-page advice for the buffers that a program has allocated anew for each run: its first instruction gives it.
 
 XLA allocates the values of a program in one temporary buffer and each result in a buffer of its own, in every run. An
-allocator maps a large block when it is asked for and unmaps it when it is freed, so that each run takes a fault for
-every 4 KB. The operating system gives 2 MB at a time where it is advised to before the first write
+allocator maps a large block when it is asked for and unmaps it when it is freed, so that each run takes a page fault
+for every 4 KB. The operating system gives 2 MB at a time where it is advised to before the first write
 (kernels/common/huge_pages.h). The kernel call `own.huge_pages` has results as large as these buffers and runs before
 every other instruction. They are dead at once: XLA's buffer assignment places them where other values are afterwards.
 """
