@@ -1,6 +1,6 @@
 """Is measured choice ever slower than stock, or a frozen model than an unfrozen one? All of it timed independently.
 
-    python -m bench.never_slower tiny regions models frozen [--output FILE [--resume]] [--models NAME …]
+    python -m bench.never_slower tiny small regions models frozen [--output FILE [--resume]] [--models NAME …]
 
 Everything is compiled stock and with the policy "measure" (an empty store of its own), then timed in turns. A
 model is timed twice dispatched: as its first compile leaves it (the default budget) and as later compiles do. A
@@ -8,8 +8,9 @@ frozen one is timed with stock and with what later compiles leave unfrozen; thei
 of their own say what memory each takes at most. A ratio below the limit is measured twice more with twice the time and
 the middle one counts: on a shared machine one in fifty is off by more than that by itself. The limits are 0.98 of
 stock's speed for a model, 0.98 of the unfrozen program's for a frozen one, with 1.1 times its memory where the weights
-are donated (where the caller holds them the figure stands beside it), and 0.95 for a region; a tiny program has to be
-left as it is, and to be within 2 %. Each model has a process of its own, which is stopped after --most-seconds.
+are donated (where the caller holds them the figure stands beside it), and 0.95 for a region or a small program
+(batches of tiny matrices, recurrent cells in scans); a tiny program has to be left as it is, and to be within 2 %. Each
+model has a process of its own, which is stopped after --most-seconds.
 Everything measured is in the JSON file after each program; --resume leaves out what it has. The exit status is 1 where
 anything was slower.
 """
@@ -31,7 +32,7 @@ from pathlib import Path
 from . import frozen
 from .comparing import compare
 from .header import header
-from .programs import is_inference, model, random_regions, tiny
+from .programs import is_inference, model, random_regions, small, tiny
 from .record import Record
 from .verdict import KINDS, Result, summary
 
@@ -112,11 +113,11 @@ def _measure(kind: str, chosen: argparse.Namespace, record: Record) -> None:
             if (kind, name) not in record and (kind == "models" or is_inference(name)):
                 record.add(_in_a_process(kind, name, chosen.seconds, chosen.most_seconds))
         return
-    programs = random_regions(chosen.regions, chosen.seed) if kind == "regions" else tiny()
+    programs = {"tiny": tiny, "small": small}.get(kind, lambda: random_regions(chosen.regions, chosen.seed))()
     for program in programs:
         if (kind, program.name) not in record:
             with _empty_store():
-                record.add(compare(kind, program, chosen.seconds / (10 if kind == "regions" else 3)))
+                record.add(compare(kind, program, chosen.seconds / (3 if kind == "tiny" else 10)))
 
 
 if __name__ == "__main__":

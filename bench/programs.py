@@ -116,6 +116,72 @@ def tiny() -> Iterator[Program]:
     yield Program("openxla/xla issue 5875", products, (jnp.ones((2, 2)),))
 
 
+def small() -> Iterator[Program]:
+    """Batches of matrices that are smaller than a library's call, and cells of recurrent networks in scans."""
+    import jax
+    import jax.numpy as jnp
+
+    random = np.random.default_rng(0)
+    routines: dict[str, Callable] = {
+        "cholesky": jnp.linalg.cholesky,
+        "lu": lambda a: jax.lax.linalg.lu(a)[0],
+        "solve": lambda a: jnp.linalg.solve(a, a[..., :1]),
+        "solve_triangular": lambda a: jax.lax.linalg.triangular_solve(a, a, left_side=True, lower=True),
+        "inv": jnp.linalg.inv,
+        "qr": jnp.linalg.qr,
+        "eigh": jnp.linalg.eigh,
+        "eigvalsh": jnp.linalg.eigvalsh,
+        "svd": jnp.linalg.svd,
+        "svdvals": lambda a: jnp.linalg.svd(a, compute_uv=False),
+        "fft": jnp.fft.fft,
+    }
+    for size in (2, 3, 4, 6, 8):
+        (square,) = _arrays(random, ((20_000 // size, size, size),))
+        definite = square @ square.swapaxes(-1, -2) + 0.1 * np.eye(size, dtype="float32")
+        for name, function in routines.items():
+            yield Program(f"{name} {len(square)}x{size}x{size}", function, (definite,))
+    for units in (8, 32, 128):
+        for name, (gates, cell) in _CELLS.items():
+            w, u, b, x = _arrays(
+                random, ((units, gates * units), (units, gates * units), (gates * units,), (64, 8, units))
+            )
+
+            def unrolled(w: Any, u: Any, b: Any, x: Any, cell: Callable = cell) -> Any:
+                state = (jnp.zeros_like(x[0]), jnp.zeros_like(x[0]))
+                return jax.lax.scan(lambda s, v: (new := cell(s, v @ w, s[0] @ u, b), new[0]), state, x)[1]
+
+            yield Program(f"{name} of {units} in a scan", unrolled, (w * 0.1, u * 0.1, b, x), 3)
+
+
+def _rnn(state: tuple, given: Any, kept: Any, b: Any) -> tuple:
+    import jax.numpy as jnp
+
+    return jnp.tanh(given + kept + b), state[1]
+
+
+def _gru(state: tuple, given: Any, kept: Any, b: Any) -> tuple:
+    import jax
+    import jax.numpy as jnp
+
+    (reset, update, new), (kept_reset, kept_update, kept_new) = jnp.split(given + b, 3, -1), jnp.split(kept, 3, -1)
+    update = jax.nn.sigmoid(update + kept_update)
+    new = jnp.tanh(new + jax.nn.sigmoid(reset + kept_reset) * kept_new)
+    return (1 - update) * new + update * state[0], state[1]
+
+
+def _lstm(state: tuple, given: Any, kept: Any, b: Any) -> tuple:
+    import jax
+    import jax.numpy as jnp
+
+    i, f, g, o = jnp.split(given + kept + b, 4, -1)
+    memory = jax.nn.sigmoid(f) * state[1] + jax.nn.sigmoid(i) * jnp.tanh(g)
+    return jax.nn.sigmoid(o) * jnp.tanh(memory), memory
+
+
+_CELLS: dict[str, tuple[int, Callable]] = {"rnn": (1, _rnn), "gru": (3, _gru), "lstm": (4, _lstm)}
+"""Cell → how many gates it has, and (state, products of the input, products of the state, bias) → new state."""
+
+
 def _size(random: np.random.Generator, largest: int = LARGEST) -> int:
     return round(math.exp(random.uniform(0, math.log(largest))))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-KINDS = ("tiny", "regions", "models", "frozen")
-LIMITS = {"models": 0.98, "regions": 0.95, "tiny": 0.98, "frozen": 0.98}
+KINDS = ("tiny", "small", "regions", "models", "frozen")
+LIMITS = {"models": 0.98, "small": 0.95, "regions": 0.95, "tiny": 0.98, "frozen": 0.98}
 """Of the speed of what a program is compared with."""
 MOST_MEMORY = 1.1
 """Of the unfrozen program's peak, where weights are donated: held by the caller they exist twice."""

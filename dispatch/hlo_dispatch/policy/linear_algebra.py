@@ -13,6 +13,9 @@ from hlo_dispatch.match.routines.routine_match import RoutineMatch
 
 # The kernels share batches of matrices up to this size out to all threads (kernels/lapack/batch.cc).
 LARGEST_SMALL_MATRIX = 96 * 96
+# Factoring a matrix of 8x8 is some 200 multiply-adds, less than any library's call spends on looking at its arguments:
+# there only code that works on several matrices at once can be faster than the LAPACK that JAX calls.
+LARGEST_TINY_MATRIX = 8 * 8
 # Less than this is done in 20 µs by anyone.
 FEWEST_ELEMENTS = 1 << 14
 # Lines that far apart fall into one set of the first-level cache: XLA's copies between row and column order, one
@@ -54,9 +57,8 @@ def worth_calling(match: RoutineMatch, machine: Machine) -> tuple[bool, str]:
     sizes, dtype = match.matrix
     if math.prod(sizes) < FEWEST_ELEMENTS:
         return False, f"{math.prod(sizes):,} elements are too few for a gain"
-    batch = math.prod(sizes[:-2])
-    if _is_batch_of_small(match) and machine.threads > 1:
-        return True, f"{batch} small matrices are shared out to all threads, which JAX's own call does not do"
+    if _is_batch_of_small(match) and (found := _small(match, machine)) is not None:
+        return found
     if match.kernel.startswith("blocked."):
         if not _suits_blocked(match, machine):
             return False, "too small for a gain"
@@ -70,6 +72,17 @@ def worth_calling(match: RoutineMatch, machine: Machine) -> tuple[bool, str]:
         return False, "XLA's copies between row and column order are a small part of it"
     copies = f"{match.absorbed} of XLA's copies" if match.absorbed > 1 else "one of XLA's copies"
     return True, f"{copies} between row and column order becomes superfluous"
+
+
+def _small(match: RoutineMatch, machine: Machine) -> tuple[bool, str] | None:
+    """Of a batch of small matrices; None: there is nothing special about it."""
+    *batch, rows, columns = match.matrix[0]
+    if rows * columns <= LARGEST_TINY_MATRIX and not match.kernel.startswith("blocked."):
+        return False, f"a library's call for each matrix of {rows}x{columns} takes longer than its arithmetic"
+    if machine.threads > 1:
+        # jaxlib 0.10.2 does that, too, 0.12.0.1 does not (CPU time by thread, in /proc/self/task).
+        return True, f"{math.prod(batch)} small matrices are shared out to all threads, which not every jaxlib does"
+    return None
 
 
 def _product(match: RoutineMatch, machine: Machine) -> tuple[bool, str]:
