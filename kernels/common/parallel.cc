@@ -118,7 +118,8 @@ void Parallel::Gather(const TbbThreads* tbb, int64_t division, bool has_helpers,
                       const std::function<void()>& body) const {
   if (tbb == nullptr || pool_ == nullptr) return body();
   const int64_t helpers = has_helpers ? threads() - 1 : 0;
-  tbb->Gather(division, helpers, [this](const std::function<void()>& help) { Schedule(1, help); }, body);
+  tbb->Gather(
+      helpers > 0 ? division : 1, helpers, [this](const std::function<void()>& help) { Schedule(1, help); }, body);
 }
 
 }  // namespace hlo_dispatch

@@ -31,7 +31,7 @@ class Parallel {
   // Args:
   //   tbb: the library's; null where it computes with something else, on which this has no influence.
   //   division: for how many threads the work is divided, which the library was told when it planned the call.
-  //   has_helpers: whether other threads than this one are asked to come.
+  //   has_helpers: whether other threads than this one are asked to come; without them nothing is divided.
   void Gather(const TbbThreads* tbb, int64_t division, bool has_helpers, const std::function<void()>& body) const;
 
  private:

@@ -76,6 +76,7 @@ struct Functions {
   void (*notify_waiters)(uintptr_t);
   int (*max_concurrency)(const Arena*);  // null: of the calling thread's arena
   void (*initialize_arena)(Arena&);
+  void (*terminate_arena)(Arena&);
   void (*execute)(Arena&, Delegate&);
 };
 

@@ -27,11 +27,16 @@ class Inside final : public tbb_abi::Delegate {
   const std::function<void()>& body_;
 };
 
+// Of an arena, before another one is made. A loop's pieces are sent to the places of an arena, and what is sent to a
+// place that nobody takes lies there until the arena ends: some hundred bytes for each place in each call.
+constexpr int64_t kMostCalls = 256;
+
 }  // namespace
 
 struct TbbArenas::Place {
-  Arena arena;  // never destroyed: oneTBB may be gone before
+  Arena arena;  // not destroyed with this: oneTBB may be gone before
   int64_t threads = 0;
+  int64_t calls = 0;
   std::mutex mutex;
   int64_t helpers = 0;  // within
 };
@@ -81,8 +86,7 @@ std::shared_ptr<TbbArenas::Place> TbbArenas::Take(int64_t threads) {
   {
     // A helper of the former call may not have left yet, and would keep one of this call out for all its time.
     const auto is_free = [threads](const std::shared_ptr<Place>& place) {
-      std::lock_guard<std::mutex> lock(place->mutex);
-      return place->threads == threads && place->helpers == 0;
+      return place->threads == threads && !IsEntered(*place);
     };
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = std::find_if(idle_.begin(), idle_.end(), is_free);
@@ -99,6 +103,11 @@ std::shared_ptr<TbbArenas::Place> TbbArenas::Take(int64_t threads) {
   functions_->initialize_arena(place->arena);
   place->arena.initialization = tbb_abi::kInitialized;
   return place;
+}
+
+bool TbbArenas::IsEntered(Place& place) {
+  std::lock_guard<std::mutex> lock(place.mutex);
+  return place.helpers > 0;
 }
 
 void TbbArenas::Run(int64_t threads, int64_t helpers, const std::function<void(std::function<void()>)>& call,
@@ -125,9 +134,11 @@ void TbbArenas::Run(int64_t threads, int64_t helpers, const std::function<void(s
   Inside inside(guarded);
   functions_->execute(place->arena, inside);
   if (gathering != nullptr) gathering->Close();
-  {
+  if (++place->calls < kMostCalls || IsEntered(*place)) {
     std::lock_guard<std::mutex> lock(mutex_);
     idle_.push_back(std::move(place));
+  } else {
+    functions_->terminate_arena(place->arena);
   }
   if (failure != nullptr) std::rethrow_exception(failure);
 }

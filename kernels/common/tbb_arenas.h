@@ -29,10 +29,12 @@ class TbbArenas {
   struct Place;
   struct Gathering;
   std::shared_ptr<Place> Take(int64_t threads);
+  // Whether a helper is within.
+  static bool IsEntered(Place& place);
 
   std::shared_ptr<const tbb_abi::Functions> functions_;
   std::mutex mutex_;
-  std::vector<std::shared_ptr<Place>> idle_;  // an arena is made once, and serves one call at a time
+  std::vector<std::shared_ptr<Place>> idle_;  // an arena serves one call at a time, and some hundreds in all
 };
 
 }  // namespace hlo_dispatch

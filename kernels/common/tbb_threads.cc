@@ -94,6 +94,7 @@ std::unique_ptr<const TbbThreads> TbbThreads::Of(void* library) {
       Find(library, HLO_DISPATCH_TBB("4waitERNS0_2d112wait_contextERNS2_18task_group_contextE"), f.wait) &&
       Find(library, HLO_DISPATCH_TBB("14notify_waitersEm"), f.notify_waiters) &&
       Find(library, HLO_DISPATCH_TBB("10initializeE") HLO_DISPATCH_ARENA, f.initialize_arena) &&
+      Find(library, HLO_DISPATCH_TBB("9terminateE") HLO_DISPATCH_ARENA, f.terminate_arena) &&
       Find(library, HLO_DISPATCH_TBB("7executeE") HLO_DISPATCH_ARENA "RNS2_13delegate_baseE", f.execute) &&
       Find(library, HLO_DISPATCH_TBB("15max_concurrencyEPKNS0_2d115task_arena_baseE"), f.max_concurrency);
 #undef HLO_DISPATCH_CONTEXT
