@@ -58,3 +58,8 @@ def test_what_always_loses_is_settled_however_its_times_scatter() -> None:
     numbers = random.Random(2)
     gains = tuple(-numbers.uniform(0.01, 5.0) for _ in range(15))
     assert not Time(3.0, -2.5, 1.0, gains).may_win(1.0, 0.01)
+
+
+def test_a_win_of_many_times_needs_few_turns_however_they_scatter() -> None:
+    gains = (4e-3, 37e-3, 1e-3, 70e-3, 90e-3)
+    assert Time(27e-6, 37e-3, 3e-2, gains).wins(1e-5)

@@ -8,9 +8,10 @@ more are taken.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from hlo_dispatch.autotune.compare.disturbance import Meter, this_machine_meter
@@ -70,7 +71,7 @@ class Time:
 
     def wins(self, least: float) -> bool:
         """Whether it gains more than `least` (seconds), but for chance."""
-        return is_shown([gain - least for gain in self.gains], self.fewest)
+        return self._shows(gain - least for gain in self.gains)
 
     def is_doubtful(self, reference: float) -> bool:
         """Whether it was disturbed, and not so much faster that this explains nothing."""
@@ -82,7 +83,11 @@ class Time:
 
     def gains_less(self, most: float) -> bool:
         """Whether it gains less than `most` (seconds), but for chance."""
-        return is_shown([most - gain for gain in self.gains], self.fewest)
+        return self._shows(most - gain for gain in self.gains)
+
+    def _shows(self, differences: Iterable[float]) -> bool:
+        # Of what is many calls long, as a burst of other work is, only the order of magnitude counts.
+        return is_shown([math.asinh(value / max(self.seconds, 1e-9)) for value in differences], self.fewest)
 
 
 def interleaved(
