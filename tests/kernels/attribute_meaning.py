@@ -24,8 +24,9 @@ class Beyond(Exception):
 
 def difference(call: WireCall, given: list[np.ndarray], results: list[np.ndarray]) -> str | None:
     """What is wrong about these results; None where they are right."""
-    if all(result.size == 0 for result in results):
-        return None  # XLA leaves out what has no elements
+    # XLA leaves out what has no elements, and nobody reads what the advice returns.
+    if call.name == "own.huge_pages" or all(result.size == 0 for result in results):
+        return None
     said = _plain(call.attributes)
     try:
         if call.name.startswith(("onednn.", "onemkl.gemm", "onemkl.pack", "own.narrow", "own.channel")):
