@@ -18,6 +18,7 @@ from hlo_dispatch.autotune.extract.extracted import ExtractedModule
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
 from hlo_dispatch.autotune.run.watch import Endless, is_haunted
 from hlo_dispatch.autotune.store import Store
+from hlo_dispatch.autotune.tally import Tally
 from hlo_dispatch.autotune.wanted import Unknown
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.hlo.module import Module
@@ -50,22 +51,6 @@ def silent(what: str, done: int, count: int, left: float) -> None:
 
 BuildOne = Callable[[ExtractedModule, Default, str], bytes | None]
 """An extracted module, what is dispatched by default, a variant → the module with its one kernel call."""
-
-
-@dataclass
-class Tally:
-    """What a tuner did so far."""
-
-    measured: int = 0
-    found: int = 0
-    """Measured meanwhile by another process."""
-    unmeasurable: int = 0
-    unclear: int = 0
-    """Too much else was going on to tell."""
-    failures: int = 0
-    left: int = 0
-    """Regions that the budget did not reach."""
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -250,7 +235,7 @@ class Tuner:
             measured = self.store.get(self.context, program)
             # What was measured thoroughly may have changed what is compared.
             is_old = is_final and measured is not None and (not measured.thorough or self.effort.is_thorough)
-            is_old |= measured is not None and measured.provisional
+            is_old |= measured is not None and measured.is_open
             if measured is None or (not self._is_enough(measured) if measured.vain else is_old):
                 measured = self._try(
                     program,
@@ -317,15 +302,22 @@ class Tuner:
         self.tally.measured += 1
         for sentence in measured.refused.values():
             _logger.warning("a kernel is not used because its result is wrong: %s", sentence)
+        self.given_up.discard(digest)
+        return self._kept(digest, measured)
+
+    def _kept(self, digest: str, measured: Measured) -> Measured:
+        """A measurement that is in the store now; how often it was disturbed is counted over all compiles."""
+        if measured.provisional:
+            before = self.store.get(self.context, digest)
+            measured = replace(measured, disturbed=1 + (before.disturbed if before is not None else 0))
         if self.timed or measured.refused:
             self.store.put(self.context, digest, measured)
-        self.given_up.discard(digest)
         return measured
 
     def _is_enough(self, known: Measured) -> bool:
         """Whether what another process found need not be measured again."""
         if known.provisional:
-            return False
+            return not (known.is_open or self.effort.is_thorough)
         if known.vain:
             return known.endless > 0 or (known.is_hopeless and not self.effort.is_thorough)
         return known.thorough or not self.effort.is_thorough

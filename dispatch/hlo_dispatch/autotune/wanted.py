@@ -159,7 +159,7 @@ class Wanted:
                 known = None
             if self.mode in ALL_IN_KERNELS and (known is None or self._may_win_with_others(known, match)):
                 return TAKEN
-            if known is None or known.provisional:
+            if known is None or known.is_open:
                 self._note(Unknown(digest, cutter, match, default, numerics, self._footprint))
             elif not known.refused and self._is_left_to_the_heuristic(known):
                 return None

@@ -24,6 +24,8 @@ BY_FAR = 1.0
 
 MOST_VAIN = 2
 """So many processes try to measure a region, or a program; who still knows nothing then leaves it to the heuristic."""
+MOST_DISTURBED = 4
+"""So many compiles measure a region, or a program, while the machine is busy; the cost model has it from then on."""
 SURE = 0.5
 """Of stock's time: what a region gains alone is to be believed at once from here on."""
 
@@ -60,6 +62,8 @@ class Measured:
     kernel: str = ""
     provisional: bool = False
     """Whether other work disturbed the measurement: the cost model decides, and later processes measure again."""
+    disturbed: int = 0
+    """How many compiles have measured it while the machine was busy."""
     vain: int = 0
     """How many processes have tried to measure it without an answer; nothing else is known of it then."""
 
@@ -68,6 +72,11 @@ class Measured:
         """How much longer than stock the best variant takes, in parts of stock's time; negative where it wins."""
         best = self._best_variant()
         return (self.seconds[best] - self.stock) / self.stock if best is not None and self.stock else 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the next compile measures it again: it is provisional, and was not measured so too often."""
+        return self.provisional and self.disturbed < MOST_DISTURBED
 
     @property
     def is_hopeless(self) -> bool:

@@ -27,6 +27,8 @@ from hlo_dispatch.rewriting.plan import ComputationPlan
 
 # The first plan guesses, the second knows; what it changes may show regions that nobody had seen.
 _MOST_PLANNINGS = 3
+# What is measured again since the machine was busy has the time of a first compile.
+_MOST_RESUMED = 2
 # One call alone is measured as it is.
 _FEWEST_FOR_A_TRIAL = 2
 
@@ -59,7 +61,8 @@ class Deliberation:
         if known is not None and known.is_hopeless and not self.measure.is_thorough:
             return plans  # two compiles had their time; what they did not reach the cost model decides
         if known is not None:
-            self.measure.resume()
+            if known.disturbed < _MOST_RESUMED:
+                self.measure.resume()
             self.measure.reserve(self.serialized)
         plans = self._measured(self.measure, program, plans)
         if known is not None:

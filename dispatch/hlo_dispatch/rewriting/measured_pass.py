@@ -16,7 +16,8 @@ from hlo_dispatch.autotune.compare.measure import QUICK, Effort
 from hlo_dispatch.autotune.progress import Line
 from hlo_dispatch.autotune.run import executable
 from hlo_dispatch.autotune.store import Store
-from hlo_dispatch.autotune.tuner import Tally, Tuner, TuningProgress, silent
+from hlo_dispatch.autotune.tally import Tally
+from hlo_dispatch.autotune.tuner import Tuner, TuningProgress, silent
 from hlo_dispatch.errors import PolicyError
 from hlo_dispatch.policy.context import Context, this_context
 from hlo_dispatch.policy.decide import MEASURING
