@@ -88,6 +88,8 @@ def _length_of_a_list(rng: Draw, call: WireCall) -> str:
 def _huge_sizes(rng: Draw, call: WireCall) -> str:
     """Sizes and strides of one array whose products overflow, to nothing or to what they were."""
     attributes = _describing(rng, call.attributes)
+    if not attributes:
+        return ""
     role = _role(rng, attributes)
     dims = [rng.choice([2**16, 2**31, 2**32, 2**33, 2**62, 2**63 - 1, 1, 3]) for _ in attributes[f"{role}_dims"][1]]
     attributes[f"{role}_dims"][1] = dims
@@ -97,10 +99,11 @@ def _huge_sizes(rng: Draw, call: WireCall) -> str:
 
 
 def _describing(rng: Draw, attributes: Attributes) -> Attributes:
-    """The attributes that describe arrays: the call's own, or those of one of its members."""
+    """The attributes that describe arrays: the call's own, or those of one of its members; none where none do."""
     if any(name.endswith("_strides") for name in attributes):
         return attributes
-    return rng.choice([value for name, (_, value) in attributes.items() if name.startswith("member_")])
+    members = [value for name, (_, value) in attributes.items() if name.startswith("member_")]
+    return rng.choice(members) if members else {}
 
 
 def _role(rng: Draw, attributes: Attributes) -> str:
@@ -110,6 +113,8 @@ def _role(rng: Draw, attributes: Attributes) -> str:
 def _other_order(rng: Draw, call: WireCall) -> str:
     """Dense again, in another order: as right as before, if the kernel takes it."""
     attributes = _describing(rng, call.attributes)
+    if not attributes:
+        return ""
     role = _role(rng, attributes)
     dims = attributes[f"{role}_dims"][1]
     order = rng.sample(range(len(dims)), len(dims))

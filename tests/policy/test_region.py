@@ -72,7 +72,7 @@ def regions(text: str) -> dict[str, tuple[Cutter, Default]]:
     found = {}
     for node, (match, decision) in plan.decisions.items():
         assert match is not None, str(decision.refusal)
-        assert decision, decision.reason
+        assert decision.candidate is not None, decision.reason
         default = default_of(decision.candidate.match, planner.ask)
         assert isinstance(default, Default)
         found[node.name] = cutter, default
