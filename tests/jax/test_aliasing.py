@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import hlo_dispatch
 from side_by_side import assert_agree, run_both
 
 # Every value of a random program has this shape, so that any can stand for any other.
@@ -225,3 +226,26 @@ def test_a_branch_in_a_loop(size: int) -> None:
     w, x = (random.standard_normal((size, size)).astype(np.float32) for _ in range(2))
     # Of a length that no turn makes larger what the one before rounded.
     assert_agree(run_both(program, (w / size**0.5).astype(np.float32), x), 1e-5)
+
+
+def test_a_reader_of_xlas_that_now_reads_a_kernels_result_is_protected() -> None:
+    """XLA computed the value twice: for the sort, and inside the fusion that updates it in place."""
+
+    def program(x, w, b, new):
+        value = jnp.maximum(x @ w + b, 0)
+        updated = jax.lax.dynamic_update_slice(value, new, (3, 0))
+        return jax.lax.sort((value, updated), num_keys=1, dimension=1)[1]
+
+    random = np.random.default_rng(0)
+    shapes = ((256, 256), (256, 256), (256,), (200, 256))
+    x, w, b, new = (random.standard_normal(shape, dtype="float32") for shape in shapes)
+    with hlo_dispatch.enabled(policy="always"):
+        compiled = jax.jit(program).lower(x, w, b, new).compile()
+    assert 'custom_call_target="hlo_dispatch.' in compiled.as_text()
+    # As the kernel rounds it: ties and neighbours would be sorted otherwise.
+    with hlo_dispatch.enabled(policy="always"):
+        value = np.asarray(jax.jit(lambda x, w, b: jnp.maximum(x @ w + b, 0)).lower(x, w, b).compile()(x, w, b))
+    updated = value.copy()
+    updated[3:203] = new
+    expected = np.take_along_axis(updated, np.argsort(value, axis=1, kind="stable"), 1)
+    np.testing.assert_allclose(np.asarray(compiled(x, w, b, new)), expected, atol=1e-4)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import pytest
 from measured_programs import FILTER, IMAGE, W, X, compiled, depthwise, forget, regions_in
@@ -24,6 +26,7 @@ class Counted:
     """Stands for measuring regions and trials; counts what is asked of it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, provisional: bool = False, fails: bool = False) -> None:
+        self.trial_is_provisional = False
         self.regions: list[str] = []
         self.trials: list[tuple[bool, float]] = []
         self._provisional, self._fails = provisional, fails
@@ -40,7 +43,10 @@ class Counted:
         self.trials.append((is_final, left))
         if self._fails:
             raise Unmeasurable("nobody knows how long it runs")
-        return Measured(name, {STOCK: 2e-3, name: 1e-3}, 1e-3, thorough=is_final and not is_hurried, kernel=trial.WHOLE)
+        known = Measured(name, {STOCK: 2e-3, name: 1e-3}, 1e-3, thorough=is_final, kernel=trial.WHOLE)
+        if self.trial_is_provisional:
+            return replace(known, chosen=STOCK, provisional=True, thorough=False)
+        return replace(known, thorough=is_final and not is_hurried)
 
 
 def compile_as_another_process(store: Store, counted: Counted) -> tuple[int, int]:
@@ -94,7 +100,7 @@ def test_regions_leave_time_for_the_whole_program(store: Store, monkeypatch: pyt
     monkeypatch.setattr(trial, "expected_seconds", lambda *_: 1000.0)
     compile_as_another_process(store, counted)
     _, left = counted.trials[-1]
-    assert left > MOST_RESERVED * 5 - 1
+    assert left > MOST_RESERVED * LONGER * 5 - 1
     assert left < LONGER * 5
 
 
@@ -107,3 +113,38 @@ def test_a_machine_that_stays_busy_is_asked_a_few_times(store: Store, monkeypatc
     (entry,) = store.entries()
     assert entry.measured.provisional
     assert entry.measured.disturbed == MOST_DISTURBED
+
+
+def test_a_busy_machine_replaces_no_lasting_verdict_and_ends_it_all_the_same(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = Counted(monkeypatch)
+    compile_as_another_process(store, counted)
+    counted.trial_is_provisional = True
+    assert compile_as_another_process(store, counted) == (0, 1)
+    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == trial.WHOLE]
+    assert (whole.chosen != STOCK, whole.provisional, whole.thorough) == (True, False, True)
+    assert compile_as_another_process(store, counted) == (0, 0)
+
+
+def test_a_program_that_is_only_measured_on_a_busy_machine_is_given_up(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = Counted(monkeypatch, provisional=True)
+    counted.trial_is_provisional = True
+    measured = [compile_as_another_process(store, counted) for _ in range(MOST_DISTURBED + 2)]
+    assert [regions for regions, _ in measured] == [3] * MOST_DISTURBED + [0, 0]
+    assert measured[-2:] == [(0, 0), (0, 0)]
+
+
+def test_a_compile_that_had_no_time_closes_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would keep for good what it knew when it began, whatever others have found out since."""
+    counted = Counted(monkeypatch)
+    compile_as_another_process(store, counted)
+    left = Tuner._left
+    monkeypatch.setattr(Tuner, "_left", lambda self: 0.0)
+    assert compile_as_another_process(store, counted) == (0, 0)
+    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == trial.WHOLE]
+    assert not whole.thorough
+    monkeypatch.setattr(Tuner, "_left", left)
+    assert compile_as_another_process(store, counted) == (0, 1)

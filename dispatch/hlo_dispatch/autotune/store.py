@@ -331,7 +331,9 @@ def _insert(database: sqlite3.Connection, context: Context, values: Mapping[str,
 
 def _rank(measured: Measured) -> int:
     """What replaces what: the column `thorough`."""
-    return -1 if measured.provisional else int(measured.thorough)
+    if measured.provisional:
+        return -1
+    return -2 if measured.vain and not measured.thorough else int(measured.thorough)
 
 
 def _parsed(text: str) -> tuple[dict[str, Context], dict[str, dict[str, tuple[Measured, float]]]]:

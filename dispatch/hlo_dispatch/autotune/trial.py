@@ -103,7 +103,7 @@ def compare(
     if trips is not None:
         stock = with_trips(stock, trips)
         module = Module.from_bytes(stock)
-    about: dict[str, Any] = {"formula": f"all of {module.name}", "kernel": WHOLE}
+    about: dict[str, Any] = {"formula": f"all of {module.name}", "kernel": WHOLE, "trips": trips or 0}
     waiting = iter(cast("Mapping[str, bytes]", variants).items() if isinstance(variants, Mapping) else variants)
     first = next(waiting, None)
     if first is None:

@@ -9,12 +9,14 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from hlo_dispatch.autotune import trial
 from hlo_dispatch.autotune.alone import alone
 from hlo_dispatch.autotune.compare.measure import Effort, Task, Unclear, Unmeasurable, measure
 from hlo_dispatch.autotune.compare.reproducer import Reproducer
 from hlo_dispatch.autotune.extract.extracted import ExtractedModule
+from hlo_dispatch.autotune.findings import Findings
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
 from hlo_dispatch.autotune.run.watch import Endless, is_haunted
 from hlo_dispatch.autotune.store import Store
@@ -36,8 +38,8 @@ LONGER = 3
 """So many budgets may be spent on a module that an earlier compile began with and could not finish."""
 PROGRAMS_IN_A_TRIAL = 3
 """Stock, and the two most likely to win: so many compile and run in the time that is reserved."""
-MOST_RESERVED = 1.5
-"""In budgets: half of the time of a compile that goes on with what an earlier one began."""
+MOST_RESERVED = 0.5
+"""Of the time that is left."""
 _logger = logging.getLogger("hlo_dispatch")
 
 TuningProgress = Callable[[str, int, int, float], None]
@@ -97,6 +99,8 @@ class Tuner:
     """What was measured, or tried, in this very compile."""
     _reached_all: bool = True
     _is_resumed: bool = False
+    _had_time: bool = False
+    """Whether this compile came to measure anything, or found it measured."""
     _reserved: float = 0.0
     """Seconds that regions leave to the whole program."""
     _has_provisional: bool = False
@@ -122,12 +126,13 @@ class Tuner:
         return self.effort.is_thorough
 
     def close(self, program: str) -> None:
-        """No later compile goes on measuring this program, unless what is known of it is provisional."""
-        known = self.knowledge.get(program)
-        if self.timed and known is not None and not (known.vain or known.provisional or known.thorough):
-            closed = replace(known, thorough=True)
-            self.store.put(self.context, program, closed)
+        """No later compile goes on measuring this program, unless it, or a region of it, is provisional."""
+        if self._had_time and (closed := self._findings.closed(program, is_open=self._has_provisional)) is not None:
             self.knowledge.add(program, closed)
+
+    @cached_property
+    def _findings(self) -> Findings:
+        return Findings(self.store, self.context, self.timed)
 
     def given(self, frozen: frozenset[int]) -> Tuner:
         """The same for a module some of whose parameters are known before it is called."""
@@ -148,8 +153,8 @@ class Tuner:
     def reserve(self, serialized: bytes) -> None:
         """Leave time for the trial of a whole program when its regions are measured."""
         expected = trial.expected_seconds(Module.from_bytes(serialized), PROGRAMS_IN_A_TRIAL)
-        budget = self.budget or 0.0
-        self._reserved = 0.0 if expected is None else min(expected + trial.QUICK_SECONDS, MOST_RESERVED * budget)
+        left = self._deadline.left if self.budget is not None else 0.0
+        self._reserved = 0.0 if expected is None else min(expected + trial.QUICK_SECONDS, MOST_RESERVED * left)
 
     def __call__(self, unknown: Sequence[Unknown], ask: Ask) -> int:
         """Measure as many as the budget allows; returns how many are known now."""
@@ -184,6 +189,7 @@ class Tuner:
         with alone(self.store.directory, self._deadline) as is_ours:
             if not is_ours:
                 return False
+            self._had_time = True
             measured = self.store.get(self.context, region.digest) if self.timed else None
             if measured is not None and self._is_enough(measured):
                 self.tally.found += 1
@@ -230,13 +236,15 @@ class Tuner:
         with alone(self.store.directory, self._deadline) as is_ours:
             if not is_ours:
                 return
+            self._had_time = True
             self.prepare()
             self.step(trial.PROGRAM, 0, 0, left)
             measured = self.store.get(self.context, program)
             # What was measured thoroughly may have changed what is compared.
             is_old = is_final and measured is not None and (not measured.thorough or self.effort.is_thorough)
-            is_old |= measured is not None and measured.is_open
-            if measured is None or (not self._is_enough(measured) if measured.vain else is_old):
+            if measured is not None and (measured.vain or measured.provisional):
+                is_old = not self._is_enough(measured)
+            if measured is None or is_old:
                 measured = self._try(
                     program,
                     lambda: self._as_sure_as_its_regions(
@@ -303,16 +311,7 @@ class Tuner:
         for sentence in measured.refused.values():
             _logger.warning("a kernel is not used because its result is wrong: %s", sentence)
         self.given_up.discard(digest)
-        return self._kept(digest, measured)
-
-    def _kept(self, digest: str, measured: Measured) -> Measured:
-        """A measurement that is in the store now; how often it was disturbed is counted over all compiles."""
-        if measured.provisional:
-            before = self.store.get(self.context, digest)
-            measured = replace(measured, disturbed=1 + (before.disturbed if before is not None else 0))
-        if self.timed or measured.refused:
-            self.store.put(self.context, digest, measured)
-        return measured
+        return self._findings.kept(digest, measured)
 
     def _is_enough(self, known: Measured) -> bool:
         """Whether what another process found need not be measured again."""

@@ -148,11 +148,14 @@ class Wanted:
 
         def recall(match: CallableMatch, default: Default) -> Measured | None:
             # What takes stock less than a call is measured where stock may be wrong.
-            if cutter.stock_seconds(match) < CALL_SECONDS and not cutter.reads_a_reduction(match):
-                return TAKEN if self.mode in ALL_IN_KERNELS else None
+            is_small = cutter.stock_seconds(match) < CALL_SECONDS and not cutter.reads_a_reduction(match)
+            if is_small and self.mode not in ALL_IN_KERNELS:
+                return None
             numerics = match.numerics()
             digest = cutter.digest(default.candidate.match.in_module, self._also(match, default, numerics))
             known = self._knowledge.get(digest)
+            if is_small:
+                return known if known is not None and known.refused else TAKEN
             if known is not None and known.vain:
                 if known.is_hopeless:
                     return None

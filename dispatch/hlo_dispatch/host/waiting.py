@@ -11,6 +11,8 @@ from pathlib import Path
 
 TASKS = Path("/proc/self/task")
 STAT = Path("/proc/stat")
+MOST_THREADS = 256
+"""Of a process with more of them some are read: each is a descriptor, of which the host process needs the rest."""
 LEAST_SLICE = 0.75e-3
 """Seconds that Linux's scheduler gives a process at least before another one has its turn."""
 _LONGEST_LINE = 64
@@ -26,8 +28,10 @@ class RunDelay:
         """Threads that start later are not seen."""
         self._files: dict[int, int] = {}
         """Descriptor → the nanoseconds that the thread had run."""
+        self._last: dict[int, tuple[int, int]] = {}
+        """Descriptor → what was read last, which is all that a thread leaves that ends."""
         with contextlib.suppress(OSError):
-            for thread in os.listdir(tasks):
+            for thread in os.listdir(tasks)[:MOST_THREADS]:
                 with contextlib.suppress(OSError):
                     descriptor = os.open(f"{tasks}/{thread}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
                     self._files[descriptor] = -1
@@ -55,13 +59,14 @@ class RunDelay:
         """Nanoseconds (run, waited)."""
         try:
             ran, waited, *_ = os.pread(descriptor, _LONGEST_LINE, 0).split()
-            return int(ran), int(waited)
+            self._last[descriptor] = int(ran), int(waited)
         except (OSError, ValueError):
-            # The thread has ended, or this system's file says something else.
-            return 0, 0
+            pass  # the thread has ended, or this system's file says something else
+        return self._last.get(descriptor, (0, 0))
 
     def _drop(self, descriptor: int) -> None:
         del self._files[descriptor]
+        self._last.pop(descriptor, None)
         os.close(descriptor)
 
 

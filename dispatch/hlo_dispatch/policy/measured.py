@@ -64,6 +64,8 @@ class Measured:
     """Whether other work disturbed the measurement: the cost model decides, and later processes measure again."""
     disturbed: int = 0
     """How many compiles have measured it while the machine was busy."""
+    trips: int = 0
+    """Of a whole program: how many iterations its loops ran at most, where that was fewer than they have; else 0."""
     vain: int = 0
     """How many processes have tried to measure it without an answer; nothing else is known of it then."""
 
@@ -104,9 +106,13 @@ class Measured:
             error = f"by {self.stock_error:.2g} of the largest value" if math.isfinite(self.stock_error) else "with NaN"
             return f"stock is wrong {error}, as float64 shows; measured: {in_words(self.seconds[best])}{what}"
         if self.chosen != STOCK:
-            return f"measured: {in_words(self.seconds[best])}{what} against stock {in_words(self.stock)}"
+            return f"measured: {in_words(self.seconds[best])}{what} against stock {in_words(self.stock)}{self._with}"
         but = f", but {self.why}" if self.why else ""
-        return f"measured: stock {in_words(self.stock)} against {in_words(self.seconds[best])}{what}{but}"
+        return f"measured: stock {in_words(self.stock)} against {in_words(self.seconds[best])}{what}{but}{self._with}"
+
+    @property
+    def _with(self) -> str:
+        return f", with loops of at most {self.trips} iterations" if self.trips else ""
 
     def _best_variant(self) -> str | None:
         times = {variant: s for variant, s in self.seconds.items() if variant != STOCK and variant not in self.refused}

@@ -63,7 +63,7 @@ class Deliberation:
         if known is not None:
             if known.disturbed < _MOST_RESUMED:
                 self.measure.resume()
-            self.measure.reserve(self.serialized)
+                self.measure.reserve(self.serialized)
         plans = self._measured(self.measure, program, plans)
         if known is not None:
             self.measure.close(program)
@@ -76,7 +76,7 @@ class Deliberation:
         """Seconds that a run of the program saves by these plans, as far as it was measured."""
         verdict = self._verdict()
         if verdict is not None:
-            return verdict.gain
+            return None if verdict.trips else verdict.gain
         measured = [d.saved for plan in plans for _, d in plan.decisions.values() if d.saved is not None]
         return sum(measured) if measured else None
 

@@ -106,7 +106,7 @@ class _Guard:
             self._protect_update(update, value, early, order)
 
     def _endangered(self) -> list[tuple[int, int]]:
-        """(update, value): it may write over the value while one of ours still reads that, or over one of ours."""
+        """(update, value): it may write over the value while a changed reader still reads that, or over one of ours."""
         updates_of: dict[int, list[int]] = {}
         for identifier, numbers in self._draft.updates.items():
             for value in self._buffers(self._protos[identifier], numbers):
@@ -114,13 +114,17 @@ class _Guard:
         found: list[tuple[int, int]] = []
         for value, updates in updates_of.items():
             readers = self._readers(value)
-            ours = {reader for reader in readers if reader in self._draft.ours}
+            changed = {reader for reader in readers if self._is_changed(reader)}
             if value in self._draft.ours:
                 found += [(update, value) for update in updates]
-            elif ours:
+            elif changed:
                 possible = self._possible(updates, readers)
-                found += [(update, value) for update in possible if ours != {update}]
+                found += [(update, value) for update in possible if changed != {update}]
         return found
+
+    def _is_changed(self, identifier: int) -> bool:
+        """Whether the instruction is ours, or reads something else than XLA had it read."""
+        return identifier in self._draft.ours or identifier in self._draft.renamed
 
     def _possible(self, updates: list[int], readers: list[int]) -> list[int]:
         """Those of the updates of a value of XLA's that may write over it.
@@ -128,7 +132,7 @@ class _Guard:
         XLA lets an instruction do so only where all others that read the value run before it, so that of its own one
         can: the last in its order.
         """
-        unchanged = {*updates, *readers} - self._draft.ours - self._draft.renamed
+        unchanged = {i for i in (*updates, *readers) if not self._is_changed(i)}
         last = max(unchanged, key=self._draft.place.__getitem__, default=None)
         return [update for update in updates if update == last or update not in unchanged]
 
@@ -154,7 +158,7 @@ class _Guard:
             if not early.than(update, reader) and order.add(reader, update):
                 self._depend(update, reader)
                 after |= early.mask(reader)
-            elif reader in self._draft.ours:  # else it is as XLA left it, which has its own reasons why that is safe
+            elif self._is_changed(reader):  # else it is as XLA left it, which has its own reasons why that is safe
                 self._read_copies(reader, update, value, order)
 
     def _read_copies(self, reader: int, update: int, value: int, order: TopologicalOrder) -> None:

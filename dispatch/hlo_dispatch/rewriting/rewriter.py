@@ -54,6 +54,8 @@ class Rewriter:
     prepares: bool = False
     """Whether a module's own large constants are known before, too: what depends on them alone is computed while the
     module is rewritten, which needs jax."""
+    advises: bool = True
+    """Whether large buffers are advised for huge pages; not where one call is compared with stock's code for it."""
     mode: str = ""
     """What becomes of what was measured (autotune/wanted.py); set while a program is tried."""
 
@@ -127,7 +129,8 @@ class Rewriter:
                 changed |= sequences.computations
             changed |= keep_asynchronous(module, [c.match for plan in plans for c in plan.dispatched])
             if not self.frozen:
-                changed |= advise_huge_pages(module)
+                if self.advises:
+                    changed |= advise_huge_pages(module)
             clock.lap("edit")
             verify(module, changed)
             result = module.to_bytes()

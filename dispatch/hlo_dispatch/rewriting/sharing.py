@@ -65,9 +65,6 @@ class Sharing:
                     pairs += [(part, result[2][0] if result[2] else None) for result in shared]
         return pairs
 
-    def _lie_together(self, one: _Place, other: _Place) -> bool:
-        return one in self._buffers and self._buffers[one] == self._buffers.get(other)
-
     @cached_property
     def _buffers(self) -> dict[_Place, int]:
         """Place → the number of the buffer that it lies in, whatever else does."""

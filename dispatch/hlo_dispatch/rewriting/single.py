@@ -50,4 +50,4 @@ class OneCall:
 def one_call(rewriter: Rewriter, extracted: ExtractedModule, default: Default, variant: str) -> bytes | None:
     """The extracted module with its region dispatched; None where it matches otherwise than in its program."""
     planner = replace(rewriter.planner, policy="always", decide=OneCall(extracted.anchor, default, variant))
-    return Rewriter(planner, frozen=extracted.frozen).run(extracted.module)[0]
+    return Rewriter(planner, frozen=extracted.frozen, advises=False).run(extracted.module)[0]

@@ -30,6 +30,8 @@ TICK = 0.01
 """Seconds by which other processes' time is counted."""
 ROUNDS = 20_000
 """Of the probe: 50 µs at two multiply-adds a cycle."""
+MOST_PROBED = 32
+"""Threads: with more of them the probe would use up a container's quota of processor time."""
 _Read = TypeVar("_Read")
 _best_probe: dict[int, float] = {}
 """Threads → the shortest probe in this process."""
@@ -172,6 +174,8 @@ def this_machine_meter() -> Meter:
 
 def peak_seconds(threads: int) -> float:
     """What arithmetic at the peak takes on so many threads at once; 0 where they cannot run at the same time."""
+    if threads > MOST_PROBED:
+        return 0.0
     try:
         return native().nanoseconds_at_peak(threads, ROUNDS) * 1e-9
     except LibraryError:

@@ -201,7 +201,7 @@ class _Runner:
         waited, begin = meter.waited(), time.perf_counter()
         samples = [self._sample() for _ in range(self._calls())]
         took = max(time.perf_counter() - begin, 1e-9)
-        self.waits.append((meter.waited() - waited) / took)
+        self.waits.append(max(meter.waited() - waited, 0.0) / took)
         self.samples.append(statistics.median(samples))
 
     def _warm_up(self) -> float:
