@@ -41,8 +41,11 @@ def test_tune_and_what_is_known_afterwards(run, proto_file: Path, tmp_path: Path
     assert "1 measurement\n" in shown
     assert region["shape"] in shown
     # On a busy machine the second tuning may have come to another answer than the first.
-    chosen = json.loads(run("cache", "show", "--json", env=here).stdout)[0]["measured"]["chosen"]
+    measured = json.loads(run("cache", "show", "--json", env=here).stdout)[0]["measured"]
+    chosen = measured["chosen"]
     assert chosen in region["seconds"]
+    if measured["provisional"]:
+        return  # the cost model decides
     stored = run("rewrite", proto_file, "--policy", "stored", "--no-table", env=here).stdout.decode()
     assert stored.count('custom_call_target="hlo_dispatch.onednn.convolution"') == (chosen != "stock")
 
