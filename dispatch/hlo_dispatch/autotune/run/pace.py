@@ -24,9 +24,9 @@ class Pace:
         self._lock = threading.Lock()
 
     def expected(self, size: float) -> float:
-        """Seconds, on the safe side."""
+        """Seconds, on the safe side, where the first guesses are already."""
         with self._lock:
-            return _CAUTION * (median(self._ratios) if self._ratios else 1.0) * self._guess(size)
+            return (_CAUTION * median(self._ratios) if self._ratios else 1.0) * self._guess(size)
 
     def took(self, size: float, seconds: float) -> None:
         """Learn from what something of this size took."""
@@ -39,5 +39,5 @@ class Pace:
 
 compiling = Pace(0.03, 0.2e-3)
 """By instructions of the module, those of fusions included."""
-filling = Pace(1e-3, 3e-9)
+filling = Pace(1e-3, 1.5e-9)
 """By bytes of random inputs."""
