@@ -16,7 +16,7 @@ _CONSTANT = frozenset(("constant", "iota"))
 
 
 def looked_past(covered: set[Node], reads: set[Node]) -> list[Node]:
-    """What stands between what the match covers and what it reads, and costs little.
+    """Operand ops of a match, as nodes of the flat graph.
 
     A value that has to be computed from something else than what the match reads ends the way where it is in memory:
     so a residual that XLA computes again from a mean and a variance is computed here from these, too, and not from
