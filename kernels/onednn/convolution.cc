@@ -6,6 +6,7 @@
 // in one, two or three spatial dimensions; with one more dimension in front of the weights (g) the channels are
 // split into groups, up to depthwise. Operands: src, weights, [bias], one per binary post-op. Results: dst, scratch.
 #include <cstdint>
+#include <string>
 #include <utility>
 
 #include "onednn/call.h"
@@ -50,7 +51,7 @@ int64_t Positions(const CallOperands& operands) {
 // A window of so many weights for each pair of channels, on as many positions as repay a copy, may be read in another
 // form once its weights are packed: those of one channel as one row, where plain ones are as many products of one
 // number. Measured on a Xeon with AVX-512 and oneDNN 3.13, one channel: 6x6 0.9x to 1.2x, 11x11 1.5x, 50 2x, 1x100 7x,
-// but 3x3 0.5x to 1.0x.
+// but 3x3 0.5x to 1.0x. Other instruction sets were not measured.
 constexpr int64_t kWindowInAnotherForm = 32;
 
 int64_t WindowSize(const CallOperands& operands) {
@@ -61,6 +62,12 @@ int64_t WindowSize(const CallOperands& operands) {
     size *= *i;
   }
   return size;
+}
+
+bool MayHaveAnotherForm(const CallOperands& operands, const std::string& implementation) {
+  const auto is_for = [&](const char* set) { return implementation.find(set) != std::string::npos; };
+  return (is_for("avx512") || is_for("avx10")) && WindowSize(operands) >= kWindowInAnotherForm &&
+         Positions(operands) >= kPositionsRepayingCopy;
 }
 
 // Plain weights where oneDNN runs the same implementation on them (f32 brgemm) and a copy would not repay itself.
@@ -76,7 +83,7 @@ CallPlan PlanBest(CallOperands& operands, const Window& window) {
   if (!grouped && operands.weights.type == ElementType::kF32 && !worth_packing) {
     CallPlan plain = PlanWith(operands, window, WeightsFormat::kPlain);
     const bool is_fast = plain.implementation.rfind("brg", 0) == 0;
-    if (is_fast && (WindowSize(operands) < kWindowInAnotherForm || positions < kPositionsRepayingCopy)) return plain;
+    if (is_fast && !MayHaveAnotherForm(operands, plain.implementation)) return plain;
     if (is_fast) {
       CallPlan packed = PlanWith(operands, window, WeightsFormat::kAny);
       const bool is_same = ScratchpadBytes(packed.descriptor) == ScratchpadBytes(plain.descriptor);

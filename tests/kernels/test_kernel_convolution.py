@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import numpy as np
@@ -147,7 +148,8 @@ def test_small_weights_are_reordered_for_another_form_of_the_same_kernel():
     planned = {name: kernels.plan(call.name, call.spec) for name in ("plain", "any", "best")
                for call in [wide_window(name)[0]]}  # fmt: skip
     assert all(planned.values())
-    if planned["any"].scratch_bytes != planned["plain"].scratch_bytes:
+    has_another = planned["any"].scratch_bytes != planned["plain"].scratch_bytes
+    if has_another and re.search("avx512|avx10", planned["plain"].implementation):
         assert planned["best"].reorders_weights
     check(wide_window("best"), "f32")
 
@@ -155,6 +157,10 @@ def test_small_weights_are_reordered_for_another_form_of_the_same_kernel():
 @pytest.mark.timing
 def test_small_weights_in_the_better_form():
     """Plain ones take seven times as long with oneDNN 3.13 on a processor with AVX-512."""
+    call = wide_window("plain")[0]
+    planned = kernels.plan(call.name, call.spec)
+    if isinstance(planned, Refusal) or not re.match("brg.*(avx512|avx10)", planned.implementation):
+        pytest.skip("plain weights run in another kernel here")
 
     def seconds(weights_format: str) -> float:
         call = wide_window(weights_format)[0]
