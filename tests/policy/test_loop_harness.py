@@ -256,6 +256,6 @@ def test_a_program_that_runs_long_is_tried_with_fewer_iterations(store: Store, m
 def test_a_small_call_in_a_loop_is_charged_by_what_it_takes_there(store: Store) -> None:
     executable = compiled(recurrent, normal(64, 64), normal(64, 64))
     (entry,) = [entry for entry in store.entries() if entry.measured.kernel != trial.WHOLE]
-    # Two cores do these 262,144 multiply-adds in a few microseconds; a launch alone takes 15 to 95.
+    # Two cores do these 262,144 multiply-adds in a few microseconds; a launch alone takes longer.
     assert all(seconds < 40e-6 for seconds in entry.measured.seconds.values()), entry.measured
     assert calls(executable) in (0, 1)

@@ -155,7 +155,7 @@ def measure(
 
 @dataclass(frozen=True)
 class _Trial:
-    """Stock against the right variants of one region, where the region lives: alone, or in a loop."""
+    """Interleaved trial of one region: stock against the right variants, alone or in a loop harness."""
 
     outcome: Comparison
     task: Task
