@@ -71,6 +71,11 @@ def transformed(x):
     return jax.lax.fori_loop(0, 30, lambda _, x: jnp.fft.fft(x) / 4, x)
 
 
+def solved(a, b):
+    """Its result lies by column, which the extracted module renames."""
+    return jax.lax.fori_loop(0, 30, lambda _, b: jax.scipy.linalg.solve_triangular(a, b, lower=True) / 2, b)
+
+
 def factored(a):
     return jax.lax.fori_loop(0, 30, lambda _, b: jax.lax.linalg.cholesky(b, symmetrize_input=False) + a, a)
 
@@ -84,6 +89,7 @@ PROGRAMS = {
     "unknown trip count": (until_small, (normal(40, 40), normal(9, 40)), 4096),
     "convolution": (convolved, (FILTER, IMAGE), 64),
     "transform": (transformed, (normal(9, 40).astype("complex64"),), 64),
+    "solve": (solved, (np.tril(normal(40, 40)) + 2 * np.eye(40, dtype="float32"), normal(40, 9)), 64),
     "library call": (factored, (np.eye(40, dtype="float32") + normal(40, 40) / 99,), 64),
 }
 

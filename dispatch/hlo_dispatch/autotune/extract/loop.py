@@ -146,11 +146,11 @@ class _Harness:
         loop = writer.add("while", "loop_of_region", _tuple_shape(self._state), (initial,))
         entry.instructions[-1].called_computation_ids.extend((body.id, condition.id))
         parts = [
-            writer.element(loop, element, self._state[element], f"region_result.{number}")
+            writer.element(loop, element, self._state[element], f"loop_region_result.{number}")
             for number, element in enumerate(self._results)
         ]
         if len(parts) > 1:
-            parts = [writer.add("tuple", "region_results", _tuple_shape(extracted.results), parts)]
+            parts = [writer.add("tuple", "loop_region_results", _tuple_shape(extracted.results), parts)]
         entry.root_id, result = parts[0], writer.by_id()[parts[0]].shape
         set_signature(entry, [*extracted.inputs, _COUNT], result)
         return entry
