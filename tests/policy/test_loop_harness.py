@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -265,3 +267,16 @@ def test_a_small_call_in_a_loop_is_charged_by_what_it_takes_there(store: Store) 
     # Two cores do these 262,144 multiply-adds in a few microseconds; a launch alone takes longer.
     assert all(seconds < 40e-6 for seconds in entry.measured.seconds.values()), entry.measured
     assert calls(executable) in (0, 1)
+
+
+def test_names_of_a_harness_are_its_own() -> None:
+    """A region whose result lies by column ends in a bitcast of this name; XLA refuses a module with a name twice."""
+    function, arguments, _ = PROGRAMS["recurrent"]
+    ((extracted, _),) = regions(function, *arguments)
+    module = Module.from_bytes(extracted.module)
+    next(i for i in module.entry.instructions if i.id == module.entry.root_id).name = "region_result.0"
+    looped = Module.from_bytes(in_loop(replace(extracted, module=module.to_bytes())).module)
+    names = [
+        i.name for c in looped.proto.computations for i in c.instructions if i.name.startswith(("region_", "loop_"))
+    ]
+    assert len(names) == len(set(names))
