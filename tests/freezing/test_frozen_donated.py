@@ -121,7 +121,7 @@ import json, sys
 import jax, jax.numpy as jnp, hlo_dispatch
 from hlo_dispatch.bench.models.process import status
 hlo_dispatch.install(policy="always")
-LAYERS, WIDTH = 24, 1024
+LAYERS, WIDTH = 16, 2048
 weights = [{"w": jnp.full((WIDTH, WIDTH), 1e-3 * layer)} for layer in range(LAYERS)]
 def network(weights, x):
     for layer in weights:
@@ -141,5 +141,5 @@ def test_weights_never_exist_twice_whole() -> None:
         assert done.returncode == 0, done.stderr
         found[way] = json.loads(done.stdout)
     held, donated = found["held"], found["donated"]
-    # They are prepared an eighth at a time: that and what else comes and goes is less than half of them.
+    # They are prepared an eighth at a time: that and what compiling takes, some 50 MB, is less than half of them.
     assert held["peak"] - donated["peak"] > 0.5 * held["weights"]

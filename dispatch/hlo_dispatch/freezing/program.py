@@ -23,6 +23,7 @@ from hlo_dispatch.freezing.signature import is_key
 from hlo_dispatch.freezing.stand_in import StandIn
 from hlo_dispatch.freezing.tracing import whole
 from hlo_dispatch.hlo.split import Split
+from hlo_dispatch.host.kept_memory import return_free_memory
 from hlo_dispatch.host.large_pages import move_to_large_pages
 from hlo_dispatch.jax_plugin.explaining import pass_in_place
 from hlo_dispatch.rewriting.splitting.parts import PreparationPart, in_parts
@@ -177,6 +178,8 @@ class Program:
                 if donate:
                     jax.block_until_ready(own[key])
                     self._delete(frozen[number] for number in done)
+                    # malloc may keep what is deleted in its heap, where the next part's larger arrays do not fit.
+                    return_free_memory()
         if donate:
             self._delete(originals)
         return replace(self, held=own, arrays=(*(made[number] for number in range(len(made))), *as_they_are))
