@@ -10,7 +10,7 @@
 #include "attention/blocked.h"
 #include "attention/problem.h"
 #include "common/failure.h"
-#include "lapack/family.h"
+#include "common/family.h"
 
 namespace hlo_dispatch::attention {
 
@@ -18,8 +18,7 @@ namespace {
 
 class Attention final : public Routine {
  public:
-  Attention(const lapack::Provider&, const Attributes& attributes)
-      : problem_(attributes), arithmetic_(BestArithmetic()) {
+  Attention(const Provider&, const Attributes& attributes) : problem_(attributes), arithmetic_(BestArithmetic()) {
     operands_ = {problem_.query.spec(), problem_.key.spec(), problem_.value.spec()};
     for (const Operand& other : problem_.others) operands_.push_back(other.spec());
     results_ = {problem_.destination.spec(), PlannedScratch(attributes)};
@@ -42,7 +41,7 @@ class Attention final : public Routine {
   std::vector<BufferSpec> results_;
 };
 
-const lapack::Family<Attention, lapack::kOwnEverywhere> family("attention", {}, "", "onednn.sequence");
+const Family<Attention, kOwnEverywhere> family("attention", {}, "", "onednn.sequence");
 
 }  // namespace
 

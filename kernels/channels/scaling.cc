@@ -15,9 +15,9 @@
 #include "channels/arithmetic.h"
 #include "channels/rows.h"
 #include "common/failure.h"
+#include "common/family.h"
 #include "common/halves.h"
 #include "common/routine.h"
-#include "lapack/family.h"
 
 namespace hlo_dispatch::channels {
 
@@ -69,7 +69,7 @@ Step ReadStep(const Attributes& attributes, const std::string& role, const Strid
 
 class Scaling final : public Routine {
  public:
-  Scaling(const lapack::Provider&, const Attributes& attributes)
+  Scaling(const Provider&, const Attributes& attributes)
       : source_(ReadArray(attributes, "src")),
         destination_(ReadArray(attributes, "dst")),
         rows_(Rows::Of(source_)),
@@ -164,8 +164,8 @@ class Scaling final : public Routine {
   std::vector<BufferSpec> results_;
 };
 
-const lapack::Family<Scaling, lapack::kOwnEverywhere> family("channel_scaling", {}, "", "onednn.sequence",
-                                                             /*may_write_over_source=*/true);
+const Family<Scaling, kOwnEverywhere> family("channel_scaling", {}, "", "onednn.sequence",
+                                             /*may_write_over_source=*/true);
 
 }  // namespace
 

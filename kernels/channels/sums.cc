@@ -13,9 +13,9 @@
 #include "channels/arithmetic.h"
 #include "channels/rows.h"
 #include "common/failure.h"
+#include "common/family.h"
 #include "common/halves.h"
 #include "common/routine.h"
-#include "lapack/family.h"
 
 namespace hlo_dispatch::channels {
 
@@ -53,7 +53,7 @@ Line ReadLine(const Attributes& attributes, int64_t positions) {
 
 class Sums final : public Routine {
  public:
-  Sums(const lapack::Provider&, const Attributes& attributes)
+  Sums(const Provider&, const Attributes& attributes)
       : source_(ReadArray(attributes, "src")),
         destination_(ReadArray(attributes, "dst")),
         rows_(Rows::Of(source_)),
@@ -117,7 +117,7 @@ class Sums final : public Routine {
   std::vector<BufferSpec> results_;
 };
 
-const lapack::Family<Sums, lapack::kOwnEverywhere> family("channel_sums", {}, "", "onednn.sequence");
+const Family<Sums, kOwnEverywhere> family("channel_sums", {}, "", "onednn.sequence");
 
 }  // namespace
 

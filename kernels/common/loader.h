@@ -1,5 +1,5 @@
 // An executable that needs a vendor library may be the first to ask for it: it may have been compiled by another
-// process. host/libraries.cc says here how that is loaded: as the host does it (Python:
+// process. c_api/libraries.cc says here how that is loaded: as the host does it (Python:
 // hlo_dispatch/vendor/libraries.py).
 #ifndef HLO_DISPATCH_COMMON_LOADER_H_
 #define HLO_DISPATCH_COMMON_LOADER_H_

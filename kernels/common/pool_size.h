@@ -8,7 +8,7 @@ namespace hlo_dispatch {
 
 // As XLA's CPU client reckons it (DefaultThreadPoolSize, kMaxIntraOpThreads): what PJRT_NPROC or else NPROC says, or
 // one for each processor that this process may use. A quota of processor time does not count. Asked once;
-// host/machine.py does the same.
+// process/machine.py does the same.
 int64_t PoolThreads();
 
 }  // namespace hlo_dispatch

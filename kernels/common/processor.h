@@ -5,7 +5,7 @@
 namespace hlo_dispatch {
 
 // Whether it has the instruction sets that the files named *_avx2.cc, *_avx512.cc and *_avx512_bf16.cc are compiled
-// for. HLO_DISPATCH_MAX_CPU_ISA (host/machine.py) may leave them out; it is read once.
+// for. HLO_DISPATCH_MAX_CPU_ISA (process/machine.py) may leave them out; it is read once.
 bool HasAvx2();
 bool HasAvx512();
 bool HasAvx512Bf16();

@@ -12,8 +12,8 @@
 
 #include "common/attributes.h"
 #include "common/ffi.h"
-#include "common/packed_weights.h"
 #include "common/parallel.h"
+#include "common/prepacked_weights.h"
 #include "common/registry.h"
 #include "common/strided_array.h"
 

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "common/parallel.h"
-#include "lapack/provider.h"
+#include "common/provider.h"
 
 namespace hlo_dispatch::lapack {
 

@@ -1,8 +1,8 @@
 // factor · factorᴴ = a (or factorᴴ · factor = a), in the triangle that uplo names; the other one is a's.
 #include "common/failure.h"
+#include "common/family.h"
 #include "lapack/batch.h"
 #include "lapack/blocked.h"
-#include "lapack/family.h"
 #include "lapack/matrix.h"
 #include "lapack/options.h"
 

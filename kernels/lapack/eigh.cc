@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "common/checked.h"
+#include "common/family.h"
 #include "lapack/batch.h"
-#include "lapack/family.h"
 #include "lapack/matrix.h"
 #include "lapack/options.h"
 #include "lapack/workspace.h"

@@ -1,8 +1,8 @@
 // p · l · u = a with partial pivoting: lu holds both, pivots the rows exchanged, counted from 1 as LAPACK does.
 #include "common/checked.h"
+#include "common/family.h"
 #include "lapack/batch.h"
 #include "lapack/blocked.h"
-#include "lapack/family.h"
 #include "lapack/matrix.h"
 #include "lapack/options.h"
 

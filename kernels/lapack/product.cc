@@ -1,8 +1,8 @@
 // product = a · b, for what oneDNN does not multiply: by oneMKL's gemm, or, of triangular matrices, by our own code.
 #include "common/failure.h"
+#include "common/family.h"
 #include "lapack/batch.h"
 #include "lapack/blocked.h"
-#include "lapack/family.h"
 #include "lapack/matrix.h"
 
 namespace hlo_dispatch::lapack {

@@ -3,8 +3,8 @@
 
 #include "common/checked.h"
 #include "common/failure.h"
+#include "common/family.h"
 #include "lapack/batch.h"
-#include "lapack/family.h"
 #include "lapack/matrix.h"
 #include "lapack/options.h"
 #include "lapack/workspace.h"

@@ -1,8 +1,8 @@
 // op(a) · x = b, or x · op(a) = b, with a triangular.
 #include "common/failure.h"
+#include "common/family.h"
 #include "lapack/batch.h"
 #include "lapack/blocked.h"
-#include "lapack/family.h"
 #include "lapack/matrix.h"
 #include "lapack/options.h"
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "common/failure.h"
+#include "common/family.h"
 #include "common/huge_pages.h"
 #include "common/routine.h"
-#include "lapack/family.h"
 
 namespace hlo_dispatch::memory {
 
@@ -19,7 +19,7 @@ namespace {
 
 class HugePages final : public Routine {
  public:
-  HugePages(const lapack::Provider&, const Attributes& attributes) {
+  HugePages(const Provider&, const Attributes& attributes) {
     for (const int64_t bytes : attributes.Integers("bytes")) {
       if (bytes < 0) {
         throw Failure(FailureKind::kInvalid, "attribute 'bytes': expected at least 0, got " + std::to_string(bytes));
@@ -41,7 +41,7 @@ class HugePages final : public Routine {
   std::vector<BufferSpec> results_;
 };
 
-const lapack::Family<HugePages, lapack::kOwnEverywhere> family("huge_pages");
+const Family<HugePages, kOwnEverywhere> family("huge_pages");
 
 }  // namespace
 

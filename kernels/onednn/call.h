@@ -39,8 +39,8 @@ void CheckBuffer(const std::string& role, const BufferForm& form, const xla::ffi
 void* ScratchAddress(int64_t bytes, const xla::ffi::AnyBuffer& buffer);
 
 // How each kernel's calls are planned, for kernels that are asked about others' calls: those that may be members of a
-// sequence (sequence.cc), by target, and those whose weights can be packed (pack.cc), by name. Where there is no such
-// kernel, nothing, and Failure(kInvalid).
+// sequence (sequence.cc), by target, and those whose weights can be packed (prepack.cc), by name. Where there is no
+// such kernel, nothing, and Failure(kInvalid).
 void AddPlanner(const Kernel& kernel, Planner planner);
 std::optional<std::pair<const Kernel*, Planner>> MemberPlanner(const std::string& target);
 Planner PackingPlanner(const std::string& name);

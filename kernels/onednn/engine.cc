@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "common/bound_threads.h"
-#include "common/lent_variable.h"
-#include "common/signal_actions.h"
+#include "common/scoped_environment_variable.h"
+#include "common/signal_handler_guard.h"
 #include "onednn/library.h"
 
 namespace hlo_dispatch::onednn {

@@ -13,8 +13,8 @@ inline constexpr char kThreadName[] = "onednn";
 
 // Makes the CPU engine, or takes the inner one. Where the library computes with TBB, or its threads shall be bound,
 // also runs a product large enough for all of its threads, so that they are there and can be found by name. Throws what
-// the library throws. The host keeps its signal handlers and its environment (common/signal_actions.h,
-// lent_variable.h).
+// the library throws. The host keeps its signal handlers and its environment (common/signal_handler_guard.h,
+// scoped_environment_variable.h).
 Status MakeEngine(const Library& library, Engine** engine);
 
 }  // namespace hlo_dispatch::onednn

@@ -9,8 +9,8 @@
 #include "common/loader.h"
 #include "common/pool_size.h"
 #include "common/shared_object.h"
+#include "onednn/abandoned_threads.h"
 #include "onednn/engine.h"
-#include "onednn/lost_threads.h"
 
 namespace hlo_dispatch::onednn {
 

@@ -12,7 +12,7 @@
 
 #include "common/tbb_threads.h"
 #include "onednn/api.h"
-#include "onednn/inner_engine.h"
+#include "onednn/native_engine.h"
 
 namespace hlo_dispatch::onednn {
 
@@ -67,7 +67,7 @@ class Library {
   }
 
   // Throws Failure(kUnavailable) in a process that was forked after the engine was created: plans can be made there,
-  // but nothing can be executed (lost_threads.h).
+  // but nothing can be executed (abandoned_threads.h).
   void CheckThreads() const;
 
   // Throws, naming `what`, unless the status is success.

@@ -13,8 +13,8 @@
 #include "onednn/blocked_copy.h"
 #include "onednn/library.h"
 #include "onednn/memory.h"
-#include "onednn/packed_form.h"
 #include "onednn/post_ops.h"
+#include "onednn/prepacked_layout.h"
 
 namespace hlo_dispatch::onednn {
 
@@ -43,7 +43,7 @@ struct Operand {
   // every call copies an operand so to this offset of the scratch memory, and a result from it.
   std::optional<int64_t> reversed_offset;
   Packing packing;
-  // Not 0: the buffer has so many bytes, of the tensor as the primitive has it (packed_form.h).
+  // Not 0: the buffer has so many bytes, of the tensor as the primitive has it (prepacked_layout.h).
   int64_t packed_bytes = 0;
 
   bool is_packed() const { return packed_bytes > 0; }
@@ -65,7 +65,7 @@ struct CallPlan {
   size_t spatial_dimensions = 0;  // how many of the last dimensions are space, for operands to be reversed
   int64_t primitive_scratch_offset = 0;
   int64_t scratch_bytes = 0;
-  int64_t packing_bytes = 0;  // of packing memory (packing_memory.h)
+  int64_t packing_bytes = 0;  // of packing memory (reorder_scratch.h)
   double multiply_adds = 0;
   bool accumulates = false;    // whether it adds to what lies where its result will
   bool may_be_packed = false;  // whether the attributes ask for packed weights

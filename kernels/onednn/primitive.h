@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "common/parallel.h"
-#include "onednn/packing_memory.h"
 #include "onednn/plan.h"
+#include "onednn/reorder_scratch.h"
 #include "onednn/stream.h"
 
 namespace hlo_dispatch::onednn {

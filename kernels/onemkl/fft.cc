@@ -8,16 +8,14 @@
 
 #include "common/checked.h"
 #include "common/failure.h"
-#include "lapack/family.h"
+#include "common/family.h"
+#include "common/provider.h"
 #include "lapack/matrix.h"
-#include "lapack/provider.h"
 #include "onemkl/dfti.h"
 
 namespace hlo_dispatch::onemkl {
 
 namespace {
-
-using lapack::Provider;
 
 // HLO's FftType.
 enum Kind { kFft = 0, kInverse = 1, kReal = 2, kInverseReal = 3 };
@@ -89,7 +87,7 @@ class Transform {
     int64_t count = 1;
     for (const BatchDimension& dimension : outer_) count *= dimension.size;
     parallel.For(count, std::max<int64_t>(1, count / (4 * parallel.threads())), [&](int64_t begin, int64_t end) {
-      const lapack::ThreadLimit limit(provider_, count > 1 ? 1 : parallel.threads());
+      const ThreadLimit limit(provider_, count > 1 ? 1 : parallel.threads());
       for (int64_t i = begin; i < end; ++i) Compute(source, destination, i);
     });
   }
@@ -274,7 +272,7 @@ class Fft final : public Routine {
   std::vector<BufferSpec> results_;
 };
 
-const lapack::Family<Fft, lapack::kMkl> family("fft");
+const Family<Fft, kMkl> family("fft");
 
 }  // namespace
 

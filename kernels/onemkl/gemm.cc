@@ -14,7 +14,7 @@
 
 #include "common/checked.h"
 #include "common/failure.h"
-#include "lapack/family.h"
+#include "common/family.h"
 
 namespace hlo_dispatch::onemkl {
 
@@ -96,7 +96,7 @@ int64_t Width(int64_t count, int64_t pieces, int64_t grain) {
 
 }  // namespace
 
-Gemm::Gemm(const lapack::Provider& provider, const Attributes& attributes)
+Gemm::Gemm(const Provider& provider, const Attributes& attributes)
     : provider_(provider),
       functions_(provider),
       source_array_(ReadSingle(attributes, "src")),
@@ -191,14 +191,14 @@ void Gemm::Execute(const RoutineBuffers& buffers, const Parallel& parallel) cons
     }
   };
   parallel.For(across * down, (across * down + threads - 1) / threads, [&](int64_t from, int64_t to) {
-    const lapack::ThreadLimit limit(provider_, 1);
+    const ThreadLimit limit(provider_, 1);
     for (int64_t i = from; i < to; ++i) multiply(i);
   });
 }
 
 namespace {
 
-const lapack::Family<Gemm, lapack::kMkl> family("gemm", {}, kPack);
+const Family<Gemm, kMkl> family("gemm", {}, kPack);
 
 }  // namespace
 

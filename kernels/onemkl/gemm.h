@@ -7,13 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "common/epilogue.h"
+#include "common/provider.h"
 #include "common/routine.h"
+#include "common/rows_and_columns.h"
 #include "common/strided_array.h"
-#include "lapack/provider.h"
-#include "onemkl/epilogue.h"
 #include "onemkl/gemm_functions.h"
-#include "onemkl/packed_panels.h"
-#include "onemkl/rows_and_columns.h"
+#include "onemkl/gemm_operand.h"
+#include "onemkl/prepacked_panels.h"
 
 namespace hlo_dispatch::onemkl {
 
@@ -23,7 +24,7 @@ inline constexpr char kGemm[] = "onemkl.gemm", kPack[] = "onemkl.pack";
 class Gemm final : public Routine {
  public:
   // Throws Failure(kUnsupported) for what gemm cannot express: other types, several products, elements apart.
-  Gemm(const lapack::Provider& provider, const Attributes& attributes);
+  Gemm(const Provider& provider, const Attributes& attributes);
   Gemm(const Gemm&) = delete;  // the panels refer to it
   Gemm& operator=(const Gemm&) = delete;
 
@@ -43,7 +44,7 @@ class Gemm final : public Routine {
   // So many rows at once that the epilogue finds them in the cache.
   int64_t RowsAtOnce(int64_t columns, int64_t threads) const;
 
-  const lapack::Provider& provider_;
+  const Provider& provider_;
   GemmFunctions functions_;
   StridedArray source_array_, weights_array_, destination_array_;
   RowsAndColumns source_, weights_, destination_;

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "lapack/provider.h"
+#include "common/provider.h"
 
 namespace hlo_dispatch::onemkl {
 
@@ -21,7 +21,7 @@ struct GemmFunctions {
   void (*compute)(int layout, int transpose_a, int transpose_b, int m, int n, int k, const float* a, int lda,
                   const float* b, int ldb, float beta, float* c, int ldc);
 
-  explicit GemmFunctions(const lapack::Provider& provider)
+  explicit GemmFunctions(const Provider& provider)
       : gemm(provider.Symbol<decltype(gemm)>("cblas_sgemm")),
         packed_bytes(provider.Symbol<decltype(packed_bytes)>("cblas_sgemm_pack_get_size")),
         pack(provider.Symbol<decltype(pack)>("cblas_sgemm_pack")),

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "common/failure.h"
+#include "common/provider.h"
 #include "common/shared_object.h"
-#include "lapack/provider.h"
 
 namespace hlo_dispatch::onemkl {
 
@@ -84,7 +84,7 @@ const Loaded& Load(const std::string& path) {
   char text[256] = {};
   version(text, sizeof(text));
   made->version = VersionIn(text);
-  lapack::Provider::OfferMkl(path, made->version);
+  Provider::OfferMkl(path, made->version);
   loaded = made.release();
   return *loaded;
 }

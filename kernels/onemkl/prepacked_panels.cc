@@ -1,0 +1,138 @@
+#include "onemkl/prepacked_panels.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <string>
+
+#include "common/checked.h"
+#include "common/failure.h"
+#include "common/pool_size.h"
+#include "onemkl/prepacked_alignment.h"
+
+namespace hlo_dispatch::onemkl {
+
+namespace {
+
+constexpr int64_t kFewestRows = 32;      // of a thread of its own, where rows are shared out
+constexpr int64_t kFewestColumns = 128;  // likewise columns
+constexpr int64_t kColumnGrain = 16;     // a line of the cache
+// oneMKL may ask for several megabytes more than the weights have: small ones are not worth that.
+constexpr int64_t kMostTimesLarger = 3;
+
+struct Head {
+  uint64_t mark;
+  uint64_t distance;  // of the first panel from the buffer's beginning
+};
+constexpr int64_t kHeadRoom = 64;
+
+int64_t RoundedUp(int64_t number, int64_t to) { return (number + to - 1) / to * to; }
+
+// What oneMKL says of itself, where it chooses among instruction sets.
+std::string InstructionsOf(const Provider& provider) {
+  struct Version {
+    int major, minor, update;
+    char *status, *build, *processor, *platform;
+  } version{};
+  provider.Symbol<void (*)(Version*)>("MKL_Get_Version")(&version);
+  constexpr int kAllSettings = -1;
+  const int branch = provider.Symbol<int (*)(int)>("MKL_CBWR_Get")(kAllSettings);
+  return std::string(version.processor == nullptr ? "?" : version.processor) + ", branch " + std::to_string(branch);
+}
+
+uint64_t Hash(const std::string& text) {
+  uint64_t hash = 14695981039346656037u;  // FNV-1a
+  for (const char letter : text) hash = (hash ^ static_cast<unsigned char>(letter)) * 1099511628211u;
+  return hash;
+}
+
+// Threads have rows of their own where there are enough, and panels of their own otherwise.
+int64_t PanelWidth(int64_t rows, int64_t columns) {
+  const int64_t threads = PoolThreads();
+  const int64_t sharing_rows = std::clamp<int64_t>(rows / kFewestRows, 1, threads);
+  const int64_t wanted = (threads + sharing_rows - 1) / sharing_rows;
+  const int64_t panels = std::clamp<int64_t>(columns / kFewestColumns, 1, wanted);
+  return RoundedUp((columns + panels - 1) / panels, kColumnGrain);
+}
+
+}  // namespace
+
+PackedPanels::PackedPanels(const Provider& provider, const GemmFunctions& functions, int64_t rows,
+                           const RowsAndColumns& weights)
+    : provider_(provider),
+      functions_(functions),
+      rows_(static_cast<int>(rows)),
+      weights_(weights),
+      operand_(GemmOperand::Of(weights, /*by_row=*/true, "weights")),
+      width_(PanelWidth(rows, weights.columns)),
+      count_((weights.columns + width_ - 1) / width_) {
+  const std::string what = "weights: packed";
+  for (int64_t i = 0; i < count_; ++i) {
+    const size_t bytes = functions_.packed_bytes(kPackedB, rows_, Columns(i), static_cast<int>(weights_.rows));
+    if (bytes == 0 || bytes > static_cast<size_t>(kMostBytes)) {
+      throw Failure(FailureKind::kUnsupported, what + ": oneMKL packs no such matrix");
+    }
+    panel_bytes_ = std::max(panel_bytes_, RoundedUp(static_cast<int64_t>(bytes), kPage));
+  }
+  const int64_t plain = weights_.rows * weights_.columns * static_cast<int64_t>(sizeof(float));
+  is_worth_its_memory_ = count_ * (panel_bytes_ / kMostTimesLarger) <= plain;
+  if (!is_worth_its_memory_) return;
+  for (const int64_t i : {int64_t{0}, count_ - 1}) {
+    const int depth = static_cast<int>(weights_.rows);
+    alignment_ = std::max(alignment_, PackedAlignment(provider_, functions_, rows_, Columns(i), depth));
+  }
+  panel_bytes_ = RoundedUp(panel_bytes_, alignment_);
+  const int64_t room = Sum(alignment_, kHeadRoom, what);  // for the head, and up to where the first panel may begin
+  form_.bytes = Bytes(Sum(Product(count_, panel_bytes_, what), room, what), 1, what);
+  form_.layout = "f32 " + std::to_string(weights_.rows) + "x" + std::to_string(weights_.columns) + " in panels of " +
+                 std::to_string(Begin(1)) + " columns, by sgemm_pack for " + std::to_string(rows_) +
+                 " rows, aligned to " + std::to_string(alignment_) + ", on " + InstructionsOf(provider_);
+  mark_ = Hash(form_.layout);
+}
+
+int64_t PackedPanels::Begin(int64_t panel) const { return std::min(panel * width_, weights_.columns); }
+
+void PackedPanels::Pack(const float* weights, void* buffer, const Parallel& parallel) const {
+  char* begin = static_cast<char*>(buffer);
+  const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(begin));
+  const int64_t first = RoundedUp(address + static_cast<int64_t>(sizeof(Head)), alignment_);
+  const Head head{mark_, static_cast<uint64_t>(first - address)};
+  std::memcpy(begin, &head, sizeof(head));
+  parallel.For(count_, 1, [&](int64_t from, int64_t to) {
+    const ThreadLimit limit(provider_, 1);
+    for (int64_t i = from; i < to; ++i) {
+      functions_.pack(kRowMajor, kPackedB, operand_.transpose, rows_, Columns(i), static_cast<int>(weights_.rows), 1.0f,
+                      weights_.At(weights, 0, Begin(i)), operand_.leading,
+                      reinterpret_cast<float*>(begin + head.distance + i * panel_bytes_));
+    }
+  });
+}
+
+PackedPanels::Reader::Reader(const PackedPanels& panels, const void* buffer) : panels_(panels) {
+  Head head{};
+  std::memcpy(&head, buffer, sizeof(head));
+  const char* begin = static_cast<const char*>(buffer);
+  if (head.mark != panels.mark_ || head.distance < sizeof(head) ||
+      head.distance > static_cast<uint64_t>(panels.alignment_ + kHeadRoom)) {
+    throw Failure(FailureKind::kInvalid, "weights: expected what hlo_dispatch.onemkl.pack wrote as '" +
+                                             panels.form_.layout + "', got something else");
+  }
+  first_ = begin + head.distance;
+  const auto alignment = static_cast<size_t>(panels.alignment_);
+  if (reinterpret_cast<uintptr_t>(first_) % alignment == 0) return;
+  // They were moved to a buffer that is aligned otherwise.
+  const auto bytes = static_cast<size_t>(panels.count_ * panels.panel_bytes_);
+  copy_.reset(static_cast<char*>(std::aligned_alloc(alignment, bytes)));
+  if (copy_ == nullptr) throw std::bad_alloc();
+  std::memcpy(copy_.get(), first_, bytes);
+  first_ = copy_.get();
+}
+
+const float* PackedPanels::Reader::Panel(int64_t panel) const {
+  return reinterpret_cast<const float*>(first_ + panel * panels_.panel_bytes_);
+}
+
+void PackedPanels::Reader::Free::operator()(char* memory) const { std::free(memory); }
+
+}  // namespace hlo_dispatch::onemkl

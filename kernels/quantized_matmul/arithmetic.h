@@ -1,0 +1,55 @@
+// The arithmetic of product.cc, once for each instruction set: plain, AVX2, AVX-512. Those files are compiled for
+// processors this one may not be, so they include nothing of the rest but this and share no inline function with it.
+#ifndef HLO_DISPATCH_QUANTIZED_MATMUL_ARITHMETIC_H_
+#define HLO_DISPATCH_QUANTIZED_MATMUL_ARITHMETIC_H_
+
+#include <cstdint>
+
+namespace hlo_dispatch::narrow {
+
+// sums[row][column] = sum over k of source[row][k] * weights[k][column] * scales[k / group][column], in f32.
+struct Piece {
+  const float* source;  // its rows, each of `depth` numbers side by side
+  int64_t source_distance;
+  int64_t rows;
+  int64_t depth;
+  const void* weights;
+  int64_t weights_distance;  // from row to row where columns lie side by side, else from column to column
+  const void* end;           // of the buffer that the weights are in: so far may be read
+  const float* scales;       // null: there are none
+  int64_t scales_distance;   // from group to group
+  int64_t scales_step;       // from column to column; 1 where columns of weights lie side by side
+  int64_t group;             // rows of weights that have one scale for each column, a multiple of kGroupGrain
+  int64_t columns;
+  float* sums;  // in rows, columns side by side
+  int64_t sums_distance;
+  float* room;  // as many numbers, for sums that lie so that all of a few columns are in the cache at once
+};
+
+// For weights whose columns lie side by side, and for those whose rows do: each is fetched from memory once, in the
+// order in which they lie, and becomes a number of f32 in a register.
+struct Loops {
+  void (*columns_together)(const Piece& piece);
+  void (*rows_together)(const Piece& piece);
+};
+
+struct Arithmetic {
+  const char* name;
+  // By what the weights are; integers also with scales of groups.
+  Loops s4, s8, bf16, f32, scaled_s4, scaled_s8;
+};
+
+// No vector and no step of a loop reaches from one group into the next.
+constexpr int64_t kGroupGrain = 16;
+
+struct Bf16 {
+  uint16_t bits;
+};
+
+extern const Arithmetic kPlainArithmetic;
+extern const Arithmetic kAvx2Arithmetic;
+extern const Arithmetic kAvx512Arithmetic;
+
+}  // namespace hlo_dispatch::narrow
+
+#endif  // HLO_DISPATCH_QUANTIZED_MATMUL_ARITHMETIC_H_

@@ -1,0 +1,26 @@
+// For every processor that there is a build for.
+#include "quantized_matmul/arithmetic.h"
+
+namespace hlo_dispatch {
+namespace {
+constexpr int kVectorBytes = 16;
+}  // namespace
+}  // namespace hlo_dispatch
+
+#include "common/vectors.h"
+
+namespace hlo_dispatch::narrow {
+namespace {
+// The sums of so many rows, and of so many rows and columns, are in registers.
+constexpr int kMostRows = 4;
+constexpr int kDotRows = 2, kDotColumns = 4;
+}  // namespace
+}  // namespace hlo_dispatch::narrow
+
+#include "quantized_matmul/loops.h"
+
+namespace hlo_dispatch::narrow {
+
+const Arithmetic kPlainArithmetic = ArithmeticNamed("plain");
+
+}  // namespace hlo_dispatch::narrow

@@ -1,0 +1,33 @@
+// Matrices in f32, whatever they are in memory, and results in what they are to be in memory.
+#ifndef HLO_DISPATCH_QUANTIZED_MATMUL_HALVES_H_
+#define HLO_DISPATCH_QUANTIZED_MATMUL_HALVES_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "common/epilogue.h"
+#include "common/rows_and_columns.h"
+#include "common/strided_array.h"
+
+namespace hlo_dispatch::narrow {
+
+// A matrix, row by row, the elements of each side by side.
+class Widened {
+ public:
+  Widened(const StridedArray& array, const RowsAndColumns& matrix, const void* buffer);
+  const float* begin() const { return begin_; }
+  int64_t distance() const { return distance_; }  // from row to row
+
+ private:
+  std::vector<float> copy_;
+  const float* begin_;
+  int64_t distance_;
+};
+
+// Writes a part of a result of which there are all values, row by row.
+void Narrow(const float* values, const Part& part, const StridedArray& array, const RowsAndColumns& matrix,
+            void* buffer);
+
+}  // namespace hlo_dispatch::narrow
+
+#endif  // HLO_DISPATCH_QUANTIZED_MATMUL_HALVES_H_

@@ -1,0 +1,172 @@
+#include "quantized_matmul/problem.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "common/checked.h"
+#include "common/failure.h"
+#include "quantized_matmul/arithmetic.h"
+
+namespace hlo_dispatch::narrow {
+
+namespace {
+
+constexpr int64_t kMostBytesEach = 4;
+constexpr int64_t kMostPerDimension = std::numeric_limits<int>::max();
+// Whose epilogue it is, in messages; operands of two bytes are widened for it.
+constexpr EpilogueOwner kOwner{"own.narrow_product", /*widens=*/true};
+
+[[noreturn]] void Invalid(const std::string& message) { throw Failure(FailureKind::kInvalid, message); }
+[[noreturn]] void Unsupported(const std::string& message) { throw Failure(FailureKind::kUnsupported, message); }
+
+WeightsType ReadType(const std::string& name) {
+  if (name == "s4") return WeightsType::kS4;
+  if (name == "s8") return WeightsType::kS8;
+  if (name == "bf16") return WeightsType::kBF16;
+  if (name == "f32") return WeightsType::kF32;
+  if (name == "f16") Unsupported("weights: expected s4, s8, bf16 or f32, got f16");
+  Invalid("attribute 'weights_type': expected s4, s8, bf16 or f32, got '" + name + "'");
+}
+
+xla::ffi::DataType BufferType(WeightsType type) {
+  if (type == WeightsType::kS4) return xla::ffi::S4;
+  if (type == WeightsType::kS8) return xla::ffi::S8;
+  return type == WeightsType::kBF16 ? xla::ffi::BF16 : xla::ffi::F32;
+}
+
+// What XLA says that a buffer has, which counts a byte for each number of four bits.
+int64_t SaidBytes(const Weights& weights) {
+  return weights.type == WeightsType::kS4 ? weights.elements : WeightBytes(weights.type, weights.elements);
+}
+
+// Throws where weights of four bits do not begin where a byte does.
+void CheckPairs(const Weights& weights) {
+  if (weights.type != WeightsType::kS4) return;
+  const int64_t together = weights.has_columns_together ? weights.columns : weights.depth;
+  if (together % 2 == 0 && weights.distance % 2 == 0 && weights.offset % 2 == 0 && weights.elements % 2 == 0) return;
+  Unsupported("weights: expected s4 in rows or columns of an even number, each beginning with a byte");
+}
+
+Weights ReadWeights(const Attributes& attributes) {
+  const WeightsType type = ReadType(attributes.Text("weights_type"));
+  if (attributes.Has("weights_reversed") && attributes.Integer("weights_reversed") != 0) {
+    Invalid("attribute 'weights_reversed': expected weights with spatial dimensions");
+  }
+  const std::vector<int64_t> dims = attributes.Integers("weights_dims");
+  const std::vector<int64_t> strides = attributes.Integers("weights_strides");
+  if (dims.size() < 2 || strides.size() != dims.size()) {
+    Invalid("weights: expected at least 2 dimensions and a stride for each, got " + std::to_string(dims.size()) +
+            " and " + std::to_string(strides.size()));
+  }
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (dims[i] < 1) Invalid("weights: expected dimensions >= 1, got " + std::to_string(dims[i]));
+    if (strides[i] < 1) Invalid("weights: expected strides >= 1, got " + std::to_string(strides[i]));
+    if (i + 2 < dims.size() && dims[i] != 1) Unsupported("weights: expected one matrix for all products");
+    if (dims[i] > kMostPerDimension) {
+      Unsupported("weights: expected dimensions of at most " + std::to_string(kMostPerDimension) + ", got " +
+                  std::to_string(dims[i]));
+    }
+  }
+  const int64_t extent = Extent(dims, strides, "weights");
+  Bytes(extent, kMostBytesEach, "weights");
+  CheckApart(dims, strides, "weights");
+  Weights weights{type, dims[dims.size() - 2], dims.back(), false, 0, 0, extent};
+  if (attributes.Has("weights_elements") || attributes.Has("weights_offset")) {
+    weights.offset = attributes.Integer("weights_offset");
+    weights.elements = attributes.Integer("weights_elements");
+    if (weights.offset < 0 || weights.elements < 1 || extent > weights.elements - weights.offset) {
+      Invalid("weights: expected " + std::to_string(extent) + " elements behind offset " +
+              std::to_string(weights.offset) + ", got a buffer of " + std::to_string(weights.elements));
+    }
+    Bytes(weights.elements, kMostBytesEach, "weights");
+  } else {
+    CheckDense(dims, strides, "weights");
+  }
+  const int64_t row_stride = strides[dims.size() - 2], column_stride = strides.back();
+  weights.has_columns_together = column_stride == 1 || weights.columns == 1;
+  // A vector of one column, or one row, is read along what it has.
+  if (weights.columns == 1 && row_stride == 1) weights.has_columns_together = false;
+  if (!weights.has_columns_together && row_stride != 1 && weights.depth != 1) {
+    Unsupported("weights: expected rows or columns whose elements lie side by side");
+  }
+  weights.distance = weights.has_columns_together ? row_stride : column_stride;
+  // Nothing is reached along one element, but addresses are computed with its stride.
+  if ((weights.has_columns_together ? weights.depth : weights.columns) == 1) weights.distance = 0;
+  CheckPairs(weights);
+  return weights;
+}
+
+std::optional<Scales> ReadScales(const Attributes& attributes, const Weights& weights) {
+  if (!attributes.Has("scales_type")) return std::nullopt;
+  StridedArray array = ReadArray(attributes, "scales");
+  const RowsAndColumns matrix = RowsAndColumns::Of(array, array.dims);
+  if (matrix.columns != weights.columns || weights.depth % matrix.rows != 0) {
+    Invalid("scales: expected one for each of " + std::to_string(weights.columns) +
+            " columns and each of some groups of " + std::to_string(weights.depth) + " rows, got " +
+            std::to_string(matrix.rows) + " times " + std::to_string(matrix.columns));
+  }
+  const int64_t group = weights.depth / matrix.rows;
+  if (group % kGroupGrain != 0) {
+    Unsupported("scales: expected groups of a multiple of " + std::to_string(kGroupGrain) + " rows, got " +
+                std::to_string(group));
+  }
+  if (weights.type != WeightsType::kS4 && weights.type != WeightsType::kS8) {
+    Unsupported("scales: expected weights of s4 or s8 where groups of them have scales");
+  }
+  return Scales{std::move(array), matrix, group};
+}
+
+// The source itself; throws unless the three are one product.
+StridedArray OfOneProduct(StridedArray source, const StridedArray& destination, const Attributes& attributes) {
+  const std::vector<int64_t> weights = attributes.Integers("weights_dims");
+  const size_t rank = destination.dims.size();
+  if (rank < 2 || source.dims.size() != rank || weights.size() != rank) {
+    Invalid("src, weights and dst: expected as many dimensions in all, at least 2, got " +
+            std::to_string(source.dims.size()) + ", " + std::to_string(weights.size()) + " and " +
+            std::to_string(rank));
+  }
+  if (destination.elements > 0) Invalid("dst: expected a whole buffer, got a part of one");
+  for (size_t i = 0; i + 1 < rank; ++i) {
+    if (source.dims[i] != destination.dims[i]) Invalid("src and dst: their sizes do not fit");
+  }
+  if (source.dims[rank - 1] != weights[rank - 2] || weights[rank - 1] != destination.dims[rank - 1]) {
+    Invalid("src, weights and dst: their sizes do not fit");
+  }
+  return source;
+}
+
+}  // namespace
+
+int64_t WeightBytes(WeightsType type, int64_t count) {
+  if (type == WeightsType::kS4) return count / 2;
+  return type == WeightsType::kS8 ? count : type == WeightsType::kBF16 ? 2 * count : 4 * count;
+}
+
+Problem::Problem(const Provider& provider, const Attributes& attributes)
+    : source_array(ReadArray(attributes, "src")),
+      destination_array(ReadArray(attributes, "dst")),
+      source(RowsAndColumns::Of(OfOneProduct(source_array, destination_array, attributes), source_array.dims)),
+      destination(RowsAndColumns::Of(destination_array, destination_array.dims)),
+      weights(ReadWeights(attributes)),
+      scales(ReadScales(attributes, weights)),
+      epilogue(provider, attributes, destination_array, kOwner) {
+  if (destination.rows > kMostRows) {
+    Unsupported("dst: expected at most " + std::to_string(kMostRows) + " rows, got " +
+                std::to_string(destination.rows) + "; with more of them other kernels are faster");
+  }
+}
+
+std::vector<BufferSpec> Problem::operands() const {
+  std::vector<BufferSpec> specs{SpecOf(source_array), {"weights", BufferType(weights.type), SaidBytes(weights)}};
+  if (scales.has_value()) specs.push_back(SpecOf(scales->array));
+  for (const StridedArray& operand : epilogue.operands()) specs.push_back(SpecOf(operand));
+  return specs;
+}
+
+BufferSpec Problem::result() const { return SpecOf(destination_array); }
+
+bool Problem::sums_in_place() const { return destination_array.type == ElementType::kF32 && destination.is_by_row(); }
+
+}  // namespace hlo_dispatch::narrow

@@ -1,0 +1,63 @@
+// One product of few rows as a call's attributes describe it.
+#ifndef HLO_DISPATCH_QUANTIZED_MATMUL_PROBLEM_H_
+#define HLO_DISPATCH_QUANTIZED_MATMUL_PROBLEM_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "common/attributes.h"
+#include "common/epilogue.h"
+#include "common/provider.h"
+#include "common/routine.h"
+#include "common/rows_and_columns.h"
+#include "common/strided_array.h"
+
+namespace hlo_dispatch::narrow {
+
+// More rows are refused: arithmetic takes longer than the weights do then, and other products are better at that.
+inline constexpr int64_t kMostRows = 32;
+
+enum class WeightsType { kS4, kS8, kBF16, kF32 };
+
+// A matrix, (depth, columns).
+struct Weights {
+  WeightsType type;
+  int64_t depth;
+  int64_t columns;
+  bool has_columns_together;  // else its rows lie side by side
+  int64_t distance;           // between what does not
+  int64_t offset;             // of the first one in its buffer
+  int64_t elements;           // of the whole buffer
+};
+
+// Of so many weights; those of four bits share a byte, and there is an even number of them.
+int64_t WeightBytes(WeightsType type, int64_t count);
+
+// What weights are multiplied with, (groups, columns): each row is for as many rows of weights as lie behind one
+// another.
+struct Scales {
+  StridedArray array;
+  RowsAndColumns matrix;
+  int64_t group;  // rows of weights in each
+};
+
+struct Problem {
+  // Throws Failure(kUnsupported) for what this kernel has nothing for.
+  Problem(const Provider& provider, const Attributes& attributes);
+
+  StridedArray source_array, destination_array;
+  RowsAndColumns source, destination;
+  Weights weights;
+  std::optional<Scales> scales;
+  Epilogue epilogue;
+
+  std::vector<BufferSpec> operands() const;
+  BufferSpec result() const;
+  // Whether sums can be made where the result is to lie.
+  bool sums_in_place() const;
+};
+
+}  // namespace hlo_dispatch::narrow
+
+#endif  // HLO_DISPATCH_QUANTIZED_MATMUL_PROBLEM_H_

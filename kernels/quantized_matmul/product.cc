@@ -1,0 +1,173 @@
+// hlo_dispatch.own.narrow_product
+//
+//   dst[m, n] = post_ops( bias[n] + sum over k of src[m, k] * weights[k, n] * scales[k / group, n] )
+//
+// of few rows: the product takes as long as its weights take to come from memory, so they are read once, as they lie.
+// Narrow ones, of four or eight bits, stay so until they are in registers. Operands, attributes and results are those
+// of onednn.matmul but for those types and the scales of groups, which come behind the weights where there are any
+// (scales_type, scales_dims (groups, columns), scales_strides). Sums are in f32 and in an order that does not depend on
+// how many threads there are.
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/failure.h"
+#include "common/family.h"
+#include "common/halves.h"
+#include "common/processor.h"
+#include "quantized_matmul/arithmetic.h"
+#include "quantized_matmul/halves.h"
+#include "quantized_matmul/problem.h"
+
+namespace hlo_dispatch::narrow {
+
+namespace {
+
+// So many bytes of weights, some ten microseconds, are worth waking a thread for.
+constexpr double kLeastPerThread = 1 << 18;
+// How many pieces there are for each thread.
+constexpr int64_t kPiecesPerThread = 1;
+// Columns of a piece: a whole number of the cache's lines, and enough of them to be fetched ahead.
+constexpr int64_t kColumnGrain = 64, kFewestColumns = 256;
+
+const Arithmetic& BestArithmetic() { return ForThisProcessor(kPlainArithmetic, kAvx2Arithmetic, kAvx512Arithmetic); }
+
+int64_t RoundedUp(int64_t count, int64_t grain) { return (count + grain - 1) / grain * grain; }
+
+class NarrowProduct final : public Routine {
+ public:
+  NarrowProduct(const Provider& provider, const Attributes& attributes)
+      : problem_(provider, attributes), arithmetic_(BestArithmetic()), operands_(problem_.operands()) {
+    results_ = {problem_.result(), PlannedScratch(attributes)};
+  }
+
+  std::string implementation() const override {
+    const char* const type = ByType("s4", "s8", "bf16", "f32");
+    return std::string("narrow:") + arithmetic_.name + ":" + type + (problem_.scales.has_value() ? ":groups" : "") +
+           (problem_.weights.has_columns_together ? "" : ":rows");
+  }
+  const std::vector<BufferSpec>& operands() const override { return operands_; }
+  const std::vector<BufferSpec>& results() const override { return results_; }
+
+  void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
+    const Widened source(problem_.source_array, problem_.source, buffers.operands[0]);
+    const std::optional<GivenScales> scales = Given(buffers);
+    std::vector<WidenedValues> others;
+    std::vector<const float*> given;
+    const size_t ahead = scales.has_value() ? 3 : 2;
+    for (size_t i = 0; i < problem_.epilogue.operands().size(); ++i) {
+      others.emplace_back(problem_.epilogue.operands()[i], buffers.operands[i + ahead]);
+      given.push_back(others.back().begin());
+    }
+    const int64_t columns = problem_.weights.columns;
+    // Where the sums are; apart from the result if that is no matrix of f32 by row.
+    RowsAndColumns sums = problem_.destination;
+    auto* values = static_cast<float*>(buffers.results[0]);
+    std::unique_ptr<float[]> apart;
+    if (!problem_.sums_in_place()) {
+      sums.row_stride = columns;
+      sums.column_stride = 1;
+      apart.reset(new float[static_cast<size_t>(sums.rows * columns)]);
+      values = apart.get();
+    }
+    const auto work = static_cast<double>(WeightBytes(problem_.weights.type, problem_.weights.depth * columns));
+    const auto threads =
+        static_cast<int64_t>(std::clamp(work / kLeastPerThread, 1.0, static_cast<double>(parallel.threads())));
+    const int64_t width = Width(threads);
+    const int64_t pieces = (columns + width - 1) / width;
+    parallel.For(pieces, threads == 1 ? pieces : 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const Part part{0, sums.rows, i * width, std::min(columns, (i + 1) * width)};
+        Multiply(source, static_cast<const char*>(buffers.operands[1]), scales, values, sums.row_stride, part);
+        if (!problem_.epilogue.is_empty()) problem_.epilogue.Apply(values, sums, part, given);
+        if (apart != nullptr) {
+          Narrow(values, part, problem_.destination_array, problem_.destination, buffers.results[0]);
+        }
+      }
+    });
+  }
+
+ private:
+  // As they lie, or widened and in rows where the arithmetic takes nothing else.
+  struct GivenScales {
+    std::optional<Widened> copy;
+    const float* first;
+    int64_t distance, step;
+  };
+
+  std::optional<GivenScales> Given(const RoutineBuffers& buffers) const {
+    if (!problem_.scales.has_value()) return std::nullopt;
+    const auto& [array, matrix, group] = *problem_.scales;
+    if (array.type == ElementType::kF32 && (matrix.is_by_row() || !problem_.weights.has_columns_together)) {
+      return GivenScales{std::nullopt, static_cast<const float*>(buffers.operands[2]), matrix.row_stride,
+                         matrix.column_stride};
+    }
+    GivenScales given{Widened(array, matrix, buffers.operands[2]), nullptr, 0, 1};
+    given.first = given.copy->begin();
+    given.distance = given.copy->distance();
+    return given;
+  }
+
+  template <typename T>
+  T ByType(T s4, T s8, T bf16, T f32) const {
+    switch (problem_.weights.type) {
+      case WeightsType::kS4:
+        return s4;
+      case WeightsType::kS8:
+        return s8;
+      case WeightsType::kBF16:
+        return bf16;
+      case WeightsType::kF32:
+        break;
+    }
+    return f32;
+  }
+
+  // Of a piece, in columns.
+  int64_t Width(int64_t threads) const {
+    const int64_t pieces = threads == 1 ? 1 : threads * kPiecesPerThread;
+    const int64_t shared = std::max(kFewestColumns, (problem_.weights.columns + pieces - 1) / pieces);
+    return RoundedUp(shared, kColumnGrain);
+  }
+
+  void Multiply(const Widened& source, const char* buffer, const std::optional<GivenScales>& scales, float* values,
+                int64_t distance, const Part& part) const {
+    const Weights& weights = problem_.weights;
+    const int64_t step = weights.has_columns_together ? 1 : weights.distance;
+    const int64_t columns = part.column_end - part.column_begin;
+    const std::unique_ptr<float[]> room(new float[static_cast<size_t>(part.row_end * columns)]);
+    const Piece piece{source.begin(),
+                      source.distance(),
+                      part.row_end,
+                      weights.depth,
+                      buffer + WeightBytes(weights.type, weights.offset + part.column_begin * step),
+                      weights.distance,
+                      buffer + WeightBytes(weights.type, weights.elements),
+                      scales.has_value() ? scales->first + part.column_begin * scales->step : nullptr,
+                      scales.has_value() ? scales->distance : 0,
+                      scales.has_value() ? scales->step : 0,
+                      scales.has_value() ? problem_.scales->group : weights.depth,
+                      columns,
+                      values + part.column_begin,
+                      distance,
+                      room.get()};
+    const Loops& loops =
+        scales.has_value()
+            ? ByType<const Loops&>(arithmetic_.scaled_s4, arithmetic_.scaled_s8, arithmetic_.bf16, arithmetic_.f32)
+            : ByType<const Loops&>(arithmetic_.s4, arithmetic_.s8, arithmetic_.bf16, arithmetic_.f32);
+    (weights.has_columns_together ? loops.columns_together : loops.rows_together)(piece);
+  }
+
+  Problem problem_;
+  const Arithmetic& arithmetic_;
+  std::vector<BufferSpec> operands_;
+  std::vector<BufferSpec> results_;
+};
+
+const Family<NarrowProduct, kOwnEverywhere> family("narrow_product", {}, "", "onednn.sequence");
+
+}  // namespace
+
+}  // namespace hlo_dispatch::narrow

@@ -1,0 +1,182 @@
+// Weights of any type as vectors of f32, of as many bytes as the file that includes this says.
+#ifndef HLO_DISPATCH_QUANTIZED_MATMUL_WEIGHTS_H_
+#define HLO_DISPATCH_QUANTIZED_MATMUL_WEIGHTS_H_
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "common/vectors.h"
+#include "quantized_matmul/arithmetic.h"
+
+namespace hlo_dispatch::narrow {
+namespace {
+
+// Bytes of a line of the cache.
+constexpr int64_t kLine = 64;
+
+// Where weights are: a pointer, or this for those that share a byte, the first one in its lower half. Whoever counts
+// from one goes by even numbers.
+struct FourBits {
+  const uint8_t* bytes;
+  HLO_DISPATCH_INLINE FourBits operator+(int64_t count) const { return {bytes + count / 2}; }
+};
+
+template <typename P>
+constexpr int64_t kPerLine = kLine / static_cast<int64_t>(sizeof(*P{}));
+template <>
+constexpr int64_t kPerLine<FourBits> = 2 * kLine;
+template <typename P>
+constexpr bool kIsNarrow = kPerLine<P> >= kLine;
+
+HLO_DISPATCH_INLINE Vector Widened(const int8_t* from) {
+#if defined(__AVX512F__)
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  // The masks keep the compiler from warning of what the plain ones leave undefined.
+  const auto all = static_cast<__mmask16>(-1);
+  return reinterpret_cast<Vector>(_mm512_maskz_cvtepi32_ps(all, _mm512_maskz_cvtepi8_epi32(all, bytes)));
+#elif defined(__AVX2__)
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
+  return reinterpret_cast<Vector>(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)));
+#else
+  typedef int8_t Bytes __attribute__((vector_size(kLanes), aligned(1), may_alias));
+  return __builtin_convertvector(*reinterpret_cast<const Bytes*>(from), Vector);
+#endif
+}
+
+HLO_DISPATCH_INLINE Vector Widened(const Bf16* from) { return LoadBf16(reinterpret_cast<const char*>(from)); }
+HLO_DISPATCH_INLINE Vector Widened(const float* from) { return Load(from); }
+
+// Each byte becomes two lanes, the second one with its upper half where the first one has its lower half: in the last
+// four bits. What stands above them does not matter.
+HLO_DISPATCH_INLINE Vector Widened(FourBits from) {
+#if defined(__AVX512F__)
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from.bytes));
+  const auto each = static_cast<__mmask8>(-1);
+  const __m512i pairs = _mm512_maskz_cvtepu8_epi64(each, bytes);
+  const __m512i lanes = _mm512_or_si512(pairs, _mm512_maskz_slli_epi64(each, pairs, 28));
+  const __m512 numbers = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+  return reinterpret_cast<Vector>(_mm512_maskz_permutexvar_ps(static_cast<__mmask16>(-1), lanes, numbers));
+#elif defined(__AVX2__)
+  int four;
+  __builtin_memcpy(&four, from.bytes, sizeof(four));
+  const __m256i pairs = _mm256_cvtepu8_epi64(_mm_cvtsi32_si128(four));
+  const __m256i lanes = _mm256_or_si256(pairs, _mm256_slli_epi64(pairs, 28));
+  return reinterpret_cast<Vector>(_mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_slli_epi32(lanes, 28), 28)));
+#else
+  Vector numbers;
+  for (int i = 0; i < kLanes; ++i) {
+    const int bits = from.bytes[i / 2] >> i % 2 * 4 & 15;
+    numbers[i] = static_cast<float>((bits ^ 8) - 8);
+  }
+  return numbers;
+#endif
+}
+
+// Two vectors of weights: those of four bits take fewer instructions so, first the ones with even numbers, then those
+// with odd ones.
+template <typename P>
+constexpr bool kIsPaired = std::is_same_v<P, FourBits>;
+
+struct Pair {
+  Vector first, second;
+};
+
+template <typename P>
+HLO_DISPATCH_INLINE Pair WidenedPair(P from) {
+  if constexpr (!kIsPaired<P>) {
+    return {Widened(from), Widened(from + kLanes)};
+  } else {
+#if defined(__AVX512F__)
+    const auto all = static_cast<__mmask16>(-1);
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from.bytes));
+    const __m512i lanes = _mm512_maskz_cvtepu8_epi32(all, bytes);
+    const __m512 numbers = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1);
+    return {
+        reinterpret_cast<Vector>(_mm512_maskz_permutexvar_ps(all, lanes, numbers)),
+        reinterpret_cast<Vector>(_mm512_maskz_permutexvar_ps(all, _mm512_maskz_srli_epi32(all, lanes, 4), numbers))};
+#else
+    Bits lanes;
+    for (int i = 0; i < kLanes; ++i) lanes[i] = from.bytes[i];
+    return {__builtin_convertvector(lanes << 28 >> 28, Vector), __builtin_convertvector(lanes << 24 >> 28, Vector)};
+#endif
+  }
+}
+
+// What lies behind one another as such a pair, and the other way round.
+template <typename P>
+HLO_DISPATCH_INLINE Pair LoadPair(const float* from) {
+  const Vector a = Load(from), b = Load(from + kLanes);
+  if constexpr (!kIsPaired<P>) return {a, b};
+  Bits even;
+  for (int i = 0; i < kLanes; ++i) even[i] = 2 * i;
+  return {__builtin_shuffle(a, b, even), __builtin_shuffle(a, b, even + 1)};
+}
+
+HLO_DISPATCH_INLINE void StoreInOrder(float* to, Pair pair) {
+  Bits low;
+  for (int i = 0; i < kLanes; ++i) low[i] = i / 2 + i % 2 * kLanes;
+  Store(to, __builtin_shuffle(pair.first, pair.second, low));
+  Store(to + kLanes, __builtin_shuffle(pair.first, pair.second, low + kLanes / 2));
+}
+
+// The same of `count` weights, and 0 behind them, where no more may be read.
+template <typename W>
+HLO_DISPATCH_INLINE Vector WidenedFirst(const W* from, int64_t count) {
+  W weights[kLanes] = {};
+  for (int64_t i = 0; i < count; ++i) weights[i] = from[i];
+  return Widened(weights);
+}
+
+HLO_DISPATCH_INLINE Vector WidenedFirst(FourBits from, int64_t count) {
+  uint8_t bytes[kLanes / 2] = {};
+  for (int64_t i = 0; 2 * i < count; ++i) bytes[i] = from.bytes[i];
+  return Widened(FourBits{bytes});
+}
+
+template <typename P>
+HLO_DISPATCH_INLINE P WeightsOf(const Piece& piece) {
+  if constexpr (std::is_pointer_v<P>)
+    return static_cast<P>(piece.weights);
+  else
+    return {static_cast<const uint8_t*>(piece.weights)};
+}
+
+template <typename W>
+HLO_DISPATCH_INLINE const void* Address(const W* weights) {
+  return weights;
+}
+HLO_DISPATCH_INLINE const void* Address(FourBits weights) { return weights.bytes; }
+
+// Whether a whole vector may be read there.
+template <typename P>
+HLO_DISPATCH_INLINE bool IsWhole(P weights, const Piece& piece) {
+  return static_cast<const char*>(piece.end) - static_cast<const char*>(Address(weights)) >=
+         kLanes * kLine / kPerLine<P>;
+}
+
+template <bool kIsScaled>
+HLO_DISPATCH_INLINE const float* Behind(const float* scales, int64_t columns) {
+  return kIsScaled ? scales + columns : nullptr;
+}
+
+// Of the group that a row of weights is in, from some column on.
+HLO_DISPATCH_INLINE const float* ScalesAt(const Piece& piece, int64_t k, int64_t column) {
+  return piece.scales + k / piece.group * piece.scales_distance + column * piece.scales_step;
+}
+
+HLO_DISPATCH_INLINE Vector LoadFirst(const float* from, int64_t count) {
+  float values[kLanes] = {};
+  for (int64_t i = 0; i < count; ++i) values[i] = from[i];
+  return Load(values);
+}
+
+// Into the second-level cache: rows of weights often lie a multiple of the first-level one's ways apart, which would
+// put what is fetched ahead in each other's place.
+HLO_DISPATCH_INLINE void Fetch(const void* from) { __builtin_prefetch(from, /*rw=*/0, /*locality=*/2); }
+
+}  // namespace
+}  // namespace hlo_dispatch::narrow
+
+#endif  // HLO_DISPATCH_QUANTIZED_MATMUL_WEIGHTS_H_
