@@ -15,7 +15,10 @@ endif
 
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-SOURCES := pyproject.toml $(shell find kernels -type f 2>/dev/null)
+# The editable install knows modules one by one: where one is added or moved it is made again.
+MODULES := build/modules.txt
+SOURCES := pyproject.toml $(MODULES) $(shell find kernels -type f 2>/dev/null)
+LIST_MODULES := find dispatch bench patterns \( -name '*.py' -o -name '*.yaml' \) | LC_ALL=C sort
 TESTS ?= tests
 # Two processes at most: the compiler is hungry and so is XLA.
 export CMAKE_BUILD_PARALLEL_LEVEL ?= 2
@@ -26,7 +29,7 @@ export KERAS_BACKEND := jax
 export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 
-.PHONY: help demo test test-isa install lint format types wheel clean
+.PHONY: help demo test test-isa install lint format types wheel clean FORCE
 
 help:
 	@echo 'make demo      show it: small example, ResNet50, a BERT layer, a Gaussian process: stock against dispatched'
@@ -51,7 +54,7 @@ test: $(STAMP)
 # `make test-isa TESTS=tests` runs everything there.
 ISA ?= AVX2
 XLA_ISA := $(patsubst AVX512_CORE%,AVX512%,$(ISA))
-ISA_TESTS := tests/kernels tests/policy
+ISA_TESTS := tests/kernels tests/selection
 
 test-isa: export ONEDNN_MAX_CPU_ISA := $(ISA)
 test-isa: export HLO_DISPATCH_MAX_CPU_ISA := $(ISA)
@@ -86,6 +89,10 @@ wheel:
 clean:
 	rm -rf .venv .venv-* build dist .pytest_cache .ruff_cache .hypothesis .benchmarks
 	find dispatch bench tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(MODULES): FORCE
+	@mkdir -p $(@D)
+	@$(LIST_MODULES) | cmp -s - $@ || $(LIST_MODULES) >$@
 
 # Downloads and the build's milestones are shown, the rest of pip's talk goes to a log; errors are on stderr. Python
 # compiles what it imports, which is a small part of what is installed: pip need not do it for all of it first.

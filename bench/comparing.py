@@ -9,10 +9,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from hlo_dispatch.bench.programs import BenchProgram
+from hlo_dispatch.bench.verdict import FIRST, LIMITS, SETTLED, STOCK, Result
 from hlo_dispatch.demo.timing import interleaved
-
-from .programs import Program
-from .verdict import FIRST, LIMITS, SETTLED, STOCK, Result
 
 NO_LIMIT = "3600"
 """Seconds of measuring, where it shall not end early."""
@@ -24,7 +23,7 @@ Ways = Mapping[str, Callable[[], object]]
 """What is timed; a call returns when its work is done."""
 
 
-def compare(kind: str, program: Program, seconds: float) -> Result:
+def compare(kind: str, program: BenchProgram, seconds: float) -> Result:
     """Compile and time one program, stock and dispatched, `seconds` long."""
     import hlo_dispatch
 
@@ -47,7 +46,7 @@ def compare(kind: str, program: Program, seconds: float) -> Result:
     return result
 
 
-def compiled(program: Program) -> tuple[Any, float]:
+def compiled(program: BenchProgram) -> tuple[Any, float]:
     """The executable, and the seconds that XLA took."""
     import jax
 

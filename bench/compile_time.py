@@ -21,16 +21,15 @@ from dataclasses import dataclass, replace
 import jax
 
 from hlo_dispatch.api import rewriter
-from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.bench.header import header
+from hlo_dispatch.bench.sized import KINDS, sized
+from hlo_dispatch.driver.measured_pipeline import BUDGET_VARIABLE, informed
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.jax_plugin.hook import enabled
 from hlo_dispatch.jax_plugin.lowering import compile_afresh
 from hlo_dispatch.jax_plugin.optimizing import optimize_stablehlo
 from hlo_dispatch.jax_plugin.record import record
-from hlo_dispatch.rewriting.measured_pass import BUDGET_VARIABLE, informed
 from hlo_dispatch.vendor import kernels
-
-from .header import header
-from .sized import KINDS, sized
 
 SIZES = (100, 300, 1000, 5000, 20000)
 MOST = 0.05
@@ -42,7 +41,7 @@ _TIMES = 3
 
 
 @dataclass(frozen=True)
-class Row:
+class CompileTimes:
     """One program, compiled."""
 
     kind: str
@@ -52,7 +51,7 @@ class Row:
     seconds: dict[str, float]
     """Policy → seconds of the pass."""
 
-    def growth(self, smaller: Row) -> dict[str, float]:
+    def growth(self, smaller: CompileTimes) -> dict[str, float]:
         """Policy → the exponent by which the pass's seconds grow with the instructions from the smaller program on."""
         size = math.log(self.instructions / smaller.instructions)
         return {policy: math.log(took / smaller.seconds[policy]) / size for policy, took in self.seconds.items()}
@@ -84,11 +83,13 @@ def compiled(kind: str, instructions: int, *, with_code: bool) -> tuple[bytes, f
     return max(modules, key=len), took
 
 
-def measured(kind: str, instructions: int, policies: list[str], *, with_code: bool) -> Row:
+def measured(kind: str, instructions: int, policies: list[str], *, with_code: bool) -> CompileTimes:
     """Compile a program and run the pass over it under each of the policies."""
     module, xla = compiled(kind, instructions, with_code=with_code)
     seconds = {policy: min(_pass_seconds(module, policy) for _ in range(_TIMES)) for policy in policies}
-    return Row(kind, sum(len(c.instructions) for c in Module.from_bytes(module).proto.computations), xla, seconds)
+    return CompileTimes(
+        kind, sum(len(c.instructions) for c in Module.from_bytes(module).proto.computations), xla, seconds
+    )
 
 
 def _pass_seconds(module: bytes, policy: str) -> float:
@@ -114,7 +115,7 @@ def main() -> None:
         os.environ["HLO_DISPATCH_CACHE_DIR"], os.environ[BUDGET_VARIABLE] = folder, "0"
         kernels.warm_up()
         for kind in chosen.kinds:
-            rows: list[Row] = []
+            rows: list[CompileTimes] = []
             measured(kind, min(chosen.sizes), chosen.policies, with_code=False)  # what is done once in a process
             for size in sorted(chosen.sizes):
                 row = measured(kind, size, chosen.policies, with_code=size <= chosen.compiled)

@@ -21,10 +21,9 @@ from rich.console import Console
 from rich.table import Table
 
 import hlo_dispatch
+from hlo_dispatch.bench.header import header
+from hlo_dispatch.bench.narrow import copies, in_turn
 from hlo_dispatch.demo.timing import interleaved
-
-from .header import header
-from .narrow import copies, in_turn
 
 SHAPES = ((768, 768), (768, 3072), (4096, 4096), (768, 50257))
 """What is summed up, and columns: layers of GPT-2's, a projection of a larger language model's, GPT-2's vocabulary."""

@@ -24,9 +24,9 @@ from typing import Any
 import rich
 from rich.table import Table
 
-from .header import header
+from hlo_dispatch.bench.header import header
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).resolve().parents[1]
 MODELS = ("resnet50", "bert")
 WITHOUT = ("flax", "keras", "transformers")
 """What a model's code needs, and a loaded program does not."""
@@ -35,7 +35,7 @@ CACHED = {False: "", True: ", from the cache"}
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Start:
     """One model in one configuration."""
 
     model: str
@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--begin", type=float, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    wanted = [Wanted(model, given.dtype, given.small) for model in given.models]
+    wanted = [Start(model, given.dtype, given.small) for model in given.models]
     if given.way:
         print(json.dumps(run_way(given.way, wanted[0], given.folder, given.begin)))
         return
@@ -75,7 +75,7 @@ def main() -> None:
             rich.print(measured(one, Path(folder), given.rounds, cache=given.cache))
 
 
-def measured(wanted: Wanted, folder: Path, rounds: int, *, cache: bool) -> Table:
+def measured(wanted: Start, folder: Path, rounds: int, *, cache: bool) -> Table:
     """A row for each way: medians over the rounds."""
     save = started("save", wanted, folder, cached=False)
     size = (folder / "model.frozen").stat().st_size
@@ -99,7 +99,7 @@ def measured(wanted: Wanted, folder: Path, rounds: int, *, cache: bool) -> Table
     return table
 
 
-def started(way: str, wanted: Wanted, folder: Path, *, cached: bool) -> dict[str, float]:
+def started(way: str, wanted: Start, folder: Path, *, cached: bool) -> dict[str, float]:
     """What a process says that goes one way from the beginning to the end."""
     environment = dict(os.environ) | {"KERAS_BACKEND": "jax"}
     for name in ("JAX_COMPILATION_CACHE_DIR", "HLO_DISPATCH"):
@@ -110,7 +110,7 @@ def started(way: str, wanted: Wanted, folder: Path, *, cached: bool) -> dict[str
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         }
     words = [wanted.model, "--dtype", wanted.dtype, *(["--small"] if wanted.small else [])]
-    command = [sys.executable, "-m", "bench.first_result", *words, "--way", way, "--folder", str(folder)]
+    command = [sys.executable, "-m", "hlo_dispatch.bench.first_result", *words, "--way", way, "--folder", str(folder)]
     begin = time.time()
     done = subprocess.run(
         [*command, "--begin", repr(begin)], env=environment, cwd=ROOT, stdout=subprocess.PIPE, check=True
@@ -118,7 +118,7 @@ def started(way: str, wanted: Wanted, folder: Path, *, cached: bool) -> dict[str
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def run_way(way: str, wanted: Wanted, folder: Path, begin: float) -> dict[str, float]:
+def run_way(way: str, wanted: Start, folder: Path, begin: float) -> dict[str, float]:
     """Go one way in this process; seconds since it was started."""
     if way == "loaded":
         sys.modules.update(dict.fromkeys(WITHOUT))  # importing them is an error from now on

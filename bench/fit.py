@@ -2,7 +2,7 @@
 
     python -m bench.fit [--seconds 0.2] [--context 35] [--only SMALLEST_DOT …]
 
-For each threshold of dispatch/hlo_dispatch/policy/heuristic.py: programs of its kind in growing sizes, stock and
+For each threshold of dispatch/hlo_dispatch/selection/cost_model.py: programs of its kind in growing sizes, stock and
 dispatched, timed in turns. A threshold's loss is the time that its choices take over the best choices, as a
 mean of ratios; the fitted one lies between the two sizes where the loss is least. `--context` is what a call
 costs more between two parallel loops of XLA's than alone, in microseconds (two thread pools wait for each other).
@@ -24,10 +24,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hlo_dispatch.policy import heuristic
-
-from .grid import convolution, ratio
-from .header import header
+from hlo_dispatch.bench.grid import convolution, ratio
+from hlo_dispatch.bench.header import header
+from hlo_dispatch.selection import cost_model
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,7 @@ def main() -> None:
             milliseconds, gain = ratio(function, arguments, chosen.seconds)
             stock = milliseconds * 1e-3
             points.append(Point(size, stock, stock / gain + chosen.context * 1e-6))
-        present, best = getattr(heuristic, name), fitted(points)
+        present, best = getattr(cost_model, name), fitted(points)
         cells = "  ".join(f"{p.size:,}: {p.stock * 1e6:.0f}/{p.kernel * 1e6:.0f} us" for p in points)
         print(f"{name}: {present:,} loses {loss(points, present):.2f}x, {best:,.0f} {loss(points, best):.2f}x")
         print(f"  {cells}", flush=True)

@@ -9,9 +9,9 @@ import sys
 import time
 from typing import Any
 
-from .comparing import NO_LIMIT, blocking, compiled, kernel_calls, time_all
-from .programs import Program, model
-from .verdict import DONATED, FROZEN, MOST_MEMORY, SETTLED, STOCK, Result
+from hlo_dispatch.bench.comparing import NO_LIMIT, blocking, compiled, kernel_calls, time_all
+from hlo_dispatch.bench.programs import BenchProgram, model
+from hlo_dispatch.bench.verdict import DONATED, FROZEN, MOST_MEMORY, SETTLED, STOCK, Result
 
 FLOAT32 = 1e-4
 """How far results may be apart, over the largest: rounding grows with depth, and no further than this; but for a model
@@ -31,7 +31,7 @@ def compare(name: str, seconds: float) -> Result:
     return result
 
 
-def _compare_times(result: Result, program: Program, seconds: float) -> None:
+def _compare_times(result: Result, program: BenchProgram, seconds: float) -> None:
     import jax
 
     import hlo_dispatch
@@ -60,7 +60,7 @@ def _compare_times(result: Result, program: Program, seconds: float) -> None:
     time_all(result, ways, seconds)
 
 
-def difference(program: Program, unfrozen: Any, frozen: Any) -> tuple[float, float]:
+def difference(program: BenchProgram, unfrozen: Any, frozen: Any) -> tuple[float, float]:
     """How far results are off, and how far they may be."""
     import jax
 
@@ -75,7 +75,7 @@ def difference(program: Program, unfrozen: Any, frozen: Any) -> tuple[float, flo
     return relative_difference(wanted, frozen), HALF * relative_difference(wanted, unfrozen)
 
 
-def _moved_by_rounding(program: Program) -> float:
+def _moved_by_rounding(program: BenchProgram) -> float:
     """How far stock's results move when every weight of f32 is moved to a neighbour, up or down."""
     import jax
     import jax.numpy as jnp
@@ -103,7 +103,7 @@ def _peaks(name: str) -> dict[str, int]:
 
 def _peak(name: str, way: str) -> int:
     """Most bytes resident in a process that makes three calls, with what this one has measured."""
-    command = [sys.executable, "-m", "bench.frozen", name, way]
+    command = [sys.executable, "-m", "hlo_dispatch.bench.frozen", name, way]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"memory of {name}, {way}: {done.stderr.strip().splitlines()[-1:]}")

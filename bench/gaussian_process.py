@@ -15,9 +15,8 @@ import time
 import jax
 
 import hlo_dispatch
+from hlo_dispatch.bench.header import header
 from hlo_dispatch.demo import gaussian_process
-
-from .header import header
 
 
 def main() -> None:

@@ -6,7 +6,7 @@
 `--folding` at the time of a scale and shift as
 post-ops over their time in the weights and the bias.
 
-The heuristic's constants (dispatch/hlo_dispatch/policy/heuristic.py) are read off this table. Every row is
+The heuristic's constants (dispatch/hlo_dispatch/selection/cost_model.py) are read off this table. Every row is
 one size and type; every cell the stock time in milliseconds and how many times faster the kernel is, both
 ways compiled in one process and timed in turns.
 """
@@ -24,10 +24,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import hlo_dispatch
+from hlo_dispatch.bench.header import header
 from hlo_dispatch.demo.timing import interleaved
-from hlo_dispatch.policy import rules
-
-from .header import header
+from hlo_dispatch.selection import family_cost_models
 
 SIZES = (
     (1, 768, 768), (1, 2048, 1000), (1, 4096, 4096), (8, 64, 64), (8, 768, 768), (32, 256, 256),
@@ -108,7 +107,7 @@ def print_folding(seconds: float) -> None:
         function, arguments = convolution(kernel, size, channels, groups, scaled=True)
         calls = {}
         for form, folds in (("post-ops", False), ("folded", True)):
-            with mock.patch.object(rules, "worth_folding", lambda match, folds=folds: folds):
+            with mock.patch.object(family_cost_models, "worth_folding", lambda match, folds=folds: folds):
                 with hlo_dispatch.enabled(policy="always"):
                     compiled = jax.jit(function).lower(*arguments).compile()
             calls[form] = partial(_run, compiled, arguments)

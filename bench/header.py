@@ -6,9 +6,8 @@ import os
 import platform
 from importlib import metadata
 
-from hlo_dispatch.command.doctor import relevant_features
 from hlo_dispatch.errors import Unavailable
-from hlo_dispatch.host.machine import this_machine
+from hlo_dispatch.process.machine import relevant_features, this_machine
 from hlo_dispatch.vendor.libraries import onednn
 
 

@@ -22,7 +22,7 @@ from rich.table import Table
 
 import hlo_dispatch
 from hlo_dispatch import _kernels
-from hlo_dispatch.host.switches import SEQUENCES_VARIABLE
+from hlo_dispatch.process.environment_switches import SEQUENCES_VARIABLE
 from hlo_dispatch.vendor import registry
 
 FEW, MANY = 2, 34

@@ -6,7 +6,7 @@
 NAMEs are the beginnings of the rows' names. Every row is stock's milliseconds, then how many times faster the
 heuristic's choice is, and our own code, oneMKL and SciPy's LAPACK where each is forced; all are compiled in one
 process and timed in turns. `--process` adds a step of Gaussian process regression (2000 points, value and gradient).
-The heuristic's constants (dispatch/hlo_dispatch/policy/linear_algebra.py) are read off this table.
+The heuristic's constants (dispatch/hlo_dispatch/selection/linear_algebra_cost_model.py) are read off this table.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ import jax.scipy.linalg as jsl
 import numpy as np
 
 import hlo_dispatch
+from hlo_dispatch.bench.header import header
 from hlo_dispatch.demo import gaussian_process
 from hlo_dispatch.demo.timing import interleaved
-from hlo_dispatch.policy import rules
-
-from .header import header
+from hlo_dispatch.selection import family_cost_models
 
 SIZES = (256, 1000, 1024, 2000, 2048)
 SETTLE = 0.1
@@ -95,7 +94,7 @@ def compiled(program: Callable, inputs: tuple, choice: str):
     if choice == "stock":
         return jitted.lower(*inputs).compile()
     forced = mock.patch.multiple(
-        rules,
+        family_cost_models,
         in_order_of_speed=lambda match, _: sorted(match.routine.kernels, key=lambda k: not k.startswith(choice)),
         worth_calling=lambda match, _: (match.kernel.startswith(choice), f"{choice} is forced"),
     )

@@ -19,9 +19,9 @@ import numpy as np
 import rich
 from rich.table import Table
 
-from .header import header
+from hlo_dispatch.bench.header import header
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).resolve().parents[1]
 WAYS = ("stock", "dispatched")
 ROWS = 5
 """So many queries are compared with float64."""
@@ -47,7 +47,7 @@ def main() -> None:
     title = f"{given.tokens} tokens, {given.heads} heads of {given.head_size}, {given.dtype}"
     table = Table("", "memory, MB", "seconds", "from float64", title=title + (", causal" if given.causal else ""))
     for way in WAYS:
-        words = [sys.executable, "-m", "bench.long_attention", *sys.argv[1:], "--way", way]
+        words = [sys.executable, "-m", "hlo_dispatch.bench.long_attention", *sys.argv[1:], "--way", way]
         done = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, check=True)
         found = json.loads(done.stdout.splitlines()[-1])
         table.add_row(way, f"{found['grown'] / 1e6:,.0f}", f"{found['seconds']:.3g}", f"{found['off']:.1e}")

@@ -22,9 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 import hlo_dispatch
+from hlo_dispatch.bench.header import header
 from hlo_dispatch.demo.timing import interleaved
-
-from .header import header
 
 SHAPES = ((768, 3072), (4096, 4096))
 """What is summed up, and columns: a feed-forward layer of BERT's, a projection of a language model's."""
@@ -38,7 +37,7 @@ GROUP = 64
 """How many weights that are summed up have one scale, in cases of groups."""
 
 
-class Case(NamedTuple):
+class NarrowCase(NamedTuple):
     """One product."""
 
     rows: int
@@ -81,7 +80,7 @@ def copies(made: Callable[[], Any], size: int, *, cold: bool) -> list[Any]:
     return [made() for _ in range(2 * cache_bytes() // size + 3 if cold else 1)]
 
 
-def measured(case: Case, *, seconds: float) -> dict[str, float]:
+def measured(case: NarrowCase, *, seconds: float) -> dict[str, float]:
     """Median seconds of each side."""
     random = np.random.default_rng(0)
     cold, (inner, columns) = case.cold, case.shape
@@ -131,7 +130,9 @@ def main() -> None:
         title="µs",
     )  # fmt: skip
     record: list[dict[str, Any]] = []
-    for case in itertools.starmap(Case, itertools.product(options.rows, SHAPES, NAMES, (False, True), (True, False))):
+    for case in itertools.starmap(
+        NarrowCase, itertools.product(options.rows, SHAPES, NAMES, (False, True), (True, False))
+    ):
         found = measured(case, seconds=options.seconds)
         record.append({**case._asdict(), "seconds": found})
         times = [f"{seconds * 1e6:.0f}" for seconds in found.values()]

@@ -29,12 +29,12 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from . import frozen
-from .comparing import compare
-from .header import header
-from .programs import is_inference, model, random_regions, small, tiny
-from .record import Record
-from .verdict import KINDS, Result, summary
+from hlo_dispatch.bench import frozen
+from hlo_dispatch.bench.comparing import compare
+from hlo_dispatch.bench.header import header
+from hlo_dispatch.bench.programs import is_inference, model, random_regions, small, tiny
+from hlo_dispatch.bench.record import ResultRecord
+from hlo_dispatch.bench.verdict import KINDS, Result, summary
 
 _MODELS = (
     "resnet50 mobilenetv2 efficientnetb0 convnexttiny densenet121 inceptionv3 xception bert-layer bert gpt2 vit t5 "
@@ -57,7 +57,7 @@ def _empty_store() -> Iterator[None]:
 
 
 def _in_a_process(kind: str, name: str, seconds: float, most_seconds: float) -> Result:
-    command = [sys.executable, "-m", "bench.never_slower", kind, "--one", name, "--seconds", str(seconds)]
+    command = [sys.executable, "-m", "hlo_dispatch.bench.never_slower", kind, "--one", name, "--seconds", str(seconds)]
     begin = time.perf_counter()
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=most_seconds)
@@ -96,7 +96,7 @@ def main() -> None:
         print(json.dumps(asdict(result)))
         return
     print("\n".join(header()), flush=True)
-    record = Record(chosen.output, resume=chosen.resume)
+    record = ResultRecord(chosen.output, resume=chosen.resume)
     begin = time.perf_counter()
     for kind in chosen.kinds or KINDS:
         _measure(kind, chosen, record)
@@ -107,7 +107,7 @@ def main() -> None:
     raise SystemExit(any(not result.is_good and not result.problem for result in record.results.values()))
 
 
-def _measure(kind: str, chosen: argparse.Namespace, record: Record) -> None:
+def _measure(kind: str, chosen: argparse.Namespace, record: ResultRecord) -> None:
     if kind in ("models", "frozen"):
         for name in chosen.models:
             if (kind, name) not in record and (kind == "models" or is_inference(name)):

@@ -16,7 +16,7 @@ MOST_ELEMENTS = 3e7
 
 
 @dataclass(frozen=True)
-class Program:
+class BenchProgram:
     """A function and its arguments."""
 
     name: str
@@ -45,28 +45,27 @@ def is_inference(name: str) -> bool:
     return name != _NO_INFERENCE and not name.endswith(_GRADIENT)
 
 
-def model(name: str) -> Program:
+def model(name: str) -> BenchProgram:
     """A model of the demo, or of the zoo in its full size, with random weights.
 
     Raises:
         ImportError: what it needs is not installed.
         KeyError: there is no such model.
     """
+    from hlo_dispatch.bench.zoo.fill import fill
+    from hlo_dispatch.bench.zoo.models import ZOO
     from hlo_dispatch.demo.models import MODELS
 
-    from .zoo.fill import fill
-    from .zoo.models import ZOO
-
     if name == _SMALL:
-        return Program(name, _two_layers, _arrays(np.random.default_rng(0), ((96, 160), (160, 96), (5, 96))), 2)
+        return BenchProgram(name, _two_layers, _arrays(np.random.default_rng(0), ((96, 160), (160, 96), (5, 96))), 2)
     if name not in ZOO:
         workload = MODELS[name].workload()
-        return Program(name, workload.function, tuple(workload.arguments), int(is_inference(name)))
+        return BenchProgram(name, workload.function, tuple(workload.arguments), int(is_inference(name)))
     found = ZOO[name]
     function, shapes = found.built()
     *weights, inputs = shapes
     arguments = (*(fill(tree, number, found.gain) for number, tree in enumerate(weights, 10)), fill(inputs, 1))
-    return Program(name, function, arguments, len(weights) if is_inference(name) else 0)
+    return BenchProgram(name, function, arguments, len(weights) if is_inference(name) else 0)
 
 
 def _two_layers(inner: Any, outer: Any, x: Any) -> Any:
@@ -75,7 +74,7 @@ def _two_layers(inner: Any, outer: Any, x: Any) -> Any:
     return jax.nn.relu(x @ inner) @ outer
 
 
-def random_regions(count: int, seed: int) -> Iterator[Program]:
+def random_regions(count: int, seed: int) -> Iterator[BenchProgram]:
     """Products, convolutions and library calls, sizes log-uniform from 1 to 4096 in each dimension.
 
     Equal arguments give equal programs; their values are made when they are asked for.
@@ -90,20 +89,20 @@ def random_regions(count: int, seed: int) -> Iterator[Program]:
             yield program
 
 
-def tiny() -> Iterator[Program]:
+def tiny() -> Iterator[BenchProgram]:
     """Programs that no library call can help; a pass that touches them makes them many times slower."""
     import jax
     import jax.numpy as jnp
 
     for size in (2, 8):
         x = jnp.ones((size, size), "float32")
-        yield Program(f"x @ w at {size}x{size}", lambda x, w: x @ w, (x, x))
+        yield BenchProgram(f"x @ w at {size}x{size}", lambda x, w: x @ w, (x, x))
 
     def steps(x, w):
         return jax.lax.scan(lambda c, _: (jnp.tanh(c @ w), c.sum()), x, None, length=1000)
 
     x = jnp.ones((8, 8), "float32")
-    yield Program("a scan of 1000 steps at 8x8", steps, (x, x))
+    yield BenchProgram("a scan of 1000 steps at 8x8", steps, (x, x))
 
     @jax.vmap
     @jax.grad
@@ -113,10 +112,10 @@ def tiny() -> Iterator[Program]:
             out = out + (x @ jnp.array([i, i + 1], dtype=jnp.float32)) * x[0]
         return out
 
-    yield Program("openxla/xla issue 5875", products, (jnp.ones((2, 2)),))
+    yield BenchProgram("openxla/xla issue 5875", products, (jnp.ones((2, 2)),))
 
 
-def small() -> Iterator[Program]:
+def small() -> Iterator[BenchProgram]:
     """Batches of matrices that are smaller than a library's call, and cells of recurrent networks in scans."""
     import jax
     import jax.numpy as jnp
@@ -139,7 +138,7 @@ def small() -> Iterator[Program]:
         (square,) = _arrays(random, ((20_000 // size, size, size),))
         definite = square @ square.swapaxes(-1, -2) + 0.1 * np.eye(size, dtype="float32")
         for name, function in routines.items():
-            yield Program(f"{name} {len(square)}x{size}x{size}", function, (definite,))
+            yield BenchProgram(f"{name} {len(square)}x{size}x{size}", function, (definite,))
     for units in (8, 32, 128):
         for name, (gates, cell) in _CELLS.items():
             w, u, b, x = _arrays(
@@ -150,7 +149,7 @@ def small() -> Iterator[Program]:
                 state = (jnp.zeros_like(x[0]), jnp.zeros_like(x[0]))
                 return jax.lax.scan(lambda s, v: (new := cell(s, v @ w, s[0] @ u, b), new[0]), state, x)[1]
 
-            yield Program(f"{name} of {units} in a scan", unrolled, (w * 0.1, u * 0.1, b, x), 3)
+            yield BenchProgram(f"{name} of {units} in a scan", unrolled, (w * 0.1, u * 0.1, b, x), 3)
 
 
 def _rnn(state: tuple, given: Any, kept: Any, b: Any) -> tuple:
@@ -192,7 +191,7 @@ def _arrays(random: np.random.Generator, shapes: tuple[tuple[int, ...], ...], ki
     return tuple(jnp.asarray(random.standard_normal(s, dtype=np.float32) / 4, kind) for s in shapes)
 
 
-def _product(random: np.random.Generator) -> Program | None:
+def _product(random: np.random.Generator) -> BenchProgram | None:
     rows, inner, columns = (_size(random) for _ in range(3))
     if rows * inner * columns > MOST_MULTIPLY_ADDS:
         return None
@@ -200,10 +199,10 @@ def _product(random: np.random.Generator) -> Program | None:
     name, epilogue = _epilogue(random)
     arguments = _arrays(random, ((rows, inner), (inner, columns), (columns,), (rows, columns)), kind)
     title = f"dot {rows}x{inner}x{columns} {kind} {name}"
-    return Program(title, lambda x, w, b, r: epilogue(x @ w, b, r), arguments)
+    return BenchProgram(title, lambda x, w, b, r: epilogue(x @ w, b, r), arguments)
 
 
-def _convolution(random: np.random.Generator) -> Program | None:
+def _convolution(random: np.random.Generator) -> BenchProgram | None:
     import jax
 
     kernel = int(random.choice([1, 3, 5]))
@@ -229,10 +228,10 @@ def _convolution(random: np.random.Generator) -> Program | None:
 
     groups = "depthwise" if is_depthwise else f"to {outputs}"
     title = f"conv {kernel}x{kernel} {batch}x{size}x{size}x{inputs} {groups} {name}"
-    return Program(title, function, _arrays(random, shapes))
+    return BenchProgram(title, function, _arrays(random, shapes))
 
 
-def _routine(random: np.random.Generator) -> Program | None:
+def _routine(random: np.random.Generator) -> BenchProgram | None:
     """A call of LAPACK's or a Fourier transform."""
     import jax
     import jax.numpy as jnp
@@ -253,7 +252,7 @@ def _routine(random: np.random.Generator) -> Program | None:
         "fft": (lambda a: jnp.fft.fft(a), (square,)),
     }
     function, arguments = functions[name]
-    return Program(f"{name} {batch}x{size}x{size}", function, arguments)
+    return BenchProgram(f"{name} {batch}x{size}x{size}", function, arguments)
 
 
 def _epilogue(random: np.random.Generator) -> tuple[str, Callable]:

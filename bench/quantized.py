@@ -22,9 +22,8 @@ import rich
 from rich.table import Table
 
 import hlo_dispatch
+from hlo_dispatch.bench.header import header
 from hlo_dispatch.demo.timing import interleaved
-
-from .header import header
 
 STAGES = ((3, 64), (4, 128), (6, 256), (3, 512))
 """Blocks of each, and channels."""

@@ -8,11 +8,11 @@ import platform
 from dataclasses import asdict
 from pathlib import Path
 
-from .header import header
-from .verdict import Result
+from hlo_dispatch.bench.header import header
+from hlo_dispatch.bench.verdict import Result
 
 
-class Record:
+class ResultRecord:
     """Everything measured so far, kept in a file after each program."""
 
     def __init__(self, path: Path | None, *, resume: bool) -> None:

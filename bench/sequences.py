@@ -18,13 +18,12 @@ import rich
 from rich.table import Table
 
 import hlo_dispatch
+from hlo_dispatch.bench.comparing import NO_LIMIT, Ways, blocking, compiled
+from hlo_dispatch.bench.header import header
+from hlo_dispatch.bench.programs import model
 from hlo_dispatch.demo.compare import relative_difference
 from hlo_dispatch.demo.timing import interleaved
-from hlo_dispatch.host.switches import SEQUENCES_VARIABLE
-
-from .comparing import NO_LIMIT, Ways, blocking, compiled
-from .header import header
-from .programs import model
+from hlo_dispatch.process.environment_switches import SEQUENCES_VARIABLE
 
 STOCK, JOINED, APART, FROZEN_JOINED, FROZEN_APART = "stock", "joined", "apart", "frozen, joined", "frozen, apart"
 

@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-Program = tuple[Callable[..., Any], tuple[Any, ...]]
+BenchProgram = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 def _array(*sizes: int) -> Any:
     return np.random.default_rng(0).standard_normal(sizes, "float32") * 0.1
 
 
-def _elementwise(units: int) -> Program:
+def _elementwise(units: int) -> BenchProgram:
     """Loops over one array, with a sum after some of them, which parts XLA's fusions."""
 
     def function(x: Any, w: Any) -> Any:
@@ -31,7 +31,7 @@ def _elementwise(units: int) -> Program:
     return function, (_array(32, 64), _array(64, 64))
 
 
-def _updates(units: int) -> Program:
+def _updates(units: int) -> BenchProgram:
     """One array updated in place again and again, read in between, and a system of equations solved with it."""
 
     def function(x: Any, a: Any) -> Any:
@@ -43,7 +43,7 @@ def _updates(units: int) -> Program:
     return function, (_array(32, 32, 32), _array(32, 32, 32) + np.eye(32, dtype="float32"))
 
 
-def _rotations(units: int) -> Program:
+def _rotations(units: int) -> BenchProgram:
     """A chain of matrices whose elements are set one by one, for several positions at once, and one solve."""
 
     def rotation(angle: Any) -> Any:
@@ -62,7 +62,7 @@ def _rotations(units: int) -> Program:
     return jax.vmap(function), (_array(32, units),)
 
 
-def _caches(units: int) -> Program:
+def _caches(units: int) -> BenchProgram:
     """An array that products read between its updates in place: some updates depend on them, some need not wait."""
 
     def function(h: Any, cache: Any) -> Any:
@@ -76,7 +76,7 @@ def _caches(units: int) -> Program:
     return function, (_array(32, 64), _array(64, 64))
 
 
-def _dots(units: int) -> Program:
+def _dots(units: int) -> BenchProgram:
     """Layers of a network, each with weights of its own."""
 
     def function(x: Any, layers: Any) -> Any:
@@ -87,7 +87,7 @@ def _dots(units: int) -> Program:
     return function, (_array(32, 64), [(_array(64, 64), _array(64)) for _ in range(units)])
 
 
-def _encoder(units: int) -> Program:
+def _encoder(units: int) -> BenchProgram:
     """Layers of attention and a normalization, which the table's patterns are looked for in."""
 
     def function(x: Any, w: Any) -> Any:
@@ -101,7 +101,7 @@ def _encoder(units: int) -> Program:
     return function, (_array(4, 32, 64), _array(64, 64))
 
 
-def _body(units: int) -> Program:
+def _body(units: int) -> BenchProgram:
     """One loop with a long body, which updates a part of its state in place."""
 
     def function(x: Any, w: Any, kept: Any) -> Any:
@@ -118,7 +118,7 @@ def _body(units: int) -> Program:
     return function, (_array(32, 64), _array(64, 64), _array(4, 8, 64))
 
 
-def _state(units: int) -> Program:
+def _state(units: int) -> BenchProgram:
     """One loop whose state has many parts, each updated by a product with itself, as an optimizer's weights are."""
 
     def function(x: Any, weights: Any) -> Any:
@@ -130,7 +130,7 @@ def _state(units: int) -> Program:
     return function, (_array(64, 64), [_array(64, 64) for _ in range(units)])
 
 
-def _loops(units: int) -> Program:
+def _loops(units: int) -> BenchProgram:
     """Many small loops, one after the other, over the same weights."""
 
     def function(x: Any, w: Any) -> Any:
@@ -142,7 +142,7 @@ def _loops(units: int) -> Program:
     return function, (_array(32, 64), _array(64, 64))
 
 
-def _branches(units: int) -> Program:
+def _branches(units: int) -> BenchProgram:
     """Many choices between a product and none."""
 
     def function(x: Any, w: Any, which: Any) -> Any:
@@ -153,7 +153,7 @@ def _branches(units: int) -> Program:
     return function, (_array(32, 64), _array(64, 64), np.arange(units) % 3 == 0)
 
 
-KINDS: dict[str, tuple[Callable[[int], Program], float]] = {
+KINDS: dict[str, tuple[Callable[[int], BenchProgram], float]] = {
     "elementwise": (_elementwise, 4),
     "updates": (_updates, 14),
     "rotations": (_rotations, 60),
@@ -168,7 +168,7 @@ KINDS: dict[str, tuple[Callable[[int], Program], float]] = {
 """Kind → what makes a program of so many units, and about how many instructions XLA makes of one unit."""
 
 
-def sized(kind: str, instructions: int) -> Program:
+def sized(kind: str, instructions: int) -> BenchProgram:
     """A function and its arguments, of which XLA makes about so many instructions."""
     make, each = KINDS[kind]
     return make(max(1, round(instructions / each)))

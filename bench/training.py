@@ -19,9 +19,8 @@ import numpy as np
 from jax import lax, nn
 
 import hlo_dispatch
+from hlo_dispatch.bench.header import header
 from hlo_dispatch.demo.timing import interleaved
-
-from .header import header
 
 _RANDOM = np.random.default_rng(0)
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hlo_dispatch.errors import Refusal, Unavailable
-from hlo_dispatch.host.machine import this_machine
+from hlo_dispatch.process.machine import this_machine
 from hlo_dispatch.vendor import kernels, libraries, registry
 
 HAS_AVX512 = {"avx512f", "avx512dq"} <= this_machine().features

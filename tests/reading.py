@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.hlo import text as hlo_text
-from hlo_dispatch.hlo.flat import FlatGraph, Node
-from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.ir import text as hlo_text
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.match.epilogue.finder import EpilogueFinder
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher

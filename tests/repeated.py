@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, ModuleProto
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, ModuleProto
 
 CHANNELS = 32
 

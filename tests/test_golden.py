@@ -19,13 +19,12 @@ import pytest
 
 import hlo_dispatch
 from canonical_text import canonical_text
+from hlo_dispatch.analysis.flat_graph import FlatGraph
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.hlo import text as hlo_text
-from hlo_dispatch.hlo.flat import FlatGraph
-from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.hlo.shape import Shape, shape_of
-from hlo_dispatch.hlo.verify import verify
-from hlo_dispatch.host.machine import Machine
+from hlo_dispatch.ir import text as hlo_text
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.shape import Shape, shape_of
+from hlo_dispatch.ir.verify import verify
 from hlo_dispatch.match.attention.attention_match import AttentionMatch
 from hlo_dispatch.match.attention.finder import AttentionFinder
 from hlo_dispatch.match.epilogue.finder import EpilogueFinder
@@ -35,8 +34,9 @@ from hlo_dispatch.match.routines.routine import RoutineFinder, RoutineMatch
 from hlo_dispatch.match.structural.finder import StructuralFinder
 from hlo_dispatch.match.structural.structural_match import Miss, StructuralMatch
 from hlo_dispatch.pattern import Recogniser, Table, load_tables
+from hlo_dispatch.pipeline import Rewriter
+from hlo_dispatch.process.machine import Machine
 from hlo_dispatch.report import Report
-from hlo_dispatch.rewriting.rewriter import Rewriter
 from processor import HAS_AVX512, skip_without
 from side_by_side import assert_close, run_module
 

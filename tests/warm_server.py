@@ -23,8 +23,8 @@ def preload() -> None:
     import jaxlib._hlo  # noqa: F401
 
     import hlo_dispatch.api
-    import hlo_dispatch.command.cli
-    import hlo_dispatch.command.doctor
+    import hlo_dispatch.cli.doctor
+    import hlo_dispatch.cli.main
     import hlo_dispatch.jax_plugin.hook
     import hlo_dispatch.jax_plugin.tuning  # noqa: F401
 
@@ -46,7 +46,7 @@ def run(request: dict[str, Any]) -> int:
             module = sys.modules["__main__"] = types.ModuleType("__main__")
             exec(compile(request["code"], "<string>", "exec"), vars(module))
         else:
-            from hlo_dispatch.command.cli import main
+            from hlo_dispatch.cli.main import main
 
             main()
     except SystemExit as ended:

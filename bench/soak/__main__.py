@@ -16,10 +16,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from .result import result, sentences
-from .supervise import run
+from hlo_dispatch.bench.soak.result import result, sentences
+from hlo_dispatch.bench.soak.supervise import run
 
-RESULTS = Path(__file__).parents[1] / "results" / "soak"
+RESULTS = Path(__file__).resolve().parents[1] / "results" / "soak"
 
 
 def main() -> int:
@@ -48,7 +48,7 @@ def main() -> int:
     (arguments.output / "soak.json").write_text(json.dumps(found, indent=1) + "\n")
     print("\n".join([*found["header"], *sentences(found)]))
     try:
-        from .figure import draw
+        from hlo_dispatch.bench.soak.figure import draw
     except ImportError as error:
         print(f"no figure: {error}")
     else:

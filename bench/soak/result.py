@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..header import header
-from .supervise import Process, Soak
+from hlo_dispatch.bench.header import header
+from hlo_dispatch.bench.soak.supervise import Process, Soak
 
 LEAST_SECONDS = 100.0
 """A shorter soak says nothing of memory: libraries, caches and thread stacks are still being filled."""

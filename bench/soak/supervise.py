@@ -87,7 +87,8 @@ def run(
         number = len(soak.processes)
         log = folder / f"process {number}.jsonl"
         own_threads = 1 if loops and number % 2 else threads
-        command = [sys.executable, "-m", "bench.soak.worker", str(log), str(seed + number), str(own_threads), str(end)]
+        worker = [sys.executable, "-m", "hlo_dispatch.bench.soak.worker"]
+        command = [*worker, str(log), str(seed + number), str(own_threads), str(end)]
         command.append(str(loops))
         with (folder / f"process {number}.txt").open("wb") as said:
             handle = subprocess.Popen(command, env=environment, stdout=said, stderr=said)

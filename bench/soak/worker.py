@@ -18,8 +18,7 @@ import jax
 import numpy as np
 
 import hlo_dispatch
-
-from . import loops, programs
+from hlo_dispatch.bench.soak import loops, programs
 
 RUNS = 2
 """Of each executable, before it is dropped."""

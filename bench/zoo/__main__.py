@@ -13,14 +13,13 @@ import time
 import warnings
 from pathlib import Path
 
+from hlo_dispatch.bench.header import header
+from hlo_dispatch.bench.zoo import page, record
+from hlo_dispatch.bench.zoo.count import Counts, capture, count, reasons
+from hlo_dispatch.bench.zoo.epilogues import ends
+from hlo_dispatch.bench.zoo.models import ZOO
+from hlo_dispatch.bench.zoo.numbers import compare
 from hlo_dispatch.report import Report
-
-from ..header import header
-from . import page, record
-from .count import Counts, capture, count, reasons
-from .epilogues import ends
-from .models import ZOO
-from .numbers import compare
 
 
 def main() -> int:

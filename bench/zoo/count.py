@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import hlo_dispatch
+from hlo_dispatch.analysis.flat_graph import FlatGraph
 from hlo_dispatch.errors import HloDispatchError
-from hlo_dispatch.hlo.flat import FlatGraph
-from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.match.anchors.pooling import is_pooling
 from hlo_dispatch.report import Region, Report, explanation
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.hlo.opcode import ELEMENTWISE
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.report import Report
 
 _BYTES = {"bf16": 2, "f16": 2, "f32": 4}

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from hlo_dispatch.bench.zoo.fill import fill
+from hlo_dispatch.bench.zoo.models import ZOO
 from hlo_dispatch.demo.compare import compile_dispatched, compile_stock
 from hlo_dispatch.demo.models import Workload
-
-from .fill import fill
-from .models import ZOO
 
 FLOAT32 = 1e-4
 """The promise: rounding grows with depth, and no further than this over the largest output."""

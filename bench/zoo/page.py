@@ -11,11 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hlo_dispatch.hlo.module_files import write_atomically
+from hlo_dispatch.bench.header import header
+from hlo_dispatch.bench.zoo.count import OPCODES, Counts, left
+from hlo_dispatch.ir.module_files import write_atomically
 from hlo_dispatch.report import Report, explanation
-
-from ..header import header
-from .count import OPCODES, Counts, left
 
 _COLUMNS = ("convolutions", "products", "pools", "attention", "softmax and norms")
 _ATTENTION = "exponential"
@@ -33,7 +32,7 @@ training step. Below the table: each reason for what is left, and where.
 
 
 @dataclass(frozen=True)
-class Row:
+class ZooRow:
     """One model's line, and the reasons for what of it is left."""
 
     model: str
@@ -43,7 +42,7 @@ class Row:
     """(What is left, why) → how often."""
 
 
-def row(model: str, counts: Counts, report: Report) -> Row:
+def row(model: str, counts: Counts, report: Report) -> ZooRow:
     """What the pass did with one model's module."""
     attentions = [region for region in report.candidates if region.opcode == _ATTENTION]
     norms = sum(region.dispatched and region.entry in _NORMS for region in report.regions)
@@ -51,15 +50,15 @@ def row(model: str, counts: Counts, report: Report) -> Row:
     numbers += [(sum(region.dispatched for region in attentions), len(attentions)), (norms, norms)]
     stays = [*left(report), *(region for region in attentions if not region.dispatched)]
     why = Counter(("attention" if r.opcode == _ATTENTION else r.opcode, _general(explanation(r))) for r in stays)
-    return Row(model, dict(zip(_COLUMNS, numbers, strict=True)), why)
+    return ZooRow(model, dict(zip(_COLUMNS, numbers, strict=True)), why)
 
 
-def write(path: Path, rows: Iterable[Row]) -> None:
+def write(path: Path, rows: Iterable[ZooRow]) -> None:
     """Write the page to `path`: under another name first, then renamed."""
     write_atomically(str(path), page(list(rows), path.name).encode())
 
 
-def page(rows: list[Row], name: str) -> str:
+def page(rows: list[ZooRow], name: str) -> str:
     """The page's text."""
     lines = [f"| model | {' | '.join(_COLUMNS)} |", f"|---|{'---:|' * len(_COLUMNS)}"]
     lines += [f"| {row.model} | {' | '.join(_cell(*row.taken[column]) for column in _COLUMNS)} |" for row in rows]

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
-from .count import OPCODES, Counts
+from hlo_dispatch.bench.zoo.count import OPCODES, Counts
 
-FILE = Path(__file__).parents[2] / "tests" / "models" / "anchors.toml"
+FILE = Path(__file__).resolve().parents[2] / "tests" / "models" / "anchors.toml"
 _HEAD = """\
 # How many anchors (convolutions, dots, windows that pool) each model of bench/zoo has at the pass, and how many
 # are dispatched under the policy "always"; `left` says what stood in the way of the others. By model, then by jax.

@@ -22,7 +22,7 @@ from hlo_dispatch.errors import (
 
 if TYPE_CHECKING:
     from hlo_dispatch.api import Rewritten, rewrite
-    from hlo_dispatch.command.explain_page import write_page
+    from hlo_dispatch.cli.explain_page import write_page
     from hlo_dispatch.freezing.callable import Frozen, freeze
     from hlo_dispatch.freezing.loading import Loaded, load
     from hlo_dispatch.freezing.report import FreezeReport
@@ -59,7 +59,7 @@ _WHERE = {
     "statistics": "jax_plugin.record",
     "tune": "jax_plugin.tuning",
     "uninstall": "jax_plugin.hook",
-    "write_page": "command.explain_page",
+    "write_page": "cli.explain_page",
 }
 
 __all__ = [

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from hlo_dispatch.driver.measured_pipeline import informed
+from hlo_dispatch.driver.profile import Profile, profiling
 from hlo_dispatch.errors import ModuleError
-from hlo_dispatch.hlo import text as hlo_text
-from hlo_dispatch.hlo.inline import inlined
-from hlo_dispatch.hlo.language import is_stablehlo
+from hlo_dispatch.ir import text as hlo_text
+from hlo_dispatch.ir.inline import inlined
+from hlo_dispatch.ir.language import is_stablehlo
 from hlo_dispatch.pattern import load_tables, tables_or_default
-from hlo_dispatch.policy.decide import policy_or_default
+from hlo_dispatch.pipeline import Rewriter
 from hlo_dispatch.report import Report
-from hlo_dispatch.rewriting.measured_pass import informed
-from hlo_dispatch.rewriting.profile import Profile, profiling
-from hlo_dispatch.rewriting.rewriter import Rewriter
+from hlo_dispatch.selection.decide import policy_or_default
 from hlo_dispatch.vendor import kernels
 
 _POLICY = "heuristic"

@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
+from hlo_dispatch.errors import Unavailable
+from hlo_dispatch.vendor.libraries import mkl, onednn
 from hlo_dispatch.vendor.native import native
 
 
@@ -27,3 +30,29 @@ def include_path() -> Path:
 def cmake_path() -> Path:
     """The folder where CMake finds the package `hlo_dispatch_kernels`."""
     return library_path().parent / "cmake"
+
+
+def native_paths() -> dict[str, Path | str]:
+    """The native library, its header's folder and CMake's, XLA's FFI headers, and the vendors' libraries.
+
+    `hlo-dispatch doctor --paths` prints them. What is not there is empty.
+
+    Raises:
+        LibraryError: the native part cannot be imported.
+    """
+    found: dict[str, Path | str] = {
+        "library": library_path(),
+        "include": include_path(),
+        "cmake": cmake_path(),
+        "xla_include": _xla_headers(),
+    }
+    for name, library in (("onednn", onednn()), ("onemkl", mkl())):
+        found[name] = "" if isinstance(library, Unavailable) else library.path
+    return found
+
+
+def _xla_headers() -> Path | str:
+    """Those that jaxlib brings, which is not imported for that."""
+    jaxlib = importlib.util.find_spec("jaxlib")
+    places = list(jaxlib.submodule_search_locations or ()) if jaxlib is not None else []
+    return Path(places[0]) / "include" if places else ""

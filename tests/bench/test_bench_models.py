@@ -11,7 +11,7 @@ from hlo_dispatch.bench.models import campaign, peer_process
 from hlo_dispatch.bench.models.catalogue import MODELS, jobs
 from hlo_dispatch.bench.models.view import latency
 from hlo_dispatch.bench.pattern import CaseError
-from hlo_dispatch.bench.results import Results
+from hlo_dispatch.bench.result_files import Results
 
 pytestmark = pytest.mark.any_python
 

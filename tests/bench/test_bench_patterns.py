@@ -15,7 +15,7 @@ from hlo_dispatch.bench import micro
 from hlo_dispatch.bench.cases import Case, choose, make_case
 from hlo_dispatch.bench.micro_view import print_micro
 from hlo_dispatch.bench.repeated import CALLS, only_call, operands_of_call, repeated
-from hlo_dispatch.bench.results import Results, ResultsError, median
+from hlo_dispatch.bench.result_files import Results, ResultsError, median
 from hlo_dispatch.bench.worker import Worker, WorkerFailed
 from hlo_dispatch.report import Report
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
+from hlo_dispatch.bench.first_result import Start, started
+
 pytestmark = pytest.mark.any_python
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
-from bench.first_result import Wanted, started  # noqa: E402
 
 
 def test_a_saved_model_is_loaded_without_its_code(tmp_path: Path) -> None:
-    wanted = Wanted("bert", "f32", small=True)
+    wanted = Start("bert", "f32", small=True)
     assert started("save", wanted, tmp_path, cached=False)["save"] > 0
     taken = started("loaded", wanted, tmp_path, cached=True)
     assert 0 < taken["ready"] + taken["first"] <= taken["whole"] + 1e-3

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from environment import clean_environment
+from hlo_dispatch.bench.frozen import FLOAT32, difference
+from hlo_dispatch.bench.programs import BenchProgram, is_inference, model, random_regions
+from hlo_dispatch.bench.verdict import DONATED, FROZEN, SETTLED, STOCK, Result, summary
 
 pytestmark = pytest.mark.any_python
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
-from bench.frozen import FLOAT32, difference  # noqa: E402
-from bench.programs import Program, is_inference, model, random_regions  # noqa: E402
-from bench.verdict import DONATED, FROZEN, SETTLED, STOCK, Result, summary  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -81,8 +80,8 @@ def test_a_model_may_be_as_far_off_as_its_own_rounding_moves_it() -> None:
     import jax.numpy as jnp
 
     x = jnp.linspace(1, 2, 7)
-    steady = Program("steady", lambda w, x: w * x, (x, x), 1)
-    shaky = Program("shaky", lambda w, x: jnp.sin(w * 1e4) * x, (x, x), 1)
+    steady = BenchProgram("steady", lambda w, x: w * x, (x, x), 1)
+    shaky = BenchProgram("shaky", lambda w, x: jnp.sin(w * 1e4) * x, (x, x), 1)
     for program in (steady, shaky):
         assert difference(program, x, x * (1 + 1e-6))[1] == FLOAT32
     assert difference(steady, x, x * 1.01)[1] == FLOAT32

@@ -14,7 +14,7 @@ from hlo_dispatch.bench.models.diffusion import image_latency
 from hlo_dispatch.bench.report import numbers
 from hlo_dispatch.bench.report.gather import Gathered, gather
 from hlo_dispatch.bench.report.readme import BEGIN, END, NoPlace, with_ratios, with_tables
-from hlo_dispatch.bench.results import Results, ResultsError
+from hlo_dispatch.bench.result_files import Results, ResultsError
 
 ROOT = Path(__file__).parents[2]
 HEADER = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
-from bench.soak import loops
-from bench.soak.worker import resident
 
 import hlo_dispatch
+from hlo_dispatch.bench.soak import loops
+from hlo_dispatch.bench.soak.worker import resident
 
 pytestmark = pytest.mark.any_python
 

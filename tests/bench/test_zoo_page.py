@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
+from hlo_dispatch.bench.zoo.count import OPCODES, Counts
+from hlo_dispatch.bench.zoo.page import page, row, write
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.report import Region, Report
 
 pytestmark = pytest.mark.any_python
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
-from bench.zoo.count import OPCODES, Counts  # noqa: E402
-from bench.zoo.page import page, row, write  # noqa: E402
 
 
 def region(opcode: str, *, entry: str = "", refusal: Refusal | None = None) -> Region:

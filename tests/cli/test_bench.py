@@ -20,7 +20,7 @@ SHAPE = ("conv_bias_relu", "--shape", "n=1,c=8,h=6,w=6,k=8,r=3")
 
 def without_peak(path: Path) -> Path:
     """A results file of this machine whose peak is known: measuring it takes longer than the tests."""
-    from hlo_dispatch.bench.results import Results
+    from hlo_dispatch.bench.result_files import Results
 
     results = Results.open(path, "patterns")
     results.header["peak"] = {"arithmetic": {"f32": 1e11}, "bandwidth": 1e10}

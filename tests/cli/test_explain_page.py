@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import hlo_dispatch
-from hlo_dispatch.command.explain_page import page
-from hlo_dispatch.command.explain_page.drawing import MOST_INSTRUCTIONS
+from hlo_dispatch.cli.explain_page import page
+from hlo_dispatch.cli.explain_page.drawing import MOST_INSTRUCTIONS
 from hlo_dispatch.errors import HloDispatchError
-from hlo_dispatch.hlo import text as hlo_text
+from hlo_dispatch.ir import text as hlo_text
 
 VOID = frozenset(("meta", "input", "link", "br", "img"))
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from environment import clean_environment
-from hlo_dispatch.jax_plugin.at_exit import kept as room
-from hlo_dispatch.jax_plugin.at_exit.kept import Kept
+from hlo_dispatch.jax_plugin.at_exit import accumulated_reports
+from hlo_dispatch.jax_plugin.at_exit.accumulated_reports import Kept
 from hlo_dispatch.report import Region, Report
 from warm import run_python
 
@@ -133,7 +133,7 @@ def test_an_impossible_name_is_one_line_and_the_program_runs(tmp_path: Path, nam
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(accumulated_reports, "MOST_BYTES", 10_000)
     kept = Kept()
     region = Region("dot", "main", "dot", "x @ w", "k", "i", {}, ("dot",), "", "", "why", None, "f32[2]", saved=1e-3)
     for number in range(200):

@@ -27,7 +27,7 @@ print("slope", float(jax.jit(jax.grad(loss))(x, x)[0, 0]), flush=True)
 jax.jit(jnp.linalg.cholesky)(x @ x.T + 192 * np.eye(192, dtype="float32")).block_until_ready()
 time.sleep(600 if "endless" in sys.argv else 0)
 done = hlo_dispatch.statistics()
-tally = hlo_dispatch.rewriting.measured_pass.tally if done.modules else None
+tally = hlo_dispatch.driver.measured_pipeline.tally if done.modules else None
 print("did", done.rewritten, tally and [tally.measured, tally.unclear, tally.unmeasurable, tally.left, tally.failures])
 sys.exit(3 if "failing" in sys.argv else 0)
 """

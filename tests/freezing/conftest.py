@@ -6,11 +6,11 @@ from collections.abc import Set as AbstractSet
 
 import pytest
 
-from hlo_dispatch.freezing import guard
-from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.hlo.schema import InstructionProto
-from hlo_dispatch.hlo.shape import shape_of
-from hlo_dispatch.hlo.split import Prepared, Split
+from hlo_dispatch.freezing import stock_fallback
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.schema import InstructionProto
+from hlo_dispatch.ir.shape import shape_of
+from hlo_dispatch.ir.split_module import Prepared, Split
 
 
 def copying(
@@ -66,4 +66,4 @@ def _copies(serialized: bytes, count: int) -> bytes:
 
 @pytest.fixture
 def everything_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "build", copying)
+    monkeypatch.setattr(stock_fallback, "build", copying)

@@ -13,10 +13,10 @@ import numpy as np
 from hlo_dispatch.api import rewriter
 from hlo_dispatch.autotune.run import executable
 from hlo_dispatch.autotune.run.executable import Executable
-from hlo_dispatch.autotune.run.halves import HalvesExecutable
+from hlo_dispatch.autotune.run.split_executable import HalvesExecutable
 from hlo_dispatch.freezing.build import build
-from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.hlo.split import Split
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.split_module import Split
 from hlo_dispatch.vendor import registration
 
 

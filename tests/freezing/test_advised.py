@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from cut_in_two import assert_equal, halves
 
-from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.rewriting.huge_pages import KERNEL
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.passes.huge_page_advice import KERNEL
 
 TARGET = f"hlo_dispatch.{KERNEL}"
 

@@ -12,16 +12,16 @@ import pytest
 from cut_in_two import optimized
 
 from hlo_dispatch.api import rewriter
-from hlo_dispatch.autotune import trial
+from hlo_dispatch.autotune import whole_program_trial
 from hlo_dispatch.freezing.build import build
-from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.hlo.shape import shape_of
-from hlo_dispatch.hlo.split import Split
-from hlo_dispatch.hlo.verify import verify
-from hlo_dispatch.rewriting.splitting import parts
-from hlo_dispatch.rewriting.splitting.constants import weights_of
-from hlo_dispatch.rewriting.splitting.cut import cut, uncut
-from hlo_dispatch.rewriting.splitting.splitter import splitter
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.shape import shape_of
+from hlo_dispatch.ir.split_module import Split
+from hlo_dispatch.ir.verify import verify
+from hlo_dispatch.passes.partition import prologue_stages
+from hlo_dispatch.passes.partition.constant_weights import weights_of
+from hlo_dispatch.passes.partition.split_at_frontier import cut, uncut
+from hlo_dispatch.passes.partition.splitter import splitter
 
 LAYERS, CHANNELS = 4, 16
 RANDOM = np.random.default_rng(0)
@@ -123,8 +123,8 @@ def test_the_program_takes_over_what_the_whole_module_does(
     count = len(Module.from_bytes(split.program).entry.program_shape.parameters)
     assert count == len(split.prepared) + len(split.kept) + len(split.free) < len(FROZEN) + 4
     # Nothing of what is frozen may go: a later update, another program reads it.
-    monkeypatch.setattr(parts, "WORTH_PARTS", 0)
-    pieces = parts.in_parts(split, is_one=False)
+    monkeypatch.setattr(prologue_stages, "WORTH_PARTS", 0)
+    pieces = prologue_stages.in_parts(split, is_one=False)
     assert (len(pieces) > 1) == (place is built)
     for module in [split.preparation, *(piece.module for piece in pieces)]:
         assert module is None or donations(module) == set()
@@ -162,4 +162,4 @@ def test_constants_are_parameters_for_a_while(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_program_that_is_tried_keeps_its_inputs(whole: bytes) -> None:
     """It runs many times on the same ones."""
-    assert donations(trial._plain(whole)) == set()
+    assert donations(whole_program_trial._plain(whole)) == set()

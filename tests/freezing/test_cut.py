@@ -165,8 +165,8 @@ def test_what_has_effects_is_not_early() -> None:
     arguments = values(5), values(5)
     compiled = jax.jit(program, keep_unused=True).lower(*arguments).compile()
     module = compiled.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto()
-    from hlo_dispatch.hlo.module import Module
-    from hlo_dispatch.rewriting.splitting.cut import cut
+    from hlo_dispatch.ir.module import Module
+    from hlo_dispatch.passes.partition.split_at_frontier import cut
 
     split = cut(module, frozenset({0}), threads=2)
     assert [i.custom_call_target for i in Module.from_bytes(split.program).entry.instructions].count("") >= 1

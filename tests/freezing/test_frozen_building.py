@@ -18,9 +18,9 @@ from jax import monitoring
 import hlo_dispatch
 from environment import clean_environment
 from hlo_dispatch.freezing import build as build_module
-from hlo_dispatch.freezing.stand_in import StandIn
-from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.rewriting.splitting import parts
+from hlo_dispatch.freezing.placeholder_executable import StandIn
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.passes.partition import prologue_stages
 from warm import run_python
 
 X = jnp.ones((4, 64))
@@ -49,7 +49,7 @@ def check(got: Any) -> None:
 @pytest.fixture
 def _survivable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HLO_DISPATCH_STRICT")
-    monkeypatch.setattr(parts, "WORTH_PARTS", 0)
+    monkeypatch.setattr(prologue_stages, "WORTH_PARTS", 0)
 
 
 def broken(which: str, split: Callable[..., Any]) -> Callable[..., Any]:
@@ -96,7 +96,7 @@ def test_nothing_is_lost_where_nothing_compiles(monkeypatch: pytest.MonkeyPatch)
     def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("no compiler")
 
-    monkeypatch.setattr(parts, "WORTH_PARTS", 0)
+    monkeypatch.setattr(prologue_stages, "WORTH_PARTS", 0)
     p = weights()
     fast = hlo_dispatch.freeze(network, p, donate=True)
     with monkeypatch.context() as context:

@@ -13,7 +13,7 @@ import pytest
 import hlo_dispatch
 from environment import clean_environment
 from hlo_dispatch import FreezeError
-from hlo_dispatch.rewriting.splitting import parts
+from hlo_dispatch.passes.partition import prologue_stages
 from warm import run_python
 
 X = jnp.ones((4, 64))
@@ -23,7 +23,7 @@ LAYERS = 6
 @pytest.fixture(params=["one part", "parts"])
 def _parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "parts":
-        monkeypatch.setattr(parts, "WORTH_PARTS", 0)
+        monkeypatch.setattr(prologue_stages, "WORTH_PARTS", 0)
 
 
 def network(p: Any, x: Any) -> Any:
@@ -54,7 +54,7 @@ def test_what_is_given_away_is_gone_and_the_program_has_it() -> None:
     assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(p)), "until it is prepared"
     check(fast(X))
     (program,) = fast._programs.values()
-    assert (len(program.parts) > 1) == (parts.WORTH_PARTS == 0)
+    assert (len(program.parts) > 1) == (prologue_stages.WORTH_PARTS == 0)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(p))
     check(fast(X))
     with pytest.raises(FreezeError, match="are gone"):
@@ -99,9 +99,9 @@ def test_to_keep_and_to_give_away_is_a_contradiction() -> None:
 @pytest.mark.parametrize("small", [True, False])
 def test_what_is_connected_by_something_large_is_one_part(monkeypatch: pytest.MonkeyPatch, small: bool) -> None:
     """What is small is computed in each part."""
-    monkeypatch.setattr(parts, "WORTH_PARTS", 0)
+    monkeypatch.setattr(prologue_stages, "WORTH_PARTS", 0)
     if not small:
-        monkeypatch.setattr(parts, "_SMALL", 0)
+        monkeypatch.setattr(prologue_stages, "_SMALL", 0)
 
     def scaled(p: Any, x: Any) -> Any:
         scale = jnp.cumsum(p["scale"])

@@ -16,8 +16,8 @@ import pytest
 import hlo_dispatch
 from environment import clean_environment
 from hlo_dispatch import FreezeError
-from hlo_dispatch.freezing import fitness
-from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.freezing import machine_compatibility
+from hlo_dispatch.ir.module import Module
 from warm import run_python
 
 pytestmark = pytest.mark.usefixtures("dispatching")
@@ -335,4 +335,4 @@ def test_only_libraries_that_are_called_have_to_match(tmp_path: Path) -> None:
         fast.save(tmp_path / "stock")
     with zipfile.ZipFile(tmp_path / "stock") as archive:
         assert json.loads(archive.read("programs.json"))["needs"]["libraries"] == {}
-    assert fitness.differences(fitness.what_it_needs(["oneDNN"])) == []
+    assert machine_compatibility.differences(machine_compatibility.what_it_needs(["oneDNN"])) == []

@@ -13,7 +13,7 @@ import pytest
 
 import hlo_dispatch
 from hlo_dispatch import FreezeError
-from hlo_dispatch.freezing.narrowing import FORMS
+from hlo_dispatch.freezing.reduced_precision import FORMS
 
 RANDOM = np.random.default_rng(0)
 # bf16 keeps 8 bits; sums stay f32.

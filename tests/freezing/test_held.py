@@ -12,9 +12,9 @@ import pytest
 
 import hlo_dispatch
 from hlo_dispatch.freezing.callable import Frozen
-from hlo_dispatch.hlo.split import Split
-from hlo_dispatch.rewriting.splitting import splitter
-from hlo_dispatch.rewriting.splitting.holding import SMALL_PART, held_together
+from hlo_dispatch.ir.split_module import Split
+from hlo_dispatch.passes.partition import splitter
+from hlo_dispatch.passes.partition.buffer_coalescing import SMALL_PART, held_together
 from processor import lacks
 
 LAYERS = 4

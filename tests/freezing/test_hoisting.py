@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from cut_in_two import assert_equal, halves
 
-from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.ir.module import Module
 
 random = np.random.default_rng()
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import hlo_dispatch
-from hlo_dispatch.rewriting.asynchronous import CHEAP
+from hlo_dispatch.passes.async_padding import CHEAP
 from side_by_side import assert_close
 
 

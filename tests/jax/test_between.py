@@ -11,11 +11,11 @@ import pytest
 from layers import conv
 
 import hlo_dispatch
-from hlo_dispatch.host.switches import SEQUENCES_VARIABLE
+from hlo_dispatch.passes.glue_ops import REASON
 from hlo_dispatch.pattern import load_tables
-from hlo_dispatch.policy.measured import APART, EVERYTHING, GUESSED, TOGETHER
-from hlo_dispatch.rewriting.between import REASON
-from hlo_dispatch.rewriting.rewriter import Rewriter
+from hlo_dispatch.pipeline import Rewriter
+from hlo_dispatch.process.environment_switches import SEQUENCES_VARIABLE
+from hlo_dispatch.selection.measurements import APART, EVERYTHING, GUESSED, TOGETHER
 from side_by_side import Both, assert_agree, run_both
 
 DTYPES = ("float32", "bfloat16")

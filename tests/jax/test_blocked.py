@@ -13,8 +13,8 @@ import pytest
 
 import hlo_dispatch
 from hlo_dispatch.errors import Refusal, Unavailable
-from hlo_dispatch.host.machine import Machine
-from hlo_dispatch.policy import linear_algebra, rules
+from hlo_dispatch.process.machine import Machine
+from hlo_dispatch.selection import family_cost_models, linear_algebra_cost_model
 from hlo_dispatch.vendor import kernels, libraries, registry
 from processor import needs_avx512
 from side_by_side import QUICKLY
@@ -34,8 +34,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(params=["float32", "float64"])
 def dtype(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Our own code is chosen wherever there is some."""
-    monkeypatch.setattr(rules, "in_order_of_speed", lambda match, _: sorted(match.routine.kernels))
-    monkeypatch.setattr(rules, "worth_calling", lambda match, _: (match.kernel.startswith("blocked."), "under test"))
+    monkeypatch.setattr(family_cost_models, "in_order_of_speed", lambda match, _: sorted(match.routine.kernels))
+    monkeypatch.setattr(
+        family_cost_models, "worth_calling", lambda match, _: (match.kernel.startswith("blocked."), "under test")
+    )
     with jax.enable_x64(True):
         yield request.param
 
@@ -250,10 +252,10 @@ def test_chosen_for_large_matrices_where_the_libraries_lack_avx512(monkeypatch: 
     first: list[list[str]] = []
 
     def ordered(match, _):
-        first.append([linear_algebra.in_order_of_speed(match, machine)[0] for machine in (amd, intel, old)])
-        return linear_algebra.in_order_of_speed(match, amd)
+        first.append([linear_algebra_cost_model.in_order_of_speed(match, machine)[0] for machine in (amd, intel, old)])
+        return linear_algebra_cost_model.in_order_of_speed(match, amd)
 
-    monkeypatch.setattr(rules, "in_order_of_speed", ordered)
+    monkeypatch.setattr(family_cost_models, "in_order_of_speed", ordered)
     for size in (2000, 100):
         with hlo_dispatch.enabled(policy="heuristic"):
             jax.jit(lambda a: jnp.linalg.cholesky(a)).lower(np.zeros((size, size), np.float32)).compile()

@@ -12,7 +12,7 @@ import pytest
 import hlo_dispatch
 from hlo_dispatch.autotune.run import executable
 from hlo_dispatch.jax_plugin import entry_point, hook, record
-from hlo_dispatch.rewriting.rewriter import Rewriter
+from hlo_dispatch.pipeline import Rewriter
 from side_by_side import assert_close
 
 X, W = np.ones((8, 16), "float32") / 3, np.ones((16, 32), "float32") / 7

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 import hlo_dispatch
-from hlo_dispatch.command.cli import app
-from hlo_dispatch.hlo import text as hlo_text
-from hlo_dispatch.hlo.literals import literal_of, memory_of
-from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.hlo.shape import Shape, row_major, shape_of
+from hlo_dispatch.cli.main import app
+from hlo_dispatch.ir import text as hlo_text
+from hlo_dispatch.ir.literals import literal_of, memory_of
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.shape import Shape, row_major, shape_of
 from hlo_dispatch.jax_plugin import hook
 from hlo_dispatch.jax_plugin.explaining import optimized
 from hlo_dispatch.jax_plugin.tuning import tune_module
-from hlo_dispatch.rewriting.splitting import constants
-from hlo_dispatch.rewriting.splitting.constants import weights_of
+from hlo_dispatch.passes.partition import constant_weights
+from hlo_dispatch.passes.partition.constant_weights import weights_of
 
 RANDOM = np.random.default_rng(0)
 PACK = "hlo_dispatch.onednn.pack"
@@ -120,7 +120,7 @@ def _preparing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(module: bytes) -> None:
         raise RuntimeError("no luck")
 
-    monkeypatch.setattr(constants.executable, "Executable", fail)
+    monkeypatch.setattr(constant_weights.executable, "Executable", fail)
     monkeypatch.setenv("HLO_DISPATCH_STRICT", "0")
     monkeypatch.setattr(hook._state, "warned", False)
 
@@ -284,9 +284,9 @@ def test_no_loop_holds_more_than_scalars() -> None:
     assert [i.opcode for i in inside].count("atan2") == 4
     assert all(shape_of(i.shape).elements == 1 for i in inside if i.opcode == "constant")
     x, w = array(8, 64), array(64, 64)
-    constants.executable.start()
+    constant_weights.executable.start()
     hlo_dispatch.register_kernels()
-    got = constants.executable.Executable(ours)(constants.executable.to_device([x, w]))[0]
+    got = constant_weights.executable.Executable(ours)(constant_weights.executable.to_device([x, w]))[0]
     wanted = x
     for own in values:
         wanted = np.arctan2(np.arctan2(wanted @ w, own), 2)

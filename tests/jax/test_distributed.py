@@ -14,7 +14,7 @@ import pytest
 
 from environment import clean_environment
 from hlo_dispatch.api import rewriter
-from hlo_dispatch.jax_plugin import replicas
+from hlo_dispatch.jax_plugin import replica_consensus
 
 PROGRAM = """
 import json, sys
@@ -97,9 +97,9 @@ def test_where_the_first_process_fails_the_others_have_stock(
     x = jnp.ones((96, 96))
     compiled = jax.jit(lambda x: jnp.tanh(x @ x)).lower(x).compile()
     module = compiled.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto()
-    monkeypatch.setattr(replicas, "MEASURING", ("always",))
-    monkeypatch.setattr(replicas, "_group", lambda: replicas._Processes(None, 1))
-    monkeypatch.setattr(replicas, "_spans_processes", lambda _: True)
-    monkeypatch.setattr(replicas, "_heard", lambda *_: told and told | {"context": ""})
-    result, _ = replicas.run(rewriter((), "always"), module, details=False)
+    monkeypatch.setattr(replica_consensus, "MEASURING", ("always",))
+    monkeypatch.setattr(replica_consensus, "_group", lambda: replica_consensus._Processes(None, 1))
+    monkeypatch.setattr(replica_consensus, "_spans_processes", lambda _: True)
+    monkeypatch.setattr(replica_consensus, "_heard", lambda *_: told and told | {"context": ""})
+    result, _ = replica_consensus.run(rewriter((), "always"), module, details=False)
     assert (result is not None) == is_dispatched

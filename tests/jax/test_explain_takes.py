@@ -13,7 +13,7 @@ import pytest
 import hlo_dispatch
 from environment import clean_environment
 from hlo_dispatch.errors import HloDispatchError
-from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.jax_plugin.explaining import optimized
 from hlo_dispatch.jax_plugin.lowering import compile_afresh
 from hlo_dispatch.report import Report

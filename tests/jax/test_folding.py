@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hlo_dispatch
-from hlo_dispatch.policy import rules
+from hlo_dispatch.selection import family_cost_models
 from side_by_side import assert_agree, run_both
 
 ORDERS = {
@@ -30,7 +30,7 @@ CONVOLUTIONS = {
 
 @pytest.fixture(autouse=True)
 def _always_fold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rules, "worth_folding", lambda match: True)
+    monkeypatch.setattr(family_cost_models, "worth_folding", lambda match: True)
 
 
 @pytest.mark.parametrize("order", ORDERS)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import hlo_dispatch
-from hlo_dispatch.host.large_pages import FOLDER
-from hlo_dispatch.rewriting.huge_pages import NAME
+from hlo_dispatch.passes.huge_page_advice import NAME
+from hlo_dispatch.process.large_pages import FOLDER
 from warm import run_python
 
 # 16 values of 8 MB that are kept for the end, as activations are for a gradient, and a result of 32 MB.
@@ -21,7 +21,7 @@ PROGRAM = """
 import ctypes, json, resource, sys, time
 import jax, jax.numpy as jnp, numpy as np
 import hlo_dispatch
-from hlo_dispatch.rewriting import rewriter
+from hlo_dispatch import pipeline as rewriter
 if "no huge pages" in sys.argv:
     ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE
 

@@ -18,7 +18,7 @@ import hlo_dispatch
 from environment import clean_environment
 from hlo_dispatch.errors import PolicyError
 from hlo_dispatch.jax_plugin import hook
-from hlo_dispatch.rewriting.rewriter import Rewriter
+from hlo_dispatch.pipeline import Rewriter
 from side_by_side import assert_agree, assert_close, run_both
 from warm import run_python
 

@@ -18,7 +18,7 @@ from hlo_dispatch.autotune.compare.timing import Time
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.protocol import Variant
-from hlo_dispatch.policy import rules
+from hlo_dispatch.selection import family_cost_models
 from side_by_side import assert_close
 
 GEMM = "onemkl.gemm"
@@ -36,7 +36,7 @@ def _forced(monkeypatch: pytest.MonkeyPatch) -> None:
     def first_choices(_: Any, match: Match, machine: object) -> Iterator[Variant]:
         yield Variant(GEMM, match.by(GEMM) if GEMM in match.kernels else match)
 
-    monkeypatch.setattr(rules._OfAnchors, "first_choices", first_choices)
+    monkeypatch.setattr(family_cost_models._OfAnchors, "first_choices", first_choices)
 
 
 def kernels_of(function: Callable[..., Any], *arguments: Any) -> list[str]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.extend import xla
 
-from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.ir.module import Module
 
 
 def values(*shape: int, seed: int = 0) -> np.ndarray:

@@ -15,9 +15,9 @@ from rich.console import Console
 
 import hlo_dispatch
 from hlo_dispatch.bench.profile import profile_module
-from hlo_dispatch.command.explain_page.drawing import drawing
-from hlo_dispatch.command.explain_view import print_explanation
-from hlo_dispatch.host.switches import SEQUENCES_VARIABLE
+from hlo_dispatch.cli.explain_page.drawing import drawing
+from hlo_dispatch.cli.explain_view import print_explanation
+from hlo_dispatch.process.environment_switches import SEQUENCES_VARIABLE
 from side_by_side import Both, assert_agree, run_both
 
 DTYPES = ("float32", "bfloat16")

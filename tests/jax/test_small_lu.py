@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import hlo_dispatch
-from hlo_dispatch.policy import linear_algebra, rules
+from hlo_dispatch.selection import family_cost_models, linear_algebra_cost_model
 from processor import needs_avx512
 from side_by_side import QUICKLY, run_both
 
@@ -24,8 +24,10 @@ LARGEST_RESIDUAL = 3  # in units of size * epsilon * norm
 
 @pytest.fixture(params=["float32", "float64"])
 def dtype(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr(rules, "in_order_of_speed", lambda match, _: sorted(match.routine.kernels))
-    monkeypatch.setattr(rules, "worth_calling", lambda match, _: (match.kernel == "blocked.lu", "under test"))
+    monkeypatch.setattr(family_cost_models, "in_order_of_speed", lambda match, _: sorted(match.routine.kernels))
+    monkeypatch.setattr(
+        family_cost_models, "worth_calling", lambda match, _: (match.kernel == "blocked.lu", "under test")
+    )
     with jax.enable_x64(True):
         yield request.param
 
@@ -156,9 +158,9 @@ def test_from_several_threads(dtype: str) -> None:
 
 
 def test_more_rows_are_left_to_the_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = linear_algebra.MOST_LU_ROWS + 1
+    rows = linear_algebra_cost_model.MOST_LU_ROWS + 1
     a = np.random.default_rng(0).standard_normal((20, rows, rows)).astype(np.float32)
-    monkeypatch.setattr(rules, "in_order_of_speed", lambda match, _: sorted(match.routine.kernels))
+    monkeypatch.setattr(family_cost_models, "in_order_of_speed", lambda match, _: sorted(match.routine.kernels))
     with hlo_dispatch.enabled(policy="heuristic"):
         text = jax.jit(jax.lax.linalg.lu).lower(a).compile().as_text()
     assert "hlo_dispatch.blocked.lu" not in text

@@ -9,8 +9,8 @@ import pytest
 from layers import conv, random
 
 import hlo_dispatch
+from hlo_dispatch.passes.backend_config import from_text
 from hlo_dispatch.report.wording import summary
-from hlo_dispatch.rewriting.backend_config import from_text
 from side_by_side import assert_agree, run_both
 
 DTYPES = ("float32", "bfloat16")

@@ -11,7 +11,7 @@ from calls import Call, attribute
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.vendor import registry
-from hlo_dispatch.vendor.packing import PackedForm, packed_form
+from hlo_dispatch.vendor.prepacking import PackedForm, packed_form
 
 
 def written(call: Call) -> dict[str, Any]:

@@ -67,7 +67,7 @@ everything = os.sched_getaffinity(0)
 def work():
     os.sched_setaffinity(0, {min(everything)})
     from hlo_dispatch.vendor import thread_binding, kernels
-    from hlo_dispatch.host.machine import this_machine
+    from hlo_dispatch.process.machine import this_machine
     kernels.warm_up()
     print(this_machine().threads, int(thread_binding.binds_threads()))
 thread = threading.Thread(target=work)

@@ -71,7 +71,7 @@ in_child(plan)
 
 # The process is forked again and again, with questions open and one being worked on, which takes some milliseconds.
 ASKING = """
-from hlo_dispatch.command.sample_calls import IMAGES, call
+from hlo_dispatch.cli.sample_calls import IMAGES, call
 def question(size):
     sample = call(IMAGES, "f32", libraries.onednn().version)
     strides = [64 * size * size, 1, 64 * size, 64]

@@ -13,7 +13,7 @@ from packed_calls import form_of, packing, reading, run_packed, with_packed
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.vendor import kernels
-from hlo_dispatch.vendor.packing import PackedForm, packed_form
+from hlo_dispatch.vendor.prepacking import PackedForm, packed_form
 
 # oneMKL is not told of a processor that is played.
 pytestmark = [pytest.mark.any_python, pytest.mark.any_processor, pytest.mark.onemkl]

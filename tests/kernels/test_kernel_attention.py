@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from environment import clean_environment
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.host.machine import ISA_VARIABLE
+from hlo_dispatch.process.machine import ISA_VARIABLE
 
 pytestmark = pytest.mark.any_python
 

@@ -18,7 +18,7 @@ from narrow_calls import DTYPES, GROUPED, WEIGHTS, NarrowProduct, narrow_product
 from environment import clean_environment
 from hlo_dispatch import _kernels
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.host.machine import ISA_VARIABLE
+from hlo_dispatch.process.machine import ISA_VARIABLE
 
 pytestmark = pytest.mark.any_python
 

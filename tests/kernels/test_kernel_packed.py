@@ -16,7 +16,7 @@ from packed_calls import form_of, packing, reading, run_packed, with_packed, wri
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.vendor import kernels
-from hlo_dispatch.vendor.packing import packed_form
+from hlo_dispatch.vendor.prepacking import packed_form
 from processor import skip_emulated
 
 pytestmark = pytest.mark.any_python

@@ -13,7 +13,7 @@ from test_kernel_packed import packed_or_skipped
 
 from hlo_dispatch.vendor import kernels, registry
 from hlo_dispatch.vendor.libraries import onednn
-from hlo_dispatch.vendor.packing import PackedForm
+from hlo_dispatch.vendor.prepacking import PackedForm
 
 
 def product() -> tuple[Call, PackedForm]:

@@ -17,7 +17,7 @@ PROGRAM = """
 import json, os
 import jax, jax.numpy as jnp, hlo_dispatch
 from pathlib import Path
-from hlo_dispatch.host.machine import this_machine
+from hlo_dispatch.process.machine import this_machine
 from hlo_dispatch.vendor import libraries
 
 def ticks():

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from hlo_dispatch.command.sample_calls import answers
+from hlo_dispatch.cli.sample_calls import answers
 from hlo_dispatch.errors import Unavailable
 from hlo_dispatch.pattern import load_tables
 from hlo_dispatch.pattern.algorithms import LIBRARIES
-from hlo_dispatch.policy.context import this_context
+from hlo_dispatch.selection.context import this_context
 from hlo_dispatch.vendor import kernels, libraries, registry
 
 SOURCES = Path(__file__).parents[2] / "kernels"
@@ -110,7 +110,7 @@ MISSING = """
 import sys
 sys.modules["hlo_dispatch._kernels"] = None
 import hlo_dispatch
-from hlo_dispatch.command.doctor import examine
+from hlo_dispatch.cli.doctor import examine
 from hlo_dispatch.vendor import kernels, registry
 found = {finding.subject: finding for finding in examine()}
 assert "cannot be imported" in found["kernels"].sentence and not found["kernels"].good

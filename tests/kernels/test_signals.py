@@ -46,7 +46,7 @@ def work():
 ROADS = {
     "install": WORK + "import hlo_dispatch; hlo_dispatch.install(policy='always'); work()",
     "door": WORK + "jax.devices(); work()",
-    "doctor": "from hlo_dispatch.command import doctor; assert len(doctor.examine()) > 10",
+    "doctor": "from hlo_dispatch.cli import doctor; assert len(doctor.examine()) > 10",
     "libraries": "from hlo_dispatch.vendor import kernels, libraries; kernels.warm_up(); assert libraries.mkl()",
 }
 VARIABLES = {"door": {"HLO_DISPATCH": "1", "HLO_DISPATCH_POLICY": "always"}}

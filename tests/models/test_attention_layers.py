@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from bench.zoo.count import capture
-from bench.zoo.models import ZOO
 
 import hlo_dispatch
+from hlo_dispatch.bench.zoo.count import capture
+from hlo_dispatch.bench.zoo.models import ZOO
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 

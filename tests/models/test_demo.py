@@ -16,7 +16,7 @@ SMALL = """
 import sys
 from dataclasses import replace
 from functools import partial
-from hlo_dispatch.command.cli import main
+from hlo_dispatch.cli.main import main
 from hlo_dispatch.demo.models import MODELS
 
 small = {"resnet50": {"size": 64}, "bert-layer": {"tokens": 32}, "gaussian-process": {"points": 500}}

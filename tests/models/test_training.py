@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from bench.training import networks, step
 
 import hlo_dispatch
+from hlo_dispatch.bench.training import networks, step
 from hlo_dispatch.demo.timing import interleaved
 from side_by_side import assert_close, run_both
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bench.zoo import record
-from bench.zoo.count import capture, count, left, reasons
-from bench.zoo.models import ZOO
-from bench.zoo.numbers import numbers
+
+from hlo_dispatch.bench.zoo import record
+from hlo_dispatch.bench.zoo.count import capture, count, left, reasons
+from hlo_dispatch.bench.zoo.models import ZOO
+from hlo_dispatch.bench.zoo.numbers import numbers
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 

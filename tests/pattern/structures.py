@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from hlo_dispatch.hlo import text as hlo_text
-from hlo_dispatch.hlo.flat import FlatGraph
-from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.analysis.flat_graph import FlatGraph
+from hlo_dispatch.ir import text as hlo_text
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.match.structural.finder import Found, StructuralFinder
 from hlo_dispatch.pattern import Table, load_tables
 from hlo_dispatch.pattern.read_expression import read_expression

@@ -11,19 +11,19 @@ import pytest
 from structures import module_text
 
 import hlo_dispatch
-from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.hlo.opcode import MAY_BE_ANCHORS, MAY_BE_LINKS
-from hlo_dispatch.host.machine import Machine
-from hlo_dispatch.match.anchors.reading import READERS
+from hlo_dispatch.driver.profile import profiling
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.opcode import MAY_BE_ANCHORS, MAY_BE_LINKS
+from hlo_dispatch.match.anchors.normalizers import READERS
 from hlo_dispatch.match.protocol import CallableMatch
+from hlo_dispatch.passes.planner import Planner
 from hlo_dispatch.pattern import load_tables, shipped_tables
-from hlo_dispatch.pattern.readings import ANCHOR_OPCODES, READINGS
-from hlo_dispatch.policy.candidate import Ask
-from hlo_dispatch.policy.decide import Decision, Recall, decide
+from hlo_dispatch.pattern.op_kinds import ANCHOR_OPCODES, READINGS
+from hlo_dispatch.pipeline import Rewriter
+from hlo_dispatch.process.machine import Machine
 from hlo_dispatch.report import Region
-from hlo_dispatch.rewriting.planner import Planner
-from hlo_dispatch.rewriting.profile import profiling
-from hlo_dispatch.rewriting.rewriter import Rewriter
+from hlo_dispatch.selection.candidate import Ask
+from hlo_dispatch.selection.decide import Decision, Recall, decide
 from reading import serialized
 from side_by_side import assert_close, run_module
 

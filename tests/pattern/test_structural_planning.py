@@ -9,13 +9,13 @@ import pytest
 from structures import module_text, without_shipped, write_table
 
 import hlo_dispatch
-from hlo_dispatch.hlo import text as hlo_text
+from hlo_dispatch.ir import text as hlo_text
 from hlo_dispatch.pattern import load_tables, shipped_tables
-from hlo_dispatch.policy.decide import POLICIES
-from hlo_dispatch.policy.measured import STOCK, Knowledge, Measured
+from hlo_dispatch.pipeline import Rewriter
 from hlo_dispatch.report import Report
 from hlo_dispatch.report.wording import summary
-from hlo_dispatch.rewriting.rewriter import Rewriter
+from hlo_dispatch.selection.decide import POLICIES
+from hlo_dispatch.selection.measurements import STOCK, Knowledge, Measured
 
 README = (shipped_tables()[0].parent / "README.md").read_text()
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from structures import flat_graph, without_shipped, write_table
 
-from hlo_dispatch.match.function import apply, scalar_constant
+from hlo_dispatch.match.elementwise_region import apply, scalar_constant
 from hlo_dispatch.match.structural.finder import StructuralFinder
 from hlo_dispatch.match.structural.structural_match import StructuralMatch
 from hlo_dispatch.pattern import Table

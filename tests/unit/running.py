@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import hlo_dispatch
-from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.hlo.shape import Shape, shape_of
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.shape import Shape, shape_of
 from reading import serialized
 from side_by_side import assert_close, run_module
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hlo_dispatch.hlo import text as hlo_text
-from hlo_dispatch.rewriting.backend_config import from_text, to_text
+from hlo_dispatch.ir import text as hlo_text
+from hlo_dispatch.passes.backend_config import from_text, to_text
 
 
 @pytest.mark.parametrize(

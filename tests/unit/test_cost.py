@@ -7,8 +7,8 @@ import time
 import pytest
 
 from hlo_dispatch.api import rewriter
-from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.hlo.verify import verify
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.verify import verify
 from hlo_dispatch.report import Report
 from repeated import block, optimized, repeated, step
 

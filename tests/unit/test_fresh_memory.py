@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.hlo.text import from_text
-from hlo_dispatch.rewriting.fresh_memory import fresh_buffers
+from hlo_dispatch.analysis.fresh_buffers import fresh_buffers
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.text import from_text
 
 MEGABYTE = 1 << 20
 SIDE = "f32[1024,1024]{1,0}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from hlo_dispatch.errors import ModuleError
-from hlo_dispatch.hlo import text as hlo_text
-from hlo_dispatch.hlo.entry_parameters import keep_inputs, renumber_parameters
-from hlo_dispatch.hlo.module import Module, new_instruction
-from hlo_dispatch.hlo.shape import row_major, shape_of
-from hlo_dispatch.hlo.verify import verify
+from hlo_dispatch.ir import text as hlo_text
+from hlo_dispatch.ir.entry_parameters import keep_inputs, renumber_parameters
+from hlo_dispatch.ir.module import Module, new_instruction
+from hlo_dispatch.ir.shape import row_major, shape_of
+from hlo_dispatch.ir.verify import verify
 from reading import instruction
 
 TEXT = """

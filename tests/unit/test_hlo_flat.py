@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import networkx as nx
 
-from hlo_dispatch.hlo.flat import KEPT_COPY, FlatGraph, Node
+from hlo_dispatch.analysis.flat_graph import KEPT_COPY, FlatGraph, Node
 from reading import flattened, instruction, node
 
 # XLA writes the bias and the relu out in each of the fusions that need them.

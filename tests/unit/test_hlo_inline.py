@@ -9,10 +9,10 @@ import pytest
 from running import rewritten, rewritten_and_run
 
 import hlo_dispatch
-from hlo_dispatch.hlo import text as hlo_text
-from hlo_dispatch.hlo.inline import inlined
-from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.hlo.verify import verify
+from hlo_dispatch.ir import text as hlo_text
+from hlo_dispatch.ir.inline import inlined
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.verify import verify
 from reading import serialized
 from side_by_side import run_module
 

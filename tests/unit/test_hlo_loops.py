@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from hlo_dispatch.hlo.flat import FlatGraph
-from hlo_dispatch.hlo.loops import evaluations, has_few_ways, is_recomputed, may_be_in_loop
-from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.hlo.text import from_text
+from hlo_dispatch.analysis.flat_graph import FlatGraph
+from hlo_dispatch.analysis.loop_fusion import evaluations, has_few_ways, is_recomputed, may_be_in_loop
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.text import from_text
 
 SIDE = "f32[8,8]{1,0}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hlo_dispatch.errors import ModuleError
-from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.ir.module import Module
 from reading import parsed
 
 LOOP = """

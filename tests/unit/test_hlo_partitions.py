@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hlo_dispatch.hlo.partitions import BYTES_PER_TASK, loop_backend_config
-from hlo_dispatch.hlo.shape import Shape, row_major
+from hlo_dispatch.ir.shape import Shape, row_major
+from hlo_dispatch.ir.task_partitions import BYTES_PER_TASK, loop_backend_config
 
 LARGE = row_major("f32", (64, 64, 1024))  # 64 tasks' worth
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from jaxlib import _hlo
 
-from hlo_dispatch.hlo import schema
-from hlo_dispatch.hlo import text as hlo_text
-from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.ir import schema
+from hlo_dispatch.ir import text as hlo_text
+from hlo_dispatch.ir.module import Module
 
 # Undeclared: sharding, fft_type, is_stable, lower, the module's own attributes …
 TEXT = """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hlo_dispatch.hlo.schema import ShapeProto
-from hlo_dispatch.hlo.shape import Shape, row_major, shape_of
+from hlo_dispatch.ir.schema import ShapeProto
+from hlo_dispatch.ir.shape import Shape, row_major, shape_of
 from reading import instruction, parsed
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hlo_dispatch.errors import ModuleError
-from hlo_dispatch.hlo import text as hlo_text
-from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.ir import text as hlo_text
+from hlo_dispatch.ir.module import Module
 
 GOOD = "HloModule good\nENTRY main { ROOT x = f32[2]{0} parameter(0) }\n"
 

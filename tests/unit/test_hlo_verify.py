@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from hlo_dispatch.errors import ModuleError
-from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.hlo.shape import row_major
-from hlo_dispatch.hlo.verify import verify
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.shape import row_major
+from hlo_dispatch.ir.verify import verify
 from reading import instruction, parsed
 
 # p ── negate ──┐         x, y ── fusion ── tanh ── root

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hlo_dispatch.hlo.language import is_hlo, is_stablehlo
+from hlo_dispatch.ir.language import is_hlo, is_stablehlo
 
 STABLEHLO = (
     "module {}",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hlo_dispatch.host import large_pages
+from hlo_dispatch.process import large_pages
 
 SIZE = 64
 PIECES = st.lists(st.tuples(st.integers(1, 2000), st.integers(1, 300)), max_size=8)

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from hlo_dispatch.hlo.flat import FlatGraph
-from hlo_dispatch.match.function import ElementwiseRegion, grow_region, scalar_constant
+from hlo_dispatch.analysis.flat_graph import FlatGraph
+from hlo_dispatch.match.elementwise_region import ElementwiseRegion, grow_region, scalar_constant
 from reading import flattened, node
 
 F = "f32[8]{0}"

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hlo_dispatch.hlo.shape import Shape
-from hlo_dispatch.match.strided import dense, merge, pieces, project, restate
+from hlo_dispatch.analysis.strided_view import dense, merge, pieces, project, restate
+from hlo_dispatch.ir.shape import Shape
 
 
 class Viewed:

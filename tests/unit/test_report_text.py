@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 import hlo_dispatch
-from hlo_dispatch.jax_plugin.tuned import Tuned, TunedRegion
+from hlo_dispatch.jax_plugin.tuning_result import Tuned, TunedRegion
 from hlo_dispatch.report import Report
 
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from hlo_dispatch.hlo import text as hlo_text
-from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.rewriting.hazards import CannotRebuild, Draft, protect
-from hlo_dispatch.rewriting.in_place import writes_in_place, written_operands
-from hlo_dispatch.rewriting.sharing import Sharing
+from hlo_dispatch.analysis.buffer_aliasing import Sharing
+from hlo_dispatch.analysis.in_place_updates import writes_in_place, written_operands
+from hlo_dispatch.ir import text as hlo_text
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.passes.write_after_read_hazards import CannotRebuild, Draft, protect
 from reading import parsed
 
 F = "f32[4]{0}"

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from running import calls, fusions, opcodes, rewritten, rewritten_and_run
 
-from hlo_dispatch.hlo.loops import is_recomputed
-from hlo_dispatch.hlo.partitions import loop_backend_config
-from hlo_dispatch.hlo.shape import row_major
-from hlo_dispatch.host.machine import this_machine
+from hlo_dispatch.analysis.loop_fusion import is_recomputed
+from hlo_dispatch.ir.shape import row_major
+from hlo_dispatch.ir.task_partitions import loop_backend_config
+from hlo_dispatch.process.machine import this_machine
 from side_by_side import assert_close, run_module
 
 M = "f32[512,512]{1,0}"

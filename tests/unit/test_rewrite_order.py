@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.rewriting.order import in_order, needed
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.passes.instruction_order import in_order, needed
 from reading import parsed
 
 F = "f32[4]{0}"

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.host.machine import Machine
-from hlo_dispatch.rewriting.rewriter import Rewriter
+from hlo_dispatch.pipeline import Rewriter
+from hlo_dispatch.process.machine import Machine
 from hlo_dispatch.vendor import kernels
 from reading import serialized, table
 

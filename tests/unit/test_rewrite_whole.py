@@ -6,7 +6,7 @@ import pytest
 from running import rewritten, rewritten_and_run
 
 import hlo_dispatch
-from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.ir.module import Module
 from processor import skip_without
 from reading import instruction, parsed, serialized
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from hlo_dispatch.hlo import schema
+from hlo_dispatch.ir import schema
 
 _STUB = ast.parse(Path(schema.__file__).with_suffix(".pyi").read_text())
 _SCALARS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hlo_dispatch.rewriting.sequencing.arena import ALIGNMENT, Life, arranged
+from hlo_dispatch.passes.call_groups.buffer_assignment import ALIGNMENT, Life, arranged
 
 
 @st.composite

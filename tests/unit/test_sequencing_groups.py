@@ -6,8 +6,8 @@ import networkx as nx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hlo_dispatch.hlo.schema import ComputationProto
-from hlo_dispatch.rewriting.sequencing.groups import Groups
+from hlo_dispatch.ir.schema import ComputationProto
+from hlo_dispatch.passes.call_groups.legality import Groups
 
 KERNELS = {"kernel": "holder", "other": "other holder"}
 

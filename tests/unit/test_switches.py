@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hlo_dispatch.errors import PolicyError
-from hlo_dispatch.host.switches import STRICT_VARIABLE, check_switches, is_strict, switch
+from hlo_dispatch.process.environment_switches import STRICT_VARIABLE, check_switches, is_strict, switch
 
 VARIABLE = "HLO_DISPATCH_SOMETHING"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hlo_dispatch.host import waiting
-from hlo_dispatch.host.waiting import RunDelay, other_work
+from hlo_dispatch.process import scheduling_delay
+from hlo_dispatch.process.scheduling_delay import RunDelay, other_work
 
 pytestmark = pytest.mark.any_processor
 
@@ -46,7 +46,7 @@ def test_a_thread_of_this_process_is_read() -> None:
 
 
 def test_other_processes_time_is_what_this_one_had_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting.os, "sched_getaffinity", lambda _: {1})
+    monkeypatch.setattr(scheduling_delay.os, "sched_getaffinity", lambda _: {1})
     monkeypatch.setattr(time, "process_time", lambda: 0.5)
     stat = tmp_path / "stat"
     stat.write_text(
@@ -61,7 +61,7 @@ def test_other_processes_time_is_what_this_one_had_not(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize("text", ["", "cpu1 1 2\n", "cpu1 a b c d e f g h\n"])
 def test_a_system_that_does_not_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setattr(waiting.os, "sched_getaffinity", lambda _: {1})
+    monkeypatch.setattr(scheduling_delay.os, "sched_getaffinity", lambda _: {1})
     stat = tmp_path / "stat"
     stat.write_text(text)
     assert other_work(stat) is None

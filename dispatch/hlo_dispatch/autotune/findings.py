@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from hlo_dispatch.autotune.store import Store
-from hlo_dispatch.policy.context import Context
-from hlo_dispatch.policy.measured import MOST_DISTURBED, Measured
+from hlo_dispatch.selection.context import Context
+from hlo_dispatch.selection.measurements import MOST_DISTURBED, Measured
 
 
 @dataclass

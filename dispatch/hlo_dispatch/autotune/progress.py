@@ -17,7 +17,7 @@ import threading
 import time
 
 from hlo_dispatch.errors import PolicyError
-from hlo_dispatch.host.switches import switch
+from hlo_dispatch.process.environment_switches import switch
 
 VARIABLE = "HLO_DISPATCH_PROGRESS"
 PATIENCE = 1.0

@@ -22,9 +22,9 @@ from typing import Any, TypeVar, cast
 import platformdirs
 
 from hlo_dispatch.errors import HloDispatchError
-from hlo_dispatch.host.lock_file import open_lock
-from hlo_dispatch.policy.context import Context
-from hlo_dispatch.policy.measured import Measured
+from hlo_dispatch.process.lock_file import open_lock
+from hlo_dispatch.selection.context import Context
+from hlo_dispatch.selection.measurements import Measured
 
 DIRECTORY_VARIABLE = "HLO_DISPATCH_CACHE_DIR"
 FILE = "measurements.sqlite3"

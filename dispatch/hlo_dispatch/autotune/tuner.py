@@ -11,24 +11,24 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from hlo_dispatch.autotune import trial
-from hlo_dispatch.autotune.alone import alone
+from hlo_dispatch.autotune import whole_program_trial
 from hlo_dispatch.autotune.compare.measure import Effort, Task, Unclear, Unmeasurable, measure
 from hlo_dispatch.autotune.compare.reproducer import Reproducer
-from hlo_dispatch.autotune.extract.extracted import ExtractedModule
+from hlo_dispatch.autotune.counters import Tally
+from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule
 from hlo_dispatch.autotune.findings import Findings
+from hlo_dispatch.autotune.measurement_lock import alone
+from hlo_dispatch.autotune.measurement_requests import Unknown
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
-from hlo_dispatch.autotune.run.watch import Endless, is_haunted
+from hlo_dispatch.autotune.run.watchdog import Endless, is_haunted
 from hlo_dispatch.autotune.store import Store
-from hlo_dispatch.autotune.tally import Tally
-from hlo_dispatch.autotune.wanted import Unknown
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.hlo.split import Splitter
-from hlo_dispatch.host.switches import is_strict
-from hlo_dispatch.policy.candidate import Ask, Default, worth_trying
-from hlo_dispatch.policy.context import Context
-from hlo_dispatch.policy.measured import MOST_VAIN, STOCK, Knowledge, Measured
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.split_module import Splitter
+from hlo_dispatch.process.environment_switches import is_strict
+from hlo_dispatch.selection.candidate import Ask, Default, worth_trying
+from hlo_dispatch.selection.context import Context
+from hlo_dispatch.selection.measurements import MOST_VAIN, STOCK, Knowledge, Measured
 
 PLANNINGS = 2
 """So often a module is planned again when measuring is over."""
@@ -152,9 +152,11 @@ class Tuner:
 
     def reserve(self, serialized: bytes) -> None:
         """Leave time for the trial of a whole program when its regions are measured."""
-        expected = trial.expected_seconds(Module.from_bytes(serialized), PROGRAMS_IN_A_TRIAL)
+        expected = whole_program_trial.expected_seconds(Module.from_bytes(serialized), PROGRAMS_IN_A_TRIAL)
         left = self._deadline.left if self.budget is not None else 0.0
-        self._reserved = 0.0 if expected is None else min(expected + trial.QUICK_SECONDS, MOST_RESERVED * left)
+        self._reserved = (
+            0.0 if expected is None else min(expected + whole_program_trial.QUICK_SECONDS, MOST_RESERVED * left)
+        )
 
     def __call__(self, unknown: Sequence[Unknown], ask: Ask) -> int:
         """Measure as many as the budget allows; returns how many are known now."""
@@ -238,7 +240,7 @@ class Tuner:
                 return
             self._had_time = True
             self.prepare()
-            self.step(trial.PROGRAM, 0, 0, left)
+            self.step(whole_program_trial.PROGRAM, 0, 0, left)
             measured = self.store.get(self.context, program)
             # What was measured thoroughly may have changed what is compared.
             is_old = is_final and measured is not None and (not measured.thorough or self.effort.is_thorough)
@@ -248,7 +250,7 @@ class Tuner:
                 measured = self._try(
                     program,
                     lambda: self._as_sure_as_its_regions(
-                        trial.compare(
+                        whole_program_trial.compare(
                             stock,
                             variants(),
                             left=self._deadline.left,
@@ -258,9 +260,9 @@ class Tuner:
                             split=self.split,
                         )
                     ),
-                    trial.PROGRAM,
+                    whole_program_trial.PROGRAM,
                     "",
-                    trial.WHOLE,
+                    whole_program_trial.WHOLE,
                 )
             self.step("", 0, 0, 0.0)
         if measured is not None:

@@ -15,7 +15,7 @@ from hlo_dispatch.demo import models, seed
 from hlo_dispatch.demo.compare import SideBySide, compare, compile_dispatched, compile_stock, relative_difference
 from hlo_dispatch.demo.progress import Progress
 from hlo_dispatch.errors import HloDispatchError, Unavailable
-from hlo_dispatch.host.machine import this_machine
+from hlo_dispatch.process.machine import this_machine
 from hlo_dispatch.report import Report
 from hlo_dispatch.report.terminal import print_report
 from hlo_dispatch.report.wording import duration

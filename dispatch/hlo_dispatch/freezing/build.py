@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from hlo_dispatch.hlo.split import Split
-from hlo_dispatch.rewriting.measured_pass import informed
-from hlo_dispatch.rewriting.rewriter import Rewriter
-from hlo_dispatch.rewriting.splitting.splitter import split
+from hlo_dispatch.driver.measured_pipeline import informed
+from hlo_dispatch.ir.split_module import Split
+from hlo_dispatch.passes.partition.splitter import split
+from hlo_dispatch.pipeline import Rewriter
 
 
 def build(

@@ -16,11 +16,12 @@ import jax
 from hlo_dispatch.autotune.compare.validation import difference
 from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.freezing import models
-from hlo_dispatch.freezing.narrowing import checked_form
-from hlo_dispatch.freezing.originals import Originals
+from hlo_dispatch.freezing.frozen_arrays import Originals
+from hlo_dispatch.freezing.placeholder_executable import Elsewhere
 from hlo_dispatch.freezing.program import Program
+from hlo_dispatch.freezing.reduced_precision import checked_form
 from hlo_dispatch.freezing.report import FreezeReport
-from hlo_dispatch.freezing.saved import save
+from hlo_dispatch.freezing.serialization import save
 from hlo_dispatch.freezing.signature import (
     refuse_layouts,
     refuse_several_devices,
@@ -28,9 +29,8 @@ from hlo_dispatch.freezing.signature import (
     signature,
     trace_state_clean,
 )
-from hlo_dispatch.freezing.stand_in import Elsewhere
-from hlo_dispatch.host.kept_memory import return_free_memory
 from hlo_dispatch.jax_plugin.hook import installed_policy
+from hlo_dispatch.process.retained_memory import return_free_memory
 
 _logger = logging.getLogger("hlo_dispatch")
 

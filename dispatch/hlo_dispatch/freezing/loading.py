@@ -17,16 +17,16 @@ import numpy
 
 from hlo_dispatch.autotune.run.inputs import dtype_of
 from hlo_dispatch.errors import FreezeError, ModuleError
-from hlo_dispatch.freezing.call_form import CallForm, key_of, type_named
-from hlo_dispatch.freezing.fitness import differences
+from hlo_dispatch.freezing.call_signature import CallForm, key_of, type_named
+from hlo_dispatch.freezing.machine_compatibility import differences
+from hlo_dispatch.freezing.placeholder_executable import Elsewhere, StandIn
 from hlo_dispatch.freezing.report import FreezeReport, FrozenValue, ProgramReport, bytes_of
-from hlo_dispatch.freezing.saved import FORMAT, INDEX, LARGE_PAGE, PAGE, array_name, module_name
+from hlo_dispatch.freezing.serialization import FORMAT, INDEX, LARGE_PAGE, PAGE, array_name, module_name
 from hlo_dispatch.freezing.signature import refuse_layouts, refuse_several_devices, refuse_tensors, trace_state_clean
-from hlo_dispatch.freezing.stand_in import Elsewhere, StandIn
 from hlo_dispatch.freezing.tracing import refuse_callbacks
-from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.hlo.shape import shape_of
-from hlo_dispatch.hlo.verify import verify
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.shape import shape_of
+from hlo_dispatch.ir.verify import verify
 
 _DAMAGED = (
     zipfile.BadZipFile,

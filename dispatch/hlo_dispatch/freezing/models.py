@@ -15,7 +15,7 @@ from collections.abc import Collection, Generator
 from typing import Any
 
 from hlo_dispatch.errors import FreezeError
-from hlo_dispatch.freezing.unchanging import refuse_change, unchanging
+from hlo_dispatch.freezing.purity_check import refuse_change, unchanging
 
 
 class Adapted:

@@ -15,18 +15,18 @@ import numpy
 from jax.core import ShapedArray
 
 from hlo_dispatch.autotune.run.inputs import dtype_of
-from hlo_dispatch.freezing.call_form import CallForm
-from hlo_dispatch.freezing.guard import built
-from hlo_dispatch.freezing.narrowing import Narrowing
+from hlo_dispatch.freezing.call_signature import CallForm
+from hlo_dispatch.freezing.placeholder_executable import StandIn
+from hlo_dispatch.freezing.reduced_precision import Narrowing
 from hlo_dispatch.freezing.report import FrozenValue, ProgramReport, bytes_of
 from hlo_dispatch.freezing.signature import is_key
-from hlo_dispatch.freezing.stand_in import StandIn
+from hlo_dispatch.freezing.stock_fallback import built
 from hlo_dispatch.freezing.tracing import whole
-from hlo_dispatch.hlo.split import Split
-from hlo_dispatch.host.kept_memory import return_free_memory
-from hlo_dispatch.host.large_pages import move_to_large_pages
+from hlo_dispatch.ir.split_module import Split
 from hlo_dispatch.jax_plugin.explaining import pass_in_place
-from hlo_dispatch.rewriting.splitting.parts import PreparationPart, in_parts
+from hlo_dispatch.passes.partition.prologue_stages import PreparationPart, in_parts
+from hlo_dispatch.process.large_pages import move_to_large_pages
+from hlo_dispatch.process.retained_memory import return_free_memory
 
 _FRUGAL = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
 """XLA would rather do everything at once, and hold all that lies between weights and what is made of them."""

@@ -17,10 +17,10 @@ from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.freezing.closures import arrays_in, evaluated
 from hlo_dispatch.freezing.donation import donated_arguments, leaves_of
 from hlo_dispatch.freezing.gated_units import in_two_products, may_have_gated_units
-from hlo_dispatch.freezing.guard import attempted
-from hlo_dispatch.freezing.integers import with_integers
-from hlo_dispatch.freezing.narrowing import Narrowed, Narrowing, narrowed
-from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.freezing.reduced_precision import Narrowed, Narrowing, narrowed
+from hlo_dispatch.freezing.stock_fallback import attempted
+from hlo_dispatch.freezing.weight_only_quantization import with_integers
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.jax_plugin.lowering import compile_afresh
 
 _CALLBACK = "callback"

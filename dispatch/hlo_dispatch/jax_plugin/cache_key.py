@@ -3,7 +3,7 @@
 JAX's key says what goes into XLA. What comes out also depends on the pass, so without this an executable that was
 cached before `install()` is used after it, and the other way round. JAX gives a module's key away in one function,
 whose answer is changed here: where the pass does nothing it is JAX's own, and else it also says what the decisions
-for this very module rest on (grounds.py), so that measuring one program makes no other compile again.
+for this very module rest on (decision_dependencies.py), so that measuring one program makes no other compile again.
 """
 
 # pyright: basic
@@ -23,13 +23,13 @@ from typing import Any
 
 from hlo_dispatch.autotune.run.executable import is_stand_in
 from hlo_dispatch.errors import Unavailable
-from hlo_dispatch.host.switches import is_strict
-from hlo_dispatch.jax_plugin import grounds
-from hlo_dispatch.jax_plugin.grounds import Grounds, Witness
+from hlo_dispatch.jax_plugin import decision_dependencies
+from hlo_dispatch.jax_plugin.decision_dependencies import Grounds, Witness
 from hlo_dispatch.jax_plugin.record import record
-from hlo_dispatch.policy.context import this_context
-from hlo_dispatch.policy.decide import MEASURING
-from hlo_dispatch.rewriting.rewriter import Rewriter
+from hlo_dispatch.pipeline import Rewriter
+from hlo_dispatch.process.environment_switches import is_strict
+from hlo_dispatch.selection.context import this_context
+from hlo_dispatch.selection.decide import MEASURING
 from hlo_dispatch.vendor import libraries
 
 _HIT = "/jax/compilation_cache/cache_hits"
@@ -104,7 +104,7 @@ def compiled(name: str, witness: Witness) -> None:
     try:
         pending = _claimed(name)
         if pending is not None and _writes():
-            grounds.keep(pending.module, Grounds.seen(witness, pending.key))
+            decision_dependencies.keep(pending.module, Grounds.seen(witness, pending.key))
     except Exception:
         if is_strict():
             raise
@@ -146,7 +146,7 @@ def _added(key: str, rewriter: Rewriter) -> str:
     if rewriter.policy not in MEASURING:
         return plan
     module = hashlib.sha256(f"{key} {plan}".encode()).hexdigest()
-    known = grounds.read(module)
+    known = decision_dependencies.read(module)
     # Of a module that was never seen, all that is measured may have a say.
     rests_on = known.key_now(rewriter.knowledge) if known is not None else rewriter.knowledge.fingerprint
     _thread.slot.pending = _Pending(_name(key), module, rests_on)
@@ -173,7 +173,7 @@ def _is_shared_by_processes() -> bool:
 
 def _writes() -> bool:
     """Whether JAX writes what this process compiles: with jax.distributed the first does, which also decides for all
-    (replicas.py)."""
+    (replica_consensus.py)."""
     from jax._src import distributed
 
     return not distributed.global_state.process_id

@@ -11,7 +11,7 @@ import os
 from functools import cache
 
 from hlo_dispatch.errors import HloDispatchError, PolicyError
-from hlo_dispatch.host.switches import switch
+from hlo_dispatch.process.environment_switches import switch
 
 DOOR_VARIABLE = "HLO_DISPATCH"
 

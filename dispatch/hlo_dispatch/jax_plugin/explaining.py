@@ -9,7 +9,7 @@ from typing import Any
 
 from hlo_dispatch.api import rewrite, rewriter
 from hlo_dispatch.errors import HloDispatchError
-from hlo_dispatch.hlo.module import Module
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.jax_plugin import entry_point
 from hlo_dispatch.jax_plugin.hook import (
     enabled,
@@ -21,8 +21,8 @@ from hlo_dispatch.jax_plugin.hook import (
 from hlo_dispatch.jax_plugin.lowering import compile_afresh, compiled_stage, lowered_stage, name_of, refuse_arguments
 from hlo_dispatch.jax_plugin.record import record
 from hlo_dispatch.pattern import load_tables
+from hlo_dispatch.pipeline import Rewriter
 from hlo_dispatch.report import Report
-from hlo_dispatch.rewriting.rewriter import Rewriter
 
 _UNSEEN = "the pass saw nothing of this function: it failed (a warning says how), or the function's device is no CPU"
 

@@ -21,16 +21,16 @@ from typing import Any
 
 from hlo_dispatch.api import rewriter
 from hlo_dispatch.autotune.run import executable
+from hlo_dispatch.driver import measured_pipeline
 from hlo_dispatch.errors import HloDispatchError, PolicyError
-from hlo_dispatch.host.kept_memory import keep_memory, release_memory
-from hlo_dispatch.host.switches import check_switches, is_strict
-from hlo_dispatch.jax_plugin import cache_key, collecting, replicas
-from hlo_dispatch.jax_plugin.grounds import Witness
+from hlo_dispatch.jax_plugin import cache_key, module_collection, replica_consensus
+from hlo_dispatch.jax_plugin.decision_dependencies import Witness
 from hlo_dispatch.jax_plugin.record import record
 from hlo_dispatch.pattern import tables_or_default
-from hlo_dispatch.policy.decide import policy_or_default
-from hlo_dispatch.rewriting import measured_pass
-from hlo_dispatch.rewriting.rewriter import Rewriter
+from hlo_dispatch.pipeline import Rewriter
+from hlo_dispatch.process.environment_switches import check_switches, is_strict
+from hlo_dispatch.process.retained_memory import keep_memory, release_memory
+from hlo_dispatch.selection.decide import policy_or_default
 from hlo_dispatch.vendor import registration, users_kernels
 
 NAME = "hlo_dispatch"
@@ -53,7 +53,7 @@ class _Settings:
     @cached_property
     def informed(self) -> Rewriter:
         """The pass with what was measured on this machine; loads the vendor libraries."""
-        return measured_pass.informed(self.rewriter)
+        return measured_pipeline.informed(self.rewriter)
 
     @classmethod
     def make(cls, tables: Sequence[str | Path] | None, policy: str | None) -> _Settings:
@@ -62,7 +62,7 @@ class _Settings:
         own = tables_or_default(tables)
         made = replace(rewriter(own, policy_or_default(policy, _POLICY)), prepares=True)
         if made.policy == "measure":
-            measured_pass.budget()  # says now what is wrong with it
+            measured_pipeline.budget()  # says now what is wrong with it
         return cls(made, tuple(users_kernels.open_handlers(made.table)), own)
 
 
@@ -229,9 +229,9 @@ def _transform(serialized: bytes) -> bytes | None:
         settings = _state.settings
         if settings is None or record.capture(serialized):
             return None
-        folder = collecting.folder()
+        folder = module_collection.folder()
         if folder is not None:
-            collecting.collect(folder, serialized, settings.tables)
+            module_collection.collect(folder, serialized, settings.tables)
             return None
         return _dispatched(settings, serialized)
     except Exception as error:
@@ -246,7 +246,7 @@ def _dispatched(settings: _Settings, serialized: bytes) -> bytes | None:
         rewriter = settings.informed
         witness = Witness(rewriter.knowledge)
         witnessed = replace(rewriter, knowledge=witness)
-        result, report = replicas.run(witnessed, serialized, details=record.wants_details)
+        result, report = replica_consensus.run(witnessed, serialized, details=record.wants_details)
         record.keep(report)
         cache_key.compiled(report.module, witness)
         if result is not None:

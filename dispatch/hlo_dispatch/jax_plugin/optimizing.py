@@ -13,11 +13,11 @@ import re
 
 from hlo_dispatch.autotune.run import executable
 from hlo_dispatch.errors import ModuleError
-from hlo_dispatch.hlo.entry_layouts import refuse_entry_layouts
-from hlo_dispatch.hlo.inline import inlined
-from hlo_dispatch.hlo.language import is_stablehlo
-from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.hlo.text import first_lines, from_text
+from hlo_dispatch.ir.entry_layouts import refuse_entry_layouts
+from hlo_dispatch.ir.inline import inlined
+from hlo_dispatch.ir.language import is_stablehlo
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.text import first_lines, from_text
 from hlo_dispatch.jax_plugin import stablehlo
 
 _FOREIGN = re.compile(r":(\d+):(\d+): error: '([\w.]+)' op unsupported op for export")

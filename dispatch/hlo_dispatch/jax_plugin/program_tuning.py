@@ -15,8 +15,8 @@ from pathlib import Path
 from hlo_dispatch.autotune.extract.digest import Digests
 from hlo_dispatch.autotune.tuner import TuningProgress
 from hlo_dispatch.errors import HloDispatchError
-from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.jax_plugin import collecting
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.jax_plugin import module_collection
 from hlo_dispatch.jax_plugin.tuning import Tuned, tune_module
 
 Told = Callable[[str], None]
@@ -58,7 +58,7 @@ def run_program(command: str, target: Path, *, quietly: bool = False) -> int:
         raise HloDispatchError('name a program: --program "python train.py"')
     environment = os.environ | {
         "HLO_DISPATCH": "1",
-        collecting.VARIABLE: str(target),
+        module_collection.VARIABLE: str(target),
         # What comes from a cache is not compiled, and nobody would see it.
         "JAX_ENABLE_COMPILATION_CACHE": "0",
     }
@@ -95,10 +95,10 @@ def tune_program(
     with tempfile.TemporaryDirectory(prefix="hlo_dispatch_program_") as folder:
         target = Path(folder)
         result = TunedProgram(run_program(command, target, quietly=quietly))
-        modules = collecting.collected(target)
+        modules = module_collection.collected(target)
         if not modules:
             raise HloDispatchError("the program compiled no module for the CPU: is its Python this environment's?")
-        collecting.take_over_settings(target)
+        module_collection.take_over_settings(target)
     different = list(_different(modules))
     result.modules = len(different)
     try:
@@ -115,7 +115,7 @@ def tune_program(
     return result
 
 
-def _different(modules: Sequence[collecting.Collected]) -> Iterator[tuple[Module, collecting.Collected]]:
+def _different(modules: Sequence[module_collection.Collected]) -> Iterator[tuple[Module, module_collection.Collected]]:
     """Without those that differ in names only."""
     seen: set[tuple[bytes, tuple[str, ...]]] = set()
     for one in modules:

@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Generator
 from dataclasses import asdict, dataclass, replace
 
+from hlo_dispatch.driver import measured_pipeline
 from hlo_dispatch.jax_plugin import at_exit
 from hlo_dispatch.report import Report
-from hlo_dispatch.rewriting import measured_pass
 
 _KEPT_REPORTS = 64
 
@@ -59,7 +59,7 @@ class Record:
     @property
     def statistics(self) -> Statistics:
         """The counts as they are now."""
-        done = measured_pass.tally
+        done = measured_pipeline.tally
         return replace(self._statistics, measured=done.measured, measuring_failures=done.failures)
 
     def keep(self, report: Report) -> None:

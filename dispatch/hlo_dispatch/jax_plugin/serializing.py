@@ -9,10 +9,10 @@ from pathlib import Path
 
 from hlo_dispatch.autotune.run import executable
 from hlo_dispatch.errors import ModuleError
-from hlo_dispatch.hlo.entry_layouts import refuse_entry_layouts
-from hlo_dispatch.hlo.inline import inlined
-from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.hlo.text import first_lines
+from hlo_dispatch.ir.entry_layouts import refuse_entry_layouts
+from hlo_dispatch.ir.inline import inlined
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.text import first_lines
 from hlo_dispatch.vendor.registration import register_kernels
 
 _CALLBACK = "callback"

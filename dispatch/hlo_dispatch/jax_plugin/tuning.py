@@ -13,15 +13,15 @@ from hlo_dispatch.autotune.compare.measure import THOROUGH
 from hlo_dispatch.autotune.progress import Line
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.autotune.tuner import LearntRegion, TuningProgress
-from hlo_dispatch.hlo import text as hlo_text
-from hlo_dispatch.hlo.inline import inlined
+from hlo_dispatch.driver import measured_pipeline
+from hlo_dispatch.ir import text as hlo_text
+from hlo_dispatch.ir.inline import inlined
 from hlo_dispatch.jax_plugin import hook
 from hlo_dispatch.jax_plugin.explaining import optimized
-from hlo_dispatch.jax_plugin.tuned import Tuned, TunedRegion
+from hlo_dispatch.jax_plugin.tuning_result import Tuned, TunedRegion
 from hlo_dispatch.pattern import tables_or_default
-from hlo_dispatch.policy.context import this_context
-from hlo_dispatch.policy.measured import STOCK, Knowledge
-from hlo_dispatch.rewriting import measured_pass
+from hlo_dispatch.selection.context import this_context
+from hlo_dispatch.selection.measurements import STOCK, Knowledge
 
 
 def tune(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Tuned:
@@ -64,12 +64,12 @@ def tune_module(
     plain = replace(rewriter(own, "measure"), prepares=True)
     store, context = Store(), this_context()
     # Knowing nothing it asks for everything; what the store has measured as thoroughly is not measured again.
-    tuner = measured_pass.tuner_for(plain, store, Knowledge(), THOROUGH, seconds, step)
+    tuner = measured_pipeline.tuner_for(plain, store, Knowledge(), THOROUGH, seconds, step)
     tuner.timed = not validate_only
     _, report = plain.knowing(tuner.knowledge, lambda module: tuner.for_one_module()).run(serialized)
-    measured_pass.read_again(store, context)
+    measured_pipeline.read_again(store, context)
     if validate_only:
-        _, report = measured_pass.informed(replace(rewriter(own, "stored"), prepares=True)).run(serialized)
+        _, report = measured_pipeline.informed(replace(rewriter(own, "stored"), prepares=True)).run(serialized)
     refused = [why for record in tuner.records for why in record.measured.refused.values()]
     return Tuned(
         report=report,

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, cast
 
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import HALF_TYPES, Dimension, View
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.hlo.shape import Shape
+from hlo_dispatch.ir.shape import Shape
 from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.epilogue.folding import fold
 from hlo_dispatch.match.epilogue.integers import without_rounding
 from hlo_dispatch.match.epilogue.steps import Chain, PostOp, Step, rounded_alike
 from hlo_dispatch.match.protocol import BARE, FOLDED, PACKED, PLAIN, SHORTER, WHOLE, Variant, Work
-from hlo_dispatch.match.strided import HALF_TYPES, Dimension, View
-from hlo_dispatch.pattern.readings import INTEGER_TYPES
+from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
 from hlo_dispatch.pattern.table import Numerics
 
 _BIAS_TYPES = frozenset(("f32", "bf16"))

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.strided_view import HALF_TYPES
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.hlo.flat import FlatGraph, Node
-from hlo_dispatch.hlo.opcode import ANCHORS, MAY_BE_ANCHORS, MAY_BE_LINKS
+from hlo_dispatch.ir.opcode import ANCHORS, MAY_BE_ANCHORS, MAY_BE_LINKS
 from hlo_dispatch.match.anchors.anchor import Anchor
-from hlo_dispatch.match.anchors.reading import by_reading, is_anchor, is_link, read_anchor, reading_of
-from hlo_dispatch.match.anchors.sliced import Asked, narrowed
+from hlo_dispatch.match.anchors.normalizers import by_reading, is_anchor, is_link, read_anchor, reading_of
+from hlo_dispatch.match.anchors.sliced_result import Asked, narrowed
 from hlo_dispatch.match.epilogue.finder import EpilogueFinder
 from hlo_dispatch.match.epilogue.masks import ask_results_for_masks
 from hlo_dispatch.match.epilogue.operand import in_memory
 from hlo_dispatch.match.epilogue.steps import rounded_alike
 from hlo_dispatch.match.match import Match
-from hlo_dispatch.match.strided import HALF_TYPES
 from hlo_dispatch.pattern import Table
 
 # How many instructions above a value are searched for the anchor that may produce it.

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import Dimension, View
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.hlo.shape import Shape
+from hlo_dispatch.ir.shape import Shape
 from hlo_dispatch.match.epilogue.steps import PostOp
-from hlo_dispatch.match.strided import Dimension, View
 from hlo_dispatch.pattern import Routine
 from hlo_dispatch.pattern.table import Numerics
 

@@ -12,8 +12,7 @@ from hlo_dispatch.pattern.algorithms import BINARY, DTYPES, ELTWISE, LIBRARIES, 
 from hlo_dispatch.pattern.facts import TYPES, declared_type
 from hlo_dispatch.pattern.formula import Formula, FormulaError, parse
 from hlo_dispatch.pattern.messages import suggest
-from hlo_dispatch.pattern.prove import binary_proofs, proofs
-from hlo_dispatch.pattern.readings import (
+from hlo_dispatch.pattern.op_kinds import (
     ANCHOR_OPCODES,
     ATTENTION_KERNELS,
     READINGS,
@@ -21,6 +20,7 @@ from hlo_dispatch.pattern.readings import (
     readings_of,
     usual_reading,
 )
+from hlo_dispatch.pattern.prove import binary_proofs, proofs
 from hlo_dispatch.pattern.schema import (
     ActivationEntry,
     AnchorEntry,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
-from hlo_dispatch.pattern.wording import (
+from hlo_dispatch.pattern.constraint_arguments import (
     BUT_LAST,
     Wrong,
     along,

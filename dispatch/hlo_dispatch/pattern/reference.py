@@ -16,7 +16,7 @@ from hlo_dispatch.pattern.algorithms import BINARY, ELTWISE, OPCODES
 from hlo_dispatch.pattern.constraints import CONSTRAINTS
 from hlo_dispatch.pattern.expression import OPERATIONS
 from hlo_dispatch.pattern.facts import FACTS
-from hlo_dispatch.pattern.readings import READINGS
+from hlo_dispatch.pattern.op_kinds import READINGS
 
 _HEADING = """\
 ## Reference

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hlo_dispatch.pattern.formula import Formula
-from hlo_dispatch.pattern.readings import INTEGER_TYPES
+from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
 
 if TYPE_CHECKING:
     from hlo_dispatch.pattern.structure import Pattern

@@ -26,9 +26,9 @@ class Kernel:
     runs_alone: bool
     """Whether it can be called without XLA around it, for benchmarks."""
     packed_by: str
-    """The kernel that packs its weights, where its attribute weights_format may be packed (packing.py); else empty."""
+    """The kernel that packs its weights, where its attribute weights_format may be packed (prepacking.py), or empty."""
     joined_by: str
-    """The kernel whose calls hold several of its calls (rewriting/sequencing/); else empty."""
+    """The kernel whose calls hold several of its calls (passes/call_groups/); else empty."""
     routines: tuple[str, ...]
     """The routines of BLAS and LAPACK that it calls, without the letter of the element type."""
     only_copies: bool

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from hlo_dispatch.errors import LibraryError
-from hlo_dispatch.host.switches import switch
+from hlo_dispatch.process.environment_switches import switch
 
 BIND_VARIABLE = "HLO_DISPATCH_BIND_THREADS"
 PROCESSORS_MEASURED = 2

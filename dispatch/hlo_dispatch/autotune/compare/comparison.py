@@ -10,23 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from hlo_dispatch.autotune.compare.double import in_double
-from hlo_dispatch.autotune.compare.iterations import Harness, interleaved_iterations
+from hlo_dispatch.autotune.compare.float64_reference import in_double
+from hlo_dispatch.autotune.compare.loop_harness_timing import Harness, interleaved_iterations
 from hlo_dispatch.autotune.compare.reproducer import Reproducer
 from hlo_dispatch.autotune.compare.timing import Time, interleaved
 from hlo_dispatch.autotune.compare.validation import Difference, is_finite, judge
-from hlo_dispatch.autotune.extract.extracted import ExtractedModule, parsed_module
-from hlo_dispatch.autotune.extract.surroundings import surrounded
+from hlo_dispatch.autotune.extract.context_ops import surrounded
+from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule, parsed_module
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
 from hlo_dispatch.autotune.run.executable import Executable, to_device
-from hlo_dispatch.autotune.run.factors import comparable
-from hlo_dispatch.autotune.run.halves import HalvesExecutable
+from hlo_dispatch.autotune.run.factorization_results import comparable
 from hlo_dispatch.autotune.run.inputs import KINDS, random_inputs
-from hlo_dispatch.autotune.run.pace import compiling, filling
 from hlo_dispatch.autotune.run.running_time import running_time
-from hlo_dispatch.autotune.run.watch import Endless, watched
-from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.hlo.split import Splitter
+from hlo_dispatch.autotune.run.split_executable import HalvesExecutable
+from hlo_dispatch.autotune.run.time_estimate import compiling, filling
+from hlo_dispatch.autotune.run.watchdog import Endless, watched
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.split_module import Splitter
 
 LEAST_SECONDS = 10e-6
 """So much may a call cost more in its program than here, where fewer threads come and go."""

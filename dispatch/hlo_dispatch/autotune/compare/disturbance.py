@@ -17,7 +17,7 @@ from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from hlo_dispatch.errors import LibraryError
-from hlo_dispatch.host.waiting import OtherWork, RunDelay, other_work
+from hlo_dispatch.process.scheduling_delay import OtherWork, RunDelay, other_work
 from hlo_dispatch.vendor.native import native
 
 NEGLIGIBLE = 0.05

@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 from time import sleep
 from typing import Any
 
+from hlo_dispatch.autotune.compare.acceptance_rules import why_not
 from hlo_dispatch.autotune.compare.comparison import LEAST_SECONDS, Comparison, Unmeasurable
 from hlo_dispatch.autotune.compare.reproducer import Reproducer
-from hlo_dispatch.autotune.compare.rules import why_not
 from hlo_dispatch.autotune.compare.timing import Time
-from hlo_dispatch.autotune.extract.extracted import ExtractedModule
-from hlo_dispatch.autotune.extract.loop import in_loop
+from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule
+from hlo_dispatch.autotune.extract.loop_harness import in_loop
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime, Unclear
-from hlo_dispatch.hlo.split import Splitter
-from hlo_dispatch.policy.candidate import Candidate
-from hlo_dispatch.policy.measured import STOCK, Measured
+from hlo_dispatch.ir.split_module import Splitter
+from hlo_dispatch.selection.candidate import Candidate
+from hlo_dispatch.selection.measurements import STOCK, Measured
 
 __all__ = ["QUICK", "THOROUGH", "Effort", "Task", "Unclear", "Unmeasurable", "measure"]
 

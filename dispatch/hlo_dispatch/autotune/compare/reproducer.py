@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hlo_dispatch.autotune.compare.validation import Difference
 from hlo_dispatch.errors import ModuleError
-from hlo_dispatch.hlo import text as hlo_text
+from hlo_dispatch.ir import text as hlo_text
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,7 @@
 
 A machine that is throttled or just warming up hits all of them alike, because they run in turns and are compared turn
 by turn. Turns that other work disturbed (`disturbance.py`) do not count. Whether a difference is one is asked of the
-turns themselves, by a sequential test (`evidence.py`): a large one needs few of them, and where there is no answer yet
-more are taken.
+turns themselves (`sequential_test.py`): a large one needs few of them, and where there is no answer yet more are taken.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from hlo_dispatch.autotune.compare.disturbance import Meter, this_machine_meter
-from hlo_dispatch.autotune.compare.evidence import is_shown
+from hlo_dispatch.autotune.compare.sequential_test import is_shown
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
 
 SHORTEST_SAMPLE = 150e-6

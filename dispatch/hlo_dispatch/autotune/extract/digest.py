@@ -10,10 +10,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
-from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.hlo.opcode import PLAIN
-from hlo_dispatch.hlo.schema import InstructionProto
-from hlo_dispatch.hlo.shape import shape_of
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.opcode import PLAIN
+from hlo_dispatch.ir.schema import InstructionProto
+from hlo_dispatch.ir.shape import shape_of
 
 LARGEST_CONSTANT = 4096
 """Bytes. A smaller constant is part of what is computed, since what is matched may depend on it; a larger one is an

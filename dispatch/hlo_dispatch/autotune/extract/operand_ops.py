@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hlo_dispatch.hlo.flat import KEPT_COPY, Node
-from hlo_dispatch.hlo.loops import may_be_in_loop
+from hlo_dispatch.analysis.flat_graph import KEPT_COPY, Node
+from hlo_dispatch.analysis.loop_fusion import may_be_in_loop
 
 _FARTHEST = 64
 # What is never looked past: their results come from elsewhere.

@@ -8,8 +8,8 @@ values can be compared.
 
 Where one of these fusions holds another anchor as well (XLA's library fusions hold up to seven convolutions), the
 other one would drown the difference, and it is decided on its own anyway: then the region is the match's part
-of the fusion alone (part.py). So it is where the match reads a value that only another kernel call puts into memory,
-such as a residual. A library call is cut out by routine_part.py.
+of the fusion alone (enclosing_fusion_slice.py). So it is where the match reads a value that only another kernel call
+puts into memory, such as a residual. A library call is cut out by library_call_slice.py.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.autotune.extract.digest import Digests, operands
-from hlo_dispatch.autotune.extract.extracted import (
+from hlo_dispatch.autotune.extract.enclosing_fusion_slice import Part
+from hlo_dispatch.autotune.extract.extracted_module import (
     FROZEN,
     ExtractedModule,
     LoopContext,
@@ -29,15 +31,13 @@ from hlo_dispatch.autotune.extract.extracted import (
     parsed_module,
     set_signature,
 )
+from hlo_dispatch.autotune.extract.library_call_slice import RoutinePart
 from hlo_dispatch.autotune.extract.operand_ops import is_made_of_constants, looked_past
-from hlo_dispatch.autotune.extract.part import Part
-from hlo_dispatch.autotune.extract.routine_part import RoutinePart
 from hlo_dispatch.autotune.run.running_time import RunningTimes, running_time
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.hlo.flat import FlatGraph, Node
-from hlo_dispatch.hlo.opcode import ANCHORS
-from hlo_dispatch.hlo.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto, ModuleProto
-from hlo_dispatch.hlo.shape import Shape, in_memory_order, shape_of
+from hlo_dispatch.ir.opcode import ANCHORS
+from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto, ModuleProto
+from hlo_dispatch.ir.shape import Shape, in_memory_order, shape_of
 from hlo_dispatch.match.protocol import CallableMatch, LibraryCall
 
 _MOST_OF_ITS_SHARE = 4.0

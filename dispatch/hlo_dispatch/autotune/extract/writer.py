@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from hlo_dispatch.autotune.extract.extracted import FROZEN, called_by, is_small_constant
-from hlo_dispatch.hlo.flat import FlatGraph, Node
-from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto, ModuleProto
-from hlo_dispatch.hlo.shape import Shape, in_memory_order
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.autotune.extract.extracted_module import FROZEN, called_by, is_small_constant
+from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, ModuleProto
+from hlo_dispatch.ir.shape import Shape, in_memory_order
 
 
 class ExtractedWriter:

@@ -18,10 +18,10 @@ import threading
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from hlo_dispatch.autotune.run.no_code import NOWHERE, without_code
-from hlo_dispatch.autotune.run.watch import wait_for
-from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.hlo.shape import Shape, shape_of
+from hlo_dispatch.autotune.run.watchdog import wait_for
+from hlo_dispatch.autotune.run.without_codegen import NOWHERE, without_code
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.shape import Shape, shape_of
 
 _STAND_IN = "hlo_dispatch_stand_in_"
 _STAYING = "hlo_dispatch_stand_ins"

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.hlo.shape import Shape
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.shape import Shape
 
 MIXED, POSITIVE = "mixed", "positive"
 KINDS = (MIXED, POSITIVE)

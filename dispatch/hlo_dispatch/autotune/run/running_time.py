@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from hlo_dispatch.hlo.loop_nest import trip_count
-from hlo_dispatch.hlo.loops import evaluations
-from hlo_dispatch.hlo.module import Module
-from hlo_dispatch.hlo.opcode import ANCHORS
-from hlo_dispatch.hlo.schema import ComputationProto, InstructionProto
-from hlo_dispatch.hlo.shape import Shape, shape_of
+from hlo_dispatch.analysis.loop_fusion import evaluations
+from hlo_dispatch.analysis.loop_nest import trip_count
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.opcode import ANCHORS
+from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
+from hlo_dispatch.ir.shape import Shape, shape_of
 
 # What has an effect besides its results is nobody's to repeat.
 NEVER_RUN = frozenset(

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hlo_dispatch.errors import HloDispatchError
+from hlo_dispatch.jax_plugin.at_exit.accumulated_reports import Kept
 from hlo_dispatch.jax_plugin.at_exit.destination import Destination
-from hlo_dispatch.jax_plugin.at_exit.kept import Kept
 from hlo_dispatch.report import Report
 
 VARIABLE = "HLO_DISPATCH_REPORT"

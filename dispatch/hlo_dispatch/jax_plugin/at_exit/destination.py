@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hlo_dispatch.errors import HloDispatchError
-from hlo_dispatch.hlo.module_files import write_atomically
+from hlo_dispatch.ir.module_files import write_atomically
 
 PLACEHOLDER = "{pid}"
 PAGE, DATA = ".html", ".json"

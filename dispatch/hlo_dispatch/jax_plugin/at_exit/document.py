@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from hlo_dispatch.jax_plugin.at_exit.kept import Kept, Totals
+from hlo_dispatch.jax_plugin.at_exit.accumulated_reports import Kept, Totals
 from hlo_dispatch.jax_plugin.at_exit.page import page
 from hlo_dispatch.report.wording import duration, plural
 

@@ -7,12 +7,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import HALF_TYPES, Dimension, View, candidates
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.epilogue.steps import PostOp
-from hlo_dispatch.match.strided import HALF_TYPES, Dimension, View, candidates
 from hlo_dispatch.pattern.algorithms import DTYPES
-from hlo_dispatch.pattern.readings import INTEGER_TYPES, INTEGER_WEIGHTS
+from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES, INTEGER_WEIGHTS
 from hlo_dispatch.pattern.table import AnchorKind
 
 # Instructions that only widen or rename what an operand holds: looked through for every operand.

@@ -14,8 +14,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import View, candidates, dense, merge
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.anchors.anchor import REARRANGING, WIDENING, Anchor, first_refusal, furthest, unsupported_types
 from hlo_dispatch.match.anchors.convolution import (
     convolution_views,
@@ -23,7 +24,6 @@ from hlo_dispatch.match.anchors.convolution import (
     unsupported_window,
     window_attributes,
 )
-from hlo_dispatch.match.strided import View, candidates, dense, merge
 from hlo_dispatch.pattern.table import AnchorKind
 
 _SPACE = 2

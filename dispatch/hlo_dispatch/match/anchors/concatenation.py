@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import Dimension, View
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.hlo.shape import Shape
+from hlo_dispatch.ir.shape import Shape
 from hlo_dispatch.match.anchors.anchor import Anchor, unsupported_types
 from hlo_dispatch.match.epilogue.operand import in_memory
-from hlo_dispatch.match.strided import Dimension, View
 from hlo_dispatch.pattern.table import AnchorKind
 
 

@@ -9,8 +9,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import View, candidates, whole
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.anchors.anchor import (
     REARRANGING,
     WIDENING,
@@ -22,7 +23,6 @@ from hlo_dispatch.match.anchors.anchor import (
 )
 from hlo_dispatch.match.anchors.padding import without_pad
 from hlo_dispatch.match.anchors.reversal import window_readings
-from hlo_dispatch.match.strided import View, candidates, whole
 from hlo_dispatch.pattern.table import AnchorKind
 
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import math
 
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import candidates
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.anchors.anchor import REARRANGING, WIDENING, Anchor, first_refusal, furthest, unsupported_types
 from hlo_dispatch.match.anchors.convolution import by_group, convolution_views, unsupported_window
 from hlo_dispatch.match.anchors.reversal import window_readings
-from hlo_dispatch.match.strided import candidates
 from hlo_dispatch.pattern.table import AnchorKind
 
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.hlo.schema import ComputationProto
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import Dimension, dense, place_of
+from hlo_dispatch.ir.schema import ComputationProto
+from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.epilogue.steps import Step
-from hlo_dispatch.match.function import scalar_constant
-from hlo_dispatch.match.strided import Dimension, dense, place_of
 
 _INTEGERS = frozenset(("s32", "u32", "s64", "u64"))
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import Dimension, View, candidates, dense, merge, whole
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.anchors.anchor import Anchor, furthest, unsupported_types
-from hlo_dispatch.match.strided import Dimension, View, candidates, dense, merge, whole
 from hlo_dispatch.pattern.table import AnchorKind
 
 # A matrix product reads a transposed operand as fast as a plain one: the copy XLA made is not needed.

@@ -6,13 +6,13 @@ epilogue's follow it.
 
 from __future__ import annotations
 
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import Dimension, View, candidates, dense, project, whole
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.anchors.anchor import WIDENING, Anchor, unsupported_types
+from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.epilogue.operand import as_given, find_operand
 from hlo_dispatch.match.epilogue.steps import PostOp
-from hlo_dispatch.match.function import scalar_constant
-from hlo_dispatch.match.strided import Dimension, View, candidates, dense, project, whole
 from hlo_dispatch.pattern.table import AnchorKind
 
 _RANKS = range(2, 6)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.anchors.anchor import REARRANGING, WIDENING, Anchor, first_refusal
 from hlo_dispatch.match.anchors.convolution import (
     by_group,
@@ -15,7 +15,7 @@ from hlo_dispatch.match.anchors.convolution import (
     window_attributes,
 )
 from hlo_dispatch.match.anchors.integer_sums import as_numbers, narrow
-from hlo_dispatch.pattern.readings import INTEGER_WEIGHTS
+from hlo_dispatch.pattern.op_kinds import INTEGER_WEIGHTS
 from hlo_dispatch.pattern.table import AnchorKind
 
 

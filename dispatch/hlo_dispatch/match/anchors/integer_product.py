@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.anchors.dot import describe_dot
 from hlo_dispatch.match.anchors.integer_sums import as_numbers
-from hlo_dispatch.pattern.readings import INTEGER_TYPES
+from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
 from hlo_dispatch.pattern.table import AnchorKind
 
 

@@ -6,11 +6,11 @@ bits again) is a chain like any other. A kernel sums as exactly, and rounds wher
 
 from __future__ import annotations
 
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import View, candidates, whole
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.anchors.anchor import REARRANGING, unsupported_types
-from hlo_dispatch.match.strided import View, candidates, whole
-from hlo_dispatch.pattern.readings import INTEGER_TYPES
+from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
 
 SUM_TYPE = "s32"
 _TYPES = INTEGER_TYPES | {SUM_TYPE}

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.match.function import scalar_constant
-from hlo_dispatch.match.looking import is_widening
-from hlo_dispatch.match.strided import View, candidates, place_of
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import View, candidates, place_of
+from hlo_dispatch.match.elementwise_region import scalar_constant
+from hlo_dispatch.match.peeling import is_widening
 
 _SPACE = 2
 """A source's dimensions are batch, channels, then space."""

@@ -13,17 +13,17 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import Dimension, View, candidates, dense, merge, whole
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.hlo.opcode import ANCHORS, ELEMENTWISE
+from hlo_dispatch.ir.opcode import ANCHORS, ELEMENTWISE
 from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor, unsupported_types
 from hlo_dispatch.match.anchors.padding import edges_of, is_only_for, pad_of
+from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.epilogue.integers import BOUNDS
 from hlo_dispatch.match.epilogue.steps import PostOp
-from hlo_dispatch.match.function import scalar_constant
-from hlo_dispatch.match.looking import is_widening
-from hlo_dispatch.match.strided import Dimension, View, candidates, dense, merge, whole
-from hlo_dispatch.pattern.readings import INTEGER_TYPES
+from hlo_dispatch.match.peeling import is_widening
+from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
 from hlo_dispatch.pattern.table import AnchorKind
 
 _REDUCERS = {"maximum": "max", "add": "average"}

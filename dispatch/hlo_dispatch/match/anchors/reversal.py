@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import HALF_TYPES, Dimension, View, look_through, place_of, restate
 from hlo_dispatch.match.epilogue.steps import Step
-from hlo_dispatch.match.strided import HALF_TYPES, Dimension, View, look_through, place_of, restate
 
 _MOVING = frozenset(("bitcast", "copy", "reverse", "transpose"))
 

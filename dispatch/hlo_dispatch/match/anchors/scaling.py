@@ -7,11 +7,11 @@ An argument of the program may be multiplied with a number, as images are that a
 
 from __future__ import annotations
 
+from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.hlo.flat import Node
 from hlo_dispatch.match.anchors.anchor import WIDENING, Anchor
 from hlo_dispatch.match.anchors.elementwise import has_channels, read_elementwise
-from hlo_dispatch.match.function import scalar_constant
+from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.pattern.table import AnchorKind
 
 

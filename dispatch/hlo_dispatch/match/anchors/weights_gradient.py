@@ -16,16 +16,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.strided_view import Dimension, View, dense, merge
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.hlo.flat import FlatGraph, Node
-from hlo_dispatch.hlo.schema import WindowDimensionProto
+from hlo_dispatch.ir.schema import WindowDimensionProto
 from hlo_dispatch.match.anchors.anchor import REARRANGING, Anchor, first_refusal, furthest, unsupported_types
 from hlo_dispatch.match.anchors.batch_groups import group_dimensions
 from hlo_dispatch.match.anchors.convolution import convolution_views
 from hlo_dispatch.match.anchors.diagonal import diagonal_step
 from hlo_dispatch.match.anchors.reversal import Backwards, reversing_step, turning_candidates
 from hlo_dispatch.match.epilogue.steps import Step
-from hlo_dispatch.match.strided import Dimension, View, dense, merge
 from hlo_dispatch.pattern.table import AnchorKind
 
 _BATCH, _CHANNELS, _SPACE = 0, 1, 2

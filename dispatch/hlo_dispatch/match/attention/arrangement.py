@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from hlo_dispatch.analysis.strided_view import Dimension, merge
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.attention.axes import KEY, QUERY, Axes
 from hlo_dispatch.match.attention.operands import Products
-from hlo_dispatch.match.attention.places import NotAttention, Placement, placed
+from hlo_dispatch.match.attention.placement import NotAttention, Placement, placed
 from hlo_dispatch.match.attention.steps import ScoreStep
-from hlo_dispatch.match.strided import Dimension, merge
 
 _MOST_BATCHES = 4
 

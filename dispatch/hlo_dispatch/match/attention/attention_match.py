@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.hlo.shape import Shape
-from hlo_dispatch.match.attention.places import Placement
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import View
+from hlo_dispatch.ir.shape import Shape
+from hlo_dispatch.match.attention.placement import Placement
 from hlo_dispatch.match.attention.steps import ScoreStep, attributes_of
+from hlo_dispatch.match.match_without_epilogue import Undivided
 from hlo_dispatch.match.protocol import Work
-from hlo_dispatch.match.strided import View
-from hlo_dispatch.match.undivided import Undivided
 from hlo_dispatch.pattern.table import Attention, Numerics
 
 ROLES = ("query", "key", "value")

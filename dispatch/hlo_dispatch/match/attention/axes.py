@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.match.attention.places import AxisSplit, Placement, placed
-from hlo_dispatch.match.strided import Dimension, merge
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import Dimension, merge
+from hlo_dispatch.match.attention.placement import AxisSplit, Placement, placed
 
 BATCH, QUERY, KEY = "batch", "query", "key"
 _MOST_AXES = 12

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.match.anchors.anchor import first_refusal, unsupported_types
 from hlo_dispatch.match.attention.arrangement import Arrangement
 from hlo_dispatch.match.attention.attention_match import AttentionMatch
 from hlo_dispatch.match.attention.axes import Axes
 from hlo_dispatch.match.attention.operands import below, furthest, in_memory, read_products, unscaled
-from hlo_dispatch.match.attention.places import AxisSplit, NotAttention, Placement, of_operand, stripped
+from hlo_dispatch.match.attention.placement import AxisSplit, NotAttention, Placement, of_operand, stripped
 from hlo_dispatch.match.attention.scores import Scores, product_above
 from hlo_dispatch.match.attention.softmax import PASSED, Softmax, powers_above
 from hlo_dispatch.match.attention.steps import ScoreStep, simplified

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.match.attention.axes import KEY, QUERY, Axes
-from hlo_dispatch.match.attention.places import (
+from hlo_dispatch.match.attention.placement import (
     CUTTING,
     REARRANGING,
     REPEATING,
@@ -22,8 +22,8 @@ from hlo_dispatch.match.attention.places import (
     chain,
     of_operand,
 )
-from hlo_dispatch.match.attention.positions import PositionSum, constant_mask, read_line
-from hlo_dispatch.match.function import scalar_constant
+from hlo_dispatch.match.attention.position_sums import PositionSum, constant_mask, read_line
+from hlo_dispatch.match.elementwise_region import scalar_constant
 
 _LOOKED_THROUGH = REARRANGING | REPEATING | CUTTING
 _OPPOSITE = {"GE": "LT", "LT": "GE", "GT": "LE", "LE": "GT"}

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import Dimension, merge, pieces
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.hlo.shape import HALF_TYPES
+from hlo_dispatch.ir.shape import HALF_TYPES
 from hlo_dispatch.match.attention.axes import KEY, Axes, free, numbers
-from hlo_dispatch.match.attention.places import (
+from hlo_dispatch.match.attention.placement import (
     CUTTING,
     FLOATING,
     REARRANGING,
@@ -27,8 +28,7 @@ from hlo_dispatch.match.attention.places import (
     moved,
     placed,
 )
-from hlo_dispatch.match.function import scalar_constant
-from hlo_dispatch.match.strided import Dimension, merge, pieces
+from hlo_dispatch.match.elementwise_region import scalar_constant
 
 _LOOKED_THROUGH = REARRANGING | REPEATING | CUTTING | WIDENING
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hlo_dispatch.hlo.flat import FlatGraph, Node
-from hlo_dispatch.match.reducing import reduces, windows_before
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.match.reduction import reduces, windows_before
 
 
 class Reduction(NamedTuple):

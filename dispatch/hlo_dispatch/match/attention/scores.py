@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
+from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.hlo.opcode import ELEMENTWISE
+from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.match.attention.axes import Axes
 from hlo_dispatch.match.attention.masks import Mask, read_mask
-from hlo_dispatch.match.attention.places import (
+from hlo_dispatch.match.attention.placement import (
     REARRANGING,
     REPEATING,
     ROUNDING,
@@ -20,7 +20,7 @@ from hlo_dispatch.match.attention.places import (
     of_operand,
 )
 from hlo_dispatch.match.attention.steps import ScoreStep
-from hlo_dispatch.match.function import scalar_constant
+from hlo_dispatch.match.elementwise_region import scalar_constant
 
 _PASSED = REARRANGING | ROUNDING
 _UNCHANGED = REARRANGING | REPEATING | WIDENING

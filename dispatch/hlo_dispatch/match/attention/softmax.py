@@ -8,9 +8,9 @@ the same scores, over all keys. Roundings between the steps are left out by the 
 
 from __future__ import annotations
 
-from hlo_dispatch.hlo.flat import FlatGraph, Node
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.match.attention.axes import KEY, Axes
-from hlo_dispatch.match.attention.places import (
+from hlo_dispatch.match.attention.placement import (
     REARRANGING,
     REPEATING,
     ROUNDING,
@@ -23,7 +23,7 @@ from hlo_dispatch.match.attention.places import (
     stripped,
 )
 from hlo_dispatch.match.attention.reductions import read_reduction
-from hlo_dispatch.match.function import scalar_constant
+from hlo_dispatch.match.elementwise_region import scalar_constant
 
 PASSED = REARRANGING | ROUNDING
 

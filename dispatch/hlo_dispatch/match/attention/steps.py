@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlo_dispatch.match.attention.masks import Mask
-from hlo_dispatch.match.attention.places import Placement
+from hlo_dispatch.match.attention.placement import Placement
 from hlo_dispatch.pattern.table import short
 
 

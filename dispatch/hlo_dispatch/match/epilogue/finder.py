@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.hlo.opcode import ANCHORS
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import Dimension, View, dense, project, restate
+from hlo_dispatch.ir.opcode import ANCHORS
 from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor
+from hlo_dispatch.match.elementwise_region import ElementwiseRegion, grow_region
 from hlo_dispatch.match.epilogue.integers import integers_added, quantizes
 from hlo_dispatch.match.epilogue.operand import find_operand
 from hlo_dispatch.match.epilogue.steps import Chain, PostOp, Step
-from hlo_dispatch.match.function import ElementwiseRegion, grow_region
-from hlo_dispatch.match.looking import is_widening
-from hlo_dispatch.match.strided import Dimension, View, dense, project, restate
+from hlo_dispatch.match.peeling import is_widening
 from hlo_dispatch.pattern import TOLERANCES, Binary, Recogniser
-from hlo_dispatch.pattern.readings import INTEGER_TYPES
+from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
 from hlo_dispatch.pattern.recognise import Recognised, number
 from hlo_dispatch.pattern.table import AnchorKind
 

@@ -16,12 +16,12 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING
 
-from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.hlo.schema import InstructionProto
-from hlo_dispatch.hlo.shape import HALF_TYPES, Shape, row_major
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import View, dense, renames_layout
+from hlo_dispatch.ir.schema import InstructionProto
+from hlo_dispatch.ir.shape import HALF_TYPES, Shape, row_major
 from hlo_dispatch.match.epilogue.steps import PostOp, Step
-from hlo_dispatch.match.looking import is_widening
-from hlo_dispatch.match.strided import View, dense, renames_layout
+from hlo_dispatch.match.peeling import is_widening
 
 if TYPE_CHECKING:
     from hlo_dispatch.match.match import Match

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from hlo_dispatch.hlo.flat import Node
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import Dimension, View, dense, project
+from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.epilogue.operand import find_operand
 from hlo_dispatch.match.epilogue.steps import PostOp, Step
-from hlo_dispatch.match.function import scalar_constant
-from hlo_dispatch.match.strided import Dimension, View, dense, project
-from hlo_dispatch.pattern.readings import INTEGER_TYPES
+from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
 
 BOUNDS = {"s8": (-128.0, 127.0), "u8": (0.0, 255.0)}
 """The least and the largest of each type of integers."""

@@ -20,11 +20,11 @@ import math
 
 import numpy as np
 
-from hlo_dispatch.hlo.flat import FlatGraph, Node
-from hlo_dispatch.hlo.shape import HALF_TYPES
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.ir.shape import HALF_TYPES
+from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.epilogue.steps import is_half_valued
-from hlo_dispatch.match.function import scalar_constant
-from hlo_dispatch.match.looking import is_widening
+from hlo_dispatch.match.peeling import is_widening
 
 _FLOATING = frozenset(("f32",)) | HALF_TYPES
 _BOUNDING = frozenset(("clamp", "maximum", "minimum"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.match.strided import HALF_TYPES, View, candidates, restate, whole
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import HALF_TYPES, View, candidates, restate, whole
 
 LOOKED_THROUGH = frozenset(("bitcast", "broadcast", "convert"))
 _SMALL_BYTES = 64 * 1024

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.strided_view import Dimension, View, whole
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.hlo.flat import FlatGraph, Node
 from hlo_dispatch.match.anchors.dot import free_dimensions, merged, readings
-from hlo_dispatch.match.function import scalar_constant
-from hlo_dispatch.match.strided import Dimension, View, whole
+from hlo_dispatch.match.elementwise_region import scalar_constant
 
 Dimensions = tuple[Dimension, ...]
 _MOST_SOURCES = 64

@@ -12,15 +12,15 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.strided_view import Dimension, View, candidates, whole, whole_shape
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.hlo.flat import FlatGraph, Node
-from hlo_dispatch.hlo.opcode import ELEMENTWISE
-from hlo_dispatch.hlo.schema import CUSTOM_CALL_API_TYPED_FFI
-from hlo_dispatch.hlo.shape import Shape, shape_of
-from hlo_dispatch.match.function import scalar_constant
+from hlo_dispatch.ir.opcode import ELEMENTWISE
+from hlo_dispatch.ir.schema import CUSTOM_CALL_API_TYPED_FFI
+from hlo_dispatch.ir.shape import Shape, shape_of
+from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.routines.product import read_product, reads_factor, stands_alone
 from hlo_dispatch.match.routines.routine_match import Dimensions, RoutineMatch
-from hlo_dispatch.match.strided import Dimension, View, candidates, whole, whole_shape
 from hlo_dispatch.pattern import Routine, Table
 
 _MOST_SOURCES = 64

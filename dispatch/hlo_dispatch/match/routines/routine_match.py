@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.hlo.shape import Shape
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import Dimension, View
+from hlo_dispatch.ir.shape import Shape
+from hlo_dispatch.match.match_without_epilogue import Undivided
 from hlo_dispatch.match.protocol import LibraryCall, Variant, Work
-from hlo_dispatch.match.strided import Dimension, View
-from hlo_dispatch.match.undivided import Undivided
 from hlo_dispatch.pattern import Routine
 from hlo_dispatch.pattern.table import Numerics
 

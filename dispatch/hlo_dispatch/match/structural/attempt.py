@@ -7,12 +7,12 @@ the message.
 
 from __future__ import annotations
 
-from hlo_dispatch.hlo.flat import FlatGraph, Node
-from hlo_dispatch.hlo.opcode import ELEMENTWISE
-from hlo_dispatch.match.function import ElementwiseRegion, scalar_constant
-from hlo_dispatch.match.looking import FLOATING, reading_candidates, repeats_once
-from hlo_dispatch.match.reducing import LARGEST_NEGATIVE, applied_by, windows_before
-from hlo_dispatch.match.strided import HALF_TYPES, whole
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.strided_view import HALF_TYPES, whole
+from hlo_dispatch.ir.opcode import ELEMENTWISE
+from hlo_dispatch.match.elementwise_region import ElementwiseRegion, scalar_constant
+from hlo_dispatch.match.peeling import FLOATING, reading_candidates, repeats_once
+from hlo_dispatch.match.reduction import LARGEST_NEGATIVE, applied_by, windows_before
 from hlo_dispatch.match.structural.spelling import Bound, ParameterValue, Spelling
 from hlo_dispatch.match.structural.structural_match import Miss, StructuralMatch
 from hlo_dispatch.pattern.constraints import REDUCERS, Condition, close, is_row_major

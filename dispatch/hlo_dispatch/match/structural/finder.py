@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 
-from hlo_dispatch.hlo.flat import FlatGraph, Node
-from hlo_dispatch.hlo.opcode import ELEMENTWISE
-from hlo_dispatch.match.looking import PASSED
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.ir.opcode import ELEMENTWISE
+from hlo_dispatch.match.peeling import PASSED
 from hlo_dispatch.match.structural.attempt import Attempt, KnownRegions
 from hlo_dispatch.match.structural.spelling import Spelling
 from hlo_dispatch.match.structural.structural_match import Miss, StructuralMatch

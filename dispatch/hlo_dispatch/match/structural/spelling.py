@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.hlo.opcode import ELEMENTWISE
-from hlo_dispatch.match.function import ElementwiseRegion, scalar_constant
-from hlo_dispatch.match.looking import Looking
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.ir.opcode import ELEMENTWISE
+from hlo_dispatch.match.elementwise_region import ElementwiseRegion, scalar_constant
+from hlo_dispatch.match.peeling import Looking
 from hlo_dispatch.pattern import TOLERANCES, Recogniser
 from hlo_dispatch.pattern.constraints import Condition
 from hlo_dispatch.pattern.expression import Expression, Operation, terms

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from hlo_dispatch.hlo.flat import Node
-from hlo_dispatch.hlo.shape import Shape
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import View
+from hlo_dispatch.ir.shape import Shape
+from hlo_dispatch.match.match_without_epilogue import Undivided
 from hlo_dispatch.match.protocol import Work
-from hlo_dispatch.match.strided import View
-from hlo_dispatch.match.undivided import Undivided
 from hlo_dispatch.pattern.structure import Pattern
 from hlo_dispatch.pattern.table import Numerics
 

@@ -1,0 +1,1 @@
+"""Analysis: facts about a module and its flat graphs, computed without changing them. Knows no patterns, no kernels."""

@@ -1,0 +1,166 @@
+"""Which parts of a computation's parameters lie where which parts of its result do, as XLA has already decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from hlo_dispatch.analysis.in_place_updates import UPDATES, writes_in_place
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto, ShapeProto
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+_TUPLE = ELEMENT_TYPE_NUMBERS["tuple"]
+
+Pair = tuple[tuple[int, ...], int | None]
+"""(parameter number, tuple index…), index into the result tuple or None for the whole result."""
+_Place = tuple[int, int, tuple[int, ...]]
+"""A computation's id, an instruction's in it, tuple index…: something that lies in a buffer."""
+
+
+class Sharing:
+    """Who shares with whom in a module that nothing changes meanwhile: each of its indexes is made once."""
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+
+    def pairs(self, computation: ComputationProto) -> list[Pair]:
+        """Which parts of a computation's parameters share a buffer with which parts of its result."""
+        if computation.id == self._module.proto.entry_computation_id:
+            return _donated(self._module)
+        caller = self._callers.get(computation.id)
+        # A while calls its body first, then its condition, whose state shares with nothing.
+        if caller is not None and caller.opcode == "while" and computation.id == caller.called_computation_ids[0]:
+            return [((0, index), index) for index in range(len(caller.shape.tuple_shapes))]
+        if caller is not None and caller.opcode == "conditional":
+            return self._of_branch(computation)
+        return []
+
+    @cached_property
+    def _callers(self) -> dict[int, InstructionProto]:
+        """Id of a computation that runs as a loop's or a branch's → an instruction that calls it."""
+        return {
+            called: instruction
+            for computation in self._module.proto.computations[:]
+            for instruction in computation.instructions[:]
+            if instruction.opcode in ("while", "conditional")
+            for called in instruction.called_computation_ids[:]
+        }
+
+    def _of_branch(self, branch: ComputationProto) -> list[Pair]:
+        """A branch's pairs depend on where its operand came from and on where its result goes."""
+        results = list(_places(branch, _instruction(branch, branch.root_id)))
+        pairs: list[Pair] = []
+        for parameter in branch.instructions[:]:
+            if parameter.opcode == "parameter":
+                for place in _places(branch, parameter):
+                    buffer = self._buffers.get(place)
+                    part = (parameter.parameter_number, *place[2])
+                    shared = [
+                        result for result in results if buffer is not None and self._buffers.get(result) == buffer
+                    ]
+                    pairs += [(part, result[2][0] if result[2] else None) for result in shared]
+        return pairs
+
+    @cached_property
+    def _buffers(self) -> dict[_Place, int]:
+        """Place → the number of the buffer that it lies in, whatever else does."""
+        import networkx as nx  # a fifth of a second, which only programs with branches have to pay
+
+        buffers = enumerate(nx.connected_components(_lying_together(self._module)))
+        return {place: number for number, places in buffers for place in places}
+
+
+def _donated(module: Module) -> list[Pair]:
+    return [
+        (
+            (entry.parameter_number, *entry.parameter_shape_index),
+            entry.output_shape_index[0] if entry.output_shape_index else None,
+        )
+        for entry in module.proto.input_output_alias.entries
+    ]
+
+
+def _lying_together(module: Module) -> nx.Graph[_Place]:
+    """Places, with an edge between two that lie in one buffer."""
+    import networkx as nx
+
+    graph: nx.Graph[_Place] = nx.Graph()
+    for computation, _ in module.control_flow_computations():
+        by_id = {instruction.id: instruction for instruction in computation.instructions[:]}
+        for instruction in by_id.values():
+            operands = [by_id[operand] for operand in instruction.operand_ids[:]]
+            for (where, one, path), (there, other, rest) in _joined(module, computation, instruction, operands):
+                graph.add_edges_from(
+                    ((where.id, one.id, (*path, *leaf)), (there.id, other.id, (*rest, *leaf)))
+                    for leaf in _leaves(_part(one.shape, path))
+                )
+    entry = module.entry
+    for (number, *path), result in _donated(module):
+        parameter = next(i for i in entry.instructions[:] if i.opcode == "parameter" and i.parameter_number == number)
+        graph.add_edge(
+            (entry.id, parameter.id, tuple(path)), (entry.id, entry.root_id, () if result is None else (result,))
+        )
+    return graph
+
+
+_Part = tuple[ComputationProto, InstructionProto, tuple[int, ...]]
+"""A part of an instruction's value."""
+
+
+def _joined(
+    module: Module, here: ComputationProto, instruction: InstructionProto, operands: list[InstructionProto]
+) -> Iterator[tuple[_Part, _Part]]:
+    """Parts of values that have the same type and lie in the same buffers, because of one instruction."""
+    opcode, whole = instruction.opcode, (here, instruction, ())
+    if opcode == "tuple":
+        yield from (((here, operand, ()), (here, instruction, (n,))) for n, operand in enumerate(operands))
+    elif opcode == "get-tuple-element":
+        yield whole, (here, operands[0], (instruction.tuple_index,))
+    elif opcode in UPDATES or opcode in ("bitcast", "while"):
+        yield whole, (here, operands[0], ())
+    elif opcode == "fusion":
+        # One that updates in place writes over an operand of its own type.
+        if writes_in_place(module, instruction):
+            yield from ((whole, (here, o, ())) for o in operands if o.shape == instruction.shape)
+    if opcode in ("while", "call", "conditional"):
+        for number, identifier in enumerate(instruction.called_computation_ids[:]):
+            given = operands[number + 1 :] if opcode == "conditional" else operands
+            yield from _entered(module.computations[identifier], here, given)
+            if opcode != "while" or number == 0:  # a loop's condition returns no part of its state
+                inner = module.computations[identifier]
+                yield whole, (inner, _instruction(inner, inner.root_id), ())
+
+
+def _entered(
+    inner: ComputationProto, here: ComputationProto, given: list[InstructionProto]
+) -> Iterator[tuple[_Part, _Part]]:
+    for parameter in inner.instructions[:]:
+        if parameter.opcode == "parameter":
+            yield (inner, parameter, ()), (here, given[parameter.parameter_number], ())
+
+
+def _places(computation: ComputationProto, instruction: InstructionProto) -> Iterator[_Place]:
+    for leaf in _leaves(instruction.shape):
+        yield computation.id, instruction.id, leaf
+
+
+def _leaves(shape: ShapeProto) -> Iterator[tuple[int, ...]]:
+    """Paths to the arrays of a shape."""
+    if shape.element_type != _TUPLE:
+        yield ()
+    for number, element in enumerate(shape.tuple_shapes[:]):
+        yield from ((number, *rest) for rest in _leaves(element))
+
+
+def _part(shape: ShapeProto, path: tuple[int, ...]) -> ShapeProto:
+    for number in path:
+        shape = shape.tuple_shapes[number]
+    return shape
+
+
+def _instruction(computation: ComputationProto, identifier: int) -> InstructionProto:
+    return next(instruction for instruction in computation.instructions[:] if instruction.id == identifier)

@@ -1,0 +1,272 @@
+"""The flat view: one computation with every fusion expanded into a single dataflow graph.
+
+Optimized HLO has fused and *duplicated* everything: an add and a relu that three fusions need are written
+out in all three. The flat view undoes both. Equal instructions on equal operands are one `Node`, and a node
+remembers every top-level instruction (`homes`) that computes it, so that the matcher sees the program as
+the user wrote it and the rewriter knows what has to be rebuilt.
+
+XLA:CPU widens bf16 early, then transposes and copies f32. Widening changes no value, so the flat view moves it
+behind what only rearranges: a kernel that multiplies bf16 finds bf16 elements in the order it wants them in.
+
+Guaranteed afterwards: `graph.nodes` is in topological order (operands before users); a fusion that cannot
+be expanded (several outputs) is one opaque node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.opcode import PLAIN, PURE_WITH_FIELDS, REARRANGING
+from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto
+from hlo_dispatch.ir.shape import HALF_TYPES, Shape, shape_of
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+KEPT_COPY = "kept-copy"
+
+
+class Node:
+    """A value of the flat graph: one instruction, however often XLA wrote it."""
+
+    __slots__ = (
+        "homes",
+        "index",
+        "is_early",
+        "is_live_out",
+        "is_result",
+        "opcode",
+        "operands",
+        "proto",
+        "scalar",
+        "shape",
+        "top",
+        "users",
+    )
+
+    def __init__(
+        self, index: int, opcode: str, shape: Shape, operands: tuple[Node, ...], proto: InstructionProto
+    ) -> None:
+        self.index = index
+        self.opcode = opcode
+        self.shape = shape
+        self.operands = operands
+        self.users: list[Node] = []
+        """Distinct nodes that have this one as an operand."""
+        self.proto = proto
+        """The instruction (the first one seen) that computes this value."""
+        self.homes: list[int] = []
+        """Ids of the top-level instructions that compute this value, alone or inside a fusion."""
+        self.top: int | None = None
+        """Id of the top-level instruction whose result this is, if it is one's result."""
+        self.is_early = False
+        """Whether it is known before the computation is called (binding_time.py)."""
+        self.is_live_out = False
+        """Whether the computation's result is this value."""
+        self.is_result = False
+        """Whether a call that was decided already gives this value: what is before it may not exist."""
+        self.scalar: float | bool | None = False
+        """The match room's note: the one value of a constant node, None for no such node, False for not asked."""
+
+    @property
+    def name(self) -> str:
+        return self.proto.name
+
+    def __repr__(self) -> str:
+        return f"<{self.index} %{self.name} = {self.shape} {self.opcode}>"
+
+
+class FlatGraph:
+    """The flat view of one computation (an entry, a while body, a branch …)."""
+
+    def __init__(self, module: Module, computation: ComputationProto) -> None:
+        self.module = module
+        self.computation = computation
+        self.nodes: list[Node] = []
+        self.value_of: dict[int, Node] = {}
+        """Top-level instruction id → the node that is its result."""
+        self.instruction_of: dict[int, InstructionProto] = {}
+        """Top-level instruction id → its proto."""
+        self.members: dict[int, list[Node]] = {}
+        """Id of an expanded fusion → the nodes inside it."""
+        self._numbering: dict[tuple[object, ...], Node] = {}
+        self._narrow: list[Node] = []
+        self._narrow_of: dict[int, list[Node]] = {}
+        for instruction in computation.instructions[:]:
+            self._add_top(instruction)
+        self.root = self.value_of[computation.root_id]
+        self._drop_dead()
+
+    def _add_top(self, instruction: InstructionProto) -> None:
+        identifier = instruction.id
+        self.instruction_of[identifier] = instruction
+        operands = tuple([self.value_of[i] for i in instruction.operand_ids[:]])
+        if instruction.opcode == "fusion" and self._is_expandable(instruction):
+            members: list[Node] = []
+            node = self._expand(instruction, operands, members)
+            members += self._narrow
+            for member in members:
+                member.homes.append(identifier)
+            self.members[identifier] = members
+        else:
+            # Copy insertion has run: a copy outside a fusion keeps two live ranges apart and must stay.
+            opcode = KEPT_COPY if instruction.opcode == "copy" else instruction.opcode
+            node = self._number(instruction, operands, opcode, inside=False)
+            node.homes.append(identifier)
+            if self._narrow:
+                self._narrow_of[identifier] = list(self._narrow)
+                for narrow in self._narrow:
+                    narrow.homes.append(identifier)
+        self._narrow.clear()
+        if node.top is None:
+            node.top = identifier
+        self.value_of[identifier] = node
+
+    def computed_by(self, identifier: int) -> list[Node]:
+        """Everything that a top-level instruction computes: a fusion's members, or its own value."""
+        members = self.members.get(identifier)
+        if members is None:
+            return [self.value_of[identifier], *self._narrow_of.get(identifier, ())]
+        return members
+
+    def _is_expandable(self, instruction: InstructionProto) -> bool:
+        return instruction.shape.element_type != 13 and not instruction.control_predecessor_ids  # 13: a tuple
+
+    def _expand(self, fusion: InstructionProto, operands: tuple[Node, ...], members: list[Node]) -> Node:
+        computation = self.module.computations[fusion.called_computation_ids[0]]
+        values: dict[int, Node] = {}
+        number = self._number
+        for instruction in computation.instructions[:]:
+            opcode = instruction.opcode
+            if opcode == "parameter":
+                values[instruction.id] = operands[instruction.parameter_number]
+                continue
+            inner = tuple([values[i] for i in instruction.operand_ids[:]])
+            if opcode == "fusion":
+                values[instruction.id] = self._expand(instruction, inner, members)
+                continue
+            node = values[instruction.id] = number(instruction, inner, opcode, inside=True)
+            members.append(node)
+        return values[computation.root_id]
+
+    def _number(self, instruction: InstructionProto, operands: tuple[Node, ...], opcode: str, *, inside: bool) -> Node:
+        """The node of this instruction: an existing one where an equal instruction was seen."""
+        waits = not inside and instruction.control_predecessor_ids
+        if opcode in REARRANGING and not waits and _is_widening(operands[0]):
+            return self._rearranged_before_widening(instruction, operands[0].operands[0], opcode, inside=inside)
+        shape = shape_of(instruction.shape)
+        key = (opcode, shape, operands) if opcode in PLAIN else _key(instruction, shape, operands, opcode)
+        if key is not None and not waits:
+            known = self._numbering.get(key)
+            if known is not None:
+                return known
+        node = Node(len(self.nodes), opcode, shape, operands, instruction)
+        if key is not None:
+            self._numbering[key] = node
+        self.nodes.append(node)
+        for operand in operands:
+            # Operands are few and a node's newest user is last: this finds repeats without a set.
+            if not operand.users or operand.users[-1] is not node:
+                operand.users.append(node)
+        return node
+
+    def _rearranged_before_widening(
+        self, instruction: InstructionProto, source: Node, opcode: str, *, inside: bool
+    ) -> Node:
+        """`instruction`, which rearranges what was widened from `source`, as a convert of the rearranged source."""
+        narrow, wide = InstructionProto(), InstructionProto(opcode="convert", id=instruction.id, name=instruction.name)
+        narrow.CopyFrom(instruction)
+        narrow.shape.element_type = ELEMENT_TYPE_NUMBERS[source.shape.element_type]
+        wide.shape.CopyFrom(instruction.shape)
+        wide.metadata.CopyFrom(instruction.metadata)
+        moved = self._number(narrow, (source,), opcode, inside=inside)
+        self._narrow.append(moved)
+        return self._number(wide, (moved,), "convert", inside=inside)
+
+    def _drop_dead(self) -> None:
+        """Forget users that nothing needs (XLA leaves dead code inside some fusions)."""
+        self.root.is_live_out = True
+        alive = bytearray(len(self.nodes))
+        for node in reversed(self.nodes):
+            # A top-level instruction is needed whether or not its result is used: it may have a side effect. A
+            # convert has none, and what rearranged it may have been moved in front of it.
+            if alive[node.index] or node.is_live_out or (node.top is not None and node.opcode != "convert"):
+                alive[node.index] = 1
+                for operand in node.operands:
+                    alive[operand.index] = 1
+        if not all(alive):
+            for node in self.nodes:
+                if not all(alive[user.index] for user in node.users):
+                    node.users = [user for user in node.users if alive[user.index]]
+
+    def take_apart(self) -> None:
+        """Free the nodes: they refer to each other, and only Python's cycle collector would find them.
+
+        Nothing may use the graph afterwards.
+        """
+        for node in self.nodes:
+            node.users = []
+
+    def to_networkx(self) -> nx.DiGraph[int]:
+        """The graph with operand → user edges, for drawing and for questions networkx answers well."""
+        import networkx as nx  # a fifth of a second, which no compile has to pay
+
+        graph: nx.DiGraph[int] = nx.DiGraph(name=self.computation.name)
+        graph.add_nodes_from((node.index, {"node": node}) for node in self.nodes)
+        graph.add_edges_from((operand.index, node.index) for node in self.nodes for operand in node.operands)
+        return graph
+
+
+@contextmanager
+def flat_graphs(module: Module) -> Generator[Callable[[int], FlatGraph]]:
+    """Gives what has the flat view of a computation by its id; they are taken apart at the end."""
+    graphs: dict[int, FlatGraph] = {}
+
+    def graph_of(identifier: int) -> FlatGraph:
+        if identifier not in graphs:
+            graphs[identifier] = FlatGraph(module, module.computations[identifier])
+        return graphs[identifier]
+
+    try:
+        yield graph_of
+    finally:
+        for graph in graphs.values():
+            graph.take_apart()
+
+
+def _key(
+    instruction: InstructionProto, shape: Shape, operands: tuple[Node, ...], opcode: str
+) -> tuple[object, ...] | None:
+    """What instructions of equal value have in common, if more than opcode, shape and operands.
+
+    None where the value may be another every time.
+    """
+    if opcode == "broadcast":
+        return (opcode, shape, operands, tuple(instruction.dimensions[:]))
+    if opcode == "constant":
+        return (opcode, shape, instruction.literal.SerializeToString())
+    if opcode in PURE_WITH_FIELDS:
+        return (opcode, shape, operands, _meaning(instruction))
+    return None
+
+
+def _is_widening(node: Node) -> bool:
+    """Whether `node` is a convert that changes no value."""
+    return (
+        node.opcode == "convert"
+        and node.shape.element_type == "f32"
+        and node.operands[0].shape.element_type in HALF_TYPES
+        and not node.proto.control_predecessor_ids
+    )
+
+
+def _meaning(instruction: InstructionProto) -> bytes:
+    """Every field of the instruction except its name, its place in the graph and where it came from."""
+    copy = type(instruction)()
+    copy.CopyFrom(instruction)
+    for field in ("name", "id", "operand_ids", "metadata", "control_predecessor_ids"):
+        copy.ClearField(field)
+    return copy.SerializeToString(deterministic=True)

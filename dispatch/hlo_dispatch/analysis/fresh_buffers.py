@@ -1,0 +1,182 @@
+"""Live-range analysis: an estimate of the large buffers that XLA's buffer assignment allocates anew for each run.
+
+XLA schedules the module after us, so that live ranges are taken in the order in which instructions stand, except that
+what only makes a result of the program runs as soon as it can. Parameters and constants have buffers of their own, and
+so has each result of the program: there the largest of the other values find room before the result itself is written.
+What is left lies in one temporary buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hlo_dispatch.analysis.in_place_updates import writes_in_place
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, ShapeProto
+from hlo_dispatch.ir.shape import shape_of
+
+LEAST_PLACED = 1 << 18
+"""Bytes of the smallest value that is looked up a place in a result's buffer."""
+_OWN_BUFFERS = frozenset(("constant", "parameter"))
+_RENAMES = frozenset(("bitcast", "get-tuple-element", "tuple"))
+_NO_WORK = _OWN_BUFFERS | _RENAMES
+_CALLS = frozenset(("call", "conditional", "while"))
+_FRESH = frozenset(("call", "conditional"))
+"""Of what may write in place: results have buffers of their own all the same."""
+
+
+@dataclass(slots=True, eq=False)
+class _LiveValue:
+    """An array, and where in the order of instructions it is live."""
+
+    size: int
+    first: int
+    last: int
+    """Twice the number of an instruction, or one more for what runs just behind it."""
+    is_fused: bool
+    """A fusion may write it over an operand that it reads for the last time, a call does not."""
+
+    def meets(self, other: _LiveValue) -> bool:
+        """Whether both are live at once."""
+        earlier, later = (self, other) if self.first <= other.first else (other, self)
+        return earlier.last > later.first or (earlier.last == later.first and not later.is_fused)
+
+
+_Elements = list[list[_LiveValue]]
+"""The values of each element of a result; an array has one element."""
+
+
+def fresh_buffers(module: Module) -> list[int]:
+    """Bytes of the temporary buffer, those of loops and branches included, then of each result's that takes values."""
+    most: dict[int, int] = {}
+    reached = {computation.id for computation, _ in module.control_flow_computations()}
+    # Callees stand before callers.
+    for computation in module.proto.computations[:]:
+        if computation.id in reached and computation.id != module.entry.id:
+            ranges = _LiveRanges(module, computation, most)
+            most[computation.id] = ranges.most_live(ranges.others())
+    ranges = _LiveRanges(module, module.entry, most)
+    donated = {entry.output_shape_index[0] if entry.output_shape_index else 0
+               for entry in module.proto.input_output_alias.entries}  # fmt: skip
+    results = [value for index, element in enumerate(ranges.results) if index not in donated for value in element]
+    return [ranges.most_live(_not_placed(ranges.others(), results)), *(value.size for value in results)]
+
+
+def _not_placed(values: list[_LiveValue], results: list[_LiveValue]) -> list[_LiveValue]:
+    """Those that find no room in a result's buffer, the largest first, each in the smallest that is free."""
+    buffers = sorted(((result.size, [result]) for result in results if result.size >= LEAST_PLACED), key=_size)
+    left = [value for value in values if value.size < LEAST_PLACED]
+    for value in sorted((value for value in values if value.size >= LEAST_PLACED), key=lambda value: -value.size):
+        fitting = (held for size, held in buffers if value.size <= size)
+        place = next((held for held in fitting if not any(map(value.meets, held))), left)
+        place.append(value)
+    return left
+
+
+def _leaves(instructions: Sequence[InstructionProto], root: int) -> set[int]:
+    """Ids of what makes one of several results and nothing else: XLA schedules it as soon as its operands are there."""
+    leaves, read = {root}, set[int]()
+    for instruction in reversed(instructions):
+        passes_on = instruction.opcode in _RENAMES and instruction.id in leaves and instruction.id not in read
+        (leaves if passes_on else read).update(instruction.operand_ids[:])
+    return leaves - read - {root}
+
+
+def _shapes(instruction: InstructionProto) -> list[ShapeProto]:
+    """Of the elements of its result."""
+    return instruction.shape.tuple_shapes[:] or [instruction.shape]
+
+
+def _size(buffer: tuple[int, list[_LiveValue]]) -> int:
+    return buffer[0]
+
+
+class _LiveRanges:
+    """Those of one computation's values."""
+
+    def __init__(self, module: Module, computation: ComputationProto, most: dict[int, int]) -> None:
+        """
+        Args:
+            most: id of a computation that this one calls → the most bytes that are live in it.
+        """
+        self._module, self._most = module, most
+        self._instructions = computation.instructions[:]
+        self._protos = {instruction.id: instruction for instruction in self._instructions}
+        self._elements: dict[int, _Elements] = {}
+        self._values: list[_LiveValue] = []
+        places: dict[int, int] = {}
+        leaves = _leaves(self._instructions, computation.root_id)
+        for index, instruction in enumerate(self._instructions):
+            operands = instruction.operand_ids[:]
+            place = 2 * index
+            if instruction.opcode in _NO_WORK or instruction.id in leaves:
+                place = max((places[operand] for operand in operands), default=0)
+                place += instruction.opcode not in _NO_WORK
+            places[instruction.id] = place
+            self._define(place, instruction)
+            if instruction.opcode not in _RENAMES:
+                for value in self._values_of(operands):
+                    value.last = max(value.last, place)
+        self.results = self._elements[computation.root_id]
+        """They lie in buffers of the caller's, or in the program's own."""
+        for value in self._values_of([computation.root_id]):
+            value.last = 2 * len(self._instructions) - 1
+
+    def others(self) -> list[_LiveValue]:
+        """Values that are no results."""
+        results = {id(value) for element in self.results for value in element}
+        return [value for value in self._values if id(value) not in results]
+
+    def most_live(self, values: list[_LiveValue]) -> int:
+        """The most bytes of these that are live at once, what a loop or a call needs for itself included."""
+        count = 2 * len(self._instructions)
+        begin, end = [0] * count, [0] * count
+        for value in values:
+            begin[value.first] += value.size
+            end[value.last] += value.size
+        live = most = 0
+        for place in range(count):
+            instruction = self._instructions[place // 2]
+            live += begin[place]
+            if instruction.opcode in _CALLS and place % 2 == 0:
+                most = max(most, live + max(self._most[called] for called in instruction.called_computation_ids[:]))
+            if instruction.opcode != "fusion":
+                most = max(most, live)
+            live -= end[place]
+            most = max(most, live)
+        return most
+
+    def _define(self, place: int, instruction: InstructionProto) -> None:
+        opcode, operands = instruction.opcode, instruction.operand_ids[:]
+        if opcode == "get-tuple-element":
+            elements = self._elements[operands[0]][instruction.tuple_index :][:1]
+        elif opcode == "bitcast" or opcode == "while":
+            elements = self._elements[operands[0]]
+        elif opcode == "tuple":
+            elements = [self._values_of([operand]) for operand in operands]
+        elif opcode in _OWN_BUFFERS:
+            elements = [list[_LiveValue]() for _ in _shapes(instruction)]
+        else:
+            elements = self._written_over(instruction) or self._new_values(place, instruction)
+        self._elements[instruction.id] = elements
+
+    def _values_of(self, operands: list[int]) -> list[_LiveValue]:
+        return [value for operand in operands for element in self._elements[operand] for value in element]
+
+    def _written_over(self, instruction: InstructionProto) -> _Elements:
+        """Values whose buffers the instruction's result takes; nothing where it has one of its own."""
+        operands = instruction.operand_ids[:]
+        large = any(shape_of(shape).bytes >= LEAST_PLACED for shape in _shapes(instruction))
+        if not large or instruction.opcode in _FRESH or not writes_in_place(self._module, instruction):
+            return []
+        if instruction.shape.tuple_shapes[:]:
+            return [self._values_of([operand]) for operand in operands]
+        same = [operand for operand in operands if self._protos[operand].shape == instruction.shape]
+        return [self._values_of(same)] if same else []
+
+    def _new_values(self, place: int, instruction: InstructionProto) -> _Elements:
+        is_fused = instruction.opcode == "fusion"
+        values = [_LiveValue(shape_of(shape).bytes, place, place, is_fused) for shape in _shapes(instruction)]
+        self._values += values
+        return [[value] for value in values]

@@ -1,0 +1,41 @@
+"""Loop nest of a module: the trip counts of its `while` instructions, and how often each computation runs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.schema import InstructionProto
+
+_CONTROL_FLOW = frozenset(("while", "conditional", "call"))
+
+
+def trip_count(loop: InstructionProto) -> int | None:
+    """How often a `while` runs its body on any inputs; None where XLA has not found that out."""
+    try:
+        known = json.loads(loop.backend_config or b"{}").get("known_trip_count", {}).get("n")
+        return int(known) if known is not None else None
+    except (ValueError, TypeError, AttributeError):
+        return None
+
+
+def executions(module: Module) -> Mapping[int, float]:
+    """Id of each computation that control flow reaches → how often one run of the module runs it, at most.
+
+    1 outside of loops, the product of the trip counts of all loops around it inside, infinite where one is unknown.
+    """
+    found: dict[int, float] = {}
+    pending = [(module.entry.id, 1.0)]
+    while pending:
+        identifier, times = pending.pop()
+        if times <= found.get(identifier, 0.0):
+            continue
+        found[identifier] = times
+        for instruction in module.computations[identifier].instructions[:]:
+            if instruction.opcode in _CONTROL_FLOW:
+                trips = trip_count(instruction) if instruction.opcode == "while" else 1
+                inner = times * (math.inf if trips is None else max(trips, 1))
+                pending += [(called, inner) for called in instruction.called_computation_ids[:]]
+    return found

@@ -1,0 +1,91 @@
+"""A region's module in double precision: every fusion written out, every floating type widened.
+
+Rounds nowhere but in float64, so it says which of two results that differ is the right one. Slow: XLA runs
+it instruction by instruction.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hlo_dispatch.analysis.flat_graph import KEPT_COPY, FlatGraph
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, InstructionProto, LiteralProto, ProgramShapeProto, ShapeProto
+
+_WIDER = {ELEMENT_TYPE_NUMBERS[kind]: ELEMENT_TYPE_NUMBERS["f64"] for kind in ("f16", "bf16", "f32")} | {
+    ELEMENT_TYPE_NUMBERS["c64"]: ELEMENT_TYPE_NUMBERS["c128"]
+}
+_TUPLE = ELEMENT_TYPE_NUMBERS["tuple"]
+# They look at bits, or are somebody else's code.
+_IMPOSSIBLE = frozenset(
+    "bitcast-convert custom-call fusion while conditional call reduce-precision rng rng-bit-generator".split()
+)
+
+
+def in_double(serialized: bytes) -> bytes | None:
+    """The same computation on f64 (and c128) inputs and results; None where it cannot be written so."""
+    module = Module.from_bytes(serialized)
+    graph = FlatGraph(module, module.entry)
+    if any(node.opcode in _IMPOSSIBLE for node in graph.nodes):
+        return None
+    base = module.entry.id << 32
+    instructions: list[InstructionProto] = []
+    for node in graph.nodes:
+        proto = InstructionProto()
+        proto.CopyFrom(node.proto)
+        proto.opcode = "copy" if node.opcode == KEPT_COPY else node.opcode
+        proto.id, proto.name = base + node.index, f"wide.{node.index}"
+        proto.backend_config = b""
+        del proto.control_predecessor_ids[:]
+        del proto.operand_ids[:]
+        proto.operand_ids.extend(base + operand.index for operand in node.operands)
+        _widen(proto)
+        instructions.append(proto)
+    called = {number for proto in instructions for number in proto.called_computation_ids}
+    reducers = [c for c in module.proto.computations if c.id in called]
+    for computation in reducers:
+        for proto in computation.instructions:
+            _widen(proto)
+        _widen_signature(computation.program_shape)
+    entry = module.entry
+    del entry.instructions[:]
+    entry.instructions.extend(instructions)
+    entry.root_id = base + graph.root.index
+    _widen_signature(entry.program_shape)
+    kept = [type(c).FromString(c.SerializeToString()) for c in (*reducers, entry)]
+    del module.proto.computations[:]
+    module.proto.computations.extend(kept)
+    _widen_signature(module.proto.host_program_shape)
+    return module.to_bytes()
+
+
+def _widen(proto: InstructionProto) -> None:
+    _widen_shape(proto.shape)
+    if proto.opcode == "constant":
+        _widen_literal(proto.literal)
+
+
+def _widen_signature(program_shape: ProgramShapeProto) -> None:
+    for shape in (*program_shape.parameters, program_shape.result):
+        _widen_shape(shape)
+
+
+def _widen_shape(shape: ShapeProto) -> None:
+    for part in shape.tuple_shapes:
+        _widen_shape(part)
+    shape.element_type = _WIDER.get(shape.element_type, shape.element_type)
+
+
+def _widen_literal(literal: LiteralProto) -> None:
+    import ml_dtypes
+
+    values = [
+        *literal.f32s,
+        *np.frombuffer(literal.f16s, np.float16).astype(float),
+        *np.frombuffer(literal.bf16s, ml_dtypes.bfloat16).astype(float),
+    ]
+    if values:
+        for field in ("f32s", "f16s", "bf16s"):
+            literal.ClearField(field)
+        literal.f64s.extend(values)
+    _widen_shape(literal.shape)

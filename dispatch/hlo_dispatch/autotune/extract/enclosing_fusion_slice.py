@@ -1,0 +1,158 @@
+"""A match's own part of the fusions that hold it, as XLA would run it had it nothing else to fuse.
+
+The library fusion around the anchor keeps its kind and holds what it held of the match. Instructions that bring
+an operand into form stay in front of it, whole; what other fusions held of the match follows in one loop.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+from hlo_dispatch.analysis.flat_graph import KEPT_COPY, FlatGraph, Node
+from hlo_dispatch.analysis.loop_fusion import may_be_in_loop
+from hlo_dispatch.autotune.extract.digest import Digests
+from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule, is_small_constant, set_signature
+from hlo_dispatch.autotune.extract.writer import ExtractedWriter
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.ir.schema import InstructionProto
+from hlo_dispatch.ir.shape import Shape, in_memory_order
+from hlo_dispatch.ir.task_partitions import loop_backend_config
+from hlo_dispatch.match.protocol import CallableMatch
+from hlo_dispatch.process.machine import this_machine
+
+
+class Part:
+    """The nodes of one region, operands first."""
+
+    def __init__(self, graph: FlatGraph, match: CallableMatch, nodes: list[Node], produced: set[Node]) -> None:
+        self._graph, self._match, self._produced = graph, match, produced
+        self._home = graph.instruction_of[match.node.homes[0]]
+        members = set(graph.members.get(self._home.id, (match.node,)))
+        known, dependent = set(nodes), self._dependent(nodes)
+        self.library = [node for node in nodes if node in members]
+        self.loop = _with_ancestors([n for n in dependent if n not in members], known - dependent)
+        self.before = self._in_front([n for n in nodes if n in set(self.library) & dependent], known - dependent)
+        needed = _with_ancestors([n for n in self.library if n in dependent], set(self.library) - dependent)
+        self.library = needed
+
+    def _dependent(self, nodes: Sequence[Node]) -> set[Node]:
+        """The anchor and what follows it."""
+        found = {self._match.node}
+        for node in nodes:
+            if any(operand in found for operand in node.operands):
+                found.add(node)
+        return found
+
+    def _in_front(self, nodes: Iterable[Node], candidates: set[Node]) -> list[int]:
+        """Ids of the top-level instructions that bring the operands of `nodes` into form."""
+        found: set[int] = set()
+        inside, pending = set(self.library), list(nodes)
+        seen = set(pending)
+        while pending:
+            for operand in pending.pop().operands:
+                if operand not in candidates or operand in seen:
+                    continue
+                seen.add(operand)
+                pending.append(operand)
+                if operand not in inside and operand.top is not None:
+                    found.add(operand.top)
+        return [identifier for identifier in self._graph.instruction_of if identifier in found]
+
+    def digest(self, also: str, digests: Digests) -> str:
+        """What `Cutter.digest` says of it."""
+        hasher = hashlib.sha256(f"part {also} {self._home.fusion_kind} {self._home.backend_config!r}".encode())
+        position: dict[Node, int] = {}
+
+        def place(node: Node) -> int:
+            if node not in position:
+                position[node] = len(position)
+                is_constant = is_small_constant(node.proto)
+                literal = node.proto.literal.SerializeToString(deterministic=True) if is_constant else b""
+                hasher.update(f"{node.shape} {node in self._produced}".encode() + literal)
+            return position[node]
+
+        for identifier in self.before:
+            instruction = self._graph.instruction_of[identifier]
+            hasher.update(f"{[place(self._graph.value_of[o]) for o in instruction.operand_ids]}".encode())
+            hasher.update(digests.of_instruction(instruction))
+            position[self._graph.value_of[identifier]] = len(position)
+        for nodes in (self.library, self.loop):
+            for node in nodes:
+                hasher.update(f"{[place(operand) for operand in node.operands]}".encode())
+                hasher.update(digests.of_instruction(node.proto))
+                position[node] = len(position)
+            hasher.update(b"|")
+        return hasher.hexdigest()
+
+    def cut(self) -> ExtractedModule | Refusal:
+        """The part as a module of its own."""
+        library = set(self.library)
+        crossing = {o for node in self.loop for o in node.operands if o in library} - set(self.loop)
+        back = any(operand in set(self.loop) - library for node in self.library for operand in node.operands)
+        result = next(iter(crossing)) if self.loop and crossing else self._match.output
+        if len(crossing) > 1 or back or result not in library or self._home.opcode != "fusion":
+            name = self._match.node.name
+            return Refusal("unmeasurable", f"what belongs to %{name} cannot be told from its neighbours", name)
+        costly = next((node for node in self.loop if not may_be_in_loop(node.proto.opcode)), None)
+        if costly is not None:
+            return Refusal("unmeasurable", f"%{costly.name} would be computed again and again in a loop", costly.name)
+        return _PartWriter(self._graph, self, self._home, self._produced).write(self._match, result)
+
+
+def _with_ancestors(nodes: Iterable[Node], among: set[Node]) -> list[Node]:
+    """`nodes` and those of `among` that they need, operands first."""
+    found, pending = dict.fromkeys(nodes), list(nodes)
+    while pending:
+        for operand in pending.pop().operands:
+            if operand in among and operand not in found:
+                found[operand] = None
+                pending.append(operand)
+    return sorted(found, key=lambda node: node.index)
+
+
+class _PartWriter(ExtractedWriter):
+    """Writes one part."""
+
+    def __init__(self, graph: FlatGraph, part: Part, home: InstructionProto, produced: set[Node]) -> None:
+        super().__init__(graph)
+        self._part, self._home, self._produced = part, home, produced
+        self._inputs: list[Node] = []
+
+    def write(self, match: CallableMatch, result: Node) -> ExtractedModule | Refusal:
+        instruction_of, value_of = self.graph.instruction_of, self.graph.value_of
+        whole = [instruction_of[identifier] for identifier in self._part.before]
+        held = {value_of[identifier] for identifier in self._part.before} | {result}
+        reads = [value_of[o] for i in whole for o in i.operand_ids]
+        for nodes in (self._part.library, self._part.loop):
+            inside = set(nodes)
+            reads += [o for node in nodes for o in node.operands if o not in inside]
+        self._inputs = [n for n in dict.fromkeys(reads) if n not in held and not is_small_constant(n.proto)]
+        for node in self._inputs:
+            if (node.opcode == KEPT_COPY and node.top is None) or not node.shape.is_array or not node.shape.elements:
+                return Refusal("unmeasurable", f"%{node.name} is {node.shape}", node.name)
+        shapes = [self.parameter(node, number) for number, node in enumerate(self._inputs)]
+        for instruction in whole:
+            self.copy(instruction)
+        self.fusion(self._part.library, result, self._home.fusion_kind, self._home.backend_config)
+        if self._part.loop:
+            config = loop_backend_config(match.output.shape, this_machine().threads)
+            self.fusion(self._part.loop, match.output, "kLoop", config)
+        return self._extracted(match, shapes, whole)
+
+    def _extracted(self, match: CallableMatch, shapes: list[Shape], whole: list[InstructionProto]) -> ExtractedModule:
+        output, entry = match.output, self.entry
+        plain = in_memory_order(output.shape)
+        entry.root_id = self.ids[output]
+        if plain != output.shape:
+            entry.root_id = self.add(entry, "bitcast", "region_result", plain, [self.ids[output]]).id
+        set_signature(entry, shapes, plain.to_proto())
+        nodes = [node.proto for node in (*self._part.library, *self._part.loop)]
+        return ExtractedModule(
+            module=self.module([*whole, *nodes]),
+            anchor=match.node.name,
+            inputs=tuple(shapes),
+            results=(plain,),
+            produced=tuple(node in self._produced for node in self._inputs),
+            consumed=(bool(output.users),),
+        )

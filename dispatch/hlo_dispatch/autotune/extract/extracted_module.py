@@ -1,0 +1,99 @@
+"""A region as a module of its own: the value that measuring works on, and how its borders look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from hlo_dispatch.autotune.extract.digest import LARGEST_CONSTANT
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, ShapeProto
+from hlo_dispatch.ir.shape import Shape, shape_of
+
+TRIP_CLASSES = (8, 64, 512, 4096)
+"""Upper bounds of classes of trip counts: a region is measured once for all loops of a class."""
+FROZEN = "frozen_input"
+"""How the name of a parameter begins that is known before the program is called."""
+
+
+@dataclass(frozen=True)
+class LoopContext:
+    """The loop that a region runs in, as far as its time depends on it."""
+
+    most_trips: int
+    """The upper bound of its class of trip counts: how often the program runs the region, at most."""
+    carried: tuple[tuple[int, int], ...] = ()
+    """(input, result): the next iteration reads this result as this input, in the same buffer."""
+
+    @classmethod
+    def of(cls, executions: float, carried: tuple[tuple[int, int], ...] = ()) -> LoopContext:
+        """That of a region which a program runs so often; the last class has no upper bound."""
+        return cls(next((bound for bound in TRIP_CLASSES if executions <= bound), TRIP_CLASSES[-1]), carried)
+
+
+@dataclass(frozen=True)
+class ExtractedModule:
+    """A region as a module of its own; its entry computation takes and returns plain row-major arrays."""
+
+    module: bytes
+    """Serialized HloModuleProto; several results are a tuple."""
+    anchor: str
+    """Name of the match's anchor (a pattern's result), as in the module it comes from."""
+    inputs: tuple[Shape, ...]
+    results: tuple[Shape, ...]
+    produced: tuple[bool, ...]
+    """Of each input: whether another instruction computes it, or it comes into the program from outside."""
+    consumed: tuple[bool, ...]
+    """Of each result: whether another instruction reads it, or it only leaves the program."""
+    routine: str = ""
+    """The library call's name in the table (`eigh`), where the region is one; its results follow."""
+    logical: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
+    """Of a library call, for each result its name in the table and its (size, stride) dimensions over its buffer."""
+    loop: LoopContext | None = None
+    """Where the program runs the region in a loop."""
+
+    @cached_property
+    def frozen(self) -> frozenset[int]:
+        """Numbers of the inputs that are known before the program is called."""
+        return frozenset(
+            i.parameter_number
+            for i in Module.from_bytes(self.module).entry.instructions
+            if i.opcode == "parameter" and i.name.startswith(FROZEN)
+        )
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all inputs and results."""
+        return sum(shape.bytes for shape in (*self.inputs, *self.results))
+
+
+def is_small_constant(instruction: InstructionProto) -> bool:
+    """Whether the instruction is part of every region that reads it."""
+    return instruction.opcode == "constant" and shape_of(instruction.shape).bytes <= LARGEST_CONSTANT
+
+
+def set_signature(entry: ComputationProto, inputs: Sequence[Shape], result: ShapeProto) -> None:
+    """Say in the computation what it takes and returns."""
+    entry.ClearField("program_shape")
+    entry.program_shape.parameters.extend(shape.to_proto() for shape in inputs)
+    entry.program_shape.parameter_names.extend(f"region_input.{number}" for number in range(len(inputs)))
+    entry.program_shape.result.CopyFrom(result)
+
+
+def parsed_module(extracted: ExtractedModule) -> Module:
+    """The extracted module, parsed."""
+    return Module.from_bytes(extracted.module)
+
+
+def called_by(module: Module, instructions: Iterable[InstructionProto]) -> list[ComputationProto]:
+    """Every computation that the instructions call, directly or not, in the module's order: callees first."""
+    found: set[int] = set()
+    pending = [called for instruction in instructions for called in instruction.called_computation_ids]
+    while pending:
+        identifier = pending.pop()
+        if identifier not in found:
+            found.add(identifier)
+            for instruction in module.computations[identifier].instructions:
+                pending += instruction.called_computation_ids
+    return [computation for computation in module.proto.computations if computation.id in found]

@@ -1,0 +1,195 @@
+"""A library call's region: the call, and what stands around it only to please the library.
+
+It begins at the values that a kernel would read and ends at those it would write. Whatever else XLA has fused with
+the copies in between (what computes a Gaussian process's covariance, say) is left out, so that its inputs can be
+what the routine wants: random numbers before such a computation are no positive definite matrix behind it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.loop_fusion import may_be_in_loop
+from hlo_dispatch.autotune.extract.digest import Digests
+from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule, set_signature
+from hlo_dispatch.autotune.extract.writer import ExtractedWriter
+from hlo_dispatch.autotune.run.inputs import LOWER, UPPER
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, InstructionProto
+from hlo_dispatch.ir.shape import Shape, in_memory_order
+from hlo_dispatch.ir.task_partitions import loop_backend_config
+from hlo_dispatch.match.protocol import CallableMatch, LibraryCall
+from hlo_dispatch.match.routines.product import is_half_zeros
+from hlo_dispatch.process.machine import this_machine
+
+_FARTHEST = 64
+
+
+class RoutinePart:
+    """One library call's region."""
+
+    def __init__(self, graph: FlatGraph, match: CallableMatch, call: LibraryCall, produced: set[Node]) -> None:
+        """`produced` are those of the values read that another top-level instruction computes."""
+        self.match, self.call = match, call
+        self._graph, self._produced = graph, produced
+        self._chains = [
+            _between(operand, view.node) for operand, view in zip(match.node.operands, match.operands, strict=True)
+        ]
+
+    def digest(self, also: str, digests: Digests) -> str:
+        """What `Cutter.digest` says of it."""
+        match = self.match
+        hasher = hashlib.sha256(f"routine {self.call.routine.name} {also} {self.call.options}".encode())
+        hasher.update(digests.of_instruction(self._instruction))
+        for chain, view in zip(self._chains, match.operands, strict=True):
+            hasher.update(f"{view.node.shape} {self._is_produced(view.node, chain)} {chain is None}".encode())
+            for node in chain or ():
+                hasher.update(digests.of_instruction(node.proto))
+        for value, _ in self.results:
+            hasher.update(f"{value.shape} {[str(node.shape) for node in self._behind(value)]}".encode())
+        return hasher.hexdigest()
+
+    def cut(self) -> ExtractedModule | Refusal:
+        """The region as a module of its own."""
+        match, name = self.match, self.match.node.name
+        chains = [chain for chain in self._chains if chain is not None]
+        if len(chains) < len(self._chains):
+            return Refusal("unmeasurable", f"what %{name} reads is not computed from one value alone", name)
+        for chain, view in zip(chains, match.operands, strict=True):
+            # The call may overwrite its operand, which is no parameter then; only copies of real numbers are made.
+            if not chain and match.node.opcode == "custom-call" and view.element_type[0] == "c":
+                return Refusal("unmeasurable", f"%{name} overwrites complex numbers as they come", name)
+        return _CallWriter(self._graph, self).write(chains)
+
+    @property
+    def _instruction(self) -> InstructionProto:
+        return self._graph.instruction_of[self.match.node.homes[0]]
+
+    def _is_produced(self, node: Node, chain: list[Node] | None) -> bool:
+        """Whether a loop of XLA's is to stand in front of it.
+
+        Where the call itself reads it, one has to, since the call may overwrite it. Where the same loop also
+        computes it, one must not: stock XLA would read it twice.
+        """
+        return not chain or (node.top is not None and node in self._produced)
+
+    def produced(self, node: Node) -> bool:
+        """The same of a value that is read."""
+        reading = [chain for chain, view in zip(self._chains, self.match.operands, strict=True) if view.node is node]
+        return any(self._is_produced(node, chain) for chain in reading)
+
+    @property
+    def results(self) -> list[tuple[Node, int]]:
+        """Every value that the call becomes, and which of its results that is."""
+        return [(value, number) for number, value in enumerate(self.match.results) if value is not None]
+
+    def _behind(self, value: Node) -> list[Node]:
+        """What re-arranges a result of the call until it is `value`, the call's own result left out."""
+        found: list[Node] = []
+        while value.opcode != "get-tuple-element" and value is not self.match.node:
+            found.append(value)
+            value = value.operands[0]
+        return found[::-1]
+
+    behind = _behind
+
+
+def _between(operand: Node, source: Node) -> list[Node] | None:
+    """What computes `operand` from `source` in one loop, operands first; None where it needs more than that."""
+    if operand is source:
+        return []
+    found, pending = {operand}, [operand]
+    while pending:
+        node = pending.pop()
+        if (not node.operands and node.opcode not in ("constant", "iota")) or not may_be_in_loop(node.proto.opcode):
+            return None
+        for value in node.operands:
+            if value is not source and value not in found:
+                found.add(value)
+                pending.append(value)
+        if len(found) > _FARTHEST:
+            return None
+    return sorted(found, key=lambda node: node.index)
+
+
+class _CallWriter(ExtractedWriter):
+    """Writes one library call's region."""
+
+    def __init__(self, graph: FlatGraph, part: RoutinePart) -> None:
+        super().__init__(graph)
+        self._part, self._match, self._call = part, part.match, part.call
+
+    def write(self, chains: list[list[Node]]) -> ExtractedModule:
+        match = self._match
+        inputs = list(dict.fromkeys(view.node for view in match.operands))
+        shapes = [self.parameter(node, number, self._kind(node)) for number, node in enumerate(inputs)]
+        for chain in chains:
+            self._chain(chain)
+        call = self.graph.instruction_of[match.node.homes[0]]
+        self.copy(call)
+        produced = tuple(self._part.produced(node) for node in inputs)
+        results, ids = self._write_results()
+        root = self._root(results, ids)
+        set_signature(self.entry, shapes, root.shape)
+        return ExtractedModule(
+            module=self.module([call]),
+            anchor=match.node.name,
+            inputs=tuple(shapes),
+            results=tuple(results),
+            produced=produced,
+            consumed=tuple(bool(value.users) for value, _ in self._part.results),
+            routine=self._call.routine.name,
+            logical=tuple(
+                (list(self._call.routine.results)[number], tuple(self._call.destinations[number]))
+                for _, number in self._part.results
+            ),
+        )
+
+    def _kind(self, node: Node) -> str:
+        """What the parameter is called: JAX's factors are lower ones, which may lie in memory as upper ones."""
+        if not self._call.routine.factors_of or not is_half_zeros(node):
+            return "region_input"
+        return LOWER if node.shape.minor_to_major[0] == len(node.shape.dimensions) - 1 else UPPER
+
+    def _chain(self, nodes: list[Node]) -> None:
+        """Computes the last of `nodes`: renamings as they are, everything else in one loop as XLA would."""
+        if not nodes or nodes[-1] in self.ids:
+            return
+        if all(node.opcode == "bitcast" for node in nodes):
+            for node in nodes:
+                proto = self.add(self.entry, "bitcast", node.name, node.shape, [self.ids[node.operands[0]]])
+                self.ids[node] = proto.id
+            return
+        self.fusion(nodes, nodes[-1], "kLoop", loop_backend_config(nodes[-1].shape, this_machine().threads))
+
+    def _write_results(self) -> tuple[list[Shape], list[int]]:
+        """Shapes and ids of the results in the order of memory."""
+        shapes: list[Shape] = []
+        ids: list[int] = []
+        for value, number in self._part.results:
+            behind = self._part.behind(value)
+            first = behind[0].operands[0] if behind else value
+            if first is not self._match.node and first not in self.ids:
+                part = self.add(self.entry, "get-tuple-element", first.name, first.shape, [self.ids[self._match.node]])
+                part.tuple_index = number
+                self.ids[first] = part.id
+            self._chain(behind)
+            plain, identifier = in_memory_order(value.shape), self.ids[value]
+            if plain != value.shape:
+                identifier = self.add(self.entry, "bitcast", f"region_result.{number}", plain, [identifier]).id
+            shapes.append(plain)
+            ids.append(identifier)
+        return shapes, ids
+
+    def _root(self, shapes: list[Shape], ids: list[int]) -> InstructionProto:
+        if len(ids) == 1:
+            self.entry.root_id = ids[0]
+            return next(instruction for instruction in self.entry.instructions if instruction.id == ids[0])
+        root = self.entry.instructions.add(opcode="tuple", name="region_results")
+        root.id = (self.entry.id << 32) + len(self.entry.instructions)
+        root.operand_ids.extend(ids)
+        root.shape.element_type = ELEMENT_TYPE_NUMBERS["tuple"]
+        root.shape.tuple_shapes.extend(shape.to_proto() for shape in shapes)
+        self.entry.root_id = root.id
+        return root

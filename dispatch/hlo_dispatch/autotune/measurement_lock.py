@@ -1,0 +1,75 @@
+"""One measurement at a time on this machine: two at once would measure each other."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import threading
+import time
+from collections.abc import Generator
+from functools import cache
+from pathlib import Path
+
+from hlo_dispatch.autotune.run.deadline import Deadline
+from hlo_dispatch.process.lock_file import LinkInTheWay, open_lock
+
+_LOCK_FILE = "measuring.lock"
+_POLL_SECONDS = 0.02
+_logger = logging.getLogger("hlo_dispatch")
+_one_thread = threading.Lock()
+
+
+@contextlib.contextmanager
+def alone(store: Path, deadline: Deadline) -> Generator[bool]:
+    """Nobody else who uses the store measures meanwhile; False where that did not come about in time.
+
+    Polls instead of waiting, so that other Python threads run on and a killed process holds nobody up.
+    """
+    while not _one_thread.acquire(timeout=_POLL_SECONDS):
+        if deadline.is_over:
+            yield False
+            return
+    try:
+        with _locked_file(store / _LOCK_FILE, deadline) as is_ours:
+            yield is_ours
+    finally:
+        _one_thread.release()
+
+
+@contextlib.contextmanager
+def _locked_file(path: Path, deadline: Deadline) -> Generator[bool]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = open_lock(path)
+    except OSError as problem:
+        if isinstance(problem, LinkInTheWay):
+            _warn_once(f"measuring goes on without a lock: {problem}")
+        # Where nothing can be written nobody shares measurements either.
+        yield True
+        return
+    try:
+        yield _is_locked(descriptor, deadline)
+    finally:
+        os.close(descriptor)
+
+
+def _is_locked(descriptor: int, deadline: Deadline) -> bool:
+    """Lock the file; False where another process kept it until the deadline."""
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if deadline.is_over:
+                return False
+            time.sleep(_POLL_SECONDS)
+        except OSError:
+            # A file system without locks: as where nothing can be written.
+            return True
+
+
+@cache
+def _warn_once(sentence: str) -> None:
+    _logger.warning(sentence)

@@ -1,0 +1,34 @@
+"""A module that ends a compile before code is made: where only what XLA optimized is wanted."""
+
+from __future__ import annotations
+
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.schema import InstructionProto
+
+NOWHERE = "hlo_dispatch_nowhere"
+"""A target that nobody registers; XLA's error names it."""
+_TYPED = 4
+"""XLA's number for calls of its typed FFI."""
+
+
+def without_code(serialized: bytes) -> bytes:
+    """A module of the same signature for which XLA has no code."""
+    program = Module.from_bytes(serialized)
+    entry = program.entry
+    parameters = [instruction for instruction in entry.instructions[:] if instruction.opcode == "parameter"]
+    # XLA makes lists as long as the largest number, so it is the next one.
+    number = 1 + max(instruction.id for instruction in entry.instructions[:])
+    result = InstructionProto(
+        name=program.fresh_name("nowhere"),
+        opcode="custom-call",
+        custom_call_target=NOWHERE,
+        custom_call_api_version=_TYPED,
+        id=number,
+    )
+    result.shape.CopyFrom(entry.program_shape.result)
+    del entry.instructions[:]
+    entry.instructions.extend([*parameters, result])
+    entry.root_id = number
+    del program.proto.computations[:]
+    program.proto.computations.append(entry)
+    return program.to_bytes()

@@ -1,0 +1,215 @@
+"""A whole program, stock against dispatched: what its regions cannot tell one by one.
+
+Regions that share fusions are entangled: dispatching one takes work out of its neighbours' fusions that alone it
+does not show. A kernel between two of XLA's parallel loops costs more than between two other kernels. And however
+well each region was measured, it is the program that must not become slower. So where a program can be run on its
+own, it is: once before its regions are measured (as the heuristic has it, the most valuable single measurement
+there is), and once when all of them are known.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any, cast
+
+from hlo_dispatch.autotune.compare.acceptance_rules import why_not
+from hlo_dispatch.autotune.compare.comparison import Unmeasurable, compiled, size_of
+from hlo_dispatch.autotune.compare.finalists import fastest, leaders
+from hlo_dispatch.autotune.compare.timing import PATIENCE, fewest_calls, interleaved
+from hlo_dispatch.autotune.compare.validation import is_finite
+from hlo_dispatch.autotune.extract.trip_count_reduction import fitting_trips, with_trips
+from hlo_dispatch.autotune.run.deadline import Deadline, Unclear
+from hlo_dispatch.autotune.run.executable import Executable, to_device
+from hlo_dispatch.autotune.run.inputs import random_inputs
+from hlo_dispatch.autotune.run.running_time import calls_libraries, running_time
+from hlo_dispatch.autotune.run.time_estimate import compiling, filling
+from hlo_dispatch.autotune.run.watchdog import watched
+from hlo_dispatch.ir.entry_parameters import keep_inputs
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.shape import Shape, shape_of
+from hlo_dispatch.ir.split_module import Splitter
+from hlo_dispatch.selection.measurements import STOCK, Measured
+
+WHOLE = "all of them"
+"""What is measured instead of one kernel."""
+PROGRAM = "the whole program"
+"""What is being measured, for people."""
+SECONDS = 3.0
+"""Of timing, when all regions are known: once for a program against stock, and once between its best variants."""
+QUICK_SECONDS = 0.5
+"""Of timing, before they are."""
+CALLS_IN_A_TRIAL = 60
+"""So many runs of a program, by the estimate of its time, have to fit into the time that is left: two programs run some
+ten times each, and an estimate may be off by a few times. Otherwise loops run fewer of their iterations."""
+LARGEST_PROGRAM = 2 << 30
+"""Bytes of inputs; so much is allocated for a moment."""
+LEAST_GAIN = 0.01
+"""In parts of stock's time, besides the noise: a program that gains less is left to stock."""
+
+
+def expected_seconds(module: Module, programs: int) -> float | None:
+    """What compiling so many and running stock once takes, on the safe side; None where random inputs will not do.
+
+    After that run it is known better than anybody could say now.
+    """
+    signature = module.entry.program_shape
+    results = signature.result.tuple_shapes or (signature.result,)
+    shapes = [shape_of(shape) for shape in (*signature.parameters, *results)]
+    size = sum(shape.bytes for shape in shapes)
+    if any(not s.is_array or s.is_dynamic for s in shapes) or size > LARGEST_PROGRAM:
+        return None
+    run = running_time(module)
+    if run is None:
+        return None
+    return programs * compiling.expected(size_of(module)) + filling.expected(size) + run
+
+
+def compare(
+    stock: bytes,
+    variants: Mapping[str, bytes] | Iterable[tuple[str, bytes]],
+    *,
+    left: float = float("inf"),
+    is_final: bool = True,
+    is_hurried: bool = False,
+    frozen: AbstractSet[int] = frozenset(),
+    split: Splitter | None = None,
+) -> Measured:
+    """Time whole programs.
+
+    Args:
+        stock: the optimized module as XLA made it.
+        variants: what they are called, and the module with its kernel calls; the one expected to win first. The later
+            ones are made, and compared, only if there is time.
+        left: seconds that it may take.
+        is_final: whether all regions are known.
+        is_hurried: whether a later compile has more time: the answer is thorough only if every variant was compared.
+        frozen: numbers of the parameters that are known before the program is called.
+        split: cuts off what depends on those alone.
+
+    Returns:
+        the chosen variant, or "stock".
+
+    Raises:
+        Unmeasurable: the program cannot be run on random inputs.
+        OutOfTime: it takes too long.
+        Unclear: its loops had to run fewer iterations, and then nobody won.
+        Endless: it does not end.
+    """
+    deadline = Deadline(left)
+    module = Module.from_bytes(stock)
+    trips = fitting_trips(module, left / CALLS_IN_A_TRIAL)
+    if trips is not None:
+        stock = with_trips(stock, trips)
+        module = Module.from_bytes(stock)
+    about: dict[str, Any] = {"formula": f"all of {module.name}", "kernel": WHOLE, "trips": trips or 0}
+    waiting = iter(cast("Mapping[str, bytes]", variants).items() if isinstance(variants, Mapping) else variants)
+    first = next(waiting, None)
+    if first is None:
+        return Measured(STOCK, {STOCK: 0.0}, thorough=is_final, **about)
+    expected = expected_seconds(module, 2)
+    if expected is None:
+        raise Unmeasurable("what the program does depends on its inputs")
+    deadline.demand(expected)
+    contestants = _Contestants(module, stock, deadline, frozen, split, trips)
+    contestants.add(*first)
+    variant: tuple[str, bytes] | None = first
+    while variant is not None and contestants.has_time_for_one_more():
+        variant = next(waiting, None)
+        if variant is not None:
+            contestants.add(*variant)
+    about["thorough"] = is_final and (variant is None or not is_hurried)
+    longest = SECONDS if is_final else QUICK_SECONDS
+
+    def seconds() -> float:
+        return min(longest, max(deadline.left, 0.0) / PATIENCE)
+
+    times = interleaved(contestants.programs, seconds=seconds(), deadline=deadline)
+    found = dict(zip(contestants.names, times[1:], strict=True))
+    reference = times[0].seconds
+    known = {STOCK: reference} | {name: time.seconds for name, time in found.items()}
+    about["provisional"] = any(time.is_doubtful(reference) for time in found.values())
+    about["thorough"] = about["thorough"] and not about["provisional"]
+    won = {name: time for name, time in found.items() if time.gain > time.error + LEAST_GAIN * reference}
+    if not won and trips is not None and any(time.gain > -time.error for time in found.values()):
+        # In fewer iterations what is outside of the loops hides what is gained inside.
+        raise Unclear
+    if not won:
+        best = max(found.values(), key=lambda time: time.gain)
+        shown = min(found.values(), key=lambda time: time.seconds)
+        why = why_not(shown, reference, LEAST_GAIN * reference)
+        return Measured(STOCK, known, 0.0, best.error, why=why, **about)
+    # Of several that are equally fast the first one is chosen: of that most is known.
+    named = dict(zip(contestants.names, contestants.programs[1:], strict=True))
+    chosen, among = fastest({name: named[name] for name in leaders(won)}, seconds=seconds(), deadline=deadline)
+    return Measured(chosen, known | among, found[chosen].gain, found[chosen].error, **about)
+
+
+class _Contestants:
+    """Stock, compiled and run once, and as many variants as there is time for."""
+
+    def __init__(
+        self,
+        module: Module,
+        stock: bytes,
+        deadline: Deadline,
+        frozen: AbstractSet[int],
+        split: Splitter | None,
+        trips: int | None,
+    ) -> None:
+        """Args: trips: the most iterations of a loop; None: as many as it has."""
+        self._frozen, self._split, self._trips = frozen, split, trips
+        self._deadline, self._may_fail = deadline, calls_libraries(module)
+        shapes: Sequence[Shape] = [shape_of(shape) for shape in module.entry.program_shape.parameters]
+        self._arguments = to_device(random_inputs(module, shapes, 1))
+        begin = time.perf_counter()
+        self.programs = [self._compiled(stock)]
+        self._compile = time.perf_counter() - begin
+        begin = time.perf_counter()
+        results = watched(self.programs[0], deadline, running_time(module) or 0.0)
+        self._run = time.perf_counter() - begin
+        if self._may_fail and not is_finite(results):
+            # What fails ends early, and says nothing of how long it takes.
+            raise Unmeasurable("its library calls fail on random inputs")
+        self.names: list[str] = []
+
+    def add(self, name: str, variant: bytes) -> None:
+        """Compile it.
+
+        Raises:
+            OutOfTime: there would be no time left to run it.
+        """
+        self._deadline.demand(self._compile + self._runs(len(self.programs) + 1))
+        begin = time.perf_counter()
+        self.programs.append(self._compiled(variant))
+        self.names.append(name)
+        self._compile = max(self._compile, time.perf_counter() - begin)
+
+    def has_time_for_one_more(self) -> bool:
+        """Whether another one could be made, compiled and run besides."""
+        # Making it takes less than compiling it.
+        return self._deadline.left > 2 * self._compile + self._runs(len(self.programs) + 1)
+
+    def _runs(self, programs: int) -> float:
+        return programs * fewest_calls(self._run) * self._run
+
+    def _compiled(self, serialized: bytes) -> _Program:
+        plain = _plain(serialized if self._trips is None else with_trips(serialized, self._trips))
+        return _Program(compiled(plain, self._deadline, self._frozen, self._split), self._arguments)
+
+
+def _plain(serialized: bytes) -> bytes:
+    """The module without donated inputs: they are used again."""
+    module = Module.from_bytes(serialized)
+    keep_inputs(module)
+    module.proto.ClearField("schedule")
+    return module.to_bytes()
+
+
+class _Program:
+    def __init__(self, executable: Executable, arguments: Sequence[Any]) -> None:
+        self._executable, self._arguments = executable, arguments
+
+    def __call__(self) -> list[Any]:
+        return self._executable(self._arguments)

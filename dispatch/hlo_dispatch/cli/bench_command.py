@@ -1,0 +1,227 @@
+"""The command `hlo-dispatch bench`: reads arguments, measures with progress, prints a table."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+DEFAULT = "patterns"
+
+
+class _DefaultingGroup(TyperGroup):
+    """`bench conv_bias_relu` means `bench patterns conv_bias_relu`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] not in ("--help", "-h")):
+            args = [DEFAULT, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_DefaultingGroup,
+    add_completion=False,
+    help="Measure patterns and models against stock XLA, its oneDNN path, the raw library and other frameworks.\n\n"
+    "hlo-dispatch bench conv_bias_relu --shape n=1,c=64,h=56,w=56,k=64,r=3",
+)
+
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where samples are kept; else the cache folder.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Leave out what the file has already.")]
+Json = Annotated[bool, typer.Option("--json", help="For programs: every sample.")]
+Patterns = Annotated[list[str], typer.Argument(metavar="[PATTERN]...", help="Such as conv_bias_relu; else all.")]
+Shape = Annotated[str, typer.Option(metavar="KEY=N,...", help="Another shape than the listed ones.")]
+Dtypes = Annotated[str, typer.Option("--dtype", metavar="TYPE,...", help="f32, bf16, f16, f64, c64.")]
+Layout = Annotated[str, typer.Option(help="channels-last or channels-first.")]
+Tag = Annotated[str, typer.Option(help="Only cases with this tag: ci, primary, attention.")]
+
+
+@app.command(DEFAULT)
+def bench_patterns(
+    patterns: Patterns = [],  # noqa: B006
+    shape: Shape = "",
+    dtype: Dtypes = "",
+    layout: Layout = "",
+    tag: Tag = "",
+    seconds: Annotated[float, typer.Option(min=0.01, help="Measuring time of a case in each process.")] = 1.0,
+    sides: Annotated[str, typer.Option(metavar="SIDE,...", help="Only these ways of running a case.")] = "",
+    output: Output = None,
+    resume: Resume = False,
+    as_json: Json = False,
+) -> None:
+    """Measure single patterns, the listed cases or a shape of your own. (The default: the word may be left out.)"""
+    from hlo_dispatch.bench import micro, micro_view
+    from hlo_dispatch.bench.cases import choose
+    from hlo_dispatch.bench.result_files import Results, default_path
+    from hlo_dispatch.report.terminal import console
+
+    chosen = choose(patterns, shape=shape, dtypes=_words(dtype), layout=layout, tag=tag)
+    asked = _known(_words(sides) or micro.SIDES, micro.SIDES, "side")
+    results = Results.open(output or default_path("patterns"), "patterns")
+    interrupted = False
+    try:
+        micro.run(chosen, results, sides=asked, seconds=seconds, resume=resume, say=_say)
+    except KeyboardInterrupt:
+        interrupted = True
+    entries = [entry for case in chosen if (entry := results.get(case.name))]
+    _finish(results, entries, as_json, lambda: micro_view.print_micro(console(), results.header, entries), interrupted)
+
+
+@app.command("cases")
+def list_cases(patterns: Patterns = [], dtype: Dtypes = "", tag: Tag = "") -> None:  # noqa: B006
+    """List the cases: patterns, shapes, element types, and the models they come from."""
+    from hlo_dispatch.bench.cases import choose
+    from hlo_dispatch.bench.micro_view import print_cases
+    from hlo_dispatch.report.terminal import console
+
+    print_cases(console(), choose(patterns, dtypes=_words(dtype), tag=tag))
+
+
+@app.command("models")
+def bench_models(
+    models: Annotated[list[str], typer.Argument(metavar="[MODEL]...", help="Such as resnet50; else all.")] = [],  # noqa: B006
+    dtype: Annotated[str, typer.Option("--dtype", metavar="TYPE,...", help="f32, bf16; else both.")] = "",
+    batch: Annotated[str, typer.Option(metavar="N,...", help="Else each model's own: 1 and 8 for most.")] = "",
+    peers: Annotated[str, typer.Option(metavar="PEER,...", help="Else all but torch-frozen.")] = "",
+    rounds: Annotated[int, typer.Option(min=1, help="Processes for each peer.")] = 3,
+    seconds: Annotated[float, typer.Option(min=0.01, help="Measuring time of each process, in several turns.")] = 3.0,
+    policy: Annotated[str, typer.Option(help="measure, stored, heuristic or always.")] = "measure",
+    tune: Annotated[float, typer.Option(min=0, help="Seconds for measuring kernels before the first round.")] = 30.0,
+    small: Annotated[bool, typer.Option("--small", help="Tiny models, to see that everything runs.")] = False,
+    output: Output = None,
+    resume: Resume = False,
+    as_json: Json = False,
+) -> None:
+    """Measure whole models: stock, dispatched, XLA's oneDNN flags, torch.compile, OpenVINO, a process each."""
+    from hlo_dispatch.bench.models import campaign, view
+    from hlo_dispatch.bench.models.catalogue import DEFAULT_PEERS, MODELS, PEERS, jobs
+    from hlo_dispatch.bench.result_files import Results, default_path
+    from hlo_dispatch.report.terminal import console
+
+    chosen = jobs(tuple(models), _words(dtype), tuple(_number(word) for word in _words(batch)))
+    asked = _known(_words(peers) or DEFAULT_PEERS, tuple(PEERS), "peer")
+    kind = "small-models" if small else "models"
+    results = Results.open(output or default_path(kind), kind)
+    interrupted = False
+    try:
+        for model in dict.fromkeys(job.model for job in chosen):
+            campaign.run(
+                [job for job in chosen if job.model == model],
+                results,
+                peers=asked,
+                rounds=rounds,
+                seconds=seconds,
+                policy=policy,
+                tuning=tune,
+                options=dict(MODELS[model].small) if small else {},
+                resume=resume,
+                say=_say,
+            )
+    except KeyboardInterrupt:
+        interrupted = True
+    entries = [entry for job in chosen if (entry := results.get(job.name))]
+    _finish(results, entries, as_json, lambda: view.print_models(console(), results.header, entries), interrupted)
+
+
+@app.command("diffusion")
+def bench_diffusion(
+    steps: Annotated[int, typer.Option(min=1, help="Denoising steps of the real pipeline.")] = 2,
+    dtype: Annotated[str, typer.Option("--dtype", metavar="TYPE,...", help="f32, bf16.")] = "f32",
+    narrow: Annotated[bool, typer.Option("--small", help="A narrow pipeline, to see that it runs.")] = False,
+    output: Output = None,
+) -> None:
+    """Run the whole Stable Diffusion pipeline, stock and dispatched; say what an image takes, from measured parts."""
+    from hlo_dispatch.bench.models import diffusion_view
+    from hlo_dispatch.bench.models.catalogue import DTYPES
+    from hlo_dispatch.bench.result_files import Results, default_path
+
+    dtypes = _known(_words(dtype), DTYPES, "element type")
+    results = Results.open(output or default_path("diffusion"), "diffusion")
+    parts = default_path("models")
+    diffusion_view.run(results, dtypes, steps, narrow=narrow, parts=Results.read(parts) if parts.exists() else None)
+
+
+Files = Annotated[
+    list[Path], typer.Argument(metavar="[FILE]...", help="Files of results; else those of the cache folder.")
+]
+
+
+@app.command("report")
+def bench_report(
+    files: Files = [],  # noqa: B006
+    output: Annotated[str, typer.Option("--output", "-o", metavar="OUT", help="The page.")] = "hlo-dispatch-bench.html",
+    png: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Also each figure as a PNG.")] = None,
+) -> None:
+    """Write one page with everything that was measured: bars against peers, roofline, where time goes."""
+    from hlo_dispatch.bench.report.gather import gather
+    from hlo_dispatch.bench.report.page import write_report
+
+    for name in write_report(gather(files), output, png):
+        print(name)
+
+
+@app.command("readme")
+def bench_readme(
+    files: Files = [],  # noqa: B006
+    page: Annotated[Path, typer.Option(metavar="FILE", help="The page of results.")] = Path("bench/results/README.md"),
+    readme: Annotated[Path, typer.Option(metavar="FILE", help="The page with ratios.")] = Path("README.md"),
+    check: Annotated[bool, typer.Option("--check", help="Only say whether both are in step; exit 1 if not.")] = False,
+) -> None:
+    """Write the tables of results into the page of results, and the ratios into the README, between their marks."""
+    from hlo_dispatch.bench.report.gather import gather
+    from hlo_dispatch.bench.report.readme import with_ratios, with_tables
+    from hlo_dispatch.ir import module_files
+
+    gathered = gather(files)
+    before = {path: path.read_text() for path in (page, readme)}
+    after = {page: with_tables(before[page], gathered), readme: with_ratios(before[readme], gathered)}
+    changed = [path for path in before if before[path] != after[path]]
+    if check:
+        for path in before:
+            print(f"{path} is not in step: run this without --check" if path in changed else f"{path} is in step")
+        raise typer.Exit(int(bool(changed)))
+    for path in changed:
+        module_files.write_atomically(str(path), after[path].encode())
+
+
+def _finish(results: Any, entries: list[Any], as_json: bool, draw: Any, interrupted: bool) -> None:
+    """Print what there is, say where it is kept, and end as a command that was interrupted ends."""
+    if as_json:
+        print(json.dumps({"header": results.header, "results": entries}, indent=1))
+    elif entries:
+        draw()
+    if len(results):
+        print(f"every sample: {results.path}", file=sys.stderr)
+    if interrupted:
+        print("interrupted: what was measured is kept; --resume goes on", file=sys.stderr)
+        raise typer.Exit(130)
+
+
+def _say(text: str) -> None:
+    print(f"… {text}", file=sys.stderr, flush=True)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for part in text.split(",") if (word := part.strip()))
+
+
+def _known(asked: tuple[str, ...], known: tuple[str, ...], what: str) -> tuple[str, ...]:
+    from hlo_dispatch.bench.pattern import CaseError
+
+    for name in asked:
+        if name not in known:
+            raise CaseError(f"unknown {what} {name!r}: one of {', '.join(known)}")
+    return asked
+
+
+def _number(word: str) -> int:
+    from hlo_dispatch.bench.pattern import CaseError
+
+    if not word.isdecimal() or int(word) < 1:
+        raise CaseError(f"{word!r} is no batch size: expected a whole number from 1 on")
+    return int(word)

@@ -1,0 +1,1 @@
+"""Drivers of the pipeline: with measurements and a tuner, for one call alone, and with a timer."""

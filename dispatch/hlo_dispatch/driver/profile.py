@@ -1,0 +1,181 @@
+"""The pass with a stopwatch: what each entry of the table cost, and what it found.
+
+The plain pass has no counters. Here every place that tries an entry is given something that counts around it, so
+a profile sees the same decisions, a little slower.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.strided_view import Dimension
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.match.anchors.anchor import Anchor
+from hlo_dispatch.match.elementwise_region import ElementwiseRegion
+from hlo_dispatch.match.epilogue.finder import EpilogueFinder, Step
+from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.matcher import Matcher
+from hlo_dispatch.match.protocol import CallableMatch
+from hlo_dispatch.match.structural.attempt import Attempt
+from hlo_dispatch.match.structural.finder import StructuralFinder
+from hlo_dispatch.match.structural.structural_match import StructuralMatch
+from hlo_dispatch.passes.planner import Planner
+from hlo_dispatch.pattern import Recogniser, Table
+from hlo_dispatch.pattern.table import AnchorKind
+from hlo_dispatch.pattern.timed_recogniser import TimedRecogniser
+from hlo_dispatch.pipeline import Rewriter
+from hlo_dispatch.process.machine import Machine
+from hlo_dispatch.selection.candidate import Ask, Candidate
+
+
+@dataclass
+class EntryCost:
+    """What one entry of the table did."""
+
+    kind: str
+    """One of pattern, anchor, activation, binary, kernel; a "function" is no entry: nobody knows it."""
+    name: str
+    place: str
+    """Where the entry is written: `file:line`."""
+    tries: int = 0
+    hits: int = 0
+    seconds: float = 0.0
+    """All tries together. An anchor's time holds that of its epilogue."""
+    hit_seconds: float = 0.0
+    """The tries that hit."""
+
+
+@dataclass
+class Profile:
+    """Tallies by (kind, name)."""
+
+    places: dict[tuple[str, str], str]
+    tallies: dict[tuple[str, str], EntryCost] = field(default_factory=dict[tuple[str, str], EntryCost])
+
+    @classmethod
+    def of(cls, table: Table) -> Profile:
+        """An empty profile that knows where `table`'s entries are written."""
+        kinds: dict[str, Any] = {
+            "pattern": table.patterns,
+            "anchor": table.anchors.values(),
+            "activation": table.activations,
+            "binary": table.binaries.values(),
+            "kernel": table.kernels.values(),
+        }
+        written = ((kind, entry) for kind, entries in kinds.items() for entry in entries)
+        return cls({(kind, entry.name): f"{entry.place.file}:{entry.place.line}" for kind, entry in written})
+
+    def count(self, kind: str, name: str, seconds: float, *, hit: bool) -> None:
+        """Note one try."""
+        tally = self.tallies.get((kind, name))
+        if tally is None:
+            tally = self.tallies[kind, name] = EntryCost(kind, name, self.places.get((kind, name), ""))
+        tally.tries += 1
+        tally.seconds += seconds
+        if hit:
+            tally.hits += 1
+            tally.hit_seconds += seconds
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """Plain dicts, ready for JSON."""
+        return [asdict(tally) for tally in self.tallies.values()]
+
+    def untried(self) -> list[str]:
+        """Entries that nothing in the module led to."""
+        return [f"{kind} {name}" for kind, name in self.places if (kind, name) not in self.tallies]
+
+
+def profiling(table: Table, policy: str, machine: Machine | None = None) -> tuple[Rewriter, Profile]:
+    """The pass, and the profile that it counts into; made anew for each profile, as it must not remember anything.
+
+    Raises:
+        PolicyError: there is no such policy.
+    """
+    profile, plain = Profile.of(table), Planner.make(table, policy, machine)
+    planner = replace(
+        plain,
+        finder=_CountingEpilogueFinder(table, profile),
+        patterns=StructuralFinder(table, partial(_counted, profile)),
+        ask=_CountingAsk(plain.ask, profile),
+        matcher=partial(_CountingMatcher, profile),
+    )
+    return Rewriter(planner), profile
+
+
+@dataclass(frozen=True)
+class _CountingAsk:
+    ask: Ask
+    profile: Profile
+
+    def __call__(self, match: CallableMatch, **attributes: str) -> Candidate | Refusal:
+        start = time.perf_counter()
+        answer = self.ask(match, **attributes)
+        seconds = time.perf_counter() - start
+        self.profile.count("kernel", match.kernel, seconds, hit=not isinstance(answer, Refusal))
+        return answer
+
+
+class _CountingMatcher(Matcher):
+    def __init__(self, profile: Profile, graph: FlatGraph, table: Table, finder: EpilogueFinder) -> None:
+        super().__init__(graph, table, finder)
+        self._profile = profile
+
+    def match(self, node: Node, is_taken: Callable[[Node], bool], is_needed: Callable[[Node], bool]) -> Match | Refusal:
+        start = time.perf_counter()
+        match = super().match(node, is_taken, is_needed)
+        seconds = time.perf_counter() - start
+        name = self.entry_name(node) if isinstance(match, Refusal) else match.name
+        self._profile.count("anchor", name, seconds, hit=not isinstance(match, Refusal))
+        return match
+
+
+class _CountingEpilogueFinder(EpilogueFinder):
+    def __init__(self, table: Table, profile: Profile) -> None:
+        super().__init__(TimedRecogniser(table.activations), table.binaries)
+        self._profile = profile
+
+    def _activation(self, region: ElementwiseRegion, entry: AnchorKind, destination: Any) -> Step | None:
+        start = time.perf_counter()
+        step = super()._activation(region, entry, destination)
+        seconds = time.perf_counter() - start
+        known = self._recall(region, entry)
+        kind, name = ("activation", known[1].name) if known is not None else ("function", "known to nobody")
+        self._profile.count(kind, name, seconds, hit=step is not None)
+        return step
+
+    def _recognise(self, region: ElementwiseRegion, recogniser: Recogniser) -> tuple[int, Any] | None:
+        found = super()._recognise(region, recogniser)
+        assert isinstance(recogniser, TimedRecogniser), "made of one"
+        for name, seconds in recogniser.spent.items():
+            # The one that it is was looked up, and is counted there.
+            if found is None or found[1].name != name:
+                self._profile.count("activation", name, seconds, hit=False)
+        return found
+
+    def _binary(
+        self,
+        anchor: Anchor,
+        current: Node,
+        destination: tuple[Dimension, ...],
+        is_taken: Callable[[Node], bool],
+        is_result_of_another: Callable[[Node, Node], bool],
+    ) -> Step | str:
+        start = time.perf_counter()
+        step = super()._binary(anchor, current, destination, is_taken, is_result_of_another)
+        seconds = time.perf_counter() - start
+        binary = self._binaries.get(current.users[0].opcode)
+        if binary is not None:
+            self._profile.count("binary", binary.name, seconds, hit=isinstance(step, Step))
+        return step
+
+
+def _counted(profile: Profile, attempt: Attempt) -> StructuralMatch | None:
+    start = time.perf_counter()
+    match = attempt.match()
+    profile.count("pattern", attempt.pattern, time.perf_counter() - start, hit=match is not None)
+    return match

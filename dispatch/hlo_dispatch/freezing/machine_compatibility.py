@@ -1,0 +1,62 @@
+"""Where a program that was saved can run: what it was compiled and its weights were prepared for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import hlo_dispatch
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.selection.context import this_context
+from hlo_dispatch.vendor import libraries, registry
+from hlo_dispatch.vendor.library import Library
+
+
+def called_libraries(modules: Iterable[bytes]) -> list[str]:
+    """The libraries that calls in these modules need."""
+    needs = {kernel.target: kernel.library for kernel in registry.kernels().values()}
+    found = {
+        needs[instruction.custom_call_target]
+        for module in modules
+        for computation in Module.from_bytes(module).proto.computations[:]
+        for instruction in computation.instructions[:]
+        if instruction.custom_call_target in needs
+    }
+    return sorted(found)
+
+
+def what_it_needs(names: Iterable[str]) -> dict[str, Any]:
+    """What another process has to have as this one has it, `names` being the libraries that are called."""
+    context = this_context()
+    return {
+        "hlo-dispatch": hlo_dispatch.__version__,
+        "jaxlib": context.jaxlib,
+        "kernels": f"{context.abi}, {registry.own_version()}",
+        "threads": context.threads,
+        "processor": list(context.features),
+        "libraries": {name: _identity(name) for name in names},
+    }
+
+
+def differences(needed: dict[str, Any]) -> list[str]:
+    """What this process has otherwise, each in a few words; loads the libraries."""
+    return list(_differences(needed, what_it_needs(needed["libraries"])))
+
+
+def _differences(needed: dict[str, Any], there: dict[str, Any]) -> Iterator[str]:
+    for name in ("hlo-dispatch", "jaxlib", "kernels", "threads"):
+        if needed[name] != there[name]:
+            yield f"{name} {needed[name]}, here {there[name]}"
+    wanted, found = set(needed["processor"]), set(there["processor"])
+    if wanted - found:
+        yield f"a processor with {' '.join(sorted(wanted - found))}, which this one has not"
+    if found - wanted:
+        yield f"a processor without {' '.join(sorted(found - wanted))}, which this one has"
+    for name, identity in needed["libraries"].items():
+        if identity != there["libraries"][name]:
+            yield f"{name} {identity}, here {there['libraries'][name]}"
+
+
+def _identity(name: str) -> str:
+    library = libraries.loaded(name) if name in libraries.DESCRIPTIONS else None
+    return f"{library.version} over {library.threads}" if isinstance(library, Library) else "none"

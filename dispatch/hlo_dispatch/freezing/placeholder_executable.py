@@ -1,0 +1,172 @@
+"""Modules as jitted functions: JAX compiles a stand-in of the same signature, and its hook exchanges the two.
+
+The stand-in is jitted as any function is, so a call of it takes jit's own short way, and where arguments lie, how they
+are converted and what is found in JAX's compilation cache is jit's affair. It does nothing but call a target that does
+not exist: where it was not exchanged it does not compile. Its name holds a digest of all that the compilation depends
+on, so that two stand-ins of one name are one program, in any process.
+"""
+
+# pyright: basic
+# jax has no complete type hints.
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import threading
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+import jax
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
+
+from hlo_dispatch.autotune.run.executable import stand_in_name, standing_in
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.jax_plugin.hook import installed_tables
+from hlo_dispatch.pattern import load_tables
+from hlo_dispatch.process.retained_memory import return_free_memory
+from hlo_dispatch.selection.context import this_context
+from hlo_dispatch.vendor.registration import register_kernels
+
+_TARGET = "hlo_dispatch."
+_MOST_RUNS = 4
+_UNKNOWN_OPTION = "No such compile option"
+
+
+class Elsewhere(Exception):
+    """A stand-in was called with arguments, or on a device, that it has not been compiled for."""
+
+
+class _CompilingThread(threading.local):
+    compiles: str | None = None
+    """Name of the stand-in that this thread compiles."""
+
+
+_thread = _CompilingThread()
+
+
+class StandIn:
+    """A serialized module as a jitted function of (arrays, *args, **kwargs)."""
+
+    def __init__(
+        self, module: bytes, results: Sequence[Any], structure: Any, options: dict[str, Any] | None = None,
+        donated: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        """
+        Args:
+            module: its entry takes the leaves of (arrays, args, kwargs) in their order.
+            results: the abstract value of each of its results.
+            structure: their tree.
+            options: of XLA's, for compiling it; left out where this XLA does not know them.
+            donated: numbers of those of `args` that the module takes over.
+        """
+        self._donated = tuple(1 + number for number in donated)
+        self._options = options
+        self._module, self._results, self._structure = module, tuple(results), structure
+        self.name = stand_in_name(f"frozen_{_digest(module)}")
+        self._runs: list[Callable[..., Any]] = []
+        """Functions that have run, the latest first: one for each device that it was called on."""
+        self.run = self._jitted()
+        """The latest; raises Elsewhere unless it was compiled for these arguments."""
+
+    def _jitted(self) -> Callable[..., Any]:
+        """A function of its own: jit gives up its short way for good where the first call of a function fails."""
+
+        def call(arrays: Any, /, *args: Any, **kwargs: Any) -> Any:
+            if _thread.compiles != self.name:
+                raise Elsewhere
+            leaves = jax.tree.leaves((arrays, args, kwargs))
+            out = _module_p.bind(*leaves, name=self.name, results=self._results)
+            return jax.tree.unflatten(self._structure, out)
+
+        call.__name__ = call.__qualname__ = self.name
+        return jax.jit(call, keep_unused=True, compiler_options=self._options, donate_argnums=self._donated)
+
+    def compile_and_run(self, arrays: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """As `run`, and compiles what has to be compiled."""
+        for run in self._runs:
+            with contextlib.suppress(Elsewhere):
+                result = run(arrays, *args, **kwargs)
+                self._remember(run)
+                return result
+        with self._compiled(arrays, args, kwargs) as run:
+            result = run(arrays, *args, **kwargs)
+        self._remember(run)
+        return result
+
+    def compile(self, arrays: Any, /, *args: Any, **kwargs: Any) -> None:
+        """Compile what has to be compiled, so that a call finds it; abstract values are as good as arrays."""
+        for run in self._runs:
+            with contextlib.suppress(Elsewhere):
+                run.lower(arrays, *args, **kwargs).compile()
+                return
+        with self._compiled(arrays, args, kwargs) as run:
+            self._remember(run)
+
+    @contextlib.contextmanager
+    def _compiled(self, arrays: Any, args: Any, kwargs: Any) -> Generator[Callable[..., Any]]:
+        register_kernels(installed_tables())
+        with standing_in(self.name, self._module), self._compiling():
+            run = self._jitted()
+            try:
+                run.lower(arrays, *args, **kwargs).compile()  # the call finds it
+            except jax.errors.JaxRuntimeError as error:
+                if self._options is None or _UNKNOWN_OPTION not in str(error):
+                    raise
+                self._options = None  # this XLA does not know them any more
+                run = self._jitted()
+                run.lower(arrays, *args, **kwargs).compile()
+            # Where weights are prepared, originals and results exist at once: what compiling left comes not on top of
+            # that.
+            return_free_memory()
+            yield run
+
+    def _remember(self, run: Callable[..., Any]) -> None:
+        # What none of them has been compiled for is what JAX's caches forgot: the oldest go.
+        self._runs = [run, *(other for other in self._runs if other is not run)][:_MOST_RUNS]
+        self.run = run
+
+    @contextlib.contextmanager
+    def _compiling(self) -> Generator[None]:
+        before, _thread.compiles = _thread.compiles, self.name
+        try:
+            yield
+        finally:
+            _thread.compiles = before
+
+
+def _digest(module: bytes) -> str:
+    """The same for the same program on the same kind of machine with the same libraries."""
+    program = Module.from_bytes(module)
+    # Neither what XLA counts in a process nor where a function is written changes what is compiled.
+    program.proto.id = 0
+    program.proto.name = ""
+    program.proto.ClearField("stack_frame_index")
+    for computation in program.proto.computations[:]:
+        for instruction in computation.instructions[:]:
+            instruction.ClearField("metadata")
+    digest = hashlib.sha256(program.proto.SerializeToString(deterministic=True))
+    if any(i.custom_call_target for c in program.proto.computations[:] for i in c.instructions[:]):
+        digest.update(f"{load_tables(installed_tables()).fingerprint} {this_context().fingerprint}".encode())
+    return digest.hexdigest()[:40]
+
+
+def _lowered(ctx: Any, *operands: Any, name: str, results: Any) -> Any:
+    # JAX also lowers again what it has traced: for another device, say.
+    if _thread.compiles != name:
+        raise Elsewhere
+    return jax.ffi.ffi_lowering(f"{_TARGET}{name}", has_side_effect=False)(ctx, *operands)
+
+
+def _evaluated(*_: Any, **__: Any) -> Any:
+    # jax_debug_nans runs a function again step by step, once its result is known to hold a NaN.
+    raise FloatingPointError(
+        "invalid value (nan) encountered in a frozen function: call the function that was frozen to see where"
+    )
+
+
+_module_p = Primitive("hlo_dispatch_module")
+_module_p.multiple_results = True
+_module_p.def_abstract_eval(lambda *_, name, results: list(results))
+_module_p.def_impl(_evaluated)
+mlir.register_lowering(_module_p, _lowered)

@@ -1,0 +1,74 @@
+"""Building a frozen program as a guest: counted as a compile is, and stock XLA's where something of ours fails."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from typing import TypeVar
+
+from hlo_dispatch.freezing.build import build
+from hlo_dispatch.ir.split_module import Split
+from hlo_dispatch.jax_plugin.hook import leave_to_stock
+from hlo_dispatch.jax_plugin.record import record
+from hlo_dispatch.passes.partition.split_at_frontier import uncut
+from hlo_dispatch.pipeline import Rewriter
+from hlo_dispatch.process.environment_switches import is_strict
+from hlo_dispatch.report import Report
+
+_logger = logging.getLogger("hlo_dispatch")
+_Result = TypeVar("_Result")
+
+
+def attempted(attempt: Callable[[], _Result], what: str) -> _Result | None:
+    """What an attempt gives that freezing can do without; None, counted and said, where it fails.
+
+    Raises:
+        Exception: what failed, with HLO_DISPATCH_STRICT=1.
+    """
+    begin = time.perf_counter()
+    try:
+        return attempt()
+    except Exception as error:
+        record.fail(error)
+        record.count(rewritten=False, failed=True, seconds=time.perf_counter() - begin)
+        if is_strict():
+            raise
+        _logger.warning("hlo-dispatch failed at %s, and freezes without it (%s: %s)", what, type(error).__name__, error)
+        return None
+
+
+def built(
+    serialized: bytes,
+    frozen: AbstractSet[int],
+    rewriter: Rewriter,
+    widened: AbstractSet[int],
+    compiled: Callable[[Split], _Result],
+) -> _Result:
+    """What XLA compiles of what `build` gives; where either fails, of the whole module, undispatched: and one warning.
+
+    Args:
+        compiled: compiles both halves, and touches nothing that could be lost.
+
+    Raises:
+        Exception: what failed, with HLO_DISPATCH_STRICT=1; what compiling the undispatched module raises.
+    """
+    begin = time.perf_counter()
+    seconds = 0.0
+    report: Report | None = None
+    failed = True
+    try:
+        split = build(serialized, frozen, rewriter, widened)
+        seconds = time.perf_counter() - begin
+        result = compiled(split)
+        failed, report = False, split.report
+        if report is not None:
+            record.keep(report)
+        return result
+    except Exception as error:
+        leave_to_stock(error, serialized)
+        return compiled(uncut(serialized, frozen))
+    finally:
+        is_rewritten = report is not None and len(report.dispatched) > 0
+        record.count(rewritten=is_rewritten, failed=failed, seconds=seconds or time.perf_counter() - begin)

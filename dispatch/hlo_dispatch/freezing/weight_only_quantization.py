@@ -1,0 +1,202 @@
+"""Weight-only quantization: weights of f32, bf16 or f16 held as integers of eight or four bits, with scales.
+
+    x @ w  ~  (x @ q) * s,    s = max |w| along what is summed up / 127,    q = round(w / s)
+
+so in eight bits, with one scale for each output of a product. In four bits the largest is 7, which is little for all
+that an output sums up: every group of it has a scale of its own, and x @ w ~ x @ (q * s). Where operands are of
+half precision they are widened, which is exact, summed in f32, scaled there, and rounded once.
+
+A traced function is evaluated twice more. First it is seen of which weights that can be said: arrays that are an
+operand of products alone, always summed up along the same dimensions, and in between only transposed or taken row by
+row. Then those are made integers where the function begins, which depends on nothing but them and so is done once.
+"""
+
+# pyright: basic
+# jax has no complete type hints.
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from hlo_dispatch.freezing.closures import bound
+from hlo_dispatch.freezing.reduced_precision import (
+    HALF,
+    WIDE,
+    Evaluation,
+    Narrow,
+    Narrowed,
+    Narrowing,
+    arrays_of_weights,
+    other_type,
+)
+
+_TYPES = frozenset((WIDE, *HALF))
+"""Of weights that can be made integers, and of what they are multiplied with."""
+_MOVES = frozenset(("copy", "squeeze", "transpose"))
+
+
+def with_integers(closed: Any, candidates: Collection[int], narrowing: Narrowing) -> Narrowed:
+    """Find which arguments of a closed jaxpr can be held so, and have them so.
+
+    Args:
+        candidates: numbers of the arguments that may be.
+    """
+    avals = closed.in_avals
+    wide = arrays_of_weights(avals, candidates, narrowing)
+    found = _Search([number for number in wide if avals[number].dtype in _TYPES], narrowing)
+    jax.eval_shape(lambda *args: found.of(closed, args), *avals)
+    along = {number: dims for number, dims in found.summed.items() if number not in found.refused and dims}
+    kept = {n: found.reason(n) if avals[n].dtype in _TYPES else other_type(avals[n]) for n in wide if n not in along}
+    evaluation = _Integers(along, narrowing)
+    nothing: frozenset[int] = frozenset()
+    return Narrowed(lambda *args: evaluation.of(closed, args), nothing, nothing, frozenset(along), kept)
+
+
+class _Search(Evaluation):
+    """Finds along which of its dimensions an argument is summed up."""
+
+    moves = _MOVES
+
+    def __init__(self, narrow: Collection[int], narrowing: Narrowing) -> None:
+        super().__init__(narrow, narrowing)
+        self.summed: dict[int, frozenset[int]] = {}
+        self.refused: dict[int, str] = {}
+        """Why not."""
+
+    def reason(self, number: int) -> str:
+        """Why an argument cannot be held as integers."""
+        return self.refused.get(number, "it is in no product")
+
+    def _narrowed(self, number: int, argument: Any) -> Narrow:
+        return Narrow(argument, frozenset((number,)), tuple(range(argument.ndim)))
+
+    def _product(self, equation: Any, operands: list[Any]) -> Sequence[Any]:
+        places = [place for place, operand in enumerate(operands) if isinstance(operand, Narrow)]
+        types = {atom.aval.dtype for atom in (*equation.invars, *equation.outvars)}
+        if equation.primitive.name != "dot_general" or len(places) > 1 or not types <= _TYPES:
+            return bound(equation, self._wide(operands))
+        (place,) = places
+        narrow = operands[place]
+        contracted = equation.params["dimension_numbers"][0][place]
+        dims = frozenset(narrow.dims[dimension] for dimension in contracted)
+        for number in narrow.arguments:
+            if self.summed.setdefault(number, dims) != dims:
+                self.refused.setdefault(number, "products sum it up along different dimensions")
+        return bound(equation, [operand.value if operand is narrow else operand for operand in operands])
+
+    def _moved(self, equation: Any, operands: list[Any]) -> list[Narrow]:
+        (narrow,) = operands
+        dims = _kept_dims(equation, narrow.dims)
+        return [Narrow(value, narrow.arguments, dims) for value in bound(equation, [narrow.value])]
+
+    def _wide(self, values: Sequence[Any]) -> list[Any]:
+        for value in values:
+            if isinstance(value, Narrow):
+                for number in value.arguments:
+                    self.refused.setdefault(number, "something else than a product of two arrays reads it")
+        return [value.value if isinstance(value, Narrow) else value for value in values]
+
+
+class _Integers(Evaluation):
+    """Of a jaxpr, with some of its arguments as pairs of integers and scales."""
+
+    moves = _MOVES
+
+    def __init__(self, along: dict[int, frozenset[int]], narrowing: Narrowing) -> None:
+        super().__init__(along, narrowing)
+        self._along, self._dtype, self._group = along, narrowing.dtype, narrowing.group
+        self._largest = int(jnp.iinfo(narrowing.dtype).max)
+
+    def _narrowed(self, number: int, argument: Any) -> Narrow:
+        groups = _Groups.of(argument.shape, self._along[number], self._group)
+        apart = jax.lax.convert_element_type(argument, WIDE).reshape(groups.apart)
+        largest = jnp.max(jnp.abs(apart), axis=groups.axes, keepdims=True)
+        # What is no number stays none, in its scale.
+        scale = jnp.where(largest == 0, jnp.ones_like(largest), largest / self._largest)
+        integers = jnp.clip(jnp.round(apart / scale), -self._largest, self._largest).astype(self._dtype)
+        return Narrow((integers.reshape(argument.shape), scale.reshape(groups.of_scales)), frozenset((number,)))
+
+    def _product(self, equation: Any, operands: list[Any]) -> Sequence[Any]:
+        (place,) = (place for place, operand in enumerate(operands) if isinstance(operand, Narrow))
+        integers, scale = operands[place].value
+        contracted = equation.params["dimension_numbers"][0][place]
+        is_grouped = any(scale.shape[dimension] > 1 for dimension in contracted)
+        wide = _scaled(integers, scale) if is_grouped else jax.lax.convert_element_type(integers, WIDE)
+        exact = [wide if number == place else _exact(operand) for number, operand in enumerate(operands)]
+        (result,) = bound(equation, exact, preferred_element_type=WIDE)
+        scaled = result if is_grouped else result * _along_result(scale, equation, place)
+        return [jax.lax.convert_element_type(scaled, equation.outvars[0].aval.dtype)]
+
+    def _moved(self, equation: Any, operands: list[Any]) -> list[Narrow]:
+        (narrow,) = operands
+        (integers,), (scale,) = (bound(equation, [value]) for value in narrow.value)
+        return [Narrow((integers, scale), narrow.arguments)]
+
+    def _wide(self, values: Sequence[Any]) -> list[Any]:
+        return [_scaled(*value.value) if isinstance(value, Narrow) else value for value in values]
+
+
+class _Groups(NamedTuple):
+    """Weights with what has one scale as dimensions of its own."""
+
+    apart: tuple[int, ...]
+    """Sizes, one dimension taken apart into groups and what is in each, where there are groups."""
+    axes: tuple[int, ...]
+    """Those of `apart` along which there is one scale."""
+    of_scales: tuple[int, ...]
+    """Sizes of the scales: 1 along what has one scale, or as many as there are groups."""
+
+    @classmethod
+    def of(cls, shape: Sequence[int], summed: Collection[int], group: int) -> _Groups:
+        """For a scale for each `group` of what is summed up, if that is one dimension of a multiple of it (0: none)."""
+        scales = tuple(1 if dim in summed else size for dim, size in enumerate(shape))
+        dim = min(summed)
+        if not group or len(summed) > 1 or shape[dim] % group:
+            return cls(tuple(shape), tuple(sorted(summed)), scales)
+        count = shape[dim] // group
+        return cls(
+            (*shape[:dim], count, group, *shape[dim + 1 :]), (dim + 1,), (*scales[:dim], count, *scales[dim + 1 :])
+        )
+
+
+def _exact(operand: Any) -> Any:
+    """The same numbers in f32."""
+    return jax.lax.convert_element_type(operand, WIDE)
+
+
+def _scaled(integers: Any, scale: Any) -> Any:
+    """The numbers that they stand for."""
+    apart: list[int] = []
+    ones: list[int] = []
+    for size, scales in zip(integers.shape, scale.shape, strict=True):
+        is_grouped = 1 < scales < size
+        apart += [scales, size // scales] if is_grouped else [size]
+        ones += [scales, 1] if is_grouped else [scales]
+    wide = jax.lax.convert_element_type(integers, WIDE).reshape(apart)
+    return (wide * scale.reshape(ones)).reshape(integers.shape)
+
+
+def _kept_dims(equation: Any, dims: tuple[int, ...]) -> tuple[int, ...]:
+    """Which of the argument's dimensions the result's are."""
+    if equation.primitive.name == "transpose":
+        return tuple(dims[number] for number in equation.params["permutation"])
+    if equation.primitive.name == "squeeze":
+        gone = equation.params["dimensions"]
+        return tuple(dim for number, dim in enumerate(dims) if number not in gone)
+    return dims
+
+
+def _along_result(scale: Any, equation: Any, place: int) -> Any:
+    """The scale of an operand, of size 1 along what is summed up, as it is multiplied with the product."""
+    contracted, batch = (sides[place] for sides in equation.params["dimension_numbers"])
+    free = [number for number in range(scale.ndim) if number not in (*contracted, *batch)]
+    batches, columns = ([scale.shape[number] for number in numbers] for numbers in (batch, free))
+    result = equation.outvars[0].aval
+    ones = [1] * (result.ndim - len(batches) - len(columns))
+    sizes = [*batches, *ones, *columns] if place else [*batches, *columns, *ones]
+    assert math.prod(sizes) == scale.size
+    return jax.lax.transpose(scale, (*batch, *free, *contracted)).reshape(sizes)

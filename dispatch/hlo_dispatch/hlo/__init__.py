@@ -1,1 +1,0 @@
-"""The HLO room: modules, shapes, the flat view, text. Knows nothing of patterns, kernels or JAX."""

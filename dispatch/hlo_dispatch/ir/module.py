@@ -1,0 +1,151 @@
+"""One module: bytes in, computations and instructions by id, bytes out.
+
+The protobuf message *is* the module; this class only keeps the indexes that every room asks for and hands
+out fresh ids and names, so that an edit can never collide with what XLA wrote. Repeated fields are read as
+slices (`operand_ids[:]`) all over the package: protobuf ends every other walk over one with an exception, which
+costs more than the walk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from google.protobuf.message import DecodeError
+
+from hlo_dispatch.errors import ModuleError
+from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto, ModuleProto, ShapeProto
+from hlo_dispatch.ir.shape import Shape
+
+# A computation called with this frontend attribute runs on XLA's legacy emitter, which has no custom-calls.
+SMALL_CALL = "xla_cpu_small_call"
+_CONTROL_FLOW = ("while", "conditional", "call")
+
+
+class Module:
+    """A parsed `HloModuleProto` with its computations by id."""
+
+    def __init__(self, proto: ModuleProto) -> None:
+        self.proto = proto
+        self.computations: dict[int, ComputationProto] = {c.id: c for c in proto.computations[:]}
+        self._names: set[str] = set()
+        self._last_number: dict[str, int] = {}
+        self._next_computation = 0
+
+    @classmethod
+    def from_bytes(cls, serialized: bytes) -> Module:
+        """Parse a serialized HloModuleProto.
+
+        Raises:
+            ModuleError: the bytes are not a module, or the module has no entry computation.
+        """
+        proto = ModuleProto()
+        try:
+            proto.ParseFromString(serialized)
+        except DecodeError as error:
+            raise ModuleError(f"this is not a serialized HloModuleProto ({error})") from None
+        module = cls(proto)
+        if proto.entry_computation_id not in module.computations:
+            raise ModuleError("this is not a serialized HloModuleProto: it has no entry computation")
+        return module
+
+    def to_bytes(self) -> bytes:
+        return self.proto.SerializeToString()
+
+    @property
+    def name(self) -> str:
+        return self.proto.name
+
+    @property
+    def entry(self) -> ComputationProto:
+        return self.computations[self.proto.entry_computation_id]
+
+    def control_flow_computations(self) -> Iterator[tuple[ComputationProto, bool]]:
+        """The entry and every computation reached from it through while, conditional and call.
+
+        Yields (computation, small): `small` says that it may not hold custom-calls. Reached both ways, a
+        computation counts as small.
+        """
+        small: dict[int, bool] = {}
+        pending = [(self.proto.entry_computation_id, False)]
+        while pending:
+            identifier, is_small = pending.pop()
+            if identifier in small and (small[identifier] or not is_small):
+                continue
+            small[identifier] = is_small
+            for instruction in self.computations[identifier].instructions[:]:
+                if instruction.opcode in _CONTROL_FLOW:
+                    inner = is_small or is_small_call(instruction)
+                    pending += [(called, inner) for called in instruction.called_computation_ids[:]]
+        for identifier, computation in self.computations.items():
+            if identifier in small:
+                yield computation, small[identifier]
+
+    def reached(self) -> set[int]:
+        """Ids of the computations that the entry calls, directly or not, and its own."""
+        found = {self.proto.entry_computation_id}
+        pending = list(found)
+        while pending:
+            for instruction in self.computations[pending.pop()].instructions[:]:
+                for called in instruction.called_computation_ids[:]:
+                    if called not in found:
+                        found.add(called)
+                        pending.append(called)
+        return found
+
+    def fresh_computation_id(self) -> int:
+        """An id that no computation of the module has."""
+        if not self._next_computation:
+            self._next_computation = max(self.computations)
+        self._next_computation += 1
+        return self._next_computation
+
+    def fresh_name(self, stem: str) -> str:
+        """`stem`, or `stem.1`, `stem.2` … : a name that nothing in the module has."""
+        if not self._names:
+            self._names = {i.name for c in self.proto.computations[:] for i in c.instructions[:]}
+            self._names.update(c.name for c in self.proto.computations[:])
+        # A name is tried from where its stem was left: thousands of parameters share one.
+        number = self._last_number.get(stem, -1) + 1
+        name = f"{stem}.{number}" if number else stem
+        while name in self._names:
+            number += 1
+            name = f"{stem}.{number}"
+        self._last_number[stem] = number
+        self._names.add(name)
+        return name
+
+
+def copy_of(instruction: InstructionProto) -> InstructionProto:
+    """A copy that belongs to no computation yet, and may be changed."""
+    copy = InstructionProto()
+    copy.CopyFrom(instruction)
+    return copy
+
+
+def new_instruction(
+    module: Module, opcode: str, identifier: int, shape: Shape, *operands: int, stem: str = ""
+) -> InstructionProto:
+    """One that belongs to no computation yet; `operands` are ids.
+
+    Args:
+        stem: what its name in the module begins with; else it is named by its opcode.
+    """
+    name = module.fresh_name(stem or opcode)
+    made = InstructionProto(opcode=opcode, id=identifier, name=name, operand_ids=operands)
+    made.shape.CopyFrom(shape.to_proto())
+    return made
+
+
+def new_tuple(
+    module: Module, identifier: int, operands: Sequence[int], shapes: Sequence[ShapeProto], stem: str
+) -> InstructionProto:
+    """A tuple of these operands that belongs to no computation yet."""
+    made = InstructionProto(opcode="tuple", id=identifier, name=module.fresh_name(stem), operand_ids=operands)
+    made.shape.element_type = ELEMENT_TYPE_NUMBERS["tuple"]
+    made.shape.tuple_shapes.extend(shapes)
+    return made
+
+
+def is_small_call(instruction: InstructionProto) -> bool:
+    """Whether XLA hoisted what this `call` calls into a small call."""
+    return any(entry.key == SMALL_CALL and entry.value == "true" for entry in instruction.frontend_attributes.map)

@@ -1,0 +1,95 @@
+"""The modules that a program compiles, put into a folder: what `hlo-dispatch tune --program` tunes afterwards.
+
+In a process that collects, every module stays as XLA made it, whatever the program installs: nothing is measured twice,
+and the program runs as fast as stock. Beside the modules lies what their measurements depend on besides: the tables in
+use, and the settings of XLA and the libraries as they were when the first module came.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hlo_dispatch.ir.module_files import write_atomically
+
+VARIABLE = "HLO_DISPATCH_COLLECT"
+_SETTINGS = "settings.json"
+_VARIABLES = (
+    "XLA_FLAGS",
+    "ONEDNN_",
+    "DNNL_",
+    "MKL_",
+    "OMP_",
+    "TBB_",
+    "KMP_",
+    "OCL_CPU_",
+    "DPCPP_CPU_",
+    "HLO_DISPATCH_",
+)
+_NOT_SETTINGS = (VARIABLE, "HLO_DISPATCH_POLICY", "HLO_DISPATCH_REPORT", "HLO_DISPATCH_CACHE_DIR")
+_lock = threading.Lock()
+_seen: set[str] = set()
+
+
+@dataclass(frozen=True)
+class Collected:
+    """One module, and the users' tables that were installed."""
+
+    module: bytes
+    tables: tuple[str, ...]
+
+
+def folder() -> Path | None:
+    """Where this process's modules go; None: it is no process that collects."""
+    name = os.environ.get(VARIABLE, "")
+    return Path(name) if name else None
+
+
+def collect(target: Path, serialized: bytes, tables: Sequence[str]) -> None:
+    """Keep a module; equal ones once, whichever process they come from."""
+    digest = hashlib.sha256(serialized + repr(tables).encode()).hexdigest()
+    with _lock:
+        if digest in _seen:
+            return
+        _seen.add(digest)
+    # The program runs on where the folder is gone: whoever wanted the modules has given up.
+    with contextlib.suppress(OSError):
+        _keep_settings(target)
+        write_atomically(str(target / f"{digest}.json"), json.dumps(list(tables)).encode())
+        write_atomically(str(target / f"{digest}.pb"), serialized)
+
+
+def collected(target: Path) -> list[Collected]:
+    """What is in a folder, the largest modules first."""
+    found: list[Collected] = []
+    for path in target.glob("*.pb"):
+        tables = json.loads(path.with_suffix(".json").read_text())
+        found.append(Collected(path.read_bytes(), tuple(tables)))
+    return sorted(found, key=lambda one: -len(one.module))
+
+
+def take_over_settings(target: Path) -> None:
+    """Set this process's environment as the program's was, as far as measurements depend on it."""
+    path = target / _SETTINGS
+    if path.exists():
+        settings = json.loads(path.read_text())
+        for name in [name for name in os.environ if _is_setting(name) and name not in settings]:
+            del os.environ[name]
+        os.environ.update(settings)
+
+
+def _keep_settings(target: Path) -> None:
+    path = target / _SETTINGS
+    if not path.exists():
+        settings = {name: value for name, value in os.environ.items() if _is_setting(name)}
+        write_atomically(str(path), json.dumps(settings).encode())
+
+
+def _is_setting(name: str) -> bool:
+    return name.startswith(_VARIABLES) and name not in _NOT_SETTINGS

@@ -1,0 +1,161 @@
+"""One answer for all replicas: with jax.distributed, process 0 decides of a program and tells the others.
+
+Processes that measure for themselves may choose differently, and what they compute would differ by rounding: the
+copies of a model's parameters would drift apart. So of a program that spans processes the first one says what its
+decisions rest on, and the others decide by exactly that; they measure nothing. Programs of one process alone stay
+its own affair. What is told goes through the key-value store that jax.distributed keeps for its own use.
+"""
+
+# pyright: basic
+# jax has no complete type hints.
+from __future__ import annotations
+
+import collections
+import hashlib
+import json
+import logging
+import threading
+import time
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hlo_dispatch.autotune.extract.digest import Digests
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.pipeline import Rewriter
+from hlo_dispatch.report import Report
+from hlo_dispatch.selection.context import this_context
+from hlo_dispatch.selection.decide import MEASURING
+from hlo_dispatch.selection.measurements import Knowledge, Measured
+
+WAIT = 60.0
+"""Seconds until the first process has to have decided; once it had not, nobody waits for it any more."""
+_SLICE = 500
+"""Milliseconds of one question, so that Ctrl-C is heard meanwhile."""
+_logger = logging.getLogger("hlo_dispatch")
+_lock = threading.Lock()
+_times: collections.Counter[str] = collections.Counter()
+"""How often this process has compiled each program: the others count alike."""
+_has_given_up = False
+
+
+@dataclass(frozen=True)
+class _Processes:
+    """The processes of one distributed program."""
+
+    client: Any
+    """Of jax.distributed's service."""
+    process: int
+
+    def put(self, key: str, values: Mapping[str, Any]) -> None:
+        self.client.key_value_set_bytes(key, zlib.compress(json.dumps(values).encode()))
+
+    def get(self, key: str, seconds: float) -> dict[str, Any] | None:
+        """What was put; None where nothing was in so many seconds."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                return json.loads(zlib.decompress(self.client.blocking_key_value_get_bytes(key, _SLICE)))
+            except Exception as error:  # whatever jaxlib raises
+                if "DEADLINE_EXCEEDED" not in str(error) or time.monotonic() > deadline:
+                    _logger.debug("nothing was told of %s: %s", key, error)
+                    return None
+
+
+def run(rewriter: Rewriter, serialized: bytes, *, details: bool) -> tuple[bytes | None, Report]:
+    """The pass over one module (`Rewriter.run`); of a program of several processes, as the first of them decides."""
+    group = _group() if rewriter.policy in MEASURING else None
+    if group is None or not _spans_processes(module := Module.from_bytes(serialized)):
+        return rewriter.run(serialized, details=details)
+    key = _key(module, rewriter)
+    if group.process == 0:
+        return _decided(group, key, rewriter, serialized, details)
+    return _followed(group, key, rewriter, serialized, details)
+
+
+def _decided(
+    group: _Processes, key: str, rewriter: Rewriter, serialized: bytes, details: bool
+) -> tuple[bytes | None, Report]:
+    """Decide, and tell what the decisions rest on."""
+    consulted = _Consulted(rewriter.knowledge)
+    told: dict[str, Any] = {"stock": True}
+    try:
+        result = replace(rewriter, knowledge=consulted).run(serialized, details=details)
+        known = {region: measured.to_dict() for region, measured in consulted.answers.items() if measured is not None}
+        told = {"stock": False, "context": this_context().fingerprint, "known": known}
+    finally:
+        # Where the pass fails the module stays as it is, everywhere.
+        group.put(key, told)
+    return result
+
+
+def _followed(
+    group: _Processes, key: str, rewriter: Rewriter, serialized: bytes, details: bool
+) -> tuple[bytes | None, Report]:
+    """Decide by what was told."""
+    told = _heard(group, key)
+    if told is not None and told["stock"]:
+        return Rewriter.make(rewriter.table, "never", rewriter.machine).run(serialized, details=details)
+    if told is None or told["context"] != this_context().fingerprint:
+        # Another kind of machine computes other bits whatever it is told.
+        return rewriter.run(serialized, details=details)
+    knowledge = Knowledge({region: Measured.from_dict(values) for region, values in told["known"].items()})
+    return replace(rewriter, knowledge=knowledge, measuring=None).run(serialized, details=details)
+
+
+def _heard(group: _Processes, key: str) -> dict[str, Any] | None:
+    global _has_given_up
+    told = group.get(key, 0.0 if _has_given_up else WAIT)
+    if told is None and not _has_given_up:
+        _has_given_up = True
+        _logger.warning(
+            "process 0 did not say in %g s which kernels a program takes, so process %d decides itself and waits no "
+            "more: replicas may differ by rounding. With one store for all and HLO_DISPATCH_POLICY=stored they do not.",
+            WAIT,
+            group.process,
+        )
+    return told
+
+
+class _Consulted(Knowledge):
+    """Knowledge that remembers what it was last asked for, and what it said."""
+
+    def __init__(self, knowledge: Knowledge) -> None:
+        super().__init__()
+        self._knowledge = knowledge
+        self.answers: dict[str, Measured | None] = {}
+
+    def get(self, region: str) -> Measured | None:
+        answer = self.answers[region] = self._knowledge.get(region)
+        return answer
+
+
+def _group() -> _Processes | None:
+    """The processes that this one belongs to; None where it is alone."""
+    try:
+        from jax._src import distributed
+
+        state = distributed.global_state
+        is_alone = state.client is None or (state.num_processes or 1) < 2
+        return None if is_alone else _Processes(state.client, state.process_id)
+    except (ImportError, AttributeError):
+        return None  # a jax that keeps it elsewhere: each process decides for itself
+
+
+def _spans_processes(module: Module) -> bool:
+    """Whether the module runs on devices of other processes, too."""
+    import jax
+
+    own = {device.id for device in jax.local_devices(backend="cpu")}
+    assigned = module.proto.device_assignment.computation_devices
+    return any(number not in own for computation in assigned for number in computation.replica_device_ids)
+
+
+def _key(module: Module, rewriter: Rewriter) -> str:
+    """The same for the same compile in every process."""
+    entry = Digests(module).of_computation(module.entry.id).hex()
+    digest = hashlib.sha256(f"{rewriter.table.fingerprint} {rewriter.policy} {entry}".encode()).hexdigest()
+    with _lock:
+        _times[digest] += 1
+        return f"hlo_dispatch/{digest}/{_times[digest]}"

@@ -1,0 +1,88 @@
+"""A sum over all of space in the pooling kernel's terms: one window, as large as what it reads.
+
+    y[n, c] = sum over x of src[n, c, x]
+
+XLA leaves a mean over space as such a reduction, with a scaling behind it that the kernel takes as a post-op.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.strided_view import Dimension, View, candidates, dense, merge, whole
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.match.anchors.anchor import WIDENING, Anchor, unsupported_types
+from hlo_dispatch.match.anchors.pooling import MAXIMUM_SPACE
+from hlo_dispatch.match.elementwise_region import scalar_constant
+from hlo_dispatch.match.epilogue.operand import as_given
+from hlo_dispatch.match.epilogue.steps import PostOp
+from hlo_dispatch.match.reduction import applied_by
+from hlo_dispatch.pattern.table import AnchorKind
+
+
+def is_whole_window(node: Node) -> bool:
+    """Whether an instruction reduces one value over all but what varies fastest, its channels."""
+    if node.opcode != "reduce" or len(node.operands) != 2 or not node.shape.is_array:
+        return False
+    source = node.operands[0].shape
+    return len(source.dimensions) > 1 and source.minor_to_major[0] not in node.proto.dimensions[:]
+
+
+def read_whole_window(node: Node, entry: AnchorKind, graph: FlatGraph) -> Anchor | Refusal:
+    """Describe `node`, a reduction over space, for the pooling kernel."""
+    refusal = unsupported_types(node)
+    if refusal is not None:
+        return refusal
+    if applied_by(node, graph) != "add" or scalar_constant(node.operands[1]) != 0.0:
+        return Refusal("reducer-unsupported", "what is reduced is not summed up from 0", node.name)
+    source, space = node.operands[0], sorted(node.proto.dimensions[:])
+    if len(space) > MAXIMUM_SPACE:
+        return Refusal("rank-unsupported", f"{len(space)} spatial dimensions; the kernel takes 1 to 3", node.name)
+    kept = [number for number in source.shape.minor_to_major if number not in space]
+    # The result's dimensions are those that are kept, in their order.
+    place = {number: position for position, number in enumerate(sorted(kept))}
+    read = _by_channels(whole(source), kept, space)
+    written = _by_channels(whole(node), [place[number] for number in kept], ())
+    if read is None or written is None:
+        return Refusal("layout-unsupported", "what is no space does not lie behind one another", node.name)
+    destination = _dense((*written.dimensions, *((1, 1) for _ in space)))
+    sizes = [source.shape.dimensions[number] for number in space]
+    count = math.prod(sizes)
+    return Anchor(
+        node=node,
+        entry=entry,
+        source=as_given(candidates(read, WIDENING)[-1]),
+        weights=None,
+        destination=destination,
+        channel=1,
+        multiply_adds=source.shape.elements,
+        attributes={
+            "algorithm": "average",
+            "window": sizes,
+            "strides": [1] * len(space),
+            "dilations": [0] * len(space),
+            "padding_low": [0] * len(space),
+            "padding_high": [0] * len(space),
+        },
+        roles=("src", "", "dst"),
+        first=PostOp("eltwise", "linear", "{}", float(count)),
+        formula="sum_pool(x)",
+    )
+
+
+def _by_channels(view: View, kept: Sequence[int], space: Sequence[int]) -> View | None:
+    """The view as (N, C, spatial…); channels come first in `kept`."""
+    batch = merge(view.dimensions[number] for number in kept[1:])
+    if batch is None:
+        return None
+    dimensions = (batch, view.dimensions[kept[0]], *(view.dimensions[number] for number in space))
+    return View(view.node, _dense(dimensions))
+
+
+def _dense(dimensions: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
+    """The same, what is 1 placed as if channels were innermost and the batch outermost."""
+    (batch, _), (channels, _), *space = dimensions
+    largest = max(size * stride for size, stride in dimensions)
+    return dense(dimensions, ((batch, largest), (channels, 0), *space))

@@ -1,0 +1,28 @@
+"""The larger of a value and a number in a kernel's terms.
+
+    y[n, c, x] = max(src[n, c, x], number)
+
+What also adds its argument to something else applies such a relu to a value that exists without it.
+"""
+
+from __future__ import annotations
+
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.match.anchors.anchor import Anchor
+from hlo_dispatch.match.anchors.elementwise import has_channels, read_elementwise
+from hlo_dispatch.match.elementwise_region import scalar_constant
+from hlo_dispatch.pattern.table import AnchorKind
+
+
+def is_rectifying(node: Node) -> bool:
+    """Whether an instruction is the larger of a value and a number."""
+    if node.opcode != "maximum" or not has_channels(node):
+        return False
+    return sum(scalar_constant(operand) is not None for operand in node.operands) == 1
+
+
+def read_rectifying(node: Node, entry: AnchorKind) -> Anchor | Refusal:
+    """Describe `node`, the larger of a value and a number, for the kernel."""
+    value, number = sorted(node.operands, key=lambda operand: scalar_constant(operand) is not None)
+    return read_elementwise(node, value, number, "max", "max({}, {operand})", entry)

@@ -1,0 +1,205 @@
+"""An anchor of which only a slice is used, as the smaller anchor that computes the slice alone.
+
+    (x @ w)[a:b, c:d]     = x[a:b] @ w[:, c:d]
+    conv(x, w)[.., a:, ..] = conv(x, w) with its window moved by a positions: its padding is smaller by a strides
+
+Rows, columns and channels of an operand are a part of its buffer: an offset, and other sizes and strides. Only
+what is between the anchor and the slice and changes no value's place (a bitcast, a rounding) may stand there;
+steps with other operands would have to cut those too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import Dimension, View, dense, merge, pieces
+from hlo_dispatch.ir.shape import HALF_TYPES
+from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor
+from hlo_dispatch.match.peeling import is_widening
+
+Asked = Callable[[Node], bool]
+
+
+class _Cut(NamedTuple):
+    """What a slice keeps of one of the anchor's result dimensions."""
+
+    start: int
+    size: int
+    step: int
+    place: Dimension
+    """Over the slice's buffer."""
+
+    def of(self, dimension: Dimension) -> tuple[Dimension, int]:
+        """The same of an operand's dimension, and the elements in front of it."""
+        return (self.size, dimension[1] * self.step), self.start * dimension[1]
+
+
+def narrowed(anchor: Anchor, is_taken: Asked, is_needed: Asked) -> Anchor | str | None:
+    """The anchor that computes only the slice that is used of `anchor`'s result.
+
+    None where no slice follows; a sentence where the kernel cannot compute that slice alone.
+
+    Args:
+        is_taken: instructions that another match owns.
+        is_needed: values that must be in memory.
+    """
+    if anchor.own_steps is not None or anchor.weights is None:
+        return None
+    passed = _up_to_slice(anchor, is_taken, is_needed)
+    if not passed:
+        return None
+    cut = passed[-1]
+    passed += _rounding_behind(passed, is_taken, is_needed)
+    if passed[-1].shape.element_type == "f32" and any(is_widening(node) for node in passed):
+        return "the slice that follows is of values rounded to half precision, which the kernel would not round"
+    cuts = [_cut(dimension, cut) for dimension in anchor.destination]
+    whole = [found for found in cuts if found is not None]
+    if len(whole) < len(cuts):
+        return "the slice that follows takes elements at uneven distances"
+    smaller = _product(anchor, whole) if anchor.node.opcode == "dot" else _convolution(anchor, whole)
+    if isinstance(smaller, str):
+        return smaller
+    places = [found.place for found in whole]
+    arithmetic = anchor.multiply_adds
+    for (size, _), found in zip(anchor.destination, whole, strict=True):
+        arithmetic = arithmetic * found.size // size
+    return replace(
+        smaller,
+        destination=dense(places, places),
+        multiply_adds=arithmetic,
+        covers=(*anchor.covers, *passed),
+        value=passed[-1],
+        whole=anchor if anchor.whole is None else anchor.whole,
+        formula=anchor.formula if anchor.whole is not None else f"slice({_FORMULAS[anchor.node.opcode]})",
+    )
+
+
+_FORMULAS = {"dot": "x @ w", "convolution": "conv(x, w)"}
+
+
+def _up_to_slice(anchor: Anchor, is_taken: Asked, is_needed: Asked) -> list[Node]:
+    """The instructions from the anchor's result to the slice that alone reads it; none where there is none."""
+    passed: list[Node] = []
+    value = anchor.result
+    while len(value.users) == 1 and not is_needed(value):
+        user = value.users[0]
+        if is_taken(user) or user.proto.control_predecessor_ids:
+            break
+        if user.opcode == "slice":
+            return [*passed, user]
+        same_places = user.opcode == "convert" and user.shape.strides == value.shape.strides
+        if user.shape.element_type not in COMPUTED_TYPES or not (same_places or user.opcode == "bitcast"):
+            break
+        if user.opcode == "bitcast" and user.shape.element_type != value.shape.element_type:
+            break
+        passed.append(user)
+        value = user
+    return []
+
+
+def _rounding_behind(passed: Sequence[Node], is_taken: Asked, is_needed: Asked) -> list[Node]:
+    """The rounding behind the slice, where the value was widened ahead of it: then it is rounded again."""
+    cut = passed[-1]
+    if cut.shape.element_type != "f32" or len(cut.users) != 1 or is_needed(cut):
+        return []
+    user = cut.users[0]
+    rounds = user.opcode == "convert" and user.shape.element_type in HALF_TYPES and not is_taken(user)
+    widened = any(is_widening(node) for node in passed)
+    return [user] if rounds and widened and user.shape.strides == cut.shape.strides else []
+
+
+def _cut(dimension: Dimension, cut: Node) -> _Cut | None:
+    """What the slice keeps of a dimension over its operand's buffer; None where no single step walks over it."""
+    source = cut.operands[0].shape
+    parts = pieces(dimension, source)
+    if parts is None:
+        return None
+    unit, start = 1, 0
+    kept: list[Dimension] = []
+    places: list[Dimension] = []
+    for size, number, step in parts:
+        part, count = cut.proto.slice_dimensions[number], cut.shape.dimensions[number]
+        if count == source.dimensions[number]:
+            kept.append((size, unit))
+            places.append((size, cut.shape.strides[number] * step))
+        elif size != source.dimensions[number]:
+            return None
+        else:
+            start += part.start * unit
+            kept.append((count, unit * max(1, part.stride)))
+            places.append((count, cut.shape.strides[number]))
+        unit *= size
+    merged, place = merge(kept), merge(places)
+    return None if merged is None or place is None else _Cut(start, merged[0], merged[1], place)
+
+
+def _product(anchor: Anchor, cuts: Sequence[_Cut]) -> Anchor | str:
+    *batch, rows, columns = cuts
+    assert anchor.weights is not None, "what has one operand is not narrowed"
+    source, weights = list(anchor.source.dimensions), list(anchor.weights.dimensions)
+    in_source = in_weights = 0
+    for number, found in enumerate(batch):
+        source[number], first = found.of(source[number])
+        weights[number], second = found.of(weights[number])
+        in_source, in_weights = in_source + first, in_weights + second
+    source[-2], first = rows.of(source[-2])
+    weights[-1], second = columns.of(weights[-1])
+    for matrix in (source[-2:], weights[-2:]):
+        if not any(size == 1 or stride == 1 for size, stride in matrix):
+            return "the slice that follows takes single columns, which do not lie behind one another"
+    return _reading(anchor, source, in_source + first, weights, in_weights + second)
+
+
+def _convolution(anchor: Anchor, cuts: Sequence[_Cut]) -> Anchor | str:
+    images, channels, *space = cuts
+    attributes = anchor.attributes
+    assert anchor.weights is not None, "what has one operand is not narrowed"
+    source, weights = list(anchor.source.dimensions), list(anchor.weights.dimensions)
+    if images.step > 1:
+        # oneDNN's convolutions by matrix products take images for one behind the other whatever their stride says.
+        return "the slice that follows takes single images, which do not lie behind one another"
+    source[0], in_source = images.of(source[0])
+    in_weights = 0
+    if (channels.start, channels.size) != (0, anchor.destination[1][0]):
+        if len(weights) > len(source) or attributes.get("weights_reversed"):
+            return "the slice that follows takes a part of the channels, whose weights are grouped or reversed"
+        weights[0], in_weights = channels.of(weights[0])
+    strides: list[int] = []
+    low: list[int] = []
+    high: list[int] = []
+    for number, found in enumerate(space):
+        reach = (weights[number - len(space)][0] - 1) * (attributes["dilations"][number] + 1)
+        step = attributes["strides"][number]
+        strides.append(step * found.step)
+        low.append(attributes["padding_low"][number] - found.start * step)
+        needed = (found.size - 1) * strides[-1] + reach + 1
+        behind = needed - source[2 + number][0] - low[-1]
+        # Less than one stride that is left over behind is what a strided convolution leaves out anyway.
+        if low[-1] < 0 or behind <= -strides[-1]:
+            return "the slice that follows crops more than the padding, and the kernel crops no image"
+        high.append(max(0, behind))
+    moved = {"strides": strides, "padding_low": low, "padding_high": high}
+    smaller = _reading(anchor, source, in_source, weights, in_weights)
+    return replace(smaller, attributes=smaller.attributes | moved)
+
+
+def _reading(
+    anchor: Anchor, source: Sequence[Dimension], in_source: int, weights: Sequence[Dimension], in_weights: int
+) -> Anchor:
+    """The anchor with operands that are parts of their buffers."""
+    assert anchor.weights is not None, "what has one operand is not narrowed"
+    attributes = dict(anchor.attributes)
+    views: list[View] = []
+    for role, view, dimensions, offset in (
+        (anchor.roles[0], anchor.source, source, in_source),
+        (anchor.roles[1], anchor.weights, weights, in_weights),
+    ):
+        if list(view.dimensions) != list(dimensions):
+            dimensions = dense(dimensions, view.dimensions)
+            attributes[f"{role}_offset"] = attributes.get(f"{role}_offset", 0) + offset
+            attributes[f"{role}_elements"] = view.node.shape.elements
+        views.append(View(view.node, tuple(dimensions)))
+    return replace(anchor, source=views[0], weights=views[1], attributes=attributes)

@@ -1,0 +1,216 @@
+"""A dot whose weights were widened from four or eight bits, for a kernel that reads them as they were.
+
+    x @ (convert(w) · s)  =  (x @ convert(w)) · s
+
+A scale of the columns goes behind the product, where it is multiplied with few numbers. One that differs from group to
+group of what is summed up, the kernel multiplies with each group's sum. With any other the product is one like others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import (
+    Dimension,
+    View,
+    dense,
+    look_through,
+    project,
+    project_in_groups,
+    restate,
+    whole,
+)
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.ir.shape import Shape
+from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor, unsupported_types
+from hlo_dispatch.match.anchors.dot import free_dimensions, merged, readings
+from hlo_dispatch.match.epilogue.operand import find_operand
+from hlo_dispatch.match.epilogue.steps import PostOp
+from hlo_dispatch.pattern.op_kinds import NARROW_TYPES
+from hlo_dispatch.pattern.table import AnchorKind
+
+MOST_ROWS = 32
+"""More of them a product of widened weights computes as fast; `own.narrow_product` refuses them."""
+_GROUP_GRAIN = 16
+"""Groups of which `own.narrow_product` takes a multiple only."""
+_FOUR_BITS = 4
+_REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
+
+
+class _NarrowOperand(NamedTuple):
+    """An operand of a dot before it was widened, and what it was multiplied with then."""
+
+    view: View
+    scale: View | None
+    """With a dimension for each of the operand's: of size 1 where it repeats, of as many as there are groups."""
+
+
+class _Sides(NamedTuple):
+    """Which operand is what, as numbers."""
+
+    weights: int
+    source: int
+    narrow: _NarrowOperand
+
+
+def is_narrow_product(node: Node) -> bool:
+    """Whether the kernel for narrow weights can be asked for a dot."""
+    return _sides(node) is not None
+
+
+def read_narrow_product(node: Node, entry: AnchorKind) -> Anchor | Refusal:
+    """Describe `node`, an HLO dot with narrow weights, for the kernel of those."""
+    refusal = unsupported_types(node)
+    if refusal is not None:
+        return refusal
+    sides = _sides(node)
+    assert sides is not None, "it was asked whether it is one"
+    contracting, free = _contracting(node), free_dimensions(node)
+    sources = readings(node.operands[sides.source], [], [free[sides.source], contracting[sides.source]])
+    result = whole(node).dimensions
+    parts = len(free[0])
+    of_side = (merged(result[:parts]), merged(result[parts:]))
+    rows, columns = of_side[sides.source], of_side[sides.weights]
+    if not sources or rows is None or columns is None:
+        return Refusal("dot-dimensions", "dimensions of the source do not lie behind one another", node.name)
+    weights = _matrix(sides.narrow.view, contracting[sides.weights], free[sides.weights])
+    assert weights is not None, "they were looked at"
+    destination = dense((rows, columns), (rows, columns))
+    first = scales = None
+    if sides.narrow.scale is not None:
+        groups, channels = _matrix_of(sides.narrow.scale, contracting[sides.weights], free[sides.weights])
+        assert groups is not None, "it was looked at"
+        assert channels is not None, "it was looked at"
+        if groups[0] > 1:
+            scales = View(sides.narrow.scale.node, dense((groups, channels), destination))
+        else:
+            operand = View(sides.narrow.scale.node, dense(((1, 1), channels), destination))
+            first = PostOp("binary", "mul", "({} · {operand})", operand=operand)
+    return Anchor(
+        node=node,
+        entry=entry,
+        source=sources[-1],
+        weights=View(sides.narrow.view.node, dense(weights, weights)),
+        destination=destination,
+        channel=1,
+        multiply_adds=rows[0] * columns[0] * weights[0][0],
+        first=first,
+        scales=scales,
+        formula="x @ w" if scales is None else "x @ (w · s)",
+    )
+
+
+def _sides(node: Node) -> _Sides | None:
+    """The weights, on the right if both are narrow; None where there are none that the kernel reads."""
+    if node.proto.dot_dimension_numbers.lhs_batch_dimensions:
+        return None
+    contracting, free = _contracting(node), free_dimensions(node)
+    for weights in (1, 0):
+        source = 1 - weights
+        rows = math.prod(node.operands[source].shape.dimensions[number] for number in free[source])
+        if rows > MOST_ROWS or node.operands[source].shape.element_type not in COMPUTED_TYPES:
+            continue
+        narrow = _narrow(node.operands[weights])
+        if narrow is None or _matrix(narrow.view, contracting[weights], free[weights]) is None:
+            continue
+        if _is_taken(narrow, contracting[weights], free[weights]):
+            return _Sides(weights, source, narrow)
+    return None
+
+
+def _is_taken(narrow: _NarrowOperand, contracting: Sequence[int], free: Sequence[int]) -> bool:
+    """Whether the weights are scaled as the kernel scales them."""
+    if narrow.scale is None:
+        return True
+    groups, channels = _matrix_of(narrow.scale, contracting, free)
+    if groups is None or channels is None:
+        return False
+    depth, columns = (math.prod(narrow.view.dimensions[number][0] for number in part) for part in (contracting, free))
+    return groups[0] == 1 or (depth // groups[0] % _GROUP_GRAIN == 0 and channels[0] == columns)
+
+
+def _contracting(node: Node) -> tuple[list[int], list[int]]:
+    numbers = node.proto.dot_dimension_numbers
+    return list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)
+
+
+def _narrow(operand: Node) -> _NarrowOperand | None:
+    """The operand of few bits behind converts, one scale, and what only moves elements."""
+    view, scale = whole(operand), None
+    while True:
+        node = view.node
+        if node.is_result or not node.operands or node.proto.control_predecessor_ids:
+            return None
+        if node.opcode == "convert":
+            kind = node.operands[0].shape.element_type
+            dimensions = restate(view.dimensions, node.shape, node.operands[0].shape.strides)
+            if kind not in COMPUTED_TYPES | NARROW_TYPES or dimensions is None:
+                return None
+            view = View(node.operands[0], dimensions)
+            if kind in NARROW_TYPES:
+                return _NarrowOperand(view, scale) if _has_whole_bytes(view.node.shape) else None
+        elif node.opcode == "multiply" and scale is None:
+            found = _scaled(view)
+            if found is None:
+                return None
+            view, scale = found
+        else:
+            further = look_through(view, _REARRANGING)
+            if further is None:
+                return None
+            view = further
+
+
+def _scaled(view: View) -> tuple[View, View] | None:
+    """What a multiply scales, and the scale; None where neither operand repeats along a dimension."""
+    node = view.node
+    for value, other in (node.operands, node.operands[::-1]):
+        if value.shape.strides != node.shape.strides or not _repeats(other):
+            continue
+        found = find_operand(node, other, COMPUTED_TYPES, lambda _: False, lambda value: value.is_result)
+        dimensions = None if found is None else [_projected(found, node.shape, one) for one in view.dimensions]
+        if found is not None and dimensions is not None and None not in dimensions:
+            known = tuple(dimension for dimension in dimensions if dimension is not None)
+            return View(value, view.dimensions), View(found.node, known)
+    return None
+
+
+def _projected(scale: View, shape: Shape, dimension: Dimension) -> Dimension | None:
+    """A scale along one dimension of what it scales."""
+    projected = project(scale, shape, (dimension,))
+    return projected[0] if projected is not None else project_in_groups(scale, shape, dimension)
+
+
+def _has_whole_bytes(shape: Shape) -> bool:
+    """Whether a row of weights ends where a byte does; those of four bits share one."""
+    if shape.element_type != "s4":
+        return True
+    return shape.packed_bits == _FOUR_BITS and shape.dimensions[shape.minor_to_major[0]] % 2 == 0
+
+
+def _repeats(node: Node) -> bool:
+    """Whether a value is one that repeats, under whatever type."""
+    while node.opcode in ("bitcast", "convert"):
+        node = node.operands[0]
+    return node.opcode == "broadcast"
+
+
+def _matrix(view: View, rows: list[int], columns: list[int]) -> tuple[Dimension, Dimension] | None:
+    """A view as (rows, columns), of which one lies side by side; None where it is none."""
+    first, second = (merged([view.dimensions[number] for number in part]) for part in (rows, columns))
+    if first is None or second is None:
+        return None
+    return (first, second) if any(size == 1 or stride == 1 for size, stride in (first, second)) else None
+
+
+def _matrix_of(
+    scale: View, contracting: Sequence[int], free: Sequence[int]
+) -> tuple[Dimension | None, Dimension | None]:
+    """A scale as (groups of what is summed up, columns), each of size 1 where it repeats; None where it lies oddly."""
+    summed = [scale.dimensions[number] for number in contracting]
+    # Groups of one dimension are rows behind one another; of several they may be rows far apart.
+    groups = summed[0] if len(summed) == 1 else (1, 1) if all(size == 1 for size, _ in summed) else None
+    return groups, merged([scale.dimensions[number] for number in free])

@@ -1,0 +1,180 @@
+"""Where the elements of a value lie, along the axes of one attention.
+
+A placement is a node's buffer read along a list of axes: batches, queries and keys first, then whatever else a value
+has. XLA reshapes and transposes on the way from one product to the other, so every instruction that only re-arranges
+becomes other strides. Where an instruction cuts an axis in two (grouped heads), `AxisSplit` says so and all begins anew
+with two axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import Dimension, merge, pieces
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.ir.shape import HALF_TYPES, Shape
+
+FLOATING = frozenset(("f32",)) | HALF_TYPES
+REARRANGING = frozenset(("bitcast", "copy", "transpose"))
+ROUNDING = frozenset(("convert", "reduce-precision"))
+REPEATING = frozenset(("broadcast",))
+CUTTING = frozenset(("slice",))
+WIDENING = frozenset(("widening",))
+"""A convert that changes no value; ROUNDING passes any between floating types."""
+
+
+class NotAttention(Exception):
+    """What looked like attention is none, or none that is understood; the finder makes a refusal of it, or nothing."""
+
+    def __init__(self, refusal: Refusal | None = None) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
+
+
+class AxisSplit(Exception):
+    """An axis has to be several: their sizes, slowest first."""
+
+    def __init__(self, axis: int, sizes: Sequence[int]) -> None:
+        super().__init__(f"axis {axis} is {sizes}")
+        self.axis, self.sizes = axis, tuple(sizes)
+
+
+class Placement(NamedTuple):
+    """A node's buffer along some axes; an axis of one element has stride 0, as one that is repeated has."""
+
+    node: Node
+    dimensions: tuple[Dimension, ...]
+    offset: int = 0
+    """Elements in front of the first."""
+
+
+def placed(node: Node, dimensions: Sequence[Dimension], offset: int = 0) -> Placement:
+    """The place with strides that mean something."""
+    return Placement(node, tuple((size, stride if size > 1 else 0) for size, stride in dimensions), offset)
+
+
+def above(place: Placement, through: frozenset[str]) -> Placement | None:
+    """The same elements one instruction further up, where that is one of `through` and can be read so.
+
+    Raises:
+        AxisSplit: it could with other axes.
+    """
+    node = place.node
+    if not node.operands or node.proto.control_predecessor_ids:
+        return None
+    source = node.operands[0]
+    if node.opcode in ROUNDING:
+        if not _may_convert(node, source, through):
+            return None
+    elif node.opcode not in through or source.shape.element_type != node.shape.element_type:
+        return None
+    if node.opcode == "bitcast":
+        return Placement(source, place.dimensions, place.offset)
+    if node.opcode == "slice":
+        return _uncut(place, source)
+    return moved(place, source, _strides_in_operand(node))
+
+
+def _may_convert(node: Node, source: Node, through: frozenset[str]) -> bool:
+    kinds = (source.shape.element_type, node.shape.element_type)
+    if node.opcode in through:
+        return FLOATING.issuperset(kinds)
+    return "widening" in through and node.opcode == "convert" and kinds[0] in HALF_TYPES and kinds[1] == "f32"
+
+
+def _strides_in_operand(node: Node) -> Sequence[int]:
+    source = node.operands[0].shape
+    if node.opcode == "transpose":
+        return [source.strides[number] for number in node.proto.dimensions[:]]
+    if node.opcode == "broadcast":
+        strides = [0] * len(node.shape.dimensions)
+        for position, number in enumerate(node.proto.dimensions[:]):
+            strides[number] = source.strides[position] if source.dimensions[position] > 1 else 0
+        return strides
+    return source.strides
+
+
+def _uncut(place: Placement, source: Node) -> Placement | None:
+    """The place in what a slice takes a part of."""
+    cuts = place.node.proto.slice_dimensions
+    strides = [stride * max(1, cut.stride) for stride, cut in zip(source.shape.strides, cuts, strict=True)]
+    found = moved(place, source, strides)
+    first = sum(cut.start * stride for cut, stride in zip(cuts, source.shape.strides, strict=True))
+    return None if found is None else found._replace(offset=found.offset + first)
+
+
+def moved(place: Placement, node: Node, strides: Sequence[int]) -> Placement | None:
+    """The place in another node's buffer, where the dimensions of the place's own shape have these strides.
+
+    Raises:
+        AxisSplit: an axis takes two strides there.
+    """
+    shape = place.node.shape
+    if place.offset and not _stays_inside(place, shape):
+        return None
+    dimensions: list[Dimension] = []
+    for axis, (size, stride) in enumerate(place.dimensions):
+        if size == 1 or stride == 0:
+            dimensions.append((size, 0))
+            continue
+        parts = pieces((size, stride), shape)
+        if parts is None:
+            return None
+        merged = merge((part, strides[number] * step) for part, number, step in parts)
+        if merged is None:
+            raise AxisSplit(axis, [part for part, _, _ in reversed(parts)])
+        dimensions.append((size, merged[1]))
+    first = coordinates(place.offset, shape)
+    offset = sum(start * stride for start, stride in zip(first, strides, strict=True))
+    return Placement(node, tuple(dimensions), offset)
+
+
+def coordinates(offset: int, shape: Shape) -> list[int]:
+    """The place of one element along each of the shape's dimensions."""
+    return [offset // stride % size if offset else 0 for size, stride in shape.places]
+
+
+def _stays_inside(place: Placement, shape: Shape) -> bool:
+    """Whether no axis that begins in the middle of a dimension runs over its end."""
+    last = coordinates(place.offset, shape)
+    for size, stride in place.dimensions:
+        if size == 1 or stride == 0:
+            continue
+        parts = pieces((size, stride), shape)
+        if parts is None:
+            return False
+        for part, number, step in parts:
+            last[number] += (part - 1) * step
+    return all(end < size for end, size in zip(last, shape.dimensions, strict=True))
+
+
+def of_operand(place: Placement, operand: Node) -> Placement | None:
+    """The place of an elementwise instruction's operand.
+
+    Raises:
+        AxisSplit: the operand lies otherwise in memory.
+    """
+    if operand.shape.strides == place.node.shape.strides:
+        return Placement(operand, place.dimensions, place.offset)
+    return moved(place, operand, operand.shape.strides)
+
+
+def chain(place: Placement, through: frozenset[str]) -> list[Placement]:
+    """The place and the same elements further up, nearest first.
+
+    Raises:
+        AxisSplit: one of them needs other axes.
+    """
+    found = [place]
+    while (further := above(found[-1], through)) is not None:
+        found.append(further)
+    return found
+
+
+def stripped(node: Node, through: frozenset[str]) -> Node:
+    """The node that such a chain ends at, whatever its axes."""
+    while node.opcode in through and node.operands:
+        node = node.operands[0]
+    return node

@@ -1,0 +1,133 @@
+"""What a value is in terms of positions: `query - key + 7`, a sum of multiples of the axes' numbers.
+
+Masks that follow from positions alone (causal ones, windows) are comparisons of such values; XLA writes them with
+iota, or folds a part into a constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import pieces
+from hlo_dispatch.ir.shape import Shape
+from hlo_dispatch.match.attention.placement import (
+    CUTTING,
+    REARRANGING,
+    REPEATING,
+    Placement,
+    chain,
+    coordinates,
+    of_operand,
+)
+from hlo_dispatch.match.elementwise_region import scalar_constant
+
+_LOOKED_THROUGH = REARRANGING | REPEATING | CUTTING
+_INTEGERS = frozenset(("s32", "f32"))
+_DEEPEST = 8
+# What a f32 and an s32 both hold exactly.
+_LARGEST = 1 << 24
+
+
+class PositionSum(NamedTuple):
+    """A sum of the axes' numbers, each times a factor, and a constant."""
+
+    factors: tuple[int, ...]
+    constant: int
+
+    def plus(self, other: PositionSum, sign: int = 1) -> PositionSum:
+        factors = (a + sign * b for a, b in zip(self.factors, other.factors, strict=True))
+        return PositionSum(tuple(factors), self.constant + sign * other.constant)
+
+    def times(self, factor: int) -> PositionSum:
+        return PositionSum(tuple(factor * f for f in self.factors), factor * self.constant)
+
+
+def read_line(place: Placement, depth: int = 0) -> PositionSum | None:
+    """The place's value in terms of positions; None where it depends on anything else."""
+    last = chain(place, _LOOKED_THROUGH)[-1]
+    node = last.node
+    value = scalar_constant(node)
+    if value is not None:
+        is_whole = value == int(value) if np.isfinite(value) else False
+        return PositionSum((0,) * len(place.dimensions), int(value)) if is_whole and abs(value) < _LARGEST else None
+    if node.opcode == "iota":
+        return _along(last, node.proto.dimensions[0], 0, 1)
+    if node.opcode == "constant":
+        return _counted(last)
+    if depth == _DEEPEST or node.shape.element_type not in _INTEGERS:
+        return None
+    if node.opcode not in ("add", "subtract", "multiply", "negate", "convert"):
+        return None
+    places = [of_operand(last, operand) for operand in node.operands]
+    lines = [None if operand is None else read_line(operand, depth + 1) for operand in places]
+    return _combined(node.opcode, [line for line in lines if line is not None], len(lines))
+
+
+def _combined(opcode: str, lines: Sequence[PositionSum], wanted: int) -> PositionSum | None:
+    if len(lines) < wanted:
+        return None
+    if opcode == "convert":
+        return lines[0]
+    if opcode == "negate":
+        return lines[0].times(-1)
+    if opcode in ("add", "subtract"):
+        return lines[0].plus(lines[1], 1 if opcode == "add" else -1)
+    for one, other in (lines, lines[::-1]):
+        if not any(one.factors):
+            return other.times(one.constant)
+    return None
+
+
+def _along(place: Placement, dimension: int, first: int, step: int) -> PositionSum | None:
+    """The line of a value that counts along one dimension of the place's node."""
+    shape = place.node.shape
+    factors: list[int] = []
+    for axis in place.dimensions:
+        factor = _steps(axis, shape, dimension)
+        if factor is None:
+            return None
+        factors.append(factor * step)
+    return PositionSum(tuple(factors), first + step * coordinates(place.offset, shape)[dimension])
+
+
+def _steps(axis: tuple[int, int], shape: Shape, dimension: int) -> int | None:
+    """By how much an index along the dimension grows along the axis."""
+    size, stride = axis
+    if size == 1 or stride == 0:
+        return 0
+    parts = pieces(axis, shape)
+    if parts is None:
+        return None
+    along = [step for _, number, step in parts if number == dimension]
+    # An axis over several dimensions counts only where it has this one to itself.
+    return 0 if not along else along[0] if len(parts) == 1 else None
+
+
+def _counted(place: Placement) -> PositionSum | None:
+    """The line of a constant of one dimension that counts evenly."""
+    node = place.node
+    if node.shape.element_type != "s32" or len(node.shape.dimensions) != 1:
+        return None
+    values: Any = np.asarray(node.proto.literal.s32s[:], np.int64)
+    if len(values) != node.shape.elements or len(values) < 2 or np.abs(values).max() >= _LARGEST:
+        return None
+    step = int(values[1] - values[0])
+    if not bool((values == values[0] + step * np.arange(len(values))).all()):
+        return None
+    return _along(place, 0, int(values[0]), step)
+
+
+def constant_mask(node: Node) -> Any | None:
+    """A mask that XLA has folded into a constant, as an array; None for anything else."""
+    if node.opcode != "constant" or node.shape.element_type != "pred":
+        return None
+    values: Any = np.asarray(node.proto.literal.preds[:], bool)
+    if len(values) != node.shape.elements:
+        return None
+    order = tuple(reversed(node.shape.minor_to_major))
+    kept = values.reshape([node.shape.dimensions[number] for number in order])
+    return kept.transpose([order.index(number) for number in range(len(order))])

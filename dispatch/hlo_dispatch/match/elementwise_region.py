@@ -1,0 +1,270 @@
+"""A region of elementwise instructions as a function of one variable: finding it, and evaluating it.
+
+From the current value, the region grows through elementwise instructions whose other operands are scalar
+constants. An *exit* is an instruction through which every path out of the region so far passes: up to there
+the region has one input and one output, and is y = f(x) whatever its spelling. Evaluation is in float64,
+without the roundings to bf16 that XLA puts between the steps.
+"""
+
+from __future__ import annotations
+
+import heapq
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.ir.opcode import ELEMENTWISE
+
+Array = np.ndarray[Any, np.dtype[Any]]
+_PASSING = frozenset(("bitcast", "copy", "convert", "reduce-precision"))
+_REGION_TYPES = frozenset(("f32", "bf16", "f16", "pred"))
+_FLOATING = frozenset(("f32", "bf16", "f16"))
+_MAXIMUM_REGION = 256  # XLA spells one erfc in 110 instructions
+_MAXIMUM_EXITS = 12
+
+
+def _erf(x: Array) -> Array:
+    # SciPy comes with jax; only regions that hold an erf need it. It has no types.
+    from scipy.special import erf  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
+
+    return erf(x)
+
+
+def _logistic(x: Array) -> Array:
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def _rounded_away_from_zero(x: Array) -> Array:
+    return np.copysign(np.floor(np.abs(x) + 0.5), x)
+
+
+def _reciprocal_root(x: Array) -> Array:
+    return 1.0 / np.sqrt(x)
+
+
+def _clamped(low: Array, x: Array, high: Array) -> Array:
+    return np.minimum(np.maximum(x, low), high)
+
+
+_COMPARISONS: dict[str, Callable[..., Array]] = {
+    "EQ": np.equal,
+    "NE": np.not_equal,
+    "GE": np.greater_equal,
+    "GT": np.greater,
+    "LE": np.less_equal,
+    "LT": np.less,
+}
+_FUNCTIONS: dict[str, Callable[..., Array]] = {
+    "abs": np.abs,
+    "cbrt": np.cbrt,
+    "ceil": np.ceil,
+    "cosine": np.cos,
+    "erf": _erf,
+    "exponential": np.exp,
+    "exponential-minus-one": np.expm1,
+    "floor": np.floor,
+    "is-finite": np.isfinite,
+    "log": np.log,
+    "log-plus-one": np.log1p,
+    "logistic": _logistic,
+    "negate": np.negative,
+    "round-nearest-afz": _rounded_away_from_zero,
+    "round-nearest-even": np.rint,
+    "rsqrt": _reciprocal_root,
+    "sign": np.sign,
+    "sine": np.sin,
+    "sqrt": np.sqrt,
+    "tan": np.tan,
+    "tanh": np.tanh,
+    "add": np.add,
+    "atan2": np.arctan2,
+    "divide": np.divide,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "multiply": np.multiply,
+    "power": np.power,
+    "subtract": np.subtract,
+    "and": np.logical_and,
+    "or": np.logical_or,
+    "xor": np.logical_xor,
+    "not": np.logical_not,
+    "select": np.where,
+    "clamp": _clamped,
+}
+assert set(_FUNCTIONS) | {"compare", "convert"} == ELEMENTWISE, "every elementwise opcode needs its function"
+
+
+class ElementwiseRegion(NamedTuple):
+    """Elementwise instructions that all depend on `entry`, in topological order, and the exits among them."""
+
+    entry: Node
+    nodes: tuple[Node, ...]
+    exits: tuple[int, ...]
+    """Positions in `nodes` of the exits, nearest first."""
+    constants: tuple[float, ...]
+    """Every scalar constant the region uses."""
+
+    def structure(self) -> tuple[object, ...]:
+        """What the region computes, without names: regions with equal structure are the same function."""
+        place: dict[Node, int] = {self.entry: -1} | {node: position for position, node in enumerate(self.nodes)}
+        return tuple(
+            (
+                node.opcode,
+                node.shape.element_type,
+                node.proto.comparison_direction if node.opcode == "compare" else "",
+                # A place is a number and so is a constant: they must not be taken for one another.
+                tuple((place[o],) if o in place else scalar_constant(o) for o in node.operands),
+            )
+            for node in self.nodes
+        )
+
+    def evaluate(self, x: Array) -> list[Array]:
+        """f(x) at each exit, in float64; `x` is float64 of any length."""
+        values: dict[Node, Array] = {self.entry: x}
+        with np.errstate(all="ignore"):
+            for node in self.nodes:
+                arguments = [values[o] if o in values else scalar_constant(o) for o in node.operands]
+                values[node] = apply(node, arguments)
+        return [np.asarray(values[self.nodes[position]], dtype=np.float64) for position in self.exits]
+
+
+def apply(node: Node, arguments: Sequence[Any]) -> Array:
+    """The value of one elementwise instruction; re-arranging and type changes pass the value on."""
+    if node.opcode in _PASSING:
+        return arguments[0]
+    if node.opcode == "compare":
+        return _COMPARISONS[node.proto.comparison_direction](*arguments)
+    return _FUNCTIONS[node.opcode](*arguments)
+
+
+def scalar_constant(node: Node) -> float | None:
+    """The one value that every element of `node` has, if it is a constant known here."""
+    # Not by recursion: a network's residual stream is one elementwise chain of thousands of instructions.
+    if node.scalar is not False:
+        return node.scalar
+    pending = [node]
+    while pending:
+        current = pending[-1]
+        unknown = None
+        for operand in _scalar_operands(current):
+            if operand.scalar is None:
+                unknown = None
+                break
+            if operand.scalar is False and unknown is None:
+                unknown = operand
+        if unknown is not None:
+            pending.append(unknown)
+        else:
+            current.scalar = _scalar_constant(current)
+            pending.pop()
+    return node.scalar
+
+
+def _scalar_operands(node: Node) -> tuple[Node, ...]:
+    """The operands that decide whether `node` is one number."""
+    if node.opcode == "broadcast" or node.opcode in _PASSING:
+        return node.operands[:1]
+    return node.operands if node.opcode in ELEMENTWISE else ()
+
+
+def _scalar_constant(node: Node) -> float | None:
+    """The one value of `node`, from its operands', which are known unless one of them is none."""
+    opcode = node.opcode
+    if opcode == "constant":
+        return _literal_scalar(node) if node.shape.elements == 1 else None
+    arguments = [operand.scalar for operand in _scalar_operands(node)]
+    # By identity: a constant may be the number 0, which equals False.
+    for value in arguments:
+        if value is None or value is False:
+            return None
+    if not arguments:
+        return None
+    if opcode not in ELEMENTWISE or opcode in _PASSING:
+        return arguments[0]
+    with np.errstate(all="ignore"):
+        return float(apply(node, [np.float64(value) for value in arguments]))
+
+
+def _literal_scalar(node: Node) -> float | None:
+    literal, kind = node.proto.literal, node.shape.element_type
+    if kind == "f32":
+        return float(literal.f32s[0])
+    if kind == "f64":
+        return float(literal.f64s[0])
+    if kind == "bf16":
+        return struct.unpack("<f", b"\0\0" + literal.bf16s[:2])[0]
+    if kind == "f16":
+        return float(np.frombuffer(literal.f16s[:2], np.float16)[0])
+    if kind == "pred":
+        return float(literal.preds[0])
+    if kind == "s32":
+        return float(literal.s32s[0])
+    if kind in ("s8", "u8"):
+        held = literal.s8s if kind == "s8" else literal.u8s
+        return float(int.from_bytes(held[:1], signed=kind == "s8"))
+    return None
+
+
+def grow_region(entry: Node, is_taken: Callable[[Node], bool], is_needed: Callable[[Node], bool]) -> ElementwiseRegion:
+    """The region of one-variable functions that starts at `entry`'s users.
+
+    Args:
+        entry: the variable x.
+        is_taken: instructions that another match owns; the region ends before them.
+        is_needed: values that must stay in memory; the region may end in one but not compute past it.
+    """
+    inside: dict[Node, int] = {}
+    nodes: list[Node] = []
+    exits: list[int] = []
+    constants: list[float] = []
+    open_uses = {entry: len(entry.users) + is_needed(entry)}
+    queue = [(user.index, user) for user in entry.users]
+    heapq.heapify(queue)
+    queued = set(entry.users)
+    while queue and len(nodes) < _MAXIMUM_REGION and len(exits) < _MAXIMUM_EXITS:
+        _, node = heapq.heappop(queue)
+        found = None if is_taken(node) else _includable(node, entry, inside)
+        if found is None:
+            break
+        constants += found
+        inside[node] = len(nodes)
+        nodes.append(node)
+        for operand in set(node.operands):
+            if operand in open_uses:
+                open_uses[operand] -= 1
+                if not open_uses[operand]:
+                    del open_uses[operand]
+        # A need is a use that nothing here can close.
+        open_uses[node] = len(node.users) + is_needed(node)
+        if set(open_uses) == {node} and node.shape.element_type in _FLOATING:
+            exits.append(len(nodes) - 1)
+        for user in node.users:
+            if user not in queued:
+                queued.add(user)
+                heapq.heappush(queue, (user.index, user))
+    if exits:
+        nodes = nodes[: exits[-1] + 1]
+    return ElementwiseRegion(entry, tuple(nodes) if exits else (), tuple(exits), tuple(dict.fromkeys(constants)))
+
+
+def _includable(node: Node, entry: Node, inside: dict[Node, int]) -> list[float] | None:
+    """The constants `node` brings if it belongs to the region, else None."""
+    if node.opcode not in ELEMENTWISE and node.opcode not in _PASSING:
+        return None
+    if node.shape.element_type not in _REGION_TYPES or node.shape.elements != entry.shape.elements:
+        return None
+    constants: list[float] = []
+    for operand in node.operands:
+        if operand is entry or operand in inside:
+            # Elements must keep their places in memory: only a bitcast may change what they are called.
+            if node.opcode != "bitcast" and operand.shape.strides != node.shape.strides:
+                return None
+            continue
+        value = scalar_constant(operand)
+        if value is None:
+            return None
+        constants.append(value)
+    return constants

@@ -1,0 +1,143 @@
+"""What a structural expression looks through: changes of float type, and of shape where they change nothing.
+
+An expression of elementwise operations alone relates elements by their place in memory, and any bitcast
+keeps those. One with a product, a reduction or a broadcast relates them by their indices: there only
+dimensions of one element may come and go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import HALF_TYPES
+from hlo_dispatch.ir.opcode import ELEMENTWISE
+from hlo_dispatch.ir.shape import Shape
+from hlo_dispatch.match.elementwise_region import ElementwiseRegion, scalar_constant
+from hlo_dispatch.pattern.constraints import is_row_major
+
+FLOATING = frozenset(("f32",)) | HALF_TYPES
+_SHAPE_ONLY = frozenset(("bitcast", "copy", "reshape"))
+PASSED = _SHAPE_ONLY | {"convert", "reduce-precision"}
+_REGION_TYPES = FLOATING | {"pred"}
+_LARGEST_REGION = 256  # XLA spells one erfc in 110 instructions
+_MOST_ENTRIES = 16
+
+
+@dataclass(frozen=True)
+class Looking:
+    """How one expression looks at shapes."""
+
+    by_place: bool
+    """Whether elements are related by their place in memory (an elementwise expression)."""
+
+    def passes(self, node: Node) -> bool:
+        """Whether `node` is its operand under another type or shape."""
+        if node.opcode not in PASSED or node.proto.control_predecessor_ids:
+            return False
+        source = node.operands[0].shape
+        if node.opcode in ("convert", "reduce-precision"):
+            return source.element_type in FLOATING and node.shape.element_type in FLOATING
+        if source.element_type != node.shape.element_type:
+            return False
+        if not self.by_place:
+            return _long_dimensions(source) == _long_dimensions(node.shape)
+        if node.opcode == "bitcast":
+            return True
+        if node.opcode == "copy":
+            return source.strides == node.shape.strides
+        return is_row_major(source) and is_row_major(node.shape)
+
+    def same(self, first: Node, second: Node) -> bool:
+        """Whether both are one value, place by place (or index by index)."""
+        if first is second:
+            return True
+        if self._stripped(first) is not self._stripped(second):
+            return False
+        return self.by_place or _long_sizes(first.shape) == _long_sizes(second.shape)
+
+    def _stripped(self, node: Node) -> Node:
+        """The value before changes of shape and widening; rounding makes another value."""
+        while self.passes(node) and (node.opcode in _SHAPE_ONLY or is_widening(node)):
+            node = node.operands[0]
+        return node
+
+    def regions(self, result: Node) -> Iterator[ElementwiseRegion]:
+        """Every closed elementwise region that ends in `result` and reads one tensor, smallest first."""
+        inside: list[Node] = []
+        known: set[Node] = set()
+        constants: list[float] = []
+        frontier = {result}
+        entries = 0
+        for _ in range(_LARGEST_REGION):
+            # What comes last in the program has all its users inside already, if it ever will.
+            node = max(frontier, key=lambda node: node.index)
+            frontier.discard(node)
+            if not self._joins(node, result, known, constants, frontier):
+                return
+            known.add(node)
+            inside.append(node)
+            if len(frontier) == 1:
+                (entry,) = frontier
+                entries += 1
+                if entry.shape.element_type in FLOATING:
+                    nodes = tuple(sorted(inside, key=lambda node: node.index))
+                    yield ElementwiseRegion(entry, nodes, (len(nodes) - 1,), tuple(dict.fromkeys(constants)))
+            if not frontier or entries == _MOST_ENTRIES:
+                return
+
+    def _joins(self, node: Node, result: Node, known: set[Node], constants: list[float], frontier: set[Node]) -> bool:
+        """Whether `node` belongs to the region; its constants and tensor operands are then noted."""
+        elementwise = node.opcode in ELEMENTWISE or self.passes(node)
+        if not elementwise or node.shape.element_type not in _REGION_TYPES or node.proto.control_predecessor_ids:
+            return False
+        if node.shape.elements != result.shape.elements:
+            return False
+        if node is not result and (node.is_live_out or not known.issuperset(node.users)):
+            return False
+        for operand in node.operands:
+            value = scalar_constant(operand)
+            if value is not None:
+                constants.append(value)
+                continue
+            if node.opcode not in _SHAPE_ONLY and operand.shape.strides != node.shape.strides:
+                return False
+            if operand not in known:
+                frontier.add(operand)
+        return True
+
+
+def is_widening(node: Node) -> bool:
+    """Whether `node` is a convert that changes no value."""
+    return (
+        node.opcode == "convert"
+        and node.operands[0].shape.element_type in HALF_TYPES
+        and (node.shape.element_type == "f32")
+    )
+
+
+def _long_dimensions(shape: Shape) -> list[tuple[int, int]]:
+    """(size, stride) of the dimensions with more than one element."""
+    return [item for item in zip(shape.dimensions, shape.strides, strict=True) if item[0] != 1]
+
+
+def _long_sizes(shape: Shape) -> list[int]:
+    return [size for size in shape.dimensions if size != 1]
+
+
+def repeats_once(node: Node) -> bool:
+    """Whether `node` stands for a broadcast along dimensions of one element: XLA writes a bitcast for it."""
+    if node.opcode not in ("bitcast", "reshape"):
+        return False
+    source, result = node.operands[0].shape, node.shape
+    more = len(result.dimensions) > len(source.dimensions)
+    return more and source.element_type == result.element_type and _long_dimensions(source) == _long_dimensions(result)
+
+
+def reading_candidates(node: Node) -> list[Node]:
+    """The value and what it was widened from, nearest first."""
+    found = [node]
+    while is_widening(found[-1]):
+        found.append(found[-1].operands[0])
+    return found

@@ -1,0 +1,63 @@
+"""What a reduction applies to its elements, in one instruction or in a tree of two."""
+
+from __future__ import annotations
+
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.ir.schema import InstructionProto
+from hlo_dispatch.ir.shape import shape_of
+from hlo_dispatch.match.elementwise_region import scalar_constant
+from hlo_dispatch.match.peeling import FLOATING
+
+LARGEST_NEGATIVE = -3e38
+"""What every finite number is above, in any of the floating types: a maximum may begin from it as from -inf."""
+
+
+def applied_by(node: Node, graph: FlatGraph) -> str:
+    """The opcode that a reduction applies, rounding its result or not; empty where it is anything else."""
+    called = graph.module.computations[node.proto.called_computation_ids[0]]
+    by_id = {instruction.id: instruction for instruction in called.instructions[:]}
+
+    def behind(instruction: InstructionProto) -> InstructionProto:
+        while instruction.opcode == "convert" and shape_of(instruction.shape).element_type in FLOATING:
+            instruction = by_id[instruction.operand_ids[0]]
+        return instruction
+
+    applied = behind(by_id[called.root_id])
+    sources = [behind(by_id[number]) for number in applied.operand_ids]
+    is_of_both = len({source.id for source in sources}) == len(sources) == 2
+    return applied.opcode if is_of_both and all(source.opcode == "parameter" for source in sources) else ""
+
+
+def windows_before(node: Node, graph: FlatGraph, word: str) -> Node | None:
+    """The reduction of windows whose results `node` reduces further, as XLA's trees do; None where there is none."""
+    source = node.operands[0]
+    if source.opcode != "reduce-window" or not reduces(source, graph, word):
+        return None
+    return source if _tiles(source, tuple(node.proto.dimensions[:])) else None
+
+
+def reduces(node: Node, graph: FlatGraph, word: str) -> bool:
+    """Whether it is a "maximum" or a sum ("add"), from the neutral element on."""
+    if len(node.operands) != 2 or node.proto.control_predecessor_ids or not node.shape.is_array:
+        return False
+    start = scalar_constant(node.operands[1])
+    if start is None or not (start == 0 if word == "add" else start <= LARGEST_NEGATIVE):
+        return False
+    return applied_by(node, graph) == word
+
+
+def _tiles(node: Node, reduced: tuple[int, ...]) -> bool:
+    """Whether the windows lie side by side along the reduced dimensions and leave nothing out."""
+    source = node.operands[0].shape.dimensions
+    for number, window in enumerate(node.proto.window.dimensions):
+        if window.window_reversal or window.window_dilation > 1 or window.base_dilation > 1:
+            return False
+        if number not in reduced:
+            if (window.size, window.stride, window.padding_low, window.padding_high) != (1, 1, 0, 0):
+                return False
+            continue
+        covered = node.shape.dimensions[number] * window.size
+        padded = window.padding_low + source[number] + window.padding_high
+        if window.stride != window.size or covered != padded or min(window.padding_low, window.padding_high) < 0:
+            return False
+    return True

@@ -1,0 +1,132 @@
+"""The report's regions: every anchor of every plan, dispatched or left, with where it came from."""
+
+from __future__ import annotations
+
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.schema import OpMetadataProto, StackFrameIndexProto
+from hlo_dispatch.match.protocol import CallableMatch
+from hlo_dispatch.match.structural.structural_match import Miss
+from hlo_dispatch.passes.plan import ComputationPlan
+from hlo_dispatch.report import Region
+from hlo_dispatch.selection.decide import Decision
+
+# What an anchor computes that no kernel's reader could describe.
+UNREAD_FORMULAS = {
+    "convolution": "conv(x, w)",
+    "dot": "x @ w",
+    "reduce-window": "pool(x)",
+    "exponential": "softmax(q·kᵀ)·v",
+}
+
+
+def regions_of(module: Module, plans: list[ComputationPlan], *, details: bool = False) -> tuple[Region, ...]:
+    """One Region per anchor and per pattern's match, in program order, then the patterns' nearest misses.
+
+    Args:
+        details: say of every epilogue that ends at an unknown function which activation came closest.
+    """
+    frames = module.proto.stack_frame_index
+    decided = tuple(
+        _region(plan, node, match, decision, frames, details)
+        for plan in plans
+        for node, (match, decision) in sorted(plan.decisions.items(), key=lambda item: item[0].index)
+    )
+    return decided + tuple(_missed(computation, miss, frames) for computation, miss in _nearest(plans))
+
+
+def _nearest(plans: list[ComputationPlan]) -> list[tuple[str, Miss]]:
+    """For each pattern that matched nowhere in the module, where it came closest, with the computation's name."""
+    matched = {(m.family, m.name) for p in plans for m, _ in p.decisions.values() if m is not None}
+    nearest: dict[str, tuple[str, Miss]] = {}
+    for plan in plans:
+        for miss in (miss for miss in plan.misses if miss.is_telling):
+            name = miss.pattern.name
+            if (miss.family, name) not in matched and (name not in nearest or miss.matched > nearest[name][1].matched):
+                nearest[name] = plan.graph.computation.name, miss
+    return list(nearest.values())
+
+
+def _missed(computation: str, miss: Miss, frames: StackFrameIndexProto) -> Region:
+    node = miss.node
+    refusal = Refusal("near-miss", miss.sentence, node.name)
+    return Region(
+        name=node.name,
+        computation=computation,
+        opcode=node.opcode,
+        formula=miss.pattern.formula,
+        kernel=None,
+        implementation=None,
+        attributes={},
+        covered=(),
+        op_name=node.proto.metadata.op_name,
+        source=_source(node.proto.metadata, frames),
+        reason=miss.sentence,
+        refusal=refusal,
+        shape=str(node.shape).partition("{")[0],
+        stopped_at=node.name,
+        stopped_because=miss.why,
+        entry=miss.pattern.name,
+    )
+
+
+def _region(
+    plan: ComputationPlan,
+    node: Node,
+    match: CallableMatch | None,
+    decision: Decision,
+    frames: StackFrameIndexProto,
+    details: bool,
+) -> Region:
+    candidate = decision.candidate
+    chosen = candidate.match if candidate is not None else match
+    output = chosen.output if chosen is not None else node
+    plain = UNREAD_FORMULAS.get(node.opcode) or node.proto.custom_call_target or node.opcode
+    metadata = _metadata(plan, node, chosen)
+    stopped_at, stopped_because = chosen.end(decision.cut, details=details) if chosen is not None else ("", "")
+    return Region(
+        name=node.name,
+        computation=plan.graph.computation.name,
+        opcode=node.opcode,
+        formula=chosen.formula if chosen is not None else plain,
+        kernel=candidate.match.kernel if candidate is not None else None,
+        implementation=candidate.implementation if candidate is not None else None,
+        attributes=candidate.attributes if candidate is not None else {},
+        covered=tuple(member.name for member in candidate.match.covered) if candidate is not None else (),
+        op_name=metadata.op_name,
+        source=_source(metadata, frames),
+        reason=decision.reason,
+        refusal=decision.refusal,
+        shape=str(output.shape).partition("{")[0],
+        stopped_at=stopped_at,
+        stopped_because=stopped_because,
+        call=plan.calls.get(node, ""),
+        saved=decision.saved,
+        entry=chosen.name if chosen is not None else "",
+    )
+
+
+def _metadata(plan: ComputationPlan, node: Node, match: CallableMatch | None) -> OpMetadataProto:
+    """Where the anchor comes from; XLA forgets it for some products, so the nearest instruction that knows."""
+    if node.proto.metadata.op_name:
+        return node.proto.metadata
+    homes = [plan.graph.instruction_of[home].metadata for home in node.homes]
+    covered = [member.proto.metadata for member in match.covered] if match is not None else []
+    return next((m for m in (*homes, *covered) if m.op_name), node.proto.metadata)
+
+
+def _source(metadata: OpMetadataProto, frames: StackFrameIndexProto) -> str:
+    """`file:line` of the innermost frame, from the metadata itself or the module's stack frame index."""
+    if metadata.source_file:
+        return f"{metadata.source_file}:{metadata.source_line}"
+    number = metadata.stack_frame_id
+    if not 1 <= number <= len(frames.stack_frames):
+        return ""
+    location = frames.stack_frames[number - 1].file_location_id
+    if not 1 <= location <= len(frames.file_locations):
+        return ""
+    place = frames.file_locations[location - 1]
+    if not 1 <= place.file_name_id <= len(frames.file_names):
+        return ""
+    return f"{frames.file_names[place.file_name_id - 1]}:{place.line}"

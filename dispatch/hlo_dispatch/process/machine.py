@@ -1,0 +1,102 @@
+"""What decisions may depend on, as one frozen value, so that tests can pretend to be another machine."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from hlo_dispatch.errors import PolicyError
+
+ISA_VARIABLE = "HLO_DISPATCH_MAX_CPU_ISA"
+"""Plays a lesser processor than this one, for tests: a name of oneDNN's, which reads ONEDNN_MAX_CPU_ISA itself."""
+
+MOST_POOL_THREADS = 256
+"""Of XLA's CPU client."""
+
+RELEVANT_FEATURES = (
+    *("avx2", "fma", "f16c", "avx_vnni"),
+    *("avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16"),
+    *("amx_tile", "amx_bf16", "amx_int8", "amx_fp16"),
+)
+"""The instruction sets that change which kernels a vendor library picks."""
+
+# What each of these processors lacks, by how the kernel's flags begin.
+_BEYOND_BF16 = ("avx512_fp16", "amx", "avx10", "avx_")
+_BEYOND_VNNI = ("avx512_bf16", *_BEYOND_BF16)
+_BEYOND: dict[str, tuple[str, ...]] = {
+    "AVX2": ("avx512", *_BEYOND_BF16),
+    "AVX512_CORE": ("avx512_vnni", *_BEYOND_VNNI),
+    "AVX512_CORE_VNNI": _BEYOND_VNNI,
+    "AVX512_CORE_BF16": _BEYOND_BF16,
+    "SSE41": ("avx", "fma", "f16c", "bmi", "vaes", "vpclmulqdq", "gfni", "amx"),
+    "": (),
+}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A CPU as the policy sees it."""
+
+    model: str
+    """The CPU's own name."""
+    features: frozenset[str]
+    """Instruction set flags as the kernel names them: "avx2", "avx512f", "avx512_bf16", "amx_tile" …; without what
+    HLO_DISPATCH_MAX_CPU_ISA leaves out."""
+    threads: int
+    """Threads of XLA's pool, for which the vendor libraries divide their work, too."""
+
+    @property
+    def has_bf16_arithmetic(self) -> bool:
+        return not self.features.isdisjoint(("avx512_bf16", "amx_bf16", "avx_ne_convert"))
+
+
+@lru_cache(maxsize=1)
+def this_machine() -> Machine:
+    """The machine this process runs on, or the lesser one it is to play.
+
+    Raises PolicyError if HLO_DISPATCH_MAX_CPU_ISA names none.
+    """
+    beyond = _left_out()
+    model = "unknown"
+    features: frozenset[str] = frozenset()
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() == "model name":
+                model = value.strip()
+            elif key.strip() == "flags":
+                features = frozenset(flag for flag in value.split() if not flag.startswith(beyond))
+                break
+    except OSError:
+        pass
+    return Machine(model, features, pool_threads())
+
+
+def relevant_features() -> list[str]:
+    """Those of the relevant instruction sets that this processor has."""
+    present = this_machine().features
+    return [feature for feature in RELEVANT_FEATURES if feature in present]
+
+
+def pool_threads() -> int:
+    """How many threads XLA's CPU client has in its pool, as it reckons that; kernels/common/pool_size.cc does the same.
+
+    The environment may say so; otherwise there is one for each processor that this process may use. A quota of
+    processor time does not count.
+    """
+    for variable in ("PJRT_NPROC", "NPROC"):
+        said = re.fullmatch(r"\s*([+-]?\d+)\s*", os.environ.get(variable, ""), re.ASCII)
+        if said and -(2**31) <= int(said[1]) < 2**31:
+            return min(max(int(said[1]), 1), MOST_POOL_THREADS)
+    return min(len(os.sched_getaffinity(os.getpid())), MOST_POOL_THREADS)
+
+
+def _left_out() -> tuple[str, ...]:
+    most = os.environ.get(ISA_VARIABLE, "")
+    if most not in _BEYOND:
+        valid = ", ".join(name for name in _BEYOND if name)
+        raise PolicyError(f"{ISA_VARIABLE} is {most!r}; unset it, or say one of {valid}")
+    return _BEYOND[most]

@@ -1,0 +1,102 @@
+"""A candidate: a match in one variant, and the kernel's word that it can compute it. All variants there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.match.protocol import WHOLE, CallableMatch
+from hlo_dispatch.process.machine import Machine
+from hlo_dispatch.selection.family_cost_models import rule_of
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A match (or a shortened variant of it) and the kernel's word that it can compute it."""
+
+    match: CallableMatch
+    attributes: dict[str, Any]
+    implementation: str
+    scratch_bytes: int | None
+    """Working memory, which is a second result of the call; None: the call has one plain result."""
+    backend_config: str = ""
+    """The attributes as text, if somebody had to write it already."""
+    reorders_weights: bool = False
+    """Whether every call copies its weights into another layout."""
+
+
+class Ask(Protocol):
+    """What the kernel says to a match; `attributes` are asked for besides the match's own."""
+
+    def __call__(self, match: CallableMatch, **attributes: str) -> Candidate | Refusal: ...
+
+
+@dataclass(frozen=True)
+class Default:
+    """What is dispatched where nothing was measured: the longest variant that the kernel takes."""
+
+    candidate: Candidate
+    variant: str
+    cut: Refusal | None = None
+    """What the kernel said to the whole epilogue, where it takes only a part of it."""
+
+
+def default_of(match: CallableMatch, ask: Ask, machine: Machine | None = None) -> Default | Refusal:
+    """The first choice that its kernel takes; where it takes none, as much of the match as it does.
+
+    Args:
+        machine: for which the choices are ordered; None: in the table's order.
+    """
+    whole: Refusal | None = None
+    for name, choice, _ in rule_of(match).first_choices(match, machine):
+        candidate = ask(choice)
+        if not isinstance(candidate, Refusal):
+            return Default(candidate, name)
+        # What a variant made of new instructions is refused for says nothing of the match.
+        if whole is None and choice.in_module is choice:
+            whole = candidate
+    assert whole is not None, "the match as it came is a choice"
+    refusal, shorter = whole, match.shortened()
+    while shorter is not None and refusal.code != "library-missing":
+        candidate = ask(shorter)
+        if not isinstance(candidate, Refusal):
+            return Default(candidate, WHOLE, cut=whole)
+        refusal, shorter = candidate, shorter.shortened()
+    return Refusal(whole.code, whole.sentence, whole.instruction or match.node.name)
+
+
+def variants_of(default: Default, ask: Ask) -> Iterator[tuple[str, Candidate]]:
+    """Every variant worth measuring, the default first. Names are stable: the store keeps them."""
+    known = default.candidate
+    yield default.variant, known
+    for name, match, attributes in known.match.variants(default.variant, reorders_weights=known.reorders_weights):
+        is_rival = match.kernel != known.match.kernel
+        candidate = ask(match, **attributes)
+        shorter = match.shortened() if is_rival else None
+        while isinstance(candidate, Refusal) and shorter is not None and candidate.code != "library-missing":
+            candidate, shorter = ask(shorter, **attributes), shorter.shortened()
+        if isinstance(candidate, Refusal):
+            continue
+        # Where the kernel gives the weights no other layout there is nothing to compare.
+        if not attributes or is_rival or candidate.reorders_weights != known.reorders_weights:
+            yield name, candidate
+
+
+def worth_trying(default: Default, ask: Ask, most: int) -> list[tuple[str, Candidate]]:
+    """The first `most` variants; and one of every kernel, since nobody knows which library is faster here."""
+    tried: list[tuple[str, Candidate]] = []
+    seen: set[str] = set()
+    for name, candidate in variants_of(default, ask):
+        if len(tried) < most or candidate.match.kernel not in seen:
+            tried.append((name, candidate))
+            seen.add(candidate.match.kernel)
+        if len(tried) >= most and seen.issuperset(candidate.match.kernels):
+            break
+    return tried
+
+
+def variant_named(name: str, default: Default, ask: Ask) -> Candidate | None:
+    """The variant that the store knows as `name`; None where the kernel does not take it (any more)."""
+    return next((candidate for variant, candidate in variants_of(default, ask) if variant == name), None)

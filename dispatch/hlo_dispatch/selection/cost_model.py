@@ -1,0 +1,188 @@
+"""The rule of thumb for regions that were not measured, with where each of its numbers comes from.
+
+The numbers are read off `bench/grid.py` (products, `--convolutions`, `--poolings`, `--folding`) on two cores of
+an AMD EPYC (AVX-512, AVX512-BF16), jax 0.10.2 and 0.12.0.1; they are meant to be right by a wide margin, not to
+the last case. `bench/fit.py` fits the thresholds to a machine and says what these lose on it. They decide only
+what was not measured.
+"""
+
+from __future__ import annotations
+
+import math
+
+from hlo_dispatch.ir.opcode import MAY_BE_LINKS
+from hlo_dispatch.match.anchors.anchor import Anchor
+from hlo_dispatch.match.match import Match
+from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
+from hlo_dispatch.process.machine import Machine
+
+# A oneDNN call costs 5 to 10 µs over a SYCL runtime, with which this was measured (less over TBB), XLA's smallest
+# kernels 0.5 µs; between two parallel loops of XLA's it costs 35 µs more, because each thread pool spins for a while
+# when its work is done. A dense 2-D convolution, which XLA runs at 80 multiply-adds per nanosecond and oneDNN at 1.5
+# times that, gains so much from here on:
+SMALLEST_DENSE_CONVOLUTION = 4_000_000
+# Depthwise and grouped, 1-D and 3-D, transposed convolutions and gradients: XLA is 3 to 100 times slower.
+SMALLEST_OTHER_CONVOLUTION = 30_000
+# Elements that all windows of a pooling read. Where they overlap XLA takes 85 to 210 us for 150,000 and oneDNN
+# 15 to 40; where each element is read once XLA is at most 1.5 times slower, which a call's surroundings cost.
+SMALLEST_POOLING = 150_000
+FEWEST_READS_OF_AN_ELEMENT = 1.5
+SMALLEST_DOT = 1_000_000
+# Half precision products that XLA computes natively are as fast as oneDNN's below this.
+SMALLEST_NATIVE_HALF_DOT = 4_000_000
+# One row of f32 takes as long as its weights take to be read, on any processor. Where they lie matters then, and how
+# many places of memory are read at once: oneDNN, which reads several rows of weights side by side or reorders them,
+# took 0.95 to 2.5 times as long on a Zen 4 with weights in no cache, XLA 0.95 to 15 times from SMALLEST_DOT on
+# (`python -m bench.few_rows --rows 1`). In half precision oneDNN took 0.4 to 2.5 times as long, so that is measured.
+FOR_ONE_ROW = "own.narrow_product"
+# XLA widens narrow weights in a loop of its own and reads what that has written, once for all rows of the product
+# (bench/narrow.py); how many pay for a call of our own is a guess.
+SMALLEST_NARROW_WEIGHTS = 20_000
+MOST_NARROW_ROWS = 16
+# XLA's softmax is some ten loops, each of which costs a few microseconds however short it is. On a Zen 4 attentions of
+# 390,000 to 1.6 million multiply-adds, one query or as many as keys, f32 and bf16, were 1.5 to 6.1 times as fast in our
+# kernel (hlo-dispatch bench attention --shape n=1,heads=12,q=1,kv=256,d=64 and four more).
+SMALLEST_ATTENTION = 200_000
+# A pass of its own over the result costs XLA 1.1 to 1.9 times the whole product with one of these; with a
+# bias, a residual or a relu it costs next to nothing.
+COSTLY_ACTIVATIONS = frozenset(
+    "elu exp gelu_erf gelu_tanh hardswish log logistic mish pow soft_relu swish tanh".split()
+)
+
+
+# Scale and shift as post-ops cost this much for every result element (a tenth to a half of a 1x1 convolution);
+# in the weights, this much for every weight and for the instruction that multiplies them.
+NANOSECONDS_PER_SCALED_RESULT = 0.11
+NANOSECONDS_PER_SCALED_WEIGHT = 0.4
+NANOSECONDS_PER_FOLDING = 15_000
+
+
+def worth_folding(match: Match) -> bool:
+    """Whether per-channel scales are cheaper in the weights than behind the convolution."""
+    if match.anchor.weights is None:
+        return False
+    if match.anchor.weights.node.is_early and match.folded is not None:
+        if all(node.is_early for node in match.folded.also_reads):
+            return True  # once, before the first call
+    results = math.prod(size for size, _ in match.destination)
+    weights = match.anchor.weights.node.shape.elements
+    folding = NANOSECONDS_PER_FOLDING + NANOSECONDS_PER_SCALED_WEIGHT * weights
+    return results * NANOSECONDS_PER_SCALED_RESULT > folding
+
+
+def worth_dispatching(match: Match, implementation: str, machine: Machine) -> tuple[bool, str]:
+    """Whether the kernel is expected to beat XLA on this match, and the sentence why."""
+    if match.anchor.node.opcode in MAY_BE_LINKS:
+        return False, "a call pays only between others that it joins"
+    if match.anchor.node.opcode == "convolution":
+        return _convolution(match, implementation)
+    if match.anchor.node.opcode == "reduce-window":
+        return _pooling(match)
+    if match.anchor.entry.reading == "narrow_product":
+        return _narrow_product(match)
+    if match.anchor.entry.reading == "integer_product":
+        return _integer_product(match)
+    return _dot(match, machine)
+
+
+def is_one_row(match: Match) -> bool:
+    """Whether it is a product of one row in f32 that its anchor's entry lets the kernel for few rows compute."""
+    anchor = match.anchor
+    if FOR_ONE_ROW not in anchor.entry.rivals or anchor.source.element_type != "f32":
+        return False
+    return math.prod(size for size, _ in match.destination[:-1]) == 1
+
+
+def is_small(match: Match) -> bool:
+    """Whether the match is too small for a call of its own, and as quick in a kernel as in XLA between two calls."""
+    opcode, arithmetic = match.anchor.node.opcode, match.anchor.multiply_adds
+    if opcode == "convolution":
+        return arithmetic < (SMALLEST_DENSE_CONVOLUTION if _is_plain(match) else SMALLEST_OTHER_CONVOLUTION)
+    return opcode != "dot" or arithmetic < SMALLEST_DOT
+
+
+def _convolution(match: Match, implementation: str) -> tuple[bool, str]:
+    anchor = match.anchor
+    arithmetic = anchor.multiply_adds
+    smallest = SMALLEST_DENSE_CONVOLUTION if _is_plain(match) else SMALLEST_OTHER_CONVOLUTION
+    if arithmetic < smallest:
+        return False, f"{arithmetic:,} multiply-adds are too few to pay for a library call"
+    if "gemm" in implementation:
+        return False, f"oneDNN would unfold this convolution into a matrix product ({implementation})"
+    return True, f"oneDNN's {implementation} convolutions beat XLA's"
+
+
+def _pooling(match: Match) -> tuple[bool, str]:
+    reads = match.anchor.multiply_adds
+    if reads < SMALLEST_POOLING:
+        return False, f"windows of {reads:,} elements in all are too few to pay for a library call"
+    if reads < FEWEST_READS_OF_AN_ELEMENT * math.prod(match.anchor.source.sizes):
+        return False, "windows that hardly overlap are a loop that XLA is good at"
+    return True, "XLA reads overlapping windows element by element; oneDNN is 5 to 14 times faster"
+
+
+def _narrow_product(match: Match) -> tuple[bool, str]:
+    (rows, _), _ = match.anchor.destination
+    weights = match.anchor.multiply_adds // rows
+    if weights < SMALLEST_NARROW_WEIGHTS:
+        return False, f"{weights:,} weights are too few to pay for a call"
+    if rows > MOST_NARROW_ROWS:
+        return False, f"with {rows} rows it takes longer to multiply than to widen the weights"
+    return True, "XLA writes the widened weights to memory and reads them again; the kernel widens them in registers"
+
+
+def _integer_product(match: Match) -> tuple[bool, str]:
+    arithmetic = match.anchor.multiply_adds
+    if arithmetic < SMALLEST_DOT:
+        return False, f"{arithmetic:,} multiply-adds are too few to pay for a library call"
+    return True, "oneDNN adds up four products of eight bits at once, and what follows costs no pass of its own"
+
+
+def _is_plain(match: Match) -> bool:
+    """Whether XLA has a good kernel of its own: an ungrouped forward convolution in f32 or integers over an area."""
+    anchor = match.anchor
+    return (
+        anchor.kernel == "onednn.convolution"
+        and anchor.weights is not None
+        and anchor.source.element_type in ("f32", *INTEGER_TYPES)
+        and len(anchor.source.dimensions) == len(anchor.weights.dimensions) == 4
+    )
+
+
+def _dot(match: Match, machine: Machine) -> tuple[bool, str]:
+    anchor = match.anchor
+    arithmetic = anchor.multiply_adds
+    if arithmetic < SMALLEST_DOT:
+        return False, f"{arithmetic:,} multiply-adds are too few to pay for a library call"
+    (rows, _), (columns, _) = anchor.destination[-2:]
+    is_vector = min(rows, columns) == 1
+    if match.kernel == FOR_ONE_ROW:
+        return True, "one row takes as long as its weights take to be read, which the kernel does once, as they lie"
+    costly = _costly(match)
+    half = anchor.source.element_type if anchor.source.element_type != "f32" else ""
+    if half and not machine.has_bf16_arithmetic:
+        return False, f"this CPU has no {half} arithmetic: XLA's f32 product is as good"
+    if half and is_vector:
+        return True, f"{half} matrix-vector products are 3 to 20 times faster in oneDNN"
+    if _reads_weights_with_strides(anchor):
+        return True, "XLA reads transposed weights with strides; oneDNN is 10 times faster"
+    if half and anchor.node.operands[0].shape.element_type == "f32":
+        return True, f"XLA widens these {half} operands to f32 in passes of their own"
+    if half and arithmetic < SMALLEST_NATIVE_HALF_DOT:
+        return False, f"XLA's own {half} product is as fast at {arithmetic:,} multiply-adds"
+    if costly and not is_vector:
+        return True, f"{costly[0]} costs no pass of its own"
+    if anchor.weights is not None and anchor.weights.node.is_early and not is_vector:
+        return True, "its weights are packed before the first call, and the kernel reads them as they lie"
+    return False, f"XLA's own {half or 'f32'} product is as fast, and what follows it is cheap"
+
+
+def _costly(match: Match) -> list[str]:
+    """The activations of the epilogue that cost XLA a pass of its own."""
+    return [op.algorithm for op in match.post_ops if op.algorithm in COSTLY_ACTIVATIONS]
+
+
+def _reads_weights_with_strides(anchor: Anchor) -> bool:
+    """Whether XLA multiplies one row with weights that lie transposed."""
+    (rows, _), (columns, _) = anchor.destination[-2:]
+    return rows == 1 and columns > 1 and anchor.weights is not None and anchor.weights.strides[-2] == 1

@@ -1,0 +1,137 @@
+"""Which kernel, if any, computes a match: one function, read from top to bottom.
+
+forced by the user → measured on this machine → heuristic → stock XLA. The policy sees a match, the machine,
+what a kernel answers to the match's attributes and what was measured; never the module.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hlo_dispatch.errors import NoTruthValue, PolicyError, Refusal
+from hlo_dispatch.match.protocol import CallableMatch
+from hlo_dispatch.process.machine import Machine
+from hlo_dispatch.selection.candidate import Ask, Candidate, Default, default_of, variant_named
+from hlo_dispatch.selection.family_cost_models import rule_of
+from hlo_dispatch.selection.measurements import STOCK, TAKEN, Measured
+
+MEASURING = ("measure", "stored")
+POLICIES = (*MEASURING, "heuristic", "always", "never")
+POLICY_VARIABLE = "HLO_DISPATCH_POLICY"
+"""The policy for wherever an argument names none."""
+
+Recall = Callable[[CallableMatch, Default], Measured | None]
+"""What was measured of a match whose default variant is known."""
+
+
+@dataclass(frozen=True)
+class Decision(NoTruthValue):
+    """What was chosen and why; no candidate: the region stays with XLA."""
+
+    candidate: Candidate | None
+    reason: str
+    refusal: Refusal | None = None
+    cut: Refusal | None = None
+    """What the kernel said to the whole epilogue, where it takes only a part of it."""
+    saved: float | None = None
+    """Seconds that the call saves, where it was measured."""
+    is_needed: bool = False
+    """Whether stock is wrong there, so that it must not be left to it, whatever that gains."""
+
+
+def check_policy(policy: str) -> str:
+    """`policy` itself.
+
+    Raises:
+        PolicyError: it is not a policy; the message lists those that are.
+    """
+    if policy not in POLICIES:
+        raise PolicyError(f"unknown policy {policy!r}; valid policies are: {', '.join(POLICIES)}")
+    return policy
+
+
+def policy_or_default(policy: str | None, default: str) -> str:
+    """The policy that holds: the argument, else HLO_DISPATCH_POLICY, else `default`.
+
+    Raises:
+        PolicyError: it is not a policy; the message says whether the variable names it, and lists those that are.
+    """
+    if policy is not None:
+        return check_policy(policy)
+    named = os.environ.get(POLICY_VARIABLE, "")
+    if named and named not in POLICIES:
+        raise PolicyError(f"{POLICY_VARIABLE} is {named!r}; unset it, or say one of {', '.join(POLICIES)}")
+    return named or default
+
+
+def expect(match: CallableMatch, machine: Machine, policy: str) -> CallableMatch | None:
+    """What `decide` will most likely choose, if its first question is answered as usual; None: stock XLA.
+
+    Lets the answer be prefetched.
+    """
+    rule = rule_of(match)
+    if policy == "never" or (policy == "heuristic" and not rule.is_worth_calling(match, "", machine)[0]):
+        return None
+    return next(rule.first_choices(match, machine)).match
+
+
+def decide(
+    match: CallableMatch,
+    machine: Machine,
+    policy: str,
+    ask: Ask,
+    recall: Recall = lambda match, default: None,
+) -> Decision:
+    """Choose for one match.
+
+    Args:
+        match: with its longest epilogue, where it has one.
+        ask: what the kernel says to a match; asked again with a shorter epilogue while it refuses.
+        recall: what is known of the match from measuring; None where it was never measured.
+    """
+    name = match.node.name
+    if policy == "never":
+        return _stock(Refusal("policy", 'the policy "never" leaves everything to XLA', name))
+    is_forced = policy == "always"
+    default = default_of(match, ask, None if is_forced else machine)
+    if isinstance(default, Refusal):
+        return _stock(default)
+    rest = f"; the rest of its epilogue stays with XLA: {default.cut}" if default.cut is not None else ""
+    if is_forced:
+        reason = f'the policy "always" takes every kernel that can compute the region{rest}'
+        return Decision(default.candidate, reason, cut=default.cut)
+    measured = recall(match, default) if policy in MEASURING else None
+    if measured is TAKEN:
+        reason = f"measured: the whole program is fastest with every region in a kernel{rest}"
+        return Decision(default.candidate, reason, cut=default.cut)
+    if measured is not None and not measured.provisional:
+        return by_measurement(measured, match, default, ask)
+    chosen = default.candidate
+    is_worth_it, reason = rule_of(match).is_worth_calling(chosen.match, chosen.implementation, machine)
+    if measured is not None:
+        reason = f"{reason}; {measured.sentence(chosen.implementation)}"
+    if not is_worth_it:
+        return _stock(Refusal("policy", reason, name))
+    return Decision(chosen, reason + rest, cut=default.cut)
+
+
+def by_measurement(measured: Measured, match: CallableMatch, default: Default, ask: Ask) -> Decision:
+    """The variant that won when the region was measured, or stock."""
+    name = match.node.name
+    if measured.chosen == STOCK:
+        code = "wrong-result" if measured.refused else "slower"
+        return _stock(Refusal(code, measured.sentence(default.candidate.implementation), name))
+    candidate = variant_named(measured.chosen, default, ask)
+    if candidate is None:
+        sentence = f"measured: {measured.chosen} is fastest, but the kernel does not take it any more"
+        return _stock(Refusal("kernel-unsupported", sentence, name))
+    variant = "" if measured.chosen == default.variant else f"; {measured.chosen}"
+    cut = default.cut if candidate.match is default.candidate.match else None
+    is_needed = measured.stock_error > 0
+    return Decision(candidate, measured.sentence() + variant, cut=cut, saved=measured.gain, is_needed=is_needed)
+
+
+def _stock(refusal: Refusal) -> Decision:
+    return Decision(None, refusal.sentence, refusal)

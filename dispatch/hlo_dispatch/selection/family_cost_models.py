@@ -1,0 +1,123 @@
+"""The rules of thumb, one for each family of matches: what to ask for first, and whether a call would pay.
+
+Only here does the policy know one family from another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol, TypeVar
+
+from hlo_dispatch.ir.opcode import MAY_BE_LINKS
+from hlo_dispatch.match.attention.attention_match import AttentionMatch
+from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.protocol import FOLDED, WHOLE, CallableMatch, Variant
+from hlo_dispatch.match.routines.routine_match import RoutineMatch
+from hlo_dispatch.match.structural.structural_match import StructuralMatch
+from hlo_dispatch.process.machine import Machine
+from hlo_dispatch.selection.cost_model import (
+    FOR_ONE_ROW,
+    SMALLEST_ATTENTION,
+    is_one_row,
+    is_small,
+    worth_dispatching,
+    worth_folding,
+)
+from hlo_dispatch.selection.linear_algebra_cost_model import in_order_of_speed, worth_calling
+
+M = TypeVar("M", contravariant=True)
+
+
+class Rule(Protocol[M]):
+    """What is believed of one family's matches without measuring."""
+
+    def first_choices(self, match: M, machine: Machine | None) -> Iterator[Variant]:
+        """What a kernel is asked to compute, the expected fastest first.
+
+        Args:
+            machine: None: in the table's order.
+        """
+        ...
+
+    def is_worth_calling(self, match: M, implementation: str, machine: Machine) -> tuple[bool, str]:
+        """Whether a kernel is expected to beat stock XLA, and the sentence why."""
+        ...
+
+    def may_link(self, match: M) -> bool:
+        """Whether a kernel is taken between two calls that it joins: what it computes costs little, as it is small."""
+        ...
+
+
+class _OfAnchors:
+    def first_choices(self, match: Match, machine: Machine | None) -> Iterator[Variant]:
+        """With the scales in the weights first, where that is cheaper; one row by the kernel that is made for it."""
+        if worth_folding(match) and match.folded is not None:
+            yield Variant(FOLDED, match.folded)
+        if is_one_row(match):
+            yield Variant(FOR_ONE_ROW, match.by(FOR_ONE_ROW))
+        yield Variant(WHOLE, match)
+        if match.anchor.node.opcode in MAY_BE_LINKS:
+            # What only joins calls is not measured by itself: the table's order is all there is.
+            for kernel in match.anchor.entry.rivals:
+                yield Variant(kernel, match.by(kernel))
+
+    def is_worth_calling(self, match: Match, implementation: str, machine: Machine) -> tuple[bool, str]:
+        return worth_dispatching(match, implementation, machine)
+
+    def may_link(self, match: Match) -> bool:
+        return is_small(match)
+
+
+class _OfPatterns:
+    def first_choices(self, match: StructuralMatch, machine: Machine | None) -> Iterator[Variant]:
+        yield Variant(WHOLE, match)
+
+    def is_worth_calling(self, match: StructuralMatch, implementation: str, machine: Machine) -> tuple[bool, str]:
+        """One of the user's own table is taken where nothing was measured; a shipped one has to be measured."""
+        if match.asked_for:
+            return True, match.asked_for
+        return False, f"the pattern {match.name} was not measured on this machine"
+
+    def may_link(self, match: StructuralMatch) -> bool:
+        return False
+
+
+class _OfRoutines:
+    def first_choices(self, match: RoutineMatch, machine: Machine | None) -> Iterator[Variant]:
+        """The routine's kernels."""
+        names = match.kernels if machine is None else in_order_of_speed(match, machine)
+        return (Variant(kernel, match.by(kernel)) for kernel in names)
+
+    def is_worth_calling(self, match: RoutineMatch, implementation: str, machine: Machine) -> tuple[bool, str]:
+        return worth_calling(match, machine)
+
+    def may_link(self, match: RoutineMatch) -> bool:
+        return False
+
+
+class _OfAttention:
+    def first_choices(self, match: AttentionMatch, machine: Machine | None) -> Iterator[Variant]:
+        yield Variant(WHOLE, match)
+
+    def is_worth_calling(self, match: AttentionMatch, implementation: str, machine: Machine) -> tuple[bool, str]:
+        """XLA writes every score to memory and reads it five times, transposes heads besides, and is never quicker."""
+        arithmetic = match.work.multiply_adds
+        if arithmetic < SMALLEST_ATTENTION:
+            return False, f"{arithmetic:,} multiply-adds are too few to pay for a call"
+        return True, f"XLA writes {match.scores:,} scores to memory and reads them again; the kernel keeps none"
+
+    def may_link(self, match: AttentionMatch) -> bool:
+        return False
+
+
+_RULES: dict[str, Rule[Any]] = {
+    Match.family: _OfAnchors(),
+    StructuralMatch.family: _OfPatterns(),
+    RoutineMatch.family: _OfRoutines(),
+    AttentionMatch.family: _OfAttention(),
+}
+
+
+def rule_of(match: CallableMatch) -> Rule[Any]:
+    """The rule of thumb for the match's family."""
+    return _RULES[match.family]

@@ -1,0 +1,138 @@
+"""The rule of thumb for library calls that were not measured: which library, and whether it is worth it.
+
+The numbers are read off `bench/linear_algebra.py` on two cores of an AMD EPYC (AVX-512), jax 0.10.2 and 0.12.0.1.
+"""
+
+from __future__ import annotations
+
+import math
+
+from hlo_dispatch.ir.schema import BYTES_PER_ELEMENT
+from hlo_dispatch.match.routines.routine_match import RoutineMatch
+from hlo_dispatch.process.machine import Machine
+
+# The kernels share batches of matrices up to this size out to all threads (kernels/lapack/batch.cc).
+LARGEST_SMALL_MATRIX = 96 * 96
+# Factoring a matrix of 8x8 is some 200 multiply-adds, less than any library's call spends on looking at its arguments:
+# there only code that works on several matrices at once can be faster than the LAPACK that JAX calls.
+LARGEST_TINY_MATRIX = 8 * 8
+# Less than this is done in 20 µs by anyone.
+FEWEST_ELEMENTS = 1 << 14
+# Lines that far apart fall into one set of the first-level cache: XLA's copies between row and column order, one
+# line after another, then take five to ten times as long.
+CONFLICTING_BYTES = 4096
+# One transform of so many elements leaves the caches; oneMKL then needs half of DUCC's time.
+SMALLEST_LONG_TRANSFORM = 1 << 19
+# Of one right-hand side or a few, solving is reading the matrix, which oneMKL does three times as fast.
+MOST_RIGHT_HAND_SIDES = 4
+# From here on our own code, on XLA's threads, beats libraries that do without AVX-512; it works on panels of 48 sides.
+SMALLEST_BLOCKED = 256
+FEWEST_SIDES = 64
+# Small matrices are factored side by side in the lanes of a vector, sixteen at once.
+FEWEST_IN_LANES = 16
+# The rows of a matrix that our own LU takes: it keeps columns in registers.
+MOST_LU_ROWS = 64
+# What these compute costs far more than any copy.
+_HEAVY = frozenset(("lu", "qr", "householder_product", "eigh", "svd"))
+
+
+def in_order_of_speed(match: RoutineMatch, machine: Machine) -> list[str]:
+    """The routine's kernels, the one expected to be fastest first."""
+    # oneMKL takes its AVX-512 code on Intel's processors only; elsewhere the OpenBLAS in SciPy wins at large
+    # matrices, and loses where it would be busier with its threads than with the matrix.
+    is_small = _is_batch_of_small(match) and match.routine.name in _HEAVY - {"lu"} | {"cholesky"}
+    if _suits_blocked(match, machine):
+        favourite = "blocked."
+    else:
+        favourite = "onemkl." if "Intel" in machine.model or is_small or _has_few_sides(match) else "scipy."
+    return sorted(match.routine.kernels, key=lambda kernel: not kernel.startswith(favourite))
+
+
+def worth_calling(match: RoutineMatch, machine: Machine) -> tuple[bool, str]:
+    """Whether the kernel is expected to beat stock XLA, and the sentence why."""
+    if match.routine.opcode == "fft":
+        return _transform(match)
+    if match.routine.opcode == "dot":
+        return _product(match, machine)
+    sizes, dtype = match.matrix
+    if math.prod(sizes) < FEWEST_ELEMENTS:
+        return False, f"{math.prod(sizes):,} elements are too few for a gain"
+    if _is_batch_of_small(match) and (found := _small(match, machine)) is not None:
+        return found
+    if match.kernel.startswith("blocked."):
+        if not _suits_blocked(match, machine):
+            return False, "too small for a gain"
+        return True, "our own code uses AVX-512, and XLA's threads"
+    if match.kernel.startswith("onemkl.") and ("Intel" in machine.model or _has_few_sides(match)):
+        return True, "oneMKL is faster at this than the LAPACK that JAX calls"
+    if not match.absorbed:
+        return False, "JAX's own call runs on the same matrices, with the same copies around it"
+    conflicts = sizes[-1] * BYTES_PER_ELEMENT[dtype] % CONFLICTING_BYTES == 0
+    if match.routine.name in _HEAVY and not (match.routine.name == "lu" and conflicts):
+        return False, "XLA's copies between row and column order are a small part of it"
+    copies = f"{match.absorbed} of XLA's copies" if match.absorbed > 1 else "one of XLA's copies"
+    return True, f"{copies} between row and column order becomes superfluous"
+
+
+def _small(match: RoutineMatch, machine: Machine) -> tuple[bool, str] | None:
+    """Of a batch of small matrices; None: there is nothing special about it."""
+    *batch, rows, columns = match.matrix[0]
+    if rows * columns <= LARGEST_TINY_MATRIX and not match.kernel.startswith("blocked."):
+        return False, f"a library's call for each matrix of {rows}x{columns} takes longer than its arithmetic"
+    if machine.threads > 1:
+        # jaxlib 0.10.2 does that, too, 0.12.0.1 does not (CPU time by thread, in /proc/self/task).
+        return True, f"{math.prod(batch)} small matrices are shared out to all threads, which not every jaxlib does"
+    return None
+
+
+def _product(match: RoutineMatch, machine: Machine) -> tuple[bool, str]:
+    """Of triangular factors: yes, where it is ours. oneMKL's took twice XLA's time on AMD; elsewhere nobody knows."""
+    if match.routine.name == "product":
+        return False, "XLA's own product is as fast, for all that is known without measuring"
+    if not _suits_blocked(match, machine):
+        return False, "too small for a gain"
+    return True, "what is 0 need not be multiplied"
+
+
+def _transform(match: RoutineMatch) -> tuple[bool, str]:
+    """Over several dimensions, and in the cache, XLA's DUCC is as fast or faster."""
+    source = match.operands[0]
+    length = source.sizes[-1]
+    if match.options["rank"] == 1:
+        if length >= SMALLEST_LONG_TRANSFORM and math.prod(source.sizes) == length:
+            return True, f"oneMKL transforms {length:,} elements in half the time"
+        stride = source.strides[-1] * BYTES_PER_ELEMENT[source.element_type]
+        if match.absorbed and stride % CONFLICTING_BYTES == 0 and length * stride >= CONFLICTING_BYTES**2 // 4:
+            return True, "the transposes around the transform become superfluous"
+    return False, "XLA's own transform is as fast"
+
+
+def _is_batch_of_small(match: RoutineMatch) -> bool:
+    sizes = match.matrix[0]
+    return math.prod(sizes[:-2]) > 1 and sizes[-2] * sizes[-1] <= LARGEST_SMALL_MATRIX
+
+
+def _suits_blocked(match: RoutineMatch, machine: Machine) -> bool:
+    """Whether our own code is the fastest: large real matrices, where the libraries do not use AVX-512."""
+    sizes, dtype = match.matrix
+    if f"blocked.{match.routine.name}" not in match.routine.kernels or dtype not in ("f32", "f64"):
+        return False
+    if "Intel" in machine.model or not {"avx512f", "avx512dq"} <= machine.features:
+        return False
+    if match.routine.name == "cholesky" and _is_batch_of_small(match):
+        return math.prod(sizes[:-2]) >= FEWEST_IN_LANES
+    if match.routine.name == "lu":
+        return sizes[-2] <= MOST_LU_ROWS
+    if match.routine.opcode == "dot":
+        return min(*sizes[-2:], match.operands[1].sizes[-1]) >= SMALLEST_BLOCKED
+    return sizes[-1] >= SMALLEST_BLOCKED and (match.routine.name == "cholesky" or _sides(match) >= FEWEST_SIDES)
+
+
+def _has_few_sides(match: RoutineMatch) -> bool:
+    """Whether a triangular system is solved for a few vectors only."""
+    return match.routine.name == "triangular_solve" and _sides(match) <= MOST_RIGHT_HAND_SIDES
+
+
+def _sides(match: RoutineMatch) -> int:
+    """For how many vectors a triangular system is solved."""
+    return match.operands[1].sizes[-1 if match.options["side"] == ord("L") else -2]

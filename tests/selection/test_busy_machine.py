@@ -1,0 +1,37 @@
+"""Measuring beside real busy loops: what is much faster on a quiet machine is not left to stock for good."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from measured_programs import FILTER, IMAGE, calls, compiled, depthwise, forget, regions_in
+
+from hlo_dispatch.autotune.compare.disturbance import this_machine_meter
+from hlo_dispatch.autotune.store import Store
+from hlo_dispatch.selection.measurements import STOCK
+
+pytestmark = [pytest.mark.timing, pytest.mark.usefixtures("_own_store")]
+
+
+@pytest.fixture
+def _busy_loops(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr("hlo_dispatch.autotune.compare.timing.this_machine_meter", this_machine_meter)
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
+    yield
+    for loop in loops:
+        loop.kill()
+        loop.wait()
+
+
+@pytest.mark.usefixtures("_busy_loops")
+def test_no_large_win_is_refused_for_good(store: Store) -> None:
+    # XLA's depthwise convolutions are several times slower than oneDNN's, on any machine.
+    for _ in range(3):
+        forget(store)
+        assert calls(compiled(depthwise, IMAGE, FILTER)) == 1
+        for entry in regions_in(store):
+            measured = entry.measured
+            assert measured.provisional or measured.vain or measured.chosen != STOCK, measured.sentence()

@@ -1,0 +1,184 @@
+"""Timing on a machine that has other work, played on a clock that the test turns: only undisturbed turns count."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from hlo_dispatch.autotune.compare import disturbance, timing
+from hlo_dispatch.autotune.compare.disturbance import DisturbanceMeter
+from hlo_dispatch.autotune.compare.timing import Time, interleaved
+from hlo_dispatch.process.scheduling_delay import OtherWork
+
+PROBE = 50e-6
+
+
+@dataclass
+class PlayedMachine:
+    """Two processors, and what else runs on them."""
+
+    now: float = 0.0
+    waited: float = 0.0
+    busy: float = 0.0
+    stolen: float = 0.0
+    is_shared: bool = False
+    """Whether the two processors are threads of one core now."""
+    before: Callable[[PlayedMachine], None] = lambda machine: None
+    """Happens before each call."""
+    random: random.Random = field(default_factory=lambda: random.Random(11))
+
+    def call(self, seconds: float, *, shared: float = 1.0, own_wait: float = 0.0) -> Callable[[], None]:
+        """A contestant that takes so long, `shared` times longer on one core, and whose threads wait in each call."""
+
+        def run() -> None:
+            self.before(self)
+            pace = shared if self.is_shared else 1.0
+            self.now += seconds * pace * self.random.uniform(1.0, 1.02)
+            self.waited += own_wait
+
+        return run
+
+    def wait(self, seconds: float) -> None:
+        """Somebody else has the processors."""
+        self.now += seconds
+        self.waited += seconds
+        self.busy += 2 * seconds
+
+    def meter(self) -> DisturbanceMeter:
+        def probe() -> float:
+            self.now += PROBE
+            return PROBE * (2 if self.is_shared else 1)
+
+        return DisturbanceMeter(self, lambda: OtherWork(self.busy, self.stolen), probe, lambda: self.now, threads=2)
+
+    # What the meter asks of RunDelay.
+
+    def seconds(self) -> float:
+        return self.waited
+
+    def forget_idle_threads(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> PlayedMachine:
+    played = PlayedMachine()
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: played.now)
+    monkeypatch.setattr(disturbance, "_best_probe", {})
+    return played
+
+
+def timed(machine: PlayedMachine, *contestants: Callable[[], None], seconds: float = 0.12) -> list[Time]:
+    return interleaved(contestants, seconds=seconds, meter=machine.meter())
+
+
+def bursts(often: float, longest: float) -> Callable[[PlayedMachine], None]:
+    def happen(machine: PlayedMachine) -> None:
+        if machine.random.random() < often:
+            machine.wait(machine.random.uniform(0.1, 1.0) * longest)
+
+    return happen
+
+
+@pytest.mark.parametrize("often", [0.0, 0.02, 0.05, 0.1])
+def test_the_verdict_is_a_quiet_machines(machine: PlayedMachine, often: float) -> None:
+    machine.before = bursts(often, 10e-3)
+    stock, own = timed(machine, machine.call(1.5e-3), machine.call(1e-3))
+    assert not own.is_disturbed
+    assert own.wins(0.02 * stock.seconds)
+    assert own.gain == pytest.approx(0.5e-3, rel=0.1)
+    assert stock.seconds == pytest.approx(1.5e-3, rel=0.05)
+
+
+def test_turns_of_a_slow_half_do_not_count(machine: PlayedMachine) -> None:
+    """Other work begins in the middle, and slows the kernel's threads most."""
+    meter = machine.meter()
+    calls = 0
+
+    def own() -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 40:
+            machine.wait(machine.random.uniform(1e-3, 5e-3))
+        machine.now += 1e-3 * machine.random.uniform(0.7, 1.3)
+
+    _, time = interleaved([machine.call(1.1e-3), own], seconds=0.5, meter=meter)
+    assert not time.is_disturbed
+    assert len(time.gains) <= 12
+    assert time.gain > 0
+
+
+def test_whoever_is_always_disturbed_has_no_lasting_answer(machine: PlayedMachine) -> None:
+    machine.before = bursts(0.9, 10e-3)
+    _, own = timed(machine, machine.call(1.2e-3), machine.call(1e-3))
+    assert own.is_disturbed
+    assert own.is_doubtful(1.2e-3)
+
+
+def test_threads_that_wait_in_every_call_belong_to_the_kernel(machine: PlayedMachine) -> None:
+    """It is slow on a quiet machine, too, and that is an answer."""
+    machine.before = bursts(0.02, 5e-3)
+    stock, own = timed(machine, machine.call(1e-3), machine.call(2e-3, own_wait=1e-3))
+    assert not own.is_disturbed
+    assert not own.may_win(stock.seconds, 0.0)
+
+
+def test_threads_wait_for_each_other_where_nobody_else_is(machine: PlayedMachine) -> None:
+    def own() -> None:
+        machine.now += 1e-3
+        machine.waited += machine.random.uniform(0.0, 2e-3)
+
+    _, time = timed(machine, machine.call(1.05e-3), own, seconds=1.0)
+    assert not time.is_disturbed
+
+
+def test_what_the_host_takes_is_nobodys(machine: PlayedMachine) -> None:
+    def steal(machine: PlayedMachine) -> None:
+        if machine.random.random() < 0.05:
+            machine.now += 10e-3
+            machine.stolen += 10e-3
+            machine.busy += 10e-3
+
+    machine.before = steal
+    stock, own = timed(machine, machine.call(1.5e-3), machine.call(1e-3), seconds=0.3)
+    assert not own.is_disturbed
+    assert stock.seconds == pytest.approx(1.5e-3, rel=0.05)
+
+
+def phases(length: float) -> Callable[[PlayedMachine], None]:
+    def happen(machine: PlayedMachine) -> None:
+        machine.is_shared = machine.now % (2 * length) > length
+
+    return happen
+
+
+def test_only_turns_on_two_cores_count(machine: PlayedMachine) -> None:
+    """The kernel, which is at the units' peak, takes 1.8 times as long on two threads of one core; stock does not."""
+    machine.before = phases(0.05)
+    stock, own = timed(machine, machine.call(1.4e-3, shared=1.05), machine.call(1e-3, shared=1.8))
+    assert not own.is_disturbed
+    assert own.wins(0.02 * stock.seconds)
+    assert own.seconds == pytest.approx(1e-3, rel=0.05)
+
+
+def test_who_was_on_two_cores_once_does_not_believe_one(machine: PlayedMachine) -> None:
+    timed(machine, machine.call(1.4e-3), machine.call(1e-3))
+    machine.is_shared = True
+    _, own = timed(machine, machine.call(1.4e-3, shared=1.05), machine.call(1e-3, shared=1.8))
+    assert own.is_disturbed
+
+
+def test_a_machine_of_one_core_is_as_it_is(machine: PlayedMachine) -> None:
+    machine.is_shared = True
+    _, own = timed(machine, machine.call(1.4e-3, shared=1.05), machine.call(1e-3, shared=1.2))
+    assert not own.is_disturbed
+
+
+def test_a_large_win_is_beyond_doubt_however_busy_the_machine(machine: PlayedMachine) -> None:
+    machine.before = bursts(0.3, 4e-3)
+    stock, own = timed(machine, machine.call(9e-3), machine.call(1e-3), seconds=0.3)
+    assert not own.is_doubtful(stock.seconds)

@@ -1,0 +1,129 @@
+"""What was measured while the machine was busy: kept apart, left to the cost model, and measured again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from measured_programs import FILTER, IMAGE, calls, compiled, depthwise, forget, regions_in
+
+import hlo_dispatch
+from hlo_dispatch.autotune.compare.timing import Time
+from hlo_dispatch.autotune.store import Store
+from hlo_dispatch.cli import cache_view
+from hlo_dispatch.driver import measured_pipeline
+from hlo_dispatch.selection.context import this_context
+from hlo_dispatch.selection.measurements import STOCK, Knowledge, Measured
+
+BUSY = Measured(STOCK, {STOCK: 1e-3, "whole": 1.5e-3}, provisional=True, formula="x * w", shape="f32[8]")
+QUIET = Measured("whole", {STOCK: 1e-3, "whole": 0.5e-3}, 0.5e-3)
+STOCK_TIME = Time(1e-3, 0.0, 0.0)
+DISTURBED_LOSS = Time(1.5e-3, -0.5e-3, 1e-6, is_disturbed=True)
+DISTURBED_WIN = Time(0.8e-3, 0.2e-3, 1e-6, is_disturbed=True)
+LARGE_DISTURBED_WIN = Time(0.3e-3, 0.7e-3, 1e-6, is_disturbed=True)
+WIN = Time(0.8e-3, 0.2e-3, 1e-6)
+LOSS = Time(1.5e-3, -0.5e-3, 1e-6)
+
+
+@pytest.fixture
+def told(store: Store, _own_store: None, monkeypatch: pytest.MonkeyPatch) -> list[Time]:
+    """What each timing finds of the kernel, in turn; the last for every later one."""
+    times: list[Time] = []
+
+    def interleaved(runners, **_) -> list[Time]:
+        own = times.pop(0) if len(times) > 1 else times[0]
+        return [STOCK_TIME, *[own] * (len(runners) - 1)]
+
+    monkeypatch.setattr("hlo_dispatch.autotune.compare.comparison.interleaved", interleaved)
+    monkeypatch.setattr("hlo_dispatch.autotune.compare.measure.PAUSE", 0.0)
+    forget(store)
+    return times
+
+
+def measured_in(store: Store) -> Measured:
+    (entry,) = regions_in(store)
+    return entry.measured
+
+
+@pytest.mark.parametrize("times", [(DISTURBED_LOSS,), (DISTURBED_WIN,), (WIN, DISTURBED_LOSS)])
+def test_the_cost_model_decides_and_the_next_process_measures_again(
+    store: Store, told: list[Time], times: tuple[Time, ...]
+) -> None:
+    told.extend(times)
+    before = measured_pipeline.tally.measured
+    assert calls(compiled(depthwise, IMAGE, FILTER)) == 1, "as the cost model has it"
+    assert measured_in(store).provisional
+    (region,) = hlo_dispatch.reports()[-1].regions
+    assert "provisional: the machine was busy (measured: " in region.reason
+    # This process does not try again; the next one does, and its answer stays.
+    compiled(depthwise, IMAGE, FILTER)
+    assert measured_pipeline.tally.measured == before + 1
+    forget(store)
+    told[:] = [LOSS]
+    assert calls(compiled(depthwise, IMAGE, FILTER)) == 0
+    assert measured_in(store).chosen == STOCK
+    assert not measured_in(store).provisional
+    forget(store)
+    told[:] = [DISTURBED_WIN]
+    compiled(depthwise, IMAGE, FILTER)
+    assert measured_pipeline.tally.measured == before + 2
+
+
+def test_stored_leaves_it_to_the_cost_model(store: Store, told: list[Time]) -> None:
+    told.append(DISTURBED_LOSS)
+    compiled(depthwise, IMAGE, FILTER)
+    forget(store)
+    assert calls(compiled(depthwise, IMAGE, FILTER, policy="stored")) == 1
+    assert "provisional" in hlo_dispatch.reports()[-1].regions[0].reason
+
+
+def test_a_large_win_is_lasting(store: Store, told: list[Time]) -> None:
+    told.append(LARGE_DISTURBED_WIN)
+    compiled(depthwise, IMAGE, FILTER)
+    assert not measured_in(store).provisional
+    assert measured_in(store).chosen != STOCK
+
+
+def test_one_disturbed_race_takes_no_win_away(store: Store, told: list[Time]) -> None:
+    told.extend([WIN, DISTURBED_LOSS])
+    compiled(depthwise, IMAGE, FILTER)
+    assert measured_in(store).chosen != STOCK
+
+
+def test_an_undecided_second_race_is_no_verdict_of_stock(store: Store, told: list[Time]) -> None:
+    undecided = Time(1e-3, 1e-6, 1e-4)
+    assert undecided.may_win(1e-3, 30e-6)
+    told.extend([Time(0.93e-3, 0.07e-3, 5e-6), undecided])
+    assert calls(compiled(depthwise, IMAGE, FILTER)) == 1
+    assert measured_in(store).vain
+
+
+def test_a_lasting_measurement_is_not_replaced(store: Store) -> None:
+    here = this_context()
+    store.put(here, "a", BUSY)
+    assert store.get(here, "a") == BUSY
+    store.put(here, "a", QUIET)
+    store.put(here, "a", BUSY)
+    assert store.get(here, "a") == QUIET
+    store.put(here, "b", replace(BUSY, thorough=True))
+    store.put(here, "b", QUIET)
+    assert store.get(here, "b") == QUIET
+
+
+def test_it_says_so() -> None:
+    said = "provisional: the machine was busy (measured: stock 1 ms against 1.5 ms)"
+    assert BUSY.sentence() == said
+    assert Knowledge({"a": BUSY}).fingerprint != Knowledge({"a": replace(BUSY, provisional=False)}).fingerprint
+
+
+@pytest.mark.usefixtures("_own_store")
+def test_cache_show_says_so(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    store.put(this_context(), "a", BUSY)
+    cache_view.show(regions=True, as_json=False)
+    assert "provisional: the machine was busy" in " ".join(capsys.readouterr().out.split())
+
+
+def test_what_earlier_versions_stored_is_lasting() -> None:
+    values = QUIET.to_dict()
+    del values["provisional"]
+    assert Measured.from_dict(values) == QUIET

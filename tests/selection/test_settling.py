@@ -1,0 +1,150 @@
+"""A program is settled after two compiles: nothing is measured twice, and a third one measures nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+import pytest
+from measured_programs import FILTER, IMAGE, W, X, compiled, depthwise, forget, regions_in
+
+from hlo_dispatch.autotune import tuner as tuner_module
+from hlo_dispatch.autotune import whole_program_trial
+from hlo_dispatch.autotune.compare.measure import Task, Unmeasurable
+from hlo_dispatch.autotune.store import Store
+from hlo_dispatch.autotune.tuner import LONGER, MOST_RESERVED, Tuner
+from hlo_dispatch.selection.measurements import MOST_DISTURBED, STOCK, Measured
+
+pytestmark = pytest.mark.usefixtures("_own_store")
+
+
+def network(x, w, image, window):
+    return jnp.tanh(x @ w), depthwise(image, window), depthwise(image[:, :20], window)
+
+
+class Counted:
+    """Stands for measuring regions and trials; counts what is asked of it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, provisional: bool = False, fails: bool = False) -> None:
+        self.trial_is_provisional = False
+        self.regions: list[str] = []
+        self.trials: list[tuple[bool, float]] = []
+        self._provisional, self._fails = provisional, fails
+        monkeypatch.setattr(tuner_module, "measure", self.measure)
+        monkeypatch.setattr(whole_program_trial, "compare", self.compare)
+
+    def measure(self, task: Task, *_, **__) -> Measured:
+        self.regions.append(f"{task.formula} {task.shape}")
+        seconds = {STOCK: 2e-3, "whole": 1e-3}
+        return Measured("whole", seconds, 1e-3, formula=task.formula, provisional=self._provisional)
+
+    def compare(self, stock: bytes, variants, *, left: float, is_final: bool, is_hurried: bool, **_) -> Measured:
+        name = next(iter(dict(variants)))
+        self.trials.append((is_final, left))
+        if self._fails:
+            raise Unmeasurable("nobody knows how long it runs")
+        known = Measured(name, {STOCK: 2e-3, name: 1e-3}, 1e-3, thorough=is_final, kernel=whole_program_trial.WHOLE)
+        if self.trial_is_provisional:
+            return replace(known, chosen=STOCK, provisional=True, thorough=False)
+        return replace(known, thorough=is_final and not is_hurried)
+
+
+def compile_as_another_process(store: Store, counted: Counted) -> tuple[int, int]:
+    """(regions, trials) that this compile measured."""
+    before = len(counted.regions), len(counted.trials)
+    forget(store)
+    compiled(network, X, W, IMAGE, FILTER)
+    return len(counted.regions) - before[0], len(counted.trials) - before[1]
+
+
+def test_two_compiles_settle_a_program(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(monkeypatch)
+    regions, trials = compile_as_another_process(store, counted)
+    assert regions == len(set(counted.regions)) == 3
+    assert trials == 2
+    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == whole_program_trial.WHOLE]
+    assert not whole.thorough, "regions took of its time"
+    assert compile_as_another_process(store, counted) == (0, 1)
+    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == whole_program_trial.WHOLE]
+    assert whole.thorough
+    assert compile_as_another_process(store, counted) == (0, 0)
+
+
+def test_the_second_compile_ends_it_whatever_it_reached(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(monkeypatch)
+    reached = iter(range(100))
+    left = Tuner._left
+    # Time is up behind the first region of each compile.
+    monkeypatch.setattr(Tuner, "_left", lambda self: left(self) if next(reached) < 2 or not counted.regions else 0.0)
+    compile_as_another_process(store, counted)
+    assert len(regions_in(store)) == 1
+    reached = iter(range(100))
+    compile_as_another_process(store, counted)
+    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == whole_program_trial.WHOLE]
+    assert whole.thorough
+    monkeypatch.setattr(Tuner, "_left", left)
+    assert compile_as_another_process(store, counted) == (0, 0), "the cost model has the others"
+
+
+def test_what_cannot_be_tried_as_a_whole_is_settled_as_well(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(monkeypatch, fails=True)
+    assert compile_as_another_process(store, counted)[0] == 3
+    assert compile_as_another_process(store, counted) == (0, 1)
+    assert compile_as_another_process(store, counted) == (0, 0)
+
+
+def test_regions_leave_time_for_the_whole_program(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(monkeypatch)
+    monkeypatch.setenv("HLO_DISPATCH_MEASURE_SECONDS", "5")
+    compile_as_another_process(store, counted)
+    monkeypatch.setattr(whole_program_trial, "expected_seconds", lambda *_: 1000.0)
+    compile_as_another_process(store, counted)
+    _, left = counted.trials[-1]
+    assert left > MOST_RESERVED * LONGER * 5 - 1
+    assert left < LONGER * 5
+
+
+def test_a_machine_that_stays_busy_is_asked_a_few_times(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted(monkeypatch, provisional=True)
+    for _ in range(MOST_DISTURBED + 3):
+        forget(store)
+        compiled(depthwise, IMAGE, FILTER)
+    assert len(counted.regions) == MOST_DISTURBED
+    (entry,) = store.entries()
+    assert entry.measured.provisional
+    assert entry.measured.disturbed == MOST_DISTURBED
+
+
+def test_a_busy_machine_replaces_no_lasting_verdict_and_ends_it_all_the_same(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = Counted(monkeypatch)
+    compile_as_another_process(store, counted)
+    counted.trial_is_provisional = True
+    assert compile_as_another_process(store, counted) == (0, 1)
+    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == whole_program_trial.WHOLE]
+    assert (whole.chosen != STOCK, whole.provisional, whole.thorough) == (True, False, True)
+    assert compile_as_another_process(store, counted) == (0, 0)
+
+
+def test_a_program_that_is_only_measured_on_a_busy_machine_is_given_up(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = Counted(monkeypatch, provisional=True)
+    counted.trial_is_provisional = True
+    measured = [compile_as_another_process(store, counted) for _ in range(MOST_DISTURBED + 2)]
+    assert [regions for regions, _ in measured] == [3] * MOST_DISTURBED + [0, 0]
+    assert measured[-2:] == [(0, 0), (0, 0)]
+
+
+def test_a_compile_that_had_no_time_closes_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would keep for good what it knew when it began, whatever others have found out since."""
+    counted = Counted(monkeypatch)
+    compile_as_another_process(store, counted)
+    left = Tuner._left
+    monkeypatch.setattr(Tuner, "_left", lambda self: 0.0)
+    assert compile_as_another_process(store, counted) == (0, 0)
+    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == whole_program_trial.WHOLE]
+    assert not whole.thorough
+    monkeypatch.setattr(Tuner, "_left", left)
+    assert compile_as_another_process(store, counted) == (0, 1)
