@@ -1,5 +1,7 @@
 """Compile one program in several ways, and time them in turns."""
 
+# pyright: basic
+# jax has no complete type hints.
 from __future__ import annotations
 
 import contextlib

@@ -9,6 +9,8 @@ budget is 0. A row's exponent says how the pass grows from the size before: 1 is
 status is 1 where the pass takes more than 50 ms and a tenth of XLA's time, or where the largest exponent is above 1.2.
 """
 
+# pyright: basic
+# jax has no complete type hints.
 from __future__ import annotations
 
 import argparse
@@ -101,7 +103,7 @@ def _pass_seconds(module: bytes, policy: str) -> float:
 
 def main() -> None:
     """Print a line for each program; exit 1 where the pass is slow or grows too fast."""
-    parser = argparse.ArgumentParser(prog="python -m bench.compile_time", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m bench.compile_time", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), metavar="NAME")
     parser.add_argument("--sizes", nargs="+", type=int, default=SIZES, metavar="N", help="instructions, about")
     parser.add_argument("--compiled", type=int, default=5000, metavar="N", help="the largest that XLA makes code for")

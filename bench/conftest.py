@@ -1,5 +1,7 @@
 """Options of `pytest bench/`."""
 
+# pyright: basic
+# jax has no complete type hints.
 from __future__ import annotations
 
 import pytest
@@ -12,4 +14,4 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tag = config.getoption("--tag")
     if tag:
-        items[:] = [item for item in items if tag in item.callspec.params["case"].tags]
+        items[:] = [item for item in items if tag in item.callspec.params["case"].tags]  # pyright: ignore[reportAttributeAccessIssue]

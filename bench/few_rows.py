@@ -5,6 +5,8 @@ same weights in every call. Cold: each call takes the next of as many copies as 
 layers do.
 """
 
+# pyright: basic, reportOperatorIssue=false
+# jax has no complete type hints.
 from __future__ import annotations
 
 import argparse
@@ -84,7 +86,7 @@ def measured(
 
 def main() -> None:
     """Measure, print a line for each case."""
-    parser = argparse.ArgumentParser(prog="python -m bench.few_rows", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m bench.few_rows", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rows", nargs="*", type=int, default=[1, 4, 8])
     parser.add_argument("--seconds", type=float, default=1.5, help="for each case")
     parser.add_argument("--output", type=Path, help="a JSON file")

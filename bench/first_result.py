@@ -6,6 +6,8 @@ cache, filled before. Behind each time stand the seconds that processors worked 
 the same on a busy machine. Nothing is measured on the way: kernels are chosen by the heuristic.
 """
 
+# pyright: basic, reportCallIssue=false, reportArgumentType=false
+# jax has no complete type hints.
 from __future__ import annotations
 
 import argparse

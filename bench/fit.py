@@ -11,6 +11,8 @@ Nothing is written: a threshold in the source is meant to be right on many machi
 machine is only one voice.
 """
 
+# pyright: basic
+# jax has no complete type hints.
 from __future__ import annotations
 
 import argparse
@@ -103,7 +105,7 @@ KINDS: dict[str, Callable[[], Iterator[tuple[int, Callable, tuple]]]] = {
 
 def main() -> None:
     """Measure and print each threshold as it is and as it would be."""
-    parser = argparse.ArgumentParser(prog="python -m bench.fit", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m bench.fit", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=float, default=0.2, help="time for each size")
     parser.add_argument("--context", type=float, default=35.0, help="microseconds that a call costs more in a program")
     parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS))

@@ -1,5 +1,7 @@
 """A model frozen against the same dispatched and not frozen: speed, results, memory."""
 
+# pyright: basic
+# jax has no complete type hints.
 from __future__ import annotations
 
 import json

@@ -6,6 +6,8 @@ The optimiser's steps are one program (dispatch/hlo_dispatch/demo/gaussian_proce
 ratio of their medians, what compiling took, and how far the last losses differ.
 """
 
+# pyright: basic
+# jax has no complete type hints.
 from __future__ import annotations
 
 import argparse

@@ -11,6 +11,8 @@ one size and type; every cell the stock time in milliseconds and how many times 
 ways compiled in one process and timed in turns.
 """
 
+# pyright: basic
+# jax has no complete type hints.
 from __future__ import annotations
 
 import argparse
@@ -121,7 +123,7 @@ def _run(compiled: Callable, arguments: tuple) -> None:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=float, default=0.2, help="time for each cell")
     parser.add_argument("--convolutions", action="store_true", help="small convolutions instead")
     parser.add_argument("--poolings", action="store_true", help="windows instead")

@@ -6,6 +6,8 @@ processor wrote the other one has to fetch. (What it takes to call it from Pytho
 the same chain where each call stays one of its own. All in turns.
 """
 
+# pyright: basic
+# jax has no complete type hints.
 from __future__ import annotations
 
 import os

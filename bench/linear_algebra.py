@@ -9,6 +9,8 @@ process and timed in turns. `--process` adds a step of Gaussian process regressi
 The heuristic's constants (dispatch/hlo_dispatch/selection/linear_algebra_cost_model.py) are read off this table.
 """
 
+# pyright: basic, reportAttributeAccessIssue=false, reportOperatorIssue=false
+# jax has no complete type hints.
 from __future__ import annotations
 
 import argparse

@@ -4,6 +4,8 @@ Stock and dispatched have a process each. Memory is what a process grew by at mo
 operands are there, the result among it. Some rows of each result are compared with float64 NumPy.
 """
 
+# pyright: basic, reportOperatorIssue=false
+# jax has no complete type hints.
 from __future__ import annotations
 
 import argparse

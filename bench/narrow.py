@@ -6,6 +6,8 @@ of what is summed up. Warm: the same weights in every call. Cold: each call take
 next of as many copies as do not fit into the caches, as a model's layers do.
 """
 
+# pyright: basic, reportOperatorIssue=false
+# jax has no complete type hints.
 from __future__ import annotations
 
 import argparse
@@ -118,7 +120,7 @@ def measured(case: NarrowCase, *, seconds: float) -> dict[str, float]:
 
 def main() -> None:
     """Measure, print a line for each case."""
-    parser = argparse.ArgumentParser(prog="python -m bench.narrow", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m bench.narrow", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rows", nargs="*", type=int, default=[1, 4, 16])
     parser.add_argument("--seconds", type=float, default=2.0, help="for each case")
     parser.add_argument("--output", type=Path, help="a JSON file")

@@ -15,6 +15,8 @@ Everything measured is in the JSON file after each program; --resume leaves out 
 anything was slower.
 """
 
+# pyright: basic
+# jax has no complete type hints.
 from __future__ import annotations
 
 import argparse
@@ -75,7 +77,7 @@ def _compare_model(name: str, seconds: float) -> Result:
 
 def main() -> None:
     """Measure, print a line for each program and the sums, exit 1 where something was slower."""
-    parser = argparse.ArgumentParser(prog="python -m bench.never_slower", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m bench.never_slower", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(KINDS)}; all of them if none is named")
     parser.add_argument("--models", nargs="*", default=_MODELS, metavar="NAME")
     parser.add_argument("--regions", type=int, default=200)

@@ -1,5 +1,7 @@
 """The programs that `bench.never_slower` compiles both ways: models, random single regions, and tiny ones."""
 
+# pyright: basic
+# jax has no complete type hints.
 from __future__ import annotations
 
 import math

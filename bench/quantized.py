@@ -6,6 +6,8 @@ every convolution reads integers and gives integers, residuals included, as Open
 with stock's, number by number.
 """
 
+# pyright: basic, reportMissingImports=false
+# jax has no complete type hints.
 from __future__ import annotations
 
 import argparse
@@ -136,7 +138,7 @@ def measured(batch: int, seconds: float, policy: str) -> dict[str, float]:
 
 def main() -> None:
     """Measure, print a line for each batch."""
-    parser = argparse.ArgumentParser(prog="python -m bench.quantized", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m bench.quantized", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--batch", nargs="*", type=int, default=[1, 8])
     parser.add_argument("--seconds", type=float, default=10.0, help="for each batch")
     parser.add_argument("--policy", default="measure")

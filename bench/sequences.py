@@ -4,6 +4,8 @@ Each is compiled in one process with the policy "measure", no limit of time and 
 turns with stock XLA. Results with sequences are compared with those without.
 """
 
+# pyright: basic
+# jax has no complete type hints.
 from __future__ import annotations
 
 import argparse
@@ -61,7 +63,7 @@ _PAIRS = ((JOINED, APART), (FROZEN_JOINED, FROZEN_APART))
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(prog="python -m bench.sequences", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m bench.sequences", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("models", nargs="+", metavar="MODEL")
     parser.add_argument("--seconds", type=float, default=3.0, help="of timing each model")
     chosen = parser.parse_args()

@@ -6,6 +6,8 @@
 Every side runs in a worker of its own, as in `hlo-dispatch bench`; what is recorded is the time inside of it.
 """
 
+# pyright: basic
+# jax has no complete type hints.
 from __future__ import annotations
 
 import time

@@ -7,6 +7,8 @@ ones. Prints how many anchors were dispatched, the largest difference of an upda
 parameter's largest value), both times and their ratio.
 """
 
+# pyright: basic
+# jax has no complete type hints.
 from __future__ import annotations
 
 import argparse
@@ -91,7 +93,7 @@ def _run(compiled: Callable, arguments: tuple) -> None:
 
 def main() -> None:
     """Measure and print both networks."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=float, default=3, help="measuring time of each network")
     seconds = parser.parse_args().seconds
     print("\n".join(header()))

@@ -1,5 +1,7 @@
 """One program, timed in all ways: the limits, whether it keeps them, and the lines that say so."""
 
+# pyright: basic
+# jax has no complete type hints.
 from __future__ import annotations
 
 from dataclasses import dataclass, field

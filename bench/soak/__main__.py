@@ -8,6 +8,8 @@ With `--loops COUNT` each program is a loop of so many calls of one kernel at a 
 measured; every other process has one thread.
 """
 
+# pyright: basic
+# jax has no complete type hints.
 from __future__ import annotations
 
 import argparse
@@ -24,7 +26,7 @@ RESULTS = Path(__file__).resolve().parents[1] / "results" / "soak"
 
 def main() -> int:
     """Run a soak, write its numbers and its figure, and say what it came to."""
-    parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m bench.soak", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--threads", type=int, default=16, help="of each process")

@@ -1,5 +1,7 @@
 """The soak's figure: every process's memory over time, and when it was killed."""
 
+# pyright: basic, reportMissingImports=false
+# jax has no complete type hints.
 from __future__ import annotations
 
 from pathlib import Path

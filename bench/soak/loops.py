@@ -4,6 +4,8 @@ A call that is dispatched in a loop comes back a hundred thousand times a second
 thread pool's queue or in memory, is there a hundred thousand times.
 """
 
+# pyright: basic
+# jax has no complete type hints.
 from __future__ import annotations
 
 from collections.abc import Callable

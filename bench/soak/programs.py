@@ -1,5 +1,7 @@
 """The dozen programs of the soak: each in several sizes, with what NumPy computes in float64 for it."""
 
+# pyright: basic
+# jax has no complete type hints.
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -4,6 +4,8 @@ Every second it appends a line to its own file, so that whoever kills it loses n
 FILE SEED THREADS END LOOPS`, END in seconds since 1970, LOOPS 0 or the calls of each loop.
 """
 
+# pyright: basic
+# jax has no complete type hints.
 from __future__ import annotations
 
 import faulthandler

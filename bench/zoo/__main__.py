@@ -5,6 +5,8 @@ epilogues ended although an elementwise instruction follows, --numbers runs the 
 stock.
 """
 
+# pyright: basic
+# jax has no complete type hints.
 from __future__ import annotations
 
 import argparse
@@ -24,7 +26,7 @@ from hlo_dispatch.report import Report
 
 def main() -> int:
     """Count, or compare numbers, for the models named on the command line (all of them without names)."""
-    parser = argparse.ArgumentParser(prog="python -m bench.zoo", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m bench.zoo", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(ZOO))
     parser.add_argument("--write", action="store_true", help="write the counts to tests/models/anchors.toml")
     parser.add_argument(

@@ -1,5 +1,7 @@
 """Where epilogues ended although an elementwise instruction follows: what the matcher could still learn."""
 
+# pyright: basic
+# jax has no complete type hints.
 from __future__ import annotations
 
 import re

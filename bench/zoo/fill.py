@@ -3,6 +3,8 @@
 Zeros and ones hide mistakes: an epilogue that adds the wrong bias is right when every bias is zero.
 """
 
+# pyright: basic
+# jax has no complete type hints.
 from __future__ import annotations
 
 from typing import Any

@@ -4,6 +4,8 @@ Weights never exist here: parameters are shapes that `fill.py` fills for those w
 smaller size. Frameworks are imported by the builders.
 """
 
+# pyright: basic, reportArgumentType=false, reportPrivateImportUsage=false, reportAttributeAccessIssue=false
+# jax has no complete type hints.
 from __future__ import annotations
 
 import os

@@ -1,5 +1,7 @@
 """The file of counts, `tests/models/anchors.toml`: a table per model, in it one per jax."""
 
+# pyright: basic
+# jax has no complete type hints.
 from __future__ import annotations
 
 import tomllib
