@@ -89,7 +89,7 @@ def test_what_is_too_small_to_gain_is_not_taken_where_its_result_was_wrong(monke
     module = small_products()
     wrong = Measured(STOCK, {STOCK: 1e-3, "plain": 0.5e-3}, refused={"plain": "off by 3"})
     known = dict.fromkeys(regions_of(module), wrong)
-    monkeypatch.setattr(Cutter, "stock_seconds", lambda self, match: 0.5e-6)
+    monkeypatch.setattr(Cutter, "is_stock_within", lambda self, seconds, match: seconds > 0.5e-6)
     monkeypatch.setattr(Cutter, "reads_a_reduction", lambda self, match: True)
     assert not knowing(known, EVERYTHING).run(module)[1].dispatched
     monkeypatch.setattr(Cutter, "reads_a_reduction", lambda self, match: False)

@@ -148,7 +148,7 @@ class Wanted:
 
         def recall(match: CallableMatch, default: Default) -> Measured | None:
             # What takes stock less than a call is measured where stock may be wrong.
-            is_small = cutter.stock_seconds(match) < CALL_SECONDS and not cutter.reads_a_reduction(match)
+            is_small = cutter.is_stock_within(CALL_SECONDS, match) and not cutter.reads_a_reduction(match)
             if is_small and self.mode not in ALL_IN_KERNELS:
                 return None
             numerics = match.numerics()

@@ -15,9 +15,9 @@ puts into memory, such as a residual. A library call is cut out by library_call_
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.autotune.extract.digest import Digests, operands
@@ -57,6 +57,8 @@ class Cutter:
             for operand in dict.fromkeys(instruction.operand_ids):
                 self._users.setdefault(operand, []).append(identifier)
         self._place = {identifier: place for place, identifier in enumerate(graph.instruction_of)}
+        self._latest: tuple[CallableMatch, list[int]] | None = None
+        """The match that was asked about last, and its instructions."""
 
     def digest(self, match: CallableMatch, also: str) -> str:
         """The region's digest; `also` is whatever else its measurement depends on."""
@@ -91,13 +93,12 @@ class Cutter:
             return instruction.literal.SerializeToString(deterministic=True)
         return str(shape_of(instruction.shape)).encode() + bytes([self._is_produced(instruction)])
 
-    def stock_seconds(self, match: CallableMatch) -> float:
-        """What stock's code for the region is expected to take at most; infinite where nobody can say."""
+    def is_stock_within(self, seconds: float, match: CallableMatch) -> bool:
+        """Whether stock's code for the region is expected to take less than this; not where nobody can say."""
         tops = self._tops(match) if match.library_call is None else match.node.homes
         instruction_of = self._graph.instruction_of
         # What an instruction costs besides its work a kernel call costs as well.
-        seconds = self._running_times.of([instruction_of[top] for top in tops], instruction_of, each=0.0)
-        return math.inf if seconds is None else seconds
+        return self._running_times.are_within(seconds, [instruction_of[top] for top in tops], instruction_of)
 
     def cut(self, match: CallableMatch) -> ExtractedModule | Refusal:
         """The region as a module of its own, which takes no longer than its part of the program does."""
@@ -131,9 +132,7 @@ class Cutter:
 
     def _carried(self, tops: Sequence[int]) -> Iterable[tuple[int, int]]:
         """(input, result) for each element of a loop's state that the region reads and writes."""
-        instruction_of = self._graph.instruction_of
-        root = instruction_of[self._graph.computation.root_id]
-        next_state = [self._behind_bitcasts(o) for o in root.operand_ids] if root.opcode == "tuple" else []
+        instruction_of, next_state = self._graph.instruction_of, self._next_state
         results = self._results(tops)
         inputs = [i for i in self._inputs(tops) if not is_small_constant(i)]
         for number, instruction in enumerate(inputs):
@@ -143,6 +142,12 @@ class Cutter:
                 result = next_state[element.tuple_index]
                 if of_state and result in results and self._lie_alike(instruction.id, result):
                     yield number, results.index(result)
+
+    @cached_property
+    def _next_state(self) -> list[int]:
+        """Elements of the tuple that a loop's body returns, by id."""
+        root = self._graph.instruction_of[self._graph.computation.root_id]
+        return [self._behind_bitcasts(o) for o in root.operand_ids] if root.opcode == "tuple" else []
 
     def _lie_alike(self, one: int, other: int) -> bool:
         shapes = (shape_of(self._graph.instruction_of[identifier].shape) for identifier in (one, other))
@@ -227,12 +232,17 @@ class Cutter:
 
     def _tops(self, match: CallableMatch) -> list[int]:
         """Ids of the region's top-level instructions, in the computation's order."""
+        if self._latest is None or self._latest[0] is not match:
+            self._latest = match, self._found_tops(match)
+        return self._latest[1]
+
+    def _found_tops(self, match: CallableMatch) -> list[int]:
         covered, reads = set(match.covered), set(match.reads)
         found = {home for node in match.covered for home in node.homes}
         for node in (*looked_past(covered, reads), *(n for n in _real(reads) if n.top is None)):
             if node.top is not None:
                 found.add(node.top)
-            elif not any(home in found for home in node.homes):
+            elif found.isdisjoint(node.homes):
                 found.add(node.homes[0])
         # A call with several results is its parts.
         parts = {user for top in found if self._is_tuple(top) for user in self._users.get(top, ())}

@@ -73,20 +73,25 @@ class RunningTimes:
             self._known[identifier] = self.of(by_id.values(), by_id)
         return self._known[identifier]
 
-    def of(
-        self,
-        among: Iterable[InstructionProto],
-        by_id: Mapping[int, InstructionProto],
-        each: float = NANOSECONDS_PER_INSTRUCTION,
-    ) -> float | None:
+    def of(self, among: Iterable[InstructionProto], by_id: Mapping[int, InstructionProto]) -> float | None:
         """Seconds for some instructions of a computation, one after the other; None as for `running_time`.
 
         Args:
             by_id: all of the computation's.
-            each: nanoseconds that an instruction takes besides its work.
         """
         parts = [self._instruction(i, by_id) for i in among if i.opcode not in _FREE]
-        return _sum(parts, each * 1e-9 * len(parts))
+        return _sum(parts, NANOSECONDS_PER_INSTRUCTION * 1e-9 * len(parts))
+
+    def are_within(
+        self, limit: float, among: Iterable[InstructionProto], by_id: Mapping[int, InstructionProto]
+    ) -> bool:
+        """Whether the work of some instructions of a computation takes fewer seconds; not where that is not known."""
+        for instruction in among:
+            seconds = 0.0 if instruction.opcode in _FREE else self._instruction(instruction, by_id)
+            limit -= math.inf if seconds is None else seconds
+            if limit <= 0:
+                return False
+        return True
 
     def _instruction(self, instruction: InstructionProto, by_id: Mapping[int, InstructionProto]) -> float | None:
         opcode, called = instruction.opcode, instruction.called_computation_ids
