@@ -6,6 +6,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from measured_programs import FILTER, IMAGE, calls, compiled, depthwise, forget, regions_in
 
@@ -35,3 +37,13 @@ def test_no_large_win_is_refused_for_good(store: Store) -> None:
         for entry in regions_in(store):
             measured = entry.measured
             assert measured.provisional or measured.vain or measured.chosen != STOCK, measured.sentence()
+
+
+@pytest.mark.usefixtures("_busy_loops")
+def test_a_large_win_that_the_cost_model_refuses_is_dispatched(store: Store) -> None:
+    # A blocked Cholesky of 3x3 matrices takes a seventh of LAPACK's time on a quiet machine.
+    half = np.random.default_rng(0).standard_normal((20_000, 3, 3), "float32")
+    matrices = half @ half.swapaxes(1, 2) + 3 * np.eye(3, dtype="float32")
+    for _ in range(3):
+        forget(store)
+        assert calls(compiled(jnp.linalg.cholesky, matrices)) == 1

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from measured_programs import FILTER, IMAGE, calls, compiled, depthwise, forget, regions_in
 
@@ -20,6 +24,7 @@ QUIET = Measured("whole", {STOCK: 1e-3, "whole": 0.5e-3}, 0.5e-3)
 STOCK_TIME = Time(1e-3, 0.0, 0.0)
 DISTURBED_LOSS = Time(1.5e-3, -0.5e-3, 1e-6, is_disturbed=True)
 DISTURBED_WIN = Time(0.8e-3, 0.2e-3, 1e-6, is_disturbed=True)
+FAR_AHEAD_AT_LEAST = Time(1.1e-3, -0.1e-3, 1e-4, is_disturbed=True, least=0.5e-3)
 LARGE_DISTURBED_WIN = Time(0.3e-3, 0.7e-3, 1e-6, is_disturbed=True)
 WIN = Time(0.8e-3, 0.2e-3, 1e-6)
 LOSS = Time(1.5e-3, -0.5e-3, 1e-6)
@@ -82,6 +87,24 @@ def test_a_large_win_is_lasting(store: Store, told: list[Time]) -> None:
     compiled(depthwise, IMAGE, FILTER)
     assert not measured_in(store).provisional
     assert measured_in(store).chosen != STOCK
+
+
+def small_matrices(count: int = 512) -> tuple[Callable[..., Any], Any]:
+    """A program whose one region the cost model leaves to stock."""
+    half = np.random.default_rng(0).standard_normal((count, 3, 3), "float32")
+    return jnp.linalg.cholesky, half @ half.swapaxes(1, 2) + 3 * np.eye(3, dtype="float32")
+
+
+@pytest.mark.parametrize("own", [FAR_AHEAD_AT_LEAST, DISTURBED_WIN])
+def test_a_variant_far_ahead_by_least_times_is_taken_meanwhile(store: Store, told: list[Time], own: Time) -> None:
+    told.append(own)
+    assert calls(compiled(*small_matrices())) == (own is FAR_AHEAD_AT_LEAST)
+    assert measured_in(store).provisional
+    # Nothing lasts of it: undisturbed, stock may have won.
+    told[:] = [LOSS]
+    forget(store)
+    assert calls(compiled(*small_matrices())) == 0
+    assert not measured_in(store).provisional
 
 
 def test_one_disturbed_race_takes_no_win_away(store: Store, told: list[Time]) -> None:

@@ -106,7 +106,7 @@ def decide(
     if measured is TAKEN:
         reason = f"measured: the whole program is fastest with every region in a kernel{rest}"
         return Decision(default.candidate, reason, cut=default.cut)
-    if measured is not None and not measured.provisional:
+    if measured is not None and not (measured.provisional and measured.chosen == STOCK):
         return by_measurement(measured, match, default, ask)
     chosen = default.candidate
     is_worth_it, reason = rule_of(match).is_worth_calling(chosen.match, chosen.implementation, machine)

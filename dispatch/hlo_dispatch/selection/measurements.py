@@ -37,7 +37,8 @@ class Measured:
     chosen: str
     """The variant that won (selection/candidate.py), or "stock"."""
     seconds: Mapping[str, float]
-    """Form, or "stock" → median seconds of a call, what surrounds the region included."""
+    """Form, or "stock" → median seconds of a call (the least where it is provisional), what surrounds the region
+    included."""
     gain: float = 0.0
     """Seconds that the chosen variant saves; 0 for stock."""
     noise: float = 0.0
@@ -61,7 +62,8 @@ class Measured:
     shape: str = ""
     kernel: str = ""
     provisional: bool = False
-    """Whether other work disturbed the measurement: the cost model decides, and later processes measure again."""
+    """Whether other work disturbed the measurement: later processes measure again. Until then a variant is chosen that
+    was far ahead of stock, and otherwise ("stock") the cost model decides."""
     disturbed: int = 0
     """How many compiles have measured it while the machine was busy."""
     trips: int = 0
@@ -190,4 +192,4 @@ class Knowledge:
 
 
 def _choice(measured: Measured) -> str:
-    return "provisional" if measured.provisional else measured.chosen
+    return f"provisional {measured.chosen}" if measured.provisional else measured.chosen

@@ -47,6 +47,7 @@ def interleaved_iterations(
             gain=(found.gain - (launches[0] - launch)) / iterations,
             error=found.error / iterations,
             gains=tuple((gain - (launches[0] - launch)) / iterations for gain in found.gains),
+            least=max(found.least - launch, 0.0) / iterations,
         )
         for found, launch in zip(times, launches, strict=True)
     ]

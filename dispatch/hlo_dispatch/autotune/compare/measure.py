@@ -32,6 +32,9 @@ TIMINGS_OF_AN_ONLY_REGION = 3
 """More that a kernel has to win where no other is in the program, which nobody tries as a whole."""
 MOST_UNCLEAR = 3
 """So often the interleaved timing is repeated where noise hides who wins."""
+CLEAR = 1.5
+"""So many times as long as a variant takes stock, by the least time of each, where the variant is taken although other
+work disturbed every turn: until an undisturbed measurement is made."""
 PAUSE = 0.2
 """Seconds between two of them."""
 
@@ -132,7 +135,7 @@ def measure(
     found = dict(zip(good, times, strict=True))
     if stock_error:
         return _without_stock(found, stock, about)
-    verdict = _verdict(trial, found, stock.seconds, about)
+    verdict = _verdict(trial, found, stock, about)
     is_open = False
     while verdict.chosen != STOCK and not task.is_entangled and not verdict.provisional:
         lost = _lost_again(trial, verdict, found[verdict.chosen])
@@ -255,8 +258,9 @@ def _modules(task: Task, extracted: ExtractedModule, variants: Sequence[str], de
     return modules
 
 
-def _verdict(trial: _Trial, found: dict[str, Time], stock: float, about: dict[str, Any]) -> Measured:
+def _verdict(trial: _Trial, found: dict[str, Time], reference: Time, about: dict[str, Any]) -> Measured:
     """The variant that gains most, if it gains clearly."""
+    stock = reference.seconds
     chosen = _fastest(trial, found, stock)
     is_entangled, least = trial.task.is_entangled, trial.least(stock)
     unclear = any(time.may_win(stock, least) for time in found.values())
@@ -267,8 +271,18 @@ def _verdict(trial: _Trial, found: dict[str, Time], stock: float, about: dict[st
     seconds = {STOCK: stock} | {variant: time.seconds for variant, time in found.items()}
     gain = shown.gain if chosen != STOCK else 0.0
     why = why_not(min(found.values(), key=lambda time: time.seconds), stock, least) if chosen == STOCK else ""
-    about |= {"is_entangled": is_entangled, "provisional": provisional, "why": why}
-    return Measured(chosen, seconds, gain, shown.error, **about)
+    verdict = Measured(chosen, seconds, gain, shown.error, is_entangled=is_entangled, why=why, **about)
+    return _provisional(verdict, reference, found) if provisional else verdict
+
+
+def _provisional(verdict: Measured, stock: Time, found: Mapping[str, Time]) -> Measured:
+    """What least times say, which other work can only have lengthened: the fastest variant if it is far ahead."""
+    fastest = min(found, key=lambda variant: found[variant].least)
+    own = found[fastest].least
+    is_clear = stock.least >= CLEAR * own
+    seconds = {**verdict.seconds, STOCK: stock.least, **{variant: time.least for variant, time in found.items()}}
+    chosen, gain = (fastest, stock.least - own) if is_clear else (STOCK, 0.0)
+    return replace(verdict, chosen=chosen, seconds=seconds, gain=gain, provisional=True, why="")
 
 
 def _why_lost(trial: _Trial, lost: tuple[Time, Time]) -> str:

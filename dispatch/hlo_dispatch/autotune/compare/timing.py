@@ -61,8 +61,13 @@ class Time:
     """Whether too few turns were undisturbed, so that all of them count: another time the answer may be another."""
     fewest: int = FEWEST_TURNS
     """After so many turns one looked first."""
+    least: float = math.nan
+    """Seconds of a call in the turn in which it was fastest; by default the median. Other work only adds to a time, so
+    that this says most where all turns were disturbed."""
 
     def __post_init__(self) -> None:
+        if math.isnan(self.least):
+            object.__setattr__(self, "least", self.seconds)
         if not self.gains:
             step = self.error * FEWEST_TURNS**0.5 / (_MEDIAN_SCATTER * _MAD_TO_DEVIATION)
             few = tuple(self.gain + (place - FEWEST_TURNS // 2) * step for place in range(FEWEST_TURNS))
@@ -266,4 +271,4 @@ def paired(reference: Sequence[float], own: Sequence[float], fewest: int, *, is_
     gain = statistics.median(gains)
     deviation = _MAD_TO_DEVIATION * statistics.median(abs(value - gain) for value in gains)
     error = _MEDIAN_SCATTER * deviation / len(gains) ** 0.5
-    return Time(statistics.median(own), gain, error, gains, is_disturbed, fewest)
+    return Time(statistics.median(own), gain, error, gains, is_disturbed, fewest, min(own))
