@@ -61,13 +61,14 @@ def test_what_the_heuristic_leaves_is_taken() -> None:
         (Measured(STOCK, {STOCK: 1e-3, "plain": 2.5e-3}), {REGARDLESS}),
         (Measured(STOCK, {STOCK: 1e-3, "plain": 0.5e-3}, refused={"plain": "off by 3"}), set()),
         (Measured(STOCK, {STOCK: 1e-3}, endless=2.0), set()),
-        (Measured(STOCK, {}, vain=2), set()),
+        (Measured(STOCK, {}, vain=2), {EVERYTHING, REGARDLESS}),
+        (Measured(STOCK, {}, vain=2, endless=2.0), set()),
     ],
-    ids=["lost", "lost by far", "wrong", "endless", "in vain"],
+    ids=["lost", "lost by far", "wrong", "endless", "in vain", "in vain for it does not end"],
 )
 @pytest.mark.parametrize("mode", [EVERYTHING, REGARDLESS])
 def test_what_was_measured_alone_says_what_is_not(measured: Measured, modes: set[str], mode: str) -> None:
-    # What was measured in vain is left to the heuristic, which leaves small ones to stock.
+    # What was measured in vain the cost model decides in other modes, which leaves small ones to stock.
     module = small_products() if measured.vain else small_products(128, 128)
     found = regions_of(module)
     assert found

@@ -141,10 +141,13 @@ class Wanted:
         self._has_several = _has_several(module)
         self._executions = executions(module)
         self._unknown: dict[str, Unknown] = {}
+        self.possible_calls = 0.0
+        """How many kernel calls one run of the program could make that are not known to be slower than stock's code."""
 
     def recall_in(self, graph: FlatGraph) -> Callable[[CallableMatch, Default], Measured | None]:
         """What is known of a match in `graph`; what is not known is noted."""
-        cutter = Cutter(graph, self._digests, self.executions(graph))
+        executions = self.executions(graph)
+        cutter = Cutter(graph, self._digests, executions)
 
         def recall(match: CallableMatch, default: Default) -> Measured | None:
             # What takes stock less than a call is measured where stock may be wrong.
@@ -156,12 +159,15 @@ class Wanted:
             known = self._knowledge.get(digest)
             if is_small:
                 return known if known is not None and known.refused else TAKEN
-            if known is not None and known.vain:
-                if known.is_hopeless:
-                    return None
+            is_hopeless = known is not None and known.is_hopeless
+            if known is not None and known.vain and not known.endless:
                 known = None
+            if known is None or known.chosen != STOCK or known.loss < CLOSE:
+                self.possible_calls += executions
             if self.mode in ALL_IN_KERNELS and (known is None or self._may_win_with_others(known, match)):
                 return TAKEN
+            if is_hopeless:
+                return None
             if known is None or known.is_open:
                 self._note(Unknown(digest, cutter, match, default, numerics, self._footprint))
             elif not known.refused and self._is_left_to_the_heuristic(known):
@@ -230,6 +236,7 @@ class Wanted:
     def begin(self) -> None:
         """A new plan is made."""
         self._unknown = {}
+        self.possible_calls = 0.0
 
     def take(self) -> list[Unknown]:
         """The unknown regions of the newest plan, most important first."""

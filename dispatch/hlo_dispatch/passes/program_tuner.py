@@ -113,8 +113,13 @@ class Deliberation:
         return plans
 
     def _calls(self, plans: Sequence[ComputationPlan]) -> float:
-        """How many kernel calls one run of the program makes."""
-        return sum(len(plan.dispatched) * self.wanted.executions(plan.graph) for plan in plans if plan.dispatched)
+        """How many kernel calls one run of the program makes, or could make for all that is known of its regions.
+
+        Regions that gain little each are left to the cost model until the program shows what they gain together: that
+        none of them is dispatched is no reason not to try the program.
+        """
+        made = sum(len(plan.dispatched) * self.wanted.executions(plan.graph) for plan in plans if plan.dispatched)
+        return max(made, self.wanted.possible_calls)
 
     def _best_first(self) -> list[str]:
         """The modes to try once all is known: there may be time for the first of them only."""
