@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import jax.numpy as jnp
 import pytest
-from measured_programs import FILTER, IMAGE, W, X, compiled, depthwise, forget, regions_in
+from measured_programs import FILTER, IMAGE, W, X, calls, compiled, depthwise, forget, regions_in
 
 from hlo_dispatch.autotune import tuner as tuner_module
 from hlo_dispatch.autotune import whole_program_trial
@@ -25,8 +25,12 @@ def network(x, w, image, window):
 class Counted:
     """Stands for measuring regions and trials; counts what is asked of it."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, provisional: bool = False, fails: bool = False) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *, provisional: bool = False, fails: bool = False, gain: float = 1e-3
+    ) -> None:
+        """Args: gain: seconds that each region gains alone, of stock's 2 ms."""
         self.trial_is_provisional = False
+        self._gain = gain
         self.regions: list[str] = []
         self.trials: list[tuple[bool, float]] = []
         self._provisional, self._fails = provisional, fails
@@ -35,8 +39,11 @@ class Counted:
 
     def measure(self, task: Task, *_, **__) -> Measured:
         self.regions.append(f"{task.formula} {task.shape}")
-        seconds = {STOCK: 2e-3, "whole": 1e-3}
-        return Measured("whole", seconds, 1e-3, formula=task.formula, provisional=self._provisional)
+        seconds = {STOCK: 2e-3, "whole": 2e-3 - self._gain}
+        chosen = "whole" if self._gain > 0 else STOCK
+        return Measured(
+            chosen, seconds, max(self._gain, 0.0), formula=task.formula, provisional=self._provisional, thorough=True
+        )
 
     def compare(self, stock: bytes, variants, *, left: float, is_final: bool, is_hurried: bool, **_) -> Measured:
         name = next(iter(dict(variants)))
@@ -84,6 +91,19 @@ def test_the_second_compile_ends_it_whatever_it_reached(store: Store, monkeypatc
     assert whole.thorough
     monkeypatch.setattr(Tuner, "_left", left)
     assert compile_as_another_process(store, counted) == (0, 0), "the cost model has the others"
+
+
+@pytest.mark.parametrize("gain", [0.1e-3, -0.1e-3])
+def test_regions_that_the_cost_model_refuses_are_tried_together(
+    store: Store, monkeypatch: pytest.MonkeyPatch, gain: float
+) -> None:
+    """Alone each gains little, or loses little: what they do together the program shows, before them and after."""
+    counted = Counted(monkeypatch, gain=gain)
+    forget(store)
+    executable = compiled(lambda x, w, v: (x @ w, x @ v), X, W, W[:, ::2])
+    assert len(counted.regions) == 2
+    assert [is_final for is_final, _ in counted.trials] == [False, True]
+    assert calls(executable) == 2
 
 
 def test_what_cannot_be_tried_as_a_whole_is_settled_as_well(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
