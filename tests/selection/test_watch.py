@@ -83,7 +83,7 @@ import numpy as np
 from hlo_dispatch.ir.text import from_text
 from hlo_dispatch.autotune.compare import comparison
 from hlo_dispatch.autotune.run import watchdog
-watch.LONGEST = 3.0
+watchdog.LONGEST = 3.0
 real = comparison.surrounded
 
 def surrounded(module, extracted, threads):
@@ -124,7 +124,7 @@ with hlo_dispatch.enabled():
 print("compiled", time.time() - begin, hlo_dispatch.statistics().seconds, flush=True)
 """
 TUNE = """
-watch.LONGEST = 1e9
+watchdog.LONGEST = 1e9
 from pathlib import Path
 from hlo_dispatch.cli.main import main
 sys.argv = ["hlo-dispatch", "tune", sys.argv[1]]
