@@ -13,18 +13,18 @@ PACKAGE = Path(__file__).parents[1] / "dispatch" / "hlo_dispatch"
 # What `rglob` makes of a link to a folder depends on Python's version.
 FILES = sorted({*PACKAGE.rglob("*.py"), *(PACKAGE / "bench").rglob("*.py")})
 
-# Rooms in the order in which imports may run: a room may import those on its left, and itself.
+# Packages in the order in which imports may run: a package may import those on its left, and itself.
 ORDER = (
     "errors report process ir analysis pattern match vendor kernels selection autotune passes pipeline driver api "
     "jax_plugin freezing demo bench cli"
 ).split()
 PUBLIC = {"__init__", "api", "errors", "kernels", "pipeline"}
-"""The only files that are in no room."""
+"""The only files that are in no package."""
 JAX = {"jax_plugin", "freezing", "demo", "bench"}
-"""Rooms that know JAX; besides, the two files where others meet it."""
+"""Packages that know JAX; besides, the two files where others meet it."""
 MEETS_JAX = {"vendor/registration.py", "autotune/run/executable.py", "cli/doctor.py"}
 WITHOUT_JAX = {"freezing/build.py"}
-"""What in those rooms does not."""
+"""What in those packages does not."""
 MEETS_JAXLIB = {"ir/text.py", "cli/doctor.py"}
 LONGEST = 400
 
@@ -33,7 +33,7 @@ def place(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
 
 
-def room(path: Path) -> str:
+def package_of(path: Path) -> str:
     return place(path).split("/")[0].removesuffix(".py")
 
 
@@ -44,26 +44,26 @@ def imports(path: Path) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{place(path)}, line {node.lineno}: a relative import does not say which room"
+            assert node.level == 0, f"{place(path)}, line {node.lineno}: a relative import does not say which package"
             names = {f"{node.module}.{alias.name}" for alias in node.names}
             found |= names if node.module == "hlo_dispatch" else {node.module or ""}
     return found
 
 
-def test_only_the_public_face_is_in_no_room() -> None:
-    assert {room(path) for path in FILES if path.parent == PACKAGE} == PUBLIC
-    assert {room(path) for path in FILES} - {"__init__"} == set(ORDER)
+def test_only_public_modules_are_in_no_package() -> None:
+    assert {package_of(path) for path in FILES if path.parent == PACKAGE} == PUBLIC
+    assert {package_of(path) for path in FILES} - {"__init__"} == set(ORDER)
 
 
-@pytest.mark.parametrize("path", [f for f in FILES if room(f) != "__init__"], ids=place)
+@pytest.mark.parametrize("path", [f for f in FILES if package_of(f) != "__init__"], ids=place)
 def test_imports_run_one_way(path: Path) -> None:
-    own = ORDER.index(room(path))
+    own = ORDER.index(package_of(path))
     for name in imports(path):
         top, _, rest = name.partition(".")
         if top == "hlo_dispatch" and rest and not rest.startswith("_"):
             assert ORDER.index(rest.split(".")[0]) <= own, f"{place(path)} imports {name}"
         if top == "jax":
-            knows = room(path) in JAX and place(path) not in WITHOUT_JAX
+            knows = package_of(path) in JAX and place(path) not in WITHOUT_JAX
             assert knows or place(path) in MEETS_JAX, f"{place(path)} imports {name}"
         if top == "jaxlib":
             assert place(path) in MEETS_JAXLIB, f"{place(path)} imports {name}"

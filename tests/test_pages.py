@@ -34,7 +34,9 @@ from test_architecture import ORDER
 PACKAGE = ROOT / "dispatch" / "hlo_dispatch"
 MOST_BYTES = 8192
 """Of the README: what one reads before deciding to try."""
-PARTS = ["Two commands", "Install", "Enable", "Freeze", "Explain", "Results", "Limits that you meet first", "Read on"]
+SECTIONS = [
+    "Speed", "What stays as it is", "Limits", "Enable it in code", "Freeze", "Explain", "Read on", "Develop",
+]  # fmt: skip
 COMMANDS = [command for page in PAGES for command in pages.commands(page)]
 OWN = [command for command in COMMANDS if Path(command.words[0]).name == "hlo-dispatch"]
 QUICK = {("doctor",), ("explain",), ("rewrite",), ("tune", "--validate-only"), ("patterns",), ("cache",)}
@@ -58,7 +60,7 @@ def name_of(value: Any) -> str:
 def test_the_readme_is_short_and_in_order() -> None:
     text = (ROOT / "README.md").read_bytes()
     assert len(text) <= MOST_BYTES
-    assert re.findall(r"^## (.*)$", text.decode(), re.MULTILINE) == PARTS
+    assert re.findall(r"^## (.*)$", text.decode(), re.MULTILINE) == SECTIONS
 
 
 # --- where pages lead -----------------------------------------------------------------------------------------------
@@ -110,11 +112,11 @@ def has(module: Any, dotted: str) -> bool:
     return not rest or has(getattr(module, first), rest)
 
 
-def test_the_map_has_every_room_in_its_order() -> None:
-    (table,) = re.findall(r"^\| room \|.*?\n\n", pages.prose(ROOT / "ARCHITECTURE.md"), re.MULTILINE | re.DOTALL)
+def test_the_package_table_has_every_package_in_import_order() -> None:
+    (table,) = re.findall(r"^\| package \|.*?\n\n", pages.prose(ROOT / "ARCHITECTURE.md"), re.MULTILINE | re.DOTALL)
     rows = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
-    rooms = [re.split(r"[/.]", name)[0] for row in rows for name in re.findall(r"`(.*?)`", row)]
-    assert list(dict.fromkeys(rooms)) == ORDER
+    packages = [re.split(r"[/.]", name)[0] for row in rows for name in re.findall(r"`(.*?)`", row)]
+    assert list(dict.fromkeys(packages)) == ORDER
 
 
 def test_every_variable_is_described() -> None:

@@ -110,8 +110,8 @@ def test_ratios_go_between_the_marks(results: list[Path]) -> None:
     gathered = gather(results)
     text = with_ratios(f"before\n{BEGIN}\nold\n{END}\nafter", gathered)
     assert "old" not in text
-    assert "| over stock XLA, over the best peer | f32, batch 1 |" in text
-    assert "| BERT-base, 128 tokens | 2.00x, 2.00x |" in text
+    assert "| f32, batch 1 | over stock XLA | over the best peer |" in text
+    assert "| BERT-base, 128 tokens | 2.00x | 2.00x |" in text
     assert with_ratios(text, gathered) == text
     with pytest.raises(NoPlace):
         with_ratios("nothing", gathered)
