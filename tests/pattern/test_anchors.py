@@ -14,16 +14,16 @@ import hlo_dispatch
 from hlo_dispatch.driver.profile import profiling
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.opcode import MAY_BE_ANCHORS, MAY_BE_LINKS
-from hlo_dispatch.match.anchors.normalizers import READERS
+from hlo_dispatch.match.anchors.normalizers import NORMALIZERS
 from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.passes.planner import Planner
 from hlo_dispatch.pattern import load_tables, shipped_tables
-from hlo_dispatch.pattern.op_kinds import ANCHOR_OPCODES, READINGS
-from hlo_dispatch.pipeline import Rewriter
+from hlo_dispatch.pattern.op_kinds import ANCHOR_OPCODES, OP_KINDS
+from hlo_dispatch.pipeline import Pipeline
 from hlo_dispatch.process.machine import Machine
 from hlo_dispatch.report import Region
-from hlo_dispatch.selection.candidate import Ask
-from hlo_dispatch.selection.decide import Decision, Recall, decide
+from hlo_dispatch.selection.candidate import KernelSupportQuery
+from hlo_dispatch.selection.decide import Decision, MeasurementLookup, decide
 from reading import serialized
 from side_by_side import assert_close, run_module
 
@@ -121,12 +121,12 @@ def test_a_users_anchor_computes_what_stock_computes(tmp_path: Path) -> None:
 def test_the_decision_names_it(tmp_path: Path) -> None:
     decided: list[Decision] = []
 
-    def noted(match: CallableMatch, machine: Machine, policy: str, ask: Ask, recall: Recall) -> Decision:
+    def noted(match: CallableMatch, machine: Machine, policy: str, ask: KernelSupportQuery, recall: MeasurementLookup) -> Decision:
         decided.append(decide(match, machine, policy, ask, recall))
         return decided[-1]
 
     planner = Planner.make(load_tables([write(tmp_path)]), "always")
-    Rewriter(replace(planner, decide=noted)).run(serialized(product(RELU).partition("\n")[2]))
+    Pipeline(replace(planner, decide=noted)).run(serialized(product(RELU).partition("\n")[2]))
     (candidate,) = [decision.candidate for decision in decided]
     assert candidate is not None
     assert candidate.match.name == "my_product"
@@ -183,7 +183,7 @@ def test_epilogues_say_what_may_follow(tmp_path: Path, allowed: str, steps: str,
 
 def test_the_nearest_miss_is_among_what_may_follow(tmp_path: Path) -> None:
     path = write(tmp_path, epilogues="{activations: [relu], binaries: []}")
-    rewriter = Rewriter.make(load_tables([path]), "always")
+    rewriter = Pipeline.make(load_tables([path]), "always")
     _, report = rewriter.run(serialized(product(SWISH).partition("\n")[2]), details=True)
     (found,) = report.regions
     assert "no activation that may follow my_product: closest is relu" in found.stopped_because
@@ -225,12 +225,12 @@ def test_dtypes_end_the_chain(tmp_path: Path) -> None:
 def test_a_table_without_an_anchor_for_it_leaves_it_to_xla(tmp_path: Path) -> None:
     kernels = [path for path in shipped_tables() if path.name != "anchors.yaml"]
     mine = write(tmp_path, dtypes="[f32]")
-    rewriter = Rewriter.make(load_tables([*kernels, mine], shipped=False), "always")
+    rewriter = Pipeline.make(load_tables([*kernels, mine], shipped=False), "always")
     half = product("end = bf16[64,64]{1,0} maximum(p, zeros)", "bf16", "bf16")
     _, report = rewriter.run(serialized(half.partition("\n")[2]))
     (found,) = report.regions
     assert found.reason == "the anchor my_product takes f32, not bf16"
-    rewriter = Rewriter.make(load_tables(kernels, shipped=False), "always")
+    rewriter = Pipeline.make(load_tables(kernels, shipped=False), "always")
     _, report = rewriter.run(serialized(half.partition("\n")[2]))
     (found,) = report.regions
     assert found.reason == "the table has no anchor for a dot with the reading product"
@@ -240,15 +240,15 @@ def test_a_table_without_an_anchor_for_it_leaves_it_to_xla(tmp_path: Path) -> No
 
 
 def test_every_reading_has_its_reader() -> None:
-    assert READERS.keys() == READINGS.keys()
+    assert NORMALIZERS.keys() == OP_KINDS.keys()
 
 
 def test_every_reading_is_shipped() -> None:
-    assert {anchor.reading for anchor in load_tables().anchors.values()} == READINGS.keys()
+    assert {anchor.reading for anchor in load_tables().anchors.values()} == OP_KINDS.keys()
 
 
 def test_what_the_engine_looks_for_is_what_an_anchor_may_be() -> None:
     assert set(ANCHOR_OPCODES) == MAY_BE_ANCHORS | MAY_BE_LINKS
-    assert all(reading.kernels for reading in READINGS.values())
+    assert all(reading.kernels for reading in OP_KINDS.values())
     shipped = load_tables().kernels
-    assert {kernel for reading in READINGS.values() for kernel in reading.kernels} <= shipped.keys()
+    assert {kernel for reading in OP_KINDS.values() for kernel in reading.kernels} <= shipped.keys()

@@ -11,11 +11,11 @@ from structures import module_text, without_shipped, write_table
 import hlo_dispatch
 from hlo_dispatch.ir import text as hlo_text
 from hlo_dispatch.pattern import load_tables, shipped_tables
-from hlo_dispatch.pipeline import Rewriter
+from hlo_dispatch.pipeline import Pipeline
 from hlo_dispatch.report import Report
 from hlo_dispatch.report.wording import summary
 from hlo_dispatch.selection.decide import POLICIES
-from hlo_dispatch.selection.measurements import STOCK, Knowledge, Measured
+from hlo_dispatch.selection.measurements import STOCK, KnownMeasurements, Measurement
 
 README = (shipped_tables()[0].parent / "README.md").read_text()
 
@@ -73,11 +73,11 @@ def test_what_an_anchor_does_not_take_is_left_for_the_pattern(tmp_path: Path) ->
     assert rewrite(write_table(tmp_path, "square(a + b)"), PRODUCT, policy="never").proto is None
 
 
-class Slower(Knowledge):
+class Slower(KnownMeasurements):
     """Whatever is asked for was measured, and was slower than stock."""
 
-    def get(self, region: str) -> Measured:
-        return Measured(STOCK, {STOCK: 1e-3, "whole": 2e-3}, thorough=True)
+    def get(self, region: str) -> Measurement:
+        return Measurement(STOCK, {STOCK: 1e-3, "whole": 2e-3}, thorough=True)
 
 
 def test_which_policies_take_a_users_pattern_is_what_the_readme_says(tmp_path: Path) -> None:
@@ -86,10 +86,10 @@ def test_which_policies_take_a_users_pattern_is_what_the_readme_says(tmp_path: P
     taken = {
         policy
         for policy in POLICIES
-        if "mine.kernel" in str(Rewriter.make(table, policy).knowing(Slower()).run(SERIALIZED)[1].dispatched)
+        if "mine.kernel" in str(Pipeline.make(table, policy).knowing(Slower()).run(SERIALIZED)[1].dispatched)
     }
     assert set(re.findall(r'"(\w+)"', said)) == taken == {"heuristic", "always"}
-    unmeasured = Rewriter.make(table, "stored").run(SERIALIZED)[1]
+    unmeasured = Pipeline.make(table, "stored").run(SERIALIZED)[1]
     assert [region.kernel for region in unmeasured.dispatched] == ["mine.kernel"]
 
 

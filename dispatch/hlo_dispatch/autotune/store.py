@@ -24,7 +24,7 @@ import platformdirs
 from hlo_dispatch.errors import HloDispatchError
 from hlo_dispatch.process.lock_file import open_lock
 from hlo_dispatch.selection.context import Context
-from hlo_dispatch.selection.measurements import Measured
+from hlo_dispatch.selection.measurements import Measurement
 
 DIRECTORY_VARIABLE = "HLO_DISPATCH_CACHE_DIR"
 FILE = "measurements.sqlite3"
@@ -56,9 +56,13 @@ class Entry:
 
     context: str
     region: str
-    measured: Measured
+    measured: Measurement
     written: float
     """Seconds since 1970."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values under the stored names, ready for JSON."""
+        return {**vars(self), "measured": self.measured.to_dict()}
 
 
 def cache_directory() -> Path:
@@ -83,17 +87,17 @@ class Store:
 
     # --- what a compile asks ----------------------------------------------------------------------
 
-    def known(self, context: Context) -> dict[str, Measured]:
+    def known(self, context: Context) -> dict[str, Measurement]:
         """Everything measured in a context, by region."""
         rows = self._read(lambda database: _select(database, context.fingerprint))
         return {entry.region: entry.measured for entry in _readable(rows)}
 
-    def get(self, context: Context, region: str) -> Measured | None:
+    def get(self, context: Context, region: str) -> Measurement | None:
         """One region's measurement, as it is on disk now."""
         rows = self._read(lambda database: _select(database, context.fingerprint, region))
         return next((entry.measured for entry in _readable(rows)), None)
 
-    def put(self, context: Context, region: str, measured: Measured) -> None:
+    def put(self, context: Context, region: str, measured: Measurement) -> None:
         """Keep a measurement; a thorough one is not replaced by a quick one, and none by a provisional one."""
         self._run(lambda database: _insert(database, context, {region: (measured, time.time())}), None)
 
@@ -110,7 +114,7 @@ class Store:
 
     def export(self) -> str:
         """Everything that is stored, as JSON text for `load`."""
-        entries = [asdict(entry) for entry in self.entries()]
+        entries = [entry.to_dict() for entry in self.entries()]
         return json.dumps({"format": _FORMAT, "contexts": self.contexts(), "entries": entries}, indent=1) + "\n"
 
     def load(self, text: str) -> int:
@@ -311,12 +315,12 @@ def _select(database: sqlite3.Connection, context: str = "", region: str = "") -
 def _readable(rows: Sequence[tuple[Any, ...]]) -> Iterator[Entry]:
     for context, region, text, written in rows:
         try:
-            yield Entry(context, region, Measured.from_dict(json.loads(text)), float(written))
+            yield Entry(context, region, Measurement.from_dict(json.loads(text)), float(written))
         except ValueError:
             _logger.debug("the store has an entry of %s that is none", region)
 
 
-def _insert(database: sqlite3.Connection, context: Context, values: Mapping[str, tuple[Measured, float]]) -> None:
+def _insert(database: sqlite3.Connection, context: Context, values: Mapping[str, tuple[Measurement, float]]) -> None:
     database.execute(
         "INSERT OR REPLACE INTO contexts VALUES (?, ?)", (context.fingerprint, json.dumps(asdict(context)))
     )
@@ -329,25 +333,25 @@ def _insert(database: sqlite3.Connection, context: Context, values: Mapping[str,
         )
 
 
-def _rank(measured: Measured) -> int:
+def _rank(measured: Measurement) -> int:
     """What replaces what: the column `thorough`."""
     if measured.provisional:
         return -1
-    return -2 if measured.vain and not measured.thorough else int(measured.thorough)
+    return -2 if measured.failed_attempts and not measured.thorough else int(measured.thorough)
 
 
-def _parsed(text: str) -> tuple[dict[str, Context], dict[str, dict[str, tuple[Measured, float]]]]:
+def _parsed(text: str) -> tuple[dict[str, Context], dict[str, dict[str, tuple[Measurement, float]]]]:
     """The contexts and, by context and region, the measurements of an export."""
     try:
         document = json.loads(text)
         if document["format"] != _FORMAT:
             raise StoreError(f"these measurements are in the format {document['format']!r}, not {_FORMAT!r}")
         contexts = {name: _context(values) for name, values in document["contexts"].items()}
-        entries: dict[str, dict[str, tuple[Measured, float]]] = {}
+        entries: dict[str, dict[str, tuple[Measurement, float]]] = {}
         for entry in document["entries"]:
             if contexts[entry["context"]].fingerprint != entry["context"]:
                 raise ValueError(f"the context {entry['context']} is not what it says")
-            values = Measured.from_dict(entry["measured"]), float(entry["written"])
+            values = Measurement.from_dict(entry["measured"]), float(entry["written"])
             entries.setdefault(entry["context"], {})[str(entry["region"])] = values
     except StoreError:
         raise

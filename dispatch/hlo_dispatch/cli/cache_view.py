@@ -6,7 +6,6 @@ import json
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from rich.table import Table
@@ -27,7 +26,7 @@ def show(*, regions: bool, as_json: bool) -> None:
     store = Store()
     entries, contexts = store.entries(), store.contexts()
     if as_json:
-        print(json.dumps([asdict(entry) for entry in entries], indent=2))
+        print(json.dumps([entry.to_dict() for entry in entries], indent=2))
         return
     out = console()
     here = this_context().fingerprint
@@ -51,9 +50,9 @@ def _regions(entries: Sequence[Entry]) -> Table:
     table = make_table("region", "result", "stock ms", "chosen", "saves", "")
     for entry in sorted(entries, key=lambda entry: -entry.measured.gain):
         measured = entry.measured
-        is_open = measured.vain or measured.provisional
+        is_open = measured.failed_attempts or measured.provisional
         note = measured.sentence() if is_open else next(iter(measured.refused.values()), "")
-        stock = f"{measured.stock * 1e3:.3f}" if not measured.vain else ""
+        stock = f"{measured.stock * 1e3:.3f}" if not measured.failed_attempts else ""
         chosen = measured.chosen if not is_open else ""
         saved = duration(measured.gain) if chosen not in ("", STOCK) else ""
         row(table, measured.formula, measured.shape, stock, chosen, saved, note)

@@ -208,25 +208,25 @@ def _literal_scalar(node: Node) -> float | None:
     return None
 
 
-def grow_region(entry: Node, is_taken: Callable[[Node], bool], is_needed: Callable[[Node], bool]) -> ElementwiseRegion:
+def grow_region(entry: Node, is_owned: Callable[[Node], bool], is_materialized: Callable[[Node], bool]) -> ElementwiseRegion:
     """The region of one-variable functions that starts at `entry`'s users.
 
     Args:
         entry: the variable x.
-        is_taken: instructions that another match owns; the region ends before them.
-        is_needed: values that must stay in memory; the region may end in one but not compute past it.
+        is_owned: instructions that another match owns; the region ends before them.
+        is_materialized: values that must stay in memory; the region may end in one but not compute past it.
     """
     inside: dict[Node, int] = {}
     nodes: list[Node] = []
     exits: list[int] = []
     constants: list[float] = []
-    open_uses = {entry: len(entry.users) + is_needed(entry)}
+    open_uses = {entry: len(entry.users) + is_materialized(entry)}
     queue = [(user.index, user) for user in entry.users]
     heapq.heapify(queue)
     queued = set(entry.users)
     while queue and len(nodes) < _MAXIMUM_REGION and len(exits) < _MAXIMUM_EXITS:
         _, node = heapq.heappop(queue)
-        found = None if is_taken(node) else _includable(node, entry, inside)
+        found = None if is_owned(node) else _includable(node, entry, inside)
         if found is None:
             break
         constants += found
@@ -238,7 +238,7 @@ def grow_region(entry: Node, is_taken: Callable[[Node], bool], is_needed: Callab
                 if not open_uses[operand]:
                     del open_uses[operand]
         # A need is a use that nothing here can close.
-        open_uses[node] = len(node.users) + is_needed(node)
+        open_uses[node] = len(node.users) + is_materialized(node)
         if set(open_uses) == {node} and node.shape.element_type in _FLOATING:
             exits.append(len(nodes) - 1)
         for user in node.users:

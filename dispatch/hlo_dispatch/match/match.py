@@ -30,7 +30,7 @@ class Match:
     chain: Chain
     taken: int
     """How many of the chain's steps this match takes."""
-    also_reads: tuple[Node, ...] = ()
+    extra_reads: tuple[Node, ...] = ()
     """What the operands are computed from, where they are made for this match."""
     unfolded: Match | None = field(default=None, repr=False)
     """The same with its scales behind the convolution, where this match has them in the weights."""
@@ -104,7 +104,7 @@ class Match:
             if kernel == self.rival:
                 continue
             yield Variant(kernel, self.by(kernel))
-            if weights is not None and weights.node.is_early:
+            if weights is not None and weights.node.is_static:
                 # Packed once, or read as they are: both are there to be compared.
                 yield Variant(kernel + PLAIN, self.by(kernel), {"weights_format": "plain"})
         if self.unfolded is not None:
@@ -229,7 +229,7 @@ class Match:
     @property
     def reads(self) -> tuple[Node, ...]:
         """Values that have to be in memory, or to be computable, for this match."""
-        return (*(view.node for view in self.operands), *self.also_reads)
+        return (*(view.node for view in self.operands), *self.extra_reads)
 
     def attributes(self) -> dict[str, Any]:
         """The kernel call's attributes, as far as they follow from the match."""

@@ -11,7 +11,7 @@ from hlo_dispatch.match.protocol import LibraryCall, Variant
 
 
 @dataclass(frozen=True, eq=False)
-class Undivided:
+class MatchWithoutEpilogue:
     """Part of a match (protocol.py) without an epilogue: there is nothing to leave out of it, or to fold into it."""
 
     notes: dict[str, Any] = field(init=False, default_factory=dict[str, Any], repr=False)

@@ -10,7 +10,7 @@ from hlo_dispatch.analysis.strided_view import HALF_TYPES
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.opcode import ANCHORS, MAY_BE_ANCHORS, MAY_BE_LINKS
 from hlo_dispatch.match.anchors.anchor import Anchor
-from hlo_dispatch.match.anchors.normalizers import by_reading, is_anchor, is_link, read_anchor, reading_of
+from hlo_dispatch.match.anchors.normalizers import by_op_kind, is_anchor, is_link, normalize_anchor, op_kind_of
 from hlo_dispatch.match.anchors.sliced_result import Asked, narrowed
 from hlo_dispatch.match.epilogue.finder import EpilogueFinder
 from hlo_dispatch.match.epilogue.masks import ask_results_for_masks
@@ -36,7 +36,7 @@ class Matcher:
         found = [node for node in reversed(graph.nodes) if node.opcode in MAY_BE_ANCHORS and is_anchor(node)]
         self._anchors = sorted(found, key=lambda node: node.opcode not in ANCHORS)
         self._finder = finder
-        self._entries = by_reading(table.anchors.values())
+        self._entries = by_op_kind(table.anchors.values())
         self._read: dict[Node, Anchor | Refusal] = {}
         self._possible_results: dict[Node, frozenset[Node]] = {}
 
@@ -53,30 +53,30 @@ class Matcher:
 
     def entry_name(self, node: Node) -> str:
         """The table's anchor that is asked first at `node`; the reading's name where the table has none."""
-        reading = reading_of(node)
+        reading = op_kind_of(node)
         return next((entry.name for entry in self._entries.get(reading, ())), reading)
 
-    def match(self, node: Node, is_taken: Callable[[Node], bool], is_needed: Callable[[Node], bool]) -> Match | Refusal:
+    def match(self, node: Node, is_owned: Callable[[Node], bool], is_materialized: Callable[[Node], bool]) -> Match | Refusal:
         """The anchor at `node` with the longest epilogue that no other match has taken or reads inside."""
         anchor = self._anchor(node)
         if isinstance(anchor, Refusal):
             return anchor
-        anchor, refused = _narrowed(anchor, is_taken, is_needed)
-        chain = self._finder.grow(anchor, is_taken, is_needed, self._is_result_of_another)
+        anchor, refused = _narrowed(anchor, is_owned, is_materialized)
+        chain = self._finder.grow(anchor, is_owned, is_materialized, self._is_result_of_another)
         if refused and not any(step.post_ops for step in chain.steps):
             chain = replace(chain, why=refused)
         return Match(anchor, chain, rounded_alike(chain.steps, len(chain.steps)))
 
     def match_again(
-        self, node: Node, is_taken: Callable[[Node], bool], is_needed: Callable[[Node], bool]
+        self, node: Node, is_owned: Callable[[Node], bool], is_materialized: Callable[[Node], bool]
     ) -> Match | Refusal:
         """The same, the anchor read anew: by now it is known what calls give, past which nothing is read."""
         self._read.pop(node, None)
-        return self.match(node, is_taken, is_needed)
+        return self.match(node, is_owned, is_materialized)
 
     def _anchor(self, node: Node) -> Anchor | Refusal:
         if node not in self._read:
-            anchor = read_anchor(node, self._entries, self._graph)
+            anchor = normalize_anchor(node, self._entries, self._graph)
             if not isinstance(anchor, Refusal):
                 anchor = _where_in_memory(anchor)
             self._read[node] = anchor
@@ -121,13 +121,13 @@ class Matcher:
         return self._possible_results[node]
 
 
-def _narrowed(anchor: Anchor, is_taken: Asked, is_needed: Asked) -> tuple[Anchor, str]:
+def _narrowed(anchor: Anchor, is_owned: Asked, is_materialized: Asked) -> tuple[Anchor, str]:
     """The anchor for what is used of its result; and where that is a slice that stays with XLA, why."""
     users = anchor.node.users
     if len(users) != 1 or users[0].opcode not in _UP_TO_SLICE or anchor.entry.reading not in _SLICED:
         return anchor, ""
     while True:
-        smaller = narrowed(anchor, is_taken, is_needed)
+        smaller = narrowed(anchor, is_owned, is_materialized)
         if not isinstance(smaller, Anchor):
             return anchor, smaller or ""
         kind = smaller.result.shape.element_type

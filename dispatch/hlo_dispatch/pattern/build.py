@@ -15,10 +15,10 @@ from hlo_dispatch.pattern.messages import suggest
 from hlo_dispatch.pattern.op_kinds import (
     ANCHOR_OPCODES,
     ATTENTION_KERNELS,
-    READINGS,
-    Reading,
-    readings_of,
-    usual_reading,
+    OP_KINDS,
+    OpKind,
+    default_op_kind,
+    op_kinds_of,
 )
 from hlo_dispatch.pattern.prove import binary_proofs, proofs
 from hlo_dispatch.pattern.schema import (
@@ -118,7 +118,7 @@ class Builder:
         reading = self._reading(path, entry)
         for index, rival in enumerate(entry.rivals):
             self._one_of((*path, "rivals", index), rival, kernels, "kernel")
-            self._made_for((*path, "rivals", index), rival, READINGS[reading])
+            self._made_for((*path, "rivals", index), rival, OP_KINDS[reading])
         for index, dtype in enumerate(entry.dtypes):
             self._one_of((*path, "dtypes", index), dtype, DTYPES, "element type")
         for dtype in entry.dtypes:
@@ -149,17 +149,17 @@ class Builder:
 
     def _reading(self, path: Keys, entry: AnchorEntry) -> str:
         """As what the anchor's instruction is read: as it says, or as the opcode's only or usual reading."""
-        known, usual = readings_of(entry.opcode), usual_reading(entry.opcode)
+        known, usual = op_kinds_of(entry.opcode), default_op_kind(entry.opcode)
         if entry.reading is not None:
             self._one_of((*path, "reading"), entry.reading, known, f"reading of a {entry.opcode}")
         elif usual is None:
             advice = f"a {entry.opcode} is read as one of: {', '.join(known)}"
             raise self.source.error(self.source.key_place(path), f"{path[-1]} has no 'reading'", advice)
-        reading = READINGS[entry.reading or usual or known[0]]
+        reading = OP_KINDS[entry.reading or usual or known[0]]
         self._made_for((*path, "kernel"), entry.kernel, reading)
         return reading.name
 
-    def _made_for(self, path: Keys, kernel: str, reading: Reading) -> None:
+    def _made_for(self, path: Keys, kernel: str, reading: OpKind) -> None:
         if kernel not in reading.kernels:
             problem = f"{kernel} does not take what the reading {reading.name} gives"
             raise self._error(path, problem, f"it is made for {' or '.join(reading.kernels)}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Reading(NamedTuple):
+class OpKind(NamedTuple):
     """One way to describe an instruction to a kernel."""
 
     name: str
@@ -17,73 +17,73 @@ class Reading(NamedTuple):
     """Whose operands and attributes the reading gives."""
     sentence: str
     """Which instructions are read so."""
-    is_usual: bool = False
+    is_default: bool = False
     """Whether an entry means it that names none of its opcode's readings."""
 
 
-READINGS: dict[str, Reading] = {
+OP_KINDS: dict[str, OpKind] = {
     reading.name: reading
     for reading in (
-        Reading(
+        OpKind(
             "forward",
             "convolution",
             ("onednn.convolution",),
             "an image under moving weights; batch groups and exchanged operands as XLA writes them, too",
         ),
-        Reading("transposed", "convolution", ("onednn.deconvolution",), "the image is dilated"),
-        Reading(
+        OpKind("transposed", "convolution", ("onednn.deconvolution",), "the image is dilated"),
+        OpKind(
             "integer",
             "convolution",
             ("onednn.convolution",),
             "image and weights of eight bits, and numbers of f32 made of the sums",
         ),
-        Reading(
+        OpKind(
             "weights_gradient",
             "convolution",
             ("onednn.weights_gradient",),
             "the window is as large as the result or larger, and what is called features lies in memory as a batch",
         ),
-        Reading(
+        OpKind(
             "product",
             "dot",
             ("onednn.matmul", "onemkl.gemm", "own.narrow_product"),
             "every other product; it is what an entry means that says nothing",
-            is_usual=True,
+            is_default=True,
         ),
-        Reading(
+        OpKind(
             "narrow_product",
             "dot",
             ("own.narrow_product",),
             "a product of few rows whose weights were widened from four or eight bits, with a scale for each column"
             " (and group of what is summed up) or none",
         ),
-        Reading(
+        OpKind(
             "integer_product",
             "dot",
             ("onednn.matmul",),
             "a product of integers of eight bits, and numbers of f32 made of the sums",
         ),
-        Reading("pooling", "reduce-window", ("onednn.pooling",), "a window over space, maximum or sum"),
-        Reading(
+        OpKind("pooling", "reduce-window", ("onednn.pooling",), "a window over space, maximum or sum"),
+        OpKind(
             "whole_window",
             "reduce",
             ("own.channel_sums", "onednn.pooling"),
             "a sum over all of space, between calls that can be a sequence",
         ),
-        Reading(
+        OpKind(
             "scaling",
             "multiply",
             ("own.channel_scaling", "onednn.binary"),
             "a product element by element, between calls that can be a sequence; an argument times a number ahead of"
             " them",
         ),
-        Reading(
+        OpKind(
             "rectifying",
             "maximum",
             ("onednn.binary",),
             "the larger of a value and a number, between calls that can be a sequence",
         ),
-        Reading(
+        OpKind(
             "concatenation",
             "concatenate",
             ("onednn.concat",),
@@ -93,18 +93,18 @@ READINGS: dict[str, Reading] = {
 }
 """By name. An instruction has one reading at most."""
 
-ANCHOR_OPCODES: tuple[str, ...] = tuple(dict.fromkeys(reading.opcode for reading in READINGS.values()))
+ANCHOR_OPCODES: tuple[str, ...] = tuple(dict.fromkeys(reading.opcode for reading in OP_KINDS.values()))
 
 
-def readings_of(opcode: str) -> list[str]:
+def op_kinds_of(opcode: str) -> list[str]:
     """The names of an opcode's readings."""
-    return [reading.name for reading in READINGS.values() if reading.opcode == opcode]
+    return [reading.name for reading in OP_KINDS.values() if reading.opcode == opcode]
 
 
-def usual_reading(opcode: str) -> str | None:
+def default_op_kind(opcode: str) -> str | None:
     """What an entry means that names no reading; None: it has to name one."""
-    known = readings_of(opcode)
-    usual = [name for name in known if READINGS[name].is_usual or len(known) == 1]
+    known = op_kinds_of(opcode)
+    usual = [name for name in known if OP_KINDS[name].is_default or len(known) == 1]
     return usual[0] if usual else None
 
 

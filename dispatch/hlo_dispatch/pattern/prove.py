@@ -39,7 +39,7 @@ def proofs(activation: Activation) -> Iterator[Failure]:
 def binary_proofs(binary: Binary) -> Iterator[Failure]:
     """The opcode, the formula, the post-op, and the operands in the other order must be one function."""
     y, other = np.meshgrid(_OPERANDS, _OPERANDS)
-    operands, exchanged = {"y": y, "other": other}, {"y": other, "other": y}
+    operands, swapped = {"y": y, "other": other}, {"y": other, "other": y}
     computed = binary_meaning(OPCODES[binary.opcode])
     expected = computed.evaluate(operands)
     if not np.allclose(binary.formula.evaluate(operands), expected, rtol=1e-12):
@@ -47,7 +47,7 @@ def binary_proofs(binary: Binary) -> Iterator[Failure]:
     if not np.allclose(binary_meaning(BINARY[binary.algorithm]).evaluate(operands), expected, rtol=1e-12):
         problem = f"the post-op {binary.algorithm} is {BINARY[binary.algorithm]}"
         yield ("onednn", "algorithm"), problem, f"{binary.opcode} computes {computed.text}"
-    backwards = computed.evaluate(exchanged)
+    backwards = computed.evaluate(swapped)
     if binary.commutative and not np.allclose(backwards, expected):
         yield ("commutative",), f"{binary.opcode} is not commutative", "say how to reverse it with reversed:"
     if binary.reversed is not None:

@@ -16,7 +16,7 @@ from hlo_dispatch.pattern.algorithms import BINARY, ELTWISE, OPCODES
 from hlo_dispatch.pattern.constraints import CONSTRAINTS
 from hlo_dispatch.pattern.expression import OPERATIONS
 from hlo_dispatch.pattern.facts import FACTS
-from hlo_dispatch.pattern.op_kinds import READINGS
+from hlo_dispatch.pattern.op_kinds import OP_KINDS
 
 _HEADING = """\
 ## Reference
@@ -107,7 +107,7 @@ def _opcodes() -> str:
 
 
 def _readings() -> Iterable[tuple[str, ...]]:
-    for reading in READINGS.values():
+    for reading in OP_KINDS.values():
         kernels = ", ".join(f"`{kernel}`" for kernel in reading.kernels)
         yield f"`{reading.opcode}`", f"`{reading.name}`", reading.sentence, kernels
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.protocol import WHOLE, CallableMatch
 from hlo_dispatch.process.machine import Machine
-from hlo_dispatch.selection.family_cost_models import rule_of
+from hlo_dispatch.selection.family_cost_models import cost_model_of
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Candidate:
     """Whether every call copies its weights into another layout."""
 
 
-class Ask(Protocol):
+class KernelSupportQuery(Protocol):
     """What the kernel says to a match; `attributes` are asked for besides the match's own."""
 
     def __call__(self, match: CallableMatch, **attributes: str) -> Candidate | Refusal: ...
@@ -43,14 +43,14 @@ class Default:
     """What the kernel said to the whole epilogue, where it takes only a part of it."""
 
 
-def default_of(match: CallableMatch, ask: Ask, machine: Machine | None = None) -> Default | Refusal:
+def default_of(match: CallableMatch, ask: KernelSupportQuery, machine: Machine | None = None) -> Default | Refusal:
     """The first choice that its kernel takes; where it takes none, as much of the match as it does.
 
     Args:
         machine: for which the choices are ordered; None: in the table's order.
     """
     whole: Refusal | None = None
-    for name, choice, _ in rule_of(match).first_choices(match, machine):
+    for name, choice, _ in cost_model_of(match).preferred_variants(match, machine):
         candidate = ask(choice)
         if not isinstance(candidate, Refusal):
             return Default(candidate, name)
@@ -67,7 +67,7 @@ def default_of(match: CallableMatch, ask: Ask, machine: Machine | None = None) -
     return Refusal(whole.code, whole.sentence, whole.instruction or match.node.name)
 
 
-def variants_of(default: Default, ask: Ask) -> Iterator[tuple[str, Candidate]]:
+def variants_of(default: Default, ask: KernelSupportQuery) -> Iterator[tuple[str, Candidate]]:
     """Every variant worth measuring, the default first. Names are stable: the store keeps them."""
     known = default.candidate
     yield default.variant, known
@@ -84,7 +84,7 @@ def variants_of(default: Default, ask: Ask) -> Iterator[tuple[str, Candidate]]:
             yield name, candidate
 
 
-def worth_trying(default: Default, ask: Ask, most: int) -> list[tuple[str, Candidate]]:
+def variants_to_measure(default: Default, ask: KernelSupportQuery, most: int) -> list[tuple[str, Candidate]]:
     """The first `most` variants; and one of every kernel, since nobody knows which library is faster here."""
     tried: list[tuple[str, Candidate]] = []
     seen: set[str] = set()
@@ -97,6 +97,6 @@ def worth_trying(default: Default, ask: Ask, most: int) -> list[tuple[str, Candi
     return tried
 
 
-def variant_named(name: str, default: Default, ask: Ask) -> Candidate | None:
+def variant_named(name: str, default: Default, ask: KernelSupportQuery) -> Candidate | None:
     """The variant that the store knows as `name`; None where the kernel does not take it (any more)."""
     return next((candidate for variant, candidate in variants_of(default, ask) if variant == name), None)

@@ -34,7 +34,7 @@ SMALLEST_NATIVE_HALF_DOT = 4_000_000
 # many places of memory are read at once: oneDNN, which reads several rows of weights side by side or reorders them,
 # took 0.95 to 2.5 times as long on a Zen 4 with weights in no cache, XLA 0.95 to 15 times from SMALLEST_DOT on
 # (`python -m bench.few_rows --rows 1`). In half precision oneDNN took 0.4 to 2.5 times as long, so that is measured.
-FOR_ONE_ROW = "own.narrow_product"
+GEMV_KERNEL = "own.narrow_product"
 # XLA widens narrow weights in a loop of its own and reads what that has written, once for all rows of the product
 # (bench/narrow.py); how many pay for a call of our own is a guess.
 SMALLEST_NARROW_WEIGHTS = 20_000
@@ -61,8 +61,8 @@ def worth_folding(match: Match) -> bool:
     """Whether per-channel scales are cheaper in the weights than behind the convolution."""
     if match.anchor.weights is None:
         return False
-    if match.anchor.weights.node.is_early and match.folded is not None:
-        if all(node.is_early for node in match.folded.also_reads):
+    if match.anchor.weights.node.is_static and match.folded is not None:
+        if all(node.is_static for node in match.folded.extra_reads):
             return True  # once, before the first call
     results = math.prod(size for size, _ in match.destination)
     weights = match.anchor.weights.node.shape.elements
@@ -85,10 +85,10 @@ def worth_dispatching(match: Match, implementation: str, machine: Machine) -> tu
     return _dot(match, machine)
 
 
-def is_one_row(match: Match) -> bool:
+def is_gemv(match: Match) -> bool:
     """Whether it is a product of one row in f32 that its anchor's entry lets the kernel for few rows compute."""
     anchor = match.anchor
-    if FOR_ONE_ROW not in anchor.entry.rivals or anchor.source.element_type != "f32":
+    if GEMV_KERNEL not in anchor.entry.rivals or anchor.source.element_type != "f32":
         return False
     return math.prod(size for size, _ in match.destination[:-1]) == 1
 
@@ -156,7 +156,7 @@ def _dot(match: Match, machine: Machine) -> tuple[bool, str]:
         return False, f"{arithmetic:,} multiply-adds are too few to pay for a library call"
     (rows, _), (columns, _) = anchor.destination[-2:]
     is_vector = min(rows, columns) == 1
-    if match.kernel == FOR_ONE_ROW:
+    if match.kernel == GEMV_KERNEL:
         return True, "one row takes as long as its weights take to be read, which the kernel does once, as they lie"
     costly = _costly(match)
     half = anchor.source.element_type if anchor.source.element_type != "f32" else ""
@@ -172,7 +172,7 @@ def _dot(match: Match, machine: Machine) -> tuple[bool, str]:
         return False, f"XLA's own {half} product is as fast at {arithmetic:,} multiply-adds"
     if costly and not is_vector:
         return True, f"{costly[0]} costs no pass of its own"
-    if anchor.weights is not None and anchor.weights.node.is_early and not is_vector:
+    if anchor.weights is not None and anchor.weights.node.is_static and not is_vector:
         return True, "its weights are packed before the first call, and the kernel reads them as they lie"
     return False, f"XLA's own {half or 'f32'} product is as fast, and what follows it is cheap"
 

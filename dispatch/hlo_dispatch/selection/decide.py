@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from hlo_dispatch.errors import NoTruthValue, PolicyError, Refusal
 from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.process.machine import Machine
-from hlo_dispatch.selection.candidate import Ask, Candidate, Default, default_of, variant_named
-from hlo_dispatch.selection.family_cost_models import rule_of
-from hlo_dispatch.selection.measurements import STOCK, TAKEN, Measured
+from hlo_dispatch.selection.candidate import Candidate, Default, KernelSupportQuery, default_of, variant_named
+from hlo_dispatch.selection.family_cost_models import cost_model_of
+from hlo_dispatch.selection.measurements import DECIDED_BY_PROGRAM, STOCK, Measurement
 
 MEASURING = ("measure", "stored")
 POLICIES = (*MEASURING, "heuristic", "always", "never")
 POLICY_VARIABLE = "HLO_DISPATCH_POLICY"
 """The policy for wherever an argument names none."""
 
-Recall = Callable[[CallableMatch, Default], Measured | None]
+MeasurementLookup = Callable[[CallableMatch, Default], Measurement | None]
 """What was measured of a match whose default variant is known."""
 
 
@@ -71,18 +71,18 @@ def expect(match: CallableMatch, machine: Machine, policy: str) -> CallableMatch
 
     Lets the answer be prefetched.
     """
-    rule = rule_of(match)
+    rule = cost_model_of(match)
     if policy == "never" or (policy == "heuristic" and not rule.is_worth_calling(match, "", machine)[0]):
         return None
-    return next(rule.first_choices(match, machine)).match
+    return next(rule.preferred_variants(match, machine)).match
 
 
 def decide(
     match: CallableMatch,
     machine: Machine,
     policy: str,
-    ask: Ask,
-    recall: Recall = lambda match, default: None,
+    ask: KernelSupportQuery,
+    recall: MeasurementLookup = lambda match, default: None,
 ) -> Decision:
     """Choose for one match.
 
@@ -103,13 +103,13 @@ def decide(
         reason = f'the policy "always" takes every kernel that can compute the region{rest}'
         return Decision(default.candidate, reason, cut=default.cut)
     measured = recall(match, default) if policy in MEASURING else None
-    if measured is TAKEN:
+    if measured is DECIDED_BY_PROGRAM:
         reason = f"measured: the whole program is fastest with every region in a kernel{rest}"
         return Decision(default.candidate, reason, cut=default.cut)
     if measured is not None and not (measured.provisional and measured.chosen == STOCK):
         return by_measurement(measured, match, default, ask)
     chosen = default.candidate
-    is_worth_it, reason = rule_of(match).is_worth_calling(chosen.match, chosen.implementation, machine)
+    is_worth_it, reason = cost_model_of(match).is_worth_calling(chosen.match, chosen.implementation, machine)
     if measured is not None:
         reason = f"{reason}; {measured.sentence(chosen.implementation)}"
     if not is_worth_it:
@@ -117,7 +117,7 @@ def decide(
     return Decision(chosen, reason + rest, cut=default.cut)
 
 
-def by_measurement(measured: Measured, match: CallableMatch, default: Default, ask: Ask) -> Decision:
+def by_measurement(measured: Measurement, match: CallableMatch, default: Default, ask: KernelSupportQuery) -> Decision:
     """The variant that won when the region was measured, or stock."""
     name = match.node.name
     if measured.chosen == STOCK:

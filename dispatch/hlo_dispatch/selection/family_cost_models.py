@@ -16,9 +16,9 @@ from hlo_dispatch.match.routines.routine_match import RoutineMatch
 from hlo_dispatch.match.structural.structural_match import StructuralMatch
 from hlo_dispatch.process.machine import Machine
 from hlo_dispatch.selection.cost_model import (
-    FOR_ONE_ROW,
+    GEMV_KERNEL,
     SMALLEST_ATTENTION,
-    is_one_row,
+    is_gemv,
     is_small,
     worth_dispatching,
     worth_folding,
@@ -28,10 +28,10 @@ from hlo_dispatch.selection.linear_algebra_cost_model import in_order_of_speed, 
 M = TypeVar("M", contravariant=True)
 
 
-class Rule(Protocol[M]):
+class CostModel(Protocol[M]):
     """What is believed of one family's matches without measuring."""
 
-    def first_choices(self, match: M, machine: Machine | None) -> Iterator[Variant]:
+    def preferred_variants(self, match: M, machine: Machine | None) -> Iterator[Variant]:
         """What a kernel is asked to compute, the expected fastest first.
 
         Args:
@@ -49,12 +49,12 @@ class Rule(Protocol[M]):
 
 
 class _OfAnchors:
-    def first_choices(self, match: Match, machine: Machine | None) -> Iterator[Variant]:
+    def preferred_variants(self, match: Match, machine: Machine | None) -> Iterator[Variant]:
         """With the scales in the weights first, where that is cheaper; one row by the kernel that is made for it."""
         if worth_folding(match) and match.folded is not None:
             yield Variant(FOLDED, match.folded)
-        if is_one_row(match):
-            yield Variant(FOR_ONE_ROW, match.by(FOR_ONE_ROW))
+        if is_gemv(match):
+            yield Variant(GEMV_KERNEL, match.by(GEMV_KERNEL))
         yield Variant(WHOLE, match)
         if match.anchor.node.opcode in MAY_BE_LINKS:
             # What only joins calls is not measured by itself: the table's order is all there is.
@@ -69,7 +69,7 @@ class _OfAnchors:
 
 
 class _OfPatterns:
-    def first_choices(self, match: StructuralMatch, machine: Machine | None) -> Iterator[Variant]:
+    def preferred_variants(self, match: StructuralMatch, machine: Machine | None) -> Iterator[Variant]:
         yield Variant(WHOLE, match)
 
     def is_worth_calling(self, match: StructuralMatch, implementation: str, machine: Machine) -> tuple[bool, str]:
@@ -83,7 +83,7 @@ class _OfPatterns:
 
 
 class _OfRoutines:
-    def first_choices(self, match: RoutineMatch, machine: Machine | None) -> Iterator[Variant]:
+    def preferred_variants(self, match: RoutineMatch, machine: Machine | None) -> Iterator[Variant]:
         """The routine's kernels."""
         names = match.kernels if machine is None else in_order_of_speed(match, machine)
         return (Variant(kernel, match.by(kernel)) for kernel in names)
@@ -96,7 +96,7 @@ class _OfRoutines:
 
 
 class _OfAttention:
-    def first_choices(self, match: AttentionMatch, machine: Machine | None) -> Iterator[Variant]:
+    def preferred_variants(self, match: AttentionMatch, machine: Machine | None) -> Iterator[Variant]:
         yield Variant(WHOLE, match)
 
     def is_worth_calling(self, match: AttentionMatch, implementation: str, machine: Machine) -> tuple[bool, str]:
@@ -110,7 +110,7 @@ class _OfAttention:
         return False
 
 
-_RULES: dict[str, Rule[Any]] = {
+_COST_MODELS: dict[str, CostModel[Any]] = {
     Match.family: _OfAnchors(),
     StructuralMatch.family: _OfPatterns(),
     RoutineMatch.family: _OfRoutines(),
@@ -118,6 +118,6 @@ _RULES: dict[str, Rule[Any]] = {
 }
 
 
-def rule_of(match: CallableMatch) -> Rule[Any]:
+def cost_model_of(match: CallableMatch) -> CostModel[Any]:
     """The rule of thumb for the match's family."""
-    return _RULES[match.family]
+    return _COST_MODELS[match.family]

@@ -1,4 +1,4 @@
-"""What measuring a region found, as a value, and everything known of it in this process."""
+"""Measurement results: one region's or program's timings, validation and choice, and the process-wide table of them."""
 
 from __future__ import annotations
 
@@ -10,52 +10,56 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 STOCK = "stock"
-GUESSED, TOGETHER, APART, EVERYTHING = "guessed", "together", "apart", "everything"
-REGARDLESS = "everything, however slow alone"
-"""Of a whole program: every region as the heuristic has it; or as it was measured, where entangled regions that lost
-alone are as the heuristic has them; or only those that win alone; or every region in a kernel, but for those that lost
-by far: calls that are one sequence cost less than each of them shows alone; or those as well, since one region that was
-measured while the machine was busy would cut the sequence that it belongs to."""
-ALL_IN_KERNELS = frozenset((EVERYTHING, REGARDLESS))
-"""Modes in which what lies between calls joins them, too."""
-BY_FAR = 1.0
-"""In parts of stock's time: what loses more than that alone is not tried in the company of others."""
+COST_MODEL, MEASURED_JOINTLY, MEASURED_ALONE, ALL_SUPPORTED = "guessed", "together", "apart", "everything"
+ALL_SUPPORTED_UNCONDITIONALLY = "everything, however slow alone"
+"""Plan strategies of a whole program, by the names under which the store keeps them.
+
+COST_MODEL: the cost model decides every region. MEASURED_JOINTLY: the measurements decide; regions that share a fusion
+and lost alone are left to the cost model. MEASURED_ALONE: only regions that win alone get a kernel. ALL_SUPPORTED:
+every region gets a kernel, except those with a clear loss, because calls in one call group cost less than each shows
+alone. ALL_SUPPORTED_UNCONDITIONALLY: those with a clear loss as well, because a single measurement made on a busy
+machine would otherwise split the call group of its region.
+"""
+ALL_SUPPORTED_STRATEGIES = frozenset((ALL_SUPPORTED, ALL_SUPPORTED_UNCONDITIONALLY))
+"""Strategies that also dispatch the glue ops between two calls."""
+CLEAR_LOSS = 1.0
+"""Largest loss of a single region, as a fraction of stock's time, with which ALL_SUPPORTED still dispatches it."""
 
 
-MOST_VAIN = 2
-"""So many processes try to measure a region, or a program; who still knows nothing then leaves it to the heuristic."""
-MOST_DISTURBED = 4
-"""So many compiles measure a region, or a program, while the machine is busy; the cost model has it from then on."""
-SURE = 0.5
-"""Of stock's time: what a region gains alone is to be believed at once from here on."""
+MAX_FAILED_ATTEMPTS = 2
+"""Number of processes that try to measure a region or program; after them the cost model decides it."""
+MAX_DISTURBED_ATTEMPTS = 4
+"""Number of compiles that measure a region or program on a busy machine; after them the cost model decides it."""
+CONVINCING_GAIN = 0.5
+"""Smallest gain of a single region, as a fraction of stock's time, that needs no confirmation."""
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One region's measurement."""
+class Measurement:
+    """The measurement of one region or program: times, gain, validation errors and the chosen variant."""
 
     chosen: str
     """The variant that won (selection/candidate.py), or "stock"."""
     seconds: Mapping[str, float]
-    """Form, or "stock" → median seconds of a call (the least where it is provisional), what surrounds the region
+    """Variant, or "stock" → median seconds of a call (the minimum where it is provisional), context ops
     included."""
     gain: float = 0.0
     """Seconds that the chosen variant saves; 0 for stock."""
     noise: float = 0.0
     """Seconds: how uncertain the difference between stock and the best variant is."""
     refused: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Form → why it must not be used: its result was wrong."""
+    """Variant → why it must not be used: its result was wrong."""
     differences: Mapping[str, float] = field(default_factory=dict[str, float])
-    """Form → largest difference from stock (or from float64) over the largest value."""
-    is_entangled: bool = False
-    """Whether neighbours share the region's fusions: alone it shows less than it gains together with them."""
+    """Variant → largest difference from stock (or from float64) over the largest value."""
+    shares_fusion: bool = False
+    """Whether the region shares fusions with its neighbours; measured alone it then shows less than its gain."""
     why: str = ""
     """Where stock was chosen although the best variant seemed to be faster: what rule it did not meet."""
     stock_error: float = 0.0
     """How far stock's own results are from float64's, over the largest value, where they are wrong; else 0. The kernel
     that is right is chosen then, whatever its time."""
-    endless: float = 0.0
-    """Seconds after which XLA's own code for the region had not ended; nothing else is known of it then."""
+    timed_out_after: float = 0.0
+    """Seconds after which XLA's own code for the region was given up; 0: it ended. All other results are then missing."""
     thorough: bool = False
     """Whether every variant was measured, or only those most likely to win."""
     formula: str = ""
@@ -64,28 +68,28 @@ class Measured:
     provisional: bool = False
     """Whether other work disturbed the measurement: later processes measure again. Until then a variant is chosen that
     was far ahead of stock, and otherwise ("stock") the cost model decides."""
-    disturbed: int = 0
-    """How many compiles have measured it while the machine was busy."""
-    trips: int = 0
-    """Of a whole program: how many iterations its loops ran at most, where that was fewer than they have; else 0."""
-    vain: int = 0
-    """How many processes have tried to measure it without an answer; nothing else is known of it then."""
+    disturbed_attempts: int = 0
+    """Number of compiles that have measured it while the machine was busy."""
+    trip_limit: int = 0
+    """Maximum loop iterations of a whole-program trial, where that is fewer than the program's own; else 0."""
+    failed_attempts: int = 0
+    """Number of processes that failed to measure it; all other results are then missing."""
 
     @property
     def loss(self) -> float:
-        """How much longer than stock the best variant takes, in parts of stock's time; negative where it wins."""
+        """Slowdown of the best variant, as a fraction of stock's time; negative where it wins."""
         best = self._best_variant()
         return (self.seconds[best] - self.stock) / self.stock if best is not None and self.stock else 0.0
 
     @property
-    def is_open(self) -> bool:
+    def is_worth_remeasuring(self) -> bool:
         """Whether the next compile measures it again: it is provisional, and was not measured so too often."""
-        return self.provisional and self.disturbed < MOST_DISTURBED
+        return self.provisional and self.disturbed_attempts < MAX_DISTURBED_ATTEMPTS
 
     @property
-    def is_hopeless(self) -> bool:
-        """Whether only tuning tries once more."""
-        return self.vain >= MOST_VAIN
+    def is_given_up(self) -> bool:
+        """Whether the failed attempts are used up; only explicit tuning measures it again."""
+        return self.failed_attempts >= MAX_FAILED_ATTEMPTS
 
     @property
     def stock(self) -> float:
@@ -93,13 +97,13 @@ class Measured:
         return self.seconds.get(STOCK, 0.0)
 
     def sentence(self, implementation: str = "") -> str:
-        """`measured: 0.41 ms against stock 0.92 ms`; of stock also what spoke against a variant that seemed faster."""
-        if self.endless:
-            return f"not measured: XLA's own code for it alone had not ended after {self.endless:.1f} s"
+        """`measured: 0.41 ms against stock 0.92 ms`; of stock also the rule that a faster variant missed."""
+        if self.timed_out_after:
+            return f"not measured: XLA's own code for it alone had not ended after {self.timed_out_after:.1f} s"
         if self.provisional:
             return f"provisional: the machine was busy ({replace(self, provisional=False).sentence(implementation)})"
-        if self.vain:
-            return "measured in vain: it cannot be run alone, or noise hid who is faster"
+        if self.failed_attempts:
+            return "not measured: it cannot be run alone, or noise hid which is faster"
         best = self.chosen if self.chosen != STOCK else self._best_variant()
         if best is None:
             return f"wrong result: {'; '.join(self.refused.values())}"
@@ -114,25 +118,25 @@ class Measured:
 
     @property
     def _with(self) -> str:
-        return f", with loops of at most {self.trips} iterations" if self.trips else ""
+        return f", with loops of at most {self.trip_limit} iterations" if self.trip_limit else ""
 
     def _best_variant(self) -> str | None:
         times = {variant: s for variant, s in self.seconds.items() if variant != STOCK and variant not in self.refused}
         return min(times, key=times.__getitem__) if times else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        return asdict(self)
+        """Plain values under the stored names, ready for JSON."""
+        return {_STORED_NAMES.get(name, name): value for name, value in asdict(self).items()}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Measured:
+    def from_dict(cls, values: Mapping[str, Any]) -> Measurement:
         """The inverse of `to_dict`.
 
         Raises:
             ValueError: the values are not those of a measurement.
         """
         try:
-            made = cls(**values)
+            made = cls(**{_FIELD_NAMES.get(name, name): value for name, value in values.items()})
             seconds = {str(variant): float(value) for variant, value in made.seconds.items()}
             # From a file, where it may be anything.
             is_text = isinstance(made.chosen, str)  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -145,8 +149,18 @@ class Measured:
         return made
 
 
-TAKEN = Measured("", {})
-"""Nothing is said of the region itself: the program is fastest, or is tried, with every region in a kernel."""
+_STORED_NAMES = {
+    "shares_fusion": "is_entangled",
+    "timed_out_after": "endless",
+    "disturbed_attempts": "disturbed",
+    "trip_limit": "trips",
+    "failed_attempts": "vain",
+}
+"""Field → its key in the measurement store, in exports and in `--json` output, where the two differ."""
+_FIELD_NAMES = {stored: name for name, stored in _STORED_NAMES.items()}
+
+DECIDED_BY_PROGRAM = Measurement("", {})
+"""Placeholder for regions without a measurement of their own, where the plan strategy dispatches every region."""
 
 
 def in_words(seconds: float) -> str:
@@ -154,26 +168,26 @@ def in_words(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
 
 
-class Knowledge:
-    """Measurements by region digest, for this machine; safe to use from several threads."""
+class KnownMeasurements:
+    """Thread-safe table of the measurements known in this process: region digest → measurement."""
 
-    def __init__(self, known: Mapping[str, Measured] | None = None) -> None:
+    def __init__(self, known: Mapping[str, Measurement] | None = None) -> None:
         self._known = dict(known or {})
         self._lock = threading.Lock()
         self._fingerprint: str | None = None
 
-    def get(self, region: str) -> Measured | None:
-        """What is known of the region."""
+    def get(self, region: str) -> Measurement | None:
+        """The region's measurement; None: unknown."""
         return self._known.get(region)
 
-    def add(self, region: str, measured: Measured) -> None:
-        """Remember a measurement for the rest of the process."""
+    def add(self, region: str, measured: Measurement) -> None:
+        """Record a measurement for the rest of the process."""
         with self._lock:
             self._known[region] = measured
             self._fingerprint = None
 
-    def replace(self, known: Mapping[str, Measured]) -> None:
-        """Know exactly this from here on."""
+    def replace(self, known: Mapping[str, Measurement]) -> None:
+        """Replace the whole table."""
         with self._lock:
             self._known = dict(known)
             self._fingerprint = None
@@ -183,7 +197,7 @@ class Knowledge:
 
     @property
     def fingerprint(self) -> str:
-        """Changes whenever a choice does; part of the key of JAX's compilation cache."""
+        """Hash of all choices; part of the key of JAX's compilation cache."""
         with self._lock:
             if self._fingerprint is None:
                 choices = sorted(f"{region} {_choice(measured)}" for region, measured in self._known.items())
@@ -191,5 +205,5 @@ class Knowledge:
             return self._fingerprint
 
 
-def _choice(measured: Measured) -> str:
+def _choice(measured: Measurement) -> str:
     return f"provisional {measured.chosen}" if measured.provisional else measured.chosen

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import HALF_TYPES, Dimension, View, candidates
+from hlo_dispatch.analysis.strided_view import HALF_TYPES, Dimension, View, peeled_views
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.pattern.algorithms import DTYPES
@@ -58,7 +58,7 @@ class Anchor:
     """What the kernel reads as it reads the source, behind it."""
     scales: View | None = None
     """What the kernel multiplies weights with, (groups, channels); a group is so many of those that are summed up."""
-    whole: Anchor | None = field(default=None, hash=False, compare=False)
+    full_view: Anchor | None = field(default=None, hash=False, compare=False)
     """The anchor that gives all of the node's value, where this one gives a part."""
 
     @property
@@ -78,7 +78,7 @@ def halved(source: View, weights: View) -> tuple[View, View]:
     XLA:CPU converts bf16 operands to f32 ahead of a dot or convolution; the kernel multiplies the bf16
     values themselves with f32 sums, which is the same arithmetic with half the memory traffic.
     """
-    return furthest(candidates(source, WIDENING), candidates(weights, WIDENING))
+    return furthest(peeled_views(source, WIDENING), peeled_views(weights, WIDENING))
 
 
 def furthest(sources: Sequence[View], weight_views: Sequence[View]) -> tuple[View, View]:

@@ -15,7 +15,7 @@ import math
 from typing import Any
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import View, candidates, dense, merge
+from hlo_dispatch.analysis.strided_view import View, dense, merge, peeled_views
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import REARRANGING, WIDENING, Anchor, first_refusal, furthest, unsupported_types
 from hlo_dispatch.match.anchors.convolution import (
@@ -69,11 +69,11 @@ def read_batch_groups(node: Node, entry: AnchorKind) -> Anchor | Refusal:
         return Refusal("batch-groups", "the convolution's batch groups are themselves in feature groups", node.name)
     source, weights, result = convolution_views(node)
     destination = _channels_by_group(result, group)
-    sources = [merged for view in candidates(source, WIDENING) if (merged := _channels_by_group(view, group))]
+    sources = [merged for view in peeled_views(source, WIDENING) if (merged := _channels_by_group(view, group))]
     if destination is None or not sources:
         sentence = "the groups and the channels of an operand do not lie behind one another"
         return Refusal("layout-unsupported", sentence, node.name)
-    weight_views = [_groups_first(view, group) for view in candidates(weights, REARRANGING)]
+    weight_views = [_groups_first(view, group) for view in peeled_views(weights, REARRANGING)]
     source, weights = furthest(sources, weight_views)
     return Anchor(
         node=node,

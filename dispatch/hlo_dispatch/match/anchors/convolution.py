@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import View, candidates, whole
+from hlo_dispatch.analysis.strided_view import View, full_view, peeled_views
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import (
     REARRANGING,
@@ -59,7 +59,7 @@ def _operands(source: View, weights: View, window: int) -> tuple[View, View, dic
     backwards = [view for view, is_backwards in readings if is_backwards]
     if not backwards:
         return *halved(source, weights), {}
-    source, weights = furthest(candidates(source, WIDENING), backwards)
+    source, weights = furthest(peeled_views(source, WIDENING), backwards)
     return source, weights, {"weights_reversed": 1}
 
 
@@ -76,7 +76,7 @@ def window_attributes(window: Sequence[Any]) -> dict[str, list[int]]:
 def convolution_views(node: Node) -> tuple[View, View, View]:
     """The operands and the result as (N, C, spatial…), (O, I, spatial…) and (N, O, spatial…)."""
     numbers = node.proto.convolution_dimension_numbers
-    source, weights = (whole(operand) for operand in node.operands)
+    source, weights = (full_view(operand) for operand in node.operands)
     return (
         _pick(source, numbers.input_batch_dimension, numbers.input_feature_dimension, numbers.input_spatial_dimensions),
         _pick(
@@ -86,7 +86,7 @@ def convolution_views(node: Node) -> tuple[View, View, View]:
             numbers.kernel_spatial_dimensions,
         ),
         _pick(
-            whole(node),
+            full_view(node),
             numbers.output_batch_dimension,
             numbers.output_feature_dimension,
             numbers.output_spatial_dimensions,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import candidates
+from hlo_dispatch.analysis.strided_view import peeled_views
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import REARRANGING, WIDENING, Anchor, first_refusal, furthest, unsupported_types
 from hlo_dispatch.match.anchors.convolution import by_group, convolution_views, unsupported_window
@@ -48,7 +48,7 @@ def read_deconvolution(node: Node, entry: AnchorKind) -> Anchor | Refusal:
         attributes["padding_low"].append(low)
         attributes["padding_high"].append(high)
     readings = dict(window_readings(by_group(weights, _groups(node)), len(window), REARRANGING))
-    source, weights = furthest(candidates(source, WIDENING), list(readings))
+    source, weights = furthest(peeled_views(source, WIDENING), list(readings))
     has_order = any(dimension.size > 1 for dimension in window)
     return Anchor(
         node=node,

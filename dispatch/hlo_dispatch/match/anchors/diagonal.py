@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import Dimension, dense, place_of
+from hlo_dispatch.analysis.strided_view import Dimension, dense, dimension_number
 from hlo_dispatch.ir.schema import ComputationProto
 from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.epilogue.steps import Step
@@ -39,7 +39,7 @@ def diagonal_step(
     if len(value.users) != 1 or outputs[0] != inputs[0] or outputs[0] == 1:
         return None
     select = value.users[0]
-    places = (place_of(outputs, value), place_of(inputs, value))
+    strided_dimensions = (dimension_number(outputs, value), dimension_number(inputs, value))
     channels = {place for place in places if place is not None}
     if None in places or not _keeps_diagonal(select, value, channels) or not is_inner(select):
         return None
@@ -50,7 +50,7 @@ def diagonal_step(
     (kept,) = channels - {summed}
     # Where the sum drops the dimension, those behind it move up by one.
     moved = _moved(destination[2:], value, total, summed)
-    diagonal = _moved([outputs if place_of(outputs, value) == kept else inputs], value, total, summed)
+    diagonal = _moved([outputs if dimension_number(outputs, value) == kept else inputs], value, total, summed)
     if moved is None or diagonal is None:
         return None
     dimensions = (*diagonal, (1, 1), (1, 1), *moved)
@@ -119,7 +119,7 @@ def _moved(dimensions: Iterable[Dimension], value: Node, total: Node, summed: in
         if dimension[0] == 1:
             moved.append((1, 1))
             continue
-        number = place_of(dimension, value)
+        number = dimension_number(dimension, value)
         if number is None:
             return None
         if total.opcode == "reduce" and number > summed:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import Dimension, View, candidates, dense, merge, whole
+from hlo_dispatch.analysis.strided_view import Dimension, View, dense, full_view, merge, peeled_views
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import Anchor, furthest, unsupported_types
 from hlo_dispatch.pattern.table import AnchorKind
@@ -37,7 +37,7 @@ def describe_dot(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     if len(batch[0]) > _MAXIMUM_BATCH_DIMENSIONS:
         return Refusal("rank-unsupported", f"{len(batch[0])} batch dimensions", node.name)
     free = free_dimensions(node)
-    result = whole(node).dimensions
+    result = full_view(node).dimensions
     batches = len(batch[0])
     rows = merged(result[batches : batches + len(free[0])])
     columns = merged(result[batches + len(free[0]) :])
@@ -79,7 +79,7 @@ def merged(dimensions: Sequence[Dimension]) -> Dimension | None:
 def readings(operand: Node, batch: list[int], groups: list[list[int]]) -> list[View]:
     """The operand as (batch…, group 0, group 1) wherever it can be read so, nearest first."""
     found: list[View] = []
-    for view in candidates(whole(operand), _LOOKED_THROUGH):
+    for view in peeled_views(full_view(operand), _LOOKED_THROUGH):
         parts = [merged([view.dimensions[number] for number in group]) for group in groups]
         matrix = [part for part in parts if part is not None]
         if None not in parts and _readable(matrix):

@@ -7,7 +7,7 @@ epilogue's follow it.
 from __future__ import annotations
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import Dimension, View, candidates, dense, project, whole
+from hlo_dispatch.analysis.strided_view import Dimension, View, dense, full_view, peeled_views, project
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import WIDENING, Anchor, unsupported_types
 from hlo_dispatch.match.elementwise_region import scalar_constant
@@ -59,7 +59,7 @@ def read_elementwise(
 def _channels_second(node: Node) -> tuple[Dimension, ...]:
     """The result's dimensions: what varies fastest behind the first, the others from the slowest on."""
     fastest, *others = node.shape.minor_to_major
-    places = node.shape.places
+    strided_dimensions = node.shape.strided_dimensions
     slowest, *space = reversed(others)
     dimensions = (places[slowest], places[fastest], *(places[number] for number in space))
     return dense(dimensions, dimensions)
@@ -67,7 +67,7 @@ def _channels_second(node: Node) -> tuple[Dimension, ...]:
 
 def _read_where_given(value: Node, entry: AnchorKind) -> View | None:
     """Where the value is read: what a call gives, rounded or before that; else as far up as it is the same."""
-    views = [view for view in candidates(whole(value), WIDENING) if view.element_type in entry.dtypes]
+    views = [view for view in peeled_views(full_view(value), WIDENING) if view.element_type in entry.dtypes]
     if not views:
         return None
     given = as_given(views[-1])

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
-from hlo_dispatch.analysis.strided_view import Dimension, View, candidates, dense, merge, whole
+from hlo_dispatch.analysis.strided_view import Dimension, View, dense, full_view, merge, peeled_views
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import WIDENING, Anchor, unsupported_types
 from hlo_dispatch.match.anchors.pooling import MAXIMUM_SPACE
@@ -43,8 +43,8 @@ def read_whole_window(node: Node, entry: AnchorKind, graph: FlatGraph) -> Anchor
     kept = [number for number in source.shape.minor_to_major if number not in space]
     # The result's dimensions are those that are kept, in their order.
     place = {number: position for position, number in enumerate(sorted(kept))}
-    read = _by_channels(whole(source), kept, space)
-    written = _by_channels(whole(node), [place[number] for number in kept], ())
+    read = _by_channels(full_view(source), kept, space)
+    written = _by_channels(full_view(node), [place[number] for number in kept], ())
     if read is None or written is None:
         return Refusal("layout-unsupported", "what is no space does not lie behind one another", node.name)
     destination = _dense((*written.dimensions, *((1, 1) for _ in space)))
@@ -53,7 +53,7 @@ def read_whole_window(node: Node, entry: AnchorKind, graph: FlatGraph) -> Anchor
     return Anchor(
         node=node,
         entry=entry,
-        source=as_given(candidates(read, WIDENING)[-1]),
+        source=as_given(peeled_views(read, WIDENING)[-1]),
         weights=None,
         destination=destination,
         channel=1,

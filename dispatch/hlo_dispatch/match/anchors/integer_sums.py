@@ -7,7 +7,7 @@ bits again) is a chain like any other. A kernel sums as exactly, and rounds wher
 from __future__ import annotations
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import View, candidates, whole
+from hlo_dispatch.analysis.strided_view import View, full_view, peeled_views
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import REARRANGING, unsupported_types
 from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
@@ -20,12 +20,12 @@ def sums_integers(node: Node) -> bool:
     """Whether both operands are of eight bits, widened or not, and the result holds their sums."""
     if node.shape.element_type != SUM_TYPE:
         return False
-    return all(narrow(whole(operand), REARRANGING) is not None for operand in node.operands)
+    return all(narrow(full_view(operand), REARRANGING) is not None for operand in node.operands)
 
 
 def narrow(view: View, opcodes: frozenset[str]) -> View | None:
     """The same elements in eight bits, as far up as these opcodes lead; None where they are not."""
-    found = [view for view in candidates(view, opcodes) if view.element_type in INTEGER_TYPES]
+    found = [view for view in peeled_views(view, opcodes) if view.element_type in INTEGER_TYPES]
     return found[-1] if found else None
 
 

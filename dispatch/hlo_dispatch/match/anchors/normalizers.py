@@ -32,7 +32,7 @@ Entries = Mapping[str, Sequence[AnchorKind]]
 """Reading → the table's anchors that are read so, in the order in which they are tried."""
 
 
-def by_reading(entries: Iterable[AnchorKind]) -> Entries:
+def by_op_kind(entries: Iterable[AnchorKind]) -> Entries:
     """The anchors of a table, highest priority first."""
     found: dict[str, list[AnchorKind]] = {}
     for entry in sorted(entries, key=lambda entry: -entry.priority):
@@ -50,7 +50,7 @@ def is_link(node: Node) -> bool:
     return any(is_one(node) for is_one in (is_whole_window, is_scaling, is_rectifying, is_concatenation))
 
 
-def reading_of(node: Node) -> str:
+def op_kind_of(node: Node) -> str:
     """As what an anchor is read; every anchor has one reading."""
     if node.opcode in ("dot", "convolution") and sums_integers(node):
         return "integer" if node.opcode == "convolution" else "integer_product"
@@ -74,14 +74,14 @@ _ONLY_READINGS = {
 }
 
 
-def read_anchor(node: Node, entries: Entries, graph: FlatGraph) -> Anchor | Refusal:
+def normalize_anchor(node: Node, entries: Entries, graph: FlatGraph) -> Anchor | Refusal:
     """Describe an anchor of `graph` for the first of the table's anchors that takes it."""
-    reading = reading_of(node)
+    reading = op_kind_of(node)
     if reading not in entries:
         sentence = f"the table has no anchor for a {node.opcode} with the reading {reading}"
         return Refusal("kernel-unsupported", sentence, node.name)
     first, *others = entries[reading]
-    anchor = READERS[reading](node, first, graph)
+    anchor = NORMALIZERS[reading](node, first, graph)
     if isinstance(anchor, Refusal):
         return anchor
     refusal = _not_taken(anchor)
@@ -126,7 +126,7 @@ def _read_forward(node: Node, entry: AnchorKind, graph: FlatGraph) -> Anchor | R
     return read_swapped(node, entry) if is_swapped(node) else read_convolution(node, entry)
 
 
-READERS: dict[str, Callable[[Node, AnchorKind, FlatGraph], Anchor | Refusal]] = {
+NORMALIZERS: dict[str, Callable[[Node, AnchorKind, FlatGraph], Anchor | Refusal]] = {
     "forward": _read_forward,
     "transposed": lambda node, entry, graph: read_deconvolution(node, entry),
     "weights_gradient": read_weights_gradient,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import View, candidates, place_of
+from hlo_dispatch.analysis.strided_view import View, dimension_number, peeled_views
 from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.peeling import is_widening
 
@@ -40,13 +40,13 @@ def without_pad(source: View, window: Mapping[str, Any], convolution: Node) -> U
     if pad.opcode != "pad" or pad.proto.control_predecessor_ids or scalar_constant(pad.operands[1]) != 0.0:
         return as_it_is
     edges = edges_of(pad)
-    places = [place_of(dimension, pad) for dimension in source.dimensions]
+    strided_dimensions = [dimension_number(dimension, pad) for dimension in source.dimensions]
     if edges is None or not edges.keys() <= set(places[_SPACE:]):
         return as_it_is
     dimensions = list(source.dimensions)
     for position, place in enumerate(places):
         if place is not None:
-            dimensions[position] = given.shape.places[place]
+            dimensions[position] = given.shape.strided_dimensions[place]
         elif dimensions[position][0] > 1:
             return as_it_is
     space = [edges.get(place, (0, 0)) if place is not None else (0, 0) for place in places[_SPACE:]]
@@ -54,7 +54,7 @@ def without_pad(source: View, window: Mapping[str, Any], convolution: Node) -> U
         name: _sums(window[name], [edge[side] for edge in space])
         for side, name in enumerate(("padding_low", "padding_high"))
     }
-    ahead = candidates(View(given, tuple(dimensions)), _RENAMING)[-1]
+    ahead = peeled_views(View(given, tuple(dimensions)), _RENAMING)[-1]
     return Unpadded(ahead, {**window, **padding}, (pad,) if is_only_for(pad, convolution) else ())
 
 

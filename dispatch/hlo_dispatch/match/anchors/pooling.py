@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import Dimension, View, candidates, dense, merge, whole
+from hlo_dispatch.analysis.strided_view import Dimension, View, dense, full_view, merge, peeled_views
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.opcode import ANCHORS, ELEMENTWISE
 from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor, unsupported_types
@@ -65,15 +65,15 @@ def read_pooling(node: Node, entry: AnchorKind, computations: Mapping[int, Any])
         return Refusal("empty-window", f"windows along dimension {number} lie in the padding", node.name)
     if narrow is None and not _is_cheap(operand):
         return Refusal("not-in-memory", "the fusion computes what is pooled, and never writes it", operand.name)
-    source = _by_channels(whole(operand), node, space)
-    destination = _by_channels(whole(node), node, space)
+    source = _by_channels(full_view(operand), node, space)
+    destination = _by_channels(full_view(node), node, space)
     if source is None or destination is None:
         return Refusal("layout-unsupported", "what is no space does not lie behind one another", node.name)
     count = math.prod(window[number].size for number in space)
     return Anchor(
         node=node,
         entry=entry,
-        source=candidates(source, _RENAMING)[-1],
+        source=peeled_views(source, _RENAMING)[-1],
         weights=None,
         destination=destination.dimensions,
         channel=1,

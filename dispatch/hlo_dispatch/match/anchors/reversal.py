@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import HALF_TYPES, Dimension, View, look_through, place_of, restate
+from hlo_dispatch.analysis.strided_view import HALF_TYPES, Dimension, View, dimension_number, peel, restate
 from hlo_dispatch.match.epilogue.steps import Step
 
 _MOVING = frozenset(("bitcast", "copy", "reverse", "transpose"))
@@ -28,7 +28,7 @@ def turning_candidates(view: View, opcodes: frozenset[str]) -> list[tuple[View, 
         elif _changes_no_value(nearest.node):
             further = _ahead(nearest)
         else:
-            further = look_through(nearest, opcodes)
+            further = peel(nearest, opcodes)
         if further is None:
             return found
         found.append((further, backwards))
@@ -46,7 +46,7 @@ def reversing_step(value: Node, destination: tuple[Dimension, ...], window: int,
     if user.opcode != "reverse":
         return None
     turned = {number for number in user.proto.dimensions[:] if user.shape.dimensions[number] > 1}
-    if turned != {place_of(dimension, value) for dimension in destination[-window:] if dimension[0] > 1}:
+    if turned != {dimension_number(dimension, value) for dimension in destination[-window:] if dimension[0] > 1}:
         return None
     moved = restate(destination, value.shape, user.shape.strides)
     return None if moved is None else Step((user,), (), moved, {"weights_reversed": 1 - backwards})
@@ -59,12 +59,12 @@ def window_readings(weights: View, window: int, opcodes: frozenset[str]) -> list
         window: how many of the last dimensions are the window's.
     """
     first = len(weights.dimensions) - window
-    whole = Backwards(n for n in range(first, len(weights.dimensions)) if weights.dimensions[n][0] > 1)
+    full_view = Backwards(n for n in range(first, len(weights.dimensions)) if weights.dimensions[n][0] > 1)
     # Read partly backwards it is nothing a kernel could be told.
     return [
         (view, bool(backwards))
         for view, backwards in turning_candidates(weights, opcodes)
-        if backwards in (whole, Backwards())
+        if backwards in (full_view, Backwards())
     ]
 
 
@@ -75,10 +75,10 @@ def _turned(view: View) -> Backwards | None:
     for number in view.node.proto.dimensions[:]:
         if shape.dimensions[number] == 1:
             continue
-        whole = (shape.dimensions[number], shape.strides[number])
-        if view.dimensions.count(whole) != 1:
+        full_view = (shape.dimensions[number], shape.strides[number])
+        if view.dimensions.count(full_view) != 1:
             return None
-        turned.add(view.dimensions.index(whole))
+        turned.add(view.dimensions.index(full_view))
     return Backwards(turned)
 
 

@@ -25,7 +25,7 @@ def is_scaling(node: Node) -> bool:
 def is_leading_scaling(node: Node) -> bool:
     """Whether an instruction multiplies an argument of the program, of each call, with a number."""
     # What is known before the call is computed once.
-    if node.opcode != "multiply" or node.is_early or not has_channels(node):
+    if node.opcode != "multiply" or node.is_static or not has_channels(node):
         return False
     values = [operand for operand in node.operands if scalar_constant(operand) is None]
     return len(values) == 1 and _renamed(values[0]).opcode == "parameter"

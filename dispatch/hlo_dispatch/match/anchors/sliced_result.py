@@ -37,34 +37,34 @@ class _Cut(NamedTuple):
         return (self.size, dimension[1] * self.step), self.start * dimension[1]
 
 
-def narrowed(anchor: Anchor, is_taken: Asked, is_needed: Asked) -> Anchor | str | None:
+def narrowed(anchor: Anchor, is_owned: Asked, is_materialized: Asked) -> Anchor | str | None:
     """The anchor that computes only the slice that is used of `anchor`'s result.
 
     None where no slice follows; a sentence where the kernel cannot compute that slice alone.
 
     Args:
-        is_taken: instructions that another match owns.
-        is_needed: values that must be in memory.
+        is_owned: instructions that another match owns.
+        is_materialized: values that must be in memory.
     """
     if anchor.own_steps is not None or anchor.weights is None:
         return None
-    passed = _up_to_slice(anchor, is_taken, is_needed)
+    passed = _up_to_slice(anchor, is_owned, is_materialized)
     if not passed:
         return None
     cut = passed[-1]
-    passed += _rounding_behind(passed, is_taken, is_needed)
+    passed += _rounding_behind(passed, is_owned, is_materialized)
     if passed[-1].shape.element_type == "f32" and any(is_widening(node) for node in passed):
         return "the slice that follows is of values rounded to half precision, which the kernel would not round"
     cuts = [_cut(dimension, cut) for dimension in anchor.destination]
-    whole = [found for found in cuts if found is not None]
-    if len(whole) < len(cuts):
+    full_view = [found for found in cuts if found is not None]
+    if len(full_view) < len(cuts):
         return "the slice that follows takes elements at uneven distances"
-    smaller = _product(anchor, whole) if anchor.node.opcode == "dot" else _convolution(anchor, whole)
+    smaller = _product(anchor, full_view) if anchor.node.opcode == "dot" else _convolution(anchor, full_view)
     if isinstance(smaller, str):
         return smaller
-    places = [found.place for found in whole]
+    strided_dimensions = [found.place for found in full_view]
     arithmetic = anchor.multiply_adds
-    for (size, _), found in zip(anchor.destination, whole, strict=True):
+    for (size, _), found in zip(anchor.destination, full_view, strict=True):
         arithmetic = arithmetic * found.size // size
     return replace(
         smaller,
@@ -72,21 +72,21 @@ def narrowed(anchor: Anchor, is_taken: Asked, is_needed: Asked) -> Anchor | str 
         multiply_adds=arithmetic,
         covers=(*anchor.covers, *passed),
         value=passed[-1],
-        whole=anchor if anchor.whole is None else anchor.whole,
-        formula=anchor.formula if anchor.whole is not None else f"slice({_FORMULAS[anchor.node.opcode]})",
+        full_view=anchor if anchor.full_view is None else anchor.full_view,
+        formula=anchor.formula if anchor.full_view is not None else f"slice({_FORMULAS[anchor.node.opcode]})",
     )
 
 
 _FORMULAS = {"dot": "x @ w", "convolution": "conv(x, w)"}
 
 
-def _up_to_slice(anchor: Anchor, is_taken: Asked, is_needed: Asked) -> list[Node]:
+def _up_to_slice(anchor: Anchor, is_owned: Asked, is_materialized: Asked) -> list[Node]:
     """The instructions from the anchor's result to the slice that alone reads it; none where there is none."""
     passed: list[Node] = []
     value = anchor.result
-    while len(value.users) == 1 and not is_needed(value):
+    while len(value.users) == 1 and not is_materialized(value):
         user = value.users[0]
-        if is_taken(user) or user.proto.control_predecessor_ids:
+        if is_owned(user) or user.proto.control_predecessor_ids:
             break
         if user.opcode == "slice":
             return [*passed, user]
@@ -100,13 +100,13 @@ def _up_to_slice(anchor: Anchor, is_taken: Asked, is_needed: Asked) -> list[Node
     return []
 
 
-def _rounding_behind(passed: Sequence[Node], is_taken: Asked, is_needed: Asked) -> list[Node]:
+def _rounding_behind(passed: Sequence[Node], is_owned: Asked, is_materialized: Asked) -> list[Node]:
     """The rounding behind the slice, where the value was widened ahead of it: then it is rounded again."""
     cut = passed[-1]
-    if cut.shape.element_type != "f32" or len(cut.users) != 1 or is_needed(cut):
+    if cut.shape.element_type != "f32" or len(cut.users) != 1 or is_materialized(cut):
         return []
     user = cut.users[0]
-    rounds = user.opcode == "convert" and user.shape.element_type in HALF_TYPES and not is_taken(user)
+    rounds = user.opcode == "convert" and user.shape.element_type in HALF_TYPES and not is_owned(user)
     widened = any(is_widening(node) for node in passed)
     return [user] if rounds and widened and user.shape.strides == cut.shape.strides else []
 
@@ -119,7 +119,7 @@ def _cut(dimension: Dimension, cut: Node) -> _Cut | None:
         return None
     unit, start = 1, 0
     kept: list[Dimension] = []
-    places: list[Dimension] = []
+    strided_dimensions: list[Dimension] = []
     for size, number, step in parts:
         part, count = cut.proto.slice_dimensions[number], cut.shape.dimensions[number]
         if count == source.dimensions[number]:

@@ -15,7 +15,7 @@ import math
 from collections.abc import Sequence
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import Dimension, View, candidates, dense
+from hlo_dispatch.analysis.strided_view import Dimension, View, dense, peeled_views
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import REARRANGING, WIDENING, Anchor, furthest, unsupported_types
 from hlo_dispatch.match.anchors.convolution import convolution_views
@@ -56,7 +56,7 @@ def read_swapped(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     if min(*low, *high) < 0:
         return Refusal("negative-padding", f"padding {min(*low, *high)} crops the image", node.name)
     ahead = [view for view, backwards in _weights(node) if backwards]
-    source, weights = furthest(candidates(source, WIDENING), ahead)
+    source, weights = furthest(peeled_views(source, WIDENING), ahead)
     destination = dense((images, outputs, *space), (images, outputs, *space))
     return Anchor(
         node=node,

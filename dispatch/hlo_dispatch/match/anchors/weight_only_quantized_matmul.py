@@ -17,11 +17,11 @@ from hlo_dispatch.analysis.strided_view import (
     Dimension,
     View,
     dense,
-    look_through,
+    full_view,
+    peel,
     project,
     project_in_groups,
     restate,
-    whole,
 )
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.shape import Shape
@@ -70,7 +70,7 @@ def read_narrow_product(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     assert sides is not None, "it was asked whether it is one"
     contracting, free = _contracting(node), free_dimensions(node)
     sources = readings(node.operands[sides.source], [], [free[sides.source], contracting[sides.source]])
-    result = whole(node).dimensions
+    result = full_view(node).dimensions
     parts = len(free[0])
     of_side = (merged(result[:parts]), merged(result[parts:]))
     rows, columns = of_side[sides.source], of_side[sides.weights]
@@ -139,7 +139,7 @@ def _contracting(node: Node) -> tuple[list[int], list[int]]:
 
 def _narrow(operand: Node) -> _NarrowOperand | None:
     """The operand of few bits behind converts, one scale, and what only moves elements."""
-    view, scale = whole(operand), None
+    view, scale = full_view(operand), None
     while True:
         node = view.node
         if node.is_result or not node.operands or node.proto.control_predecessor_ids:
@@ -158,7 +158,7 @@ def _narrow(operand: Node) -> _NarrowOperand | None:
                 return None
             view, scale = found
         else:
-            further = look_through(view, _REARRANGING)
+            further = peel(view, _REARRANGING)
             if further is None:
                 return None
             view = further

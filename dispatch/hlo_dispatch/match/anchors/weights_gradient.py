@@ -140,13 +140,13 @@ def _roles(node: Node) -> _Roles:
     window = tuple(node.proto.window.dimensions)
     groups = group_dimensions(node)
 
-    def exchanged(view: View) -> View:
+    def swapped(view: View) -> View:
         return View(view.node, (view.dimensions[1], view.dimensions[0], *view.dimensions[2:]))
 
     return _Roles(
-        exchanged(lhs),
-        exchanged(rhs),
-        exchanged(result),
+        swapped(lhs),
+        swapped(rhs),
+        swapped(result),
         tuple(dimension for number, dimension in enumerate(window, _SPACE) if number not in groups),
         groups,
     )

@@ -11,7 +11,7 @@ from hlo_dispatch.analysis.strided_view import View
 from hlo_dispatch.ir.shape import Shape
 from hlo_dispatch.match.attention.placement import Placement
 from hlo_dispatch.match.attention.steps import ScoreStep, attributes_of
-from hlo_dispatch.match.match_without_epilogue import Undivided
+from hlo_dispatch.match.match_without_epilogue import MatchWithoutEpilogue
 from hlo_dispatch.match.protocol import Work
 from hlo_dispatch.pattern.table import Attention, Numerics
 
@@ -19,7 +19,7 @@ ROLES = ("query", "key", "value")
 
 
 @dataclass(frozen=True, eq=False)
-class AttentionMatch(Undivided):
+class AttentionMatch(MatchWithoutEpilogue):
     """softmax(steps(q·kᵀ))·v, ready to become one kernel call."""
 
     entry: Attention

@@ -53,7 +53,7 @@ def read_products(first: Placement, second: Node, side: int, axes: Axes) -> Prod
         NotAttention: the products do not fit each other.
         AxisSplit: an axis is several.
     """
-    places = [_dimension_of(first, axis) for axis in range(len(axes.sizes))]
+    strided_dimensions = [_dimension_of(first, axis) for axis in range(len(axes.sizes))]
     sides = [_of_first(first.node, side, places, axes) for side in (0, 1)]
     keys = axes.of_kind(KEY)
     over_keys = [number for number in (0, 1) if any(sides[number].dimensions[axis][1] for axis in keys)]
@@ -90,7 +90,7 @@ def _of_first(product: Node, side: int, places: Sequence[tuple[int, int] | None]
         dimension = None if place is None else numbered.get(place[0])
         stride = 0 if place is None or dimension is None else operand.shape.strides[dimension] * place[1]
         dimensions.append((size, stride))
-    return placed(operand, [*dimensions, *(operand.shape.places[number] for number in contracting)])
+    return placed(operand, [*dimensions, *(operand.shape.strided_dimensions[number] for number in contracting)])
 
 
 def _value(product: Node, side: int, axes: Axes) -> Placement:
@@ -99,7 +99,7 @@ def _value(product: Node, side: int, axes: Axes) -> Placement:
     for own, others in zip(numbers(product, side), numbers(product, 1 - side), strict=True):
         for number, dimension in zip(own, others, strict=True):
             strides[number] = other.shape.strides[dimension]
-    return placed(other, [*axes.along(strides), *(other.shape.places[number] for number in free(product, 1 - side))])
+    return placed(other, [*axes.along(strides), *(other.shape.strided_dimensions[number] for number in free(product, 1 - side))])
 
 
 def _result(product: Node, side: int, axes: Axes) -> Placement:
@@ -113,7 +113,7 @@ def _result(product: Node, side: int, axes: Axes) -> Placement:
         strides[number] = shape.strides[place]
     for place, number in enumerate(own):
         strides[number] = shape.strides[begin + place]
-    return placed(product, [*axes.along(strides), *(shape.places[begin_others + n] for n in range(len(others)))])
+    return placed(product, [*axes.along(strides), *(shape.strided_dimensions[begin_others + n] for n in range(len(others)))])
 
 
 def _unfit(product: Node, why: str) -> NotAttention:

@@ -133,7 +133,7 @@ def moved(place: Placement, node: Node, strides: Sequence[int]) -> Placement | N
 
 def coordinates(offset: int, shape: Shape) -> list[int]:
     """The place of one element along each of the shape's dimensions."""
-    return [offset // stride % size if offset else 0 for size, stride in shape.places]
+    return [offset // stride % size if offset else 0 for size, stride in shape.strided_dimensions]
 
 
 def _stays_inside(place: Placement, shape: Shape) -> bool:

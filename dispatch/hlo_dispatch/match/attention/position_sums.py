@@ -62,7 +62,7 @@ def read_line(place: Placement, depth: int = 0) -> PositionSum | None:
         return None
     if node.opcode not in ("add", "subtract", "multiply", "negate", "convert"):
         return None
-    places = [of_operand(last, operand) for operand in node.operands]
+    strided_dimensions = [of_operand(last, operand) for operand in node.operands]
     lines = [None if operand is None else read_line(operand, depth + 1) for operand in places]
     return _combined(node.opcode, [line for line in lines if line is not None], len(lines))
 

@@ -40,15 +40,15 @@ class EpilogueFinder:
     def grow(
         self,
         anchor: Anchor,
-        is_taken: Callable[[Node], bool],
-        is_needed: Callable[[Node], bool],
+        is_owned: Callable[[Node], bool],
+        is_materialized: Callable[[Node], bool],
         is_result_of_another: Callable[[Node, Node], bool],
     ) -> Chain:
         """The longest chain from `anchor` that its entry in the table allows.
 
         Args:
-            is_taken: instructions that another match owns.
-            is_needed: values that must be in memory (the computation's result, another call's operand).
+            is_owned: instructions that another match owns.
+            is_materialized: values that must be in memory (the computation's result, another call's operand).
             is_result_of_another: (value, anchor) → whether another anchor's chain can end in `value`, so
                 that it will be in memory although XLA had fused it away.
         """
@@ -58,28 +58,28 @@ class EpilogueFinder:
         destination = anchor.destination
         post_ops = 0 if anchor.first is None else 1
         while True:
-            end = _at_end(steps, current, is_needed)
+            end = _at_end(steps, current, is_materialized)
             if end is not None:
                 return end
-            region = grow_region(current, is_taken, is_needed) if entry.longest_chain else None
+            region = grow_region(current, is_owned, is_materialized) if entry.longest_chain else None
             step = self._activation(region, entry, destination) if region is not None and region.exits else None
             if step is None:
                 if len(current.users) > 1:
                     return self._stopped(steps, region, entry, current, _shared(current))
                 user = current.users[0]
-                if is_taken(user):
+                if is_owned(user):
                     return Chain(tuple(steps), user, "another match has taken this instruction")
                 is_given = partial(_is_given, anchor=anchor, is_result_of_another=is_result_of_another)
                 step = (
                     _free(current, user, destination)
                     or _rearranged(anchor, current, user, destination)
-                    or _integers(anchor, current, user, destination, is_taken, is_given)
+                    or _integers(anchor, current, user, destination, is_owned, is_given)
                 )
             if step is None and anchor.own_steps is not None:
-                is_inner = partial(_is_inner, is_taken=is_taken, is_needed=is_needed)
+                is_inner = partial(_is_inner, is_owned=is_owned, is_materialized=is_materialized)
                 step = anchor.own_steps(current, destination, steps, is_inner)
             if step is None:
-                step = self._binary(anchor, current, destination, is_taken, is_result_of_another)
+                step = self._binary(anchor, current, destination, is_owned, is_result_of_another)
             if isinstance(step, str):
                 return self._stopped(steps, region, entry, current.users[0], step)
             post_ops += len(step.post_ops)
@@ -145,7 +145,7 @@ class EpilogueFinder:
         anchor: Anchor,
         current: Node,
         destination: tuple[Dimension, ...],
-        is_taken: Callable[[Node], bool],
+        is_owned: Callable[[Node], bool],
         is_result_of_another: Callable[[Node, Node], bool],
     ) -> Step | str:
         """The step of the value's one user, a binary instruction, or the sentence why it is none."""
@@ -173,7 +173,7 @@ class EpilogueFinder:
             algorithm, pattern = binary.reversed.then, f"({{operand}} {symbol} {{}})"
         types = anchor.entry.dtypes
         view = find_operand(
-            user, other, types, is_taken, partial(_is_given, anchor=anchor, is_result_of_another=is_result_of_another)
+            user, other, types, is_owned, partial(_is_given, anchor=anchor, is_result_of_another=is_result_of_another)
         )
         if view is None:
             return _no_operand(other, anchor.entry)
@@ -184,9 +184,9 @@ class EpilogueFinder:
         return Step((user,), (*before, post_op), destination)
 
 
-def _at_end(steps: Sequence[Step], current: Node, is_needed: Callable[[Node], bool]) -> Chain | None:
+def _at_end(steps: Sequence[Step], current: Node, is_materialized: Callable[[Node], bool]) -> Chain | None:
     """The chain where nothing can follow its value, whatever would; None where something might."""
-    if not current.users or is_needed(current):
+    if not current.users or is_materialized(current):
         return Chain(tuple(steps), None, "the value is needed in memory")
     if current.shape.element_type in INTEGER_TYPES:
         return Chain(tuple(steps), current.users[0], "the value is rounded to integers here")
@@ -253,9 +253,9 @@ def _apart(step: Step) -> list[Step]:
     return [step._replace(nodes=tuple(nodes)), Step((last,), (), step.destination)]
 
 
-def _is_inner(value: Node, is_taken: Callable[[Node], bool], is_needed: Callable[[Node], bool]) -> bool:
+def _is_inner(value: Node, is_owned: Callable[[Node], bool], is_materialized: Callable[[Node], bool]) -> bool:
     """Whether only its one user reads the value, so that it need not exist."""
-    return len(value.users) == 1 and not is_needed(value) and not is_taken(value.users[0])
+    return len(value.users) == 1 and not is_materialized(value) and not is_owned(value.users[0])
 
 
 def _free(current: Node, user: Node, destination: tuple[Dimension, ...]) -> Step | None:
@@ -280,13 +280,13 @@ def _integers(
     current: Node,
     user: Node,
     destination: tuple[Dimension, ...],
-    is_taken: Callable[[Node], bool],
+    is_owned: Callable[[Node], bool],
     is_given: Callable[[Node], bool],
 ) -> Step | None:
     """A step that adds integers, where the anchor reads integers as well and its entry lets something be added."""
     if anchor.source.element_type not in INTEGER_TYPES or "add" not in anchor.entry.binaries:
         return None
-    return integers_added(current, user, destination, is_taken, is_given)
+    return integers_added(current, user, destination, is_owned, is_given)
 
 
 def _rearranged(anchor: Anchor, current: Node, user: Node, destination: tuple[Dimension, ...]) -> Step | None:

@@ -17,7 +17,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import View, dense, renames_layout
+from hlo_dispatch.analysis.strided_view import View, dense, is_bitcast_copy
 from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import HALF_TYPES, Shape, row_major
 from hlo_dispatch.match.epilogue.steps import PostOp, Step
@@ -50,7 +50,7 @@ def fold(match: Match) -> Match | None:
     vectors = [post_op.operand.node for post_op in post_ops if post_op.operand is not None]
     if "mul" not in algorithms or not (is_half or weights.shape.element_type == "f32"):
         return None
-    if is_half and not all(node.is_early for node in (weights, *vectors)):
+    if is_half and not all(node.is_static for node in (weights, *vectors)):
         return None
     make = _Maker(anchor.node)
     scale: Node | None = None
@@ -78,7 +78,7 @@ def fold(match: Match) -> Match | None:
         anchor=replace(anchor, weights=View(scaled, anchor.weights.dimensions), formula="conv(x, w·s)"),
         chain=chain,
         taken=match.taken - len(steps) + 1,
-        also_reads=(weights, *vectors),
+        extra_reads=(weights, *vectors),
     )
 
 
@@ -100,7 +100,7 @@ def _keeps_order(node: Node) -> bool:
     """Whether its elements lie one behind the other as its operand's do."""
     if is_widening(node):
         return node.shape.minor_to_major == node.operands[0].shape.minor_to_major
-    return node.opcode == "bitcast" or renames_layout(node)
+    return node.opcode == "bitcast" or is_bitcast_copy(node)
 
 
 def _leading(match: Match, is_half: bool) -> list[Step]:
@@ -179,5 +179,5 @@ class _Maker:
         if self._origin.proto.HasField("metadata"):
             proto.metadata.CopyFrom(self._origin.proto.metadata)
         node = Node(next(_indices), opcode, shape, operands, proto)
-        node.homes = [self._origin.top] if self._origin.top is not None else list(self._origin.homes)
+        node.producers = [self._origin.top] if self._origin.top is not None else list(self._origin.producers)
         return node

@@ -80,7 +80,7 @@ def integers_added(
     current: Node,
     user: Node,
     destination: tuple[Dimension, ...],
-    is_taken: Callable[[Node], bool],
+    is_owned: Callable[[Node], bool],
     is_given: Callable[[Node], bool],
 ) -> Step | None:
     """The step that adds c · integers, which are in memory, to the value: c · (value / c + integers).
@@ -94,7 +94,7 @@ def integers_added(
     if user.opcode != "add":
         return None
     scaled = _scaled(user.operands[1] if user.operands[0] is current else user.operands[0])
-    view = None if scaled is None else find_operand(user, scaled.values, INTEGER_TYPES, is_taken, is_given)
+    view = None if scaled is None else find_operand(user, scaled.values, INTEGER_TYPES, is_owned, is_given)
     dimensions = None if view is None else project(view, user.shape, destination)
     if scaled is None or view is None or dimensions is None:
         return None

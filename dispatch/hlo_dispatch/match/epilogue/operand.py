@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import HALF_TYPES, View, candidates, restate, whole
+from hlo_dispatch.analysis.strided_view import HALF_TYPES, View, full_view, peeled_views, restate
 
 LOOKED_THROUGH = frozenset(("bitcast", "broadcast", "convert"))
 _SMALL_BYTES = 64 * 1024
@@ -15,7 +15,7 @@ def find_operand(
     user: Node,
     other: Node,
     types: Collection[str],
-    is_taken: Callable[[Node], bool],
+    is_owned: Callable[[Node], bool],
     will_be_result: Callable[[Node], bool],
 ) -> View | None:
     """The other operand of `user` where it lies in memory in one of the types, or is small enough to be put there.
@@ -23,11 +23,11 @@ def find_operand(
     Where it is only found as it was before it was rounded to half precision, it is read so: XLA rounds between the
     steps of half precision programs, and a kernel does not.
     """
-    exact = [view for view in candidates(whole(other), LOOKED_THROUGH) if view.element_type in types]
+    exact = [view for view in peeled_views(full_view(other), LOOKED_THROUGH) if view.element_type in types]
     unrounded = _before_rounding(exact[-1], types) if exact else []
     for views in (exact, unrounded):
         for view in reversed(views):
-            if (found := in_memory(view, is_taken)) is not None:
+            if (found := in_memory(view, is_owned)) is not None:
                 return found
             # What XLA widened again lies in memory, too, but the call reads that from a loop of its own.
             if view is not views[0] and will_be_result(view.node):
@@ -40,13 +40,13 @@ def find_operand(
     return next((view for view in (*exact, *unrounded) if will_be_result(view.node)), None)
 
 
-def in_memory(view: View, is_taken: Callable[[Node], bool]) -> View | None:
+def in_memory(view: View, is_owned: Callable[[Node], bool]) -> View | None:
     """The view over a top-level instruction's result: the node's own, or the same bytes under another shape."""
     if view.node.top is not None:
         return view
     for user in view.node.users:
         same_bytes = user.opcode == "bitcast" and user.shape.element_type == view.element_type
-        if same_bytes and user.top is not None and not is_taken(user):
+        if same_bytes and user.top is not None and not is_owned(user):
             return View(user, view.dimensions)
     return None
 
@@ -68,4 +68,4 @@ def _before_rounding(view: View, types: Collection[str]) -> list[View]:
     dimensions = restate(view.dimensions, node.shape, source.shape.strides)
     if source.shape.element_type != "f32" or dimensions is None:
         return []
-    return [view for view in candidates(View(source, dimensions), LOOKED_THROUGH) if view.element_type in types]
+    return [view for view in peeled_views(View(source, dimensions), LOOKED_THROUGH) if view.element_type in types]

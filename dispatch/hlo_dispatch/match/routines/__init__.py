@@ -1,1 +1,1 @@
-"""Library calls of JAX's own and products of factors."""
+"""Library routines: JAX's own LAPACK and FFT calls, and products of triangular factors, as matches."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
-from hlo_dispatch.analysis.strided_view import Dimension, View, whole
+from hlo_dispatch.analysis.strided_view import Dimension, View, full_view
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.dot import free_dimensions, merged, readings
 from hlo_dispatch.match.elementwise_region import scalar_constant
@@ -30,7 +30,7 @@ def read_product(
     batch = (list(numbers.lhs_batch_dimensions), list(numbers.rhs_batch_dimensions))
     contracting = (list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions))
     free = free_dimensions(node)
-    result, batches = whole(node).dimensions, len(batch[0])
+    result, batches = full_view(node).dimensions, len(batch[0])
     middle = batches + len(free[0])
     rows, columns = merged(result[batches:middle]), merged(result[middle:])
     if rows is None or columns is None:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
-from hlo_dispatch.analysis.strided_view import Dimension, View, candidates, whole, whole_shape
+from hlo_dispatch.analysis.strided_view import Dimension, View, full_dimensions, full_view, peeled_views
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.ir.schema import CUSTOM_CALL_API_TYPED_FFI
@@ -81,12 +81,12 @@ def _read(node: Node, routine: Routine, dtype: str, is_hidden: Callable[[Node], 
     operands: list[View] = []
     symmetrised, absorbed = False, 0
     for (name, kind), operand in zip(routine.operands.items(), node.operands, strict=True):
-        view = whole(operand)
+        view = full_view(operand)
         if kind != "vector":
             may_symmetrise = name == routine.symmetrised and dtype in ("f32", "f64")
             view, halved = _furthest(view, _FITS[kind], is_hidden, may_symmetrise=may_symmetrise)
             symmetrised = symmetrised or halved
-            absorbed += halved or not _same_order(view.dimensions, whole(operand).dimensions)
+            absorbed += halved or not _same_order(view.dimensions, full_view(operand).dimensions)
         operands.append(view)
     results: list[Node | None] = []
     destinations: list[Dimensions] = []
@@ -94,11 +94,11 @@ def _read(node: Node, routine: Routine, dtype: str, is_hidden: Callable[[Node], 
     final_shapes: list[Shape] = []
     for number, (kind, shape) in enumerate(zip(routine.results.values(), shapes, strict=True)):
         value = _part(node, number, shapes)
-        dimensions = whole_shape(shape)
+        dimensions = full_dimensions(shape)
         if value is not None and kind != "vector":
             path, dimensions = _behind(value, dimensions, _FITS[kind])
             covered += path[:-1] if value is node else path
-            absorbed += not _same_order(dimensions, whole_shape(shape))
+            absorbed += not _same_order(dimensions, full_dimensions(shape))
             value = path[-1]
         elif value is not None:
             covered.append(value)
@@ -120,7 +120,7 @@ def _product(
         return found
     operands, destination = found
     path, destination = _behind(node, destination, _is_matrix)
-    views = tuple(_easiest(candidates) for candidates in operands)
+    views = tuple(_easiest(peeled_views) for peeled_views in operands)
     absorbed = sum(view.node is not operand for view, operand in zip(views, node.operands, strict=True))
     return RoutineMatch(
         routine, routine.kernels[0], node, views, (path[-1],), (path[-1].shape,), (destination,), tuple(path),
@@ -173,7 +173,7 @@ def _furthest(
     view: View, fits: Callable[[Dimensions], bool], is_hidden: Callable[[Node], bool], *, may_symmetrise: bool
 ) -> tuple[View, bool]:
     """The operand as far up as a kernel can read it, and whether it is symmetrised on the way."""
-    views = [v for v in candidates(view, _REARRANGING) if fits(v.dimensions) and not is_hidden(v.node)]
+    views = [v for v in peeled_views(view, _REARRANGING) if fits(v.dimensions) and not is_hidden(v.node)]
     if may_symmetrise:
         for whole_view in reversed(views):
             halved = [v for v in _symmetrised(whole_view) if fits(v.dimensions) and not is_hidden(v.node)]
@@ -219,8 +219,8 @@ def _with_transpose(total: View) -> list[View]:
     terms = _operands(total, "add")
     if not terms:
         return []
-    plain = candidates(terms[0], _REARRANGING)
-    turned = [View(view.node, _transposed(view.dimensions)) for view in candidates(terms[1], _REARRANGING)]
+    plain = peeled_views(terms[0], _REARRANGING)
+    turned = [View(view.node, _transposed(view.dimensions)) for view in peeled_views(terms[1], _REARRANGING)]
     met = next((place for place, view in enumerate(plain) if view in turned), None)
     if met is None:
         return []
@@ -296,7 +296,7 @@ def _rearranged(user: Node, dimensions: Dimensions) -> Dimensions | None:
     strides = dict(enumerate(user.shape.strides))
     if user.opcode == "transpose":
         strides = {number: user.shape.strides[place] for place, number in enumerate(user.proto.dimensions)}
-    places = {dimension: number for number, dimension in enumerate(whole_shape(source))}
+    strided_dimensions = {dimension: number for number, dimension in enumerate(full_dimensions(source))}
     moved: list[Dimension] = []
     for size, stride in dimensions:
         if size == 1:

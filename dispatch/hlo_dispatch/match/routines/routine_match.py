@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.strided_view import Dimension, View
 from hlo_dispatch.ir.shape import Shape
-from hlo_dispatch.match.match_without_epilogue import Undivided
+from hlo_dispatch.match.match_without_epilogue import MatchWithoutEpilogue
 from hlo_dispatch.match.protocol import LibraryCall, Variant, Work
 from hlo_dispatch.pattern import Routine
 from hlo_dispatch.pattern.table import Numerics
@@ -19,7 +19,7 @@ Dimensions = tuple[Dimension, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class RoutineMatch(Undivided):
+class RoutineMatch(MatchWithoutEpilogue):
     """A library call that one of the routine's kernels may compute."""
 
     routine: Routine

@@ -1,1 +1,1 @@
-"""Patterns that are written as expressions."""
+"""Structural matching: every place in a flat graph where an expression of the pattern table holds."""

@@ -8,7 +8,7 @@ the message.
 from __future__ import annotations
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
-from hlo_dispatch.analysis.strided_view import HALF_TYPES, whole
+from hlo_dispatch.analysis.strided_view import HALF_TYPES, full_view
 from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.match.elementwise_region import ElementwiseRegion, scalar_constant
 from hlo_dispatch.match.peeling import FLOATING, reading_candidates, repeats_once
@@ -262,7 +262,7 @@ class Attempt:
         except NoSuchDimension as error:
             return self._fail(bound, output, "{0}", error)
         covered = tuple(sorted(bound.covered, key=lambda node: node.index))
-        views = tuple(whole(node) for _, node in operands)
+        views = tuple(full_view(node) for _, node in operands)
         return StructuralMatch(spelling.pattern, output, covered, views, attributes, scratch)
 
     def _not_closed(self, output: Node, bound: Bound) -> Why | None:

@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.strided_view import View
 from hlo_dispatch.ir.shape import Shape
-from hlo_dispatch.match.match_without_epilogue import Undivided
+from hlo_dispatch.match.match_without_epilogue import MatchWithoutEpilogue
 from hlo_dispatch.match.protocol import Work
 from hlo_dispatch.pattern.structure import Pattern
 from hlo_dispatch.pattern.table import Numerics
 
 
 @dataclass(frozen=True, eq=False)
-class StructuralMatch(Undivided):
+class StructuralMatch(MatchWithoutEpilogue):
     """A pattern found in a flat graph, ready to become one kernel call."""
 
     pattern: Pattern
