@@ -83,7 +83,7 @@ def _models(entries: Sequence[dict[str, Any]]) -> str:
 
 
 def ratios(entries: Sequence[dict[str, Any]]) -> str:
-    """Markdown: some models in f32 at batch 1, how many times faster than stock and than the best peer, a ratio a cell."""
+    """Markdown: some models in f32 at batch 1, speedups over stock and over the best peer, one ratio a cell."""
     shown = [
         entry for entry in entries if entry["model"] in _IN_README and (entry["dtype"], entry["batch"]) == ("f32", 1)
     ]

@@ -1,7 +1,6 @@
 """hlo-dispatch: vendor kernels under XLA:CPU, without changing the program.
 
-The public face. Everything is loaded when it is first asked for: importing this module loads neither JAX
-nor a vendor library.
+The public API. Attributes are loaded lazily: importing this package loads neither JAX nor a vendor library.
 """
 
 from __future__ import annotations

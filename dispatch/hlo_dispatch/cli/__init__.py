@@ -1,1 +1,1 @@
-"""The command line: one file a command or a view."""
+"""Command line: `hlo-dispatch`, one module a command or a view."""

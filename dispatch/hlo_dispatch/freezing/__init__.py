@@ -1,1 +1,10 @@
-"""What depends on nothing but frozen values is computed once: a module is cut in two, and the halves are run."""
+"""Frozen functions: weight preprocessing once, as a prologue and a steady-state program that run as jitted functions.
+
+`callable.py` is `freeze`. `tracing.py` has XLA optimize the function with its weights as leading parameters and
+captures the module in the hook; `purity_check.py` refuses functions that change state, `donation.py` maps donated
+arguments, `gated_units.py` splits gated units, `reduced_precision.py` and `weight_only_quantization.py` narrow
+weights on request. `build.py` runs the pipeline on the module and partitions it (`passes/partition/`);
+`placeholder_executable.py` compiles each part: JAX compiles a placeholder of the same signature and the hook
+substitutes the module. `serialization.py` writes programs to a file, `loading.py` reads them; `call_signature.py` and
+`machine_compatibility.py` say what must match.
+"""

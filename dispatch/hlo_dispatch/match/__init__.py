@@ -1,8 +1,8 @@
 """Matcher: from the flat graph and the pattern table to matches and refusals. Selects nothing, edits nothing.
 
-`matcher.py` starts at anchor ops: `anchors/` normalizes the instruction into a kernel's terms for the first table entry that
-takes its types, and `epilogue/` follows the elementwise chain behind it as far as that entry allows. `attention/` finds two
-products with a softmax between them, `structural/` matches patterns that are written as expressions, `routines/` matches
-library calls of JAX (LAPACK, FFT) and products of factors. `protocol.py` is the interface of every match: all that later
-packages know of it.
+`matcher.py` starts at anchor ops: `anchors/` normalizes the instruction into a kernel's terms for the first table
+entry that takes its types, and `epilogue/` follows the elementwise chain behind it as far as that entry allows.
+`attention/` finds two products with a softmax between them, `structural/` matches patterns that are written as
+expressions, `routines/` matches library calls of JAX (LAPACK, FFT) and products of factors. `protocol.py` is the
+interface of every match: all that later packages know of it.
 """

@@ -1,6 +1,9 @@
-"""The table's language: what activations, binary epilogues, anchors and kernels there are.
+"""Pattern language: the tables of activations, binary post-ops, anchor ops, structural patterns, routines and kernels.
 
-`load_tables()` reads and checks YAML; `Recogniser` says which activation a function of one variable is.
+`load_tables()` reads YAML (`load.py`, `schema.py`), resolves and checks it (`build.py`, `prove.py`). Activations are
+recognized by value: `Recogniser` evaluates a function of one variable in float64 at probe points (`probes.py`) and
+compares it with each formula (`agreement.py`). `read_expression.py` and `constraints.py` are the language of
+structural patterns, `op_kinds.py` the op kinds of anchor ops and the kernels for each.
 """
 
 from __future__ import annotations

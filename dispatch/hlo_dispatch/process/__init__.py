@@ -1,1 +1,1 @@
-"""The process and the machine that the pass is a guest of."""
+"""Host-process isolation: the processor, environment switches, lock files, retained memory, huge pages."""

@@ -1,6 +1,6 @@
-"""The report: what the pass saw in one module and what it did about it, as values, and their text and HTML.
+"""Report: what the pass saw in one module and what it did about it, as values, and their text and HTML.
 
-The values need neither jax nor a terminal. What draws them is loaded when it is asked for: `terminal.py` needs rich.
+The values need neither jax nor a terminal. Renderers are loaded on use: `terminal.py` needs rich.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A report as one HTML page: the graph before and after, its regions coloured, everything by a click.
+"""Explain page: a report as one HTML page with the graphs before and after and their regions, colored and clickable.
 
-The page is one file that loads nothing: style, script and data are inside. What it shows is put together by
-`drawing.py`; how it looks is in `page.html`, `page.css` and the scripts beside them.
+The page is one file that loads nothing: style, script and data are inside. `drawing.py` collects what it shows;
+`page.html`, `page.css` and the scripts beside them define how it looks.
 """
 
 from __future__ import annotations

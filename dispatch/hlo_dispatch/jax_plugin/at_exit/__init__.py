@@ -1,7 +1,7 @@
-"""`HLO_DISPATCH_REPORT=out.json` or `out.html`: what the pass did in this process, written when the process ends.
+"""Report of a whole process, written when the process ends: `HLO_DISPATCH_REPORT=out.json` or `out.html`.
 
-Through the door that needs no code nobody is there to ask `reports()`. So every module's report is kept from the
-first one on, compressed, and written at exit, with a line on standard error that says what it came to.
+A program that enables the pass through the plugin entry point calls no `reports()`. So every module's report is kept
+from the first one on, compressed, and written at exit, with one summary line on standard error.
 """
 
 from __future__ import annotations
