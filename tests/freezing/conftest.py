@@ -10,7 +10,7 @@ from hlo_dispatch.freezing import stock_fallback
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import shape_of
-from hlo_dispatch.ir.split_module import Prepared, Split
+from hlo_dispatch.ir.split_module import PreprocessedValue, Split
 
 
 def copying(
@@ -25,7 +25,9 @@ def copying(
     return Split(
         _copies(serialized, len(frozen)),
         tuple(range(len(frozen))),
-        tuple(Prepared(shape, f"copy.{number}", is_packed=number == 0) for number, shape in enumerate(shapes)),
+        tuple(
+            PreprocessedValue(shape, f"copy.{number}", is_prepacked=number == 0) for number, shape in enumerate(shapes)
+        ),
         serialized,
         (),
         tuple(range(len(frozen), count)),

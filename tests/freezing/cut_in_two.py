@@ -13,7 +13,7 @@ import numpy as np
 from hlo_dispatch.api import rewriter
 from hlo_dispatch.autotune.run import executable
 from hlo_dispatch.autotune.run.executable import Executable
-from hlo_dispatch.autotune.run.split_executable import HalvesExecutable
+from hlo_dispatch.autotune.run.split_executable import SplitExecutable
 from hlo_dispatch.freezing.build import build
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.split_module import Split
@@ -31,11 +31,11 @@ class Halves:
     @property
     def prepared(self) -> list[str]:
         """Shapes of what is prepared, as text without layouts."""
-        return [str(value.shape).partition("{")[0] for value in self.split.prepared]
+        return [str(value.shape).partition("{")[0] for value in self.split.preprocessed]
 
     def opcodes(self, *, program: bool) -> set[str]:
         """Of every instruction of one half, those inside fusions included."""
-        module = Module.from_bytes(self.split.program if program else self.split.preparation or b"")
+        module = Module.from_bytes(self.split.program if program else self.split.prologue or b"")
         return {i.opcode for computation in module.proto.computations for i in computation.instructions}
 
 
@@ -56,7 +56,7 @@ def halves(
     module = optimized(program, arguments)
     split = build(module, frozenset(frozen), rewriter((), policy))
     stock = [np.asarray(value) for value in Executable(module)(arguments)]
-    got = [np.asarray(value) for value in HalvesExecutable(split)(arguments)]
+    got = [np.asarray(value) for value in SplitExecutable(split)(arguments)]
     return Halves(split, stock, got)
 
 

@@ -27,5 +27,5 @@ def test_large_values_are_advised_in_the_program() -> None:
 
     found = halves(function, w, x, frozen=(0,), policy="always")
     assert targets(found.split.program).count(TARGET) == 1
-    assert TARGET not in targets(found.split.preparation)
+    assert TARGET not in targets(found.split.prologue)
     assert_equal(found)

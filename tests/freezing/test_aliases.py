@@ -101,9 +101,9 @@ def test_the_whole_module_says_so(whole: bytes) -> None:
     assert donations(whole) == WANTED
 
 
-def built(serialized: bytes) -> Split:
+def built_or_stock(serialized: bytes) -> Split:
     split = build(serialized, FROZEN, rewriter((), "always"))
-    assert any("small values" in value.origin for value in split.prepared), split.prepared
+    assert any("small values" in value.origin for value in split.preprocessed), split.preprocessed
     return split
 
 
@@ -112,7 +112,7 @@ def built(serialized: bytes) -> Split:
     [
         pytest.param(lambda whole: cut(whole, FROZEN, 2), id="cut"),
         pytest.param(lambda whole: uncut(whole, FROZEN), id="uncut"),
-        pytest.param(built, id="held together"),
+        pytest.param(built_or_stock, id="held together"),
     ],
 )
 def test_the_program_takes_over_what_the_whole_module_does(
@@ -121,12 +121,12 @@ def test_the_program_takes_over_what_the_whole_module_does(
     split = place(whole)
     assert donations(split.program) == WANTED
     count = len(Module.from_bytes(split.program).entry.program_shape.parameters)
-    assert count == len(split.prepared) + len(split.kept) + len(split.free) < len(FROZEN) + 4
+    assert count == len(split.preprocessed) + len(split.frozen_inputs) + len(split.dynamic_inputs) < len(FROZEN) + 4
     # Nothing of what is frozen may go: a later update, another program reads it.
-    monkeypatch.setattr(prologue_stages, "WORTH_PARTS", 0)
-    pieces = prologue_stages.in_parts(split, is_one=False)
-    assert (len(pieces) > 1) == (place is built)
-    for module in [split.preparation, *(piece.module for piece in pieces)]:
+    monkeypatch.setattr(prologue_stages, "MIN_STAGED_BYTES", 0)
+    pieces = prologue_stages.split_into_stages(split, is_one=False)
+    assert (len(pieces) > 1) == (place is built_or_stock)
+    for module in [split.prologue, *(piece.module for piece in pieces)]:
         assert module is None or donations(module) == set()
 
 
@@ -135,8 +135,8 @@ def test_what_is_moved_out_of_a_loop() -> None:
     wanted = {("f32[3,11]{1,0}", "[1]"), ("f32[17]{0}", "given away")}
     assert donations(whole) == wanted
     split = build(whole, frozenset((0,)), rewriter((), "always"))
-    assert split.preparation is not None
-    assert (donations(split.program), donations(split.preparation)) == (wanted, set())
+    assert split.prologue is not None
+    assert (donations(split.program), donations(split.prologue)) == (wanted, set())
 
 
 def test_constants_are_parameters_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +152,7 @@ def test_constants_are_parameters_for_a_while(monkeypatch: pytest.MonkeyPatch) -
     found = weights_of(Module.from_bytes(whole))
     assert found is not None
     assert donations(found.module) == wanted
-    assert donations(found.put_back(found.module)) == wanted
+    assert donations(found.with_original_constants(found.module)) == wanted
     rules = rewriter((), "always")
     prepared = found.prepared(found.module, splitter(rules.table, 2), rules.table)
     assert donations(prepared) == wanted

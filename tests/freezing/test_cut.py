@@ -33,7 +33,7 @@ def test_a_layer(policy: str, rows: int) -> None:
     assert_equal(found)
     assert "rsqrt" not in found.opcodes(program=True)
     assert "rsqrt" in found.opcodes(program=False)
-    assert found.split.free == [3]
+    assert found.split.dynamic_inputs == [3]
 
 
 @pytest.mark.parametrize("policy", ["never", "always"])
@@ -46,7 +46,7 @@ def test_a_convolution_takes_its_scale_into_the_weights(policy: str, size: int, 
     found = halves(program, *arguments, values(2, size, size, channels), frozen=(0, 1, 2), policy=policy)
     assert_equal(found)
     if policy == "always" and size > 1:
-        assert any(value.is_packed for value in found.split.prepared)
+        assert any(value.is_prepacked for value in found.split.preprocessed)
 
 
 def test_a_scale_that_is_no_weight_stays_where_it_is() -> None:
@@ -55,7 +55,7 @@ def test_a_scale_that_is_no_weight_stays_where_it_is() -> None:
 
     found = halves(program, values(3, 3, 16, 16), values(1, 8, 8, 16), values(16))
     assert_equal(found)
-    assert found.split.free == [1, 2]
+    assert found.split.dynamic_inputs == [1, 2]
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -74,7 +74,7 @@ def test_what_would_only_be_larger_is_computed_in_every_call() -> None:
     found = halves(program, values(300), values(200, 300, dtype="bfloat16"), values(200, 300), frozen=(0, 1))
     assert_equal(found)
     assert found.prepared in ([], ["f32[300]"])
-    assert 1 in found.split.kept
+    assert 1 in found.split.frozen_inputs
 
 
 def test_what_is_dear_is_computed_once_however_large() -> None:
@@ -106,14 +106,14 @@ def test_a_result_may_be_early() -> None:
 def test_nothing_and_everything(frozen: tuple[int, ...]) -> None:
     found = halves(lambda w, x: jnp.tanh(x @ w), values(8, 8), values(3, 8), frozen=frozen)
     assert_equal(found)
-    assert (found.split.preparation is None) == (frozen == ())
+    assert (found.split.prologue is None) == (frozen == ())
 
 
 def test_an_unread_parameter_is_taken_still() -> None:
     found = halves(lambda w, unread, x, also: x * jnp.exp(w), values(4), values(4), values(4), values(7), frozen=(0, 1))
     assert_equal(found)
-    assert found.split.free == [2, 3]
-    assert found.split.kept == []
+    assert found.split.dynamic_inputs == [2, 3]
+    assert found.split.frozen_inputs == []
 
 
 @pytest.mark.parametrize("first", [-1.0, 1.0])
@@ -188,4 +188,4 @@ def test_what_is_not_finite_does_not_vanish(value: float) -> None:
 def test_equal_calls_share_their_packed_weights() -> None:
     found = halves(lambda w, x: conv(w, x) + jnp.tanh(conv(w, x * 2)), values(3, 3, 32, 32), values(1, 14, 14, 32))
     assert_equal(found)
-    assert sum(value.is_packed for value in found.split.prepared) <= 1
+    assert sum(value.is_prepacked for value in found.split.preprocessed) <= 1

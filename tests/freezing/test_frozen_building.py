@@ -18,7 +18,7 @@ from jax import monitoring
 import hlo_dispatch
 from environment import clean_environment
 from hlo_dispatch.freezing import build as build_module
-from hlo_dispatch.freezing.placeholder_executable import StandIn
+from hlo_dispatch.freezing.placeholder_executable import PlaceholderExecutable
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.passes.partition import prologue_stages
 from warm import run_python
@@ -49,7 +49,7 @@ def check(got: Any) -> None:
 @pytest.fixture
 def _survivable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HLO_DISPATCH_STRICT")
-    monkeypatch.setattr(prologue_stages, "WORTH_PARTS", 0)
+    monkeypatch.setattr(prologue_stages, "MIN_STAGED_BYTES", 0)
 
 
 def broken(which: str, split: Callable[..., Any]) -> Callable[..., Any]:
@@ -96,11 +96,11 @@ def test_nothing_is_lost_where_nothing_compiles(monkeypatch: pytest.MonkeyPatch)
     def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("no compiler")
 
-    monkeypatch.setattr(prologue_stages, "WORTH_PARTS", 0)
+    monkeypatch.setattr(prologue_stages, "MIN_STAGED_BYTES", 0)
     p = weights()
     fast = hlo_dispatch.freeze(network, p, donate=True)
     with monkeypatch.context() as context:
-        context.setattr(StandIn, "_compiled", fail)
+        context.setattr(PlaceholderExecutable, "_compiled", fail)
         with pytest.raises(ZeroDivisionError, match="no compiler"):
             fast(X)
     assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(p))
@@ -108,7 +108,7 @@ def test_nothing_is_lost_where_nothing_compiles(monkeypatch: pytest.MonkeyPatch)
     assert all(leaf.is_deleted() for leaf in jax.tree.leaves(p))
     new = weights()
     with monkeypatch.context() as context:
-        context.setattr(StandIn, "compile", fail)
+        context.setattr(PlaceholderExecutable, "compile", fail)
         with pytest.raises(ZeroDivisionError, match="no compiler"):
             fast.update(new)
     assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(new))
@@ -119,15 +119,15 @@ def test_nothing_is_lost_where_nothing_compiles(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_call_that_fails_loses_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     fast = hlo_dispatch.freeze(network, weights(), donate=True)
-    run = StandIn.compile_and_run
+    run = PlaceholderExecutable.compile_and_run
 
-    def fail(self: StandIn, arrays: Any, *args: Any, **kwargs: Any) -> Any:
+    def fail(self: PlaceholderExecutable, arrays: Any, *args: Any, **kwargs: Any) -> Any:
         if args:
             raise FloatingPointError("a NaN")
         return run(self, arrays)
 
     with monkeypatch.context() as context:
-        context.setattr(StandIn, "compile_and_run", fail)
+        context.setattr(PlaceholderExecutable, "compile_and_run", fail)
         with pytest.raises(FloatingPointError, match="a NaN"):
             fast(X)
     check(fast(X))
@@ -150,7 +150,7 @@ def test_each_half_is_compiled_once(of: Callable[[Any], Any], wide: bool) -> Non
         COMPILED.clear()
         np.testing.assert_allclose(fast(x), wanted, rtol=1e-4, atol=1e-5)
         (program,) = fast._programs.values()
-        assert len(COMPILED) - 1 == len(program.preparations) + 1, "the first of them only shows its module"
+        assert len(COMPILED) - 1 == len(program.prologue_executables) + 1, "the first of them only shows its module"
         COMPILED.clear()
         fast(x)
         fast.update(weights(of))

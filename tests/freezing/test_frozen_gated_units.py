@@ -139,7 +139,7 @@ def test_where_parting_fails_the_product_stays_whole(
     def broken(*_: Any) -> None:
         raise AssertionError("no halves")
 
-    monkeypatch.setattr(tracing, "in_two_products", broken)
+    monkeypatch.setattr(tracing, "with_split_products", broken)
     monkeypatch.delenv("HLO_DISPATCH_STRICT", raising=False)
     w, x = array(16, 48), array(8, 16)
     before = hlo_dispatch.statistics().failures

@@ -13,7 +13,7 @@ import pytest
 
 import hlo_dispatch
 from hlo_dispatch import FreezeError
-from hlo_dispatch.freezing.reduced_precision import FORMS
+from hlo_dispatch.freezing.reduced_precision import WEIGHT_FORMATS
 
 RANDOM = np.random.default_rng(0)
 # bf16 keeps 8 bits; sums stay f32.
@@ -38,7 +38,7 @@ def assert_near(got: Any, wanted: Any, tolerance: float) -> None:
 @pytest.fixture
 def widens(monkeypatch: pytest.MonkeyPatch) -> None:
     """A processor that does not multiply bf16."""
-    monkeypatch.setitem(FORMS, "bf16", replace(FORMS["bf16"], is_multiplied=lambda machine: False))
+    monkeypatch.setitem(WEIGHT_FORMATS, "bf16", replace(WEIGHT_FORMATS["bf16"], is_multiplied=lambda machine: False))
 
 
 @pytest.mark.parametrize("policy", ["never", "always"])

@@ -106,7 +106,7 @@ def test_update_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     new = weights(0.02)
 
     compiled: list[bytes] = []
-    monkeypatch.setattr(executable, "exchanged", lambda module: (compiled.append(module), None))
+    monkeypatch.setattr(executable, "substitution", lambda module: (compiled.append(module), None))
     fast.update(new)
     result = fast(X)
     assert not compiled

@@ -14,7 +14,7 @@ import hlo_dispatch
 from hlo_dispatch.freezing.callable import Frozen
 from hlo_dispatch.ir.split_module import Split
 from hlo_dispatch.passes.partition import splitter
-from hlo_dispatch.passes.partition.buffer_coalescing import SMALL_PART, held_together
+from hlo_dispatch.passes.partition.buffer_coalescing import SMALL_PART, coalesce_buffers
 from processor import lacks
 
 LAYERS = 4
@@ -77,7 +77,7 @@ def test_small_values_are_one_argument(monkeypatch: pytest.MonkeyPatch, dtype: s
         pytest.skip(lacks("bf16"))
     p, x = weights(dtype, channels), image(dtype, channels)
     fast = frozen(network, p, x)
-    monkeypatch.setattr(splitter, "held_together", apart)
+    monkeypatch.setattr(splitter, "coalesce_buffers", apart)
     one_by_one = frozen(network, p, x)
     np.testing.assert_array_equal(fast(x), one_by_one(x))
     assert len(together(fast)) == 1, fast.report
@@ -157,7 +157,7 @@ def test_little_is_left_alone() -> None:
     fast = frozen(lambda alike, x: layer(alike[0], x), alike, x)
     assert not together(fast), fast.report
     nothing = Split(None, (), (), b"", (), ())
-    assert held_together(nothing) is nothing
+    assert coalesce_buffers(nothing) is nothing
 
 
 def test_the_program_takes_so_many_arguments() -> None:

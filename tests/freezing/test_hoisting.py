@@ -78,10 +78,10 @@ def test_results_are_equal(program: Callable[..., Any], weights: int, rows: int,
 def test_packed_once_and_not_carried_unpacked(program: Callable[..., Any], weights: int) -> None:
     frozen = [values(64, 64) for _ in range(weights)]
     found = halves(program, *frozen, values(32, 64), frozen=tuple(range(weights)), policy="always")
-    assert any(value.is_packed for value in found.split.prepared)
+    assert any(value.is_prepacked for value in found.split.preprocessed)
     inside = [i for c in Module.from_bytes(found.split.program).proto.computations for i in c.instructions]
     assert "hlo_dispatch.onednn.pack" not in [i.custom_call_target for i in inside]
-    assert not found.split.kept
+    assert not found.split.frozen_inputs
 
 
 def test_convolutions() -> None:
@@ -94,7 +94,7 @@ def test_convolutions() -> None:
 
     found = halves(program, values(3, 3, 16, 16), values(16), values(1, 14, 14, 16), frozen=(0, 1), policy="always")
     assert_equal(found)
-    assert any(value.is_packed for value in found.split.prepared)
+    assert any(value.is_prepacked for value in found.split.preprocessed)
 
 
 def test_weights_that_change_in_the_loop_stay_in_it() -> None:
@@ -103,7 +103,7 @@ def test_weights_that_change_in_the_loop_stay_in_it() -> None:
 
     found = halves(program, values(17, 17), values(5, 17), policy="always")
     assert_equal(found)
-    assert not any(value.is_packed for value in found.split.prepared)
+    assert not any(value.is_prepacked for value in found.split.preprocessed)
 
 
 def test_weights_that_the_condition_reads_are_carried() -> None:
@@ -133,7 +133,7 @@ def test_what_is_returned_is_copied(turns: int) -> None:
 
     found = halves(loop if turns else branch, values(6, 6), values(6, 6), policy="never")
     assert_equal(found)
-    for serialized in filter(None, (found.split.preparation, found.split.program)):
+    for serialized in filter(None, (found.split.prologue, found.split.program)):
         module = Module.from_bytes(serialized)
         entered = {i for c in module.proto.computations for o in c.instructions if o.opcode == "conditional"
                    for i in o.called_computation_ids}  # fmt: skip
@@ -149,7 +149,7 @@ def test_what_only_makes_memory_larger_stays() -> None:
 
     found = halves(program, values(64), values(500, 64))
     assert_equal(found)
-    assert sum(value.shape.bytes for value in found.split.prepared) <= 256
+    assert sum(value.shape.bytes for value in found.split.preprocessed) <= 256
 
 
 def layers(w, b, x):
@@ -168,8 +168,8 @@ def test_a_scan_over_layers(count: int, rows: int, size: int, policy: str) -> No
     assert_equal(found)
     if policy == "always" and size > 1:
         # The originals are not carried along.
-        assert any(value.is_packed for value in found.split.prepared)
-        assert 0 not in found.split.kept
+        assert any(value.is_prepacked for value in found.split.preprocessed)
+        assert 0 not in found.split.frozen_inputs
 
 
 def test_weights_out_of_the_middle_of_a_stack() -> None:

@@ -35,7 +35,7 @@ def random_mask(*shape: int) -> jax.Array:
     return jnp.asarray(np.random.default_rng().random(shape) < 0.6).at[..., 0].set(True)
 
 
-def in_double(q, k, v, scores: Callable = lambda s: s) -> np.ndarray:
+def in_float64(q, k, v, scores: Callable = lambda s: s) -> np.ndarray:
     """softmax(scores(q·kᵀ / sqrt(d)))·v of arrays (batch, length, heads, d), in float64."""
     q, k, v = (np.asarray(array, np.float64) for array in (q, k, v))
     k, v = (np.repeat(array, q.shape[2] // array.shape[2], axis=2) for array in (k, v))
@@ -77,7 +77,7 @@ def test_plain(batch: int, queries: int, keys: int, heads: int, d: int, dtype: s
     arguments = random_inputs(dtype, (batch, queries, heads, d), (batch, keys, heads, d), (batch, keys, heads, d))
     both = run_both(attend, *arguments)
     assert_agree(both)
-    assert_close(both.dispatched[0].astype(np.float64), in_double(*arguments), 2e-2 if dtype != "float32" else 5e-6)
+    assert_close(both.dispatched[0].astype(np.float64), in_float64(*arguments), 2e-2 if dtype != "float32" else 5e-6)
     if min(keys, heads, queries) > 1:
         assert [region.formula for region in both.report.dispatched] == [FORMULA.format(scaled(d))]
         assert " transpose(" not in both.text
@@ -89,7 +89,7 @@ def test_plain(batch: int, queries: int, keys: int, heads: int, d: int, dtype: s
 def test_causal(queries: int, keys: int, dtype: str) -> None:
     arguments = random_inputs(dtype, (2, queries, 3, 16), (2, keys, 3, 16), (2, keys, 3, 16))
     kept = np.arange(queries)[:, None] >= np.arange(keys)
-    wanted = in_double(*arguments, scores=lambda s: np.where(kept, s, LOWEST))
+    wanted = in_float64(*arguments, scores=lambda s: np.where(kept, s, LOWEST))
     check(lambda q, k, v: attend(q, k, v, is_causal=True), arguments, wanted, f"causal({scaled(16)})")
 
 
@@ -98,7 +98,7 @@ def test_window(window: tuple[int, int]) -> None:
     arguments = random_inputs("float32", (2, 33, 3, 16), (2, 33, 3, 16), (2, 33, 3, 16))
     distance = np.arange(33)[:, None] - np.arange(33)
     kept = (distance <= window[0]) & (distance >= -window[1])
-    wanted = in_double(*arguments, scores=lambda s: np.where(kept, s, LOWEST))
+    wanted = in_float64(*arguments, scores=lambda s: np.where(kept, s, LOWEST))
     both = run_both(lambda q, k, v: attend(q, k, v, local_window_size=window), *arguments)
     assert_agree(both)
     assert_close(both.dispatched[0].astype(np.float64), wanted, 5e-6)
@@ -113,7 +113,7 @@ def test_window(window: tuple[int, int]) -> None:
 def test_masks(shape: tuple[int, ...], dtype: str) -> None:
     mask = random_mask(*shape)
     arguments = random_inputs(dtype, (2, 33, 3, 16), (2, 49, 3, 16), (2, 49, 3, 16))
-    wanted = in_double(*arguments, scores=lambda s: np.where(np.asarray(mask), s, LOWEST))
+    wanted = in_float64(*arguments, scores=lambda s: np.where(np.asarray(mask), s, LOWEST))
     text = check(lambda q, k, v, m: attend(q, k, v, mask=m), [*arguments, mask], wanted, f"mask({scaled(16)})")
     assert " select(" not in text
 
@@ -122,7 +122,7 @@ def test_masks(shape: tuple[int, ...], dtype: str) -> None:
 @pytest.mark.parametrize("shape", [(2, 3, 33, 49), (1, 3, 33, 49), (2, 1, 1, 49), (1, 3, 1, 1)])
 def test_biases(shape: tuple[int, ...], dtype: str) -> None:
     *arguments, bias = random_inputs(dtype, (2, 33, 3, 16), (2, 49, 3, 16), (2, 49, 3, 16), shape)
-    wanted = in_double(*arguments, scores=lambda s: s + np.asarray(bias, np.float64))
+    wanted = in_float64(*arguments, scores=lambda s: s + np.asarray(bias, np.float64))
     check(lambda q, k, v, b: attend(q, k, v, bias=b), [*arguments, bias], wanted, f"{scaled(16)} + b")
 
 
@@ -131,7 +131,7 @@ def test_biases(shape: tuple[int, ...], dtype: str) -> None:
 def test_grouped_heads_share_keys_in_memory(heads: int, dtype: str) -> None:
     arguments = random_inputs(dtype, (2, 33, 6, 16), (2, 49, heads, 16), (2, 49, heads, 16))
     kept = np.arange(33)[:, None] >= np.arange(49)
-    wanted = in_double(*arguments, scores=lambda s: np.where(kept, s, LOWEST))
+    wanted = in_float64(*arguments, scores=lambda s: np.where(kept, s, LOWEST))
     text = check(lambda q, k, v: attend(q, k, v, is_causal=True), arguments, wanted, f"causal({scaled(16)})")
     assert " broadcast(" not in text
 
@@ -142,7 +142,7 @@ def test_one_row_against_a_cache(heads: int, dtype: str) -> None:
     arguments = random_inputs(dtype, (2, 1, 6, 16), (2, 300, heads, 16), (2, 300, heads, 16))
     lengths = jnp.asarray([17, 290])
     kept = np.arange(300) < np.asarray(lengths)[:, None, None, None]
-    wanted = in_double(*arguments, scores=lambda s: np.where(kept, s, LOWEST))
+    wanted = in_float64(*arguments, scores=lambda s: np.where(kept, s, LOWEST))
     check(
         lambda q, k, v, n: attend(q, k, v, key_value_seq_lengths=n),
         [*arguments, lengths],

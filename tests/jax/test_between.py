@@ -13,9 +13,9 @@ from layers import conv
 import hlo_dispatch
 from hlo_dispatch.passes.glue_ops import REASON
 from hlo_dispatch.pattern import load_tables
-from hlo_dispatch.pipeline import Rewriter
+from hlo_dispatch.pipeline import Pipeline
 from hlo_dispatch.process.environment_switches import SEQUENCES_VARIABLE
-from hlo_dispatch.selection.measurements import APART, EVERYTHING, GUESSED, TOGETHER
+from hlo_dispatch.selection.measurements import ALL_SUPPORTED, COST_MODEL, MEASURED_ALONE, MEASURED_JOINTLY
 from side_by_side import Both, assert_agree, run_both
 
 DTYPES = ("float32", "bfloat16")
@@ -64,7 +64,7 @@ def frozen(program, weights, x, half: float = 2e-2) -> hlo_dispatch.Report:
     return report
 
 
-def in_double(x: np.ndarray, weights: Weights) -> np.ndarray:
+def in_float64(x: np.ndarray, weights: Weights) -> np.ndarray:
     with jax.enable_x64(True):
         return np.asarray(squeeze_and_excite(jnp.asarray(x, "float64"), [jnp.asarray(w, "float64") for w in weights]))
 
@@ -78,7 +78,7 @@ def test_squeeze_and_excite_is_one_call(size: int, channels: int, inner: int, ba
     if size > 1:
         assert both.sequences == [6]
         assert {"whole_window", "scaling"} <= set(entries(both))
-    np.testing.assert_allclose(np.asarray(both.dispatched[0], "float64"), in_double(x, weights), rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(np.asarray(both.dispatched[0], "float64"), in_float64(x, weights), rtol=2e-5, atol=2e-5)
 
 
 def test_a_normalization_that_no_call_can_take_joins_two() -> None:
@@ -157,10 +157,10 @@ def test_a_measured_program_is_tried_with_them_and_without() -> None:
     x, weights = random(1, 64, 64, 5), weights_of(256, 8, outputs=64)
     lowered = jax.jit(squeeze_and_excite).lower(x, weights).compile()
     module = lowered.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto()
-    stored = Rewriter.make(load_tables(), "stored")
-    for mode in (GUESSED, TOGETHER, APART):
+    stored = Pipeline.make(load_tables(), "stored")
+    for mode in (COST_MODEL, MEASURED_JOINTLY, MEASURED_ALONE):
         assert not [r for r in replace(stored, mode=mode).run(module)[1].dispatched if r.reason == REASON]
-    between = [r.entry for r in replace(stored, mode=EVERYTHING).run(module)[1].dispatched if r.reason == REASON]
+    between = [r.entry for r in replace(stored, mode=ALL_SUPPORTED).run(module)[1].dispatched if r.reason == REASON]
     assert "scaling" in between
     assert "whole_window" in between
     assert not [r for r in hlo_dispatch.rewrite(module, policy="heuristic").report.dispatched if r.reason == REASON]

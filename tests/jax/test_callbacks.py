@@ -12,7 +12,7 @@ import pytest
 import hlo_dispatch
 from hlo_dispatch.autotune.run import executable
 from hlo_dispatch.jax_plugin import entry_point, hook, record
-from hlo_dispatch.pipeline import Rewriter
+from hlo_dispatch.pipeline import Pipeline
 from side_by_side import assert_close
 
 X, W = np.ones((8, 16), "float32") / 3, np.ones((16, 32), "float32") / 7
@@ -42,7 +42,7 @@ def test_a_function_that_is_called_like_a_stand_in(name) -> None:
         compiled = jax.jit(program).lower(X, W).compile()
     assert_close(np.asarray(compiled(X, W)), np.tanh(X @ W))
     assert "hlo_dispatch.onednn" in compiled.as_text(), "it is a program like any other"
-    executable.stay_in_hook()
+    executable.install_substitution_hook()
     assert_close(np.asarray(jax.jit(program)(X, W)), np.tanh(X @ W))
 
 
@@ -51,7 +51,7 @@ def test_jaxs_hook_is_left_as_it_is_once_it_is_ours(monkeypatch) -> None:
     from jax.extend import xla
 
     hlo_dispatch.uninstall()
-    executable.stay_in_hook()
+    executable.install_substitution_hook()
     for name in ("register_hlo_module_transformation", "clear_hlo_module_transformation"):
         monkeypatch.setattr(xla, name, fail)
     module = jax.jit(jnp.tanh).lower(X).compile().runtime_executable().hlo_modules()[0]
@@ -66,7 +66,7 @@ def test_jaxs_hook_is_left_as_it_is_once_it_is_ours(monkeypatch) -> None:
         (executable, "exchanged"),
         (record.Record, "capture"),
         (record.Record, "keep"),
-        (Rewriter, "run"),
+        (Pipeline, "run"),
         (hook.registration, "register"),
         (hook.measured_pipeline, "informed"),
         (hook, "_warn"),
@@ -76,7 +76,7 @@ def test_jaxs_hook_is_left_as_it_is_once_it_is_ours(monkeypatch) -> None:
 def test_whatever_fails_in_the_hook_leaves_stock(monkeypatch, place, name) -> None:
     hlo_dispatch.install(policy="always")
     if name == "_warn":
-        monkeypatch.setattr(Rewriter, "run", fail)
+        monkeypatch.setattr(Pipeline, "run", fail)
     monkeypatch.setattr(place, name, fail)
     assert_close(np.asarray(jax.jit(lambda x, w: jnp.tanh(x @ w))(X, W)), np.tanh(X @ W))
 
@@ -87,7 +87,7 @@ class Broken(logging.Handler):
 
 def test_a_log_handler_that_raises(monkeypatch) -> None:
     hlo_dispatch.install(policy="always")
-    monkeypatch.setattr(Rewriter, "run", fail)
+    monkeypatch.setattr(Pipeline, "run", fail)
     logger, handler = logging.getLogger("hlo_dispatch"), Broken()
     logger.addHandler(handler)
     try:

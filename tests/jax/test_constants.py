@@ -251,7 +251,7 @@ ENTRY e {
     assert bytes(weights.memory[0]) == values.tobytes()
     lifted = Module.from_bytes(weights.module).entry
     assert [i.opcode for i in lifted.instructions] == ["parameter", "parameter", "bitcast", "dot"]
-    back = Module.from_bytes(weights.put_back(weights.module))
+    back = Module.from_bytes(weights.with_original_constants(weights.module))
     assert back.entry.program_shape == Module.from_bytes(before).entry.program_shape
     assert [i.opcode for i in back.entry.instructions] == ["parameter", "constant", "bitcast", "dot"]
 

@@ -92,7 +92,7 @@ def test_both_measure_and_decide_alike(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("told", "is_dispatched"), [({"stock": True}, False), (None, True)])
 def test_where_the_first_process_fails_the_others_have_stock(
-    monkeypatch: pytest.MonkeyPatch, told: dict | None, is_dispatched: bool
+    monkeypatch: pytest.MonkeyPatch, published: dict | None, is_dispatched: bool
 ) -> None:
     x = jnp.ones((96, 96))
     compiled = jax.jit(lambda x: jnp.tanh(x @ x)).lower(x).compile()
@@ -100,6 +100,6 @@ def test_where_the_first_process_fails_the_others_have_stock(
     monkeypatch.setattr(replica_consensus, "MEASURING", ("always",))
     monkeypatch.setattr(replica_consensus, "_group", lambda: replica_consensus._Processes(None, 1))
     monkeypatch.setattr(replica_consensus, "_spans_processes", lambda _: True)
-    monkeypatch.setattr(replica_consensus, "_heard", lambda *_: told and told | {"context": ""})
+    monkeypatch.setattr(replica_consensus, "_received", lambda *_: published and published | {"context": ""})
     result, _ = replica_consensus.run(rewriter((), "always"), module, details=False)
     assert (result is not None) == is_dispatched

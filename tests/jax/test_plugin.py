@@ -18,7 +18,7 @@ import hlo_dispatch
 from environment import clean_environment
 from hlo_dispatch.errors import PolicyError
 from hlo_dispatch.jax_plugin import hook
-from hlo_dispatch.pipeline import Rewriter
+from hlo_dispatch.pipeline import Pipeline
 from side_by_side import assert_agree, assert_close, run_both
 from warm import run_python
 
@@ -129,7 +129,7 @@ def fail(*_, **__):
 def test_failure_means_stock_and_one_warning(monkeypatch, caplog) -> None:
     monkeypatch.delenv("HLO_DISPATCH_STRICT")
     monkeypatch.setattr(hook._state, "warned", False)
-    monkeypatch.setattr(Rewriter, "run", fail)
+    monkeypatch.setattr(Pipeline, "run", fail)
     before = hlo_dispatch.statistics().failures
     with hlo_dispatch.enabled(policy="always"):
         for scale in (1.0, 2.0):
@@ -148,7 +148,7 @@ def test_failure_means_stock_and_one_warning(monkeypatch, caplog) -> None:
 
 
 def test_strict_raises(monkeypatch) -> None:
-    monkeypatch.setattr(Rewriter, "run", fail)
+    monkeypatch.setattr(Pipeline, "run", fail)
     with hlo_dispatch.enabled(policy="always"), pytest.raises(Exception, match="deliberate"):
         compiled_text(lambda x, w: x @ w, X, W)
 

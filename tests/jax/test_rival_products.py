@@ -33,10 +33,10 @@ def values(*shape: int) -> np.ndarray:
 def _forced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is a product is oneMKL's."""
 
-    def first_choices(_: Any, match: Match, machine: object) -> Iterator[Variant]:
-        yield Variant(GEMM, match.by(GEMM) if GEMM in match.kernels else match)
+    def preferred_variants(_: Any, match: Match, machine: object) -> Iterator[Variant]:
+        yield Variant(GEMM, match.with_kernel(GEMM) if GEMM in match.kernels else match)
 
-    monkeypatch.setattr(family_cost_models._OfAnchors, "first_choices", first_choices)
+    monkeypatch.setattr(family_cost_models._OfAnchors, "preferred_variants", preferred_variants)
 
 
 def kernels_of(function: Callable[..., Any], *arguments: Any) -> list[str]:

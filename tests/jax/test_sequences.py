@@ -295,9 +295,9 @@ def test_the_report_says_what_is_joined_and_where_it_lies() -> None:
 
 def test_explaining_shows_the_members() -> None:
     both = joined(lambda x, w: jax.nn.relu(jax.nn.relu(x @ w) @ w) @ w, random(4, 8), random(8, 8))
-    told = Console(width=200, file=io.StringIO())
-    print_explanation(told, both.report)
-    text = told.file.getvalue()
+    shown = Console(width=200, file=io.StringIO())
+    print_explanation(shown, both.report)
+    text = shown.file.getvalue()
     assert "sequences (1)" in text
     assert "3 calls, waited for once; 2 values between them" in text
     assert "2 x  relu(x @ w)" in text

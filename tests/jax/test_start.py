@@ -141,7 +141,7 @@ print(len(hlo_dispatch.explain(lambda x, w: jax.numpy.tanh(x @ w), x, w).dispatc
     assert run(code, HLO_DISPATCH="1", HLO_DISPATCH_POLICY="never") == "0 True"
 
 
-TOGETHER = """
+MEASURED_JOINTLY = """
 import faulthandler, threading, time
 from hlo_dispatch.jax_plugin import entry_point
 faulthandler.dump_traceback_later(60, exit=True)
@@ -171,6 +171,6 @@ print(backends())
 @pytest.mark.parametrize("call", ['install(policy="always")', "uninstall()"])
 @pytest.mark.parametrize(("wait", "before"), [(0.0, 0.0), (1.0, 0.0), (0.5, 0.5), (0.0, 1.0)])
 def test_installing_while_another_thread_starts_jax(call, wait, before) -> None:
-    code, environment = BEFORE + TOGETHER.replace("{call}", call), clean_environment(HLO_DISPATCH="1")
+    code, environment = BEFORE + MEASURED_JOINTLY.replace("{call}", call), clean_environment(HLO_DISPATCH="1")
     done = run_python(code, wait, before, environment=environment)
     assert done.stdout.strip() == "True", done.stderr

@@ -37,7 +37,7 @@ def calls(executable) -> int:
 
 def regions_in(store: Store) -> list[Entry]:
     """What is stored, without whole programs."""
-    return [entry for entry in store.entries() if entry.measured.kernel != whole_program_trial.WHOLE]
+    return [entry for entry in store.entries() if entry.measured.kernel != whole_program_trial.ALL_KERNELS]
 
 
 def forget(store: Store) -> None:

@@ -11,8 +11,8 @@ import pytest
 from environment import WITH_COMPILATION_CACHE, clean_environment
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.jax_plugin import cache_key, decision_dependencies
-from hlo_dispatch.jax_plugin.decision_dependencies import Grounds, Witness
-from hlo_dispatch.selection.measurements import STOCK, Knowledge, Measured
+from hlo_dispatch.jax_plugin.decision_dependencies import DecisionDependencies, DependencyRecorder
+from hlo_dispatch.selection.measurements import STOCK, KnownMeasurements, Measurement
 from warm import run_python
 
 pytestmark = pytest.mark.any_processor
@@ -112,12 +112,15 @@ def test_what_is_compiled_to_be_looked_at_is_not_found_later(programs) -> None:
 
 # --- the parts ----------------------------------------------------------------------------------------------
 
-STOCK_WINS, KERNEL_WINS = Measured(STOCK, {STOCK: 1.0, "form": 2.0}), Measured("form", {STOCK: 2.0, "form": 1.0}, 1.0)
+STOCK_WINS, KERNEL_WINS = (
+    Measurement(STOCK, {STOCK: 1.0, "form": 2.0}),
+    Measurement("form", {STOCK: 2.0, "form": 1.0}, 1.0),
+)
 
 
 def test_a_witness_notes_what_was_asked() -> None:
-    known = Knowledge({"one": STOCK_WINS, "other": STOCK_WINS})
-    witness = Witness(known)
+    known = KnownMeasurements({"one": STOCK_WINS, "other": STOCK_WINS})
+    witness = DependencyRecorder(known)
     assert witness.get("one") == STOCK_WINS
     assert witness.get("unknown") is None
     assert witness.regions == ("one", "unknown")
@@ -131,16 +134,16 @@ def test_a_witness_notes_what_was_asked() -> None:
 
 def test_grounds_are_read_as_they_were_kept(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("HLO_DISPATCH_CACHE_DIR", str(tmp_path))
-    known = Knowledge({"one": STOCK_WINS})
-    witness = Witness(known)
+    known = KnownMeasurements({"one": STOCK_WINS})
+    witness = DependencyRecorder(known)
     witness.get("one")
     assert decision_dependencies.read("00module") is None
-    kept = Grounds.seen(witness, "first")
+    kept = DecisionDependencies.seen(witness, "first")
     decision_dependencies.keep("00module", kept)
     assert decision_dependencies.read("00module") == kept
     assert kept.key_now(known) == "first"
-    other = kept.key_now(Knowledge({"one": KERNEL_WINS}))
-    assert other not in ("first", kept.key_now(Knowledge()))
+    other = kept.key_now(KnownMeasurements({"one": KERNEL_WINS}))
+    assert other not in ("first", kept.key_now(KnownMeasurements()))
     for damage in ("", "{}", "[]", '{"regions": 1, "state": "", "key": null}'):
         (tmp_path / decision_dependencies.FOLDER / "00module.json").write_text(damage)
         assert decision_dependencies.read("00module") is None
@@ -155,7 +158,7 @@ def test_threads_that_compile_modules_of_one_name(monkeypatch, other, claimed) -
     slots[0].pending = cache_key._Pending("jit_same", "mine", "")
     slots[1].pending = cache_key._Pending(other, "other's", "")
     monkeypatch.setattr(cache_key, "_slots", slots)
-    assert cache_key._claimed("jit_nobody") is None
-    pending = cache_key._claimed("jit_same")
+    assert cache_key._claim_pending("jit_nobody") is None
+    pending = cache_key._claim_pending("jit_same")
     assert (pending and pending.module) == claimed
-    assert cache_key._claimed("jit_same") is None, "it is compiled once"
+    assert cache_key._claim_pending("jit_same") is None, "it is compiled once"

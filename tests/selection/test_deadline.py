@@ -15,9 +15,9 @@ from hlo_dispatch.autotune.compare import comparison, measure
 from hlo_dispatch.autotune.compare.timing import fewest_calls, interleaved
 from hlo_dispatch.autotune.run import watchdog
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
-from hlo_dispatch.autotune.run.time_estimate import Pace
+from hlo_dispatch.autotune.run.time_estimate import TimeEstimate
 from hlo_dispatch.driver import measured_pipeline
-from hlo_dispatch.selection.measurements import STOCK, Measured
+from hlo_dispatch.selection.measurements import STOCK, Measurement
 
 pytestmark = pytest.mark.any_processor
 
@@ -92,8 +92,8 @@ class SlowMachine:
         monkeypatch.setattr(comparison, "Executable", Slow)
         # Nothing is known of this machine yet.
         for module in (comparison, whole_program_trial):
-            monkeypatch.setattr(module, "compiling", Pace(0.03, 0.2e-3))
-            monkeypatch.setattr(module, "filling", Pace(1e-3, 3e-9))
+            monkeypatch.setattr(module, "compile_time", TimeEstimate(0.03, 0.2e-3))
+            monkeypatch.setattr(module, "input_time", TimeEstimate(1e-3, 3e-9))
         # Only this clock counts, however slow the machine is that the tests run on.
         monkeypatch.setattr(watchdog, "GRACE", 600.0)
 
@@ -121,7 +121,7 @@ def test_no_module_takes_longer_than_its_budget_and_a_second(
     # One compile and one run may take longer than expected, before the machine has shown how slow it is.
     assert clock.now - begin <= budget + 1.0
     assert machine.compiles > 0 or budget < 1.0
-    assert measured_pipeline.tally.left > 0 or budget > 1.0
+    assert measured_pipeline.tally.unreached > 0 or budget > 1.0
 
 
 def test_the_next_compile_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
@@ -131,11 +131,11 @@ def test_the_next_compile_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     measured_pipeline._given_up.clear()
     asked: list[str] = []
 
-    def late(task, effort, keep, *, timed: bool, deadline: Deadline) -> Measured:
+    def late(task, effort, keep, *, timed: bool, deadline: Deadline) -> Measurement:
         asked.append(task.shape)
         if len(asked) == 1:
             raise OutOfTime
-        return Measured(STOCK, {STOCK: 1.0}, formula=task.formula, shape=task.shape, kernel=task.kernel)
+        return Measurement(STOCK, {STOCK: 1.0}, formula=task.formula, shape=task.shape, kernel=task.kernel)
 
     monkeypatch.setattr(tuner_module, "measure", late)
     try:
@@ -155,13 +155,15 @@ def test_two_compiles_settle_what_takes_three_budgets(
     measured_pipeline._given_up.clear()
     spent: list[float] = []
 
-    def slow(task, effort, keep, *, timed: bool, deadline: Deadline) -> Measured:
+    def slow(task, effort, keep, *, timed: bool, deadline: Deadline) -> Measurement:
         deadline.demand(2.0)
         clock.pass_by(2.0)
-        return Measured(STOCK, {STOCK: 1.0}, formula=task.formula, shape=task.shape, kernel=task.kernel)
+        return Measurement(STOCK, {STOCK: 1.0}, formula=task.formula, shape=task.shape, kernel=task.kernel)
 
-    def compare(stock, variants, *, is_final: bool, **_) -> Measured:
-        return Measured(STOCK, {STOCK: 1.0}, thorough=is_final, formula="all of it", kernel=whole_program_trial.WHOLE)
+    def compare(stock, variants, *, is_final: bool, **_) -> Measurement:
+        return Measurement(
+            STOCK, {STOCK: 1.0}, thorough=is_final, formula="all of it", kernel=whole_program_trial.ALL_KERNELS
+        )
 
     def program(image, window):
         return [depthwise(image[:, :rows], window) for rows in (28, 24, 20, 16, 12, 10)]

@@ -7,9 +7,16 @@ import pytest
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.process.machine import Machine
-from hlo_dispatch.selection.candidate import Candidate, Default, default_of, variant_named, variants_of, worth_trying
+from hlo_dispatch.selection.candidate import (
+    Candidate,
+    Default,
+    default_of,
+    variant_named,
+    variants_of,
+    variants_to_measure,
+)
 from hlo_dispatch.selection.decide import decide
-from hlo_dispatch.selection.measurements import STOCK, Measured
+from hlo_dispatch.selection.measurements import STOCK, Measurement
 from reading import only_match
 
 AVX2 = Machine("old", frozenset(("avx2", "fma")), 4)
@@ -56,7 +63,7 @@ def dense(kind: str = "f32") -> Match:
     return only_match(DENSE.format(kind=kind))
 
 
-def knows(measured: Measured):
+def knows(measured: Measurement):
     return lambda match, default: measured
 
 
@@ -64,9 +71,9 @@ def ask_nobody(match: Match, default: Default) -> None:
     raise AssertionError("nothing was to be recalled")
 
 
-FAST = Measured("whole", {STOCK: 0.92e-3, "whole": 0.41e-3}, 0.51e-3, 0.01e-3)
-SLOW = Measured(STOCK, {STOCK: 0.4e-3, "whole": 0.9e-3}, 0.0, 0.01e-3)
-WRONG = Measured(STOCK, {}, refused={"whole": "it differs by 3"})
+FAST = Measurement("whole", {STOCK: 0.92e-3, "whole": 0.41e-3}, 0.51e-3, 0.01e-3)
+SLOW = Measurement(STOCK, {STOCK: 0.4e-3, "whole": 0.9e-3}, 0.0, 0.01e-3)
+WRONG = Measurement(STOCK, {}, refused={"whole": "it differs by 3"})
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.model)
@@ -104,7 +111,7 @@ def test_the_heuristic_decides_what_nobody_measured(kind: str, taken: list[bool]
 
 
 def test_the_form_that_won_is_taken() -> None:
-    measured = Measured("bare", {STOCK: 3e-3, "whole": 2e-3, "bare": 1e-3}, 2e-3)
+    measured = Measurement("bare", {STOCK: 3e-3, "whole": 2e-3, "bare": 1e-3}, 2e-3)
     decision = decide(dense(), AVX512, "stored", Kernel(), knows(measured))
     assert decision.candidate is not None
     assert decision.candidate.match.formula == "x @ w"
@@ -112,7 +119,7 @@ def test_the_form_that_won_is_taken() -> None:
 
 
 def test_a_form_that_the_kernel_no_longer_takes_is_stock() -> None:
-    measured = Measured("bare", {STOCK: 3e-3, "bare": 1e-3}, 2e-3)
+    measured = Measurement("bare", {STOCK: 3e-3, "bare": 1e-3}, 2e-3)
     decision = decide(dense(), AVX512, "stored", Kernel(refuses="x @ w"), knows(measured))
     assert decision.candidate is None
     assert "does not take it any more" in decision.reason
@@ -162,7 +169,7 @@ def test_one_row_of_f32_is_asked_of_its_own_kernel_first(kind: str, rows: int, f
     assert found["own.narrow_product"].match.kernel == "own.narrow_product"
 
 
-class WithRival(Kernel):
+class WithAlternativeKernel(Kernel):
     """The rival takes what `takes` names, or nothing."""
 
     def __init__(self, *takes: str) -> None:
@@ -176,10 +183,10 @@ class WithRival(Kernel):
 
 
 def test_a_rival_has_as_much_of_the_epilogue_as_it_takes() -> None:
-    found = variants(dense(), WithRival("x @ w", "x @ w + b"))
+    found = variants(dense(), WithAlternativeKernel("x @ w", "x @ w + b"))
     assert found["onemkl.gemm"].match.formula == "x @ w + b"
     assert found["whole"].match.formula == "tanh(x @ w + b)"
-    assert "onemkl.gemm" not in variants(dense(), WithRival())
+    assert "onemkl.gemm" not in variants(dense(), WithAlternativeKernel())
 
 
 def test_what_is_tried_in_a_hurry() -> None:
@@ -188,11 +195,11 @@ def test_what_is_tried_in_a_hurry() -> None:
     def tried(match: Match, ask: Kernel, most: int) -> list[str]:
         default = default_of(match, ask)
         assert isinstance(default, Default)
-        return [name for name, _ in worth_trying(default, ask, most)]
+        return [name for name, _ in variants_to_measure(default, ask, most)]
 
     each = ["whole", "onemkl.gemm", "own.narrow_product"]
     assert tried(dense(), Kernel(), 1) == each
-    assert tried(dense(), WithRival(), 1) == ["whole", "own.narrow_product"]
+    assert tried(dense(), WithAlternativeKernel(), 1) == ["whole", "own.narrow_product"]
     assert tried(dense(), Kernel(), 4) == [*each, "whole, weights packed"]
     assert tried(only_match(SCALED), Kernel(), 1) == ["folded"]
 
@@ -208,12 +215,12 @@ def test_the_rule_of_thumb_names_no_rival() -> None:
 
 
 def test_a_rival_that_won_is_taken() -> None:
-    measured = Measured("onemkl.gemm", {STOCK: 3e-3, "whole": 2e-3, "onemkl.gemm": 1e-3}, 2e-3)
+    measured = Measurement("onemkl.gemm", {STOCK: 3e-3, "whole": 2e-3, "onemkl.gemm": 1e-3}, 2e-3)
     decision = decide(dense(), AVX512, "stored", Kernel(), knows(measured))
     assert decision.candidate is not None
     assert decision.candidate.match.kernel == "onemkl.gemm"
     assert decision.reason == "measured: 1 ms against stock 3 ms; onemkl.gemm"
-    gone = decide(dense(), AVX512, "stored", WithRival(), knows(measured))
+    gone = decide(dense(), AVX512, "stored", WithAlternativeKernel(), knows(measured))
     assert gone.candidate is None
     assert "does not take it any more" in gone.reason
 

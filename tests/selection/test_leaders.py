@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from hlo_dispatch.autotune.compare.finalists import fastest, leaders
+from hlo_dispatch.autotune.compare.finalists import fastest, finalists_of
 from hlo_dispatch.autotune.compare.timing import Time
 from hlo_dispatch.autotune.run.deadline import Deadline
 
@@ -62,4 +62,4 @@ def test_who_may_lead() -> None:
         "far": Time(15.0, 45.0, 0.1),
         "uncertain": Time(15.0, 45.0, 3.0),
     }
-    assert leaders(found) == ["near", "best", "uncertain"]
+    assert finalists_of(found) == ["near", "best", "uncertain"]

@@ -12,14 +12,14 @@ import pytest
 from hlo_dispatch.autotune import measurement_lock
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.jax_plugin.tuning import tune_module
-from hlo_dispatch.process.lock_file import LinkInTheWay, open_lock
+from hlo_dispatch.process.lock_file import LockIsSymlink, open_lock
 from hlo_dispatch.selection.context import this_context
-from hlo_dispatch.selection.measurements import STOCK, Measured
+from hlo_dispatch.selection.measurements import STOCK, Measurement
 
 pytestmark = pytest.mark.any_processor
 
 PRECIOUS = "precious\n"
-LOST = Measured(STOCK, {STOCK: 1e-3, "whole": 2e-3})
+LOST = Measurement(STOCK, {STOCK: 1e-3, "whole": 2e-3})
 
 
 @pytest.fixture
@@ -34,10 +34,10 @@ def test_a_file_is_not_emptied_and_a_link_is_not_followed(tmp_path: Path, precio
     os.close(open_lock(precious))
     assert precious.read_text() == PRECIOUS
     (tmp_path / "link").symlink_to(precious)
-    with pytest.raises(LinkInTheWay, match="symbolic link"):
+    with pytest.raises(LockIsSymlink, match="symbolic link"):
         open_lock(tmp_path / "link")
     (tmp_path / "dangling").symlink_to(tmp_path / "made.txt")
-    with pytest.raises(LinkInTheWay):
+    with pytest.raises(LockIsSymlink):
         open_lock(tmp_path / "dangling")
     assert not (tmp_path / "made.txt").exists()
 

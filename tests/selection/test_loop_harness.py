@@ -17,11 +17,11 @@ from hlo_dispatch.autotune import whole_program_trial
 from hlo_dispatch.autotune.compare import loop_harness_timing
 from hlo_dispatch.autotune.compare.loop_harness_timing import interleaved_iterations
 from hlo_dispatch.autotune.compare.timing import interleaved
-from hlo_dispatch.autotune.extract.context_ops import surrounded
+from hlo_dispatch.autotune.extract.context_ops import with_context_ops
 from hlo_dispatch.autotune.extract.digest import Digests
 from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule, LoopContext
 from hlo_dispatch.autotune.extract.loop_harness import in_loop
-from hlo_dispatch.autotune.extract.region import Cutter
+from hlo_dispatch.autotune.extract.region import RegionExtractor
 from hlo_dispatch.autotune.extract.trip_count_reduction import fitting_trips, with_trips
 from hlo_dispatch.autotune.run.deadline import Deadline
 from hlo_dispatch.autotune.run.executable import Executable, start, to_device
@@ -29,7 +29,7 @@ from hlo_dispatch.autotune.run.inputs import random_inputs
 from hlo_dispatch.autotune.run.running_time import running_time
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.autotune.tuner import Tuner
-from hlo_dispatch.driver.single_call import one_call
+from hlo_dispatch.driver.single_call import dispatch_single_call
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.jax_plugin.explaining import optimized
 from hlo_dispatch.selection.candidate import Default, default_of
@@ -103,12 +103,12 @@ def regions(function, *arguments) -> list[tuple[ExtractedModule, Default]]:
     for computation, is_small in module.control_flow_computations():
         graph = FlatGraph(module, computation)
         plan = planner.plan(graph, lambda match, default: None, small=is_small)
-        cutter = Cutter(graph, Digests(module), times[computation.id])
+        extractor = RegionExtractor(graph, Digests(module), times[computation.id])
         for match, decision in plan.decisions.values():
             if match is not None and decision.candidate is not None and times[computation.id] > 1:
                 default = default_of(decision.candidate.match, planner.ask)
                 assert isinstance(default, Default)
-                extracted = cutter.cut(default.candidate.match.in_module)
+                extracted = extractor.extract(default.candidate.match.in_module)
                 assert isinstance(extracted, ExtractedModule), extracted
                 found.append((extracted, default))
     return found
@@ -129,14 +129,14 @@ def test_a_region_in_its_loop_computes_what_it_computes_alone(name: str) -> None
         assert extracted.loop is not None
         assert extracted.loop.most_trips == most_trips
         looped = in_loop(extracted)
-        dispatched = one_call(rewriter((), "always"), looped, default, default.variant)
+        dispatched = dispatch_single_call(rewriter((), "always"), looped, default, default.variant)
         assert dispatched is not None
         assert dispatched.count(b"hlo_dispatch.") >= 1
         inputs = random_inputs(Module.from_bytes(extracted.module), extracted.inputs, 5)
         expected = [wide(a) for a in Executable(extracted.module)(to_device(inputs))]
         for module in (looped.module, dispatched):
             for threads in (1, 2):
-                executable = Executable(surrounded(module, extracted, threads))
+                executable = Executable(with_context_ops(module, extracted, threads))
                 got = executable(to_device([*inputs, np.int32(1)]))
                 for one, other in zip(expected, got, strict=True):
                     tolerance = 2e-2 if "bf16" in name else 1e-4
@@ -152,13 +152,13 @@ def test_what_the_next_iteration_reads_shares_a_buffer_with_what_this_one_writes
     function, arguments, _ = PROGRAMS["recurrent"]
     ((extracted, default),) = regions(function, *arguments)
     assert extracted.loop == LoopContext(4096, ((0, 0),))
-    dispatched = one_call(rewriter((), "always"), in_loop(extracted), default, default.variant)
+    dispatched = dispatch_single_call(rewriter((), "always"), in_loop(extracted), default, default.variant)
     assert dispatched is not None
     body = next(c for c in Module.from_bytes(dispatched).proto.computations if c.name == "region")
     assert [i.opcode for i in body.instructions].count("copy") == 1
     w, x = arguments
     inputs = [x, w] if extracted.inputs[0].dimensions == x.shape else [w, x]
-    executable = Executable(surrounded(dispatched, extracted, 2))
+    executable = Executable(with_context_ops(dispatched, extracted, 2))
     (got,) = executable(to_device([*inputs, np.int32(3)]))
     expected = x.astype("float64")
     for _ in range(3):
@@ -183,10 +183,10 @@ def test_the_digest_says_in_which_class_of_loops_a_region_runs() -> None:
         found = set()
         for computation, _ in module.control_flow_computations():
             graph = FlatGraph(module, computation)
-            cutter = Cutter(graph, Digests(module), times[computation.id])
+            extractor = RegionExtractor(graph, Digests(module), times[computation.id])
             plan = planner.plan(graph, lambda match, default: None, small=False)
             taken = [match for match, decision in plan.decisions.values() if match and decision.candidate]
-            found |= {cutter.digest(match, "") for match in taken}
+            found |= {extractor.digest(match, "") for match in taken}
         return found
 
     assert digests(20) == digests(60) != digests(600)
@@ -232,7 +232,7 @@ def test_long_iterations_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_program_with_one_call_in_a_loop_is_tried_as_a_whole(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
-    monkeypatch.setattr(Tuner, "whole", lambda self, program, *_, **__: tried.append(program))
+    monkeypatch.setattr(Tuner, "measure_program", lambda self, program, *_, **__: tried.append(program))
     compiled(convolved, FILTER, IMAGE)
     assert len(tried) == 2, "before its regions are measured, and behind them"
     tried.clear()
@@ -257,13 +257,13 @@ def test_a_program_that_runs_long_is_tried_with_fewer_iterations(store: Store, m
     assert running_time(shorter) == pytest.approx(whole * trips / 100_000, rel=0.1)
     monkeypatch.setenv("HLO_DISPATCH_MEASURE_SECONDS", "6")
     compiled(long, FILTER, IMAGE)
-    assert [e for e in store.entries() if e.measured.kernel == whole_program_trial.WHOLE and e.measured.seconds]
+    assert [e for e in store.entries() if e.measured.kernel == whole_program_trial.ALL_KERNELS and e.measured.seconds]
 
 
 @pytest.mark.timing
 def test_a_small_call_in_a_loop_is_charged_by_what_it_takes_there(store: Store) -> None:
     executable = compiled(recurrent, normal(64, 64), normal(64, 64))
-    (entry,) = [entry for entry in store.entries() if entry.measured.kernel != whole_program_trial.WHOLE]
+    (entry,) = [entry for entry in store.entries() if entry.measured.kernel != whole_program_trial.ALL_KERNELS]
     # Two cores do these 262,144 multiply-adds in a few microseconds; a launch alone takes longer.
     assert all(seconds < 40e-6 for seconds in entry.measured.seconds.values()), entry.measured
     assert calls(executable) in (0, 1)

@@ -72,10 +72,10 @@ def test_stored_never_measures(store: Store) -> None:
 @pytest.mark.usefixtures("_any_answer")
 def test_without_a_budget_the_heuristic_decides(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HLO_DISPATCH_MEASURE_SECONDS", "0")
-    before = measured_pipeline.tally.left
+    before = measured_pipeline.tally.unreached
     compiled(depthwise, IMAGE, FILTER)
     assert store.entries() == []
-    assert measured_pipeline.tally.left > before
+    assert measured_pipeline.tally.unreached > before
     monkeypatch.setenv("HLO_DISPATCH_MEASURE_SECONDS", "60")
     compiled(depthwise, IMAGE, FILTER)
     assert len(store.entries()) == 1, "a later compile goes on where this one stopped"
@@ -110,7 +110,7 @@ def test_what_cannot_be_told_is_asked_another_time(store: Store) -> None:
         executable = compiled(lambda x, w: depthwise(x, w) + 3, IMAGE, FILTER)
         assert measured_pipeline.tally.unclear == before + min(process, 2), "two processes try it, the others leave it"
         (entry,) = store.entries()
-        assert (entry.measured.vain, entry.measured.seconds) == (min(process, 2), {})
+        assert (entry.measured.failed_attempts, entry.measured.seconds) == (min(process, 2), {})
         assert calls(executable) == 1, "as the heuristic says"
         forget(store)
 
@@ -123,7 +123,7 @@ def test_tuning_tries_what_others_tried_in_vain(store: Store, monkeypatch: pytes
     monkeypatch.setattr(Time, "may_win", lambda *_: False)
     (region,) = hlo_dispatch.tune(lambda x, w: depthwise(x, w) + 3, IMAGE, FILTER).regions
     (entry,) = store.entries()
-    assert (entry.measured.vain, entry.measured.chosen) == (0, region.chosen)
+    assert (entry.measured.failed_attempts, entry.measured.chosen) == (0, region.chosen)
 
 
 @pytest.mark.parametrize("size", [2, 8])

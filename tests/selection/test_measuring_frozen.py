@@ -11,7 +11,7 @@ from hlo_dispatch.autotune import whole_program_trial
 from hlo_dispatch.autotune.run import split_executable
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.driver import measured_pipeline
-from hlo_dispatch.selection.measurements import EVERYTHING, GUESSED, STOCK, Measured
+from hlo_dispatch.selection.measurements import ALL_SUPPORTED, COST_MODEL, STOCK, Measurement
 
 pytestmark = pytest.mark.usefixtures("_own_store", "_any_answer")
 
@@ -26,13 +26,13 @@ def two(window, image):
 
 def test_a_frozen_region_is_measured_once_and_apart(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    real = split_executable.HalvesExecutable.__init__
+    real = split_executable.SplitExecutable.__init__
 
     def counted(self, split) -> None:
-        made.append(len(split.prepared) + len(split.kept))
+        made.append(len(split.preprocessed) + len(split.frozen_inputs))
         real(self, split)
 
-    monkeypatch.setattr(split_executable.HalvesExecutable, "__init__", counted)
+    monkeypatch.setattr(split_executable.SplitExecutable, "__init__", counted)
     frozen = hlo_dispatch.freeze(by_window, FILTER)
     wanted = np.asarray(compiled(by_window, FILTER, IMAGE, policy="never")(FILTER, IMAGE))
     np.testing.assert_allclose(frozen(IMAGE), wanted, rtol=1e-5, atol=1e-5)
@@ -53,7 +53,7 @@ def test_a_frozen_program_is_tried_as_a_whole(store: Store) -> None:
     stock = compiled(two, FILTER, IMAGE, policy="never")(FILTER, IMAGE)
     for got, wanted in zip(frozen(IMAGE), stock, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
-    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == whole_program_trial.WHOLE]
+    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == whole_program_trial.ALL_KERNELS]
     assert whole.thorough
     report = frozen.report.programs[0].dispatched
     assert report is not None
@@ -64,14 +64,14 @@ def test_a_frozen_program_is_tried_first_with_everything_in_kernels(monkeypatch:
     """There may be time for one way only."""
     tried: list[list[str]] = []
 
-    def compare(stock: bytes, variants, *, is_final: bool, **_) -> Measured:
+    def compare(stock: bytes, variants, *, is_final: bool, **_) -> Measurement:
         tried.append([name for name, _ in variants])
         seconds = dict.fromkeys([STOCK, *tried[-1]], 1e-3)
-        return Measured(tried[-1][0], seconds, 1e-3, thorough=is_final, kernel=whole_program_trial.WHOLE)
+        return Measurement(tried[-1][0], seconds, 1e-3, thorough=is_final, kernel=whole_program_trial.ALL_KERNELS)
 
     monkeypatch.setattr(whole_program_trial, "compare", compare)
     hlo_dispatch.freeze(two, FILTER)(IMAGE)
     compiled(two, FILTER, IMAGE)
     frozen, frozen_again, plain, _ = (modes[0] for modes in tried)
-    assert (frozen, frozen_again) == (EVERYTHING, EVERYTHING)
-    assert plain == GUESSED
+    assert (frozen, frozen_again) == (ALL_SUPPORTED, ALL_SUPPORTED)
+    assert plain == COST_MODEL

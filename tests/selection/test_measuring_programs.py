@@ -17,12 +17,20 @@ from hlo_dispatch.autotune.compare.measure import Unmeasurable
 from hlo_dispatch.autotune.compare.timing import Time
 from hlo_dispatch.autotune.run.deadline import OutOfTime, Unclear
 from hlo_dispatch.autotune.run.running_time import running_time
-from hlo_dispatch.autotune.run.time_estimate import Pace
+from hlo_dispatch.autotune.run.time_estimate import TimeEstimate
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.driver import measured_pipeline
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.text import from_text
-from hlo_dispatch.selection.measurements import APART, EVERYTHING, GUESSED, REGARDLESS, STOCK, TOGETHER, Measured
+from hlo_dispatch.selection.measurements import (
+    ALL_SUPPORTED,
+    ALL_SUPPORTED_UNCONDITIONALLY,
+    COST_MODEL,
+    MEASURED_ALONE,
+    MEASURED_JOINTLY,
+    STOCK,
+    Measurement,
+)
 
 pytestmark = pytest.mark.usefixtures("_own_store")
 
@@ -35,8 +43,15 @@ def two_layers(x, w, image, window):
 def test_a_program_is_tried_as_a_whole(store: Store) -> None:
     arguments = (X, W, IMAGE, FILTER)
     executable = compiled(two_layers, *arguments)
-    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == whole_program_trial.WHOLE]
-    assert set(whole.seconds) <= {STOCK, GUESSED, APART, TOGETHER, EVERYTHING, REGARDLESS}
+    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == whole_program_trial.ALL_KERNELS]
+    assert set(whole.seconds) <= {
+        STOCK,
+        COST_MODEL,
+        MEASURED_ALONE,
+        MEASURED_JOINTLY,
+        ALL_SUPPORTED,
+        ALL_SUPPORTED_UNCONDITIONALLY,
+    }
     assert whole.thorough, "all regions were known in the end"
     assert (calls(executable) > 0) == (whole.chosen != STOCK)
     before = measured_pipeline.tally.measured
@@ -47,10 +62,12 @@ def test_a_program_is_tried_as_a_whole(store: Store) -> None:
 @pytest.mark.timing  # a busy machine finds each of the regions slower, and says that
 @pytest.mark.usefixtures("_any_answer")
 def test_a_program_that_is_faster_with_stock_is_left_alone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lost(stock: bytes, variants, *, is_final: bool, **_) -> Measured:
+    def lost(stock: bytes, variants, *, is_final: bool, **_) -> Measurement:
         assert all(b"hlo_dispatch.onednn" in module for _, module in variants)
-        seconds = {STOCK: 1e-3, APART: 2e-3}
-        return Measured(STOCK, seconds, thorough=is_final, formula="all of it", kernel=whole_program_trial.WHOLE)
+        seconds = {STOCK: 1e-3, MEASURED_ALONE: 2e-3}
+        return Measurement(
+            STOCK, seconds, thorough=is_final, formula="all of it", kernel=whole_program_trial.ALL_KERNELS
+        )
 
     monkeypatch.setattr(whole_program_trial, "compare", lost)
     assert calls(compiled(two_layers, X, W, IMAGE, FILTER)) == 0
@@ -64,35 +81,42 @@ def test_a_program_that_is_faster_with_stock_is_left_alone(store: Store, monkeyp
 
 @pytest.mark.parametrize(
     ("stock", "together", "apart", "chosen"),
-    [(3.0, 1.0, 2.0, TOGETHER), (3.0, 2.0, 1.0, APART), (1.0, 2.0, 2.0, STOCK), (1.0, 1.0, 1.0, STOCK)],
+    [
+        (3.0, 1.0, 2.0, MEASURED_JOINTLY),
+        (3.0, 2.0, 1.0, MEASURED_ALONE),
+        (1.0, 2.0, 2.0, STOCK),
+        (1.0, 1.0, 1.0, STOCK),
+    ],
 )
 def test_which_program_is_chosen(monkeypatch, stock: float, together: float, apart: float, chosen: str) -> None:
     module = from_text("HloModule m\nENTRY e { ROOT x = f32[4]{0} parameter(0) }")
     times = [Time(seconds, stock - seconds, 0.001) for seconds in (stock, together, apart)]
     monkeypatch.setattr(whole_program_trial, "interleaved", lambda runners, **_: times)
-    between = {TOGETHER: together, APART: apart}
+    between = {MEASURED_JOINTLY: together, MEASURED_ALONE: apart}
     monkeypatch.setattr(whole_program_trial, "fastest", lambda named, **_: (min(named, key=between.__getitem__), {}))
     measured_pipeline.executable.start()
-    assert whole_program_trial.compare(module, {TOGETHER: module, APART: module}).chosen == chosen
+    assert whole_program_trial.compare(module, {MEASURED_JOINTLY: module, MEASURED_ALONE: module}).chosen == chosen
 
 
 @pytest.mark.usefixtures("_any_answer")
-@pytest.mark.parametrize("quick", [GUESSED, EVERYTHING])
+@pytest.mark.parametrize("quick", [COST_MODEL, ALL_SUPPORTED])
 def test_what_won_before_is_tried_first(store: Store, monkeypatch: pytest.MonkeyPatch, quick: str) -> None:
     """In the end there may be time for one variant only."""
     tried: list[list[str]] = []
 
-    def compare(stock: bytes, variants, *, is_final: bool, **_) -> Measured:
+    def compare(stock: bytes, variants, *, is_final: bool, **_) -> Measurement:
         tried.append([name for name, _ in variants])
         chosen = tried[-1][0] if is_final else quick
-        return Measured(chosen, {STOCK: 2e-3, chosen: 1e-3}, 1e-3, thorough=is_final, kernel=whole_program_trial.WHOLE)
+        return Measurement(
+            chosen, {STOCK: 2e-3, chosen: 1e-3}, 1e-3, thorough=is_final, kernel=whole_program_trial.ALL_KERNELS
+        )
 
     monkeypatch.setattr(whole_program_trial, "compare", compare)
     compiled(two_layers, X, W, IMAGE, FILTER)
     assert len(tried) == 2
     # Where no region won by itself, there is nothing to try together.
-    is_everything = quick == EVERYTHING or TOGETHER not in tried[1]
-    assert tried[1][0] == (EVERYTHING if is_everything else TOGETHER)
+    is_everything = quick == ALL_SUPPORTED or MEASURED_JOINTLY not in tried[1]
+    assert tried[1][0] == (ALL_SUPPORTED if is_everything else MEASURED_JOINTLY)
 
 
 @pytest.mark.parametrize("fitting", [1, 2])
@@ -100,18 +124,19 @@ def test_what_won_before_is_tried_first(store: Store, monkeypatch: pytest.Monkey
 def test_a_trial_that_was_cut_short_goes_on_later(monkeypatch, fitting: int, is_hurried: bool) -> None:
     module = from_text("HloModule m\nENTRY e { ROOT x = f32[4]{0} parameter(0) }")
     monkeypatch.setattr(
-        whole_program_trial._Contestants, "has_time_for_one_more", lambda self: len(self.names) < fitting
+        whole_program_trial._TrialPrograms, "has_time_for_one_more", lambda self: len(self.names) < fitting
     )
     measured_pipeline.executable.start()
-    both = {TOGETHER: module, EVERYTHING: module}
+    both = {MEASURED_JOINTLY: module, ALL_SUPPORTED: module}
     found = whole_program_trial.compare(module, both, is_hurried=is_hurried)
     assert set(found.seconds) == {STOCK, *list(both)[:fitting]}
     # That there is no third variant it does not know before it asked for one.
     assert found.thorough == (not is_hurried)
     assert (
-        whole_program_trial.compare(module, {TOGETHER: module}, is_hurried=is_hurried, is_final=False).thorough is False
+        whole_program_trial.compare(module, {MEASURED_JOINTLY: module}, is_hurried=is_hurried, is_final=False).thorough
+        is False
     )
-    monkeypatch.setattr(whole_program_trial._Contestants, "has_time_for_one_more", lambda self: True)
+    monkeypatch.setattr(whole_program_trial._TrialPrograms, "has_time_for_one_more", lambda self: True)
     assert whole_program_trial.compare(module, both, is_hurried=is_hurried).thorough
 
 
@@ -119,11 +144,13 @@ def test_a_trial_that_was_cut_short_goes_on_later(monkeypatch, fitting: int, is_
 def test_who_was_not_tried_comes_behind_who_won(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[tuple[list[str], bool]] = []
 
-    def compare(stock: bytes, variants, *, is_final: bool, is_hurried: bool = False, **_) -> Measured:
+    def compare(stock: bytes, variants, *, is_final: bool, is_hurried: bool = False, **_) -> Measurement:
         tried.append(([name for name, _ in variants], is_hurried))
         first = tried[-1][0][0]
         is_thorough = is_final and not is_hurried
-        return Measured(first, {STOCK: 2e-3, first: 1e-3}, 1e-3, thorough=is_thorough, kernel=whole_program_trial.WHOLE)
+        return Measurement(
+            first, {STOCK: 2e-3, first: 1e-3}, 1e-3, thorough=is_thorough, kernel=whole_program_trial.ALL_KERNELS
+        )
 
     monkeypatch.setattr(whole_program_trial, "compare", compare)
     compiled(two_layers, X, W, IMAGE, FILTER)
@@ -149,7 +176,7 @@ ENTRY e { x = f32[4]{0} parameter(0)
 """
     module = from_text(loop)
     with pytest.raises(Unmeasurable):
-        whole_program_trial.compare(module, {GUESSED: module})
+        whole_program_trial.compare(module, {COST_MODEL: module})
     known = from_text(loop.replace("body=body", 'body=body, backend_config={"known_trip_count":{"n":"7"}}'))
     assert running_time(Module.from_bytes(known)) is not None
 
@@ -168,16 +195,16 @@ def _only_programs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_first_compile_is_the_better_of_heuristic_and_stock(
     store: Store, monkeypatch: pytest.MonkeyPatch, gain: float, dispatched: bool
 ) -> None:
-    def told(runners, **_) -> list[Time]:
+    def scripted_times(runners, **_) -> list[Time]:
         return [Time(1.0, 0.0, 0.0)] + [Time(1.0 - gain, gain, 0.0)] * (len(runners) - 1)
 
-    monkeypatch.setattr(whole_program_trial, "interleaved", told)
+    monkeypatch.setattr(whole_program_trial, "interleaved", scripted_times)
     first = compiled(two_layers, X, W, IMAGE, FILTER)
     guessed = compiled(two_layers, X, W, IMAGE, FILTER, policy="heuristic")
     assert calls(guessed) >= 2
     assert calls(first) == (calls(guessed) if dispatched else 0)
     (entry,) = store.entries()
-    assert set(entry.measured.seconds) == {STOCK, GUESSED}
+    assert set(entry.measured.seconds) == {STOCK, COST_MODEL}
     assert not entry.measured.thorough
     # The next compile has time for the regions, and then for what follows from them.
     monkeypatch.undo()
@@ -185,7 +212,7 @@ def test_the_first_compile_is_the_better_of_heuristic_and_stock(
     monkeypatch.setenv("HLO_DISPATCH_MEASURE_SECONDS", "60")
     monkeypatch.setattr(Time, "may_win", lambda *_: False)
     compiled(two_layers, X, W, IMAGE, FILTER)
-    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == whole_program_trial.WHOLE]
+    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == whole_program_trial.ALL_KERNELS]
     assert whole.thorough
 
 
@@ -198,7 +225,7 @@ def test_a_loop_of_known_length_is_tried_as_a_whole(store: Store) -> None:
         return jax.lax.scan(step, image, None, length=5)[0]
 
     executable = compiled(loop, IMAGE, FILTER)
-    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == whole_program_trial.WHOLE]
+    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == whole_program_trial.ALL_KERNELS]
     assert (calls(executable) > 0) == (whole.chosen != STOCK)
 
 
@@ -212,14 +239,14 @@ def test_a_loop_whose_length_depends_on_the_inputs_is_not(store: Store) -> None:
 
     compiled(loop, IMAGE, FILTER)
     assert store.entries()
-    assert regions_in(store) == [entry for entry in store.entries() if not entry.measured.vain]
+    assert regions_in(store) == [entry for entry in store.entries() if not entry.measured.failed_attempts]
 
 
 def test_what_takes_too_long_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     module = from_text("HloModule m\nENTRY e { ROOT x = f32[4]{0} parameter(0) }")
     measured_pipeline.executable.start()
     with pytest.raises(OutOfTime):
-        whole_program_trial.compare(module, {GUESSED: module}, left=0.0)
+        whole_program_trial.compare(module, {COST_MODEL: module}, remaining=0.0)
     compiles = []
     now = [0.0]
     real = comparison.Executable
@@ -231,9 +258,9 @@ def test_what_takes_too_long_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(comparison, "Executable", slow)
-    monkeypatch.setattr(comparison, "compiling", Pace(0.1, 0.0))
+    monkeypatch.setattr(comparison, "compile_time", TimeEstimate(0.1, 0.0))
     with pytest.raises(OutOfTime):
-        whole_program_trial.compare(module, {GUESSED: module}, left=5.0)
+        whole_program_trial.compare(module, {COST_MODEL: module}, remaining=5.0)
     assert len(compiles) == 1, "stock alone has shown that there is no time for the rest"
 
 
@@ -257,9 +284,11 @@ def test_a_program_that_takes_too_long_is_tried_by_two_processes(store: Store, m
         compiled(network, IMAGE, FILTER)
         forget(store)
     assert tried == []
-    assert {entry.measured.vain for entry in store.entries() if entry.measured.kernel == whole_program_trial.WHOLE} == {
-        2
-    }
+    assert {
+        entry.measured.failed_attempts
+        for entry in store.entries()
+        if entry.measured.kernel == whole_program_trial.ALL_KERNELS
+    } == {2}
 
 
 def no_answer(*_, **__):

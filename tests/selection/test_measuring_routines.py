@@ -18,9 +18,9 @@ from hlo_dispatch.autotune.compare.timing import Time
 from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule
 from hlo_dispatch.autotune.run.factorization_results import comparable
 from hlo_dispatch.autotune.store import Store
-from hlo_dispatch.autotune.whole_program_trial import WHOLE
+from hlo_dispatch.autotune.whole_program_trial import ALL_KERNELS
 from hlo_dispatch.driver import measured_pipeline
-from hlo_dispatch.selection.measurements import STOCK, Measured
+from hlo_dispatch.selection.measurements import STOCK, Measurement
 from processor import needs_avx512
 from side_by_side import assert_close
 
@@ -90,7 +90,7 @@ def test_each_library_is_measured(name: str, tmp_path: Path, monkeypatch: pytest
         compiled = jax.jit(lambda *a: function(*a)).lower(*arguments).compile()
     everything = Store(tmp_path).entries()
     # Of several calls the program is tried as a whole, too.
-    entries = [entry for entry in everything if entry.measured.kernel != WHOLE]
+    entries = [entry for entry in everything if entry.measured.kernel != ALL_KERNELS]
     assert len(entries) == count
     assert finite == [True] * count, "the inputs are what the routine wants at the first attempt"
     for entry in entries:
@@ -109,7 +109,7 @@ def test_each_library_is_measured(name: str, tmp_path: Path, monkeypatch: pytest
     assert measured_pipeline.tally.measured == before
 
 
-def measured_cholesky(folder: Path) -> tuple[Measured, str]:
+def measured_cholesky(folder: Path) -> tuple[Measurement, str]:
     """Compile a Cholesky factor; its only measurement in the store there, and the compiled text."""
     value = matrix(SIZE, SIZE)
     positive = value @ value.T + SIZE * np.eye(SIZE, dtype="float32")

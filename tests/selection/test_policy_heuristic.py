@@ -134,7 +134,7 @@ def test_f32_products_alone_are_xlas() -> None:
 )
 def test_products_of_packed_weights(match: Match, machine: Machine, worth: bool) -> None:
     assert match.anchor.weights is not None
-    match.anchor.weights.node.is_early = True
+    match.anchor.weights.node.is_static = True
     found, why = verdict(match, machine)
     assert found == worth
     assert ("packed before the first call" in why) == worth

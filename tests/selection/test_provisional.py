@@ -17,10 +17,10 @@ from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.cli import cache_view
 from hlo_dispatch.driver import measured_pipeline
 from hlo_dispatch.selection.context import this_context
-from hlo_dispatch.selection.measurements import STOCK, Knowledge, Measured
+from hlo_dispatch.selection.measurements import STOCK, KnownMeasurements, Measurement
 
-BUSY = Measured(STOCK, {STOCK: 1e-3, "whole": 1.5e-3}, provisional=True, formula="x * w", shape="f32[8]")
-QUIET = Measured("whole", {STOCK: 1e-3, "whole": 0.5e-3}, 0.5e-3)
+BUSY = Measurement(STOCK, {STOCK: 1e-3, "whole": 1.5e-3}, provisional=True, formula="x * w", shape="f32[8]")
+QUIET = Measurement("whole", {STOCK: 1e-3, "whole": 0.5e-3}, 0.5e-3)
 STOCK_TIME = Time(1e-3, 0.0, 0.0)
 DISTURBED_LOSS = Time(1.5e-3, -0.5e-3, 1e-6, is_disturbed=True)
 DISTURBED_WIN = Time(0.8e-3, 0.2e-3, 1e-6, is_disturbed=True)
@@ -31,7 +31,7 @@ LOSS = Time(1.5e-3, -0.5e-3, 1e-6)
 
 
 @pytest.fixture
-def told(store: Store, _own_store: None, monkeypatch: pytest.MonkeyPatch) -> list[Time]:
+def scripted_times(store: Store, _own_store: None, monkeypatch: pytest.MonkeyPatch) -> list[Time]:
     """What each timing finds of the kernel, in turn; the last for every later one."""
     times: list[Time] = []
 
@@ -45,16 +45,16 @@ def told(store: Store, _own_store: None, monkeypatch: pytest.MonkeyPatch) -> lis
     return times
 
 
-def measured_in(store: Store) -> Measured:
+def measured_in(store: Store) -> Measurement:
     (entry,) = regions_in(store)
     return entry.measured
 
 
 @pytest.mark.parametrize("times", [(DISTURBED_LOSS,), (DISTURBED_WIN,), (WIN, DISTURBED_LOSS)])
 def test_the_cost_model_decides_and_the_next_process_measures_again(
-    store: Store, told: list[Time], times: tuple[Time, ...]
+    store: Store, scripted_times: list[Time], times: tuple[Time, ...]
 ) -> None:
-    told.extend(times)
+    scripted_times.extend(times)
     before = measured_pipeline.tally.measured
     assert calls(compiled(depthwise, IMAGE, FILTER)) == 1, "as the cost model has it"
     assert measured_in(store).provisional
@@ -64,26 +64,26 @@ def test_the_cost_model_decides_and_the_next_process_measures_again(
     compiled(depthwise, IMAGE, FILTER)
     assert measured_pipeline.tally.measured == before + 1
     forget(store)
-    told[:] = [LOSS]
+    scripted_times[:] = [LOSS]
     assert calls(compiled(depthwise, IMAGE, FILTER)) == 0
     assert measured_in(store).chosen == STOCK
     assert not measured_in(store).provisional
     forget(store)
-    told[:] = [DISTURBED_WIN]
+    scripted_times[:] = [DISTURBED_WIN]
     compiled(depthwise, IMAGE, FILTER)
     assert measured_pipeline.tally.measured == before + 2
 
 
-def test_stored_leaves_it_to_the_cost_model(store: Store, told: list[Time]) -> None:
-    told.append(DISTURBED_LOSS)
+def test_stored_leaves_it_to_the_cost_model(store: Store, scripted_times: list[Time]) -> None:
+    scripted_times.append(DISTURBED_LOSS)
     compiled(depthwise, IMAGE, FILTER)
     forget(store)
     assert calls(compiled(depthwise, IMAGE, FILTER, policy="stored")) == 1
     assert "provisional" in hlo_dispatch.reports()[-1].regions[0].reason
 
 
-def test_a_large_win_is_lasting(store: Store, told: list[Time]) -> None:
-    told.append(LARGE_DISTURBED_WIN)
+def test_a_large_win_is_lasting(store: Store, scripted_times: list[Time]) -> None:
+    scripted_times.append(LARGE_DISTURBED_WIN)
     compiled(depthwise, IMAGE, FILTER)
     assert not measured_in(store).provisional
     assert measured_in(store).chosen != STOCK
@@ -96,29 +96,31 @@ def small_matrices(count: int = 512) -> tuple[Callable[..., Any], Any]:
 
 
 @pytest.mark.parametrize("own", [FAR_AHEAD_AT_LEAST, DISTURBED_WIN])
-def test_a_variant_far_ahead_by_least_times_is_taken_meanwhile(store: Store, told: list[Time], own: Time) -> None:
-    told.append(own)
+def test_a_variant_far_ahead_by_least_times_is_taken_meanwhile(
+    store: Store, scripted_times: list[Time], own: Time
+) -> None:
+    scripted_times.append(own)
     assert calls(compiled(*small_matrices())) == (own is FAR_AHEAD_AT_LEAST)
     assert measured_in(store).provisional
     # Nothing lasts of it: undisturbed, stock may have won.
-    told[:] = [LOSS]
+    scripted_times[:] = [LOSS]
     forget(store)
     assert calls(compiled(*small_matrices())) == 0
     assert not measured_in(store).provisional
 
 
-def test_one_disturbed_race_takes_no_win_away(store: Store, told: list[Time]) -> None:
-    told.extend([WIN, DISTURBED_LOSS])
+def test_one_disturbed_race_takes_no_win_away(store: Store, scripted_times: list[Time]) -> None:
+    scripted_times.extend([WIN, DISTURBED_LOSS])
     compiled(depthwise, IMAGE, FILTER)
     assert measured_in(store).chosen != STOCK
 
 
-def test_an_undecided_second_race_is_no_verdict_of_stock(store: Store, told: list[Time]) -> None:
+def test_an_undecided_second_race_is_no_verdict_of_stock(store: Store, scripted_times: list[Time]) -> None:
     undecided = Time(1e-3, 1e-6, 1e-4)
     assert undecided.may_win(1e-3, 30e-6)
-    told.extend([Time(0.93e-3, 0.07e-3, 5e-6), undecided])
+    scripted_times.extend([Time(0.93e-3, 0.07e-3, 5e-6), undecided])
     assert calls(compiled(depthwise, IMAGE, FILTER)) == 1
-    assert measured_in(store).vain
+    assert measured_in(store).failed_attempts
 
 
 def test_a_lasting_measurement_is_not_replaced(store: Store) -> None:
@@ -136,7 +138,10 @@ def test_a_lasting_measurement_is_not_replaced(store: Store) -> None:
 def test_it_says_so() -> None:
     said = "provisional: the machine was busy (measured: stock 1 ms against 1.5 ms)"
     assert BUSY.sentence() == said
-    assert Knowledge({"a": BUSY}).fingerprint != Knowledge({"a": replace(BUSY, provisional=False)}).fingerprint
+    assert (
+        KnownMeasurements({"a": BUSY}).fingerprint
+        != KnownMeasurements({"a": replace(BUSY, provisional=False)}).fingerprint
+    )
 
 
 @pytest.mark.usefixtures("_own_store")
@@ -149,4 +154,4 @@ def test_cache_show_says_so(store: Store, capsys: pytest.CaptureFixture[str]) ->
 def test_what_earlier_versions_stored_is_lasting() -> None:
     values = QUIET.to_dict()
     del values["provisional"]
-    assert Measured.from_dict(values) == QUIET
+    assert Measurement.from_dict(values) == QUIET

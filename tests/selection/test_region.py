@@ -10,15 +10,15 @@ import pytest
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph
 from hlo_dispatch.api import rewriter
-from hlo_dispatch.autotune.compare.float64_reference import in_double
+from hlo_dispatch.autotune.compare.float64_reference import in_float64
 from hlo_dispatch.autotune.compare.validation import difference
-from hlo_dispatch.autotune.extract.context_ops import surrounded
+from hlo_dispatch.autotune.extract.context_ops import with_context_ops
 from hlo_dispatch.autotune.extract.digest import Digests
 from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule, parsed_module
-from hlo_dispatch.autotune.extract.region import Cutter
+from hlo_dispatch.autotune.extract.region import RegionExtractor
 from hlo_dispatch.autotune.run.executable import Executable, start, to_device
 from hlo_dispatch.autotune.run.inputs import random_inputs
-from hlo_dispatch.driver.single_call import one_call
+from hlo_dispatch.driver.single_call import dispatch_single_call
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.selection.candidate import Default, default_of
 from hlo_dispatch.vendor import registration
@@ -62,33 +62,33 @@ ENTRY main { x = f32[32,48]{1,0} parameter(0)
 """
 
 
-def regions(text: str) -> dict[str, tuple[Cutter, Default]]:
+def regions(text: str) -> dict[str, tuple[RegionExtractor, Default]]:
     """Anchor's name → who cuts it, and its default variant."""
     module = parsed(text)
     graph = FlatGraph(module, module.entry)
     planner = rewriter((), "always").planner
     plan = planner.plan(graph, lambda match, default: None, small=False)
-    cutter = Cutter(graph, Digests(module))
+    extractor = RegionExtractor(graph, Digests(module))
     found = {}
     for node, (match, decision) in plan.decisions.items():
         assert match is not None, str(decision.refusal)
         assert decision.candidate is not None, decision.reason
         default = default_of(decision.candidate.match, planner.ask)
         assert isinstance(default, Default)
-        found[node.name] = cutter, default
+        found[node.name] = extractor, default
     return found
 
 
-def cut(text: str, anchor: str) -> tuple[ExtractedModule, Default]:
-    cutter, default = regions(text)[anchor]
-    extracted = cutter.cut(default.candidate.match)
+def extract(text: str, anchor: str) -> tuple[ExtractedModule, Default]:
+    extractor, default = regions(text)[anchor]
+    extracted = extractor.extract(default.candidate.match)
     assert isinstance(extracted, ExtractedModule), str(extracted)
     return extracted, default
 
 
 def digest(text: str, anchor: str) -> str:
-    cutter, default = regions(text)[anchor]
-    return cutter.digest(default.candidate.match, "")
+    extractor, default = regions(text)[anchor]
+    return extractor.digest(default.candidate.match, "")
 
 
 def run(module: bytes, extracted: ExtractedModule, dtype: str = "") -> list[np.ndarray]:
@@ -105,22 +105,22 @@ IDS = ["fused", "first of two", "second of two"]
 
 @pytest.mark.parametrize(("text", "anchor"), CASES, ids=IDS)
 def test_a_region_runs_alone_with_and_without_its_kernel(text: str, anchor: str) -> None:
-    extracted, default = cut(text, anchor)
+    extracted, default = extract(text, anchor)
     stock = run(extracted.module, extracted)
-    dispatched = one_call(rewriter((), "heuristic"), extracted, default, default.variant)
+    dispatched = dispatch_single_call(rewriter((), "heuristic"), extracted, default, default.variant)
     assert dispatched is not None
     assert dispatched.count(b"hlo_dispatch.onednn.matmul") == 1
     assert not difference(stock, run(dispatched, extracted), 1e-5)
     for module in (extracted.module, dispatched):
-        in_context = surrounded(module, extracted, 2)
+        in_context = with_context_ops(module, extracted, 2)
         assert (in_context != module) == any((*extracted.produced, *extracted.consumed))
         assert not difference(stock, run(in_context, extracted), 1e-5)
 
 
 @pytest.mark.parametrize(("text", "anchor"), CASES, ids=IDS)
 def test_in_double_it_is_the_same_more_exactly(text: str, anchor: str) -> None:
-    extracted, _ = cut(text, anchor)
-    wide = in_double(extracted.module)
+    extracted, _ = extract(text, anchor)
+    wide = in_float64(extracted.module)
     assert wide is not None
     exact = run(wide, extracted, "float64")
     assert all(array.dtype == np.float64 for array in exact)
@@ -131,7 +131,7 @@ def test_in_double_it_is_the_same_more_exactly(text: str, anchor: str) -> None:
 
 def test_what_the_region_is_made_of() -> None:
     """Whole fusions; what the match looks past is inside, what makes its input is not."""
-    extracted, _ = cut(FUSED, "dot")
+    extracted, _ = extract(FUSED, "dot")
     names = {i.name for c in parsed_module(extracted).proto.computations for i in c.instructions}
     assert {"dot", "tanh", "power"} <= names
     assert "y" not in names
@@ -142,7 +142,7 @@ def test_what_the_region_is_made_of() -> None:
 
 
 def test_of_two_anchors_in_one_fusion_each_has_its_own_part() -> None:
-    extracts = [cut(TWO, anchor)[0] for anchor in ("first", "second")]
+    extracts = [extract(TWO, anchor)[0] for anchor in ("first", "second")]
     for extracted, (own, other) in zip(extracts, itertools.permutations(("first", "second")), strict=True):
         names = {i.name for c in parsed_module(extracted).proto.computations for i in c.instructions}
         assert own in names
@@ -189,17 +189,17 @@ def test_layouts_are_kept() -> None:
     text = FUSED.replace("turned = f32[48,64]{1,0} copy(w)", "turned = f32[48,64]{1,0} bitcast(w)").replace(
         "w = f32[48,64]{0,1}", "w = f32[64,48]{0,1}"
     )
-    extracted, _ = cut(text, "dot")
+    extracted, _ = extract(text, "dot")
     assert "f32[48,64]{1,0}" in map(str, extracted.inputs)
     run(extracted.module, extracted)
 
 
 def test_a_region_that_reads_a_tuple_cannot_be_cut() -> None:
     text = FUSED.replace("f32[32,48]{1,0} exponential(x)", "f32[32,48]{1,0} exponential(x)")
-    cutter, default = regions(text)["dot"]
-    graph = cutter._graph
+    extractor, default = regions(text)["dot"]
+    graph = extractor._graph
     instruction = next(i for i in graph.instruction_of.values() if i.name == "y")
     instruction.shape.is_dynamic_dimension[0] = True
-    answer = cutter.cut(default.candidate.match)
+    answer = extractor.extract(default.candidate.match)
     assert isinstance(answer, Refusal)
     assert answer.code == "unmeasurable"

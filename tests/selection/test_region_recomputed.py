@@ -11,13 +11,13 @@ from encoders import flax_block, plain_block
 from hlo_dispatch.analysis.loop_fusion import is_recomputed, may_be_in_loop
 from hlo_dispatch.api import rewriter
 from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule
-from hlo_dispatch.autotune.measurement_requests import Unknown
+from hlo_dispatch.autotune.measurement_requests import MeasurementRequest
 from hlo_dispatch.autotune.run.running_time import running_time
-from hlo_dispatch.driver.single_call import one_call
+from hlo_dispatch.driver.single_call import dispatch_single_call
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.jax_plugin.explaining import optimized
-from hlo_dispatch.selection.measurements import Knowledge
+from hlo_dispatch.selection.measurements import KnownMeasurements
 
 
 def gradient(block):
@@ -43,19 +43,19 @@ class Cuts:
         self.refusals: list[Refusal] = []
         self.candidates: list[bytes] = []
 
-    def __call__(self, unknown: Sequence[Unknown], ask) -> int:
+    def __call__(self, unknown: Sequence[MeasurementRequest], ask) -> int:
         for region in unknown:
-            found = region.cutter.cut(region.default.candidate.match.in_module)
+            found = region.extractor.extract(region.default.candidate.match.in_module)
             if isinstance(found, Refusal):
                 self.refusals.append(found)
                 continue
             self.extracts.append(found)
-            candidate = one_call(rewriter((), "heuristic"), found, region.default, region.default.variant)
+            candidate = dispatch_single_call(rewriter((), "heuristic"), found, region.default, region.default.variant)
             if candidate is not None:
                 self.candidates.append(candidate)
         return 0
 
-    def whole(self, *_, **__) -> None:
+    def measure_program(self, *_, **__) -> None:
         pass
 
 
@@ -73,7 +73,7 @@ def test_regions_of_a_block(name: str) -> None:
     # XLA may fuse a reduction into a loop where it is read once. What it has, a region may have.
     own = [{i.opcode for i in c.instructions} for c in loops(program)]
     cuts = Cuts()
-    rewriter((), "measure").knowing(Knowledge(), lambda *_: cuts).run(program)
+    rewriter((), "measure").knowing(KnownMeasurements(), lambda *_: cuts).run(program)
     assert cuts.extracts
     assert cuts.candidates
     assert not cuts.refusals

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hlo_dispatch.autotune.compare.acceptance_rules import why_not
+from hlo_dispatch.autotune.compare.acceptance_rules import missing_gain
 from hlo_dispatch.autotune.compare.timing import Time
 from hlo_dispatch.autotune.whole_program_trial import compare
 from hlo_dispatch.jax_plugin.explaining import optimized
 from hlo_dispatch.jax_plugin.tuning import Tuned, tune_module
-from hlo_dispatch.selection.measurements import STOCK, Measured
+from hlo_dispatch.selection.measurements import STOCK, Measurement
 
 STOCK_TIME = Time(247e-6, 0.0, 0.0)
 FASTER = Time(180e-6, 67e-6, 5e-6)
@@ -34,7 +34,7 @@ SLOWER = Time(300e-6, -53e-6, 1e-6)
     ],
 )
 def test_each_rule_has_a_sentence(time: Time, says: str) -> None:
-    assert why_not(time, STOCK_TIME.seconds, 15e-6) == says
+    assert missing_gain(time, STOCK_TIME.seconds, 15e-6) == says
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +50,10 @@ def tuned(product: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tu
     """Tune a product whose timings end as they are told to: the second of each pair is for every later one."""
 
     def tune(*timings: Time) -> Tuned:
-        told = list(timings)
+        remaining = list(timings)
 
         def interleaved(runners, **_) -> list[Time]:
-            own = told.pop(0) if len(told) > 1 else told[0]
+            own = remaining.pop(0) if len(remaining) > 1 else remaining[0]
             return [STOCK_TIME, *[own] * (len(runners) - 1)]
 
         monkeypatch.setenv("HLO_DISPATCH_CACHE_DIR", str(tmp_path))
@@ -100,6 +100,6 @@ def test_a_program_as_a_whole(product: bytes, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_an_earlier_version_stored_is_read() -> None:
-    values = Measured(STOCK, {STOCK: 1e-3, "whole": 2e-3}).to_dict()
+    values = Measurement(STOCK, {STOCK: 1e-3, "whole": 2e-3}).to_dict()
     del values["why"]
-    assert Measured.from_dict(values).why == ""
+    assert Measurement.from_dict(values).why == ""

@@ -13,7 +13,7 @@ from hlo_dispatch.autotune import whole_program_trial
 from hlo_dispatch.autotune.compare.measure import Task, Unmeasurable
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.autotune.tuner import LONGER, MOST_RESERVED, Tuner
-from hlo_dispatch.selection.measurements import MOST_DISTURBED, STOCK, Measured
+from hlo_dispatch.selection.measurements import MAX_DISTURBED_ATTEMPTS, STOCK, Measurement
 
 pytestmark = pytest.mark.usefixtures("_own_store")
 
@@ -37,20 +37,24 @@ class Counted:
         monkeypatch.setattr(tuner_module, "measure", self.measure)
         monkeypatch.setattr(whole_program_trial, "compare", self.compare)
 
-    def measure(self, task: Task, *_, **__) -> Measured:
+    def measure(self, task: Task, *_, **__) -> Measurement:
         self.regions.append(f"{task.formula} {task.shape}")
         seconds = {STOCK: 2e-3, "whole": 2e-3 - self._gain}
         chosen = "whole" if self._gain > 0 else STOCK
-        return Measured(
+        return Measurement(
             chosen, seconds, max(self._gain, 0.0), formula=task.formula, provisional=self._provisional, thorough=True
         )
 
-    def compare(self, stock: bytes, variants, *, left: float, is_final: bool, is_hurried: bool, **_) -> Measured:
+    def compare(
+        self, stock: bytes, variants, *, remaining: float, is_final: bool, is_hurried: bool, **_
+    ) -> Measurement:
         name = next(iter(dict(variants)))
-        self.trials.append((is_final, left))
+        self.trials.append((is_final, remaining))
         if self._fails:
             raise Unmeasurable("nobody knows how long it runs")
-        known = Measured(name, {STOCK: 2e-3, name: 1e-3}, 1e-3, thorough=is_final, kernel=whole_program_trial.WHOLE)
+        known = Measurement(
+            name, {STOCK: 2e-3, name: 1e-3}, 1e-3, thorough=is_final, kernel=whole_program_trial.ALL_KERNELS
+        )
         if self.trial_is_provisional:
             return replace(known, chosen=STOCK, provisional=True, thorough=False)
         return replace(known, thorough=is_final and not is_hurried)
@@ -69,10 +73,10 @@ def test_two_compiles_settle_a_program(store: Store, monkeypatch: pytest.MonkeyP
     regions, trials = compile_as_another_process(store, counted)
     assert regions == len(set(counted.regions)) == 3
     assert trials == 2
-    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == whole_program_trial.WHOLE]
+    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == whole_program_trial.ALL_KERNELS]
     assert not whole.thorough, "regions took of its time"
     assert compile_as_another_process(store, counted) == (0, 1)
-    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == whole_program_trial.WHOLE]
+    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == whole_program_trial.ALL_KERNELS]
     assert whole.thorough
     assert compile_as_another_process(store, counted) == (0, 0)
 
@@ -80,16 +84,18 @@ def test_two_compiles_settle_a_program(store: Store, monkeypatch: pytest.MonkeyP
 def test_the_second_compile_ends_it_whatever_it_reached(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = Counted(monkeypatch)
     reached = iter(range(100))
-    left = Tuner._left
+    left = Tuner._remaining
     # Time is up behind the first region of each compile.
-    monkeypatch.setattr(Tuner, "_left", lambda self: left(self) if next(reached) < 2 or not counted.regions else 0.0)
+    monkeypatch.setattr(
+        Tuner, "_remaining", lambda self: left(self) if next(reached) < 2 or not counted.regions else 0.0
+    )
     compile_as_another_process(store, counted)
     assert len(regions_in(store)) == 1
     reached = iter(range(100))
     compile_as_another_process(store, counted)
-    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == whole_program_trial.WHOLE]
+    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == whole_program_trial.ALL_KERNELS]
     assert whole.thorough
-    monkeypatch.setattr(Tuner, "_left", left)
+    monkeypatch.setattr(Tuner, "_remaining", left)
     assert compile_as_another_process(store, counted) == (0, 0), "the cost model has the others"
 
 
@@ -126,13 +132,13 @@ def test_regions_leave_time_for_the_whole_program(store: Store, monkeypatch: pyt
 
 def test_a_machine_that_stays_busy_is_asked_a_few_times(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = Counted(monkeypatch, provisional=True)
-    for _ in range(MOST_DISTURBED + 3):
+    for _ in range(MAX_DISTURBED_ATTEMPTS + 3):
         forget(store)
         compiled(depthwise, IMAGE, FILTER)
-    assert len(counted.regions) == MOST_DISTURBED
+    assert len(counted.regions) == MAX_DISTURBED_ATTEMPTS
     (entry,) = store.entries()
     assert entry.measured.provisional
-    assert entry.measured.disturbed == MOST_DISTURBED
+    assert entry.measured.disturbed_attempts == MAX_DISTURBED_ATTEMPTS
 
 
 def test_a_busy_machine_replaces_no_lasting_verdict_and_ends_it_all_the_same(
@@ -142,7 +148,7 @@ def test_a_busy_machine_replaces_no_lasting_verdict_and_ends_it_all_the_same(
     compile_as_another_process(store, counted)
     counted.trial_is_provisional = True
     assert compile_as_another_process(store, counted) == (0, 1)
-    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == whole_program_trial.WHOLE]
+    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == whole_program_trial.ALL_KERNELS]
     assert (whole.chosen != STOCK, whole.provisional, whole.thorough) == (True, False, True)
     assert compile_as_another_process(store, counted) == (0, 0)
 
@@ -152,8 +158,8 @@ def test_a_program_that_is_only_measured_on_a_busy_machine_is_given_up(
 ) -> None:
     counted = Counted(monkeypatch, provisional=True)
     counted.trial_is_provisional = True
-    measured = [compile_as_another_process(store, counted) for _ in range(MOST_DISTURBED + 2)]
-    assert [regions for regions, _ in measured] == [3] * MOST_DISTURBED + [0, 0]
+    measured = [compile_as_another_process(store, counted) for _ in range(MAX_DISTURBED_ATTEMPTS + 2)]
+    assert [regions for regions, _ in measured] == [3] * MAX_DISTURBED_ATTEMPTS + [0, 0]
     assert measured[-2:] == [(0, 0), (0, 0)]
 
 
@@ -161,10 +167,10 @@ def test_a_compile_that_had_no_time_closes_nothing(store: Store, monkeypatch: py
     """It would keep for good what it knew when it began, whatever others have found out since."""
     counted = Counted(monkeypatch)
     compile_as_another_process(store, counted)
-    left = Tuner._left
-    monkeypatch.setattr(Tuner, "_left", lambda self: 0.0)
+    left = Tuner._remaining
+    monkeypatch.setattr(Tuner, "_remaining", lambda self: 0.0)
     assert compile_as_another_process(store, counted) == (0, 0)
-    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == whole_program_trial.WHOLE]
+    (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == whole_program_trial.ALL_KERNELS]
     assert not whole.thorough
-    monkeypatch.setattr(Tuner, "_left", left)
+    monkeypatch.setattr(Tuner, "_remaining", left)
     assert compile_as_another_process(store, counted) == (0, 1)

@@ -20,12 +20,14 @@ from environment import clean_environment
 from hlo_dispatch.autotune.store import Store, StoreError
 from hlo_dispatch.selection import context
 from hlo_dispatch.selection.context import this_context
-from hlo_dispatch.selection.measurements import STOCK, Knowledge, Measured
+from hlo_dispatch.selection.measurements import STOCK, KnownMeasurements, Measurement
 
 pytestmark = pytest.mark.any_processor
 
-WON = Measured("whole", {STOCK: 2e-3, "whole": 1e-3}, 1e-3, 1e-5, formula="relu(x @ w)", shape="f32[8,8]", kernel="k")
-LOST = Measured(STOCK, {STOCK: 1e-3, "whole": 2e-3})
+WON = Measurement(
+    "whole", {STOCK: 2e-3, "whole": 1e-3}, 1e-3, 1e-5, formula="relu(x @ w)", shape="f32[8,8]", kernel="k"
+)
+LOST = Measurement(STOCK, {STOCK: 1e-3, "whole": 2e-3})
 THOROUGH = replace(WON, thorough=True)
 
 
@@ -304,13 +306,13 @@ def test_killed_in_the_middle(store: Store) -> None:
 
 
 def test_the_fingerprint_follows_the_choices() -> None:
-    knowledge = Knowledge({"a": WON})
+    knowledge = KnownMeasurements({"a": WON})
     before = knowledge.fingerprint
     knowledge.add("a", replace(WON, gain=5.0))
     assert knowledge.fingerprint == before, "the same choice"
     knowledge.add("b", LOST)
-    assert knowledge.fingerprint not in (before, Knowledge({"a": LOST}).fingerprint)
-    assert knowledge.fingerprint == Knowledge({"b": LOST, "a": WON}).fingerprint
+    assert knowledge.fingerprint not in (before, KnownMeasurements({"a": LOST}).fingerprint)
+    assert knowledge.fingerprint == KnownMeasurements({"b": LOST, "a": WON}).fingerprint
 
 
 @pytest.mark.parametrize(
@@ -320,4 +322,4 @@ def test_the_fingerprint_follows_the_choices() -> None:
 )  # fmt: skip
 def test_what_is_no_measurement(values: dict) -> None:
     with pytest.raises(ValueError, match="not a measurement"):
-        Measured.from_dict(values)
+        Measurement.from_dict(values)

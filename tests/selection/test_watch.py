@@ -14,34 +14,34 @@ import pytest
 from environment import clean_environment
 from hlo_dispatch.autotune.run import watchdog
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
-from hlo_dispatch.autotune.run.watchdog import Endless, is_haunted, watched
+from hlo_dispatch.autotune.run.watchdog import TimedOut, has_stuck_threads, run_with_watchdog
 from hlo_dispatch.autotune.store import Store
-from hlo_dispatch.selection.measurements import MOST_VAIN, STOCK, Measured
+from hlo_dispatch.selection.measurements import MAX_FAILED_ATTEMPTS, STOCK, Measurement
 
 pytestmark = pytest.mark.any_processor
 
 
 def test_what_ends_is_handed_on() -> None:
-    assert watched(lambda: 7, Deadline(), 0.0) == 7
+    assert run_with_watchdog(lambda: 7, Deadline(), 0.0) == 7
     with pytest.raises(ZeroDivisionError):
-        watched(lambda: 1 // 0, Deadline(), 0.0)
-    assert not is_haunted()
+        run_with_watchdog(lambda: 1 // 0, Deadline(), 0.0)
+    assert not has_stuck_threads()
 
 
 def test_what_would_not_fit_is_not_begun() -> None:
     begun = []
     with pytest.raises(OutOfTime):
-        watched(lambda: begun.append(1), Deadline(1.0), 2.0)
+        run_with_watchdog(lambda: begun.append(1), Deadline(1.0), 2.0)
     assert begun == []
 
 
 def test_what_does_not_end_is_left_behind() -> None:
     over = threading.Event()
-    with pytest.raises(Endless, match=r"had not ended after 1\.\d s"):
-        watched(lambda: over.wait(60), Deadline(0.9), 0.01)
-    assert is_haunted()
+    with pytest.raises(TimedOut, match=r"had not ended after 1\.\d s"):
+        run_with_watchdog(lambda: over.wait(60), Deadline(0.9), 0.01)
+    assert has_stuck_threads()
     over.set()
-    while is_haunted():
+    while has_stuck_threads():
         time.sleep(0.01)
 
 
@@ -55,10 +55,10 @@ def test_ctrl_c_may_come_while_a_thread_is_started(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(threading.Thread, "start", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        watched(lambda: over.wait(60), Deadline(), 0.01)
-    assert is_haunted()
+        run_with_watchdog(lambda: over.wait(60), Deadline(), 0.01)
+    assert has_stuck_threads()
     over.set()
-    while is_haunted():
+    while has_stuck_threads():
         time.sleep(0.01)
 
 
@@ -66,14 +66,14 @@ def test_what_is_merely_late_is_not_called_endless(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(watchdog, "GRACE", 0.0)
     over = threading.Event()
     with pytest.raises(OutOfTime):
-        watched(lambda: over.wait(60), Deadline(0.1), 0.01)
+        run_with_watchdog(lambda: over.wait(60), Deadline(0.1), 0.01)
     over.set()
 
 
 def test_what_never_ended_is_said_and_kept() -> None:
-    given_up = Measured(STOCK, {}, endless=3.0, formula="x @ w", vain=MOST_VAIN)
+    given_up = Measurement(STOCK, {}, timed_out_after=3.0, formula="x @ w", failed_attempts=MAX_FAILED_ATTEMPTS)
     assert "had not ended after 3.0 s" in given_up.sentence()
-    assert Measured.from_dict(given_up.to_dict()) == given_up
+    assert Measurement.from_dict(given_up.to_dict()) == given_up
 
 
 # Stock's code for a region is a loop that goes on for thousands of years.
@@ -149,7 +149,7 @@ def test_a_region_that_never_ends_is_not_waited_for(tmp_path: Path) -> None:
     # Starting Python and JAX takes a while on a busy machine; waiting for the region would take years.
     assert time.perf_counter() - begin < 60
     entries = [entry.measured for entry in Store(tmp_path).entries()]
-    assert [entry.endless > 0 for entry in entries] == [True]
+    assert [entry.timed_out_after > 0 for entry in entries] == [True]
     second = child(ENDLESS + COMPILE, tmp_path, HLO_DISPATCH_MEASURE_SECONDS="60")
     output, errors = second.communicate(timeout=90)
     assert second.returncode == 0, errors

@@ -16,7 +16,7 @@ from hlo_dispatch.autotune.compare import comparison
 from hlo_dispatch.autotune.compare.timing import Time
 from hlo_dispatch.autotune.compare.validation import judge
 from hlo_dispatch.autotune.store import Store
-from hlo_dispatch.selection.measurements import STOCK, Knowledge, Measured
+from hlo_dispatch.selection.measurements import STOCK, KnownMeasurements, Measurement
 from warm import run_python
 
 RIGHT = np.linspace(-3, 3, 100)
@@ -45,13 +45,13 @@ def test_a_kernel_that_is_wrong_as_well_is_refused() -> None:
 
 
 def test_how_it_is_said_and_kept() -> None:
-    measured = Measured("whole", {STOCK: 1e-6, "whole": 1e-3}, stock_error=0.9)
+    measured = Measurement("whole", {STOCK: 1e-6, "whole": 1e-3}, stock_error=0.9)
     assert (
         measured.sentence("brg") == "stock is wrong by 0.9 of the largest value, as float64 shows; measured: 1 ms (brg)"
     )
-    with_nan = Measured("whole", {STOCK: 1e-6, "whole": 1e-3}, stock_error=math.inf)
+    with_nan = Measurement("whole", {STOCK: 1e-6, "whole": 1e-3}, stock_error=math.inf)
     assert "wrong with NaN" in with_nan.sentence()
-    assert Measured.from_dict(json.loads(json.dumps(with_nan.to_dict()))) == with_nan
+    assert Measurement.from_dict(json.loads(json.dumps(with_nan.to_dict()))) == with_nan
 
 
 @pytest.fixture
@@ -97,8 +97,8 @@ def test_a_whole_program_that_is_faster_with_stock_keeps_the_right_kernels(store
 
 
 def test_what_is_known_of_it_changes_the_key_of_the_compilation_cache() -> None:
-    right = Knowledge({"r": Measured("whole", {STOCK: 1.0, "whole": 2.0}, stock_error=0.9)})
-    assert right.fingerprint != Knowledge({"r": Measured(STOCK, {STOCK: 1.0, "whole": 2.0})}).fingerprint
+    right = KnownMeasurements({"r": Measurement("whole", {STOCK: 1.0, "whole": 2.0}, stock_error=0.9)})
+    assert right.fingerprint != KnownMeasurements({"r": Measurement(STOCK, {STOCK: 1.0, "whole": 2.0})}).fingerprint
 
 
 CHILD = """

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.selection.context import Context
-from hlo_dispatch.selection.measurements import MOST_DISTURBED, Measured
+from hlo_dispatch.selection.measurements import MAX_DISTURBED_ATTEMPTS, Measurement
 
 
 @dataclass
@@ -20,26 +20,26 @@ class Findings:
     _disturbed: set[str] = field(default_factory=set[str])
     """What was measured on a busy machine in this compile."""
 
-    def kept(self, digest: str, measured: Measured) -> Measured:
+    def stored(self, digest: str, measured: Measurement) -> Measurement:
         """What is in the store now: the measurement, or a lasting one from before where this one is provisional."""
         if measured.provisional and self.timed:
             before = self.store.get(self.context, digest)
-            if before is not None and not (before.vain or before.provisional):
+            if before is not None and not (before.failed_attempts or before.provisional):
                 measured = before
             elif before is not None:
-                measured = replace(measured, disturbed=before.disturbed)
-            measured = self.counted(digest, measured)
+                measured = replace(measured, disturbed_attempts=before.disturbed_attempts)
+            measured = self.with_disturbance_counted(digest, measured)
         if self.timed or measured.refused:
             self.store.put(self.context, digest, measured)
         return measured
 
-    def counted(self, digest: str, known: Measured) -> Measured:
+    def with_disturbance_counted(self, digest: str, known: Measurement) -> Measurement:
         """The same, disturbed in one more compile."""
         is_first = digest not in self._disturbed
         self._disturbed.add(digest)
-        return replace(known, disturbed=known.disturbed + is_first)
+        return replace(known, disturbed_attempts=known.disturbed_attempts + is_first)
 
-    def closed(self, program: str, *, is_open: bool) -> Measured | None:
+    def finished(self, program: str, *, is_open: bool) -> Measurement | None:
         """What is known of a program at the end of its second compile, and lasts; None where nothing does.
 
         Args:
@@ -47,11 +47,11 @@ class Findings:
         """
         # Another process may know more by now than this one.
         known = self.store.get(self.context, program) if self.timed else None
-        if known is None or known.vain or known.provisional:
+        if known is None or known.failed_attempts or known.provisional:
             return None
         if not known.thorough:
-            if is_open and known.disturbed < MOST_DISTURBED:
-                known = self.counted(program, known)
+            if is_open and known.disturbed_attempts < MAX_DISTURBED_ATTEMPTS:
+                known = self.with_disturbance_counted(program, known)
             else:
                 known = replace(known, thorough=True)
             self.store.put(self.context, program, known)

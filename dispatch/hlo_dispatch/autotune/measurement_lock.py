@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from hlo_dispatch.autotune.run.deadline import Deadline
-from hlo_dispatch.process.lock_file import LinkInTheWay, open_lock
+from hlo_dispatch.process.lock_file import LockIsSymlink, open_lock
 
 _LOCK_FILE = "measuring.lock"
 _POLL_SECONDS = 0.02
@@ -22,7 +22,7 @@ _one_thread = threading.Lock()
 
 
 @contextlib.contextmanager
-def alone(store: Path, deadline: Deadline) -> Generator[bool]:
+def exclusive_measurement(store: Path, deadline: Deadline) -> Generator[bool]:
     """Nobody else who uses the store measures meanwhile; False where that did not come about in time.
 
     Polls instead of waiting, so that other Python threads run on and a killed process holds nobody up.
@@ -44,7 +44,7 @@ def _locked_file(path: Path, deadline: Deadline) -> Generator[bool]:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = open_lock(path)
     except OSError as problem:
-        if isinstance(problem, LinkInTheWay):
+        if isinstance(problem, LockIsSymlink):
             _warn_once(f"measuring goes on without a lock: {problem}")
         # Where nothing can be written nobody shares measurements either.
         yield True

@@ -13,29 +13,29 @@ from typing import Protocol
 from hlo_dispatch.analysis.flat_graph import FlatGraph
 from hlo_dispatch.analysis.loop_nest import executions
 from hlo_dispatch.autotune.extract.digest import Digests
-from hlo_dispatch.autotune.extract.region import Cutter
+from hlo_dispatch.autotune.extract.region import RegionExtractor
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.opcode import MAY_BE_ANCHORS
 from hlo_dispatch.ir.shape import shape_of
 from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.pattern.table import KernelBinding, Numerics, Table
-from hlo_dispatch.selection.candidate import Ask, Default
+from hlo_dispatch.selection.candidate import Default, KernelSupportQuery
 from hlo_dispatch.selection.cost_model import SMALLEST_DOT
 from hlo_dispatch.selection.measurements import (
-    ALL_IN_KERNELS,
-    BY_FAR,
-    GUESSED,
-    REGARDLESS,
+    ALL_SUPPORTED_STRATEGIES,
+    ALL_SUPPORTED_UNCONDITIONALLY,
+    CLEAR_LOSS,
+    CONVINCING_GAIN,
+    COST_MODEL,
+    DECIDED_BY_PROGRAM,
+    MEASURED_JOINTLY,
     STOCK,
-    SURE,
-    TAKEN,
-    TOGETHER,
-    Knowledge,
-    Measured,
+    KnownMeasurements,
+    Measurement,
 )
 from hlo_dispatch.vendor.users_kernels import library_of
 
-CLOSE = 0.1
+CLOSE_LOSS = 0.1
 """An entangled region that loses no more than this alone, in parts of stock's time, is left to the heuristic while
 nothing is known of its program."""
 CALL_SECONDS = 1.5e-6
@@ -47,17 +47,17 @@ FOOTPRINTS = (1 << 18, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
 
 
 @dataclass
-class Unknown:
+class MeasurementRequest:
     """A region that was asked for and never measured, or only while the machine was busy."""
 
     digest: str
-    cutter: Cutter
+    extractor: RegionExtractor
     match: CallableMatch
     default: Default
     numerics: Numerics
     footprint: int
     """Bytes that the program reads between two runs of the region, roughly."""
-    is_entangled: bool = False
+    shares_fusion: bool = False
     """Whether neighbours share its fusions."""
     is_only_region: bool = False
     """Whether the program has no other region."""
@@ -74,7 +74,7 @@ Variants = Callable[[], Iterable[tuple[str, bytes]]]
 """Gives the modes of a program, and the program in each, one by one."""
 
 
-class ModuleTuner(Protocol):
+class ModuleMeasurer(Protocol):
     """Measures what one module needs, as far as its budget goes."""
 
     def resume(self) -> None:
@@ -86,11 +86,11 @@ class ModuleTuner(Protocol):
         """Whether it takes as long as it takes, whatever earlier compiles have given up."""
         ...
 
-    def close(self, program: str) -> None:
+    def finish(self, program: str) -> None:
         """No later compile goes on measuring this program, unless what is known of it is provisional."""
         ...
 
-    def given(self, frozen: frozenset[int]) -> ModuleTuner:
+    def with_frozen(self, frozen: frozenset[int]) -> ModuleMeasurer:
         """The same for a module some of whose parameters are known before it is called."""
         ...
 
@@ -98,11 +98,11 @@ class ModuleTuner(Protocol):
         """Leave time for the trial of a whole program when its regions are measured."""
         ...
 
-    def __call__(self, unknown: Sequence[Unknown], ask: Ask) -> int:
+    def __call__(self, unknown: Sequence[MeasurementRequest], ask: KernelSupportQuery) -> int:
         """Measure regions; returns how many are known now that were not."""
         ...
 
-    def whole(
+    def measure_program(
         self, program: str, stock: bytes, variants: Variants, *, is_final: bool, is_hurried: bool = False
     ) -> None:
         """Measure a whole program.
@@ -116,14 +116,14 @@ class ModuleTuner(Protocol):
         ...
 
 
-class Wanted:
+class MeasurementRequests:
     """The questions that planning one module raises."""
 
     def __init__(
         self,
         module: Module,
         table: Table,
-        knowledge: Knowledge,
+        knowledge: KnownMeasurements,
         mode: str = "",
         frozen: AbstractSet[int] = frozenset(),
     ) -> None:
@@ -140,36 +140,36 @@ class Wanted:
         self._module, self._footprint = module, footprint_of(module)
         self._has_several = _has_several(module)
         self._executions = executions(module)
-        self._unknown: dict[str, Unknown] = {}
+        self._unknown: dict[str, MeasurementRequest] = {}
         self.possible_calls = 0.0
         """How many kernel calls one run of the program could make that are not known to be slower than stock's code."""
 
-    def recall_in(self, graph: FlatGraph) -> Callable[[CallableMatch, Default], Measured | None]:
+    def lookup_in(self, graph: FlatGraph) -> Callable[[CallableMatch, Default], Measurement | None]:
         """What is known of a match in `graph`; what is not known is noted."""
         executions = self.executions(graph)
-        cutter = Cutter(graph, self._digests, executions)
+        extractor = RegionExtractor(graph, self._digests, executions)
 
-        def recall(match: CallableMatch, default: Default) -> Measured | None:
+        def recall(match: CallableMatch, default: Default) -> Measurement | None:
             # What takes stock less than a call is measured where stock may be wrong.
-            is_small = cutter.is_stock_within(CALL_SECONDS, match) and not cutter.reads_a_reduction(match)
-            if is_small and self.mode not in ALL_IN_KERNELS:
+            is_small = extractor.is_stock_within(CALL_SECONDS, match) and not extractor.reads_a_reduction(match)
+            if is_small and self.mode not in ALL_SUPPORTED_STRATEGIES:
                 return None
             numerics = match.numerics()
-            digest = cutter.digest(default.candidate.match.in_module, self._also(match, default, numerics))
+            digest = extractor.digest(default.candidate.match.in_module, self._key_settings(match, default, numerics))
             known = self._knowledge.get(digest)
             if is_small:
-                return known if known is not None and known.refused else TAKEN
-            is_hopeless = known is not None and known.is_hopeless
-            if known is not None and known.vain and not known.endless:
+                return known if known is not None and known.refused else DECIDED_BY_PROGRAM
+            is_given_up = known is not None and known.is_given_up
+            if known is not None and known.failed_attempts and not known.timed_out_after:
                 known = None
-            if known is None or known.chosen != STOCK or known.loss < CLOSE:
+            if known is None or known.chosen != STOCK or known.loss < CLOSE_LOSS:
                 self.possible_calls += executions
-            if self.mode in ALL_IN_KERNELS and (known is None or self._may_win_with_others(known, match)):
-                return TAKEN
-            if is_hopeless:
+            if self.mode in ALL_SUPPORTED_STRATEGIES and (known is None or self._may_win_with_others(known, match)):
+                return DECIDED_BY_PROGRAM
+            if is_given_up:
                 return None
-            if known is None or known.is_open:
-                self._note(Unknown(digest, cutter, match, default, numerics, self._footprint))
+            if known is None or known.is_worth_remeasuring:
+                self._request(MeasurementRequest(digest, extractor, match, default, numerics, self._footprint))
             elif not known.refused and self._is_left_to_the_heuristic(known):
                 return None
             return known
@@ -180,43 +180,43 @@ class Wanted:
         """How often one run of the program runs this computation; infinite where that is not known."""
         return self._executions.get(graph.computation.id, 1.0)
 
-    def _note(self, unknown: Unknown) -> None:
+    def _request(self, unknown: MeasurementRequest) -> None:
         noted = self._unknown.get(unknown.digest)
         if noted is not None:
             noted.count += 1
             return
-        unknown.is_entangled = unknown.cutter.is_entangled(unknown.default.candidate.match.in_module)
+        unknown.shares_fusion = unknown.extractor.shares_fusion(unknown.default.candidate.match.in_module)
         unknown.is_only_region = not self._has_several
         self._unknown[unknown.digest] = unknown
 
-    def _may_win_with_others(self, known: Measured, match: CallableMatch) -> bool:
+    def _may_win_with_others(self, known: Measurement, match: CallableMatch) -> bool:
         """Whether stock won alone, but not by far (if that matters), and not because a result was wrong; or who knows.
 
         What is little work loses alone by what a call costs, however often stock's time that is.
         """
-        has_lost = known.chosen == STOCK and not known.refused and not known.endless
-        is_near = match.work.multiply_adds < SMALLEST_DOT or known.loss <= BY_FAR
-        return known.provisional or (has_lost and (is_near or self.mode == REGARDLESS))
+        has_lost = known.chosen == STOCK and not known.refused and not known.timed_out_after
+        is_near = match.work.multiply_adds < SMALLEST_DOT or known.loss <= CLEAR_LOSS
+        return known.provisional or (has_lost and (is_near or self.mode == ALL_SUPPORTED_UNCONDITIONALLY))
 
-    def _is_left_to_the_heuristic(self, known: Measured) -> bool:
+    def _is_left_to_the_heuristic(self, known: Measurement) -> bool:
         if known.chosen != STOCK and known.stock_error:
             return False
-        if self.mode == GUESSED:
+        if self.mode == COST_MODEL:
             return True
         if not self.mode and self._has_several and not self._is_untestable:
             # Alone a kernel shows nothing of what its threads, or stock's, cost those of the neighbours: a program
             # of 36 products, each 10 to 40 % faster alone, was 5 % slower than stock.
-            unsure = known.loss < 0 if known.chosen == STOCK else known.gain < SURE * known.stock
+            unsure = known.loss < 0 if known.chosen == STOCK else known.gain < CONVINCING_GAIN * known.stock
             if unsure:
                 return True
-        has_lost = known.is_entangled and known.chosen == STOCK
-        return has_lost and (self.mode == TOGETHER or (not self.mode and known.loss < CLOSE))
+        has_lost = known.shares_fusion and known.chosen == STOCK
+        return has_lost and (self.mode == MEASURED_JOINTLY or (not self.mode and known.loss < CLOSE_LOSS))
 
     @property
     def _is_untestable(self) -> bool:
         """Whether the program cannot be tried as a whole, so that what its regions say alone is all there is."""
         known = self._knowledge.get(self.program())
-        return known is not None and known.is_hopeless
+        return known is not None and known.is_given_up
 
     @property
     def has_frozen(self) -> bool:
@@ -233,23 +233,23 @@ class Wanted:
         frozen = f" frozen {sorted(self._frozen)}" if self._frozen else ""
         return hashlib.sha256(f"program {self._table.fingerprint} {entry.hex()}{frozen}".encode()).hexdigest()
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """A new plan is made."""
         self._unknown = {}
         self.possible_calls = 0.0
 
-    def take(self) -> list[Unknown]:
+    def pending(self) -> list[MeasurementRequest]:
         """The unknown regions of the newest plan, most important first."""
         return sorted(self._unknown.values(), key=lambda region: -region.weight)
 
-    def _also(self, match: CallableMatch, default: Default, numerics: Numerics) -> str:
+    def _key_settings(self, match: CallableMatch, default: Default, numerics: Numerics) -> str:
         """What else the measurement depends on: the kernel call, and how exact it has to be."""
         binding = self._table.kernels[match.kernel]
-        early = [view.node.is_early for view in match.operands]
+        early = [view.node.is_static for view in match.operands]
         frozen = f"frozen {early} " if any(early) else ""
         rivals = "".join(f"{kernel} " for kernel in match.kernels if kernel != match.kernel)
         call = f"{rivals}{binding.target} {default.candidate.attributes}"
-        return f"{frozen}{call} {numerics.tolerance} {self._footprint} {_file(binding)}"
+        return f"{frozen}{call} {numerics.tolerance} {self._footprint} {_library_build(binding)}"
 
 
 def _has_several(module: Module) -> bool:
@@ -266,7 +266,7 @@ def footprint_of(module: Module) -> int:
     return max((size for size in FOOTPRINTS if size <= total), default=0)
 
 
-def _file(binding: KernelBinding) -> str:
+def _library_build(binding: KernelBinding) -> str:
     """Which build of a user's own library it is."""
     if not binding.is_users:
         return ""

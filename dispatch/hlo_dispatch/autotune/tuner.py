@@ -14,21 +14,21 @@ from functools import cached_property
 from hlo_dispatch.autotune import whole_program_trial
 from hlo_dispatch.autotune.compare.measure import Effort, Task, Unclear, Unmeasurable, measure
 from hlo_dispatch.autotune.compare.reproducer import Reproducer
-from hlo_dispatch.autotune.counters import Tally
+from hlo_dispatch.autotune.counters import TuningCounters
 from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule
 from hlo_dispatch.autotune.findings import Findings
-from hlo_dispatch.autotune.measurement_lock import alone
-from hlo_dispatch.autotune.measurement_requests import Unknown
+from hlo_dispatch.autotune.measurement_lock import exclusive_measurement
+from hlo_dispatch.autotune.measurement_requests import MeasurementRequest
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
-from hlo_dispatch.autotune.run.watchdog import Endless, is_haunted
+from hlo_dispatch.autotune.run.watchdog import TimedOut, has_stuck_threads
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.split_module import Splitter
 from hlo_dispatch.process.environment_switches import is_strict
-from hlo_dispatch.selection.candidate import Ask, Default, worth_trying
+from hlo_dispatch.selection.candidate import Default, KernelSupportQuery, variants_to_measure
 from hlo_dispatch.selection.context import Context
-from hlo_dispatch.selection.measurements import MOST_VAIN, STOCK, Knowledge, Measured
+from hlo_dispatch.selection.measurements import MAX_FAILED_ATTEMPTS, STOCK, KnownMeasurements, Measurement
 
 PLANNINGS = 2
 """So often a module is planned again when measuring is over."""
@@ -47,7 +47,7 @@ TuningProgress = Callable[[str, int, int, float], None]
 program), and the seconds that are left."""
 
 
-def silent(what: str, done: int, count: int, left: float) -> None:
+def silent(what: str, done: int, count: int, remaining: float) -> None:
     """Tells nobody."""
 
 
@@ -56,11 +56,11 @@ BuildOne = Callable[[ExtractedModule, Default, str], bytes | None]
 
 
 @dataclass(frozen=True)
-class LearntRegion:
+class MeasuredRegion:
     """One region and what is known of it now."""
 
-    region: Unknown
-    measured: Measured
+    region: MeasurementRequest
+    measured: Measurement
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Tuner:
 
     store: Store
     context: Context
-    knowledge: Knowledge
+    knowledge: KnownMeasurements
     effort: Effort
     build: BuildOne
     threads: int
@@ -82,10 +82,10 @@ class Tuner:
     step: TuningProgress = silent
     timed: bool = True
     """False only compares results."""
-    tally: Tally = field(default_factory=Tally)
+    tally: TuningCounters = field(default_factory=TuningCounters)
     given_up: set[str] = field(default_factory=set[str])
     """Regions that cannot be measured; not tried again in this process."""
-    records: list[LearntRegion] = field(default_factory=list[LearntRegion])
+    records: list[MeasuredRegion] = field(default_factory=list[MeasuredRegion])
     """What was learnt, in order."""
     remembers: bool = True
     prepare: Callable[[], None] = lambda: None
@@ -93,7 +93,7 @@ class Tuner:
     _begun: float = 0.0
     _deadline: Deadline = field(default_factory=Deadline)
     _has_planned: bool = False
-    _late: set[str] = field(default_factory=set[str])
+    _postponed: set[str] = field(default_factory=set[str])
     """What there was no time for in this compile."""
     _tries: int = 0
     """What was measured, or tried, in this very compile."""
@@ -108,7 +108,7 @@ class Tuner:
 
     def for_one_module(self) -> Tuner:
         """The same tuner, its budget beginning now; it counts and remembers in the same places."""
-        begun = replace(self, _late=set())
+        begun = replace(self, _postponed=set())
         if self.budget is not None:
             begun._begun = time.perf_counter()
             begun._deadline = Deadline(self.budget)
@@ -125,20 +125,20 @@ class Tuner:
         """Whether it takes as long as it takes, whatever earlier compiles have given up."""
         return self.effort.is_thorough
 
-    def close(self, program: str) -> None:
+    def finish(self, program: str) -> None:
         """No later compile goes on measuring this program, unless it, or a region of it, is provisional."""
-        if self._had_time and (closed := self._findings.closed(program, is_open=self._has_provisional)) is not None:
+        if self._had_time and (closed := self._findings.finished(program, is_open=self._has_provisional)) is not None:
             self.knowledge.add(program, closed)
 
     @cached_property
     def _findings(self) -> Findings:
         return Findings(self.store, self.context, self.timed)
 
-    def given(self, frozen: frozenset[int]) -> Tuner:
+    def with_frozen(self, frozen: frozenset[int]) -> Tuner:
         """The same for a module some of whose parameters are known before it is called."""
         return replace(self, frozen=frozen)
 
-    def _left(self) -> float:
+    def _remaining(self) -> float:
         """Seconds for measuring.
 
         What planning the module took until the first question, planning it again will take.
@@ -148,75 +148,75 @@ class Tuner:
             self._deadline = self._deadline.earlier(max(0.0, PLANNINGS * planning - SPARE))
         self._has_planned = True
         # Beside what could not be stopped nothing can be timed.
-        return 0.0 if is_haunted() else self._deadline.left
+        return 0.0 if has_stuck_threads() else self._deadline.remaining
 
     def reserve(self, serialized: bytes) -> None:
         """Leave time for the trial of a whole program when its regions are measured."""
         expected = whole_program_trial.expected_seconds(Module.from_bytes(serialized), PROGRAMS_IN_A_TRIAL)
-        left = self._deadline.left if self.budget is not None else 0.0
+        remaining = self._deadline.remaining if self.budget is not None else 0.0
         self._reserved = (
-            0.0 if expected is None else min(expected + whole_program_trial.QUICK_SECONDS, MOST_RESERVED * left)
+            0.0 if expected is None else min(expected + whole_program_trial.QUICK_SECONDS, MOST_RESERVED * remaining)
         )
 
-    def __call__(self, unknown: Sequence[Unknown], ask: Ask) -> int:
+    def __call__(self, unknown: Sequence[MeasurementRequest], ask: KernelSupportQuery) -> int:
         """Measure as many as the budget allows; returns how many are known now."""
-        todo = [region for region in unknown if region.digest not in self.given_up | self._late]
+        todo = [region for region in unknown if region.digest not in self.given_up | self._postponed]
         todo.sort(key=self._is_provisional)  # what has no answer comes first
         if not todo:
             return 0
         start = time.perf_counter()
-        learnt = done = 0
+        newly_known = done = 0
         try:
             for region in todo:
-                left = self._left() - self._reserved
-                if left <= 0:
+                remaining = self._remaining() - self._reserved
+                if remaining <= 0:
                     break
                 if not done:
                     self.prepare()
-                self.step(region.default.candidate.match.formula, done, len(todo), left)
-                learnt += self._learn(region, ask)
+                self.step(region.default.candidate.match.formula, done, len(todo), remaining)
+                newly_known += self._lookup_or_measure(region, ask)
                 done += 1
         finally:
             self.step("", done, len(todo), 0.0)
             self.tally.seconds += time.perf_counter() - start
-            self.tally.left += len(todo) - done
-            self._reached_all = done == len(todo) and not self._late
-        return learnt
+            self.tally.unreached += len(todo) - done
+            self._reached_all = done == len(todo) and not self._postponed
+        return newly_known
 
-    def _is_provisional(self, region: Unknown) -> bool:
+    def _is_provisional(self, region: MeasurementRequest) -> bool:
         known = self.knowledge.get(region.digest)
         return known is not None and known.provisional
 
-    def _learn(self, region: Unknown, ask: Ask) -> bool:
-        with alone(self.store.directory, self._deadline) as is_ours:
+    def _lookup_or_measure(self, region: MeasurementRequest, ask: KernelSupportQuery) -> bool:
+        with exclusive_measurement(self.store.directory, self._deadline) as is_ours:
             if not is_ours:
                 return False
             self._had_time = True
             measured = self.store.get(self.context, region.digest) if self.timed else None
-            if measured is not None and self._is_enough(measured):
-                self.tally.found += 1
+            if measured is not None and self._is_sufficient(measured):
+                self.tally.found_in_store += 1
             else:
-                measured = self._try(region.digest, lambda: self._measured(region, ask), *_names(region))
+                measured = self._attempt(region.digest, lambda: self._measured(region, ask), *_names(region))
         if measured is None:
             return False
-        if measured.vain:
+        if measured.failed_attempts:
             self.knowledge.add(region.digest, measured)
             return False
         if measured.provisional:
             self._has_provisional = True
             self.given_up.add(region.digest)
         if self.remembers:
-            self.records.append(LearntRegion(region, measured))
+            self.records.append(MeasuredRegion(region, measured))
         if not measured.seconds and not measured.refused:
             return False  # its results are right, and nothing is known of its speed
         self.knowledge.add(region.digest, measured)
         return True
 
-    def _measured(self, region: Unknown, ask: Ask) -> Measured:
+    def _measured(self, region: MeasurementRequest, ask: KernelSupportQuery) -> Measurement:
         task = self._task(region, ask)
-        return measure(task, self.effort, self._keeper(region), timed=self.timed, deadline=self._deadline)
+        return measure(task, self.effort, self._reproducer_saver(region), timed=self.timed, deadline=self._deadline)
 
-    def whole(
+    def measure_program(
         self,
         program: str,
         stock: bytes,
@@ -226,34 +226,40 @@ class Tuner:
         is_hurried: bool = False,
     ) -> None:
         """Measure a whole program against stock, before its regions or, if all of them were reached, after them."""
-        left = self._left()
+        remaining = self._remaining()
         # Without a budget every region is reached, and the answer would be asked for once more.
         has_all = self._reached_all or self._is_resumed
         is_superfluous = not has_all if is_final else self.budget is None
         known = self.knowledge.get(program)
-        is_hopeless = known is not None and known.vain > 0 and self._is_enough(known)
-        if is_hopeless or not self.timed or is_superfluous or left <= 0 or program in self.given_up | self._late:
+        is_given_up = known is not None and known.failed_attempts > 0 and self._is_sufficient(known)
+        if (
+            is_given_up
+            or not self.timed
+            or is_superfluous
+            or remaining <= 0
+            or program in self.given_up | self._postponed
+        ):
             return
         start = time.perf_counter()
-        with alone(self.store.directory, self._deadline) as is_ours:
+        with exclusive_measurement(self.store.directory, self._deadline) as is_ours:
             if not is_ours:
                 return
             self._had_time = True
             self.prepare()
-            self.step(whole_program_trial.PROGRAM, 0, 0, left)
+            self.step(whole_program_trial.PROGRAM, 0, 0, remaining)
             measured = self.store.get(self.context, program)
             # What was measured thoroughly may have changed what is compared.
             is_old = is_final and measured is not None and (not measured.thorough or self.effort.is_thorough)
-            if measured is not None and (measured.vain or measured.provisional):
-                is_old = not self._is_enough(measured)
+            if measured is not None and (measured.failed_attempts or measured.provisional):
+                is_old = not self._is_sufficient(measured)
             if measured is None or is_old:
-                measured = self._try(
+                measured = self._attempt(
                     program,
-                    lambda: self._as_sure_as_its_regions(
+                    lambda: self._limited_by_its_regions(
                         whole_program_trial.compare(
                             stock,
                             variants(),
-                            left=self._deadline.left,
+                            remaining=self._deadline.remaining,
                             is_final=is_final,
                             is_hurried=is_hurried,
                             frozen=self.frozen,
@@ -262,7 +268,7 @@ class Tuner:
                     ),
                     whole_program_trial.PROGRAM,
                     "",
-                    whole_program_trial.WHOLE,
+                    whole_program_trial.ALL_KERNELS,
                 )
             self.step("", 0, 0, 0.0)
         if measured is not None:
@@ -271,10 +277,12 @@ class Tuner:
                 self.given_up.add(program)
         self.tally.seconds += time.perf_counter() - start
 
-    def _as_sure_as_its_regions(self, measured: Measured) -> Measured:
+    def _limited_by_its_regions(self, measured: Measurement) -> Measurement:
         return replace(measured, thorough=measured.thorough and not self._has_provisional)
 
-    def _try(self, digest: str, make: Callable[[], Measured], formula: str, shape: str, kernel: str) -> Measured | None:
+    def _attempt(
+        self, digest: str, make: Callable[[], Measurement], formula: str, shape: str, kernel: str
+    ) -> Measurement | None:
         """Measure, and keep what was found; None where nothing was, which is not tried again in this process."""
         self.given_up.add(digest)
         self._tries += 1
@@ -283,25 +291,25 @@ class Tuner:
         except Unmeasurable as reason:
             self.tally.unmeasurable += 1
             _logger.debug("%s cannot be measured: %s", formula, reason)
-            self._note_in_vain(digest, formula, shape, kernel)
+            self._note_failed_attempt(digest, formula, shape, kernel)
             return None
         except OutOfTime:
             # Another compile may have more time for it, if this one had not all the time there is.
-            self._late.add(digest)
+            self._postponed.add(digest)
             self.given_up.discard(digest)
-            self.tally.left += 1
+            self.tally.unreached += 1
             if self._tries == 1:
-                self._note_in_vain(digest, formula, shape, kernel)
+                self._note_failed_attempt(digest, formula, shape, kernel)
             return None
         except Unclear:
             self.tally.unclear += 1
-            self._note_in_vain(digest, formula, shape, kernel)
+            self._note_failed_attempt(digest, formula, shape, kernel)
             return None
-        except Endless as problem:
+        except TimedOut as problem:
             self.tally.unmeasurable += 1
             sentence = "measuring %s is given up on this machine (`hlo-dispatch cache clear` forgets that): %s"
             _logger.warning(sentence, formula, problem)
-            self._note_in_vain(digest, formula, shape, kernel, endless=problem.seconds)
+            self._note_failed_attempt(digest, formula, shape, kernel, timed_out_after=problem.seconds)
             return None
         except Exception as error:
             self.tally.failures += 1
@@ -313,54 +321,56 @@ class Tuner:
         for sentence in measured.refused.values():
             _logger.warning("a kernel is not used because its result is wrong: %s", sentence)
         self.given_up.discard(digest)
-        return self._findings.kept(digest, measured)
+        return self._findings.stored(digest, measured)
 
-    def _is_enough(self, known: Measured) -> bool:
+    def _is_sufficient(self, known: Measurement) -> bool:
         """Whether what another process found need not be measured again."""
         if known.provisional:
-            return not (known.is_open or self.effort.is_thorough)
-        if known.vain:
-            return known.endless > 0 or (known.is_hopeless and not self.effort.is_thorough)
+            return not (known.is_worth_remeasuring or self.effort.is_thorough)
+        if known.failed_attempts:
+            return known.timed_out_after > 0 or (known.is_given_up and not self.effort.is_thorough)
         return known.thorough or not self.effort.is_thorough
 
-    def _note_in_vain(self, digest: str, formula: str, shape: str, kernel: str, endless: float = 0.0) -> None:
+    def _note_failed_attempt(
+        self, digest: str, formula: str, shape: str, kernel: str, timed_out_after: float = 0.0
+    ) -> None:
         """One more process has no answer: after a few of them the others do not try, and their compiles are quick.
 
         Args:
             endless: seconds after which it had not ended; no other is to try that.
         """
         known = self.store.get(self.context, digest) if self.timed else None
-        if not self.timed or (known is not None and not known.vain and not known.provisional):
+        if not self.timed or (known is not None and not known.failed_attempts and not known.provisional):
             return  # an earlier answer stands
         # Tuning takes its time: who has no answer then has none.
-        is_settled = self.effort.is_thorough or endless > 0
-        vain = MOST_VAIN if is_settled else 1 + (known.vain if known is not None else 0)
-        noted = Measured(
+        is_settled = self.effort.is_thorough or timed_out_after > 0
+        failed_attempts = MAX_FAILED_ATTEMPTS if is_settled else 1 + (known.failed_attempts if known is not None else 0)
+        noted = Measurement(
             STOCK,
             {},
             thorough=self.effort.is_thorough,
             formula=formula,
             shape=shape,
             kernel=kernel,
-            vain=vain,
-            endless=endless,
+            failed_attempts=failed_attempts,
+            timed_out_after=timed_out_after,
         )
         self.store.put(self.context, digest, noted)
         self.knowledge.add(digest, noted)
 
-    def _task(self, region: Unknown, ask: Ask) -> Task:
+    def _task(self, region: MeasurementRequest, ask: KernelSupportQuery) -> Task:
         default = region.default
-        extracted = region.cutter.cut(default.candidate.match.in_module)
+        extracted = region.extractor.extract(default.candidate.match.in_module)
         if isinstance(extracted, Refusal):
             raise Unmeasurable(extracted.sentence)
         formula, shape, kernel = _names(region)
         return Task(
             extracted=extracted,
-            variants=worth_trying(default, ask, self.effort.most_variants),
+            variants=variants_to_measure(default, ask, self.effort.most_variants),
             build=lambda module, variant: self.build(module, default, variant),
             tolerance=region.numerics.tolerance,
             footprint=region.footprint,
-            is_entangled=region.is_entangled,
+            shares_fusion=region.shares_fusion,
             is_only_region=region.is_only_region,
             threads=self.threads,
             formula=formula,
@@ -369,7 +379,7 @@ class Tuner:
             split=self.split,
         )
 
-    def _keeper(self, region: Unknown) -> Callable[[str, Reproducer], str]:
+    def _reproducer_saver(self, region: MeasurementRequest) -> Callable[[str, Reproducer], str]:
         def keep(variant: str, reproducer: Reproducer) -> str:
             folder = self.store.directory / "reproducers" / f"{region.digest[:16]}-{_file_name(variant)}"
             try:
@@ -380,7 +390,7 @@ class Tuner:
         return keep
 
 
-def _names(region: Unknown) -> tuple[str, str, str]:
+def _names(region: MeasurementRequest) -> tuple[str, str, str]:
     """Formula, shape of the result, kernel; for people."""
     match = region.default.candidate.match
     return match.formula, str(match.output.shape).partition("{")[0], match.kernel

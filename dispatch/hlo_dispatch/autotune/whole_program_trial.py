@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, cast
 
-from hlo_dispatch.autotune.compare.acceptance_rules import why_not
-from hlo_dispatch.autotune.compare.comparison import Unmeasurable, compiled, size_of
-from hlo_dispatch.autotune.compare.finalists import fastest, leaders
+from hlo_dispatch.autotune.compare.acceptance_rules import missing_gain
+from hlo_dispatch.autotune.compare.comparison import Unmeasurable, compiled, instruction_count
+from hlo_dispatch.autotune.compare.finalists import fastest, finalists_of
 from hlo_dispatch.autotune.compare.timing import PATIENCE, fewest_calls, interleaved
 from hlo_dispatch.autotune.compare.validation import is_finite
 from hlo_dispatch.autotune.extract.trip_count_reduction import fitting_trips, with_trips
@@ -24,15 +24,15 @@ from hlo_dispatch.autotune.run.deadline import Deadline, Unclear
 from hlo_dispatch.autotune.run.executable import Executable, to_device
 from hlo_dispatch.autotune.run.inputs import random_inputs
 from hlo_dispatch.autotune.run.running_time import calls_libraries, running_time
-from hlo_dispatch.autotune.run.time_estimate import compiling, filling
-from hlo_dispatch.autotune.run.watchdog import watched
+from hlo_dispatch.autotune.run.time_estimate import compile_time, input_time
+from hlo_dispatch.autotune.run.watchdog import run_with_watchdog
 from hlo_dispatch.ir.entry_parameters import keep_inputs
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import Shape, shape_of
 from hlo_dispatch.ir.split_module import Splitter
-from hlo_dispatch.selection.measurements import STOCK, Measured
+from hlo_dispatch.selection.measurements import STOCK, Measurement
 
-WHOLE = "all of them"
+ALL_KERNELS = "all of them"
 """What is measured instead of one kernel."""
 PROGRAM = "the whole program"
 """What is being measured, for people."""
@@ -63,26 +63,26 @@ def expected_seconds(module: Module, programs: int) -> float | None:
     run = running_time(module)
     if run is None:
         return None
-    return programs * compiling.expected(size_of(module)) + filling.expected(size) + run
+    return programs * compile_time.expected(instruction_count(module)) + input_time.expected(size) + run
 
 
 def compare(
     stock: bytes,
     variants: Mapping[str, bytes] | Iterable[tuple[str, bytes]],
     *,
-    left: float = float("inf"),
+    remaining: float = float("inf"),
     is_final: bool = True,
     is_hurried: bool = False,
     frozen: AbstractSet[int] = frozenset(),
     split: Splitter | None = None,
-) -> Measured:
+) -> Measurement:
     """Time whole programs.
 
     Args:
         stock: the optimized module as XLA made it.
         variants: what they are called, and the module with its kernel calls; the one expected to win first. The later
             ones are made, and compared, only if there is time.
-        left: seconds that it may take.
+        remaining: seconds that it may take.
         is_final: whether all regions are known.
         is_hurried: whether a later compile has more time: the answer is thorough only if every variant was compared.
         frozen: numbers of the parameters that are known before the program is called.
@@ -97,36 +97,36 @@ def compare(
         Unclear: its loops had to run fewer iterations, and then nobody won.
         Endless: it does not end.
     """
-    deadline = Deadline(left)
+    deadline = Deadline(remaining)
     module = Module.from_bytes(stock)
-    trips = fitting_trips(module, left / CALLS_IN_A_TRIAL)
+    trips = fitting_trips(module, remaining / CALLS_IN_A_TRIAL)
     if trips is not None:
         stock = with_trips(stock, trips)
         module = Module.from_bytes(stock)
-    about: dict[str, Any] = {"formula": f"all of {module.name}", "kernel": WHOLE, "trips": trips or 0}
+    about: dict[str, Any] = {"formula": f"all of {module.name}", "kernel": ALL_KERNELS, "trip_limit": trips or 0}
     waiting = iter(cast("Mapping[str, bytes]", variants).items() if isinstance(variants, Mapping) else variants)
     first = next(waiting, None)
     if first is None:
-        return Measured(STOCK, {STOCK: 0.0}, thorough=is_final, **about)
+        return Measurement(STOCK, {STOCK: 0.0}, thorough=is_final, **about)
     expected = expected_seconds(module, 2)
     if expected is None:
         raise Unmeasurable("what the program does depends on its inputs")
     deadline.demand(expected)
-    contestants = _Contestants(module, stock, deadline, frozen, split, trips)
-    contestants.add(*first)
+    candidates = _TrialPrograms(module, stock, deadline, frozen, split, trips)
+    candidates.add(*first)
     variant: tuple[str, bytes] | None = first
-    while variant is not None and contestants.has_time_for_one_more():
+    while variant is not None and candidates.has_time_for_one_more():
         variant = next(waiting, None)
         if variant is not None:
-            contestants.add(*variant)
+            candidates.add(*variant)
     about["thorough"] = is_final and (variant is None or not is_hurried)
     longest = SECONDS if is_final else QUICK_SECONDS
 
     def seconds() -> float:
-        return min(longest, max(deadline.left, 0.0) / PATIENCE)
+        return min(longest, max(deadline.remaining, 0.0) / PATIENCE)
 
-    times = interleaved(contestants.programs, seconds=seconds(), deadline=deadline)
-    found = dict(zip(contestants.names, times[1:], strict=True))
+    times = interleaved(candidates.programs, seconds=seconds(), deadline=deadline)
+    found = dict(zip(candidates.names, times[1:], strict=True))
     reference = times[0].seconds
     known = {STOCK: reference} | {name: time.seconds for name, time in found.items()}
     about["provisional"] = any(time.is_doubtful(reference) for time in found.values())
@@ -138,15 +138,15 @@ def compare(
     if not won:
         best = max(found.values(), key=lambda time: time.gain)
         shown = min(found.values(), key=lambda time: time.seconds)
-        why = why_not(shown, reference, LEAST_GAIN * reference)
-        return Measured(STOCK, known, 0.0, best.error, why=why, **about)
+        why = missing_gain(shown, reference, LEAST_GAIN * reference)
+        return Measurement(STOCK, known, 0.0, best.error, why=why, **about)
     # Of several that are equally fast the first one is chosen: of that most is known.
-    named = dict(zip(contestants.names, contestants.programs[1:], strict=True))
-    chosen, among = fastest({name: named[name] for name in leaders(won)}, seconds=seconds(), deadline=deadline)
-    return Measured(chosen, known | among, found[chosen].gain, found[chosen].error, **about)
+    named = dict(zip(candidates.names, candidates.programs[1:], strict=True))
+    chosen, among = fastest({name: named[name] for name in finalists_of(won)}, seconds=seconds(), deadline=deadline)
+    return Measurement(chosen, known | among, found[chosen].gain, found[chosen].error, **about)
 
 
-class _Contestants:
+class _TrialPrograms:
     """Stock, compiled and run once, and as many variants as there is time for."""
 
     def __init__(
@@ -167,7 +167,7 @@ class _Contestants:
         self.programs = [self._compiled(stock)]
         self._compile = time.perf_counter() - begin
         begin = time.perf_counter()
-        results = watched(self.programs[0], deadline, running_time(module) or 0.0)
+        results = run_with_watchdog(self.programs[0], deadline, running_time(module) or 0.0)
         self._run = time.perf_counter() - begin
         if self._may_fail and not is_finite(results):
             # What fails ends early, and says nothing of how long it takes.
@@ -189,7 +189,7 @@ class _Contestants:
     def has_time_for_one_more(self) -> bool:
         """Whether another one could be made, compiled and run besides."""
         # Making it takes less than compiling it.
-        return self._deadline.left > 2 * self._compile + self._runs(len(self.programs) + 1)
+        return self._deadline.remaining > 2 * self._compile + self._runs(len(self.programs) + 1)
 
     def _runs(self, programs: int) -> float:
         return programs * fewest_calls(self._run) * self._run

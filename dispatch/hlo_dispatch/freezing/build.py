@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from hlo_dispatch.driver.measured_pipeline import informed
+from hlo_dispatch.driver.measured_pipeline import with_measurements
 from hlo_dispatch.ir.split_module import Split
 from hlo_dispatch.passes.partition.splitter import split
-from hlo_dispatch.pipeline import Rewriter
+from hlo_dispatch.pipeline import Pipeline
 
 
 def build(
-    serialized: bytes, frozen: AbstractSet[int], rewriter: Rewriter, widened: AbstractSet[int] = frozenset()
+    serialized: bytes, frozen: AbstractSet[int], rewriter: Pipeline, widened: AbstractSet[int] = frozenset()
 ) -> Split:
     """Dispatch the module's regions, and cut off what depends on nothing but the frozen parameters.
 
@@ -27,7 +27,7 @@ def build(
         ModuleError: the bytes are not a module.
     """
     early = frozenset(frozen) - widened
-    knowing = informed(replace(rewriter, frozen=early, prepares=False))
+    knowing = with_measurements(replace(rewriter, frozen=early, prepares=False))
     dispatched, report = knowing.run(serialized)
     halves = split(dispatched or serialized, early, widened, table=rewriter.table, threads=rewriter.machine.threads)
-    return replace(halves, report=report.joined(halves.sequences, halves.joined))
+    return replace(halves, report=report.joined(halves.call_groups, halves.group_of_call))

@@ -19,15 +19,15 @@ _NUMBERS = (bool, int, float, complex)
 
 
 @dataclass(frozen=True)
-class CallForm:
+class CallSignature:
     """Of one program."""
 
     arguments: Sequence[Any]
     """Abstract values of the leaves."""
-    taken: Any
+    arguments_tree: Any
     """Tree of (args, kwargs)."""
     results: Sequence[Any]
-    returned: Any
+    results_tree: Any
     """Tree of the results."""
     donated: tuple[int, ...] = ()
     """Numbers of the positional arguments that are taken over."""
@@ -35,9 +35,9 @@ class CallForm:
     @property
     def key(self) -> Hashable:
         """Equal to `key_of` the arguments that it takes."""
-        return (self.taken, *((aval.shape, aval.dtype, aval.weak_type) for aval in self.arguments))
+        return (self.arguments_tree, *((aval.shape, aval.dtype, aval.weak_type) for aval in self.arguments))
 
-    def to_words(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """For JSON.
 
         Raises:
@@ -45,24 +45,24 @@ class CallForm:
         """
         return {
             "arguments": [_aval_in_words(aval) for aval in self.arguments],
-            "taken": _tree_in_words(self.taken, "the arguments are"),
+            "taken": _tree_in_words(self.arguments_tree, "the arguments are"),
             "results": [_aval_in_words(aval) for aval in self.results],
-            "returned": _tree_in_words(self.returned, "the results are"),
+            "returned": _tree_in_words(self.results_tree, "the results are"),
             "donated": list(self.donated),
         }
 
     @classmethod
-    def from_words(cls, words: dict[str, Any]) -> CallForm:
-        """What `to_words` said."""
-        arguments, results = ([_aval(said) for said in words[name]] for name in ("arguments", "results"))
-        donated = tuple(map(int, words["donated"]))
-        form = cls(arguments, _tree(words["taken"]), results, _tree(words["returned"]), donated)
-        if (form.taken.num_leaves, form.returned.num_leaves) != (len(arguments), len(results)):
+    def from_json(cls, stored: dict[str, Any]) -> CallSignature:
+        """What `to_json` said."""
+        arguments, results = ([_aval(said) for said in stored[name]] for name in ("arguments", "results"))
+        donated = tuple(map(int, stored["donated"]))
+        signature = cls(arguments, _tree(stored["taken"]), results, _tree(stored["returned"]), donated)
+        if (signature.arguments_tree.num_leaves, signature.results_tree.num_leaves) != (len(arguments), len(results)):
             raise ValueError("a tree has another number of leaves")
-        positional, _ = form.taken.children()
+        positional, _ = signature.arguments_tree.children()
         if any(not 0 <= number < len(positional.children()) for number in donated):
             raise ValueError("an argument is taken over that there is not")
-        return form
+        return signature
 
     def __str__(self) -> str:
         return f"({', '.join(aval.str_short(short_dtypes=True) for aval in self.arguments)})"
@@ -107,8 +107,8 @@ def _aval_in_words(aval: Any) -> list[Any]:
     return [aval.dtype.name, list(aval.shape), bool(aval.weak_type)]
 
 
-def _aval(words: list[Any]) -> ShapedArray:
-    name, shape, weak_type = words
+def _aval(stored: list[Any]) -> ShapedArray:
+    name, shape, weak_type = stored
     return ShapedArray(tuple(map(int, shape)), type_named(name), weak_type=bool(weak_type))
 
 
@@ -130,14 +130,14 @@ def _in_words(node: Any, what: str) -> Any:
     )
 
 
-def _tree(words: Any) -> Any:
-    return jax.tree.structure(_container(words))
+def _tree(stored: Any) -> Any:
+    return jax.tree.structure(_container(stored))
 
 
-def _container(words: Any) -> Any:
-    if words is None or type(words) is int:
-        return words
-    ((kind, parts),) = words.items()
+def _container(stored: Any) -> Any:
+    if stored is None or type(stored) is int:
+        return stored
+    ((kind, parts),) = stored.items()
     if kind == "dict":
         return {str(key): _container(part) for key, part in parts}
     return {"tuple": tuple, "list": list}[kind](_container(part) for part in parts)

@@ -16,10 +16,10 @@ import jax
 from hlo_dispatch.autotune.compare.validation import difference
 from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.freezing import models
-from hlo_dispatch.freezing.frozen_arrays import Originals
-from hlo_dispatch.freezing.placeholder_executable import Elsewhere
+from hlo_dispatch.freezing.frozen_arrays import FrozenArrays
+from hlo_dispatch.freezing.placeholder_executable import NotCompiledForArguments
 from hlo_dispatch.freezing.program import Program
-from hlo_dispatch.freezing.reduced_precision import checked_form
+from hlo_dispatch.freezing.reduced_precision import checked_weight_format
 from hlo_dispatch.freezing.report import FreezeReport
 from hlo_dispatch.freezing.serialization import save
 from hlo_dispatch.freezing.signature import (
@@ -81,12 +81,12 @@ class Frozen:
         """Arguments and errors as of `freeze`."""
         if keep and donate:
             raise FreezeError("keep=True and donate=True contradict each other: weights are either held or taken")
-        self._form = checked_form(weights)
+        self._weight_format = checked_weight_format(weights)
         installed_policy()  # says now what is wrong with it
         self._donate = donate
-        self._adapted = models.adapted(model, frozen)
+        self._adapter = models.adapter_for(model, frozen)
         self._keep = keep
-        self._originals = Originals(self._adapted.frozen(model, frozen))
+        self._originals = FrozenArrays(self._adapter.frozen(model, frozen))
         self._lock = threading.RLock()
         self._programs: dict[Hashable, Program] = {}
         self._latest: Program | None = None
@@ -104,19 +104,19 @@ class Frozen:
             Exception: what the function raises when it is traced, and what jit says of arguments.
         """
         if not trace_state_clean():
-            return self._stock("a call inside of jax.jit, jax.grad or jax.vmap", args, kwargs)
+            return self._call_stock("a call inside of jax.jit, jax.grad or jax.vmap", args, kwargs)
         program = self._latest
         if program is not None:
             try:
                 if len(self._programs) > 1:
                     program = self._programs.get(signature(args, kwargs), program)
                 return program.program.run(program.arrays, *args, **kwargs)
-            except Elsewhere:
+            except NotCompiledForArguments:
                 pass
             except TypeError:
                 refuse_tensors(jax.tree.leaves((args, kwargs)))
                 raise
-        return self._slowly(args, kwargs)
+        return self._slow_path(args, kwargs)
 
     def update(self, model: Any, /, *frozen: Any) -> None:
         """Prepare new weights of the same shapes and types; nothing is compiled again.
@@ -128,13 +128,13 @@ class Frozen:
         Raises:
             FreezeError: the new weights have another form; everything is as it was then.
         """
-        new = Originals(self._adapted.updated(model, frozen))
+        new = FrozenArrays(self._adapter.updated(model, frozen))
         with self._lock:
-            self._originals.check_same_form(new)
-            self._prepare_again(new)
+            self._originals.check_compatible_with(new)
+            self._preprocess_again(new)
             self._originals, self._changes = new, {}
-            self._adapted.rebind(model)
-            self._let_go()
+            self._adapter.rebind(model)
+            self._release_weights()
         # What held the former weights would stay with the C library, more with every update.
         return_free_memory()
 
@@ -181,25 +181,25 @@ class Frozen:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays that its programs hold."""
-        held: dict[Hashable, int] = {}
+        sizes: dict[Hashable, int] = {}
         for program in list(self._programs.values()):
-            held.update(program.bytes_held)
-        return sum(held.values())
+            sizes.update(program.bytes_by_address)
+        return sum(sizes.values())
 
     def __repr__(self) -> str:
         return f"<frozen {self.__name__}, {len(self._programs)} programs>"
 
-    def _stock(self, what: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call_stock(self, what: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The value by the function that was frozen."""
         return self._function(self._originals.arrays(what), *args, **kwargs)
 
     def _function(self, arrays: Any, /, *args: Any, **kwargs: Any) -> Any:
-        return self._adapted.call(self._originals.tree(arrays), args, kwargs)
+        return self._adapter.call(self._originals.tree(arrays), args, kwargs)
 
-    def _slowly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _slow_path(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The value by a program that may have to be made or compiled first."""
         if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
-            return self._stock("a call with jit disabled", args, kwargs)
+            return self._call_stock("a call with jit disabled", args, kwargs)
         refuse_tensors(jax.tree.leaves((args, kwargs)))
         refuse_several_devices(jax.tree.leaves((args, kwargs)), "an argument")
         refuse_layouts(jax.tree.leaves((args, kwargs)))
@@ -209,17 +209,21 @@ class Frozen:
             if program is None:
                 originals = self._originals.arrays("a call with arguments of another shape or type")
                 names, donate = self._originals.names, self._donate
-                made = Program.made(self._named(), originals, names, args, kwargs, self._form, donate=donate)
-                held = {key: arrays for other in self._programs.values() for key, arrays in other.held.items()}
-                program = made.prepared(originals, held, donate=donate)
+                made = Program.from_function(
+                    self._named(), originals, names, args, kwargs, self._weight_format, donate=donate
+                )
+                arrays_by_source = {
+                    key: arrays for other in self._programs.values() for key, arrays in other.arrays_by_source.items()
+                }
+                program = made.with_weights(originals, arrays_by_source, donate=donate)
                 self._warn_if_nothing_was_narrowed(program)
                 # Not what an update brings, which the next one may replace soon.
-                program.settle()
+                program.use_large_pages()
                 # Its weights may be nowhere else by now, whatever becomes of this call.
                 self._programs = {**self._programs, key: program}
             result = program.program.compile_and_run(program.arrays, *args, **kwargs)
             self._latest = program
-            self._let_go()
+            self._release_weights()
             return result
 
     def _warn_if_nothing_was_narrowed(self, program: Program) -> None:
@@ -229,22 +233,22 @@ class Frozen:
         name, why = next(iter(program.report.not_narrowed.items()))
         _logger.warning(
             'freeze(%s, weights="%s") narrowed nothing: %s is not, since %s. The report says it of all (%d).',
-            self.__name__, self._form, name, why, len(program.not_narrowed),
+            self.__name__, self._weight_format, name, why, len(program.not_narrowed),
         )  # fmt: skip
 
-    def _prepare_again(self, new: Originals) -> None:
+    def _preprocess_again(self, new: FrozenArrays) -> None:
         """Have all programs hold what is prepared from other arrays."""
         arrays = new.arrays("update")
         if self._donate:
             # Arrays that lie on another device than the former ones are compiled for anew: before one is deleted.
             for program in self._programs.values():
-                program.compile_preparation(arrays)
-        held: dict[Hashable, tuple[Any, ...]] = {}
+                program.compile_prologue(arrays)
+        arrays_by_source: dict[Hashable, tuple[Any, ...]] = {}
         programs: dict[Hashable, Program] = {}
         for key, program in self._programs.items():
             is_last = len(programs) == len(self._programs) - 1
-            programs[key] = program.prepared(arrays, held, donate=self._donate and is_last)
-            held.update(programs[key].held)
+            programs[key] = program.with_weights(arrays, arrays_by_source, donate=self._donate and is_last)
+            arrays_by_source.update(programs[key].arrays_by_source)
         latest = next((key for key, program in self._programs.items() if program is self._latest), None)
         self._programs = programs
         self._latest = programs[latest] if latest is not None else None
@@ -256,10 +260,10 @@ class Frozen:
         function.__name__ = function.__qualname__ = self.__name__
         return function
 
-    def _let_go(self) -> None:
+    def _release_weights(self) -> None:
         if self._programs and not self._keep:
             self._originals.release()
-            self._adapted.release()
+            self._adapter.release()
 
 
 def _floating(results: Any) -> list[Any]:

@@ -21,10 +21,10 @@ _GONE = (
 )
 
 
-class Originals:
+class FrozenArrays:
     """A pytree whose arrays are weights, and whose other leaves are part of the program."""
 
-    def __init__(self, tree: Any, *, is_held: bool = True) -> None:
+    def __init__(self, tree: Any, *, holds_arrays: bool = True) -> None:
         """Raises FreezeError: a leaf is traced, deleted, or lies on several devices."""
         paths, self._structure = jax.tree_util.tree_flatten_with_path(tree)
         self._leaves = [leaf for _, leaf in paths]
@@ -37,10 +37,12 @@ class Originals:
         refuse_several_devices(arrays, "a frozen array")
         self.types = [_type(array) for array in arrays]
         self._held: list[Any] | None = arrays
-        self._known = [weakref.ref(array) if _is_referable(array) else lambda array=array: array for array in arrays]
+        self._references = [
+            weakref.ref(array) if _is_referable(array) else lambda array=array: array for array in arrays
+        ]
         for place in self.places:
             self._leaves[place] = None
-        if not is_held:
+        if not holds_arrays:
             self.release()
 
     def release(self) -> None:
@@ -48,7 +50,7 @@ class Originals:
         self._held = None
 
     @property
-    def is_held(self) -> bool:
+    def holds_arrays(self) -> bool:
         return self._held is not None
 
     def arrays(self, what: str) -> list[Any]:
@@ -57,7 +59,7 @@ class Originals:
         Raises:
             FreezeError: one is gone; `what` says what needs them.
         """
-        arrays = [known() for known in self._known]
+        arrays = [known() for known in self._references]
         if any(array is None or _is_deleted(array) for array in arrays):
             raise FreezeError(_GONE.format(what=what))
         return arrays
@@ -69,7 +71,7 @@ class Originals:
             leaves[place] = array
         return jax.tree.unflatten(self._structure, leaves)
 
-    def check_same_form(self, new: Originals) -> None:
+    def check_compatible_with(self, new: FrozenArrays) -> None:
         """See whether what is compiled for these arrays takes new ones.
 
         Raises:
@@ -90,7 +92,7 @@ class Originals:
                 )
 
 
-def _difference(old: Originals, new: Originals) -> str:
+def _difference(old: FrozenArrays, new: FrozenArrays) -> str:
     missing = [name for name in old.names if name not in set(new.names)]
     added = [name for name in new.names if name not in set(old.names)]
     if missing or added:

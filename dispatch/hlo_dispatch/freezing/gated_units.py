@@ -36,7 +36,7 @@ def may_have_gated_units(closed: Any) -> bool:
     return any(_halves(equation) for equation in _equations(closed.jaxpr))
 
 
-def in_two_products(closed: Any, frozen: int) -> Callable[..., list[Any]] | None:
+def with_split_products(closed: Any, frozen: int) -> Callable[..., list[Any]] | None:
     """The function of a closed jaxpr with its gated units in two products; None where it has none.
 
     Args:
@@ -48,12 +48,12 @@ def in_two_products(closed: Any, frozen: int) -> Callable[..., list[Any]] | None
 
 
 @dataclass(frozen=True)
-class _Part:
+class _ProductSlice:
     """What one result of a split, or a slice, keeps of the last dimension, and of what it is computed anew."""
 
     product: Any
     """The equation."""
-    behind: tuple[tuple[Any, int], ...]
+    epilogue: tuple[tuple[Any, int], ...]
     """The equations between it and the slice, and which operand of each is the value."""
     start: int
     end: int
@@ -63,22 +63,22 @@ class _Part:
         (contracted,) = self.product.params["dimension_numbers"][0][1]
         weights = jax.lax.slice_in_dim(weights, self.start, self.end, axis=1 - contracted)
         (value,) = bound(self.product, [source, weights])
-        for equation, place in self.behind:
-            operands = [value if n == place else self._cut(read(atom)) for n, atom in enumerate(equation.invars)]
+        for equation, place in self.epilogue:
+            operands = [value if n == place else self._sliced(read(atom)) for n, atom in enumerate(equation.invars)]
             (value,) = bound(equation, operands)
         return value
 
-    def _cut(self, other: Any) -> Any:
+    def _sliced(self, other: Any) -> Any:
         if jax.numpy.ndim(other) == 0 or other.shape[-1] == 1:
             return other
         return jax.lax.slice_in_dim(other, self.start, self.end, axis=other.ndim - 1)
 
 
-_Units = dict[int, dict[Any, _Part]]
+_GatedUnits = dict[int, dict[Any, _ProductSlice]]
 """Of an equation that splits or slices, by its id: its results, and what each is computed as."""
 
 
-def _evaluated(flat: Any, units: _Units, arguments: Sequence[Any]) -> list[Any]:
+def _evaluated(flat: Any, units: _GatedUnits, arguments: Sequence[Any]) -> list[Any]:
     """A jaxpr's results. What nobody reads any more is evaluated, too: XLA leaves it out."""
 
     def results(equation: Any, read: Read) -> Sequence[Any]:
@@ -126,7 +126,7 @@ def _halves(equation: Any) -> list[tuple[Any, int, int]]:
     return [(equation.outvars[0], start, start + half)] if is_dense and start in (0, half) else []
 
 
-def _units(jaxpr: Any, frozen: int) -> _Units:
+def _units(jaxpr: Any, frozen: int) -> _GatedUnits:
     """The gated units of a jaxpr without calls."""
     users: dict[Any, list[Any]] = defaultdict(list)
     made_by: dict[Any, Any] = {}
@@ -138,19 +138,19 @@ def _units(jaxpr: Any, frozen: int) -> _Units:
         if not isinstance(atom, Literal):
             users[atom].append(_CALLER)
     known = _frozen(jaxpr, frozen)
-    found: _Units = {}
+    found: _GatedUnits = {}
     for value in list(users):
         if _CALLER in users[value] or not all(_halves(user) for user in users[value]):
             continue
         cuts = [(id(user), *half) for user in users[value] for half in _halves(user)]
         if len(cuts) != 2 or cuts[0][2] == cuts[1][2]:
             continue
-        chain = _product_above(value, made_by, users, known)
-        if chain is None or not _meet(cuts[0][1], cuts[1][1], users, known):
+        chain = _producing_product(value, made_by, users, known)
+        if chain is None or not _are_multiplied_together(cuts[0][1], cuts[1][1], users, known):
             continue
-        product, behind = chain
+        product, epilogue = chain
         for user, result, start, end in cuts:
-            found.setdefault(user, {})[result] = _Part(product, behind, start, end)
+            found.setdefault(user, {})[result] = _ProductSlice(product, epilogue, start, end)
     return found
 
 
@@ -163,14 +163,14 @@ def _frozen(jaxpr: Any, count: int) -> set[Any]:
     return known
 
 
-def _product_above(
+def _producing_product(
     value: Any, made_by: dict[Any, Any], users: dict[Any, list[Any]], known: set[Any]
 ) -> tuple[Any, tuple[tuple[Any, int], ...]] | None:
     """The product with frozen weights that gives `value`, but for its bias and roundings, and those; None: it is none.
 
     Nobody else may read what lies between.
     """
-    behind: list[tuple[Any, int]] = []
+    epilogue: list[tuple[Any, int]] = []
     while value in made_by:
         equation = made_by[value]
         name = equation.primitive.name
@@ -178,7 +178,7 @@ def _product_above(
             (_, contracted), batch = equation.params["dimension_numbers"]
             weights = equation.invars[1]
             is_plain = not any(batch) and len(contracted) == 1 and weights.aval.ndim == 2
-            return (equation, tuple(reversed(behind))) if is_plain and weights in known else None
+            return (equation, tuple(reversed(epilogue))) if is_plain and weights in known else None
         if name == "add":
             place = next((n for n, atom in enumerate(equation.invars) if not _is_bias(atom, known)), 0)
             if not _is_bias(equation.invars[1 - place], known):
@@ -187,7 +187,7 @@ def _product_above(
             place = 0
         else:
             return None
-        behind.append((equation, place))
+        epilogue.append((equation, place))
         columns, value = value.aval.shape[-1], equation.invars[place]
         # A product with one column may be what is repeated, and a bias what has all of them.
         if isinstance(value, Literal) or users[value] != [equation] or value.aval.shape[-1:] != (columns,):
@@ -200,17 +200,19 @@ def _is_bias(atom: Any, known: set[Any]) -> bool:
     return isinstance(atom, Literal) or atom in known
 
 
-def _meet(one: Any, other: Any, users: dict[Any, list[Any]], known: set[Any]) -> bool:
+def _are_multiplied_together(one: Any, other: Any, users: dict[Any, list[Any]], known: set[Any]) -> bool:
     """Whether both halves, or functions of each alone, are multiplied with each other."""
-    others = _functions_of(other, users, known)
-    readers = [user for value in _functions_of(one, users, known) for user in users[value] if user is not _CALLER]
+    others = _elementwise_functions_of(other, users, known)
+    readers = [
+        user for value in _elementwise_functions_of(one, users, known) for user in users[value] if user is not _CALLER
+    ]
     return any(
         user.primitive.name == "mul" and any(atom in others for atom in user.invars if not isinstance(atom, Literal))
         for user in readers
     )
 
 
-def _functions_of(half: Any, users: dict[Any, list[Any]], known: set[Any]) -> set[Any]:
+def _elementwise_functions_of(half: Any, users: dict[Any, list[Any]], known: set[Any]) -> set[Any]:
     """What is computed element by element of a half and of what is frozen."""
     found, pending = {half}, [half]
     while pending:

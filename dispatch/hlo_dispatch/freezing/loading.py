@@ -17,9 +17,9 @@ import numpy
 
 from hlo_dispatch.autotune.run.inputs import dtype_of
 from hlo_dispatch.errors import FreezeError, ModuleError
-from hlo_dispatch.freezing.call_signature import CallForm, key_of, type_named
+from hlo_dispatch.freezing.call_signature import CallSignature, key_of, type_named
 from hlo_dispatch.freezing.machine_compatibility import differences
-from hlo_dispatch.freezing.placeholder_executable import Elsewhere, StandIn
+from hlo_dispatch.freezing.placeholder_executable import NotCompiledForArguments, PlaceholderExecutable
 from hlo_dispatch.freezing.report import FreezeReport, FrozenValue, ProgramReport, bytes_of
 from hlo_dispatch.freezing.serialization import FORMAT, INDEX, LARGE_PAGE, PAGE, array_name, module_name
 from hlo_dispatch.freezing.signature import refuse_layouts, refuse_several_devices, refuse_tensors, trace_state_clean
@@ -42,8 +42,8 @@ _PIECE = 1 << 20
 class _Saved:
     """One program of a file."""
 
-    form: CallForm
-    program: StandIn
+    signature: CallSignature
+    program: PlaceholderExecutable
     arrays: tuple[Any, ...]
     report: ProgramReport
 
@@ -71,8 +71,8 @@ def load(path: str | Path) -> Loaded:
             found = differences(index["needs"])
             if found:
                 raise FreezeError(f"{path} was saved for {'; '.join(found)}: save it on a machine like this one")
-            arrays = [_array(archive, number, said) for number, said in enumerate(index["arrays"])]
-            programs = [_program(archive, number, said, arrays) for number, said in enumerate(index["programs"])]
+            arrays = [_array(archive, number, stored) for number, stored in enumerate(index["arrays"])]
+            programs = [_program(archive, number, stored, arrays) for number, stored in enumerate(index["programs"])]
     except _DAMAGED as error:
         raise FreezeError(f"{path} is damaged, or no file that a frozen function saved: {error}") from error
     except ModuleError as error:
@@ -87,7 +87,7 @@ class Loaded:
 
     def __init__(self, name: str, programs: list[_Saved]) -> None:
         self.__name__ = name
-        self._programs: dict[Hashable, _Saved] = {saved.form.key: saved for saved in programs}
+        self._programs: dict[Hashable, _Saved] = {saved.signature.key: saved for saved in programs}
         self._latest = programs[0]
         self._lock = threading.RLock()
 
@@ -105,8 +105,8 @@ class Loaded:
         saved = self._latest if len(self._programs) == 1 else self._programs.get(key_of(args, kwargs), self._latest)
         try:
             return saved.program.run(saved.arrays, *args, **kwargs)
-        except Elsewhere:
-            return self._slowly(args, kwargs)
+        except NotCompiledForArguments:
+            return self._slow_path(args, kwargs)
         except TypeError:
             refuse_tensors(jax.tree.leaves((args, kwargs)))
             raise
@@ -125,7 +125,7 @@ class Loaded:
     def __repr__(self) -> str:
         return f"<loaded {self.__name__}, {len(self._programs)} programs>"
 
-    def _slowly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _slow_path(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         leaves = jax.tree.leaves((args, kwargs))
         refuse_tensors(leaves)
         refuse_several_devices(leaves, "an argument")
@@ -133,9 +133,9 @@ class Loaded:
         with self._lock:
             saved = self._programs.get(key_of(args, kwargs))
             if saved is None:
-                forms = " and ".join(str(other.form) for other in self._programs.values())
+                signatures = " and ".join(str(other.signature) for other in self._programs.values())
                 raise FreezeError(
-                    f"{self.__name__} was saved with programs for {forms}, and these arguments are of another shape, "
+                    f"{self.__name__} was saved with programs for {signatures}, and these arguments are of another shape, "
                     "type or tree: call it so before it is saved"
                 )
             result = saved.program.compile_and_run(saved.arrays, *args, **kwargs)
@@ -143,21 +143,26 @@ class Loaded:
             return result
 
 
-def _program(archive: zipfile.ZipFile, number: int, said: dict[str, Any], arrays: list[Any]) -> _Saved:
-    form = CallForm.from_words(said["form"])
+def _program(archive: zipfile.ZipFile, number: int, stored: dict[str, Any], arrays: list[Any]) -> _Saved:
+    signature = CallSignature.from_json(stored["form"])
     serialized = archive.read(module_name(number))
-    held = tuple(arrays[place] for place in said["arrays"])
-    _check(Module.from_bytes(serialized), [*held, *form.arguments], form)
+    held = tuple(arrays[place] for place in stored["arrays"])
+    _check(Module.from_bytes(serialized), [*held, *signature.arguments], signature)
     values = [
         FrozenValue(str(origin), str(shape), bytes_of(array), bool(packed))
-        for (origin, shape, packed), array in zip(said["holds"], held, strict=True)
+        for (origin, shape, packed), array in zip(stored["holds"], held, strict=True)
     ]
-    count = int(said["prepared"])
-    report = ProgramReport(str(form)[1:-1], tuple(values[:count]), tuple(values[count:]))
-    return _Saved(form, StandIn(serialized, form.results, form.returned, donated=form.donated), held, report)
+    count = int(stored["prepared"])
+    report = ProgramReport(str(signature)[1:-1], tuple(values[:count]), tuple(values[count:]))
+    return _Saved(
+        signature,
+        PlaceholderExecutable(serialized, signature.results, signature.results_tree, donated=signature.donated),
+        held,
+        report,
+    )
 
 
-def _check(module: Module, given: list[Any], form: CallForm) -> None:
+def _check(module: Module, given: list[Any], signature: CallSignature) -> None:
     """See whether a module takes and returns what the index says, and calls nothing of Python's.
 
     Raises:
@@ -169,15 +174,15 @@ def _check(module: Module, given: list[Any], form: CallForm) -> None:
     refuse_callbacks("a program", module)
     taken, result = module.entry.program_shape.parameters[:], module.entry.program_shape.result
     returned = result.tuple_shapes[:] if shape_of(result).element_type == "tuple" else [result]
-    for shapes, values in ((taken, given), (returned, form.results)):
-        said = [(shape.dimensions, dtype_of(shape)) for shape in map(shape_of, shapes)]
-        if said != [(tuple(value.shape), numpy.dtype(value.dtype)) for value in values]:
+    for shapes, values in ((taken, given), (returned, signature.results)):
+        stored = [(shape.dimensions, dtype_of(shape)) for shape in map(shape_of, shapes)]
+        if stored != [(tuple(value.shape), numpy.dtype(value.dtype)) for value in values]:
             raise ValueError("a program takes or returns something else than the index says")
 
 
-def _array(archive: zipfile.ZipFile, number: int, said: dict[str, Any]) -> Any:
+def _array(archive: zipfile.ZipFile, number: int, stored: dict[str, Any]) -> Any:
     """An array of JAX's, in memory that lies as it lay where it was saved."""
-    dtype, shape = type_named(said["dtype"]), tuple(map(int, said["shape"]))
+    dtype, shape = type_named(stored["dtype"]), tuple(map(int, stored["shape"]))
     member = archive.getinfo(array_name(number))
     size = int(numpy.prod(shape, dtype=numpy.int64)) * dtype.itemsize
     if member.file_size != size or min(shape, default=0) < 0:
@@ -185,7 +190,7 @@ def _array(archive: zipfile.ZipFile, number: int, said: dict[str, Any]) -> Any:
     # What is packed is bytes to JAX.
     page = LARGE_PAGE if dtype == numpy.uint8 and size > LARGE_PAGE else PAGE
     memory = numpy.empty(size + page, numpy.uint8)
-    begin = (int(said["place"]) - memory.ctypes.data) % page
+    begin = (int(stored["place"]) - memory.ctypes.data) % page
     lying = memory[begin : begin + size]
     with archive.open(member) as file:
         # A buffered reader, though the module's types do not say so.

@@ -18,7 +18,7 @@ from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.freezing.purity_check import refuse_change, unchanging
 
 
-class Adapted:
+class ModelAdapter:
     """A function whose leading arguments are frozen."""
 
     def __init__(self, model: Any) -> None:
@@ -48,7 +48,7 @@ class Adapted:
         """Hold nothing that holds weights."""
 
 
-def adapted(model: Any, frozen: tuple[Any, ...]) -> Adapted:
+def adapter_for(model: Any, frozen: tuple[Any, ...]) -> ModelAdapter:
     """What `freeze` was given.
 
     Raises:
@@ -62,10 +62,10 @@ def adapted(model: Any, frozen: tuple[Any, ...]) -> Adapted:
         hint = "its apply and the variables: freeze(model.apply, variables)" if _is_unbound_linen(model) else ""
         hint = hint or "a function, or a model of Keras, flax.nnx, Equinox or torchax"
         raise FreezeError(f"a {type(model).__name__} alone cannot be frozen: freeze takes {hint}")
-    return Adapted(model)
+    return ModelAdapter(model)
 
 
-class _Model(Adapted):
+class _Model(ModelAdapter):
     """A model whose weights are frozen, and which infers."""
 
     def __init__(self, model: Any) -> None:
@@ -92,14 +92,14 @@ class _Model(Adapted):
         Raises:
             FreezeError: it is gone.
         """
-        model = self._held if self._held is not None else self._known()
+        model = self._held if self._held is not None else self._references()
         if model is None:
             raise FreezeError("the model that this was frozen with is gone: keep it, or freeze(..., keep=True)")
         return model
 
     def rebind(self, model: Any) -> None:
         self._held: Any = model
-        self._known = weakref.ref(model)
+        self._references = weakref.ref(model)
 
     def release(self) -> None:
         self._held = None
@@ -111,7 +111,7 @@ class _Keras(_Model):
         keras: Any = sys.modules["keras"]
         if keras.backend.backend() != "jax":
             raise FreezeError(f"Keras runs on {keras.backend.backend()}: set KERAS_BACKEND=jax before it is imported")
-        if not model.built:
+        if not model.built_or_stock:
             raise FreezeError(f"{model.name} has no weights yet: call it once, or model.build(shape), before freeze")
 
     def weights(self, model: Any) -> Any:

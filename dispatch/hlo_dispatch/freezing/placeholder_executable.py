@@ -20,7 +20,7 @@ import jax
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
-from hlo_dispatch.autotune.run.executable import stand_in_name, standing_in
+from hlo_dispatch.autotune.run.executable import placeholder_name, substituting_module
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.jax_plugin.hook import installed_tables
 from hlo_dispatch.pattern import load_tables
@@ -33,7 +33,7 @@ _MOST_RUNS = 4
 _UNKNOWN_OPTION = "No such compile option"
 
 
-class Elsewhere(Exception):
+class NotCompiledForArguments(Exception):
     """A stand-in was called with arguments, or on a device, that it has not been compiled for."""
 
 
@@ -45,7 +45,7 @@ class _CompilingThread(threading.local):
 _thread = _CompilingThread()
 
 
-class StandIn:
+class PlaceholderExecutable:
     """A serialized module as a jitted function of (arrays, *args, **kwargs)."""
 
     def __init__(
@@ -63,7 +63,7 @@ class StandIn:
         self._donated = tuple(1 + number for number in donated)
         self._options = options
         self._module, self._results, self._structure = module, tuple(results), structure
-        self.name = stand_in_name(f"frozen_{_digest(module)}")
+        self.name = placeholder_name(f"frozen_{_digest(module)}")
         self._runs: list[Callable[..., Any]] = []
         """Functions that have run, the latest first: one for each device that it was called on."""
         self.run = self._jitted()
@@ -74,7 +74,7 @@ class StandIn:
 
         def call(arrays: Any, /, *args: Any, **kwargs: Any) -> Any:
             if _thread.compiles != self.name:
-                raise Elsewhere
+                raise NotCompiledForArguments
             leaves = jax.tree.leaves((arrays, args, kwargs))
             out = _module_p.bind(*leaves, name=self.name, results=self._results)
             return jax.tree.unflatten(self._structure, out)
@@ -85,7 +85,7 @@ class StandIn:
     def compile_and_run(self, arrays: Any, /, *args: Any, **kwargs: Any) -> Any:
         """As `run`, and compiles what has to be compiled."""
         for run in self._runs:
-            with contextlib.suppress(Elsewhere):
+            with contextlib.suppress(NotCompiledForArguments):
                 result = run(arrays, *args, **kwargs)
                 self._remember(run)
                 return result
@@ -97,7 +97,7 @@ class StandIn:
     def compile(self, arrays: Any, /, *args: Any, **kwargs: Any) -> None:
         """Compile what has to be compiled, so that a call finds it; abstract values are as good as arrays."""
         for run in self._runs:
-            with contextlib.suppress(Elsewhere):
+            with contextlib.suppress(NotCompiledForArguments):
                 run.lower(arrays, *args, **kwargs).compile()
                 return
         with self._compiled(arrays, args, kwargs) as run:
@@ -106,7 +106,7 @@ class StandIn:
     @contextlib.contextmanager
     def _compiled(self, arrays: Any, args: Any, kwargs: Any) -> Generator[Callable[..., Any]]:
         register_kernels(installed_tables())
-        with standing_in(self.name, self._module), self._compiling():
+        with substituting_module(self.name, self._module), self._compiling():
             run = self._jitted()
             try:
                 run.lower(arrays, *args, **kwargs).compile()  # the call finds it
@@ -154,7 +154,7 @@ def _digest(module: bytes) -> str:
 def _lowered(ctx: Any, *operands: Any, name: str, results: Any) -> Any:
     # JAX also lowers again what it has traced: for another device, say.
     if _thread.compiles != name:
-        raise Elsewhere
+        raise NotCompiledForArguments
     return jax.ffi.ffi_lowering(f"{_TARGET}{name}", has_side_effect=False)(ctx, *operands)
 
 

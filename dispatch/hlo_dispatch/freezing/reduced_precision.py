@@ -25,7 +25,7 @@ HALF = (jax.numpy.dtype("bfloat16"), jax.numpy.dtype("float16"))
 
 
 @dataclass(frozen=True)
-class Form:
+class WeightFormat:
     """As what weights are held."""
 
     dtype: Any
@@ -35,19 +35,19 @@ class Form:
     """Of integers: how many that are summed up have one scale; 0: all of them."""
 
 
-FORMS = {
-    "bf16": Form(jax.numpy.dtype("bfloat16"), lambda machine: machine.has_bf16_arithmetic),
-    "int8": Form(jax.numpy.dtype("int8"), lambda machine: False),
+WEIGHT_FORMATS = {
+    "bf16": WeightFormat(jax.numpy.dtype("bfloat16"), lambda machine: machine.has_bf16_arithmetic),
+    "int8": WeightFormat(jax.numpy.dtype("int8"), lambda machine: False),
     # Half a bit more for each of them.
-    "int4": Form(jax.numpy.dtype("int4"), lambda machine: False, group=64),
+    "int4": WeightFormat(jax.numpy.dtype("int4"), lambda machine: False, group=64),
 }
 """What `freeze(..., weights=...)` may ask for."""
 LEAST_DIMENSIONS = 2
 
-_NO_WEIGHTS = "it is neither multiplied nor looked up in"
+_NOT_A_WEIGHT = "it is neither multiplied nor looked up in"
 _PRODUCTS = frozenset(("dot_general", "conv_general_dilated"))
 _LOOKUP = "gather"
-_MOVES = frozenset(
+_DATA_MOVEMENT = frozenset(
     ("broadcast_in_dim", "concatenate", "copy", "dynamic_slice", _LOOKUP, "reshape", "rev", "slice", "split", "squeeze",
      "transpose")
 )  # fmt: skip
@@ -73,11 +73,17 @@ class Narrowing:
     @classmethod
     def on(cls, machine: Machine, form: str | None) -> Narrowing | None:
         """None where weights are held as they are."""
-        return None if form is None else cls(FORMS[form].dtype, FORMS[form].is_multiplied(machine), FORMS[form].group)
+        return (
+            None
+            if form is None
+            else cls(
+                WEIGHT_FORMATS[form].dtype, WEIGHT_FORMATS[form].is_multiplied(machine), WEIGHT_FORMATS[form].group
+            )
+        )
 
 
 @dataclass(frozen=True)
-class Narrowed:
+class NarrowedFunction:
     """A function some of whose arguments are narrower than it was written for."""
 
     function: Callable[..., list[Any]]
@@ -92,19 +98,19 @@ class Narrowed:
     """Numbers of the arguments that could be held in fewer bytes by their shape and type, and why they are not."""
 
 
-def checked_form(weights: str | None) -> str | None:
+def checked_weight_format(weights: str | None) -> str | None:
     """What `freeze` was asked for.
 
     Raises:
         FreezeError: there is no such form.
     """
-    if weights is not None and weights not in FORMS:
-        there_is = ", ".join(map(repr, FORMS))
+    if weights is not None and weights not in WEIGHT_FORMATS:
+        there_is = ", ".join(map(repr, WEIGHT_FORMATS))
         raise FreezeError(f"weights={weights!r} is nothing that weights can be held as: None (as they are), {there_is}")
     return weights
 
 
-def narrowed(closed: Any, candidates: Collection[int], narrowing: Narrowing) -> Narrowed:
+def narrowed(closed: Any, candidates: Collection[int], narrowing: Narrowing) -> NarrowedFunction:
     """Find which arguments of a closed jaxpr are weights, and have them narrower.
 
     Weights are arrays of f32 with two or more dimensions that are multiplied (a product, a convolution) or looked up
@@ -114,7 +120,7 @@ def narrowed(closed: Any, candidates: Collection[int], narrowing: Narrowing) -> 
         candidates: numbers of the arguments that may be.
     """
     avals = closed.in_avals
-    wide = arrays_of_weights(avals, candidates, narrowing)
+    wide = narrowable_arrays(avals, candidates, narrowing)
     candidates = [number for number in wide if avals[number].dtype == WIDE]
     found = Evaluation(candidates, narrowing)
     narrower = {n: jax.ShapeDtypeStruct(avals[n].shape, narrowing.dtype) for n in candidates}
@@ -122,11 +128,11 @@ def narrowed(closed: Any, candidates: Collection[int], narrowing: Narrowing) -> 
     weights = frozenset(found.weights)
     evaluation = Evaluation(weights, narrowing)
     others = [number for number in wide if number not in weights]
-    kept = {n: other_type(avals[n]) if avals[n].dtype != WIDE else _NO_WEIGHTS for n in others}
-    return Narrowed(lambda *args: evaluation.of(closed, args), weights, frozenset(found.widened), kept=kept)
+    kept = {n: other_type(avals[n]) if avals[n].dtype != WIDE else _NOT_A_WEIGHT for n in others}
+    return NarrowedFunction(lambda *args: evaluation.of(closed, args), weights, frozenset(found.widened), kept=kept)
 
 
-def arrays_of_weights(avals: Sequence[Any], candidates: Collection[int], narrowing: Narrowing) -> list[int]:
+def narrowable_arrays(avals: Sequence[Any], candidates: Collection[int], narrowing: Narrowing) -> list[int]:
     """Numbers of the candidates that are weights by their shape, and take more bytes than they are to be held in."""
     bits = itemsize_bits(narrowing.dtype)
     return [
@@ -150,7 +156,7 @@ def other_type(aval: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Narrow:
+class NarrowArray:
     """Stands for an array of f32 whose elements are those of narrower ones."""
 
     value: Any
@@ -163,7 +169,7 @@ class Narrow:
 class Evaluation:
     """Of one jaxpr, with some of its arguments narrower."""
 
-    moves = _MOVES
+    data_movement = _DATA_MOVEMENT
     """Primitives that arguments are followed through."""
 
     def __init__(self, narrow: Collection[int], narrowing: Narrowing) -> None:
@@ -174,11 +180,11 @@ class Evaluation:
         """Arguments that were widened in order to be multiplied."""
 
     def of(self, closed: Any, arguments: Sequence[Any]) -> list[Any]:
-        given = [self._narrowed(n, a) if n in self._narrow else a for n, a in enumerate(arguments)]
+        given = [self._cast_array(n, a) if n in self._narrow else a for n, a in enumerate(arguments)]
         return self._wide(self._evaluated(closed.jaxpr, closed.consts, given))
 
-    def _narrowed(self, number: int, argument: Any) -> Narrow:
-        return Narrow(argument, frozenset((number,)))
+    def _cast_array(self, number: int, argument: Any) -> NarrowArray:
+        return NarrowArray(argument, frozenset((number,)))
 
     def _evaluated(self, jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
         return evaluated_by(
@@ -192,11 +198,11 @@ class Evaluation:
 
     def _results(self, equation: Any, operands: list[Any]) -> Sequence[Any]:
         name = equation.primitive.name
-        if not any(isinstance(operand, Narrow) for operand in operands):
+        if not any(isinstance(operand, NarrowArray) for operand in operands):
             return bound(equation, operands)
         if name in _PRODUCTS:
             return self._product(equation, operands)
-        if name in self.moves and _only_moves(name, operands):
+        if name in self.data_movement and _is_data_movement(name, operands):
             return self._moved(equation, operands)
         if name in CALLS:
             return self._called(equation.params[CALLS[name]], operands)
@@ -205,12 +211,12 @@ class Evaluation:
         return bound(equation, self._wide(operands))
 
     def _product(self, equation: Any, operands: list[Any]) -> Sequence[Any]:
-        arguments = _made_of(operands)
+        arguments = _source_arguments(operands)
         self.weights |= arguments
         types = {atom.aval.dtype for atom in (*equation.invars, *equation.outvars)}
-        if self._narrowing.multiplies and types == {WIDE} and _is_usual(equation.params["precision"]):
+        if self._narrowing.multiplies and types == {WIDE} and _is_default_precision(equation.params["precision"]):
             narrow = [
-                o.value if isinstance(o, Narrow) else jax.lax.convert_element_type(o, self._narrowing.dtype)
+                o.value if isinstance(o, NarrowArray) else jax.lax.convert_element_type(o, self._narrowing.dtype)
                 for o in operands
             ]
             return bound(equation, narrow, preferred_element_type=WIDE)
@@ -218,23 +224,23 @@ class Evaluation:
         return bound(equation, self._wide(operands))
 
     def _moved(self, equation: Any, operands: list[Any]) -> Sequence[Any]:
-        arguments = _made_of(operands)
+        arguments = _source_arguments(operands)
         if equation.primitive.name == _LOOKUP:
             self.weights |= arguments
-        return [Narrow(value, arguments) for value in bound(equation, list(map(_value, operands)))]
+        return [NarrowArray(value, arguments) for value in bound(equation, list(map(_value, operands)))]
 
     def _wide(self, values: Sequence[Any]) -> list[Any]:
-        return [jax.lax.convert_element_type(v.value, WIDE) if isinstance(v, Narrow) else v for v in values]
+        return [jax.lax.convert_element_type(v.value, WIDE) if isinstance(v, NarrowArray) else v for v in values]
 
     def _scan(self, equation: Any, operands: list[Any]) -> list[Any]:
         params, inner = equation.params, equation.params["jaxpr"].jaxpr
         # Its parameters say so in another way in each release: what is read row by row has one dimension less inside.
         read = sum(out.aval.ndim != in_.aval.ndim for out, in_ in zip(equation.invars, inner.invars, strict=True))
         carried = sum(out.aval.ndim == in_.aval.ndim for out, in_ in zip(equation.outvars, inner.outvars, strict=True))
-        known, carry, rows = _parted(operands, len(operands) - read - carried, carried)
+        known, carry, rows = _split_operands(operands, len(operands) - read - carried, carried)
 
         def body(carry: Any, row: Any) -> Any:
-            results = self._wide(self._called(params["jaxpr"], [*known, *carry, *map(_like, row, rows)]))
+            results = self._wide(self._called(params["jaxpr"], [*known, *carry, *map(_row_of, row, rows)]))
             return results[:carried], results[carried:]
 
         settings = {name: params[name] for name in ("length", "reverse", "unroll")}
@@ -243,7 +249,7 @@ class Evaluation:
 
     def _while(self, equation: Any, operands: list[Any]) -> list[Any]:
         params = equation.params
-        asked, known, carry = _parted(operands, params["cond_nconsts"], params["body_nconsts"])
+        asked, known, carry = _split_operands(operands, params["cond_nconsts"], params["body_nconsts"])
 
         def goes_on(carry: Any) -> Any:
             return self._called(params["cond_jaxpr"], [*asked, *carry])[0]
@@ -259,7 +265,7 @@ class Evaluation:
         return jax.lax.switch(which, [lambda branch=b: self._wide(self._called(branch, given)) for b in branches])
 
 
-def _parted(values: list[Any], first: int, second: int) -> tuple[list[Any], list[Any], list[Any]]:
+def _split_operands(values: list[Any], first: int, second: int) -> tuple[list[Any], list[Any], list[Any]]:
     """So many, so many, and the rest."""
     return values[:first], values[first : first + second], values[first + second :]
 
@@ -271,25 +277,25 @@ _CONTROL: dict[str, Callable[[Evaluation, Any, list[Any]], list[Any]]] = {
 }
 
 
-def _only_moves(name: str, operands: Sequence[Any]) -> bool:
+def _is_data_movement(name: str, operands: Sequence[Any]) -> bool:
     """Whether every element of the result is one of narrow operands."""
-    return all(isinstance(operand, Narrow) for operand in (operands if name == "concatenate" else operands[:1]))
+    return all(isinstance(operand, NarrowArray) for operand in (operands if name == "concatenate" else operands[:1]))
 
 
-def _made_of(operands: Sequence[Any]) -> frozenset[int]:
-    return frozenset().union(*(operand.arguments for operand in operands if isinstance(operand, Narrow)))
+def _source_arguments(operands: Sequence[Any]) -> frozenset[int]:
+    return frozenset().union(*(operand.arguments for operand in operands if isinstance(operand, NarrowArray)))
 
 
 def _value(operand: Any) -> Any:
-    return operand.value if isinstance(operand, Narrow) else operand
+    return operand.value if isinstance(operand, NarrowArray) else operand
 
 
-def _like(part: Any, whole: Any) -> Any:
+def _row_of(part: Any, whole: Any) -> Any:
     """A row of an operand, standing for what the operand does."""
-    return Narrow(part, whole.arguments, whole.dims[1:]) if isinstance(whole, Narrow) else part
+    return NarrowArray(part, whole.arguments, whole.dims[1:]) if isinstance(whole, NarrowArray) else part
 
 
-def _is_usual(precision: Any) -> bool:
+def _is_default_precision(precision: Any) -> bool:
     """Whether nobody asked for more than the usual precision."""
     asked = precision if isinstance(precision, tuple) else (precision,)
     return all(one in (None, jax.lax.Precision.DEFAULT) for one in asked)

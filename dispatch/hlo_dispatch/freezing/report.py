@@ -84,7 +84,7 @@ class FreezeReport:
             yield from (sentence.strip() for sentence in _sentences(program))
             rows = _rows(program)
             yield TextTable(("kind", "origin", "shape", "held"), tuple(map(_cells, rows[:_MOST])))
-            yield from (sentence.strip() for sentence in _left_out(rows))
+            yield from (sentence.strip() for sentence in _omitted_rows(rows))
 
 
 def _lines(program: ProgramReport) -> Iterator[str]:
@@ -95,7 +95,7 @@ def _lines(program: ProgramReport) -> Iterator[str]:
     for row in shown:
         kind, origin, shape, held = (text.ljust(width) for text, width in zip(_cells(row), widths, strict=True))
         yield f"  {kind}  {origin}  {shape}  {held}".rstrip()
-    yield from _left_out(rows)
+    yield from _omitted_rows(rows)
 
 
 def _sentences(program: ProgramReport) -> Iterator[str]:
@@ -116,7 +116,7 @@ def _rows(program: ProgramReport) -> list[_Row]:
     return sorted(rows, key=lambda row: -row[0].bytes)
 
 
-def _left_out(rows: Sequence[_Row]) -> Iterator[str]:
+def _omitted_rows(rows: Sequence[_Row]) -> Iterator[str]:
     if len(rows) > _MOST:
         left = rows[_MOST:]
         yield f"  and {len(left)} more, {size(sum(value.bytes for value, _ in left))}"

@@ -47,7 +47,7 @@ def save(programs: Sequence[Program], name: str, path: str | Path) -> None:
         "arrays": [_in_words(array) for array in arrays.values()],
         "programs": [
             {
-                "form": program.form.to_words(),
+                "form": program.call_signature.to_json(),
                 "arrays": [numbers[key] for key in _held(program)],
                 "prepared": len(program.report.prepared),
                 "holds": [[value.origin, value.shape, value.is_packed] for value in _values(program)],

@@ -13,7 +13,7 @@ from hlo_dispatch.ir.split_module import Split
 from hlo_dispatch.jax_plugin.hook import leave_to_stock
 from hlo_dispatch.jax_plugin.record import record
 from hlo_dispatch.passes.partition.split_at_frontier import uncut
-from hlo_dispatch.pipeline import Rewriter
+from hlo_dispatch.pipeline import Pipeline
 from hlo_dispatch.process.environment_switches import is_strict
 from hlo_dispatch.report import Report
 
@@ -21,7 +21,7 @@ _logger = logging.getLogger("hlo_dispatch")
 _Result = TypeVar("_Result")
 
 
-def attempted(attempt: Callable[[], _Result], what: str) -> _Result | None:
+def attempted_or_skipped(attempt: Callable[[], _Result], what: str) -> _Result | None:
     """What an attempt gives that freezing can do without; None, counted and said, where it fails.
 
     Raises:
@@ -39,10 +39,10 @@ def attempted(attempt: Callable[[], _Result], what: str) -> _Result | None:
         return None
 
 
-def built(
+def built_or_stock(
     serialized: bytes,
     frozen: AbstractSet[int],
-    rewriter: Rewriter,
+    rewriter: Pipeline,
     widened: AbstractSet[int],
     compiled: Callable[[Split], _Result],
 ) -> _Result:

@@ -12,13 +12,13 @@ from typing import Any
 
 import jax
 
-from hlo_dispatch.autotune.run.executable import shown, stand_in_name
+from hlo_dispatch.autotune.run.executable import placeholder_name, shown
 from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.freezing.closures import arrays_in, evaluated
 from hlo_dispatch.freezing.donation import donated_arguments, leaves_of
-from hlo_dispatch.freezing.gated_units import in_two_products, may_have_gated_units
-from hlo_dispatch.freezing.reduced_precision import Narrowed, Narrowing, narrowed
-from hlo_dispatch.freezing.stock_fallback import attempted
+from hlo_dispatch.freezing.gated_units import may_have_gated_units, with_split_products
+from hlo_dispatch.freezing.reduced_precision import NarrowedFunction, Narrowing, narrowed
+from hlo_dispatch.freezing.stock_fallback import attempted_or_skipped
 from hlo_dispatch.freezing.weight_only_quantization import with_integers
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.jax_plugin.lowering import compile_afresh
@@ -32,7 +32,7 @@ _numbers = itertools.count()
 
 
 @dataclass(frozen=True)
-class Whole:
+class TracedModule:
     """What XLA makes of a function."""
 
     module: bytes
@@ -61,13 +61,13 @@ class Whole:
     """Numbers of the positional arguments whose memory becomes that of results."""
 
 
-def whole(
+def traced_module(
     fn: Callable[..., Any],
     frozen: Sequence[Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     narrowing: Narrowing | None = None,
-) -> Whole:
+) -> TracedModule:
     """Have `fn(frozen, *args, **kwargs)` compiled by stock XLA; nothing is run.
 
     Args:
@@ -98,15 +98,15 @@ def whole(
         return evaluated(closed, lambda constant: constants[numbers[id(constant)]], (*frozen, *rest), numbers)
 
     given: tuple[list[Any], ...] = (list(frozen), constants, rest)
-    function, less = replay, Narrowed(lambda: [], frozenset(), frozenset())
+    function, less = replay, NarrowedFunction(lambda: [], frozenset(), frozenset())
     count = len(frozen) + len(constants)
     donated = donated_arguments(closed, len(frozen), args)
     taken_over = leaves_of(donated, args)
-    shown_as = stand_in_name(f"whole_{os.getpid()}_{next(_numbers)}")
+    shown_as = placeholder_name(f"whole_{os.getpid()}_{next(_numbers)}")
     lowered = None
     if narrowing is None and may_have_gated_units(closed):
-        lowered = attempted(
-            lambda: _lowered(_with_parted_weights(replay, given), shown_as, given, taken_over), "gated units"
+        lowered = attempted_or_skipped(
+            lambda: _lowered(_with_split_gated_units(replay, given), shown_as, given, taken_over), "gated units"
         )
     if narrowing is not None:
         find = with_integers if narrowing.is_integer else narrowed
@@ -140,7 +140,7 @@ def whole(
     results = closed.out_avals
     signature = ", ".join(taken)
     widened, smaller = less.widened | less.integers, len(less.narrow | less.integers)
-    return Whole(
+    return TracedModule(
         module.to_bytes(), constants, results, structure, arguments, signature, types, narrow, widened, smaller,
         less.kept, donated,
     )  # fmt: skip
@@ -158,17 +158,17 @@ def _lowered(function: Callable[..., Any], name: str, given: tuple[list[Any], ..
     return jitted.trace(frozen, constants, *rest).lower()
 
 
-def _with_parted_weights(function: Callable[..., Any], given: tuple[list[Any], ...]) -> Callable[..., Any]:
+def _with_split_gated_units(function: Callable[..., Any], given: tuple[list[Any], ...]) -> Callable[..., Any]:
     """The function with its gated units in two products each; itself where it has none."""
     frozen, constants, _ = given
-    parted = in_two_products(jax.make_jaxpr(function)(*given), len(frozen) + len(constants))
+    parted = with_split_products(jax.make_jaxpr(function)(*given), len(frozen) + len(constants))
     if parted is None:
         return function
 
-    def with_parted_weights(frozen: Any, constants: Any, rest: Any) -> Any:
+    def with_split_gated_units(frozen: Any, constants: Any, rest: Any) -> Any:
         return parted(*frozen, *constants, *rest)
 
-    return with_parted_weights
+    return with_split_gated_units
 
 
 def _of_type(dtype: Any, array: Any) -> Any:

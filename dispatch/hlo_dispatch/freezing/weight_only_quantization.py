@@ -27,39 +27,39 @@ from hlo_dispatch.freezing.reduced_precision import (
     HALF,
     WIDE,
     Evaluation,
-    Narrow,
-    Narrowed,
+    NarrowArray,
+    NarrowedFunction,
     Narrowing,
-    arrays_of_weights,
+    narrowable_arrays,
     other_type,
 )
 
 _TYPES = frozenset((WIDE, *HALF))
 """Of weights that can be made integers, and of what they are multiplied with."""
-_MOVES = frozenset(("copy", "squeeze", "transpose"))
+_DATA_MOVEMENT = frozenset(("copy", "squeeze", "transpose"))
 
 
-def with_integers(closed: Any, candidates: Collection[int], narrowing: Narrowing) -> Narrowed:
+def with_integers(closed: Any, candidates: Collection[int], narrowing: Narrowing) -> NarrowedFunction:
     """Find which arguments of a closed jaxpr can be held so, and have them so.
 
     Args:
         candidates: numbers of the arguments that may be.
     """
     avals = closed.in_avals
-    wide = arrays_of_weights(avals, candidates, narrowing)
+    wide = narrowable_arrays(avals, candidates, narrowing)
     found = _Search([number for number in wide if avals[number].dtype in _TYPES], narrowing)
     jax.eval_shape(lambda *args: found.of(closed, args), *avals)
     along = {number: dims for number, dims in found.summed.items() if number not in found.refused and dims}
     kept = {n: found.reason(n) if avals[n].dtype in _TYPES else other_type(avals[n]) for n in wide if n not in along}
     evaluation = _Integers(along, narrowing)
     nothing: frozenset[int] = frozenset()
-    return Narrowed(lambda *args: evaluation.of(closed, args), nothing, nothing, frozenset(along), kept)
+    return NarrowedFunction(lambda *args: evaluation.of(closed, args), nothing, nothing, frozenset(along), kept)
 
 
 class _Search(Evaluation):
     """Finds along which of its dimensions an argument is summed up."""
 
-    moves = _MOVES
+    data_movement = _DATA_MOVEMENT
 
     def __init__(self, narrow: Collection[int], narrowing: Narrowing) -> None:
         super().__init__(narrow, narrowing)
@@ -71,11 +71,11 @@ class _Search(Evaluation):
         """Why an argument cannot be held as integers."""
         return self.refused.get(number, "it is in no product")
 
-    def _narrowed(self, number: int, argument: Any) -> Narrow:
-        return Narrow(argument, frozenset((number,)), tuple(range(argument.ndim)))
+    def _cast_array(self, number: int, argument: Any) -> NarrowArray:
+        return NarrowArray(argument, frozenset((number,)), tuple(range(argument.ndim)))
 
     def _product(self, equation: Any, operands: list[Any]) -> Sequence[Any]:
-        places = [place for place, operand in enumerate(operands) if isinstance(operand, Narrow)]
+        places = [place for place, operand in enumerate(operands) if isinstance(operand, NarrowArray)]
         types = {atom.aval.dtype for atom in (*equation.invars, *equation.outvars)}
         if equation.primitive.name != "dot_general" or len(places) > 1 or not types <= _TYPES:
             return bound(equation, self._wide(operands))
@@ -88,40 +88,40 @@ class _Search(Evaluation):
                 self.refused.setdefault(number, "products sum it up along different dimensions")
         return bound(equation, [operand.value if operand is narrow else operand for operand in operands])
 
-    def _moved(self, equation: Any, operands: list[Any]) -> list[Narrow]:
+    def _moved(self, equation: Any, operands: list[Any]) -> list[NarrowArray]:
         (narrow,) = operands
         dims = _kept_dims(equation, narrow.dims)
-        return [Narrow(value, narrow.arguments, dims) for value in bound(equation, [narrow.value])]
+        return [NarrowArray(value, narrow.arguments, dims) for value in bound(equation, [narrow.value])]
 
     def _wide(self, values: Sequence[Any]) -> list[Any]:
         for value in values:
-            if isinstance(value, Narrow):
+            if isinstance(value, NarrowArray):
                 for number in value.arguments:
                     self.refused.setdefault(number, "something else than a product of two arrays reads it")
-        return [value.value if isinstance(value, Narrow) else value for value in values]
+        return [value.value if isinstance(value, NarrowArray) else value for value in values]
 
 
 class _Integers(Evaluation):
     """Of a jaxpr, with some of its arguments as pairs of integers and scales."""
 
-    moves = _MOVES
+    data_movement = _DATA_MOVEMENT
 
     def __init__(self, along: dict[int, frozenset[int]], narrowing: Narrowing) -> None:
         super().__init__(along, narrowing)
         self._along, self._dtype, self._group = along, narrowing.dtype, narrowing.group
         self._largest = int(jnp.iinfo(narrowing.dtype).max)
 
-    def _narrowed(self, number: int, argument: Any) -> Narrow:
+    def _cast_array(self, number: int, argument: Any) -> NarrowArray:
         groups = _Groups.of(argument.shape, self._along[number], self._group)
         apart = jax.lax.convert_element_type(argument, WIDE).reshape(groups.apart)
         largest = jnp.max(jnp.abs(apart), axis=groups.axes, keepdims=True)
         # What is no number stays none, in its scale.
         scale = jnp.where(largest == 0, jnp.ones_like(largest), largest / self._largest)
         integers = jnp.clip(jnp.round(apart / scale), -self._largest, self._largest).astype(self._dtype)
-        return Narrow((integers.reshape(argument.shape), scale.reshape(groups.of_scales)), frozenset((number,)))
+        return NarrowArray((integers.reshape(argument.shape), scale.reshape(groups.of_scales)), frozenset((number,)))
 
     def _product(self, equation: Any, operands: list[Any]) -> Sequence[Any]:
-        (place,) = (place for place, operand in enumerate(operands) if isinstance(operand, Narrow))
+        (place,) = (place for place, operand in enumerate(operands) if isinstance(operand, NarrowArray))
         integers, scale = operands[place].value
         contracted = equation.params["dimension_numbers"][0][place]
         is_grouped = any(scale.shape[dimension] > 1 for dimension in contracted)
@@ -131,13 +131,13 @@ class _Integers(Evaluation):
         scaled = result if is_grouped else result * _along_result(scale, equation, place)
         return [jax.lax.convert_element_type(scaled, equation.outvars[0].aval.dtype)]
 
-    def _moved(self, equation: Any, operands: list[Any]) -> list[Narrow]:
+    def _moved(self, equation: Any, operands: list[Any]) -> list[NarrowArray]:
         (narrow,) = operands
         (integers,), (scale,) = (bound(equation, [value]) for value in narrow.value)
-        return [Narrow((integers, scale), narrow.arguments)]
+        return [NarrowArray((integers, scale), narrow.arguments)]
 
     def _wide(self, values: Sequence[Any]) -> list[Any]:
-        return [_scaled(*value.value) if isinstance(value, Narrow) else value for value in values]
+        return [_scaled(*value.value) if isinstance(value, NarrowArray) else value for value in values]
 
 
 class _Groups(NamedTuple):

@@ -21,12 +21,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hlo_dispatch.autotune.run.executable import is_stand_in
+from hlo_dispatch.autotune.run.executable import is_placeholder
 from hlo_dispatch.errors import Unavailable
 from hlo_dispatch.jax_plugin import decision_dependencies
-from hlo_dispatch.jax_plugin.decision_dependencies import Grounds, Witness
+from hlo_dispatch.jax_plugin.decision_dependencies import DecisionDependencies, DependencyRecorder
 from hlo_dispatch.jax_plugin.record import record
-from hlo_dispatch.pipeline import Rewriter
+from hlo_dispatch.pipeline import Pipeline
 from hlo_dispatch.process.environment_switches import is_strict
 from hlo_dispatch.selection.context import this_context
 from hlo_dispatch.selection.decide import MEASURING
@@ -69,7 +69,7 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-def extend(settings: Callable[[], Rewriter | None]) -> None:
+def extend(settings: Callable[[], Pipeline | None]) -> None:
     """Have every key say what the pass does; once in a process.
 
     Args:
@@ -91,7 +91,7 @@ def extend(settings: Callable[[], Rewriter | None]) -> None:
                 return _extended(stock(*arguments, **options), settings)
 
             cache_key.get = get
-        monitoring.register_event_listener(_heard)
+        monitoring.register_event_listener(_received)
     except (ImportError, AttributeError):
         _logger.warning(
             "this jax has no place to add to its compilation cache key: clear the persistent cache "
@@ -99,12 +99,12 @@ def extend(settings: Callable[[], Rewriter | None]) -> None:
         )
 
 
-def compiled(name: str, witness: Witness) -> None:
+def compiled(name: str, witness: DependencyRecorder) -> None:
     """Keep what the decisions for a module rested on, if its key was asked for."""
     try:
-        pending = _claimed(name)
+        pending = _claim_pending(name)
         if pending is not None and _writes():
-            decision_dependencies.keep(pending.module, Grounds.seen(witness, pending.key))
+            decision_dependencies.keep(pending.module, DecisionDependencies.seen(witness, pending.key))
     except Exception:
         if is_strict():
             raise
@@ -117,7 +117,7 @@ def _extended(key: str, settings) -> str:
     _thread.slot.pending = None
     try:
         rewriter = settings()
-        if is_stand_in(_name(key)):
+        if is_placeholder(_name(key)):
             # Its name says all that what is compiled in its place depends on.
             return key
         if record.is_capturing or record.wants_details:
@@ -133,7 +133,7 @@ def _extended(key: str, settings) -> str:
         return _with(key, str(uuid.uuid4()))
 
 
-def _added(key: str, rewriter: Rewriter) -> str:
+def _added(key: str, rewriter: Pipeline) -> str:
     plan = f"table {rewriter.table.fingerprint} {rewriter.policy}"
     if _is_shared_by_processes():
         return plan
@@ -179,13 +179,13 @@ def _writes() -> bool:
     return not distributed.global_state.process_id
 
 
-def _heard(event: str, **_) -> None:
+def _received(event: str, **_) -> None:
     """What was found in the cache is not compiled."""
     if event == _HIT:
         _thread.slot.pending = None
 
 
-def _claimed(name: str) -> _Pending | None:
+def _claim_pending(name: str) -> _Pending | None:
     """What this thread, or in some versions of jax a thread that waits for this one, is compiling under this name.
 
     None where two threads compile modules of one name: nothing is kept rather than the wrong thing.

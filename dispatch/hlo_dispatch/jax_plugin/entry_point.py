@@ -13,7 +13,7 @@ from functools import cache
 from hlo_dispatch.errors import HloDispatchError, PolicyError
 from hlo_dispatch.process.environment_switches import switch
 
-DOOR_VARIABLE = "HLO_DISPATCH"
+ENABLE_VARIABLE = "HLO_DISPATCH"
 
 
 def is_open() -> bool:
@@ -22,7 +22,7 @@ def is_open() -> bool:
     Raises:
         PolicyError: the variable says neither yes nor no.
     """
-    wanted = switch(DOOR_VARIABLE, PolicyError, zero="programs install the pass themselves", one="every JAX program")
+    wanted = switch(ENABLE_VARIABLE, PolicyError, zero="programs install the pass themselves", one="every JAX program")
     return bool(wanted)
 
 
@@ -42,5 +42,5 @@ def initialize() -> None:
 
 
 def _say(problem: str) -> None:
-    asked = f"{DOOR_VARIABLE}={os.environ.get(DOOR_VARIABLE, '')}"
+    asked = f"{ENABLE_VARIABLE}={os.environ.get(ENABLE_VARIABLE, '')}"
     logging.getLogger("hlo_dispatch").error("%s, but hlo-dispatch is not installed: %s", asked, problem)

@@ -21,7 +21,7 @@ from hlo_dispatch.jax_plugin.hook import (
 from hlo_dispatch.jax_plugin.lowering import compile_afresh, compiled_stage, lowered_stage, name_of, refuse_arguments
 from hlo_dispatch.jax_plugin.record import record
 from hlo_dispatch.pattern import load_tables
-from hlo_dispatch.pipeline import Rewriter
+from hlo_dispatch.pipeline import Pipeline
 from hlo_dispatch.report import Report
 
 _UNSEEN = "the pass saw nothing of this function: it failed (a warning says how), or the function's device is no CPU"
@@ -44,7 +44,7 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
         refuse_arguments(fn, args, kwargs)
         tables, policy = installed_tables(), installed_policy()
         return rewrite(_stock(compiled), tables=tables, policy=policy, details=True, prepare_constants=True).report
-    with _in_place():
+    with _pass_enabled():
         lowered = lowered_stage(fn, args, kwargs)
         with record.detailed() as fresh:
             compile_afresh(lowered)
@@ -68,7 +68,7 @@ def optimized(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> bytes:
     if compiled is not None:
         refuse_arguments(fn, args, kwargs)
         return _stock(compiled)
-    with _in_place(policy="never"):
+    with _pass_enabled(policy="never"):
         lowered = lowered_stage(fn, args, kwargs)
         with record.captured() as modules:
             compile_afresh(lowered)
@@ -79,7 +79,7 @@ def optimized(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> bytes:
     return max(own or modules, key=len)
 
 
-def pass_in_place() -> Rewriter:
+def active_pass() -> Pipeline:
     """The pass as it is installed, or would be as soon as JAX starts; where it is not, the one that
     the environment names.
 
@@ -110,7 +110,7 @@ def _stock(compiled: Any) -> bytes:
     return serialized
 
 
-def _in_place(policy: str | None = None) -> AbstractContextManager[None]:
+def _pass_enabled(policy: str | None = None) -> AbstractContextManager[None]:
     """The pass as it is installed, or would be as soon as JAX starts; enabled for the block where it is not."""
     entry_point.initialize()
     return contextlib.nullcontext() if installed() else enabled(policy=policy)

@@ -24,10 +24,10 @@ from hlo_dispatch.autotune.run import executable
 from hlo_dispatch.driver import measured_pipeline
 from hlo_dispatch.errors import HloDispatchError, PolicyError
 from hlo_dispatch.jax_plugin import cache_key, module_collection, replica_consensus
-from hlo_dispatch.jax_plugin.decision_dependencies import Witness
+from hlo_dispatch.jax_plugin.decision_dependencies import DependencyRecorder
 from hlo_dispatch.jax_plugin.record import record
 from hlo_dispatch.pattern import tables_or_default
-from hlo_dispatch.pipeline import Rewriter
+from hlo_dispatch.pipeline import Pipeline
 from hlo_dispatch.process.environment_switches import check_switches, is_strict
 from hlo_dispatch.process.retained_memory import keep_memory, release_memory
 from hlo_dispatch.selection.decide import policy_or_default
@@ -44,16 +44,16 @@ _logger = logging.getLogger("hlo_dispatch")
 
 @dataclass(frozen=True)
 class _Settings:
-    rewriter: Rewriter
+    rewriter: Pipeline
     handlers: tuple[users_kernels.Handler, ...]
     """The users' own kernels of its table."""
     tables: tuple[str, ...] = ()
     """The users' own tables."""
 
     @cached_property
-    def informed(self) -> Rewriter:
+    def with_measurements(self) -> Pipeline:
         """The pass with what was measured on this machine; loads the vendor libraries."""
-        return measured_pipeline.informed(self.rewriter)
+        return measured_pipeline.with_measurements(self.rewriter)
 
     @classmethod
     def make(cls, tables: Sequence[str | Path] | None, policy: str | None) -> _Settings:
@@ -106,7 +106,7 @@ def install(
             raise PolicyError(f"unknown platform {platform!r}; valid platforms are: {', '.join(PLATFORMS)}")
     settings = _Settings.make(tables, policy)
     registration.register(settings.handlers)
-    _become(settings, is_decided=True)
+    _apply_settings(settings, is_decided=True)
 
 
 def install_from_environment() -> None:
@@ -121,12 +121,12 @@ def install_from_environment() -> None:
         if _state.is_decided:
             return
     registration.register(settings.handlers)
-    _become(settings, is_decided=False, gives_way=True)
+    _apply_settings(settings, is_decided=False, from_environment=True)
 
 
 def uninstall() -> None:
     """Take the pass out again; programs compiled from now on are stock XLA's. Idempotent."""
-    _become(None, is_decided=True)
+    _apply_settings(None, is_decided=True)
 
 
 def installed() -> bool:
@@ -145,7 +145,7 @@ def enabled(
     try:
         yield
     finally:
-        _become(before if was_decided else _state.environment, is_decided=was_decided)
+        _apply_settings(before if was_decided else _state.environment, is_decided=was_decided)
 
 
 def installed_tables() -> tuple[str, ...]:
@@ -153,7 +153,7 @@ def installed_tables() -> tuple[str, ...]:
     return _state.settings.tables if _state.settings is not None else tables_or_default(None)
 
 
-def installed_pass() -> Rewriter | None:
+def installed_pass() -> Pipeline | None:
     """The pass that is installed, without what was measured on this machine; None: none is."""
     return _state.settings.rewriter if _state.settings is not None else None
 
@@ -166,10 +166,10 @@ def installed_policy() -> str:
 def reconsider() -> None:
     """Make what was measured meanwhile take effect: compile anew what is called next."""
     if installed():
-        _forget_compiled()
+        _clear_jax_caches()
 
 
-def _become(settings: _Settings | None, *, is_decided: bool, gives_way: bool = False) -> None:
+def _apply_settings(settings: _Settings | None, *, is_decided: bool, from_environment: bool = False) -> None:
     """Have exactly these settings from now on; starts nothing.
 
     Args:
@@ -188,9 +188,9 @@ def _become(settings: _Settings | None, *, is_decided: bool, gives_way: bool = F
         release_memory()
     else:
         keep_memory(settings.rewriter.policy)
-        record.tell_at_exit()
+        record.write_at_exit()
     with _state.lock:
-        if gives_way and _state.is_decided:
+        if from_environment and _state.is_decided:
             return
         changed = _state.settings != settings
         _state.settings, _state.is_decided = settings, is_decided
@@ -202,8 +202,8 @@ def _become(settings: _Settings | None, *, is_decided: bool, gives_way: bool = F
             executable.relay()
     cache_key.extend(_for_cache_key)
     # Where the environment is asked JAX is about to start, and has compiled nothing.
-    if changed and not gives_way:
-        _forget_compiled()
+    if changed and not from_environment:
+        _clear_jax_caches()
 
 
 def _register_kernels() -> None:
@@ -211,20 +211,20 @@ def _register_kernels() -> None:
     registration.register(settings.handlers if settings is not None else ())
 
 
-def _for_cache_key() -> Rewriter | None:
+def _for_cache_key() -> Pipeline | None:
     """The pass as it is now; the key is made before the cache is asked, and what the cache holds may call kernels."""
     settings = _state.settings
     if settings is None:
         return None
     _register_kernels()
-    return settings.informed
+    return settings.with_measurements
 
 
 def _transform(serialized: bytes) -> bytes | None:
     """JAX's callback. An exception here would abort the user's compile, so none leaves."""
     try:
-        is_stand_in, module = executable.exchanged(serialized)
-        if is_stand_in:
+        is_placeholder, module = executable.substitution(serialized)
+        if is_placeholder:
             return module
         settings = _state.settings
         if settings is None or record.capture(serialized):
@@ -243,8 +243,8 @@ def _dispatched(settings: _Settings, serialized: bytes) -> bytes | None:
     start = time.perf_counter()
     result, failed, failure = None, True, ""
     try:
-        rewriter = settings.informed
-        witness = Witness(rewriter.knowledge)
+        rewriter = settings.with_measurements
+        witness = DependencyRecorder(rewriter.knowledge)
         witnessed = replace(rewriter, knowledge=witness)
         result, report = replica_consensus.run(witnessed, serialized, details=record.wants_details)
         record.keep(report)
@@ -298,7 +298,7 @@ def _warn(what: str, serialized: bytes, command: str) -> None:
     )
 
 
-def _forget_compiled() -> None:
+def _clear_jax_caches() -> None:
     """Make the change take effect: what JAX has compiled already would otherwise be used again."""
     import jax
 

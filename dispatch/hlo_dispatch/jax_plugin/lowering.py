@@ -22,7 +22,7 @@ _TAKEN = (
     "(jax.stages.Traced, Lowered, Compiled)"
 )
 # Means something for another device only, and is part of what JAX's caches go by, those in memory and those on disk.
-_APART = "xla_gpu_kernel_cache_file"
+_UNIQUE_OPTION = "xla_gpu_kernel_cache_file"
 _numbers = itertools.count()
 
 
@@ -74,8 +74,8 @@ def refuse_arguments(stage: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 def compile_afresh(lowered: Any) -> None:
     """Compile what JAX may have compiled already, and forget the result."""
-    with _nothing_kept():
-        lowered.compile(compiler_options={_APART: f"hlo_dispatch {os.getpid()} {next(_numbers)}"})
+    with _without_persistent_cache():
+        lowered.compile(compiler_options={_UNIQUE_OPTION: f"hlo_dispatch {os.getpid()} {next(_numbers)}"})
 
 
 def name_of(lowered: Any) -> str:
@@ -112,7 +112,7 @@ def _is_traced(leaf: Any) -> bool:
     return isinstance(leaf, bool | int | float | complex) or (hasattr(leaf, "shape") and hasattr(leaf, "dtype"))
 
 
-def _nothing_kept() -> contextlib.AbstractContextManager[Any]:
+def _without_persistent_cache() -> contextlib.AbstractContextManager[Any]:
     """Nothing compiled in here goes into the persistent cache, where nobody would ever find it again."""
     try:
         from jax._src import config

@@ -74,7 +74,7 @@ def collected(target: Path) -> list[Collected]:
     return sorted(found, key=lambda one: -len(one.module))
 
 
-def take_over_settings(target: Path) -> None:
+def apply_settings(target: Path) -> None:
     """Set this process's environment as the program's was, as far as measurements depend on it."""
     path = target / _SETTINGS
     if path.exists():

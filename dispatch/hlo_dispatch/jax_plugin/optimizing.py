@@ -40,7 +40,7 @@ def optimize(program: bytes | str) -> bytes:
 def optimize_stablehlo(program: bytes | str) -> bytes:
     """As `optimize`, of what can only be StableHLO."""
     executable.start()
-    name = executable.stand_in_name(f"optimized_{os.getpid()}_{next(_numbers)}")
+    name = executable.placeholder_name(f"optimized_{os.getpid()}_{next(_numbers)}")
     bytecode, had = stablehlo.named(program, name)
     try:
         with executable.shown(name) as modules:

@@ -19,7 +19,7 @@ from hlo_dispatch.ir.module import Module
 from hlo_dispatch.jax_plugin import module_collection
 from hlo_dispatch.jax_plugin.tuning import Tuned, tune_module
 
-Told = Callable[[str], None]
+Announce = Callable[[str], None]
 """Told in a sentence what begins."""
 
 
@@ -80,7 +80,7 @@ def tune_program(
     validate_only: bool = False,
     quietly: bool = False,
     step: Callable[[str], TuningProgress],
-    told: Told,
+    announce: Announce,
 ) -> TunedProgram:
     """Run a program, then tune every module it compiled; largest first.
 
@@ -98,12 +98,12 @@ def tune_program(
         modules = module_collection.collected(target)
         if not modules:
             raise HloDispatchError("the program compiled no module for the CPU: is its Python this environment's?")
-        module_collection.take_over_settings(target)
+        module_collection.apply_settings(target)
     different = list(_different(modules))
     result.modules = len(different)
     try:
         for number, (module, one) in enumerate(different, 1):
-            told(f"module {number} of {len(different)}: {module.name}")
+            announce(f"module {number} of {len(different)}: {module.name}")
             names = [*map(str, tables), *(name for name in one.tables if name not in map(str, tables))]
             tuned = tune_module(
                 one.module, tables=names, seconds=seconds, validate_only=validate_only, step=step(module.name)

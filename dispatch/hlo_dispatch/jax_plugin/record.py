@@ -97,7 +97,7 @@ class Record:
         """Nothing became of a module, for this reason."""
         at_exit.add_failure(f"{type(error).__name__}: {error}")
 
-    def tell_at_exit(self) -> None:
+    def write_at_exit(self) -> None:
         """Write everything that is kept from here on when the process ends, where the environment asks for it."""
         at_exit.begin(lambda: asdict(self.statistics))
 

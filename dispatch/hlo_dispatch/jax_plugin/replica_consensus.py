@@ -23,11 +23,11 @@ from typing import Any
 
 from hlo_dispatch.autotune.extract.digest import Digests
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.pipeline import Rewriter
+from hlo_dispatch.pipeline import Pipeline
 from hlo_dispatch.report import Report
 from hlo_dispatch.selection.context import this_context
 from hlo_dispatch.selection.decide import MEASURING
-from hlo_dispatch.selection.measurements import Knowledge, Measured
+from hlo_dispatch.selection.measurements import KnownMeasurements, Measurement
 
 WAIT = 60.0
 """Seconds until the first process has to have decided; once it had not, nobody waits for it any more."""
@@ -63,51 +63,53 @@ class _Processes:
                     return None
 
 
-def run(rewriter: Rewriter, serialized: bytes, *, details: bool) -> tuple[bytes | None, Report]:
+def run(rewriter: Pipeline, serialized: bytes, *, details: bool) -> tuple[bytes | None, Report]:
     """The pass over one module (`Rewriter.run`); of a program of several processes, as the first of them decides."""
     group = _group() if rewriter.policy in MEASURING else None
     if group is None or not _spans_processes(module := Module.from_bytes(serialized)):
         return rewriter.run(serialized, details=details)
     key = _key(module, rewriter)
     if group.process == 0:
-        return _decided(group, key, rewriter, serialized, details)
-    return _followed(group, key, rewriter, serialized, details)
+        return _decide_and_publish(group, key, rewriter, serialized, details)
+    return _follow_process_0(group, key, rewriter, serialized, details)
 
 
-def _decided(
-    group: _Processes, key: str, rewriter: Rewriter, serialized: bytes, details: bool
+def _decide_and_publish(
+    group: _Processes, key: str, rewriter: Pipeline, serialized: bytes, details: bool
 ) -> tuple[bytes | None, Report]:
     """Decide, and tell what the decisions rest on."""
-    consulted = _Consulted(rewriter.knowledge)
-    told: dict[str, Any] = {"stock": True}
+    consulted = _AnswerRecorder(rewriter.knowledge)
+    published: dict[str, Any] = {"stock": True}
     try:
         result = replace(rewriter, knowledge=consulted).run(serialized, details=details)
         known = {region: measured.to_dict() for region, measured in consulted.answers.items() if measured is not None}
-        told = {"stock": False, "context": this_context().fingerprint, "known": known}
+        published = {"stock": False, "context": this_context().fingerprint, "known": known}
     finally:
         # Where the pass fails the module stays as it is, everywhere.
-        group.put(key, told)
+        group.put(key, published)
     return result
 
 
-def _followed(
-    group: _Processes, key: str, rewriter: Rewriter, serialized: bytes, details: bool
+def _follow_process_0(
+    group: _Processes, key: str, rewriter: Pipeline, serialized: bytes, details: bool
 ) -> tuple[bytes | None, Report]:
     """Decide by what was told."""
-    told = _heard(group, key)
-    if told is not None and told["stock"]:
-        return Rewriter.make(rewriter.table, "never", rewriter.machine).run(serialized, details=details)
-    if told is None or told["context"] != this_context().fingerprint:
+    published = _received(group, key)
+    if published is not None and published["stock"]:
+        return Pipeline.make(rewriter.table, "never", rewriter.machine).run(serialized, details=details)
+    if published is None or published["context"] != this_context().fingerprint:
         # Another kind of machine computes other bits whatever it is told.
         return rewriter.run(serialized, details=details)
-    knowledge = Knowledge({region: Measured.from_dict(values) for region, values in told["known"].items()})
+    knowledge = KnownMeasurements(
+        {region: Measurement.from_dict(values) for region, values in published["known"].items()}
+    )
     return replace(rewriter, knowledge=knowledge, measuring=None).run(serialized, details=details)
 
 
-def _heard(group: _Processes, key: str) -> dict[str, Any] | None:
+def _received(group: _Processes, key: str) -> dict[str, Any] | None:
     global _has_given_up
-    told = group.get(key, 0.0 if _has_given_up else WAIT)
-    if told is None and not _has_given_up:
+    published = group.get(key, 0.0 if _has_given_up else WAIT)
+    if published is None and not _has_given_up:
         _has_given_up = True
         _logger.warning(
             "process 0 did not say in %g s which kernels a program takes, so process %d decides itself and waits no "
@@ -115,18 +117,18 @@ def _heard(group: _Processes, key: str) -> dict[str, Any] | None:
             WAIT,
             group.process,
         )
-    return told
+    return published
 
 
-class _Consulted(Knowledge):
+class _AnswerRecorder(KnownMeasurements):
     """Knowledge that remembers what it was last asked for, and what it said."""
 
-    def __init__(self, knowledge: Knowledge) -> None:
+    def __init__(self, knowledge: KnownMeasurements) -> None:
         super().__init__()
         self._knowledge = knowledge
-        self.answers: dict[str, Measured | None] = {}
+        self.answers: dict[str, Measurement | None] = {}
 
-    def get(self, region: str) -> Measured | None:
+    def get(self, region: str) -> Measurement | None:
         answer = self.answers[region] = self._knowledge.get(region)
         return answer
 
@@ -152,7 +154,7 @@ def _spans_processes(module: Module) -> bool:
     return any(number not in own for computation in assigned for number in computation.replica_device_ids)
 
 
-def _key(module: Module, rewriter: Rewriter) -> str:
+def _key(module: Module, rewriter: Pipeline) -> str:
     """The same for the same compile in every process."""
     entry = Digests(module).of_computation(module.entry.id).hex()
     digest = hashlib.sha256(f"{rewriter.table.fingerprint} {rewriter.policy} {entry}".encode()).hexdigest()

@@ -32,7 +32,7 @@ def named(program: bytes | str, name: str) -> tuple[bytes, str]:
     from jax.interpreters import mlir
 
     with mlir.make_ir_context(), ir.Location.unknown():
-        with _said_in_a_sentence():
+        with _parse_errors_as_sentences():
             module = _parsed(program, ir)
         _refuse_several_devices(module)
         _refuse_types(_entry(module, ir), ir)
@@ -54,7 +54,7 @@ def _parsed(program: bytes | str, ir: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _said_in_a_sentence() -> Generator[None]:
+def _parse_errors_as_sentences() -> Generator[None]:
     """MLIR's first complaint, with its place in the text and what is to be done."""
     try:
         yield

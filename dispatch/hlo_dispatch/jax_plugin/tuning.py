@@ -12,7 +12,7 @@ from hlo_dispatch.api import rewriter
 from hlo_dispatch.autotune.compare.measure import THOROUGH
 from hlo_dispatch.autotune.progress import Line
 from hlo_dispatch.autotune.store import Store
-from hlo_dispatch.autotune.tuner import LearntRegion, TuningProgress
+from hlo_dispatch.autotune.tuner import MeasuredRegion, TuningProgress
 from hlo_dispatch.driver import measured_pipeline
 from hlo_dispatch.ir import text as hlo_text
 from hlo_dispatch.ir.inline import inlined
@@ -21,7 +21,7 @@ from hlo_dispatch.jax_plugin.explaining import optimized
 from hlo_dispatch.jax_plugin.tuning_result import Tuned, TunedRegion
 from hlo_dispatch.pattern import tables_or_default
 from hlo_dispatch.selection.context import this_context
-from hlo_dispatch.selection.measurements import STOCK, Knowledge
+from hlo_dispatch.selection.measurements import STOCK, KnownMeasurements
 
 
 def tune(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Tuned:
@@ -64,12 +64,12 @@ def tune_module(
     plain = replace(rewriter(own, "measure"), prepares=True)
     store, context = Store(), this_context()
     # Knowing nothing it asks for everything; what the store has measured as thoroughly is not measured again.
-    tuner = measured_pipeline.tuner_for(plain, store, Knowledge(), THOROUGH, seconds, step)
+    tuner = measured_pipeline.tuner_for(plain, store, KnownMeasurements(), THOROUGH, seconds, step)
     tuner.timed = not validate_only
     _, report = plain.knowing(tuner.knowledge, lambda module: tuner.for_one_module()).run(serialized)
     measured_pipeline.read_again(store, context)
     if validate_only:
-        _, report = measured_pipeline.informed(replace(rewriter(own, "stored"), prepares=True)).run(serialized)
+        _, report = measured_pipeline.with_measurements(replace(rewriter(own, "stored"), prepares=True)).run(serialized)
     refused = [why for record in tuner.records for why in record.measured.refused.values()]
     return Tuned(
         report=report,
@@ -78,12 +78,12 @@ def tune_module(
         unmeasurable=tuner.tally.unmeasurable,
         unclear=tuner.tally.unclear,
         failures=tuner.tally.failures,
-        left=tuner.tally.left,
+        left=tuner.tally.unreached,
         reproducers=tuple(refused),
     )
 
 
-def _region(record: LearntRegion) -> TunedRegion:
+def _region(record: MeasuredRegion) -> TunedRegion:
     measured = record.measured
     return TunedRegion(
         count=record.region.count,

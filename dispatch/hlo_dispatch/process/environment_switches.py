@@ -32,13 +32,13 @@ def is_strict() -> bool:
     return os.environ.get(STRICT_VARIABLE, "").strip().lower() in ON
 
 
-def joins_calls() -> bool:
+def groups_calls() -> bool:
     """Whether runs of kernel calls become one call. What is no answer is none; installing refuses it."""
     return os.environ.get(SEQUENCES_VARIABLE, "").strip().lower() not in OFF
 
 
 def check_switches(error: type[HloDispatchError]) -> None:
-    """See to it that `is_strict()` and `joins_calls()` have an answer.
+    """See to it that `is_strict()` and `groups_calls()` have an answer.
 
     Raises:
         error: the variable is something else.

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 
-class LinkInTheWay(OSError):
+class LockIsSymlink(OSError):
     """A symbolic link has the name of a lock file; its text is a sentence."""
 
 
@@ -29,4 +29,4 @@ def open_lock(path: Path) -> int:
     except OSError as problem:
         if problem.errno != errno.ELOOP:
             raise
-        raise LinkInTheWay(f"{path} is a symbolic link, which a lock file is not; remove it") from None
+        raise LockIsSymlink(f"{path} is a symbolic link, which a lock file is not; remove it") from None

@@ -24,13 +24,13 @@ RELEVANT_FEATURES = (
 """The instruction sets that change which kernels a vendor library picks."""
 
 # What each of these processors lacks, by how the kernel's flags begin.
-_BEYOND_BF16 = ("avx512_fp16", "amx", "avx10", "avx_")
-_BEYOND_VNNI = ("avx512_bf16", *_BEYOND_BF16)
-_BEYOND: dict[str, tuple[str, ...]] = {
-    "AVX2": ("avx512", *_BEYOND_BF16),
-    "AVX512_CORE": ("avx512_vnni", *_BEYOND_VNNI),
-    "AVX512_CORE_VNNI": _BEYOND_VNNI,
-    "AVX512_CORE_BF16": _BEYOND_BF16,
+_ABOVE_BF16 = ("avx512_fp16", "amx", "avx10", "avx_")
+_ABOVE_VNNI = ("avx512_bf16", *_ABOVE_BF16)
+_FEATURES_ABOVE: dict[str, tuple[str, ...]] = {
+    "AVX2": ("avx512", *_ABOVE_BF16),
+    "AVX512_CORE": ("avx512_vnni", *_ABOVE_VNNI),
+    "AVX512_CORE_VNNI": _ABOVE_VNNI,
+    "AVX512_CORE_BF16": _ABOVE_BF16,
     "SSE41": ("avx", "fma", "f16c", "bmi", "vaes", "vpclmulqdq", "gfni", "amx"),
     "": (),
 }
@@ -59,7 +59,7 @@ def this_machine() -> Machine:
 
     Raises PolicyError if HLO_DISPATCH_MAX_CPU_ISA names none.
     """
-    beyond = _left_out()
+    beyond = _features_above_cap()
     model = "unknown"
     features: frozenset[str] = frozenset()
     try:
@@ -94,9 +94,9 @@ def pool_threads() -> int:
     return min(len(os.sched_getaffinity(os.getpid())), MOST_POOL_THREADS)
 
 
-def _left_out() -> tuple[str, ...]:
+def _features_above_cap() -> tuple[str, ...]:
     most = os.environ.get(ISA_VARIABLE, "")
-    if most not in _BEYOND:
-        valid = ", ".join(name for name in _BEYOND if name)
+    if most not in _FEATURES_ABOVE:
+        valid = ", ".join(name for name in _FEATURES_ABOVE if name)
         raise PolicyError(f"{ISA_VARIABLE} is {most!r}; unset it, or say one of {valid}")
-    return _BEYOND[most]
+    return _FEATURES_ABOVE[most]

@@ -6,7 +6,7 @@ from hlo_dispatch.autotune.compare.timing import Time
 from hlo_dispatch.selection.measurements import in_words
 
 
-def why_not(time: Time, stock: float, least: float) -> str:
+def missing_gain(time: Time, stock: float, least: float) -> str:
     """What the gain of one that does not win lacks; empty where it is slower, which its time says.
 
     Args:

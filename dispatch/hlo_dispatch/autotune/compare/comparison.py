@@ -10,21 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from hlo_dispatch.autotune.compare.float64_reference import in_double
+from hlo_dispatch.autotune.compare.float64_reference import in_float64
 from hlo_dispatch.autotune.compare.loop_harness_timing import Harness, interleaved_iterations
 from hlo_dispatch.autotune.compare.reproducer import Reproducer
 from hlo_dispatch.autotune.compare.timing import Time, interleaved
 from hlo_dispatch.autotune.compare.validation import Difference, is_finite, judge
-from hlo_dispatch.autotune.extract.context_ops import surrounded
+from hlo_dispatch.autotune.extract.context_ops import with_context_ops
 from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule, parsed_module
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
 from hlo_dispatch.autotune.run.executable import Executable, to_device
 from hlo_dispatch.autotune.run.factorization_results import comparable
 from hlo_dispatch.autotune.run.inputs import KINDS, random_inputs
 from hlo_dispatch.autotune.run.running_time import running_time
-from hlo_dispatch.autotune.run.split_executable import HalvesExecutable
-from hlo_dispatch.autotune.run.time_estimate import compiling, filling
-from hlo_dispatch.autotune.run.watchdog import Endless, watched
+from hlo_dispatch.autotune.run.split_executable import SplitExecutable
+from hlo_dispatch.autotune.run.time_estimate import compile_time, input_time
+from hlo_dispatch.autotune.run.watchdog import TimedOut, run_with_watchdog
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.split_module import Splitter
 
@@ -73,13 +73,13 @@ class Comparison:
         self._run = running_time(self._parsed) or 0.0
         """Seconds of a run of stock's code, as far as is known."""
         self._exact: Sequence[Any] | None = None
-        self._asked_exactly = False
+        self._has_tried_float64 = False
         bytes_of_inputs = sum(shape.bytes for shape in extracted.inputs)
-        once = compiling.expected(size_of(self._parsed)) + self._run
-        deadline.demand((1 + variants) * once + filling.expected(bytes_of_inputs))
+        once = compile_time.expected(instruction_count(self._parsed)) + self._run
+        deadline.demand((1 + variants) * once + input_time.expected(bytes_of_inputs))
         try:
             self._run_stock()
-        except (Endless, OutOfTime):
+        except (TimedOut, OutOfTime):
             raise
         except Exception as error:
             raise Unmeasurable(f"XLA does not run the region on its own: {str(error)[:200]}") from error
@@ -90,7 +90,7 @@ class Comparison:
             begin = time.perf_counter()
             self._inputs = random_inputs(self._parsed, self._extracted.inputs, SEED, self._kind)
             self._arguments = to_device(self._inputs)
-            filling.took(sum(shape.bytes for shape in self._extracted.inputs), time.perf_counter() - begin)
+            input_time.observe(sum(shape.bytes for shape in self._extracted.inputs), time.perf_counter() - begin)
             self._stock, self._run = self._first_run(stock, self._arguments, self._run)
             if is_finite(self._stock):
                 break
@@ -102,7 +102,7 @@ class Comparison:
     def _first_run(self, executable: Executable, arguments: Sequence[Any], expected: float) -> tuple[list[Any], float]:
         """(results, seconds)."""
         begin = time.perf_counter()
-        results = watched(lambda: executable(arguments), self._deadline, expected)
+        results = run_with_watchdog(lambda: executable(arguments), self._deadline, expected)
         return results, time.perf_counter() - begin
 
     @property
@@ -115,24 +115,24 @@ class Comparison:
         # Nobody knows how slow a kernel is here; it is not expected to be much slower than stock.
         got, _ = self._first_run(self._executable(module), self._arguments, self._run)
         stock = comparable(self._extracted, self._stock)
-        return judge(stock, comparable(self._extracted, got), self._tolerance, self._in_double)
+        return judge(stock, comparable(self._extracted, got), self._tolerance, self._in_float64)
 
-    def _in_double(self) -> Sequence[Any] | None:
-        if not self._asked_exactly:
-            self._exact = self._run_in_double()
-            self._asked_exactly = True
+    def _in_float64(self) -> Sequence[Any] | None:
+        if not self._has_tried_float64:
+            self._exact = self._run_in_float64()
+            self._has_tried_float64 = True
         return self._exact
 
-    def _run_in_double(self) -> Sequence[Any] | None:
-        wide = in_double(self._extracted.module)
+    def _run_in_float64(self) -> Sequence[Any] | None:
+        wide = in_float64(self._extracted.module)
         if wide is None:
             return None
         module = Module.from_bytes(wide)
         run = running_time(module) or 0.0
-        self._deadline.demand(compiling.expected(size_of(module)) + run)
+        self._deadline.demand(compile_time.expected(instruction_count(module)) + run)
         try:
             executable = self._compiled(wide)
-        except (Endless, OutOfTime):
+        except (TimedOut, OutOfTime):
             raise
         except Exception as error:
             _logger.debug("no float64 form of %s: %s", self._extracted.anchor, error)
@@ -149,9 +149,9 @@ class Comparison:
         Raises:
             OutOfTime: they cannot run often enough.
         """
-        arguments = self._rotation()
+        arguments = self._argument_rotation()
         every = (self._extracted.module, *modules)
-        runners = [_Rotating(self._executable(m), arguments, keeping=keeping) for m in every]
+        runners = [_RotatingCaller(self._executable(m), arguments, keeping=keeping) for m in every]
         settle = SETTLE if self._extracted.routine else 0.0
         return interleaved(runners, seconds=seconds, least=LEAST_SECONDS, settle=settle, deadline=self._deadline)
 
@@ -178,7 +178,7 @@ class Comparison:
 
         return run
 
-    def _rotation(self) -> list[list[Any]]:
+    def _argument_rotation(self) -> list[list[Any]]:
         """So many copies of what comes from outside of the program that the caches forget it as in the program.
 
         What other instructions produce is in the caches there, too.
@@ -198,7 +198,7 @@ class Comparison:
     def _executable(self, module: bytes) -> Executable:
         """The module in its surroundings, which change no value."""
         if module not in self._executables:
-            whole = surrounded(module, self._extracted, self._threads)
+            whole = with_context_ops(module, self._extracted, self._threads)
             self._executables[module] = compiled(whole, self._deadline, self._extracted.frozen, self._split)
         return self._executables[module]
 
@@ -220,23 +220,23 @@ def compiled(
     Raises:
         OutOfTime, Endless: there is not.
     """
-    size = size_of(Module.from_bytes(serialized))
+    size = instruction_count(Module.from_bytes(serialized))
     begin = time.perf_counter()
 
     def made() -> Executable:
-        return Executable(serialized) if split is None or not frozen else HalvesExecutable(split(serialized, frozen))
+        return Executable(serialized) if split is None or not frozen else SplitExecutable(split(serialized, frozen))
 
-    executable = watched(made, deadline, compiling.expected(size))
-    compiling.took(size, time.perf_counter() - begin)
+    executable = run_with_watchdog(made, deadline, compile_time.expected(size))
+    compile_time.observe(size, time.perf_counter() - begin)
     return executable
 
 
-def size_of(module: Module) -> int:
+def instruction_count(module: Module) -> int:
     """Instructions, those of fusions included."""
     return sum(len(computation.instructions) for computation in module.proto.computations)
 
 
-class _Rotating:
+class _RotatingCaller:
     """Calls an executable on each set of arguments in turn."""
 
     def __init__(self, executable: Executable, arguments: Sequence[Sequence[Any]], *, keeping: bool) -> None:

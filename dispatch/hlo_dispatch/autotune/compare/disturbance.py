@@ -64,7 +64,7 @@ class Meter(Protocol):
 
 
 @dataclass
-class Readings(Generic[_Read]):
+class PeriodicSamples(Generic[_Read]):
     """A quantity read now and then between turns."""
 
     read: Callable[[], _Read]
@@ -112,7 +112,7 @@ class DisturbanceMeter:
             probe: seconds of arithmetic at the units' peak on all threads; 0 where they could not run together.
         """
         self._delay, self._threads, self._clock = delay, threads, clock
-        self._others, self._probes = Readings(others, clock), Readings(probe, clock)
+        self._others, self._probes = PeriodicSamples(others, clock), PeriodicSamples(probe, clock)
         self._begun = 0.0
 
     def ready(self) -> None:
@@ -131,7 +131,7 @@ class DisturbanceMeter:
 
     def undisturbed(self, waits: Sequence[Sequence[float]]) -> list[bool]:
         count = min(len(each) for each in waits)
-        if self._is_alone():
+        if self._is_only_user():
             waits = [[0.0] * count]
         # Some waiting belongs to the kernel: threads that are woken in each call wait each time.
         usual = [min(each, default=0.0) for each in waits]
@@ -147,7 +147,7 @@ class DisturbanceMeter:
     def close(self) -> None:
         self._delay.close()
 
-    def _is_alone(self) -> bool:
+    def _is_only_user(self) -> bool:
         """Whether nobody else has used the processors: threads that waited, waited for each other then."""
         first, last = self._others.values[0][1], self._others.values[-1][1]
         if first is None or last is None:

@@ -13,23 +13,23 @@ from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
 
 NEAR = 0.2
 """Who seemed to take so much longer than the fastest, in parts of its time, may be the fastest."""
-LEAST_LEAD = 0.005
+LEAST_MARGIN = 0.005
 """In parts of the first one's time, besides the noise: what is less is a draw, which the first one wins."""
 
 
-def leaders(found: Mapping[str, Time]) -> list[str]:
+def finalists_of(found: Mapping[str, Time]) -> list[str]:
     """Who may be the fastest, by times against stock; in the order given."""
     best = min(found.values(), key=lambda time: time.seconds)
 
-    def may_lead(time: Time) -> bool:
+    def is_finalist(time: Time) -> bool:
         is_near = time.seconds <= (1 + NEAR) * best.seconds
         return is_near or time.gain + CERTAIN * time.error >= best.gain
 
-    return [name for name, time in found.items() if may_lead(time)]
+    return [name for name, time in found.items() if is_finalist(time)]
 
 
 def fastest(
-    contestants: Mapping[str, Callable[[], object]], *, seconds: float, deadline: Deadline
+    candidates: Mapping[str, Callable[[], object]], *, seconds: float, deadline: Deadline
 ) -> tuple[str, dict[str, float]]:
     """Time them in turns.
 
@@ -40,14 +40,14 @@ def fastest(
     Returns:
         the winner, and the seconds of a call of each; of none where there was no time: the first wins then.
     """
-    names = list(contestants)
+    names = list(candidates)
     if len(names) == 1:
         return names[0], {}
     try:
-        times = interleaved(list(contestants.values()), seconds=seconds, deadline=deadline)
+        times = interleaved(list(candidates.values()), seconds=seconds, deadline=deadline)
     except OutOfTime:
         return names[0], {}
     found = dict(zip(names, times, strict=True))
-    lead = LEAST_LEAD * times[0].seconds
+    lead = LEAST_MARGIN * times[0].seconds
     winner = max(names, key=lambda name: found[name].gain - found[name].error - lead if name != names[0] else 0.0)
     return winner, {name: time.seconds for name, time in found.items()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hlo_dispatch.analysis.flat_graph import KEPT_COPY, FlatGraph
+from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, InstructionProto, LiteralProto, ProgramShapeProto, ShapeProto
 
@@ -22,7 +22,7 @@ _IMPOSSIBLE = frozenset(
 )
 
 
-def in_double(serialized: bytes) -> bytes | None:
+def in_float64(serialized: bytes) -> bytes | None:
     """The same computation on f64 (and c128) inputs and results; None where it cannot be written so."""
     module = Module.from_bytes(serialized)
     graph = FlatGraph(module, module.entry)
@@ -33,7 +33,7 @@ def in_double(serialized: bytes) -> bytes | None:
     for node in graph.nodes:
         proto = InstructionProto()
         proto.CopyFrom(node.proto)
-        proto.opcode = "copy" if node.opcode == KEPT_COPY else node.opcode
+        proto.opcode = "copy" if node.opcode == INSERTED_COPY else node.opcode
         proto.id, proto.name = base + node.index, f"wide.{node.index}"
         proto.backend_config = b""
         del proto.control_predecessor_ids[:]

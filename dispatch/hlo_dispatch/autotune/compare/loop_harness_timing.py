@@ -37,7 +37,7 @@ def interleaved_iterations(
     """
     # The slowest one fills that time; the others take less.
     iterations = min(most, *(_iterations(harness, most, deadline) for harness in harnesses))
-    launches = [_launch(harness) for harness in harnesses]
+    launches = [_launch_seconds(harness) for harness in harnesses]
     runs = [partial(harness, iterations) for harness in harnesses]
     times = interleaved(runs, seconds=seconds, least=least * iterations, deadline=deadline)
     return [
@@ -64,7 +64,7 @@ def _iterations(harness: Harness, most: int, deadline: Deadline) -> int:
     return max(1, round(LEAST_RUN / max(each, 1e-9)))
 
 
-def _launch(harness: Harness) -> float:
+def _launch_seconds(harness: Harness) -> float:
     """Seconds of a launch without an iteration, undisturbed."""
     return min(_seconds(harness, 0) for _ in range(_LAUNCHES))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from time import sleep
 from typing import Any
 
-from hlo_dispatch.autotune.compare.acceptance_rules import why_not
+from hlo_dispatch.autotune.compare.acceptance_rules import missing_gain
 from hlo_dispatch.autotune.compare.comparison import LEAST_SECONDS, Comparison, Unmeasurable
 from hlo_dispatch.autotune.compare.reproducer import Reproducer
 from hlo_dispatch.autotune.compare.timing import Time
@@ -20,13 +20,13 @@ from hlo_dispatch.autotune.extract.loop_harness import in_loop
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime, Unclear
 from hlo_dispatch.ir.split_module import Splitter
 from hlo_dispatch.selection.candidate import Candidate
-from hlo_dispatch.selection.measurements import STOCK, Measured
+from hlo_dispatch.selection.measurements import STOCK, Measurement
 
 __all__ = ["QUICK", "THOROUGH", "Effort", "Task", "Unclear", "Unmeasurable", "measure"]
 
 LEAST_GAIN = 0.02
 """Of stock's time: a kernel that gains less is not worth its call."""
-LEAST_GAIN_IN_LOOP = 0.04
+MIN_GAIN_IN_LOOP = 0.04
 """The same in a loop, whose other instructions are only roughly those of the program's."""
 TIMINGS_OF_AN_ONLY_REGION = 3
 """More that a kernel has to win where no other is in the program, which nobody tries as a whole."""
@@ -68,7 +68,7 @@ class Task:
     footprint: int
     """Bytes that the program reads between two runs of the region; what was read before is in no cache then."""
     threads: int
-    is_entangled: bool
+    shares_fusion: bool
     """Whether neighbours share its fusions, so that it shows less than it gains there."""
     is_only_region: bool
     """Whether the program has no other region."""
@@ -86,7 +86,7 @@ def measure(
     *,
     timed: bool = True,
     deadline: Deadline | None = None,
-) -> Measured:
+) -> Measurement:
     """Measure one region.
 
     Args:
@@ -129,16 +129,16 @@ def measure(
         "formula": task.formula, "shape": task.shape, "kernel": task.kernel,
     }  # fmt: skip
     if not good or not timed:
-        return Measured(STOCK, {}, **about)
+        return Measurement(STOCK, {}, **about)
     trial = _Trial.of(outcome, task, {variant: modules[variant] for variant in good}, effort, deadline)
     stock, *times = trial.timed(good)
     found = dict(zip(good, times, strict=True))
     if stock_error:
-        return _without_stock(found, stock, about)
+        return _fastest_without_stock(found, stock, about)
     verdict = _verdict(trial, found, stock, about)
     is_open = False
-    while verdict.chosen != STOCK and not task.is_entangled and not verdict.provisional:
-        lost = _lost_again(trial, verdict, found[verdict.chosen])
+    while verdict.chosen != STOCK and not task.shares_fusion and not verdict.provisional:
+        lost = _lost_confirmation(trial, verdict, found[verdict.chosen])
         if lost is None:
             return verdict
         if lost[1].is_disturbed and not refused:
@@ -188,7 +188,7 @@ class _Trial:
 
     def least(self, stock: float) -> float:
         """Seconds that a call has to gain, besides the noise."""
-        return LEAST_GAIN_IN_LOOP * stock if self.looped is not None else LEAST_GAIN * stock + LEAST_SECONDS
+        return MIN_GAIN_IN_LOOP * stock if self.looped is not None else LEAST_GAIN * stock + LEAST_SECONDS
 
     def wins(self, time: Time, stock: float) -> bool:
         return time.wins(self.least(stock))
@@ -202,14 +202,14 @@ class _Trial:
         return TIMINGS_OF_AN_ONLY_REGION if self.task.is_only_region else 0
 
 
-def _without_stock(found: dict[str, Time], stock: Time, about: dict[str, Any]) -> Measured:
+def _fastest_without_stock(found: dict[str, Time], stock: Time, about: dict[str, Any]) -> Measurement:
     """The fastest variant that is right: stock is not, whatever its time."""
     seconds = {STOCK: stock.seconds} | {variant: time.seconds for variant, time in found.items()}
     chosen = min(found, key=lambda variant: found[variant].seconds)
-    return Measured(chosen, seconds, max(found[chosen].gain, 0.0), found[chosen].error, **about)
+    return Measurement(chosen, seconds, max(found[chosen].gain, 0.0), found[chosen].error, **about)
 
 
-def _lost_again(trial: _Trial, verdict: Measured, first: Time) -> tuple[Time, Time] | None:
+def _lost_confirmation(trial: _Trial, verdict: Measurement, first: Time) -> tuple[Time, Time] | None:
     """Stock's time and the chosen variant's in a further timing that it did not win; None if it won them all.
 
     Memory that has to be fetched from the system anew, or threads that are slow to wake, last for a whole timing: a
@@ -219,7 +219,7 @@ def _lost_again(trial: _Trial, verdict: Measured, first: Time) -> tuple[Time, Ti
     gains = first.gains
     for turn in range(trial.further_timings):
         try:
-            stock, own = _timed_again(trial, verdict.chosen, keeping=turn % 2 == 0)
+            stock, own = _confirmation(trial, verdict.chosen, keeping=turn % 2 == 0)
         except OutOfTime:
             if not turn:
                 raise
@@ -233,7 +233,7 @@ def _lost_again(trial: _Trial, verdict: Measured, first: Time) -> tuple[Time, Ti
     return None
 
 
-def _timed_again(trial: _Trial, variant: str, *, keeping: bool) -> tuple[Time, Time]:
+def _confirmation(trial: _Trial, variant: str, *, keeping: bool) -> tuple[Time, Time]:
     """The two in turns after a pause, until it is clear or time is up."""
     trial.deadline.demand(PAUSE)
     sleep(PAUSE)
@@ -258,24 +258,24 @@ def _modules(task: Task, extracted: ExtractedModule, variants: Sequence[str], de
     return modules
 
 
-def _verdict(trial: _Trial, found: dict[str, Time], reference: Time, about: dict[str, Any]) -> Measured:
+def _verdict(trial: _Trial, found: dict[str, Time], reference: Time, about: dict[str, Any]) -> Measurement:
     """The variant that gains most, if it gains clearly."""
     stock = reference.seconds
     chosen = _fastest(trial, found, stock)
-    is_entangled, least = trial.task.is_entangled, trial.least(stock)
+    shares_fusion, least = trial.task.shares_fusion, trial.least(stock)
     unclear = any(time.may_win(stock, least) for time in found.values())
     provisional = any(time.is_doubtful(stock) for time in found.values()) and not about["refused"]
-    if chosen == STOCK and unclear and not is_entangled and not about["refused"] and not provisional:
+    if chosen == STOCK and unclear and not shares_fusion and not about["refused"] and not provisional:
         raise Unclear
     shown = found[chosen] if chosen != STOCK else max(found.values(), key=lambda time: time.gain)
     seconds = {STOCK: stock} | {variant: time.seconds for variant, time in found.items()}
     gain = shown.gain if chosen != STOCK else 0.0
-    why = why_not(min(found.values(), key=lambda time: time.seconds), stock, least) if chosen == STOCK else ""
-    verdict = Measured(chosen, seconds, gain, shown.error, is_entangled=is_entangled, why=why, **about)
+    why = missing_gain(min(found.values(), key=lambda time: time.seconds), stock, least) if chosen == STOCK else ""
+    verdict = Measurement(chosen, seconds, gain, shown.error, shares_fusion=shares_fusion, why=why, **about)
     return _provisional(verdict, reference, found) if provisional else verdict
 
 
-def _provisional(verdict: Measured, stock: Time, found: Mapping[str, Time]) -> Measured:
+def _provisional(verdict: Measurement, stock: Time, found: Mapping[str, Time]) -> Measurement:
     """What least times say, which other work can only have lengthened: the fastest variant if it is far ahead."""
     fastest = min(found, key=lambda variant: found[variant].least)
     own = found[fastest].least
@@ -287,7 +287,7 @@ def _provisional(verdict: Measured, stock: Time, found: Mapping[str, Time]) -> M
 
 def _why_lost(trial: _Trial, lost: tuple[Time, Time]) -> str:
     stock, own = lost
-    reason = why_not(own, stock.seconds, trial.least(stock.seconds))
+    reason = missing_gain(own, stock.seconds, trial.least(stock.seconds))
     return f"it won one race and not another, in which {reason or 'it was slower'}"
 
 

@@ -37,7 +37,7 @@ CERTAIN = 3.0
 """So many errors are taken for noise."""
 BEYOND_DOUBT = 0.5
 """Who gains so much, in parts of the first one's time, on a busy machine, gains something on a quiet one."""
-HOPELESS = 1.3
+ABANDONED_RATIO = 1.3
 """Who is shown to lose, and seems to need so many times longer than the first one, is timed no further."""
 TOO_LITTLE = 0.03
 """A gain, in parts of the first one's time, after which nobody asks further."""
@@ -95,7 +95,7 @@ class Time:
 
 
 def interleaved(
-    contestants: Sequence[Callable[[], object]],
+    candidates: Sequence[Callable[[], object]],
     *,
     seconds: float,
     least: float = 0.0,
@@ -118,7 +118,7 @@ def interleaved(
     """
     deadline, meter = deadline or Deadline(), meter or this_machine_meter()
     try:
-        runners = _warmed_up(contestants, settle, deadline)
+        runners = _warmed_up(candidates, settle, deadline)
         meter.ready()
         return _in_turns(runners, seconds, least, deadline, meter)
     finally:
@@ -132,7 +132,7 @@ def _in_turns(runners: Sequence[_Runner], seconds: float, least: float, deadline
     times: list[Time] = []
     for turn in range(MOST_TURNS):
         turns = max(1, fewest - turn)
-        if deadline.left < turns * sum(runners[number].turn for number in running):
+        if deadline.remaining < turns * sum(runners[number].turn for number in running):
             if turn < fewest:
                 raise OutOfTime
             break
@@ -145,18 +145,18 @@ def _in_turns(runners: Sequence[_Runner], seconds: float, least: float, deadline
         meter.look(turn + 1, now=turn + 1 == fewest or spent > seconds)
         times = _times(runners, fewest, meter)
         is_open = any(times[n].is_disturbed or times[n].may_win(times[0].seconds, least) for n in running if n)
-        if spent > seconds * (PATIENCE if is_open else 1.0) or _is_settled(times, running, least):
+        if spent > seconds * (PATIENCE if is_open else 1.0) or _is_decided(times, running, least):
             break
-        running = [n for n in running if n == 0 or not _is_hopeless(times[n], times[0])]
+        running = [n for n in running if n == 0 or not _is_abandoned(times[n], times[0])]
         if len(running) == 1:
             break
     return times
 
 
-def _warmed_up(contestants: Sequence[Callable[[], object]], settle: float, deadline: Deadline) -> list[_Runner]:
+def _warmed_up(candidates: Sequence[Callable[[], object]], settle: float, deadline: Deadline) -> list[_Runner]:
     """Every contestant after its first calls; the later ones are expected to be as fast as the first."""
     runners: list[_Runner] = []
-    for call in contestants:
+    for call in candidates:
         if runners:
             deadline.demand(_first_calls(runners[0].once) * runners[0].once + settle)
         runners.append(_Runner(call, settle))
@@ -228,17 +228,17 @@ class _Runner:
         return (time.perf_counter() - begin) / self._batch
 
 
-def _is_hopeless(time: Time, reference: Time) -> bool:
-    return time.seconds > HOPELESS * reference.seconds and time.gains_less(0.0) and not time.is_disturbed
+def _is_abandoned(time: Time, reference: Time) -> bool:
+    return time.seconds > ABANDONED_RATIO * reference.seconds and time.gains_less(0.0) and not time.is_disturbed
 
 
-def _is_settled(times: Sequence[Time], running: Sequence[int], least: float) -> bool:
-    rivals = [times[number] for number in running if number]
-    if any(time.is_disturbed or _is_open(time, times[0].seconds, least) for time in rivals):
+def _is_decided(times: Sequence[Time], running: Sequence[int], least: float) -> bool:
+    others = [times[number] for number in running if number]
+    if any(time.is_disturbed or _is_open(time, times[0].seconds, least) for time in others):
         return False
-    best = max(rivals, key=lambda time: time.gain, default=None)
+    best = max(others, key=lambda time: time.gain, default=None)
     # Between two winners the better one matters as well, if it is much better.
-    return best is None or all(t is best or best.gain - t.gain > 3 * (t.error + best.error) for t in rivals)
+    return best is None or all(t is best or best.gain - t.gain > 3 * (t.error + best.error) for t in others)
 
 
 def _is_open(time: Time, reference: float, least: float) -> bool:

@@ -84,7 +84,7 @@ def judge(
     stock: Sequence[Any],
     candidate: Sequence[Any],
     tolerance: float,
-    in_double: Callable[[], Sequence[Any] | None],
+    in_float64: Callable[[], Sequence[Any] | None],
 ) -> Difference:
     """The verdict on a candidate.
 
@@ -92,7 +92,7 @@ def judge(
         in_double: gives the results in float64, where they can be had; they decide where candidate and stock differ.
     """
     apart = difference(stock, candidate, _BOTH * tolerance)
-    exact = in_double() if apart else None
+    exact = in_float64() if apart else None
     if exact is None:
         return apart
     own = difference(exact, candidate, tolerance)

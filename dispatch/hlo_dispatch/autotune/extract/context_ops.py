@@ -19,22 +19,22 @@ from hlo_dispatch.ir.task_partitions import loop_backend_config
 _FLOATING = frozenset(("f16", "bf16", "f32", "f64"))
 
 
-def surrounded(serialized: bytes, extracted: ExtractedModule, threads: int) -> bytes:
+def with_context_ops(serialized: bytes, extracted: ExtractedModule, threads: int) -> bytes:
     """The extracted module, or what a candidate made of it, with its surroundings; in its loop, if it is in one."""
     module = Module.from_bytes(serialized)
     region = next(c for c in module.proto.computations[:] if c.name == BODY)
-    is_alone = region.id == module.entry.id
+    is_entry = region.id == module.entry.id
     root = next(i for i in region.instructions if i.id == region.root_id)
-    if is_alone:
+    if is_entry:
         inputs = {i.parameter_number: i for i in region.instructions if i.opcode == "parameter"}
         places: Sequence[int] = range(len(extracted.results)) if len(extracted.results) > 1 else ()
     else:
         inputs, places = input_elements(region, extracted), result_elements(extracted)
-    worker = _Loops(module, region, threads)
+    worker = _ContextOps(module, region, threads)
     for number, (shape, produced) in enumerate(zip(extracted.inputs, extracted.produced, strict=True)):
         if produced and shape.element_type in _FLOATING and number in inputs:
             value = inputs[number].id
-            _read_instead(region, value, worker.copy_of(value, shape), keep=() if is_alone else (root.id,))
+            _replace_uses(region, value, worker.copy_of(value, shape), keep=() if is_entry else (root.id,))
     parts = list(root.operand_ids) if places else [root.id]
     for place, shape, consumed in zip(places or (0,), extracted.results, extracted.consumed, strict=True):
         if consumed and shape.element_type in _FLOATING:
@@ -44,9 +44,9 @@ def surrounded(serialized: bytes, extracted: ExtractedModule, threads: int) -> b
         root.operand_ids.extend(parts)
     else:
         region.root_id = parts[0]
-    if is_alone:
+    if is_entry:
         set_signature(region, extracted.inputs, root.shape)
-    _in_order(region, worker.made)
+    _place_copies(region, worker.made)
     # Callees come first.
     ordered = [*worker.computations, *(type(c).FromString(c.SerializeToString()) for c in module.proto.computations)]
     del module.proto.computations[:]
@@ -54,7 +54,7 @@ def surrounded(serialized: bytes, extracted: ExtractedModule, threads: int) -> b
     return module.to_bytes()
 
 
-def _read_instead(computation: ComputationProto, value: int, copy: int, keep: Sequence[int]) -> None:
+def _replace_uses(computation: ComputationProto, value: int, copy: int, keep: Sequence[int]) -> None:
     """Have all but the instructions in `keep` read the copy of a value."""
     for instruction in computation.instructions:
         if instruction.id in keep:
@@ -66,7 +66,7 @@ def _read_instead(computation: ComputationProto, value: int, copy: int, keep: Se
         computation.root_id = copy
 
 
-def _in_order(entry: ComputationProto, made: dict[int, InstructionProto]) -> None:
+def _place_copies(entry: ComputationProto, made: dict[int, InstructionProto]) -> None:
     """Put each new loop behind what it copies."""
     ordered: list[InstructionProto] = []
     loops_of: dict[int, list[InstructionProto]] = {}
@@ -84,7 +84,7 @@ def _in_order(entry: ComputationProto, made: dict[int, InstructionProto]) -> Non
     entry.instructions.extend(ordered)
 
 
-class _Loops:
+class _ContextOps:
     """Makes loops that copy a value."""
 
     def __init__(self, module: Module, region: ComputationProto, threads: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 
-from hlo_dispatch.analysis.flat_graph import KEPT_COPY, FlatGraph, Node
+from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
 from hlo_dispatch.analysis.loop_fusion import may_be_in_loop
 from hlo_dispatch.autotune.extract.digest import Digests
 from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule, is_small_constant, set_signature
@@ -22,17 +22,19 @@ from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.process.machine import this_machine
 
 
-class Part:
+class EnclosingFusionSlice:
     """The nodes of one region, operands first."""
 
     def __init__(self, graph: FlatGraph, match: CallableMatch, nodes: list[Node], produced: set[Node]) -> None:
         self._graph, self._match, self._produced = graph, match, produced
-        self._home = graph.instruction_of[match.node.homes[0]]
-        members = set(graph.members.get(self._home.id, (match.node,)))
+        self._enclosing_fusion = graph.instruction_of[match.node.producers[0]]
+        members = set(graph.members.get(self._enclosing_fusion.id, (match.node,)))
         known, dependent = set(nodes), self._dependent(nodes)
         self.library = [node for node in nodes if node in members]
         self.loop = _with_ancestors([n for n in dependent if n not in members], known - dependent)
-        self.before = self._in_front([n for n in nodes if n in set(self.library) & dependent], known - dependent)
+        self.operand_instructions = self._operand_instructions(
+            [n for n in nodes if n in set(self.library) & dependent], known - dependent
+        )
         needed = _with_ancestors([n for n in self.library if n in dependent], set(self.library) - dependent)
         self.library = needed
 
@@ -44,7 +46,7 @@ class Part:
                 found.add(node)
         return found
 
-    def _in_front(self, nodes: Iterable[Node], candidates: set[Node]) -> list[int]:
+    def _operand_instructions(self, nodes: Iterable[Node], candidates: set[Node]) -> list[int]:
         """Ids of the top-level instructions that bring the operands of `nodes` into form."""
         found: set[int] = set()
         inside, pending = set(self.library), list(nodes)
@@ -59,9 +61,11 @@ class Part:
                     found.add(operand.top)
         return [identifier for identifier in self._graph.instruction_of if identifier in found]
 
-    def digest(self, also: str, digests: Digests) -> str:
+    def digest(self, settings: str, digests: Digests) -> str:
         """What `Cutter.digest` says of it."""
-        hasher = hashlib.sha256(f"part {also} {self._home.fusion_kind} {self._home.backend_config!r}".encode())
+        hasher = hashlib.sha256(
+            f"part {settings} {self._enclosing_fusion.fusion_kind} {self._enclosing_fusion.backend_config!r}".encode()
+        )
         position: dict[Node, int] = {}
 
         def place(node: Node) -> int:
@@ -72,7 +76,7 @@ class Part:
                 hasher.update(f"{node.shape} {node in self._produced}".encode() + literal)
             return position[node]
 
-        for identifier in self.before:
+        for identifier in self.operand_instructions:
             instruction = self._graph.instruction_of[identifier]
             hasher.update(f"{[place(self._graph.value_of[o]) for o in instruction.operand_ids]}".encode())
             hasher.update(digests.of_instruction(instruction))
@@ -85,19 +89,19 @@ class Part:
             hasher.update(b"|")
         return hasher.hexdigest()
 
-    def cut(self) -> ExtractedModule | Refusal:
+    def extract(self) -> ExtractedModule | Refusal:
         """The part as a module of its own."""
         library = set(self.library)
         crossing = {o for node in self.loop for o in node.operands if o in library} - set(self.loop)
         back = any(operand in set(self.loop) - library for node in self.library for operand in node.operands)
         result = next(iter(crossing)) if self.loop and crossing else self._match.output
-        if len(crossing) > 1 or back or result not in library or self._home.opcode != "fusion":
+        if len(crossing) > 1 or back or result not in library or self._enclosing_fusion.opcode != "fusion":
             name = self._match.node.name
             return Refusal("unmeasurable", f"what belongs to %{name} cannot be told from its neighbours", name)
         costly = next((node for node in self.loop if not may_be_in_loop(node.proto.opcode)), None)
         if costly is not None:
             return Refusal("unmeasurable", f"%{costly.name} would be computed again and again in a loop", costly.name)
-        return _PartWriter(self._graph, self, self._home, self._produced).write(self._match, result)
+        return _FusionSliceWriter(self._graph, self, self._enclosing_fusion, self._produced).write(self._match, result)
 
 
 def _with_ancestors(nodes: Iterable[Node], among: set[Node]) -> list[Node]:
@@ -111,45 +115,58 @@ def _with_ancestors(nodes: Iterable[Node], among: set[Node]) -> list[Node]:
     return sorted(found, key=lambda node: node.index)
 
 
-class _PartWriter(ExtractedWriter):
+class _FusionSliceWriter(ExtractedWriter):
     """Writes one part."""
 
-    def __init__(self, graph: FlatGraph, part: Part, home: InstructionProto, produced: set[Node]) -> None:
+    def __init__(
+        self, graph: FlatGraph, part: EnclosingFusionSlice, producer: InstructionProto, produced: set[Node]
+    ) -> None:
         super().__init__(graph)
-        self._part, self._home, self._produced = part, home, produced
+        self._fusion_slice, self._enclosing_fusion, self._produced = part, producer, produced
         self._inputs: list[Node] = []
 
     def write(self, match: CallableMatch, result: Node) -> ExtractedModule | Refusal:
         instruction_of, value_of = self.graph.instruction_of, self.graph.value_of
-        whole = [instruction_of[identifier] for identifier in self._part.before]
-        held = {value_of[identifier] for identifier in self._part.before} | {result}
-        reads = [value_of[o] for i in whole for o in i.operand_ids]
-        for nodes in (self._part.library, self._part.loop):
+        instructions = [instruction_of[identifier] for identifier in self._fusion_slice.operand_instructions]
+        written = {value_of[identifier] for identifier in self._fusion_slice.operand_instructions} | {result}
+        reads = [value_of[o] for i in instructions for o in i.operand_ids]
+        for nodes in (self._fusion_slice.library, self._fusion_slice.loop):
             inside = set(nodes)
             reads += [o for node in nodes for o in node.operands if o not in inside]
-        self._inputs = [n for n in dict.fromkeys(reads) if n not in held and not is_small_constant(n.proto)]
+        self._inputs = [n for n in dict.fromkeys(reads) if n not in written and not is_small_constant(n.proto)]
         for node in self._inputs:
-            if (node.opcode == KEPT_COPY and node.top is None) or not node.shape.is_array or not node.shape.elements:
+            if (
+                (node.opcode == INSERTED_COPY and node.top is None)
+                or not node.shape.is_array
+                or not node.shape.elements
+            ):
                 return Refusal("unmeasurable", f"%{node.name} is {node.shape}", node.name)
         shapes = [self.parameter(node, number) for number, node in enumerate(self._inputs)]
-        for instruction in whole:
+        for instruction in instructions:
             self.copy(instruction)
-        self.fusion(self._part.library, result, self._home.fusion_kind, self._home.backend_config)
-        if self._part.loop:
+        self.fusion(
+            self._fusion_slice.library,
+            result,
+            self._enclosing_fusion.fusion_kind,
+            self._enclosing_fusion.backend_config,
+        )
+        if self._fusion_slice.loop:
             config = loop_backend_config(match.output.shape, this_machine().threads)
-            self.fusion(self._part.loop, match.output, "kLoop", config)
-        return self._extracted(match, shapes, whole)
+            self.fusion(self._fusion_slice.loop, match.output, "kLoop", config)
+        return self._extracted(match, shapes, instructions)
 
-    def _extracted(self, match: CallableMatch, shapes: list[Shape], whole: list[InstructionProto]) -> ExtractedModule:
+    def _extracted(
+        self, match: CallableMatch, shapes: list[Shape], instructions: list[InstructionProto]
+    ) -> ExtractedModule:
         output, entry = match.output, self.entry
         plain = in_memory_order(output.shape)
         entry.root_id = self.ids[output]
         if plain != output.shape:
             entry.root_id = self.add(entry, "bitcast", "region_result", plain, [self.ids[output]]).id
         set_signature(entry, shapes, plain.to_proto())
-        nodes = [node.proto for node in (*self._part.library, *self._part.loop)]
+        nodes = [node.proto for node in (*self._fusion_slice.library, *self._fusion_slice.loop)]
         return ExtractedModule(
-            module=self.module([*whole, *nodes]),
+            module=self.module([*instructions, *nodes]),
             anchor=match.node.name,
             inputs=tuple(shapes),
             results=(plain,),

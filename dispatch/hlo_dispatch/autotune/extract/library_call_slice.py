@@ -26,7 +26,7 @@ from hlo_dispatch.process.machine import this_machine
 _FARTHEST = 64
 
 
-class RoutinePart:
+class LibraryCallSlice:
     """One library call's region."""
 
     def __init__(self, graph: FlatGraph, match: CallableMatch, call: LibraryCall, produced: set[Node]) -> None:
@@ -34,23 +34,23 @@ class RoutinePart:
         self.match, self.call = match, call
         self._graph, self._produced = graph, produced
         self._chains = [
-            _between(operand, view.node) for operand, view in zip(match.node.operands, match.operands, strict=True)
+            _loop_between(operand, view.node) for operand, view in zip(match.node.operands, match.operands, strict=True)
         ]
 
-    def digest(self, also: str, digests: Digests) -> str:
+    def digest(self, settings: str, digests: Digests) -> str:
         """What `Cutter.digest` says of it."""
         match = self.match
-        hasher = hashlib.sha256(f"routine {self.call.routine.name} {also} {self.call.options}".encode())
+        hasher = hashlib.sha256(f"routine {self.call.routine.name} {settings} {self.call.options}".encode())
         hasher.update(digests.of_instruction(self._instruction))
         for chain, view in zip(self._chains, match.operands, strict=True):
             hasher.update(f"{view.node.shape} {self._is_produced(view.node, chain)} {chain is None}".encode())
             for node in chain or ():
                 hasher.update(digests.of_instruction(node.proto))
         for value, _ in self.results:
-            hasher.update(f"{value.shape} {[str(node.shape) for node in self._behind(value)]}".encode())
+            hasher.update(f"{value.shape} {[str(node.shape) for node in self.result_ops(value)]}".encode())
         return hasher.hexdigest()
 
-    def cut(self) -> ExtractedModule | Refusal:
+    def extract(self) -> ExtractedModule | Refusal:
         """The region as a module of its own."""
         match, name = self.match, self.match.node.name
         chains = [chain for chain in self._chains if chain is not None]
@@ -60,11 +60,11 @@ class RoutinePart:
             # The call may overwrite its operand, which is no parameter then; only copies of real numbers are made.
             if not chain and match.node.opcode == "custom-call" and view.element_type[0] == "c":
                 return Refusal("unmeasurable", f"%{name} overwrites complex numbers as they come", name)
-        return _CallWriter(self._graph, self).write(chains)
+        return _LibraryCallWriter(self._graph, self).write(chains)
 
     @property
     def _instruction(self) -> InstructionProto:
-        return self._graph.instruction_of[self.match.node.homes[0]]
+        return self._graph.instruction_of[self.match.node.producers[0]]
 
     def _is_produced(self, node: Node, chain: list[Node] | None) -> bool:
         """Whether a loop of XLA's is to stand in front of it.
@@ -84,7 +84,7 @@ class RoutinePart:
         """Every value that the call becomes, and which of its results that is."""
         return [(value, number) for number, value in enumerate(self.match.results) if value is not None]
 
-    def _behind(self, value: Node) -> list[Node]:
+    def result_ops(self, value: Node) -> list[Node]:
         """What re-arranges a result of the call until it is `value`, the call's own result left out."""
         found: list[Node] = []
         while value.opcode != "get-tuple-element" and value is not self.match.node:
@@ -92,10 +92,8 @@ class RoutinePart:
             value = value.operands[0]
         return found[::-1]
 
-    behind = _behind
 
-
-def _between(operand: Node, source: Node) -> list[Node] | None:
+def _loop_between(operand: Node, source: Node) -> list[Node] | None:
     """What computes `operand` from `source` in one loop, operands first; None where it needs more than that."""
     if operand is source:
         return []
@@ -113,12 +111,12 @@ def _between(operand: Node, source: Node) -> list[Node] | None:
     return sorted(found, key=lambda node: node.index)
 
 
-class _CallWriter(ExtractedWriter):
+class _LibraryCallWriter(ExtractedWriter):
     """Writes one library call's region."""
 
-    def __init__(self, graph: FlatGraph, part: RoutinePart) -> None:
+    def __init__(self, graph: FlatGraph, part: LibraryCallSlice) -> None:
         super().__init__(graph)
-        self._part, self._match, self._call = part, part.match, part.call
+        self._slice, self._match, self._call = part, part.match, part.call
 
     def write(self, chains: list[list[Node]]) -> ExtractedModule:
         match = self._match
@@ -126,9 +124,9 @@ class _CallWriter(ExtractedWriter):
         shapes = [self.parameter(node, number, self._kind(node)) for number, node in enumerate(inputs)]
         for chain in chains:
             self._chain(chain)
-        call = self.graph.instruction_of[match.node.homes[0]]
+        call = self.graph.instruction_of[match.node.producers[0]]
         self.copy(call)
-        produced = tuple(self._part.produced(node) for node in inputs)
+        produced = tuple(self._slice.produced(node) for node in inputs)
         results, ids = self._write_results()
         root = self._root(results, ids)
         set_signature(self.entry, shapes, root.shape)
@@ -138,11 +136,11 @@ class _CallWriter(ExtractedWriter):
             inputs=tuple(shapes),
             results=tuple(results),
             produced=produced,
-            consumed=tuple(bool(value.users) for value, _ in self._part.results),
+            consumed=tuple(bool(value.users) for value, _ in self._slice.results),
             routine=self._call.routine.name,
             logical=tuple(
                 (list(self._call.routine.results)[number], tuple(self._call.destinations[number]))
-                for _, number in self._part.results
+                for _, number in self._slice.results
             ),
         )
 
@@ -167,14 +165,14 @@ class _CallWriter(ExtractedWriter):
         """Shapes and ids of the results in the order of memory."""
         shapes: list[Shape] = []
         ids: list[int] = []
-        for value, number in self._part.results:
-            behind = self._part.behind(value)
-            first = behind[0].operands[0] if behind else value
+        for value, number in self._slice.results:
+            ops = self._slice.result_ops(value)
+            first = ops[0].operands[0] if ops else value
             if first is not self._match.node and first not in self.ids:
                 part = self.add(self.entry, "get-tuple-element", first.name, first.shape, [self.ids[self._match.node]])
                 part.tuple_index = number
                 self.ids[first] = part.id
-            self._chain(behind)
+            self._chain(ops)
             plain, identifier = in_memory_order(value.shape), self.ids[value]
             if plain != value.shape:
                 identifier = self.add(self.entry, "bitcast", f"region_result.{number}", plain, [identifier]).id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hlo_dispatch.analysis.flat_graph import KEPT_COPY, Node
+from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, Node
 from hlo_dispatch.analysis.loop_fusion import may_be_in_loop
 
 _FARTHEST = 64
@@ -15,7 +15,7 @@ _ENDS = frozenset(
 _CONSTANT = frozenset(("constant", "iota"))
 
 
-def looked_past(covered: set[Node], reads: set[Node]) -> list[Node]:
+def operand_ops_of(covered: set[Node], reads: set[Node]) -> list[Node]:
     """Operand ops of a match, as nodes of the flat graph.
 
     A value that has to be computed from something else than what the match reads ends the way where it is in memory:
@@ -26,22 +26,22 @@ def looked_past(covered: set[Node], reads: set[Node]) -> list[Node]:
     pending = [operand for node in covered for operand in node.operands]
     while pending and len(found) < _FARTHEST:
         node = pending.pop()
-        if node in covered or node in reads or node in found or not _may_be_looked_past(node):
+        if node in covered or node in reads or node in found or not _may_be_operand_op(node):
             continue
-        if node.top is None or is_made_of_constants(node) or _is_brought_into_form(node, covered, reads):
+        if node.top is None or is_made_of_constants(node) or _is_derived_from_reads(node, covered, reads):
             found[node] = None
             pending += node.operands
     return list(found)
 
 
-def _is_brought_into_form(node: Node, covered: set[Node], reads: set[Node]) -> bool:
+def _is_derived_from_reads(node: Node, covered: set[Node], reads: set[Node]) -> bool:
     """Whether it is made of a value read, by means that may be looked past, as far as a few steps show."""
     seen, pending = {node}, [node]
     while pending and len(seen) <= _FARTHEST:
         for operand in pending.pop().operands:
             if operand in reads:
                 return True
-            if operand not in seen and operand not in covered and _may_be_looked_past(operand):
+            if operand not in seen and operand not in covered and _may_be_operand_op(operand):
                 seen.add(operand)
                 pending.append(operand)
     return False
@@ -52,13 +52,15 @@ def is_made_of_constants(node: Node) -> bool:
     pending, left = [node], _FARTHEST
     while pending and left:
         value, left = pending.pop(), left - 1
-        if value.opcode not in _CONSTANT and not _may_be_looked_past(value):
+        if value.opcode not in _CONSTANT and not _may_be_operand_op(value):
             return False
         pending += value.operands
     return not pending
 
 
-def _may_be_looked_past(node: Node) -> bool:
+def _may_be_operand_op(node: Node) -> bool:
     return (
-        bool(node.operands) and node.opcode not in _ENDS and (node.opcode == KEPT_COPY or may_be_in_loop(node.opcode))
+        bool(node.operands)
+        and node.opcode not in _ENDS
+        and (node.opcode == INSERTED_COPY or may_be_in_loop(node.opcode))
     )

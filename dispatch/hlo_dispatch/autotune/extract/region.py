@@ -21,7 +21,7 @@ from functools import cached_property
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.autotune.extract.digest import Digests, operands
-from hlo_dispatch.autotune.extract.enclosing_fusion_slice import Part
+from hlo_dispatch.autotune.extract.enclosing_fusion_slice import EnclosingFusionSlice
 from hlo_dispatch.autotune.extract.extracted_module import (
     FROZEN,
     ExtractedModule,
@@ -31,8 +31,8 @@ from hlo_dispatch.autotune.extract.extracted_module import (
     parsed_module,
     set_signature,
 )
-from hlo_dispatch.autotune.extract.library_call_slice import RoutinePart
-from hlo_dispatch.autotune.extract.operand_ops import is_made_of_constants, looked_past
+from hlo_dispatch.autotune.extract.library_call_slice import LibraryCallSlice
+from hlo_dispatch.autotune.extract.operand_ops import is_made_of_constants, operand_ops_of
 from hlo_dispatch.autotune.run.running_time import RunningTimes, running_time
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.opcode import ANCHORS
@@ -40,12 +40,12 @@ from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, Instr
 from hlo_dispatch.ir.shape import Shape, in_memory_order, shape_of
 from hlo_dispatch.match.protocol import CallableMatch, LibraryCall
 
-_MOST_OF_ITS_SHARE = 4.0
+_MAX_SLOWDOWN_ALONE = 4.0
 """So many times longer than the instructions it is cut from may a region take, as far as its arithmetic says."""
 _REDUCTIONS = frozenset(("reduce", "reduce-window"))
 
 
-class Cutter:
+class RegionExtractor:
     """Cuts regions out of one flat graph."""
 
     def __init__(self, graph: FlatGraph, digests: Digests, executions: float = 1.0) -> None:
@@ -60,17 +60,17 @@ class Cutter:
         self._latest: tuple[CallableMatch, list[int]] | None = None
         """The match that was asked about last, and its instructions."""
 
-    def digest(self, match: CallableMatch, also: str) -> str:
-        """The region's digest; `also` is whatever else its measurement depends on."""
+    def digest(self, match: CallableMatch, settings: str) -> str:
+        """The region's digest; `settings` is whatever else its measurement depends on."""
         if (loop := self._loop(match)) is not None:
-            also = f"{loop} {also}"
+            settings = f"{loop} {settings}"
         if (call := match.library_call) is not None:
-            return self._routine(match, call).digest(also, self._digests)
-        tops = self._tops(match)
-        if self._is_entangled(tops, match):
-            return self._part(match).digest(also, self._digests)
+            return self._library_call_slice(match, call).digest(settings, self._digests)
+        tops = self._top_level_ids(match)
+        if self._shares_fusion(tops, match):
+            return self._fusion_slice(match).digest(settings, self._digests)
         position = {identifier: number for number, identifier in enumerate(tops)}
-        hasher = hashlib.sha256(also.encode())
+        hasher = hashlib.sha256(settings.encode())
         for identifier in tops:
             instruction = self._graph.instruction_of[identifier]
             for operand in instruction.operand_ids:
@@ -81,10 +81,10 @@ class Cutter:
             hasher.update(operands(instruction, position))
         hasher.update(str([position[result] for result in self._results(tops)]).encode())
         anchor = match.node
-        home = anchor.homes[0]
-        members = self._graph.members.get(home, [])
+        producer = anchor.producers[0]
+        members = self._graph.members.get(producer, [])
         place = members.index(anchor) if anchor in members else 0
-        hasher.update(f"anchor {position[home]} {place}".encode())
+        hasher.update(f"anchor {position[producer]} {place}".encode())
         return hasher.hexdigest()
 
     def _digest_of_input(self, identifier: int) -> bytes:
@@ -95,30 +95,36 @@ class Cutter:
 
     def is_stock_within(self, seconds: float, match: CallableMatch) -> bool:
         """Whether stock's code for the region is expected to take less than this; not where nobody can say."""
-        tops = self._tops(match) if match.library_call is None else match.node.homes
+        tops = self._top_level_ids(match) if match.library_call is None else match.node.producers
         instruction_of = self._graph.instruction_of
         # What an instruction costs besides its work a kernel call costs as well.
         return self._running_times.are_within(seconds, [instruction_of[top] for top in tops], instruction_of)
 
-    def cut(self, match: CallableMatch) -> ExtractedModule | Refusal:
+    def extract(self, match: CallableMatch) -> ExtractedModule | Refusal:
         """The region as a module of its own, which takes no longer than its part of the program does."""
-        found = self._cut(match)
+        found = self._extract(match)
         return replace(found, loop=self._loop(match)) if isinstance(found, ExtractedModule) else found
 
-    def _cut(self, match: CallableMatch) -> ExtractedModule | Refusal:
+    def _extract(self, match: CallableMatch) -> ExtractedModule | Refusal:
         if (call := match.library_call) is not None:
-            return self._routine(match, call).cut()
-        tops = self._tops(match)
-        found = self._part(match).cut() if self._is_entangled(tops, match) else self._whole(match, tops)
+            return self._library_call_slice(match, call).extract()
+        tops = self._top_level_ids(match)
+        found = (
+            self._fusion_slice(match).extract()
+            if self._shares_fusion(tops, match)
+            else self._extract_whole_instructions(match, tops)
+        )
         if isinstance(found, ExtractedModule):
-            alone = running_time(parsed_module(found))
+            expected_alone = running_time(parsed_module(found))
             instruction_of = self._graph.instruction_of
-            there = self._running_times.of([instruction_of[top] for top in tops], instruction_of)
-            if alone is not None and there is not None and alone > _MOST_OF_ITS_SHARE * there:
+            expected_in_program = self._running_times.of([instruction_of[top] for top in tops], instruction_of)
+            if (
+                expected_alone is not None
+                and expected_in_program is not None
+                and expected_alone > _MAX_SLOWDOWN_ALONE * expected_in_program
+            ):
                 name = match.node.name
-                sentence = (
-                    f"alone, the region of %{name} would take {alone / there:.0f} times as long as in its program"
-                )
+                sentence = f"alone, the region of %{name} would take {expected_alone / expected_in_program:.0f} times as long as in its program"
                 return Refusal("unmeasurable", sentence, name)
         return found
 
@@ -126,7 +132,7 @@ class Cutter:
         """The loop around the region, and which of its results the next iteration reads where an operand lies."""
         if self._executions <= 1:
             return None
-        if match.library_call is not None or self._is_entangled(tops := self._tops(match), match):
+        if match.library_call is not None or self._shares_fusion(tops := self._top_level_ids(match), match):
             return LoopContext.of(self._executions)
         return LoopContext.of(self._executions, tuple(self._carried(tops)))
 
@@ -136,24 +142,24 @@ class Cutter:
         results = self._results(tops)
         inputs = [i for i in self._inputs(tops) if not is_small_constant(i)]
         for number, instruction in enumerate(inputs):
-            element = instruction_of[self._behind_bitcasts(instruction.id)]
+            element = instruction_of[self._peel_bitcasts(instruction.id)]
             if element.opcode == "get-tuple-element" and element.tuple_index < len(next_state):
                 of_state = instruction_of[element.operand_ids[0]].opcode == "parameter"
                 result = next_state[element.tuple_index]
-                if of_state and result in results and self._lie_alike(instruction.id, result):
+                if of_state and result in results and self._have_same_buffer_layout(instruction.id, result):
                     yield number, results.index(result)
 
     @cached_property
     def _next_state(self) -> list[int]:
         """Elements of the tuple that a loop's body returns, by id."""
         root = self._graph.instruction_of[self._graph.computation.root_id]
-        return [self._behind_bitcasts(o) for o in root.operand_ids] if root.opcode == "tuple" else []
+        return [self._peel_bitcasts(o) for o in root.operand_ids] if root.opcode == "tuple" else []
 
-    def _lie_alike(self, one: int, other: int) -> bool:
+    def _have_same_buffer_layout(self, one: int, other: int) -> bool:
         shapes = (shape_of(self._graph.instruction_of[identifier].shape) for identifier in (one, other))
         return len({in_memory_order(shape) for shape in shapes}) == 1
 
-    def _behind_bitcasts(self, identifier: int) -> int:
+    def _peel_bitcasts(self, identifier: int) -> int:
         instruction = self._graph.instruction_of[identifier]
         while instruction.opcode == "bitcast":
             instruction = self._graph.instruction_of[instruction.operand_ids[0]]
@@ -165,7 +171,7 @@ class Cutter:
         outside = dict.fromkeys(o for t in tops for o in instruction_of[t].operand_ids if o not in inside)
         return [instruction_of[identifier] for identifier in outside]
 
-    def _whole(self, match: CallableMatch, tops: list[int]) -> ExtractedModule | Refusal:
+    def _extract_whole_instructions(self, match: CallableMatch, tops: list[int]) -> ExtractedModule | Refusal:
         """Top-level instructions as they are."""
         instructions = [self._graph.instruction_of[identifier] for identifier in tops]
         inside = set(tops)
@@ -181,20 +187,20 @@ class Cutter:
             [self._is_consumed(result, inside) for result in results],
         )
 
-    def is_entangled(self, match: CallableMatch) -> bool:
+    def shares_fusion(self, match: CallableMatch) -> bool:
         """Whether the region shares its fusions with another anchor, or reads what another call computes."""
-        return match.library_call is None and self._is_entangled(self._tops(match), match)
+        return match.library_call is None and self._shares_fusion(self._top_level_ids(match), match)
 
-    def _is_entangled(self, tops: Sequence[int], match: CallableMatch) -> bool:
+    def _shares_fusion(self, tops: Sequence[int], match: CallableMatch) -> bool:
         """Whether the region holds another anchor, or reads what only another kernel call puts into memory."""
         covered, members = set(match.covered), self._graph.members
-        if self._graph.instruction_of[match.node.homes[0]].opcode != "fusion":
+        if self._graph.instruction_of[match.node.producers[0]].opcode != "fusion":
             return False
         # Two products and all between them are several fusions: no single one's part is the region.
         if sum(node.opcode in ANCHORS for node in covered) > 1:
             return False
-        hidden = [node for node in _real(match.reads) if node.top is None]
-        if any(not self._is_reduced_at_home(node, match) and not is_made_of_constants(node) for node in hidden):
+        hidden = [node for node in _nodes_of_module(match.reads) if node.top is None]
+        if any(not self._is_fused_reduction(node, match) and not is_made_of_constants(node) for node in hidden):
             return True
         return any(n.opcode in ANCHORS and n not in covered for top in tops for n in members.get(top, ()))
 
@@ -202,48 +208,50 @@ class Cutter:
         """Whether XLA has fused the anchor with a reduction that it reads: such fusions were seen to be wrong."""
         if match.library_call is not None:
             return False
-        return any(self._is_reduced_at_home(node, match) for node in _real(match.reads))
+        return any(self._is_fused_reduction(node, match) for node in _nodes_of_module(match.reads))
 
-    def _is_reduced_at_home(self, node: Node, match: CallableMatch) -> bool:
+    def _is_fused_reduction(self, node: Node, match: CallableMatch) -> bool:
         """Whether the anchor's own fusion computes `node` by a reduction: the kernel reads what its rest makes."""
-        home, pending = match.node.homes[0], [node]
+        producer, pending = match.node.producers[0], [node]
         while pending:
             value = pending.pop()
-            if value.top is None and home in value.homes:
+            if value.top is None and producer in value.producers:
                 if value.opcode in _REDUCTIONS:
                     return True
                 if value.opcode not in ANCHORS:
                     pending += value.operands
         return False
 
-    def _routine(self, match: CallableMatch, call: LibraryCall) -> RoutinePart:
-        return RoutinePart(self._graph, match, call, {node for node in match.reads if self._is_produced_node(node)})
+    def _library_call_slice(self, match: CallableMatch, call: LibraryCall) -> LibraryCallSlice:
+        return LibraryCallSlice(
+            self._graph, match, call, {node for node in match.reads if self._is_produced_node(node)}
+        )
 
-    def _part(self, match: CallableMatch) -> Part:
-        past = looked_past(set(match.covered), set(match.reads))
-        nodes = sorted({*match.covered, *past}, key=lambda node: node.index)
+    def _fusion_slice(self, match: CallableMatch) -> EnclosingFusionSlice:
+        ops = operand_ops_of(set(match.covered), set(match.reads))
+        nodes = sorted({*match.covered, *ops}, key=lambda node: node.index)
         produced = {node for node in nodes for node in node.operands if self._is_produced_node(node)}
-        return Part(self._graph, match, nodes, produced)
+        return EnclosingFusionSlice(self._graph, match, nodes, produced)
 
     def _is_produced_node(self, node: Node) -> bool:
-        if node.is_early:
+        if node.is_static:
             return False
         return node.top is None or self._is_produced(self._graph.instruction_of[node.top])
 
-    def _tops(self, match: CallableMatch) -> list[int]:
+    def _top_level_ids(self, match: CallableMatch) -> list[int]:
         """Ids of the region's top-level instructions, in the computation's order."""
         if self._latest is None or self._latest[0] is not match:
-            self._latest = match, self._found_tops(match)
+            self._latest = match, self._find_top_level_ids(match)
         return self._latest[1]
 
-    def _found_tops(self, match: CallableMatch) -> list[int]:
+    def _find_top_level_ids(self, match: CallableMatch) -> list[int]:
         covered, reads = set(match.covered), set(match.reads)
-        found = {home for node in match.covered for home in node.homes}
-        for node in (*looked_past(covered, reads), *(n for n in _real(reads) if n.top is None)):
+        found = {producer for node in match.covered for producer in node.producers}
+        for node in (*operand_ops_of(covered, reads), *(n for n in _nodes_of_module(reads) if n.top is None)):
             if node.top is not None:
                 found.add(node.top)
-            elif found.isdisjoint(node.homes):
-                found.add(node.homes[0])
+            elif found.isdisjoint(node.producers):
+                found.add(node.producers[0])
         # A call with several results is its parts.
         parts = {user for top in found if self._is_tuple(top) for user in self._users.get(top, ())}
         found |= {part for part in parts if self._graph.instruction_of[part].opcode == "get-tuple-element"}
@@ -258,7 +266,7 @@ class Cutter:
         return [t for t in tops if t == root or any(user not in inside for user in self._users.get(t, ()))]
 
     def _is_produced(self, instruction: InstructionProto) -> bool:
-        if self._graph.value_of[instruction.id].is_early:
+        if self._graph.value_of[instruction.id].is_static:
             return False
         while instruction.opcode in ("bitcast", "get-tuple-element", "copy"):
             instruction = self._graph.instruction_of[instruction.operand_ids[0]]
@@ -269,9 +277,9 @@ class Cutter:
         return any(user.opcode not in ("tuple", "copy") for user in users)
 
 
-def _real(nodes: Iterable[Node]) -> list[Node]:
+def _nodes_of_module(nodes: Iterable[Node]) -> list[Node]:
     """Those that the module has: operands that are made for a match have no place in it."""
-    return [node for node in nodes if node.homes or node.top is not None]
+    return [node for node in nodes if node.producers or node.top is not None]
 
 
 class _RegionWriter:
@@ -329,7 +337,7 @@ class _RegionWriter:
         return plain
 
     def _kind(self, instruction: InstructionProto) -> str:
-        return FROZEN if self._graph.value_of[instruction.id].is_early else "region_input"
+        return FROZEN if self._graph.value_of[instruction.id].is_static else "region_input"
 
     def _copy(self, instruction: InstructionProto) -> None:
         copy = self._entry.instructions.add()

@@ -24,13 +24,13 @@ class Deadline:
         self._at = time.perf_counter() + seconds
 
     @property
-    def left(self) -> float:
+    def remaining(self) -> float:
         """Seconds until then; negative afterwards."""
         return self._at - time.perf_counter()
 
     @property
     def is_over(self) -> bool:
-        return self.left <= 0
+        return self.remaining <= 0
 
     def demand(self, seconds: float) -> None:
         """Make sure that there is so much time.
@@ -38,9 +38,9 @@ class Deadline:
         Raises:
             OutOfTime: there is not.
         """
-        if seconds > self.left:
+        if seconds > self.remaining:
             raise OutOfTime
 
     def earlier(self, seconds: float) -> Deadline:
         """The one that comes so many seconds before this one."""
-        return Deadline(self.left - seconds)
+        return Deadline(self.remaining - seconds)

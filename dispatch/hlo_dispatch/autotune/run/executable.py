@@ -2,7 +2,7 @@
 
 XLA compiles no optimized HLO through JAX, but its hook takes whatever module a callback returns. So a program
 of the same signature is compiled and, when the hook shows it, exchanged. Whoever is in JAX's hook passes what
-it is shown to `exchanged()` first: the stand-ins are known by their names, on whichever thread they come, so
+it is shown to `substitution()` first: the stand-ins are known by their names, on whichever thread they come, so
 a measurement inside a user's compile never meets our own pass.
 """
 
@@ -19,12 +19,12 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from hlo_dispatch.autotune.run.watchdog import wait_for
-from hlo_dispatch.autotune.run.without_codegen import NOWHERE, without_code
+from hlo_dispatch.autotune.run.without_codegen import UNREGISTERED_TARGET, stopping_before_codegen
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import Shape, shape_of
 
-_STAND_IN = "hlo_dispatch_stand_in_"
-_STAYING = "hlo_dispatch_stand_ins"
+_PLACEHOLDER = "hlo_dispatch_stand_in_"
+_HOOK_NAME = "hlo_dispatch_stand_ins"
 # A module's name is its first field.
 _NAME_IS_WITHIN = 256
 _numbers = itertools.count()
@@ -33,13 +33,13 @@ _modules: dict[bytes, bytes] = {}
 _seen: set[bytes] = set()
 """Tokens that came by."""
 _lock = threading.RLock()
-_is_relayed = False
-"""Whether another callback in JAX's hook passes what it sees to `exchanged()`."""
-_stays = False
+_is_substitution_relayed = False
+"""Whether another callback in JAX's hook passes what it sees to `substitution()`."""
+_is_hook_installed = False
 """Whether a callback of our own stays in JAX's hook."""
-_standing_in: collections.Counter[bytes] = collections.Counter()
+_substitutions: collections.Counter[bytes] = collections.Counter()
 """How many blocks have a module compiled in the place of each stand-in that JAX itself compiles."""
-_awaited: dict[bytes, list[bytes]] = {}
+_captures: dict[bytes, list[bytes]] = {}
 """Token of a program of which somebody only wants to see the module → where it goes."""
 
 _STABLEHLO = {
@@ -49,17 +49,17 @@ _STABLEHLO = {
 }  # fmt: skip
 
 
-def exchanged(serialized: bytes) -> tuple[bool, bytes | None]:
+def substitution(serialized: bytes) -> tuple[bool, bytes | None]:
     """(whether the module is a stand-in, what XLA should compile instead)."""
-    start = serialized.find(_STAND_IN.encode(), 0, _NAME_IS_WITHIN)
+    start = serialized.find(_PLACEHOLDER.encode(), 0, _NAME_IS_WITHIN)
     end = serialized.find(b"_end", start) if start >= 0 else -1
-    awaited = _awaited.get(serialized[start:end]) if end >= 0 else None
+    awaited = _captures.get(serialized[start:end]) if end >= 0 else None
     if awaited is not None:
         # Whoever else is in the hook is shown what the first one made of it.
         if awaited:
             return True, None
         awaited.append(serialized)
-        return True, without_code(serialized)
+        return True, stopping_before_codegen(serialized)
     # A user's function may be called like that, too.
     module = _modules.get(serialized[start:end]) if end >= 0 else None
     if module is None:
@@ -69,81 +69,81 @@ def exchanged(serialized: bytes) -> tuple[bool, bytes | None]:
 
 
 def relay() -> None:
-    """Says that from now on somebody else in JAX's hook calls `exchanged()`."""
-    global _is_relayed
-    _is_relayed = True
+    """Says that from now on somebody else in JAX's hook calls `substitution()`."""
+    global _is_substitution_relayed
+    _is_substitution_relayed = True
 
 
-def stay_in_hook() -> None:
+def install_substitution_hook() -> None:
     """See to it that stand-ins are exchanged from now on, whoever comes and goes.
 
     XLA's list of callbacks is not protected from threads that compile while it changes, so it changes once.
     """
-    global _stays
+    global _is_hook_installed
     import jax
     from jax.extend import xla
 
     jax.devices("cpu")
     with _lock:
-        if not _stays:
-            xla.register_hlo_module_transformation(_exchanged_or_left, name=_STAYING, platforms="cpu")
-            _stays = True
+        if not _is_hook_installed:
+            xla.register_hlo_module_transformation(_substitution_or_none, name=_HOOK_NAME, platforms="cpu")
+            _is_hook_installed = True
 
 
-def _exchanged_or_left(serialized: bytes) -> bytes | None:
+def _substitution_or_none(serialized: bytes) -> bytes | None:
     try:
-        return exchanged(serialized)[1]
+        return substitution(serialized)[1]
     except Exception:  # it is shown what others compile, too; a stand-in that is left does not compile
         return None
 
 
-def stand_in_name(what: str) -> str:
+def placeholder_name(what: str) -> str:
     """A name for a function that JAX compiles and that stands in for something; `what` is letters and digits."""
-    return f"{_STAND_IN}{what}_end"
+    return f"{_PLACEHOLDER}{what}_end"
 
 
-def is_stand_in(module: str) -> bool:
+def is_placeholder(module: str) -> bool:
     """Whether a module of this name is one that JAX compiles and another is to be compiled for."""
-    return _STAND_IN in module
+    return _PLACEHOLDER in module
 
 
 @contextlib.contextmanager
-def standing_in(name: str, module: bytes) -> Generator[None]:
-    """What JAX compiles under a `stand_in_name` inside the block is this serialized module."""
+def substituting_module(name: str, module: bytes) -> Generator[None]:
+    """What JAX compiles under a `placeholder_name` inside the block is this serialized module."""
     token = _token(name)
     program = Module.from_bytes(module)
     # Whoever else is in the hook knows it by its name, too.
     program.proto.name = name
     with _lock:
-        _standing_in[token] += 1
+        _substitutions[token] += 1
         _modules[token] = program.to_bytes()
     try:
-        stay_in_hook()
+        install_substitution_hook()
         yield
     finally:
         with _lock:
-            _standing_in[token] -= 1
-            if not _standing_in[token]:
-                del _standing_in[token], _modules[token]
+            _substitutions[token] -= 1
+            if not _substitutions[token]:
+                del _substitutions[token], _modules[token]
                 _seen.discard(token)
 
 
 @contextlib.contextmanager
 def shown(name: str) -> Generator[list[bytes]]:
-    """Gives a list to which what JAX compiles under a `stand_in_name` inside the block is added.
+    """Gives a list to which what JAX compiles under a `placeholder_name` inside the block is added.
 
     No code is made for it: that would take longer than all before it, so compiling ends with an error, and the block.
     """
     modules: list[bytes] = []
-    _awaited[_token(name)] = modules
+    _captures[_token(name)] = modules
     try:
-        stay_in_hook()
+        install_substitution_hook()
         yield modules
     except Exception as error:
-        if not modules or NOWHERE not in str(error):
+        if not modules or UNREGISTERED_TARGET not in str(error):
             raise
     finally:
-        del _awaited[_token(name)]
+        del _captures[_token(name)]
 
 
 def _token(name: str) -> bytes:
@@ -164,9 +164,9 @@ class Executable:
         program = Module.from_bytes(serialized)
         signature = program.entry.program_shape
         results = signature.result.tuple_shapes or (signature.result,)
-        token = f"{_STAND_IN}{os.getpid()}_{next(_numbers)}".encode()
+        token = f"{_PLACEHOLDER}{os.getpid()}_{next(_numbers)}".encode()
         program.proto.name = f"{token.decode()}_end"
-        text = _stand_in(
+        text = _placeholder_program(
             program.name,
             [shape_of(shape) for shape in signature.parameters],
             [shape_of(shape) for shape in results],
@@ -174,8 +174,8 @@ class Executable:
         _modules[token] = program.to_bytes()
         try:
             # Inside of JAX's hook, where it must not change, somebody relays.
-            if not _is_relayed:
-                stay_in_hook()
+            if not _is_substitution_relayed:
+                install_substitution_hook()
             self._loaded = compiled(text.encode())
             if token not in _seen:
                 raise RuntimeError("JAX's hook did not show the stand-in: somebody took callbacks out of it")
@@ -240,7 +240,7 @@ def start() -> None:
     lapack._lapack.initialize()
 
 
-def _stand_in(name: str, parameters: Sequence[Shape], results: Sequence[Shape]) -> str:
+def _placeholder_program(name: str, parameters: Sequence[Shape], results: Sequence[Shape]) -> str:
     """StableHLO of a program that takes these and returns zeros."""
     taken = ", ".join(f"%arg{number}: {_type(shape)}" for number, shape in enumerate(parameters))
     types = ", ".join(_type(shape) for shape in results)

@@ -16,14 +16,14 @@ MOST_REMEMBERED = 17
 """Lists of arguments: those that timing takes in turns, and the first one."""
 
 
-class HalvesExecutable(Executable):
+class SplitExecutable(Executable):
     """Called like the whole module; safe to call from several threads."""
 
     def __init__(self, split: Split) -> None:
         """Raises whatever compiling either half raises."""
         super().__init__(split.program)
         self._split = split
-        self._preparation = None if split.preparation is None else Executable(split.preparation)
+        self._preparation = None if split.prologue is None else Executable(split.prologue)
         self._prepared: OrderedDict[int, tuple[Sequence[Any], list[Any]]] = OrderedDict()
         """Id of a list of arguments → the list, which keeps its id its own, and what was prepared of it."""
         self._lock = threading.Lock()
@@ -42,5 +42,5 @@ class HalvesExecutable(Executable):
     def _read(self, arguments: Sequence[Any]) -> list[Any]:
         """What the program takes."""
         split = self._split
-        prepared = [] if self._preparation is None else self._preparation([arguments[n] for n in split.read])
-        return [*prepared, *(arguments[n] for n in (*split.kept, *split.free))]
+        prepared = [] if self._preparation is None else self._preparation([arguments[n] for n in split.prologue_inputs])
+        return [*prepared, *(arguments[n] for n in (*split.frozen_inputs, *split.dynamic_inputs))]

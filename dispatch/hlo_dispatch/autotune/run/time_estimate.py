@@ -14,7 +14,7 @@ _CAUTION = 1.5
 """So much longer than the last ones the next one may take."""
 
 
-class Pace:
+class TimeEstimate:
     """Seconds for something by its size; safe to use from several threads."""
 
     def __init__(self, once: float, each: float) -> None:
@@ -26,18 +26,18 @@ class Pace:
     def expected(self, size: float) -> float:
         """Seconds, on the safe side, where the first guesses are already."""
         with self._lock:
-            return (_CAUTION * median(self._ratios) if self._ratios else 1.0) * self._guess(size)
+            return (_CAUTION * median(self._ratios) if self._ratios else 1.0) * self._initial_estimate(size)
 
-    def took(self, size: float, seconds: float) -> None:
+    def observe(self, size: float, seconds: float) -> None:
         """Learn from what something of this size took."""
         with self._lock:
-            self._ratios.append(seconds / self._guess(size))
+            self._ratios.append(seconds / self._initial_estimate(size))
 
-    def _guess(self, size: float) -> float:
+    def _initial_estimate(self, size: float) -> float:
         return self._once + self._each * size
 
 
-compiling = Pace(0.03, 0.2e-3)
+compile_time = TimeEstimate(0.03, 0.2e-3)
 """By instructions of the module, those of fusions included."""
-filling = Pace(1e-3, 1.5e-9)
+input_time = TimeEstimate(1e-3, 1.5e-9)
 """By bytes of random inputs."""

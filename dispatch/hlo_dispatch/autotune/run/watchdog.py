@@ -19,22 +19,22 @@ from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
 
 GRACE = 0.3
 """Seconds after the deadline: what was expected to fit mostly does."""
-LONGEST = 30.0
+MAX_SECONDS = 30.0
 """Seconds for anything of which no more than this is expected, where there is no deadline."""
-FAR_BEYOND = 10.0
+TIMEOUT_FACTOR = 10.0
 """Who takes so many times longer than expected is not merely disturbed by others."""
-_SHORTEST = 1.0
+_MIN_SECONDS = 1.0
 """Seconds; what took less is never called endless."""
 _NAME = "hlo-dispatch-measuring"
 _T = TypeVar("_T")
-_left_behind: list[threading.Thread] = []
-_here = threading.local()
-_leaving = threading.Event()
-_LONGEST_PAUSE = 10e-3
+_stuck_threads: list[threading.Thread] = []
+_thread_state = threading.local()
+_is_exiting = threading.Event()
+_MAX_POLL_SECONDS = 10e-3
 """Seconds between two questions whether it is done."""
 
 
-class Endless(Exception):
+class TimedOut(Exception):
     """It took far longer than anybody could expect, and was not waited for."""
 
     def __init__(self, seconds: float) -> None:
@@ -48,20 +48,20 @@ def wait_for(is_ready: Callable[[], bool]) -> None:
     A thread that is inside XLA, even for a moment, when the interpreter goes takes the whole process down.
     """
     pause = 20e-6
-    while getattr(_here, "is_watched", False) and not is_ready():
-        if _leaving.is_set():
+    while getattr(_thread_state, "is_watched", False) and not is_ready():
+        if _is_exiting.is_set():
             threading.Event().wait()
         time.sleep(pause)
-        pause = min(2 * pause, _LONGEST_PAUSE)
+        pause = min(2 * pause, _MAX_POLL_SECONDS)
 
 
-def is_haunted() -> bool:
+def has_stuck_threads() -> bool:
     """Whether something that was left behind still runs, so that nothing can be timed."""
-    _left_behind[:] = [thread for thread in _left_behind if thread.is_alive()]
-    return bool(_left_behind)
+    _stuck_threads[:] = [thread for thread in _stuck_threads if thread.is_alive()]
+    return bool(_stuck_threads)
 
 
-def watched(work: Callable[[], _T], deadline: Deadline, expected: float) -> _T:
+def run_with_watchdog(work: Callable[[], _T], deadline: Deadline, expected: float) -> _T:
     """The result of `work`, which was expected to take so many seconds.
 
     Raises:
@@ -73,7 +73,7 @@ def watched(work: Callable[[], _T], deadline: Deadline, expected: float) -> _T:
     problems: list[BaseException] = []
 
     def run() -> None:
-        _here.is_watched = True
+        _thread_state.is_watched = True
         try:
             outcome.append(work())
         except BaseException as problem:
@@ -82,28 +82,28 @@ def watched(work: Callable[[], _T], deadline: Deadline, expected: float) -> _T:
 
     done = threading.Event()
     thread = threading.Thread(target=run, name=_NAME, daemon=True)
-    _watch_the_end()
+    _register_exit_handler()
     begin = time.perf_counter()
     try:
         thread.start()
-        done.wait(min(deadline.left + GRACE, max(LONGEST, FAR_BEYOND * expected)))
+        done.wait(min(deadline.remaining + GRACE, max(MAX_SECONDS, TIMEOUT_FACTOR * expected)))
     finally:
         if not done.is_set():
-            _left_behind.append(thread)
+            _stuck_threads.append(thread)
     if not done.is_set():
         seconds = time.perf_counter() - begin
-        raise Endless(seconds) if seconds > max(_SHORTEST, FAR_BEYOND * expected) else OutOfTime
+        raise TimedOut(seconds) if seconds > max(_MIN_SECONDS, TIMEOUT_FACTOR * expected) else OutOfTime
     if problems:
         raise problems[0]
     return outcome[0]
 
 
 @cache
-def _watch_the_end() -> None:
-    atexit.register(_leave_at_once)
+def _register_exit_handler() -> None:
+    atexit.register(_exit_without_teardown)
 
 
-def _leave_at_once() -> None:
+def _exit_without_teardown() -> None:
     """Where something is still running, left behind or not, the process ends without taking down what it runs in.
 
     C's `on_exit` hands the exit code on, and runs before the destructors of libraries that were loaded earlier. A
@@ -112,8 +112,8 @@ def _leave_at_once() -> None:
     """
     if not any(thread.name == _NAME for thread in threading.enumerate()):
         return
-    _leaving.set()
-    time.sleep(5 * _LONGEST_PAUSE)
+    _is_exiting.set()
+    time.sleep(5 * _MAX_POLL_SECONDS)
     with contextlib.suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)
         libc.on_exit(libc._exit, None)

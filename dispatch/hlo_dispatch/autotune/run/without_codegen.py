@@ -5,13 +5,13 @@ from __future__ import annotations
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import InstructionProto
 
-NOWHERE = "hlo_dispatch_nowhere"
+UNREGISTERED_TARGET = "hlo_dispatch_nowhere"
 """A target that nobody registers; XLA's error names it."""
 _TYPED = 4
 """XLA's number for calls of its typed FFI."""
 
 
-def without_code(serialized: bytes) -> bytes:
+def stopping_before_codegen(serialized: bytes) -> bytes:
     """A module of the same signature for which XLA has no code."""
     program = Module.from_bytes(serialized)
     entry = program.entry
@@ -21,7 +21,7 @@ def without_code(serialized: bytes) -> bytes:
     result = InstructionProto(
         name=program.fresh_name("nowhere"),
         opcode="custom-call",
-        custom_call_target=NOWHERE,
+        custom_call_target=UNREGISTERED_TARGET,
         custom_call_api_version=_TYPED,
         id=number,
     )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hlo_dispatch.errors import HloDispatchError
-from hlo_dispatch.jax_plugin.at_exit.accumulated_reports import Kept
+from hlo_dispatch.jax_plugin.at_exit.accumulated_reports import AccumulatedReports
 from hlo_dispatch.jax_plugin.at_exit.destination import Destination
 from hlo_dispatch.report import Report
 
@@ -29,11 +29,11 @@ class _Run:
 
     def __init__(self, destination: Destination, statistics: Statistics) -> None:
         self.destination, self.statistics = destination, statistics
-        self.kept = Kept()
+        self.kept = AccumulatedReports()
 
     def forked(self) -> None:
         """In the child: what the parent compiled is the parent's to tell."""
-        self.kept = Kept()
+        self.kept = AccumulatedReports()
         self.destination = self.destination.of_child()
 
     def write(self) -> None:

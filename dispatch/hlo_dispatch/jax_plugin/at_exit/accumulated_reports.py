@@ -32,7 +32,7 @@ class Totals:
     """Modules that the pass failed on."""
 
 
-class Kept:
+class AccumulatedReports:
     """The reports so far; safe to use from several threads."""
 
     def __init__(self) -> None:

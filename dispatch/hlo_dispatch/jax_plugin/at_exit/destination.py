@@ -72,7 +72,7 @@ class Destination:
         Raises:
             OSError, HloDispatchError: it cannot be written.
         """
-        with _alone_in(self.path.parent):
+        with _locked_directory(self.path.parent):
             target = self._target()
             write_atomically(str(target), content)
         return target
@@ -94,7 +94,7 @@ def _is_written_since(path: Path, moment: float) -> bool:
 
 
 @contextlib.contextmanager
-def _alone_in(folder: Path) -> Generator[None]:
+def _locked_directory(folder: Path) -> Generator[None]:
     """Two processes that end together do not both find the name free. Leaves nothing behind."""
     handle = os.open(folder, os.O_RDONLY)
     try:

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from hlo_dispatch.jax_plugin.at_exit.accumulated_reports import Kept, Totals
+from hlo_dispatch.jax_plugin.at_exit.accumulated_reports import AccumulatedReports, Totals
 from hlo_dispatch.jax_plugin.at_exit.page import page
 from hlo_dispatch.report.wording import duration, plural
 
 FORMAT = "hlo-dispatch run 1"
 
 
-def document(kept: Kept, statistics: Mapping[str, Any], *, is_page: bool) -> bytes:
+def document(kept: AccumulatedReports, statistics: Mapping[str, Any], *, is_page: bool) -> bytes:
     """Everything that is known, for a program or for a person."""
     about = {
         "format": FORMAT,
