@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
-from cut_in_two import assert_equal, halves
+from split_program import assert_equal, halves
 
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.passes.huge_page_advice import KERNEL

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cut_in_two import optimized
+from split_program import optimized
 
 from hlo_dispatch.api import rewriter
 from hlo_dispatch.autotune import whole_program_trial

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cut_in_two import assert_equal, halves
+from split_program import assert_equal, halves
 
 random = np.random.default_rng()
 
