@@ -13,7 +13,7 @@ from structures import module_text
 import hlo_dispatch
 from hlo_dispatch.driver.profile import profiling
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.ir.opcode import MAY_BE_ANCHORS, MAY_BE_LINKS
+from hlo_dispatch.ir.opcode import MAY_BE_ANCHORS, MAY_BE_GLUE_OPS
 from hlo_dispatch.match.anchors.normalizers import NORMALIZERS
 from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.passes.planner import Planner
@@ -233,7 +233,7 @@ def test_a_table_without_an_anchor_for_it_leaves_it_to_xla(tmp_path: Path) -> No
     rewriter = Pipeline.make(load_tables(kernels, shipped=False), "always")
     _, report = rewriter.run(serialized(half.partition("\n")[2]))
     (found,) = report.regions
-    assert found.reason == "the table has no anchor for a dot with the reading product"
+    assert found.reason == "the table has no anchor for a dot of op kind product"
 
 
 # --- the language and the engine agree ---------------------------------------------------------------------
@@ -244,11 +244,11 @@ def test_every_reading_has_its_reader() -> None:
 
 
 def test_every_reading_is_shipped() -> None:
-    assert {anchor.reading for anchor in load_tables().anchors.values()} == OP_KINDS.keys()
+    assert {anchor.op_kind for anchor in load_tables().anchors.values()} == OP_KINDS.keys()
 
 
 def test_what_the_engine_looks_for_is_what_an_anchor_may_be() -> None:
-    assert set(ANCHOR_OPCODES) == MAY_BE_ANCHORS | MAY_BE_LINKS
+    assert set(ANCHOR_OPCODES) == MAY_BE_ANCHORS | MAY_BE_GLUE_OPS
     assert all(reading.kernels for reading in OP_KINDS.values())
     shipped = load_tables().kernels
     assert {kernel for reading in OP_KINDS.values() for kernel in reading.kernels} <= shipped.keys()

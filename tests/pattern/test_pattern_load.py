@@ -48,7 +48,7 @@ def test_shipped_table(table: Table) -> None:
         "integer_convolution",
         "integer_product",
     }
-    bound = {kernel for anchor in table.anchors.values() for kernel in (anchor.kernel, *anchor.rivals)}
+    bound = {kernel for anchor in table.anchors.values() for kernel in (anchor.kernel, *anchor.alternative_kernels)}
     bound |= {kernel for routine in table.routines for kernel in routine.kernels}
     bound |= {pattern.kernel for pattern in table.patterns}
     bound |= {attention.kernel for attention in table.attentions}

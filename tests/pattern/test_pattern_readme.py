@@ -53,7 +53,7 @@ def test_its_anchor_loads(tmp_path: Path) -> None:
     (example,) = (text for text in re.findall(r"```yaml\n(.*?)```", README, re.DOTALL) if "anchors:" in text)
     (tmp_path / "mine.yaml").write_text(example)
     anchor = load_tables([tmp_path / "mine.yaml"]).anchors["product_with_relu"]
-    assert (anchor.reading, anchor.activations, anchor.binaries, anchor.priority) == ("product", ("relu",), (), 1)
+    assert (anchor.op_kind, anchor.activations, anchor.binaries, anchor.priority) == ("product", ("relu",), (), 1)
 
 
 def test_what_may_be_written_for_a_constraint_is_what_is_read() -> None:

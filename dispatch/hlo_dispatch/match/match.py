@@ -28,13 +28,13 @@ class Match:
 
     anchor: Anchor
     chain: Chain
-    taken: int
+    step_count: int
     """How many of the chain's steps this match takes."""
     extra_reads: tuple[Node, ...] = ()
     """What the operands are computed from, where they are made for this match."""
     unfolded: Match | None = field(default=None, repr=False)
     """The same with its scales behind the convolution, where this match has them in the weights."""
-    rival: str = ""
+    alternative_kernel: str = ""
     """The kernel that is asked in the stead of the entry's first; empty: that one."""
     notes: dict[str, Any] = field(init=False, default_factory=dict[str, Any], repr=False)
     """What later rooms worked out about the match and will ask again."""
@@ -52,11 +52,11 @@ class Match:
 
     @property
     def kernel(self) -> str:
-        return self.rival or self.anchor.kernel
+        return self.alternative_kernel or self.anchor.kernel
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        return (self.anchor.kernel, *self.anchor.entry.rivals)
+        return (self.anchor.kernel, *self.anchor.entry.alternative_kernels)
 
     @property
     def in_module(self) -> Match:
@@ -91,22 +91,22 @@ class Match:
         found = fold(self)
         return None if found is None else replace(found, unfolded=self)
 
-    def by(self, kernel: str) -> Match:
+    def with_kernel(self, kernel: str) -> Match:
         """The same for another of the entry's kernels."""
-        return replace(self, rival="" if kernel == self.anchor.kernel else kernel)
+        return replace(self, alternative_kernel="" if kernel == self.anchor.kernel else kernel)
 
     def variants(self, chosen: str, *, reorders_weights: bool) -> Iterator[Variant]:
         """Another kernel, scales folded or not, weights packed or plain, and less of the epilogue."""
         weights = self.anchor.weights
-        if self.rival:
-            yield Variant(WHOLE, self.by(self.anchor.kernel))
-        for kernel in self.anchor.entry.rivals:
-            if kernel == self.rival:
+        if self.alternative_kernel:
+            yield Variant(WHOLE, self.with_kernel(self.anchor.kernel))
+        for kernel in self.anchor.entry.alternative_kernels:
+            if kernel == self.alternative_kernel:
                 continue
-            yield Variant(kernel, self.by(kernel))
+            yield Variant(kernel, self.with_kernel(kernel))
             if weights is not None and weights.node.is_static:
                 # Packed once, or read as they are: both are there to be compared.
-                yield Variant(kernel + PLAIN, self.by(kernel), {"weights_format": "plain"})
+                yield Variant(kernel + PLAIN, self.with_kernel(kernel), {"weights_format": "plain"})
         if self.unfolded is not None:
             yield Variant(WHOLE, self.unfolded)
         elif self.folded is not None:
@@ -115,10 +115,10 @@ class Match:
             suffix, weights_format = (PLAIN, "plain") if reorders_weights else (PACKED, "any")
             yield Variant(chosen + suffix, self, {"weights_format": weights_format})
         shorter = self.shortened()
-        if shorter is not None and self.taken:
+        if shorter is not None and self.step_count:
             # What is in the weights cannot be left out.
-            yield Variant(BARE, replace(self.in_module, taken=0))
-            if shorter.taken > 0:
+            yield Variant(BARE, replace(self.in_module, step_count=0))
+            if shorter.step_count > 0:
                 yield Variant(SHORTER, shorter)
 
     def end(self, cut: Refusal | None, *, details: bool) -> tuple[str, str]:
@@ -126,7 +126,7 @@ class Match:
         chain = self.chain
         if cut is not None:
             # Without a step left out it was the slice of the anchor's value that the kernel did not take.
-            end = chain.steps[self.taken].nodes[0] if self.taken < len(chain.steps) else chain.stopped_at
+            end = chain.steps[self.step_count].nodes[0] if self.step_count < len(chain.steps) else chain.stopped_at
             return end.name if end is not None else "", str(cut)
         why = chain.explanation() if details else chain.why
         return (chain.stopped_at.name if chain.stopped_at is not None else ""), why
@@ -134,16 +134,16 @@ class Match:
     def shortened(self) -> Match | None:
         """The same match with less for the primitive to do, or None if it is the bare anchor already."""
         steps = self.chain.steps
-        if self.taken == 0:
-            whole = self.anchor.whole
-            return None if whole is None else replace(self, anchor=whole, chain=_ends_at_slice(self.anchor))
-        count = self.taken - 1
+        if self.step_count == 0:
+            unsliced = self.anchor.unsliced
+            return None if unsliced is None else replace(self, anchor=unsliced, chain=_ends_at_slice(self.anchor))
+        count = self.step_count - 1
         # Without the post-op, what only renames the value before it gains nothing either.
         while count and not steps[count - 1].post_ops and steps[count - 1].destination == self.destination:
             if self._is_all_half(steps[count - 1]):
                 break
             count -= 1
-        return replace(self, taken=rounded_alike(steps, count))
+        return replace(self, step_count=rounded_alike(steps, count))
 
     def _is_all_half(self, step: Step) -> bool:
         """Whether the kernel, one without weights, gives with this step what it reads: half precision."""
@@ -152,7 +152,7 @@ class Match:
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        return self.chain.steps[: self.taken]
+        return self.chain.steps[: self.step_count]
 
     @cached_property
     def destination(self) -> tuple[Dimension, ...]:
@@ -221,10 +221,10 @@ class Match:
 
     @cached_property
     def _operands(self) -> tuple[View, ...]:
-        taken = (*((self.bias,) if self.bias is not None else ()), *self.post_ops)
-        others = tuple(p.operand for p in taken if p.operand is not None)
+        fused = (*((self.bias,) if self.bias is not None else ()), *self.post_ops)
+        others = tuple(p.operand for p in fused if p.operand is not None)
         weights = tuple(view for view in (self.anchor.weights, self.anchor.scales) if view is not None)
-        return (self.anchor.source, *self.anchor.more_sources, *weights, *others)
+        return (self.anchor.source, *self.anchor.extra_sources, *weights, *others)
 
     @property
     def reads(self) -> tuple[Node, ...]:
@@ -240,7 +240,7 @@ class Match:
         anchor = self.anchor
         source, weights, destination = anchor.roles
         views = [(source, anchor.source)] + ([(weights, anchor.weights)] if anchor.weights is not None else [])
-        views += [(f"{source}_{number}", view) for number, view in enumerate(anchor.more_sources, 1)]
+        views += [(f"{source}_{number}", view) for number, view in enumerate(anchor.extra_sources, 1)]
         views += [("scales", anchor.scales)] if anchor.scales is not None else []
         attributes: dict[str, Any] = {f"{role}_type": view.element_type for role, view in views}
         attributes[f"{destination}_type"] = self.output.shape.element_type
@@ -291,7 +291,7 @@ def _ends_at_slice(anchor: Anchor) -> Chain:
 
 
 def _is_narrow(view: View, anchor: Anchor) -> bool:
-    return any(size == 1 != whole for size, (whole, _) in zip(view.sizes, anchor.destination, strict=True))
+    return any(size == 1 != full_size for size, (full_size, _) in zip(view.sizes, anchor.destination, strict=True))
 
 
 def _in_a_batch_of_one(attributes: dict[str, Any]) -> dict[str, Any]:

@@ -8,12 +8,12 @@ from dataclasses import replace
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.strided_view import HALF_TYPES
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.ir.opcode import ANCHORS, MAY_BE_ANCHORS, MAY_BE_LINKS
+from hlo_dispatch.ir.opcode import ANCHORS, MAY_BE_ANCHORS, MAY_BE_GLUE_OPS
 from hlo_dispatch.match.anchors.anchor import Anchor
-from hlo_dispatch.match.anchors.normalizers import by_op_kind, is_anchor, is_link, normalize_anchor, op_kind_of
-from hlo_dispatch.match.anchors.sliced_result import Asked, narrowed
+from hlo_dispatch.match.anchors.normalizers import by_op_kind, is_anchor, is_glue_op, normalize_anchor, op_kind_of
+from hlo_dispatch.match.anchors.sliced_result import NodePredicate, narrow_to_slice
 from hlo_dispatch.match.epilogue.finder import EpilogueFinder
-from hlo_dispatch.match.epilogue.masks import ask_results_for_masks
+from hlo_dispatch.match.epilogue.masks import redirect_masks_to_results
 from hlo_dispatch.match.epilogue.operand import in_memory
 from hlo_dispatch.match.epilogue.steps import rounded_alike
 from hlo_dispatch.match.match import Match
@@ -31,7 +31,7 @@ class Matcher:
     """Matches one flat graph against one table. The caller walks the anchors and keeps what is taken."""
 
     def __init__(self, graph: FlatGraph, table: Table, finder: EpilogueFinder) -> None:
-        ask_results_for_masks(graph)
+        redirect_masks_to_results(graph)
         self._graph = graph
         found = [node for node in reversed(graph.nodes) if node.opcode in MAY_BE_ANCHORS and is_anchor(node)]
         self._anchors = sorted(found, key=lambda node: node.opcode not in ANCHORS)
@@ -47,27 +47,27 @@ class Matcher:
         """
         return self._anchors
 
-    def links(self) -> list[Node]:
+    def glue_ops(self) -> list[Node]:
         """What a kernel computes only between other calls, first first: each reads what those before it give."""
-        return [node for node in self._graph.nodes if node.opcode in MAY_BE_LINKS and is_link(node)]
+        return [node for node in self._graph.nodes if node.opcode in MAY_BE_GLUE_OPS and is_glue_op(node)]
 
     def entry_name(self, node: Node) -> str:
         """The table's anchor that is asked first at `node`; the reading's name where the table has none."""
-        reading = op_kind_of(node)
-        return next((entry.name for entry in self._entries.get(reading, ())), reading)
+        op_kind = op_kind_of(node)
+        return next((entry.name for entry in self._entries.get(op_kind, ())), op_kind)
 
     def match(self, node: Node, is_owned: Callable[[Node], bool], is_materialized: Callable[[Node], bool]) -> Match | Refusal:
         """The anchor at `node` with the longest epilogue that no other match has taken or reads inside."""
         anchor = self._anchor(node)
         if isinstance(anchor, Refusal):
             return anchor
-        anchor, refused = _narrowed(anchor, is_owned, is_materialized)
+        anchor, refused = _narrow_to_slice(anchor, is_owned, is_materialized)
         chain = self._finder.grow(anchor, is_owned, is_materialized, self._is_result_of_another)
         if refused and not any(step.post_ops for step in chain.steps):
             chain = replace(chain, why=refused)
         return Match(anchor, chain, rounded_alike(chain.steps, len(chain.steps)))
 
-    def match_again(
+    def rematch(
         self, node: Node, is_owned: Callable[[Node], bool], is_materialized: Callable[[Node], bool]
     ) -> Match | Refusal:
         """The same, the anchor read anew: by now it is known what calls give, past which nothing is read."""
@@ -121,13 +121,13 @@ class Matcher:
         return self._possible_results[node]
 
 
-def _narrowed(anchor: Anchor, is_owned: Asked, is_materialized: Asked) -> tuple[Anchor, str]:
+def _narrow_to_slice(anchor: Anchor, is_owned: NodePredicate, is_materialized: NodePredicate) -> tuple[Anchor, str]:
     """The anchor for what is used of its result; and where that is a slice that stays with XLA, why."""
     users = anchor.node.users
-    if len(users) != 1 or users[0].opcode not in _UP_TO_SLICE or anchor.entry.reading not in _SLICED:
+    if len(users) != 1 or users[0].opcode not in _UP_TO_SLICE or anchor.entry.op_kind not in _SLICED:
         return anchor, ""
     while True:
-        smaller = narrowed(anchor, is_owned, is_materialized)
+        smaller = narrow_to_slice(anchor, is_owned, is_materialized)
         if not isinstance(smaller, Anchor):
             return anchor, smaller or ""
         kind = smaller.result.shape.element_type

@@ -19,29 +19,29 @@ from hlo_dispatch.pattern.constraints import is_row_major
 
 FLOATING = frozenset(("f32",)) | HALF_TYPES
 _SHAPE_ONLY = frozenset(("bitcast", "copy", "reshape"))
-PASSED = _SHAPE_ONLY | {"convert", "reduce-precision"}
+PEELED_OPCODES = _SHAPE_ONLY | {"convert", "reduce-precision"}
 _REGION_TYPES = FLOATING | {"pred"}
 _LARGEST_REGION = 256  # XLA spells one erfc in 110 instructions
 _MOST_ENTRIES = 16
 
 
 @dataclass(frozen=True)
-class Looking:
+class ExpressionPeeling:
     """How one expression looks at shapes."""
 
-    by_place: bool
+    is_elementwise: bool
     """Whether elements are related by their place in memory (an elementwise expression)."""
 
-    def passes(self, node: Node) -> bool:
+    def can_peel(self, node: Node) -> bool:
         """Whether `node` is its operand under another type or shape."""
-        if node.opcode not in PASSED or node.proto.control_predecessor_ids:
+        if node.opcode not in PEELED_OPCODES or node.proto.control_predecessor_ids:
             return False
         source = node.operands[0].shape
         if node.opcode in ("convert", "reduce-precision"):
             return source.element_type in FLOATING and node.shape.element_type in FLOATING
         if source.element_type != node.shape.element_type:
             return False
-        if not self.by_place:
+        if not self.is_elementwise:
             return _long_dimensions(source) == _long_dimensions(node.shape)
         if node.opcode == "bitcast":
             return True
@@ -53,13 +53,13 @@ class Looking:
         """Whether both are one value, place by place (or index by index)."""
         if first is second:
             return True
-        if self._stripped(first) is not self._stripped(second):
+        if self._peel(first) is not self._peel(second):
             return False
-        return self.by_place or _long_sizes(first.shape) == _long_sizes(second.shape)
+        return self.is_elementwise or _long_sizes(first.shape) == _long_sizes(second.shape)
 
-    def _stripped(self, node: Node) -> Node:
+    def _peel(self, node: Node) -> Node:
         """The value before changes of shape and widening; rounding makes another value."""
-        while self.passes(node) and (node.opcode in _SHAPE_ONLY or is_widening(node)):
+        while self.can_peel(node) and (node.opcode in _SHAPE_ONLY or is_widening(node)):
             node = node.operands[0]
         return node
 
@@ -89,7 +89,7 @@ class Looking:
 
     def _joins(self, node: Node, result: Node, known: set[Node], constants: list[float], frontier: set[Node]) -> bool:
         """Whether `node` belongs to the region; its constants and tensor operands are then noted."""
-        elementwise = node.opcode in ELEMENTWISE or self.passes(node)
+        elementwise = node.opcode in ELEMENTWISE or self.can_peel(node)
         if not elementwise or node.shape.element_type not in _REGION_TYPES or node.proto.control_predecessor_ids:
             return False
         if node.shape.elements != result.shape.elements:
@@ -135,7 +135,7 @@ def repeats_once(node: Node) -> bool:
     return more and source.element_type == result.element_type and _long_dimensions(source) == _long_dimensions(result)
 
 
-def reading_candidates(node: Node) -> list[Node]:
+def peeled_converts(node: Node) -> list[Node]:
     """The value and what it was widened from, nearest first."""
     found = [node]
     while is_widening(found[-1]):

@@ -115,10 +115,10 @@ class Builder:
         path: Keys = ("anchors", name)
         self._one_of((*path, "opcode"), entry.opcode, ANCHOR_OPCODES, "anchor opcode")
         self._one_of((*path, "kernel"), entry.kernel, kernels, "kernel")
-        reading = self._reading(path, entry)
+        op_kind = self._op_kind(path, entry)
         for index, rival in enumerate(entry.rivals):
             self._one_of((*path, "rivals", index), rival, kernels, "kernel")
-            self._made_for((*path, "rivals", index), rival, OP_KINDS[reading])
+            self._check_kernel_takes((*path, "rivals", index), rival, OP_KINDS[op_kind])
         for index, dtype in enumerate(entry.dtypes):
             self._one_of((*path, "dtypes", index), dtype, DTYPES, "element type")
         for dtype in entry.dtypes:
@@ -143,26 +143,26 @@ class Builder:
             allowed = operations = ()
         numerics = {dtype: Numerics(n.tolerance, n.why) for dtype, n in entry.numerics.items()}
         return AnchorKind(
-            name, entry.opcode, reading, entry.kernel, tuple(entry.rivals), tuple(entry.dtypes), allowed, operations,
+            name, entry.opcode, op_kind, entry.kernel, tuple(entry.rivals), tuple(entry.dtypes), allowed, operations,
             longest, entry.priority, numerics, entry.formula, entry.origin, self.source.key_place(path),
         )  # fmt: skip
 
-    def _reading(self, path: Keys, entry: AnchorEntry) -> str:
-        """As what the anchor's instruction is read: as it says, or as the opcode's only or usual reading."""
+    def _op_kind(self, path: Keys, entry: AnchorEntry) -> str:
+        """The entry's op kind: the one it names, else the only or default one of its opcode."""
         known, usual = op_kinds_of(entry.opcode), default_op_kind(entry.opcode)
         if entry.reading is not None:
-            self._one_of((*path, "reading"), entry.reading, known, f"reading of a {entry.opcode}")
+            self._one_of((*path, "reading"), entry.reading, known, f"op kind of a {entry.opcode}")
         elif usual is None:
-            advice = f"a {entry.opcode} is read as one of: {', '.join(known)}"
+            advice = f"op kinds of a {entry.opcode}: {', '.join(known)}"
             raise self.source.error(self.source.key_place(path), f"{path[-1]} has no 'reading'", advice)
-        reading = OP_KINDS[entry.reading or usual or known[0]]
-        self._made_for((*path, "kernel"), entry.kernel, reading)
-        return reading.name
+        op_kind = OP_KINDS[entry.reading or usual or known[0]]
+        self._check_kernel_takes((*path, "kernel"), entry.kernel, op_kind)
+        return op_kind.name
 
-    def _made_for(self, path: Keys, kernel: str, reading: OpKind) -> None:
-        if kernel not in reading.kernels:
-            problem = f"{kernel} does not take what the reading {reading.name} gives"
-            raise self._error(path, problem, f"it is made for {' or '.join(reading.kernels)}")
+    def _check_kernel_takes(self, path: Keys, kernel: str, op_kind: OpKind) -> None:
+        if kernel not in op_kind.kernels:
+            problem = f"{kernel} does not take the op kind {op_kind.name}"
+            raise self._error(path, problem, f"kernels of that op kind: {', '.join(op_kind.kernels)}")
 
     def kernel(self, name: str, entry: KernelEntry) -> KernelBinding:
         path: Keys = ("kernels", name)

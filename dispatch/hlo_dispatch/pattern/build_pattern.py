@@ -9,7 +9,7 @@ from hlo_dispatch.errors import TableError
 from hlo_dispatch.pattern.algorithms import DTYPES
 from hlo_dispatch.pattern.constraints import CONSTRAINTS, Condition, Wrong
 from hlo_dispatch.pattern.expression import Expression
-from hlo_dispatch.pattern.facts import F32, Asked, Attribute, asked, declared_type, read_attribute, type_of
+from hlo_dispatch.pattern.facts import F32, Attribute, FactQuery, declared_type, fact_queries, read_attribute, type_of
 from hlo_dispatch.pattern.messages import suggest
 from hlo_dispatch.pattern.read_expression import ExpressionError, read_expression
 from hlo_dispatch.pattern.schema import CallEntry, PatternEntry
@@ -118,12 +118,12 @@ class PatternBuilder:
         operands: tuple[str, ...], attributes: Mapping[str, Attribute], scratch: Attribute | None,
     ) -> None:  # fmt: skip
         """A value that the kernel never hears of would be computed without."""
-        told = set(operands)
+        named = set(operands)
         for attribute in (*attributes.values(), *(() if scratch is None else (scratch,))):
-            told.update(fact.of for fact in asked(attribute) if fact.fact == "value")
+            named.update(fact.of for fact in fact_queries(attribute) if fact.fact == "value")
         for name in (*spelling.captures, *spelling.parameters):
             fixed = any(condition.name == "constant_near" for condition in where.get(name, ()))
-            if name not in told and not fixed:
+            if name not in named and not fixed:
                 advice = "give it as an operand, as an attribute value(...), or write the number it is"
                 raise self._error(path, f"the kernel is not told {name}", advice)
 
@@ -192,11 +192,11 @@ class _Call:
             attribute = read_attribute(written)
         except ValueError as error:
             raise self._error(where, f"{where[-1]} is {written!r}", str(error)) from None
-        for fact in asked(attribute):
+        for fact in fact_queries(attribute):
             self._check_fact(where, fact)
         return attribute
 
-    def _check_fact(self, where: Keys, fact: Asked) -> None:
+    def _check_fact(self, where: Keys, fact: FactQuery) -> None:
         if fact.fact == "value":
             if fact.of in self._parameters or self._is_constant(fact.of):
                 return

@@ -38,7 +38,7 @@ class Fact:
     sentence: str
     type: str
     evaluate: Callable[[Any, int | None], Any]
-    wants_dimension: bool = False
+    takes_dimension: bool = False
 
 
 def _size(node: Any, dimension: int | None) -> int:
@@ -62,7 +62,7 @@ FACTS: Mapping[str, Fact] = {
     "padding_high": Fact("a convolution's padding behind", I64S, _window("padding_high")),
     "padding_low": Fact("a convolution's padding in front", I64S, _window("padding_low")),
     "rank": Fact("how many dimensions it has", I64, lambda node, _: len(node.shape.dimensions)),
-    "size": Fact("the size of one dimension, from the back where negative", I64, _size, wants_dimension=True),
+    "size": Fact("the size of one dimension, from the back where negative", I64, _size, takes_dimension=True),
     "strides": Fact("its strides in elements", I64S, lambda node, _: list(node.shape.strides)),
     "value": Fact("the number that a constant or a parameter is", F32, lambda node, _: None),
     "window_dilation": Fact("a convolution's dilation", I64S, _window("window_dilation")),
@@ -72,7 +72,7 @@ _OF_A_CONVOLUTION = ("groups", "padding_high", "padding_low", "window_dilation",
 
 
 @dataclass(frozen=True)
-class Asked:
+class FactQuery:
     """A fact of one value: `size(x, -1)`."""
 
     fact: str
@@ -94,7 +94,7 @@ class Asked:
         return FACTS[self.fact].evaluate(bound.named(self.of), self.dimension)
 
 
-Attribute = Asked | int | float | str | bool | tuple[int, ...] | Mapping[str, Any]
+Attribute = FactQuery | int | float | str | bool | tuple[int, ...] | Mapping[str, Any]
 """An attribute as a pattern binds it: asked of a value, or written down (a mapping holds further ones)."""
 
 
@@ -128,23 +128,23 @@ def _text(written: str) -> Attribute:
     fact = FACTS.get(word)
     if fact is None:
         raise ValueError(f"facts are: {', '.join(FACTS)}")
-    if fact.wants_dimension is not (dimension is not None):
-        raise ValueError(f"write {word}({of}, dimension)" if fact.wants_dimension else f"write {word}({of})")
-    return Asked(word, of, None if dimension is None else int(dimension))
+    if fact.takes_dimension is not (dimension is not None):
+        raise ValueError(f"write {word}({of}, dimension)" if fact.takes_dimension else f"write {word}({of})")
+    return FactQuery(word, of, None if dimension is None else int(dimension))
 
 
-def asked(attribute: Attribute) -> list[Asked]:
+def fact_queries(attribute: Attribute) -> list[FactQuery]:
     """The facts in an attribute, also inside a mapping."""
-    if isinstance(attribute, Asked):
+    if isinstance(attribute, FactQuery):
         return [attribute]
     if isinstance(attribute, Mapping):
-        return [fact for value in attribute.values() for fact in asked(value)]
+        return [fact for value in attribute.values() for fact in fact_queries(value)]
     return []
 
 
 def type_of(attribute: Attribute) -> str:
     """The attribute's type on the wire."""
-    if isinstance(attribute, Asked):
+    if isinstance(attribute, FactQuery):
         return attribute.type
     if isinstance(attribute, Mapping):
         return "dictionary"
@@ -154,7 +154,7 @@ def type_of(attribute: Attribute) -> str:
 
 def evaluate(attribute: Attribute, bound: Bindings) -> Any:
     """The attribute's value in one match."""
-    if isinstance(attribute, Asked):
+    if isinstance(attribute, FactQuery):
         return attribute.evaluate(bound)
     if isinstance(attribute, Mapping):
         return {key: evaluate(value, bound) for key, value in attribute.items()}

@@ -138,11 +138,11 @@ def _refuse_equal_anchors(anchors: Iterable[AnchorKind]) -> None:
     seen: list[AnchorKind] = []
     for anchor in anchors:
         for first in seen:
-            same = (first.reading, first.priority) == (anchor.reading, anchor.priority)
+            same = (first.op_kind, first.priority) == (anchor.op_kind, anchor.priority)
             both = [dtype for dtype in anchor.dtypes if dtype in first.dtypes]
             if same and both:
                 place = anchor.place
-                what = f"the same {both[0]} instructions (reading {anchor.reading})"
+                what = f"the same {both[0]} instructions (op kind {anchor.op_kind})"
                 problem = f"{anchor.name!r} and {first.name!r} take {what} with priority {anchor.priority}"
                 advice = f"write priority: in one of them; the other is at {first.place}"
                 raise TableError(place.file, place.line, place.column, problem, advice)

@@ -22,8 +22,8 @@ class OpKind(NamedTuple):
 
 
 OP_KINDS: dict[str, OpKind] = {
-    reading.name: reading
-    for reading in (
+    op_kind.name: op_kind
+    for op_kind in (
         OpKind(
             "forward",
             "convolution",
@@ -93,12 +93,12 @@ OP_KINDS: dict[str, OpKind] = {
 }
 """By name. An instruction has one reading at most."""
 
-ANCHOR_OPCODES: tuple[str, ...] = tuple(dict.fromkeys(reading.opcode for reading in OP_KINDS.values()))
+ANCHOR_OPCODES: tuple[str, ...] = tuple(dict.fromkeys(op_kind.opcode for op_kind in OP_KINDS.values()))
 
 
 def op_kinds_of(opcode: str) -> list[str]:
     """The names of an opcode's readings."""
-    return [reading.name for reading in OP_KINDS.values() if reading.opcode == opcode]
+    return [op_kind.name for op_kind in OP_KINDS.values() if op_kind.opcode == opcode]
 
 
 def default_op_kind(opcode: str) -> str | None:

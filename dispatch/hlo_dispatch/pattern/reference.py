@@ -57,7 +57,7 @@ def reference() -> str:
         "### `anchors: {name: ...}`\n",
         _keys(schema.AnchorEntry),
         "Readings, of which an instruction has one at most:\n",
-        _table(("opcode", "reading", "which instructions", "made for"), _readings()),
+        _table(("opcode", "reading", "which instructions", "made for"), _op_kind_rows()),
         "`epilogues`:\n",
         _keys(schema.Epilogues),
         "`numerics`, for each of the dtypes (f32, bf16, f16):\n",
@@ -106,10 +106,10 @@ def _opcodes() -> str:
     return textwrap.fill(text, 116, break_on_hyphens=False) + "\n"
 
 
-def _readings() -> Iterable[tuple[str, ...]]:
-    for reading in OP_KINDS.values():
-        kernels = ", ".join(f"`{kernel}`" for kernel in reading.kernels)
-        yield f"`{reading.opcode}`", f"`{reading.name}`", reading.sentence, kernels
+def _op_kind_rows() -> Iterable[tuple[str, ...]]:
+    for op_kind in OP_KINDS.values():
+        kernels = ", ".join(f"`{kernel}`" for kernel in op_kind.kernels)
+        yield f"`{op_kind.opcode}`", f"`{op_kind.name}`", op_kind.sentence, kernels
 
 
 def _constraints() -> Iterable[tuple[str, str, str]]:

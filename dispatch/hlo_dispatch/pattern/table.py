@@ -107,10 +107,10 @@ class AnchorKind:
 
     name: str
     opcode: str
-    reading: str
+    op_kind: str
     """As what the instruction is read, one of READINGS."""
     kernel: str
-    rivals: tuple[str, ...]
+    alternative_kernels: tuple[str, ...]
     """Kernels that are given the same attributes, and tried where speed is measured."""
     dtypes: tuple[str, ...]
     """What the kernel reads."""
@@ -126,11 +126,11 @@ class AnchorKind:
     place: Place
 
     def describe(self) -> str:
-        return f"{self.name} by {' or '.join((self.kernel, *self.rivals))}"
+        return f"{self.name} by {' or '.join((self.kernel, *self.alternative_kernels))}"
 
     def gives(self, element_type: str) -> bool:
         """Whether the kernel's result may be of this type; it sums in f32 whatever it reads."""
-        is_rounded = self.reading in ("integer", "integer_product", "pooling") and element_type in INTEGER_TYPES
+        is_rounded = self.op_kind in ("integer", "integer_product", "pooling") and element_type in INTEGER_TYPES
         return is_rounded or element_type == "f32" or element_type in self.dtypes
 
 

@@ -72,15 +72,15 @@ def variants_of(default: Default, ask: KernelSupportQuery) -> Iterator[tuple[str
     known = default.candidate
     yield default.variant, known
     for name, match, attributes in known.match.variants(default.variant, reorders_weights=known.reorders_weights):
-        is_rival = match.kernel != known.match.kernel
+        is_alternative = match.kernel != known.match.kernel
         candidate = ask(match, **attributes)
-        shorter = match.shortened() if is_rival else None
+        shorter = match.shortened() if is_alternative else None
         while isinstance(candidate, Refusal) and shorter is not None and candidate.code != "library-missing":
             candidate, shorter = ask(shorter, **attributes), shorter.shortened()
         if isinstance(candidate, Refusal):
             continue
         # Where the kernel gives the weights no other layout there is nothing to compare.
-        if not attributes or is_rival or candidate.reorders_weights != known.reorders_weights:
+        if not attributes or is_alternative or candidate.reorders_weights != known.reorders_weights:
             yield name, candidate
 
 

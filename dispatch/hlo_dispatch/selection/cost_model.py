@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from hlo_dispatch.ir.opcode import MAY_BE_LINKS
+from hlo_dispatch.ir.opcode import MAY_BE_GLUE_OPS
 from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
@@ -72,15 +72,15 @@ def worth_folding(match: Match) -> bool:
 
 def worth_dispatching(match: Match, implementation: str, machine: Machine) -> tuple[bool, str]:
     """Whether the kernel is expected to beat XLA on this match, and the sentence why."""
-    if match.anchor.node.opcode in MAY_BE_LINKS:
+    if match.anchor.node.opcode in MAY_BE_GLUE_OPS:
         return False, "a call pays only between others that it joins"
     if match.anchor.node.opcode == "convolution":
         return _convolution(match, implementation)
     if match.anchor.node.opcode == "reduce-window":
         return _pooling(match)
-    if match.anchor.entry.reading == "narrow_product":
+    if match.anchor.entry.op_kind == "narrow_product":
         return _narrow_product(match)
-    if match.anchor.entry.reading == "integer_product":
+    if match.anchor.entry.op_kind == "integer_product":
         return _integer_product(match)
     return _dot(match, machine)
 
@@ -88,7 +88,7 @@ def worth_dispatching(match: Match, implementation: str, machine: Machine) -> tu
 def is_gemv(match: Match) -> bool:
     """Whether it is a product of one row in f32 that its anchor's entry lets the kernel for few rows compute."""
     anchor = match.anchor
-    if GEMV_KERNEL not in anchor.entry.rivals or anchor.source.element_type != "f32":
+    if GEMV_KERNEL not in anchor.entry.alternative_kernels or anchor.source.element_type != "f32":
         return False
     return math.prod(size for size, _ in match.destination[:-1]) == 1
 

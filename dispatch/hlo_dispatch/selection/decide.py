@@ -37,7 +37,7 @@ class Decision(NoTruthValue):
     """What the kernel said to the whole epilogue, where it takes only a part of it."""
     saved: float | None = None
     """Seconds that the call saves, where it was measured."""
-    is_needed: bool = False
+    is_required: bool = False
     """Whether stock is wrong there, so that it must not be left to it, whatever that gains."""
 
 
@@ -129,8 +129,8 @@ def by_measurement(measured: Measurement, match: CallableMatch, default: Default
         return _stock(Refusal("kernel-unsupported", sentence, name))
     variant = "" if measured.chosen == default.variant else f"; {measured.chosen}"
     cut = default.cut if candidate.match is default.candidate.match else None
-    is_needed = measured.stock_error > 0
-    return Decision(candidate, measured.sentence() + variant, cut=cut, saved=measured.gain, is_needed=is_needed)
+    is_required = measured.stock_error > 0
+    return Decision(candidate, measured.sentence() + variant, cut=cut, saved=measured.gain, is_required=is_required)
 
 
 def _stock(refusal: Refusal) -> Decision:

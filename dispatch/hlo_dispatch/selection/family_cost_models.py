@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol, TypeVar
 
-from hlo_dispatch.ir.opcode import MAY_BE_LINKS
+from hlo_dispatch.ir.opcode import MAY_BE_GLUE_OPS
 from hlo_dispatch.match.attention.attention_match import AttentionMatch
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.protocol import FOLDED, WHOLE, CallableMatch, Variant
@@ -43,7 +43,7 @@ class CostModel(Protocol[M]):
         """Whether a kernel is expected to beat stock XLA, and the sentence why."""
         ...
 
-    def may_link(self, match: M) -> bool:
+    def may_be_glue_op(self, match: M) -> bool:
         """Whether a kernel is taken between two calls that it joins: what it computes costs little, as it is small."""
         ...
 
@@ -54,17 +54,17 @@ class _OfAnchors:
         if worth_folding(match) and match.folded is not None:
             yield Variant(FOLDED, match.folded)
         if is_gemv(match):
-            yield Variant(GEMV_KERNEL, match.by(GEMV_KERNEL))
+            yield Variant(GEMV_KERNEL, match.with_kernel(GEMV_KERNEL))
         yield Variant(WHOLE, match)
-        if match.anchor.node.opcode in MAY_BE_LINKS:
+        if match.anchor.node.opcode in MAY_BE_GLUE_OPS:
             # What only joins calls is not measured by itself: the table's order is all there is.
-            for kernel in match.anchor.entry.rivals:
-                yield Variant(kernel, match.by(kernel))
+            for kernel in match.anchor.entry.alternative_kernels:
+                yield Variant(kernel, match.with_kernel(kernel))
 
     def is_worth_calling(self, match: Match, implementation: str, machine: Machine) -> tuple[bool, str]:
         return worth_dispatching(match, implementation, machine)
 
-    def may_link(self, match: Match) -> bool:
+    def may_be_glue_op(self, match: Match) -> bool:
         return is_small(match)
 
 
@@ -74,11 +74,11 @@ class _OfPatterns:
 
     def is_worth_calling(self, match: StructuralMatch, implementation: str, machine: Machine) -> tuple[bool, str]:
         """One of the user's own table is taken where nothing was measured; a shipped one has to be measured."""
-        if match.asked_for:
-            return True, match.asked_for
+        if match.requested_by_user:
+            return True, match.requested_by_user
         return False, f"the pattern {match.name} was not measured on this machine"
 
-    def may_link(self, match: StructuralMatch) -> bool:
+    def may_be_glue_op(self, match: StructuralMatch) -> bool:
         return False
 
 
@@ -86,12 +86,12 @@ class _OfRoutines:
     def preferred_variants(self, match: RoutineMatch, machine: Machine | None) -> Iterator[Variant]:
         """The routine's kernels."""
         names = match.kernels if machine is None else in_order_of_speed(match, machine)
-        return (Variant(kernel, match.by(kernel)) for kernel in names)
+        return (Variant(kernel, match.with_kernel(kernel)) for kernel in names)
 
     def is_worth_calling(self, match: RoutineMatch, implementation: str, machine: Machine) -> tuple[bool, str]:
         return worth_calling(match, machine)
 
-    def may_link(self, match: RoutineMatch) -> bool:
+    def may_be_glue_op(self, match: RoutineMatch) -> bool:
         return False
 
 
@@ -106,7 +106,7 @@ class _OfAttention:
             return False, f"{arithmetic:,} multiply-adds are too few to pay for a call"
         return True, f"XLA writes {match.scores:,} scores to memory and reads them again; the kernel keeps none"
 
-    def may_link(self, match: AttentionMatch) -> bool:
+    def may_be_glue_op(self, match: AttentionMatch) -> bool:
         return False
 
 

@@ -65,12 +65,12 @@ def worth_calling(match: RoutineMatch, machine: Machine) -> tuple[bool, str]:
         return True, "our own code uses AVX-512, and XLA's threads"
     if match.kernel.startswith("onemkl.") and ("Intel" in machine.model or _has_few_sides(match)):
         return True, "oneMKL is faster at this than the LAPACK that JAX calls"
-    if not match.absorbed:
+    if not match.removed_copies:
         return False, "JAX's own call runs on the same matrices, with the same copies around it"
     conflicts = sizes[-1] * BYTES_PER_ELEMENT[dtype] % CONFLICTING_BYTES == 0
     if match.routine.name in _HEAVY and not (match.routine.name == "lu" and conflicts):
         return False, "XLA's copies between row and column order are a small part of it"
-    copies = f"{match.absorbed} of XLA's copies" if match.absorbed > 1 else "one of XLA's copies"
+    copies = f"{match.removed_copies} of XLA's copies" if match.removed_copies > 1 else "one of XLA's copies"
     return True, f"{copies} between row and column order becomes superfluous"
 
 
@@ -102,7 +102,7 @@ def _transform(match: RoutineMatch) -> tuple[bool, str]:
         if length >= SMALLEST_LONG_TRANSFORM and math.prod(source.sizes) == length:
             return True, f"oneMKL transforms {length:,} elements in half the time"
         stride = source.strides[-1] * BYTES_PER_ELEMENT[source.element_type]
-        if match.absorbed and stride % CONFLICTING_BYTES == 0 and length * stride >= CONFLICTING_BYTES**2 // 4:
+        if match.removed_copies and stride % CONFLICTING_BYTES == 0 and length * stride >= CONFLICTING_BYTES**2 // 4:
             return True, "the transposes around the transform become superfluous"
     return False, "XLA's own transform is as fast"
 

@@ -16,9 +16,9 @@ from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES, INTEGER_WEIGHTS
 from hlo_dispatch.pattern.table import AnchorKind
 
 # Instructions that only widen or rename what an operand holds: looked through for every operand.
-WIDENING = frozenset(("bitcast", "convert"))
+PEEL_CONVERTS = frozenset(("bitcast", "convert"))
 # Those that a kernel's own reading of its weights does besides, whatever order they lie in.
-REARRANGING = WIDENING | {"copy", "transpose"}
+PEEL_REARRANGEMENTS = PEEL_CONVERTS | {"copy", "transpose"}
 COMPUTED_TYPES = frozenset(DTYPES)
 """What a program may compute in for any of the readers; what a kernel takes of these, the table's entry says."""
 
@@ -49,16 +49,16 @@ class Anchor:
     """What the primitive has to do with its result before any epilogue."""
     formula: str = ""
     """What the kernel computes, for a person; empty: by the instruction's opcode."""
-    own_steps: Callable[..., Any] | None = field(default=None, hash=False, compare=False)
+    kernel_specific_step: Callable[..., Any] | None = field(default=None, hash=False, compare=False)
     """Set where the kernel has no post-ops: (value, destination, steps so far, is_inner) → the Step in which the
     kernel computes the value's user too, or None. `is_inner` says whether a value is for one user alone."""
     value: Node | None = None
     """What the kernel gives, where that is only a part of the node's own value: the last of `covers`."""
-    more_sources: tuple[View, ...] = ()
+    extra_sources: tuple[View, ...] = ()
     """What the kernel reads as it reads the source, behind it."""
     scales: View | None = None
     """What the kernel multiplies weights with, (groups, channels); a group is so many of those that are summed up."""
-    full_view: Anchor | None = field(default=None, hash=False, compare=False)
+    unsliced: Anchor | None = field(default=None, hash=False, compare=False)
     """The anchor that gives all of the node's value, where this one gives a part."""
 
     @property
@@ -72,16 +72,16 @@ class Anchor:
         return self.node if self.value is None else self.value
 
 
-def halved(source: View, weights: View) -> tuple[View, View]:
+def peeled_to_half_precision(source: View, weights: View) -> tuple[View, View]:
     """Both operands before XLA widened them, where it widened both from the same half precision type.
 
     XLA:CPU converts bf16 operands to f32 ahead of a dot or convolution; the kernel multiplies the bf16
     values themselves with f32 sums, which is the same arithmetic with half the memory traffic.
     """
-    return furthest(peeled_views(source, WIDENING), peeled_views(weights, WIDENING))
+    return fully_peeled(peeled_views(source, PEEL_CONVERTS), peeled_views(weights, PEEL_CONVERTS))
 
 
-def furthest(sources: Sequence[View], weight_views: Sequence[View]) -> tuple[View, View]:
+def fully_peeled(sources: Sequence[View], weight_views: Sequence[View]) -> tuple[View, View]:
     """The last view of each operand (nearest come first) in the narrowest type that both have."""
     for kinds, of_weights in (*(((kind,), kind) for kind in HALF_TYPES), (INTEGER_TYPES, INTEGER_WEIGHTS)):
         narrow_source = [view for view in sources if view.element_type in kinds]

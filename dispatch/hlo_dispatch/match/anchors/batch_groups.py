@@ -17,7 +17,14 @@ from typing import Any
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.strided_view import View, dense, merge, peeled_views
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.anchor import REARRANGING, WIDENING, Anchor, first_refusal, furthest, unsupported_types
+from hlo_dispatch.match.anchors.anchor import (
+    PEEL_CONVERTS,
+    PEEL_REARRANGEMENTS,
+    Anchor,
+    first_refusal,
+    fully_peeled,
+    unsupported_types,
+)
 from hlo_dispatch.match.anchors.convolution import (
     convolution_views,
     unsupported_padding,
@@ -56,7 +63,7 @@ def group_dimensions(node: Node) -> tuple[int, ...]:
     return tuple(number for number, entry in enumerate(sizes, _SPACE) if is_group(*entry))
 
 
-def read_batch_groups(node: Node, entry: AnchorKind) -> Anchor | Refusal:
+def normalize_batch_groups(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     """Describe `node`, an HLO convolution with one dimension of groups, for the convolution kernel."""
     (group,) = group_dimensions(node)
     window = [d for number, d in enumerate(node.proto.window.dimensions, _SPACE) if number != group]
@@ -69,12 +76,12 @@ def read_batch_groups(node: Node, entry: AnchorKind) -> Anchor | Refusal:
         return Refusal("batch-groups", "the convolution's batch groups are themselves in feature groups", node.name)
     source, weights, result = convolution_views(node)
     destination = _channels_by_group(result, group)
-    sources = [merged for view in peeled_views(source, WIDENING) if (merged := _channels_by_group(view, group))]
+    sources = [merged for view in peeled_views(source, PEEL_CONVERTS) if (merged := _channels_by_group(view, group))]
     if destination is None or not sources:
         sentence = "the groups and the channels of an operand do not lie behind one another"
         return Refusal("layout-unsupported", sentence, node.name)
-    weight_views = [_groups_first(view, group) for view in peeled_views(weights, REARRANGING)]
-    source, weights = furthest(sources, weight_views)
+    weight_views = [_groups_first(view, group) for view in peeled_views(weights, PEEL_REARRANGEMENTS)]
+    source, weights = fully_peeled(sources, weight_views)
     return Anchor(
         node=node,
         entry=entry,

@@ -23,7 +23,7 @@ def is_concatenation(node: Node) -> bool:
     return node.opcode == "concatenate" and len(node.operands) > 1
 
 
-def read_concatenation(node: Node, entry: AnchorKind) -> Anchor | Refusal:
+def normalize_concatenation(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     """Describe `node`, a concatenation, for the kernel."""
     refusal = unsupported_types(node)
     if refusal is not None:
@@ -49,7 +49,7 @@ def read_concatenation(node: Node, entry: AnchorKind) -> Anchor | Refusal:
         attributes={"sources": len(sources)},
         roles=("src", "", "dst"),
         formula="concatenate(x)",
-        more_sources=tuple(sources[1:]),
+        extra_sources=tuple(sources[1:]),
     )
 
 

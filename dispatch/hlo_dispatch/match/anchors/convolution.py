@@ -13,20 +13,20 @@ from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.strided_view import View, full_view, peeled_views
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import (
-    REARRANGING,
-    WIDENING,
+    PEEL_CONVERTS,
+    PEEL_REARRANGEMENTS,
     Anchor,
     first_refusal,
-    furthest,
-    halved,
+    fully_peeled,
+    peeled_to_half_precision,
     unsupported_types,
 )
-from hlo_dispatch.match.anchors.padding import without_pad
-from hlo_dispatch.match.anchors.reversal import window_readings
+from hlo_dispatch.match.anchors.padding import peel_pad
+from hlo_dispatch.match.anchors.reversal import peeled_window_views
 from hlo_dispatch.pattern.table import AnchorKind
 
 
-def read_convolution(node: Node, entry: AnchorKind) -> Anchor | Refusal:
+def normalize_convolution(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     """Describe `node`, an HLO convolution, for the convolution kernel."""
     window = node.proto.window.dimensions[:]
     refusal = first_refusal(unsupported_types(node), unsupported_window(node), unsupported_padding(node, window))
@@ -35,7 +35,7 @@ def read_convolution(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     source, weights, destination = convolution_views(node)
     arithmetic = math.prod(destination.sizes) * math.prod(weights.sizes[1:])
     source, weights, attributes = _operands(source, by_group(weights, node.proto.feature_group_count), len(window))
-    unpadded = without_pad(source, window_attributes(window), node)
+    unpadded = peel_pad(source, window_attributes(window), node)
     return Anchor(
         node=node,
         entry=entry,
@@ -55,11 +55,11 @@ def _operands(source: View, weights: View, window: int) -> tuple[View, View, dic
     Weights that the program reverses, as it does for an input gradient, are read ahead of the reversal: XLA
     computes it, with the transpose that goes with it, in a pass of its own on one thread.
     """
-    readings = window_readings(weights, window, REARRANGING)
+    readings = peeled_window_views(weights, window, PEEL_REARRANGEMENTS)
     backwards = [view for view, is_backwards in readings if is_backwards]
     if not backwards:
-        return *halved(source, weights), {}
-    source, weights = furthest(peeled_views(source, WIDENING), backwards)
+        return *peeled_to_half_precision(source, weights), {}
+    source, weights = fully_peeled(peeled_views(source, PEEL_CONVERTS), backwards)
     return source, weights, {"weights_reversed": 1}
 
 

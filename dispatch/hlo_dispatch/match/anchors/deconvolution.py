@@ -16,13 +16,20 @@ import math
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.strided_view import peeled_views
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.anchor import REARRANGING, WIDENING, Anchor, first_refusal, furthest, unsupported_types
+from hlo_dispatch.match.anchors.anchor import (
+    PEEL_CONVERTS,
+    PEEL_REARRANGEMENTS,
+    Anchor,
+    first_refusal,
+    fully_peeled,
+    unsupported_types,
+)
 from hlo_dispatch.match.anchors.convolution import by_group, convolution_views, unsupported_window
-from hlo_dispatch.match.anchors.reversal import window_readings
+from hlo_dispatch.match.anchors.reversal import peeled_window_views
 from hlo_dispatch.pattern.table import AnchorKind
 
 
-def read_deconvolution(node: Node, entry: AnchorKind) -> Anchor | Refusal:
+def normalize_deconvolution(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     """Describe `node`, an HLO convolution with a base dilation, for the deconvolution kernel."""
     window = node.proto.window.dimensions
     refusal = first_refusal(unsupported_types(node), unsupported_window(node))
@@ -47,8 +54,8 @@ def read_deconvolution(node: Node, entry: AnchorKind) -> Anchor | Refusal:
         attributes["dilations"].append(dilation - 1 if dimension.size > 1 else 0)
         attributes["padding_low"].append(low)
         attributes["padding_high"].append(high)
-    readings = dict(window_readings(by_group(weights, _groups(node)), len(window), REARRANGING))
-    source, weights = furthest(peeled_views(source, WIDENING), list(readings))
+    readings = dict(peeled_window_views(by_group(weights, _groups(node)), len(window), PEEL_REARRANGEMENTS))
+    source, weights = fully_peeled(peeled_views(source, PEEL_CONVERTS), list(readings))
     has_order = any(dimension.size > 1 for dimension in window)
     return Anchor(
         node=node,

@@ -39,9 +39,9 @@ def diagonal_step(
     if len(value.users) != 1 or outputs[0] != inputs[0] or outputs[0] == 1:
         return None
     select = value.users[0]
-    strided_dimensions = (dimension_number(outputs, value), dimension_number(inputs, value))
-    channels = {place for place in places if place is not None}
-    if None in places or not _keeps_diagonal(select, value, channels) or not is_inner(select):
+    numbers = (dimension_number(outputs, value), dimension_number(inputs, value))
+    channels = {number for number in numbers if number is not None}
+    if None in numbers or not _keeps_diagonal(select, value, channels) or not is_inner(select):
         return None
     total = select.users[0]
     summed = _summed_dimension(total, select, computations)

@@ -12,23 +12,23 @@ from collections.abc import Sequence
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.strided_view import Dimension, View, dense, full_view, merge, peeled_views
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.anchor import Anchor, furthest, unsupported_types
+from hlo_dispatch.match.anchors.anchor import Anchor, fully_peeled, unsupported_types
 from hlo_dispatch.pattern.table import AnchorKind
 
 # A matrix product reads a transposed operand as fast as a plain one: the copy XLA made is not needed.
-_LOOKED_THROUGH = frozenset(("bitcast", "convert", "copy", "transpose"))
+_PEELING_POLICY = frozenset(("bitcast", "convert", "copy", "transpose"))
 _MAXIMUM_BATCH_DIMENSIONS = 10
 
 
-def read_dot(node: Node, entry: AnchorKind) -> Anchor | Refusal:
+def normalize_dot(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     """Describe `node`, an HLO dot, for the matmul kernel."""
     refusal = unsupported_types(node)
     if refusal is not None:
         return refusal
-    return describe_dot(node, entry)
+    return normalize_dot_of_any_type(node, entry)
 
 
-def describe_dot(node: Node, entry: AnchorKind) -> Anchor | Refusal:
+def normalize_dot_of_any_type(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     """The same of operands of any type."""
     numbers = node.proto.dot_dimension_numbers
     left, right = node.operands
@@ -48,7 +48,7 @@ def describe_dot(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     for views, operand in ((sources, left), (weight_views, right)):
         if not views:
             return Refusal("dot-dimensions", "an operand's dimensions do not lie behind one another", operand.name)
-    source, weights = furthest(sources, weight_views)
+    source, weights = fully_peeled(sources, weight_views)
     destination = (*result[:batches], rows, columns)
     destination = dense(destination, destination)
     return Anchor(
@@ -79,7 +79,7 @@ def merged(dimensions: Sequence[Dimension]) -> Dimension | None:
 def readings(operand: Node, batch: list[int], groups: list[list[int]]) -> list[View]:
     """The operand as (batch…, group 0, group 1) wherever it can be read so, nearest first."""
     found: list[View] = []
-    for view in peeled_views(full_view(operand), _LOOKED_THROUGH):
+    for view in peeled_views(full_view(operand), _PEELING_POLICY):
         parts = [merged([view.dimensions[number] for number in group]) for group in groups]
         matrix = [part for part in parts if part is not None]
         if None not in parts and _readable(matrix):

@@ -9,9 +9,9 @@ from __future__ import annotations
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.strided_view import Dimension, View, dense, full_view, peeled_views, project
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.anchor import WIDENING, Anchor, unsupported_types
+from hlo_dispatch.match.anchors.anchor import PEEL_CONVERTS, Anchor, unsupported_types
 from hlo_dispatch.match.elementwise_region import scalar_constant
-from hlo_dispatch.match.epilogue.operand import as_given, find_operand
+from hlo_dispatch.match.epilogue.operand import as_stored_by_call, find_operand
 from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.pattern.table import AnchorKind
 
@@ -23,7 +23,7 @@ def has_channels(node: Node) -> bool:
     return len(node.shape.dimensions) in _RANKS
 
 
-def read_elementwise(
+def normalize_elementwise(
     node: Node, value: Node, other: Node, algorithm: str, formula: str, entry: AnchorKind
 ) -> Anchor | Refusal:
     """Describe `node`, which computes `algorithm` of two operands, for the kernel."""
@@ -35,7 +35,7 @@ def read_elementwise(
         return Refusal("layout-unsupported", "the instruction changes the layout", node.name)
     destination = _channels_second(node)
     view = find_operand(node, other, entry.dtypes, lambda _: False, lambda value: value.is_result)
-    source = _read_where_given(value, entry)
+    source = _peeled_to_stored(value, entry)
     if view is None or source is None:
         return Refusal("not-in-memory", "what it is computed of is not in memory", node.name)
     dimensions = project(view, node.shape, destination)
@@ -59,18 +59,18 @@ def read_elementwise(
 def _channels_second(node: Node) -> tuple[Dimension, ...]:
     """The result's dimensions: what varies fastest behind the first, the others from the slowest on."""
     fastest, *others = node.shape.minor_to_major
-    strided_dimensions = node.shape.strided_dimensions
+    dimension = node.shape.strided_dimensions
     slowest, *space = reversed(others)
-    dimensions = (places[slowest], places[fastest], *(places[number] for number in space))
+    dimensions = (dimension[slowest], dimension[fastest], *(dimension[number] for number in space))
     return dense(dimensions, dimensions)
 
 
-def _read_where_given(value: Node, entry: AnchorKind) -> View | None:
+def _peeled_to_stored(value: Node, entry: AnchorKind) -> View | None:
     """Where the value is read: what a call gives, rounded or before that; else as far up as it is the same."""
-    views = [view for view in peeled_views(full_view(value), WIDENING) if view.element_type in entry.dtypes]
+    views = [view for view in peeled_views(full_view(value), PEEL_CONVERTS) if view.element_type in entry.dtypes]
     if not views:
         return None
-    given = as_given(views[-1])
+    given = as_stored_by_call(views[-1])
     if given.node.is_result:
         return given if given.element_type in entry.dtypes else views[-1]
     last = views[-1].node

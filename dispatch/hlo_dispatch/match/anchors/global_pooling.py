@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.strided_view import Dimension, View, dense, full_view, merge, peeled_views
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.anchor import WIDENING, Anchor, unsupported_types
+from hlo_dispatch.match.anchors.anchor import PEEL_CONVERTS, Anchor, unsupported_types
 from hlo_dispatch.match.anchors.pooling import MAXIMUM_SPACE
 from hlo_dispatch.match.elementwise_region import scalar_constant
-from hlo_dispatch.match.epilogue.operand import as_given
+from hlo_dispatch.match.epilogue.operand import as_stored_by_call
 from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.match.reduction import applied_by
 from hlo_dispatch.pattern.table import AnchorKind
 
 
-def is_whole_window(node: Node) -> bool:
+def is_global_pooling(node: Node) -> bool:
     """Whether an instruction reduces one value over all but what varies fastest, its channels."""
     if node.opcode != "reduce" or len(node.operands) != 2 or not node.shape.is_array:
         return False
@@ -30,7 +30,7 @@ def is_whole_window(node: Node) -> bool:
     return len(source.dimensions) > 1 and source.minor_to_major[0] not in node.proto.dimensions[:]
 
 
-def read_whole_window(node: Node, entry: AnchorKind, graph: FlatGraph) -> Anchor | Refusal:
+def normalize_global_pooling(node: Node, entry: AnchorKind, graph: FlatGraph) -> Anchor | Refusal:
     """Describe `node`, a reduction over space, for the pooling kernel."""
     refusal = unsupported_types(node)
     if refusal is not None:
@@ -53,7 +53,7 @@ def read_whole_window(node: Node, entry: AnchorKind, graph: FlatGraph) -> Anchor
     return Anchor(
         node=node,
         entry=entry,
-        source=as_given(peeled_views(read, WIDENING)[-1]),
+        source=as_stored_by_call(peeled_views(read, PEEL_CONVERTS)[-1]),
         weights=None,
         destination=destination,
         channel=1,

@@ -6,7 +6,7 @@ import math
 
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.anchor import REARRANGING, WIDENING, Anchor, first_refusal
+from hlo_dispatch.match.anchors.anchor import PEEL_CONVERTS, PEEL_REARRANGEMENTS, Anchor, first_refusal
 from hlo_dispatch.match.anchors.convolution import (
     by_group,
     convolution_views,
@@ -19,7 +19,7 @@ from hlo_dispatch.pattern.op_kinds import INTEGER_WEIGHTS
 from hlo_dispatch.pattern.table import AnchorKind
 
 
-def read_integer_convolution(node: Node, entry: AnchorKind) -> Anchor | Refusal:
+def normalize_integer_convolution(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     """Describe `node`, and the convert behind it, for the convolution kernel."""
     numbers = as_numbers(node)
     if isinstance(numbers, Refusal):
@@ -30,7 +30,7 @@ def read_integer_convolution(node: Node, entry: AnchorKind) -> Anchor | Refusal:
         return refusal
     source, weights, destination = convolution_views(node)
     arithmetic = math.prod(destination.sizes) * math.prod(weights.sizes[1:])
-    image, integers = (narrow(source, WIDENING), narrow(weights, REARRANGING))
+    image, integers = (narrow(source, PEEL_CONVERTS), narrow(weights, PEEL_REARRANGEMENTS))
     if image is None or integers is None:
         return Refusal(
             "layout-unsupported", "an operand's integers do not lie as the convolution reads them", node.name

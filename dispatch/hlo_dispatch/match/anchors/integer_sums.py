@@ -9,7 +9,7 @@ from __future__ import annotations
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.strided_view import View, full_view, peeled_views
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.anchor import REARRANGING, unsupported_types
+from hlo_dispatch.match.anchors.anchor import PEEL_REARRANGEMENTS, unsupported_types
 from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
 
 SUM_TYPE = "s32"
@@ -20,7 +20,7 @@ def sums_integers(node: Node) -> bool:
     """Whether both operands are of eight bits, widened or not, and the result holds their sums."""
     if node.shape.element_type != SUM_TYPE:
         return False
-    return all(narrow(full_view(operand), REARRANGING) is not None for operand in node.operands)
+    return all(narrow(full_view(operand), PEEL_REARRANGEMENTS) is not None for operand in node.operands)
 
 
 def narrow(view: View, opcodes: frozenset[str]) -> View | None:

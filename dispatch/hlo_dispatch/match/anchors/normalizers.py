@@ -10,21 +10,24 @@ from hlo_dispatch.analysis.strided_view import View
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.opcode import ANCHORS
 from hlo_dispatch.match.anchors.anchor import Anchor
-from hlo_dispatch.match.anchors.batch_groups import group_dimensions, read_batch_groups
-from hlo_dispatch.match.anchors.concatenation import is_concatenation, read_concatenation
-from hlo_dispatch.match.anchors.convolution import read_convolution
-from hlo_dispatch.match.anchors.deconvolution import read_deconvolution
-from hlo_dispatch.match.anchors.dot import read_dot
-from hlo_dispatch.match.anchors.global_pooling import is_whole_window, read_whole_window
-from hlo_dispatch.match.anchors.integer_convolution import read_integer_convolution
-from hlo_dispatch.match.anchors.integer_product import read_integer_product
+from hlo_dispatch.match.anchors.batch_groups import group_dimensions, normalize_batch_groups
+from hlo_dispatch.match.anchors.concatenation import is_concatenation, normalize_concatenation
+from hlo_dispatch.match.anchors.convolution import normalize_convolution
+from hlo_dispatch.match.anchors.deconvolution import normalize_deconvolution
+from hlo_dispatch.match.anchors.dot import normalize_dot
+from hlo_dispatch.match.anchors.global_pooling import is_global_pooling, normalize_global_pooling
+from hlo_dispatch.match.anchors.integer_convolution import normalize_integer_convolution
+from hlo_dispatch.match.anchors.integer_product import normalize_integer_product
 from hlo_dispatch.match.anchors.integer_sums import sums_integers
-from hlo_dispatch.match.anchors.pooling import is_pooling, read_pooling
-from hlo_dispatch.match.anchors.relu import is_rectifying, read_rectifying
-from hlo_dispatch.match.anchors.scaling import is_scaling, read_scaling
-from hlo_dispatch.match.anchors.swapped_operands import is_swapped, read_swapped
-from hlo_dispatch.match.anchors.weight_only_quantized_matmul import is_narrow_product, read_narrow_product
-from hlo_dispatch.match.anchors.weights_gradient import is_weights_gradient, read_weights_gradient
+from hlo_dispatch.match.anchors.pooling import is_pooling, normalize_pooling
+from hlo_dispatch.match.anchors.relu import is_relu, normalize_relu
+from hlo_dispatch.match.anchors.scaling import is_scaling, normalize_scaling
+from hlo_dispatch.match.anchors.swapped_operands import has_swapped_operands, normalize_swapped_operands
+from hlo_dispatch.match.anchors.weight_only_quantized_matmul import (
+    is_weight_only_quantized_matmul,
+    normalize_weight_only_quantized_matmul,
+)
+from hlo_dispatch.match.anchors.weights_gradient import is_weights_gradient, normalize_weights_gradient
 from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
 from hlo_dispatch.pattern.table import AnchorKind
 
@@ -36,7 +39,7 @@ def by_op_kind(entries: Iterable[AnchorKind]) -> Entries:
     """The anchors of a table, highest priority first."""
     found: dict[str, list[AnchorKind]] = {}
     for entry in sorted(entries, key=lambda entry: -entry.priority):
-        found.setdefault(entry.reading, []).append(entry)
+        found.setdefault(entry.op_kind, []).append(entry)
     return found
 
 
@@ -45,9 +48,9 @@ def is_anchor(node: Node) -> bool:
     return node.opcode in ANCHORS or is_pooling(node)
 
 
-def is_link(node: Node) -> bool:
+def is_glue_op(node: Node) -> bool:
     """Whether an instruction is one that a kernel computes only between other calls."""
-    return any(is_one(node) for is_one in (is_whole_window, is_scaling, is_rectifying, is_concatenation))
+    return any(is_one(node) for is_one in (is_global_pooling, is_scaling, is_relu, is_concatenation))
 
 
 def op_kind_of(node: Node) -> str:
@@ -55,17 +58,17 @@ def op_kind_of(node: Node) -> str:
     if node.opcode in ("dot", "convolution") and sums_integers(node):
         return "integer" if node.opcode == "convolution" else "integer_product"
     if node.opcode == "dot":
-        return "narrow_product" if is_narrow_product(node) else "product"
+        return "narrow_product" if is_weight_only_quantized_matmul(node) else "product"
     if node.opcode != "convolution":
-        return _ONLY_READINGS[node.opcode]
+        return _ONLY_OP_KINDS[node.opcode]
     if is_weights_gradient(node):
         return "weights_gradient"
     dilated = any(dimension.base_dilation > 1 for dimension in node.proto.window.dimensions[:])
     # Groups are dilated, too, and so is a kernel with gaps where the image slides over the kernel.
-    return "transposed" if dilated and len(group_dimensions(node)) != 1 and not is_swapped(node) else "forward"
+    return "transposed" if dilated and len(group_dimensions(node)) != 1 and not has_swapped_operands(node) else "forward"
 
 
-_ONLY_READINGS = {
+_ONLY_OP_KINDS = {
     "reduce-window": "pooling",
     "reduce": "whole_window",
     "multiply": "scaling",
@@ -76,12 +79,12 @@ _ONLY_READINGS = {
 
 def normalize_anchor(node: Node, entries: Entries, graph: FlatGraph) -> Anchor | Refusal:
     """Describe an anchor of `graph` for the first of the table's anchors that takes it."""
-    reading = op_kind_of(node)
-    if reading not in entries:
-        sentence = f"the table has no anchor for a {node.opcode} with the reading {reading}"
+    op_kind = op_kind_of(node)
+    if op_kind not in entries:
+        sentence = f"the table has no anchor for a {node.opcode} of op kind {op_kind}"
         return Refusal("kernel-unsupported", sentence, node.name)
-    first, *others = entries[reading]
-    anchor = NORMALIZERS[reading](node, first, graph)
+    first, *others = entries[op_kind]
+    anchor = NORMALIZERS[op_kind](node, first, graph)
     if isinstance(anchor, Refusal):
         return anchor
     refusal = _not_taken(anchor)
@@ -96,7 +99,7 @@ def normalize_anchor(node: Node, entries: Entries, graph: FlatGraph) -> Anchor |
 def _not_taken(anchor: Anchor) -> Refusal | None:
     """A refusal if the anchor's entry does not allow what its kernel would read, give or do."""
     entry, name = anchor.entry, anchor.node.name
-    views = (anchor.source, *anchor.more_sources, anchor.weights, anchor.scales, anchor.first and anchor.first.operand)
+    views = (anchor.source, *anchor.extra_sources, anchor.weights, anchor.scales, anchor.first and anchor.first.operand)
     for view in views:
         if view in _of_known_type(anchor):
             continue
@@ -113,31 +116,31 @@ def _not_taken(anchor: Anchor) -> Refusal | None:
 
 def _of_known_type(anchor: Anchor) -> tuple[View | None, ...]:
     """Operands of whose type the reader has seen to."""
-    if anchor.entry.reading in ("integer", "integer_product"):
+    if anchor.entry.op_kind in ("integer", "integer_product"):
         return anchor.source, anchor.weights
-    if anchor.entry.reading == "pooling" and anchor.source.element_type in INTEGER_TYPES:
+    if anchor.entry.op_kind == "pooling" and anchor.source.element_type in INTEGER_TYPES:
         return (anchor.source,)  # the largest of integers
-    return (anchor.weights,) if anchor.entry.reading == "narrow_product" else ()
+    return (anchor.weights,) if anchor.entry.op_kind == "narrow_product" else ()
 
 
-def _read_forward(node: Node, entry: AnchorKind, graph: FlatGraph) -> Anchor | Refusal:
+def _normalize_forward(node: Node, entry: AnchorKind, graph: FlatGraph) -> Anchor | Refusal:
     if len(group_dimensions(node)) == 1:
-        return read_batch_groups(node, entry)
-    return read_swapped(node, entry) if is_swapped(node) else read_convolution(node, entry)
+        return normalize_batch_groups(node, entry)
+    return normalize_swapped_operands(node, entry) if has_swapped_operands(node) else normalize_convolution(node, entry)
 
 
 NORMALIZERS: dict[str, Callable[[Node, AnchorKind, FlatGraph], Anchor | Refusal]] = {
-    "forward": _read_forward,
-    "transposed": lambda node, entry, graph: read_deconvolution(node, entry),
-    "weights_gradient": read_weights_gradient,
-    "integer": lambda node, entry, graph: read_integer_convolution(node, entry),
-    "integer_product": lambda node, entry, graph: read_integer_product(node, entry),
-    "product": lambda node, entry, graph: read_dot(node, entry),
-    "narrow_product": lambda node, entry, graph: read_narrow_product(node, entry),
-    "pooling": lambda node, entry, graph: read_pooling(node, entry, graph.module.computations),
-    "whole_window": read_whole_window,
-    "scaling": lambda node, entry, graph: read_scaling(node, entry),
-    "rectifying": lambda node, entry, graph: read_rectifying(node, entry),
-    "concatenation": lambda node, entry, graph: read_concatenation(node, entry),
+    "forward": _normalize_forward,
+    "transposed": lambda node, entry, graph: normalize_deconvolution(node, entry),
+    "weights_gradient": normalize_weights_gradient,
+    "integer": lambda node, entry, graph: normalize_integer_convolution(node, entry),
+    "integer_product": lambda node, entry, graph: normalize_integer_product(node, entry),
+    "product": lambda node, entry, graph: normalize_dot(node, entry),
+    "narrow_product": lambda node, entry, graph: normalize_weight_only_quantized_matmul(node, entry),
+    "pooling": lambda node, entry, graph: normalize_pooling(node, entry, graph.module.computations),
+    "whole_window": normalize_global_pooling,
+    "scaling": lambda node, entry, graph: normalize_scaling(node, entry),
+    "rectifying": lambda node, entry, graph: normalize_relu(node, entry),
+    "concatenation": lambda node, entry, graph: normalize_concatenation(node, entry),
 }
 """The table's readings, by name."""

@@ -15,10 +15,10 @@ from hlo_dispatch.match.peeling import is_widening
 
 _SPACE = 2
 """A source's dimensions are batch, channels, then space."""
-_RENAMING = frozenset(("bitcast",))
+_PEEL_BITCASTS = frozenset(("bitcast",))
 
 
-class Unpadded(NamedTuple):
+class PeeledPad(NamedTuple):
     """A source ahead of its pad."""
 
     source: View
@@ -28,7 +28,7 @@ class Unpadded(NamedTuple):
     """The pad, where it is for the convolution alone."""
 
 
-def without_pad(source: View, window: Mapping[str, Any], convolution: Node) -> Unpadded:
+def peel_pad(source: View, window: Mapping[str, Any], convolution: Node) -> PeeledPad:
     """The source of a convolution ahead of a pad with zeros in space; as it is where there is none.
 
     Args:
@@ -36,26 +36,26 @@ def without_pad(source: View, window: Mapping[str, Any], convolution: Node) -> U
         window: the attributes of the convolution's window.
     """
     pad, given = pad_of(source.node)
-    as_it_is = Unpadded(source, dict(window), ())
+    as_it_is = PeeledPad(source, dict(window), ())
     if pad.opcode != "pad" or pad.proto.control_predecessor_ids or scalar_constant(pad.operands[1]) != 0.0:
         return as_it_is
     edges = edges_of(pad)
-    strided_dimensions = [dimension_number(dimension, pad) for dimension in source.dimensions]
-    if edges is None or not edges.keys() <= set(places[_SPACE:]):
+    numbers = [dimension_number(dimension, pad) for dimension in source.dimensions]
+    if edges is None or not edges.keys() <= set(numbers[_SPACE:]):
         return as_it_is
     dimensions = list(source.dimensions)
-    for position, place in enumerate(places):
-        if place is not None:
-            dimensions[position] = given.shape.strided_dimensions[place]
+    for position, number in enumerate(numbers):
+        if number is not None:
+            dimensions[position] = given.shape.strided_dimensions[number]
         elif dimensions[position][0] > 1:
             return as_it_is
-    space = [edges.get(place, (0, 0)) if place is not None else (0, 0) for place in places[_SPACE:]]
+    space = [edges.get(number, (0, 0)) if number is not None else (0, 0) for number in numbers[_SPACE:]]
     padding = {
         name: _sums(window[name], [edge[side] for edge in space])
         for side, name in enumerate(("padding_low", "padding_high"))
     }
-    ahead = peeled_views(View(given, tuple(dimensions)), _RENAMING)[-1]
-    return Unpadded(ahead, {**window, **padding}, (pad,) if is_only_for(pad, convolution) else ())
+    ahead = peeled_views(View(given, tuple(dimensions)), _PEEL_BITCASTS)[-1]
+    return PeeledPad(ahead, {**window, **padding}, (pad,) if is_only_for(pad, convolution) else ())
 
 
 def pad_of(value: Node) -> tuple[Node, Node]:

@@ -27,7 +27,7 @@ from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
 from hlo_dispatch.pattern.table import AnchorKind
 
 _REDUCERS = {"maximum": "max", "add": "average"}
-_RENAMING = frozenset(("bitcast",))
+_PEEL_BITCASTS = frozenset(("bitcast",))
 _PASSING = frozenset(("bitcast", "convert", "copy", "reshape", "transpose"))
 _NEVER_NEGATIVE = frozenset(("abs", "exponential", "logistic", "sqrt"))
 MAXIMUM_SPACE = 3
@@ -44,7 +44,7 @@ def is_pooling(node: Node) -> bool:
     return 0 < len(space) < len(window) and (len(space) > 1 or node.shape.minor_to_major[0] not in space)
 
 
-def read_pooling(node: Node, entry: AnchorKind, computations: Mapping[int, Any]) -> Anchor | Refusal:
+def normalize_pooling(node: Node, entry: AnchorKind, computations: Mapping[int, Any]) -> Anchor | Refusal:
     """Describe `node`, an HLO reduce-window that pools, for the pooling kernel."""
     window = node.proto.window.dimensions
     space = _space(window)
@@ -73,7 +73,7 @@ def read_pooling(node: Node, entry: AnchorKind, computations: Mapping[int, Any])
     return Anchor(
         node=node,
         entry=entry,
-        source=peeled_views(source, _RENAMING)[-1],
+        source=peeled_views(source, _PEEL_BITCASTS)[-1],
         weights=None,
         destination=destination.dimensions,
         channel=1,

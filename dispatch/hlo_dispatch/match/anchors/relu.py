@@ -10,19 +10,19 @@ from __future__ import annotations
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import Anchor
-from hlo_dispatch.match.anchors.elementwise import has_channels, read_elementwise
+from hlo_dispatch.match.anchors.elementwise import has_channels, normalize_elementwise
 from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.pattern.table import AnchorKind
 
 
-def is_rectifying(node: Node) -> bool:
+def is_relu(node: Node) -> bool:
     """Whether an instruction is the larger of a value and a number."""
     if node.opcode != "maximum" or not has_channels(node):
         return False
     return sum(scalar_constant(operand) is not None for operand in node.operands) == 1
 
 
-def read_rectifying(node: Node, entry: AnchorKind) -> Anchor | Refusal:
+def normalize_relu(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     """Describe `node`, the larger of a value and a number, for the kernel."""
     value, number = sorted(node.operands, key=lambda operand: scalar_constant(operand) is not None)
-    return read_elementwise(node, value, number, "max", "max({}, {operand})", entry)
+    return normalize_elementwise(node, value, number, "max", "max({}, {operand})", entry)

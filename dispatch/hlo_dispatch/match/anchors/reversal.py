@@ -8,23 +8,23 @@ from hlo_dispatch.match.epilogue.steps import Step
 
 _MOVING = frozenset(("bitcast", "copy", "reverse", "transpose"))
 
-Backwards = frozenset[int]
+ReversedDimensions = frozenset[int]
 """Numbers of the view's dimensions that are read back to front."""
 
 
-def turning_candidates(view: View, opcodes: frozenset[str]) -> list[tuple[View, Backwards]]:
+def peeled_views_with_reversal(view: View, opcodes: frozenset[str]) -> list[tuple[View, ReversedDimensions]]:
     """`view` and every view of the same elements further up, nearest first, with what is backwards there.
 
     Args:
         opcodes: what to look through besides `reverse`.
     """
-    found = [(view, Backwards())]
+    found = [(view, ReversedDimensions())]
     while True:
         nearest, backwards = found[-1]
         if nearest.node.opcode == "reverse":
             turned = _turned(nearest)
             further = None if turned is None else _ahead(nearest)
-            backwards ^= turned or Backwards()
+            backwards ^= turned or ReversedDimensions()
         elif _changes_no_value(nearest.node):
             further = _ahead(nearest)
         else:
@@ -52,34 +52,34 @@ def reversing_step(value: Node, destination: tuple[Dimension, ...], window: int,
     return None if moved is None else Step((user,), (), moved, {"weights_reversed": 1 - backwards})
 
 
-def window_readings(weights: View, window: int, opcodes: frozenset[str]) -> list[tuple[View, bool]]:
+def peeled_window_views(weights: View, window: int, opcodes: frozenset[str]) -> list[tuple[View, bool]]:
     """Where weights can be read, nearest first, and whether their whole window is back to front there.
 
     Args:
         window: how many of the last dimensions are the window's.
     """
     first = len(weights.dimensions) - window
-    full_view = Backwards(n for n in range(first, len(weights.dimensions)) if weights.dimensions[n][0] > 1)
+    all_backwards = ReversedDimensions(n for n in range(first, len(weights.dimensions)) if weights.dimensions[n][0] > 1)
     # Read partly backwards it is nothing a kernel could be told.
     return [
         (view, bool(backwards))
-        for view, backwards in turning_candidates(weights, opcodes)
-        if backwards in (full_view, Backwards())
+        for view, backwards in peeled_views_with_reversal(weights, opcodes)
+        if backwards in (all_backwards, ReversedDimensions())
     ]
 
 
-def _turned(view: View) -> Backwards | None:
+def _turned(view: View) -> ReversedDimensions | None:
     """Which dimensions of the view its node reverses; None where it reverses a part of one, or several as one."""
     shape = view.node.shape
     turned: set[int] = set()
     for number in view.node.proto.dimensions[:]:
         if shape.dimensions[number] == 1:
             continue
-        full_view = (shape.dimensions[number], shape.strides[number])
-        if view.dimensions.count(full_view) != 1:
+        dimension = (shape.dimensions[number], shape.strides[number])
+        if view.dimensions.count(dimension) != 1:
             return None
-        turned.add(view.dimensions.index(full_view))
-    return Backwards(turned)
+        turned.add(view.dimensions.index(dimension))
+    return ReversedDimensions(turned)
 
 
 def _changes_no_value(node: Node) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.anchor import WIDENING, Anchor
-from hlo_dispatch.match.anchors.elementwise import has_channels, read_elementwise
+from hlo_dispatch.match.anchors.anchor import PEEL_CONVERTS, Anchor
+from hlo_dispatch.match.anchors.elementwise import has_channels, normalize_elementwise
 from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.pattern.table import AnchorKind
 
@@ -31,11 +31,11 @@ def is_leading_scaling(node: Node) -> bool:
     return len(values) == 1 and _renamed(values[0]).opcode == "parameter"
 
 
-def read_scaling(node: Node, entry: AnchorKind) -> Anchor | Refusal:
+def normalize_scaling(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     """Describe `node`, a product element by element, for the kernel."""
     # What repeats is the other one.
     scaled, other = sorted(node.operands, key=_is_repeated)
-    return read_elementwise(node, scaled, other, "mul", "({} · {operand})", entry)
+    return normalize_elementwise(node, scaled, other, "mul", "({} · {operand})", entry)
 
 
 def _renamed(node: Node) -> Node:
@@ -45,6 +45,6 @@ def _renamed(node: Node) -> Node:
 
 
 def _is_repeated(node: Node) -> bool:
-    while node.opcode in WIDENING:
+    while node.opcode in PEEL_CONVERTS:
         node = node.operands[0]
     return node.opcode == "broadcast"

@@ -20,7 +20,7 @@ from hlo_dispatch.ir.shape import HALF_TYPES
 from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor
 from hlo_dispatch.match.peeling import is_widening
 
-Asked = Callable[[Node], bool]
+NodePredicate = Callable[[Node], bool]
 
 
 class _Cut(NamedTuple):
@@ -37,7 +37,7 @@ class _Cut(NamedTuple):
         return (self.size, dimension[1] * self.step), self.start * dimension[1]
 
 
-def narrowed(anchor: Anchor, is_owned: Asked, is_materialized: Asked) -> Anchor | str | None:
+def narrow_to_slice(anchor: Anchor, is_owned: NodePredicate, is_materialized: NodePredicate) -> Anchor | str | None:
     """The anchor that computes only the slice that is used of `anchor`'s result.
 
     None where no slice follows; a sentence where the kernel cannot compute that slice alone.
@@ -46,7 +46,7 @@ def narrowed(anchor: Anchor, is_owned: Asked, is_materialized: Asked) -> Anchor 
         is_owned: instructions that another match owns.
         is_materialized: values that must be in memory.
     """
-    if anchor.own_steps is not None or anchor.weights is None:
+    if anchor.kernel_specific_step is not None or anchor.weights is None:
         return None
     passed = _up_to_slice(anchor, is_owned, is_materialized)
     if not passed:
@@ -56,31 +56,31 @@ def narrowed(anchor: Anchor, is_owned: Asked, is_materialized: Asked) -> Anchor 
     if passed[-1].shape.element_type == "f32" and any(is_widening(node) for node in passed):
         return "the slice that follows is of values rounded to half precision, which the kernel would not round"
     cuts = [_cut(dimension, cut) for dimension in anchor.destination]
-    full_view = [found for found in cuts if found is not None]
-    if len(full_view) < len(cuts):
+    kept = [found for found in cuts if found is not None]
+    if len(kept) < len(cuts):
         return "the slice that follows takes elements at uneven distances"
-    smaller = _product(anchor, full_view) if anchor.node.opcode == "dot" else _convolution(anchor, full_view)
+    smaller = _product(anchor, kept) if anchor.node.opcode == "dot" else _convolution(anchor, kept)
     if isinstance(smaller, str):
         return smaller
-    strided_dimensions = [found.place for found in full_view]
+    destination = [found.place for found in kept]
     arithmetic = anchor.multiply_adds
-    for (size, _), found in zip(anchor.destination, full_view, strict=True):
+    for (size, _), found in zip(anchor.destination, kept, strict=True):
         arithmetic = arithmetic * found.size // size
     return replace(
         smaller,
-        destination=dense(places, places),
+        destination=dense(destination, destination),
         multiply_adds=arithmetic,
         covers=(*anchor.covers, *passed),
         value=passed[-1],
-        full_view=anchor if anchor.full_view is None else anchor.full_view,
-        formula=anchor.formula if anchor.full_view is not None else f"slice({_FORMULAS[anchor.node.opcode]})",
+        unsliced=anchor if anchor.unsliced is None else anchor.unsliced,
+        formula=anchor.formula if anchor.unsliced is not None else f"slice({_FORMULAS[anchor.node.opcode]})",
     )
 
 
 _FORMULAS = {"dot": "x @ w", "convolution": "conv(x, w)"}
 
 
-def _up_to_slice(anchor: Anchor, is_owned: Asked, is_materialized: Asked) -> list[Node]:
+def _up_to_slice(anchor: Anchor, is_owned: NodePredicate, is_materialized: NodePredicate) -> list[Node]:
     """The instructions from the anchor's result to the slice that alone reads it; none where there is none."""
     passed: list[Node] = []
     value = anchor.result
@@ -100,7 +100,7 @@ def _up_to_slice(anchor: Anchor, is_owned: Asked, is_materialized: Asked) -> lis
     return []
 
 
-def _rounding_behind(passed: Sequence[Node], is_owned: Asked, is_materialized: Asked) -> list[Node]:
+def _rounding_behind(passed: Sequence[Node], is_owned: NodePredicate, is_materialized: NodePredicate) -> list[Node]:
     """The rounding behind the slice, where the value was widened ahead of it: then it is rounded again."""
     cut = passed[-1]
     if cut.shape.element_type != "f32" or len(cut.users) != 1 or is_materialized(cut):
@@ -119,7 +119,7 @@ def _cut(dimension: Dimension, cut: Node) -> _Cut | None:
         return None
     unit, start = 1, 0
     kept: list[Dimension] = []
-    strided_dimensions: list[Dimension] = []
+    places: list[Dimension] = []
     for size, number, step in parts:
         part, count = cut.proto.slice_dimensions[number], cut.shape.dimensions[number]
         if count == source.dimensions[number]:

@@ -17,13 +17,19 @@ from collections.abc import Sequence
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.strided_view import Dimension, View, dense, peeled_views
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.anchor import REARRANGING, WIDENING, Anchor, furthest, unsupported_types
+from hlo_dispatch.match.anchors.anchor import (
+    PEEL_CONVERTS,
+    PEEL_REARRANGEMENTS,
+    Anchor,
+    fully_peeled,
+    unsupported_types,
+)
 from hlo_dispatch.match.anchors.convolution import convolution_views
-from hlo_dispatch.match.anchors.reversal import window_readings
+from hlo_dispatch.match.anchors.reversal import peeled_window_views
 from hlo_dispatch.pattern.table import AnchorKind
 
 
-def is_swapped(node: Node) -> bool:
+def has_swapped_operands(node: Node) -> bool:
     """Whether the convolution's window is an image that slides over a kernel."""
     window = node.proto.window.dimensions[:]
     if node.proto.feature_group_count > 1 or node.proto.batch_group_count > 1 or not 1 <= len(window) <= 3:
@@ -37,7 +43,7 @@ def is_swapped(node: Node) -> bool:
     return is_turned and any(backwards for _, backwards in _weights(node))
 
 
-def read_swapped(node: Node, entry: AnchorKind) -> Anchor | Refusal:
+def normalize_swapped_operands(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     """Describe `node`, a swapped HLO convolution, for the convolution kernel."""
     refusal = unsupported_types(node)
     if refusal is not None:
@@ -56,7 +62,7 @@ def read_swapped(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     if min(*low, *high) < 0:
         return Refusal("negative-padding", f"padding {min(*low, *high)} crops the image", node.name)
     ahead = [view for view, backwards in _weights(node) if backwards]
-    source, weights = furthest(peeled_views(source, WIDENING), ahead)
+    source, weights = fully_peeled(peeled_views(source, PEEL_CONVERTS), ahead)
     destination = dense((images, outputs, *space), (images, outputs, *space))
     return Anchor(
         node=node,
@@ -84,4 +90,4 @@ def _roles(node: Node) -> tuple[View, View, Sequence[Dimension]]:
 def _weights(node: Node) -> list[tuple[View, bool]]:
     """Where the kernel can be read, nearest first, and whether it lies there as it was written."""
     weights, _, _ = _roles(node)
-    return window_readings(weights, len(node.proto.window.dimensions), REARRANGING)
+    return peeled_window_views(weights, len(node.proto.window.dimensions), PEEL_REARRANGEMENTS)

@@ -37,7 +37,7 @@ MOST_ROWS = 32
 _GROUP_GRAIN = 16
 """Groups of which `own.narrow_product` takes a multiple only."""
 _FOUR_BITS = 4
-_REARRANGING = frozenset(("bitcast", "convert", "copy", "transpose"))
+_PEEL_REARRANGEMENTS = frozenset(("bitcast", "convert", "copy", "transpose"))
 
 
 class _NarrowOperand(NamedTuple):
@@ -56,12 +56,12 @@ class _Sides(NamedTuple):
     narrow: _NarrowOperand
 
 
-def is_narrow_product(node: Node) -> bool:
+def is_weight_only_quantized_matmul(node: Node) -> bool:
     """Whether the kernel for narrow weights can be asked for a dot."""
     return _sides(node) is not None
 
 
-def read_narrow_product(node: Node, entry: AnchorKind) -> Anchor | Refusal:
+def normalize_weight_only_quantized_matmul(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     """Describe `node`, an HLO dot with narrow weights, for the kernel of those."""
     refusal = unsupported_types(node)
     if refusal is not None:
@@ -158,7 +158,7 @@ def _narrow(operand: Node) -> _NarrowOperand | None:
                 return None
             view, scale = found
         else:
-            further = peel(view, _REARRANGING)
+            further = peel(view, _PEEL_REARRANGEMENTS)
             if further is None:
                 return None
             view = further

@@ -20,11 +20,17 @@ from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.strided_view import Dimension, View, dense, merge
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.schema import WindowDimensionProto
-from hlo_dispatch.match.anchors.anchor import REARRANGING, Anchor, first_refusal, furthest, unsupported_types
+from hlo_dispatch.match.anchors.anchor import (
+    PEEL_REARRANGEMENTS,
+    Anchor,
+    first_refusal,
+    fully_peeled,
+    unsupported_types,
+)
 from hlo_dispatch.match.anchors.batch_groups import group_dimensions
 from hlo_dispatch.match.anchors.convolution import convolution_views
 from hlo_dispatch.match.anchors.diagonal import diagonal_step
-from hlo_dispatch.match.anchors.reversal import Backwards, reversing_step, turning_candidates
+from hlo_dispatch.match.anchors.reversal import ReversedDimensions, peeled_views_with_reversal, reversing_step
 from hlo_dispatch.match.epilogue.steps import Step
 from hlo_dispatch.pattern.table import AnchorKind
 
@@ -59,7 +65,7 @@ def is_weights_gradient(node: Node) -> bool:
     window = math.prod(dimension.size for dimension in roles.window)
     if window < math.prod(size for size, _ in _space(roles.weights, roles)) or window == 1:
         return False
-    furthest_source, _ = turning_candidates(roles.source, REARRANGING)[-1]
+    furthest_source, _ = peeled_views_with_reversal(roles.source, PEEL_REARRANGEMENTS)[-1]
     batch, channels = furthest_source.dimensions[_BATCH], furthest_source.dimensions[_CHANNELS]
     if batch[0] == 1:
         return channels[0] > 1 or node.proto.batch_group_count > 1
@@ -67,7 +73,7 @@ def is_weights_gradient(node: Node) -> bool:
     return all(stride < batch[1] for _, stride in inside)
 
 
-def read_weights_gradient(node: Node, entry: AnchorKind, graph: FlatGraph) -> Anchor | Refusal:
+def normalize_weights_gradient(node: Node, entry: AnchorKind, graph: FlatGraph) -> Anchor | Refusal:
     """Describe `node`, an HLO convolution that is a gradient with respect to weights, for the kernel of those."""
     roles = _roles(node)
     refusal = first_refusal(unsupported_types(node), _unsupported(node, roles))
@@ -85,7 +91,7 @@ def read_weights_gradient(node: Node, entry: AnchorKind, graph: FlatGraph) -> An
             return Refusal("window-reversal", "only one of the operands is read backwards", node.name)
         sentence = "the groups and the channels of an operand do not lie behind one another"
         return Refusal("layout-unsupported", sentence, node.name)
-    source, gradient = furthest(sources, gradients)
+    source, gradient = fully_peeled(sources, gradients)
     (outputs, output_stride), inputs, *_ = roles.weights.dimensions
     space = _space(roles.weights, roles)
     destination: tuple[Dimension, ...] = ((outputs, output_stride), inputs, *space)
@@ -105,12 +111,12 @@ def read_weights_gradient(node: Node, entry: AnchorKind, graph: FlatGraph) -> An
         attributes=attributes,
         roles=("src", "diff_dst", "diff_weights"),
         formula="conv_weights_gradient(x, dy)",
-        own_steps=_OwnSteps(graph.module.computations, len(roles.window), attributes["weights_reversed"]),
+        kernel_specific_step=_KernelSpecificStep(graph.module.computations, len(roles.window), attributes["weights_reversed"]),
     )
 
 
 @dataclass(frozen=True)
-class _OwnSteps:
+class _KernelSpecificStep:
     """What the kernel can do behind the gradient: reverse the window, and compute only a diagonal."""
 
     computations: Mapping[int, Any]
@@ -203,9 +209,9 @@ def _readings(view: View, roles: _Roles, backwards: int) -> list[View]:
         backwards: 1 for where its space lies back to front to what the convolution reads, 0 for where it does not.
     """
     numbers = [n for n in range(_SPACE, len(view.dimensions)) if n not in roles.groups]
-    wanted = Backwards(n for n in numbers if backwards and view.dimensions[n][0] > 1)
+    wanted = ReversedDimensions(n for n in numbers if backwards and view.dimensions[n][0] > 1)
     found: list[View] = []
-    for candidate, turned in turning_candidates(view, REARRANGING):
+    for candidate, turned in peeled_views_with_reversal(view, PEEL_REARRANGEMENTS):
         dimensions = candidate.dimensions
         channels = merge([dimensions[_CHANNELS], *(dimensions[number] for number in roles.groups)])
         if channels is not None and turned == wanted:

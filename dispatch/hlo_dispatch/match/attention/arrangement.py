@@ -35,7 +35,7 @@ class Arrangement:
         """The axes that have to stay one."""
         return frozenset(axis for axis in (*self._keys, self._rows) if axis is not None)
 
-    def settled(self, step: ScoreStep) -> ScoreStep:
+    def legalized(self, step: ScoreStep) -> ScoreStep:
         """The step as the kernel can do it: a mask by positions that is of other queries than its rows is read."""
         mask = step.mask
         if mask is None or mask.distance is None:

@@ -98,7 +98,7 @@ class Axes:
                 found[axis] = stride * left
         return None if axes else found
 
-    def same(self, first: Placement, second: Placement) -> bool:
+    def is_same_value(self, first: Placement, second: Placement) -> bool:
         """Whether both are the same elements of one node, keys in any order."""
         keys = self.of_kind(KEY)
 

@@ -14,10 +14,10 @@ from hlo_dispatch.match.anchors.anchor import first_refusal, unsupported_types
 from hlo_dispatch.match.attention.arrangement import Arrangement
 from hlo_dispatch.match.attention.attention_match import AttentionMatch
 from hlo_dispatch.match.attention.axes import Axes
-from hlo_dispatch.match.attention.operands import below, furthest, in_memory, read_products, unscaled
-from hlo_dispatch.match.attention.placement import AxisSplit, NotAttention, Placement, of_operand, stripped
-from hlo_dispatch.match.attention.scores import Scores, product_above
-from hlo_dispatch.match.attention.softmax import PASSED, Softmax, powers_above
+from hlo_dispatch.match.attention.operands import follow_user, fully_peeled, materialized, peel_scale, read_products
+from hlo_dispatch.match.attention.placement import AxisSplit, NotAttention, Placement, of_operand, peel_node
+from hlo_dispatch.match.attention.scores import Scores, producing_dot
+from hlo_dispatch.match.attention.softmax import PEELED_OPCODES, Softmax, exponential_of_softmax
 from hlo_dispatch.match.attention.steps import ScoreStep, simplified
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.pattern.table import Attention
@@ -41,22 +41,22 @@ class AttentionFinder:
         products = [node for node in graph.nodes if node.opcode == "dot"] if self._entries else []
         for product in products:
             for side in (0, 1):
-                powers = powers_above(product.operands[side])
-                scores = None if powers is None else stripped(powers.operands[0], PASSED).operands[0]
-                first = None if scores is None else product_above(scores)
-                if powers is None or first is None:
+                exponentials = exponential_of_softmax(product.operands[side])
+                scores = None if exponentials is None else peel_node(exponentials.operands[0], PEELED_OPCODES).operands[0]
+                first = None if scores is None else producing_dot(scores)
+                if exponentials is None or first is None:
                     continue
-                read = _read(graph, self._entries[0], powers, first, product, side)
+                read = _read(graph, self._entries[0], exponentials, first, product, side)
                 # A gradient's products read the softmax, too, along other dimensions: that says nothing of it.
-                known = found.get(powers)
+                known = found.get(exponentials)
                 if known is None or (isinstance(known, Refusal) and known.code == "attention-softmax"):
-                    found[powers] = read
+                    found[exponentials] = read
                 break
         yield from found.items()
 
 
 def _read(
-    graph: FlatGraph, entry: Attention, powers: Node, first: Node, second: Node, side: int
+    graph: FlatGraph, entry: Attention, exponentials: Node, first: Node, second: Node, side: int
 ) -> AttentionMatch | Refusal:
     refusal = first_refusal(_unsupported(first), _unsupported(second))
     if refusal is not None:
@@ -65,7 +65,7 @@ def _read(
     try:
         for _ in range(_MOST_SPLITS):
             try:
-                return _Attempt(graph, entry, powers, second, side, axes).match()
+                return _Attempt(graph, entry, exponentials, second, side, axes).match()
             except AxisSplit as split:
                 axes = axes.split(split)
                 if axes is None:
@@ -73,8 +73,8 @@ def _read(
     except NotAttention as error:
         if error.refusal is not None:
             return error.refusal
-    sentence = f"what is around %{powers.name} is no softmax over all keys of one product's scores"
-    return Refusal("attention-softmax", sentence, powers.name)
+    sentence = f"what is around %{exponentials.name} is no softmax over all keys of one product's scores"
+    return Refusal("attention-softmax", sentence, exponentials.name)
 
 
 def _unsupported(product: Node) -> Refusal | None:
@@ -86,8 +86,8 @@ def _unsupported(product: Node) -> Refusal | None:
 class _Attempt:
     """One reading along given axes."""
 
-    def __init__(self, graph: FlatGraph, entry: Attention, powers: Node, second: Node, side: int, axes: Axes) -> None:
-        self._entry, self._powers, self._second, self._side, self._axes = entry, powers, second, side, axes
+    def __init__(self, graph: FlatGraph, entry: Attention, exponentials: Node, second: Node, side: int, axes: Axes) -> None:
+        self._entry, self._powers, self._second, self._side, self._axes = entry, exponentials, second, side, axes
         self._seen: dict[Node, None] = {second: None}
         self._softmax = Softmax(graph, axes, self._seen)
 
@@ -98,34 +98,34 @@ class _Attempt:
             NotAttention: it is something else.
             AxisSplit: it may be one along other axes.
         """
-        powers, top, is_divided = self._softmax.read(self._second.operands[self._side])
+        exponentials, top, is_divided = self._softmax.read(self._second.operands[self._side])
         first, steps = Scores(self._axes, self._seen).read(top)
         products = read_products(first, self._second, self._side, self._axes)
         arrangement = Arrangement(self._axes, products)
         count, fixed = len(self._axes.sizes), arrangement.fixed
-        query, key, value = (furthest(place, count, fixed) for place in products[:3])
-        query, factor = unscaled(query)
+        query, key, value = (fully_peeled(place, count, fixed) for place in products[:3])
+        query, factor = peel_scale(query)
         if factor != 1:
             # There may be more to look past behind it.
-            query = furthest(query, count, fixed)
-        query, key, value = (in_memory(place) for place in (query, key, value))
-        taken = simplified([ScoreStep("scale", factor), *(arrangement.settled(step) for step in steps)])
-        result = arrangement.one_dimension(self._result(products.result, powers, is_divided), count)
+            query = fully_peeled(query, count, fixed)
+        query, key, value = (materialized(place) for place in (query, key, value))
+        taken = simplified([ScoreStep("scale", factor), *(arrangement.legalized(step) for step in steps)])
+        result = arrangement.one_dimension(self._result(products.result, exponentials, is_divided), count)
         covered = self._covered(first.node, result.node, [query.node, key.node, value.node, *_read_by(taken)])
         if len(taken) > _MOST_STEPS:
             raise NotAttention(Refusal("attention-step", f"the scores take {len(taken)} steps", self._powers.name))
         arranged = arrangement.arranged([query, key, value], taken, result)
         return AttentionMatch(self._entry, self._powers, *arranged, covered)
 
-    def _result(self, place: Placement, powers: Placement, is_divided: bool) -> Placement:
+    def _result(self, place: Placement, exponentials: Placement, is_divided: bool) -> Placement:
         """The last value that is nothing but the product under another shape, divided by the sum of powers."""
         best = place if is_divided else None
         path: list[Node] = []
         while len(place.node.users) == 1 and not place.node.is_live_out:
             (user,) = place.node.users
-            further = below(place, user, widens=best is None)
+            further = follow_user(place, user, widens=best is None)
             if further is None and best is None:
-                further = self._divided(place, user, powers)
+                further = self._divided(place, user, exponentials)
                 if further is not None:
                     self._seen.update(dict.fromkeys(path))
                     path, best = [], further
@@ -144,7 +144,7 @@ class _Attempt:
             raise NotAttention(Refusal("attention-softmax", sentence, self._second.name))
         return best
 
-    def _divided(self, place: Placement, user: Node, powers: Placement) -> Placement | None:
+    def _divided(self, place: Placement, user: Node, exponentials: Placement) -> Placement | None:
         """The place behind a division by the sum of powers; None where `user` is none."""
         if user.opcode not in ("divide", "multiply") or user.proto.control_predecessor_ids:
             return None
@@ -158,7 +158,7 @@ class _Attempt:
         total = other if other is None or user.opcode == "divide" else self._softmax.reciprocal(other)
         if total is None:
             return None
-        self._softmax.check_sum(total, powers)
+        self._softmax.check_sum(total, exponentials)
         return found
 
     def _covered(self, first: Node, last: Node, reads: Sequence[Node]) -> tuple[Node, ...]:

@@ -14,18 +14,18 @@ import numpy as np
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.match.attention.axes import KEY, QUERY, Axes
 from hlo_dispatch.match.attention.placement import (
-    CUTTING,
-    REARRANGING,
-    REPEATING,
+    PEEL_BROADCASTS,
+    PEEL_REARRANGEMENTS,
+    PEEL_SLICES,
     NotAttention,
     Placement,
-    chain,
     of_operand,
+    peeled_placements,
 )
-from hlo_dispatch.match.attention.position_sums import PositionSum, constant_mask, read_line
+from hlo_dispatch.match.attention.position_sums import PositionSum, constant_mask, position_sum_of
 from hlo_dispatch.match.elementwise_region import scalar_constant
 
-_LOOKED_THROUGH = REARRANGING | REPEATING | CUTTING
+_PEELING_POLICY = PEEL_REARRANGEMENTS | PEEL_BROADCASTS | PEEL_SLICES
 _OPPOSITE = {"GE": "LT", "LT": "GE", "GT": "LE", "LE": "GT"}
 # (direction, number) of comparisons that a value of 0 or 1 fulfils where it is 1.
 _IS_ONE = frozenset((("NE", 0), ("GT", 0), ("EQ", 1), ("GE", 1)))
@@ -62,7 +62,7 @@ class _MaskReader:
         self._axes = axes
 
     def read(self, place: Placement, *, wanted: bool) -> list[Mask]:
-        last = chain(place, _LOOKED_THROUGH)[-1]
+        last = peeled_placements(place, _PEELING_POLICY)[-1]
         node = last.node
         value = scalar_constant(node)
         if value is not None:
@@ -90,7 +90,7 @@ class _MaskReader:
         truth = self._counted(node, direction)
         if truth is not None:
             return self.read(_of(place, truth), wanted=wanted)
-        sides = [read_line(_of(place, operand)) for operand in node.operands]
+        sides = [position_sum_of(_of(place, operand)) for operand in node.operands]
         if sides[0] is not None and sides[1] is not None and direction in _OPPOSITE:
             line = sides[0].plus(sides[1], -1)
             found = self._by_position(place, line, direction if wanted else _OPPOSITE[direction])
@@ -144,10 +144,10 @@ class _MaskReader:
         # The only candidates: the largest distance that is kept, and the smallest.
         if not kept.any():
             return None
-        above, below = int(distances[kept].max()), int(distances[kept].min())
-        if bool((kept == (distances <= above)).all()):
-            return Mask(place, query, above)
-        return Mask(place, query, -below, is_lower=True) if bool((kept == (distances >= below)).all()) else None
+        peel_placement, follow_user = int(distances[kept].max()), int(distances[kept].min())
+        if bool((kept == (distances <= peel_placement)).all()):
+            return Mask(place, query, peel_placement)
+        return Mask(place, query, -follow_user, is_lower=True) if bool((kept == (distances >= follow_user)).all()) else None
 
 
 def _of(place: Placement, operand: Node) -> Placement:

@@ -15,22 +15,22 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.shape import HALF_TYPES
 from hlo_dispatch.match.attention.axes import KEY, Axes, free, numbers
 from hlo_dispatch.match.attention.placement import (
-    CUTTING,
     FLOATING,
-    REARRANGING,
-    REPEATING,
-    ROUNDING,
-    WIDENING,
+    PEEL_BROADCASTS,
+    PEEL_CONVERTS,
+    PEEL_REARRANGEMENTS,
+    PEEL_ROUNDING,
+    PEEL_SLICES,
     AxisSplit,
     NotAttention,
     Placement,
-    above,
     moved,
+    peel_placement,
     placed,
 )
 from hlo_dispatch.match.elementwise_region import scalar_constant
 
-_LOOKED_THROUGH = REARRANGING | REPEATING | CUTTING | WIDENING
+_PEELING_POLICY = PEEL_REARRANGEMENTS | PEEL_BROADCASTS | PEEL_SLICES | PEEL_CONVERTS
 
 
 class Products(NamedTuple):
@@ -53,8 +53,8 @@ def read_products(first: Placement, second: Node, side: int, axes: Axes) -> Prod
         NotAttention: the products do not fit each other.
         AxisSplit: an axis is several.
     """
-    strided_dimensions = [_dimension_of(first, axis) for axis in range(len(axes.sizes))]
-    sides = [_of_first(first.node, side, places, axes) for side in (0, 1)]
+    numbers_and_steps = [_dimension_of(first, axis) for axis in range(len(axes.sizes))]
+    sides = [_of_first(first.node, side, numbers_and_steps, axes) for side in (0, 1)]
     keys = axes.of_kind(KEY)
     over_keys = [number for number in (0, 1) if any(sides[number].dimensions[axis][1] for axis in keys)]
     if len(over_keys) != 1 or not all(sides[over_keys[0]].dimensions[axis][1] for axis in keys):
@@ -123,7 +123,7 @@ def _unfit(product: Node, why: str) -> NotAttention:
 # --- further up -----------------------------------------------------------------------------------------------
 
 
-def furthest(place: Placement, count: int, fixed: frozenset[int]) -> Placement:
+def fully_peeled(place: Placement, count: int, fixed: frozenset[int]) -> Placement:
     """The operand as far up as it can be read, with its last dimension contiguous if it is so anywhere.
 
     Args:
@@ -137,7 +137,7 @@ def furthest(place: Placement, count: int, fixed: frozenset[int]) -> Placement:
     views = [place]
     while True:
         try:
-            further = above(views[-1], _LOOKED_THROUGH)
+            further = peel_placement(views[-1], _PEELING_POLICY)
         except AxisSplit as split:
             if views[-1].node.opcode != "broadcast" or split.axis >= count or split.axis in fixed:
                 break
@@ -160,7 +160,7 @@ def _as_one(place: Placement, count: int) -> Placement | None:
     return None if last is None else placed(place.node, (*place.dimensions[:count], last), place.offset)
 
 
-def in_memory(place: Placement) -> Placement:
+def materialized(place: Placement) -> Placement:
     """The same bytes where they are an instruction's result, if they are one under another shape."""
     if place.node.top is not None:
         return place
@@ -174,7 +174,7 @@ def in_memory(place: Placement) -> Placement:
     return place
 
 
-def unscaled(place: Placement) -> tuple[Placement, float]:
+def peel_scale(place: Placement) -> tuple[Placement, float]:
     """What queries are before they are scaled, as a model does ahead of the product, and by how much."""
     rounded = place.node
     product = rounded.operands[0] if rounded.opcode == "convert" else rounded
@@ -193,19 +193,19 @@ def unscaled(place: Placement) -> tuple[Placement, float]:
 # --- further down ---------------------------------------------------------------------------------------------
 
 
-def below(place: Placement, user: Node, *, widens: bool) -> Placement | None:
+def follow_user(place: Placement, user: Node, *, widens: bool) -> Placement | None:
     """The place in the buffer of a user that only re-arranges or rounds; None where it does anything else.
 
     Args:
         widens: whether a rounding may be undone, which loses it: something follows that rounds again.
     """
     source = place.node.shape
-    if user.proto.control_predecessor_ids or user.opcode not in REARRANGING | ROUNDING:
+    if user.proto.control_predecessor_ids or user.opcode not in PEEL_REARRANGEMENTS | PEEL_ROUNDING:
         return None
     kind = user.shape.element_type
     if kind != source.element_type:
         is_rounded = source.element_type in FLOATING and (kind in HALF_TYPES or (widens and kind == "f32"))
-        if user.opcode not in ROUNDING or not is_rounded:
+        if user.opcode not in PEEL_ROUNDING or not is_rounded:
             return None
     if user.opcode == "bitcast":
         return place._replace(node=user)

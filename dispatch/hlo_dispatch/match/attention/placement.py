@@ -17,11 +17,11 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.shape import HALF_TYPES, Shape
 
 FLOATING = frozenset(("f32",)) | HALF_TYPES
-REARRANGING = frozenset(("bitcast", "copy", "transpose"))
-ROUNDING = frozenset(("convert", "reduce-precision"))
-REPEATING = frozenset(("broadcast",))
-CUTTING = frozenset(("slice",))
-WIDENING = frozenset(("widening",))
+PEEL_REARRANGEMENTS = frozenset(("bitcast", "copy", "transpose"))
+PEEL_ROUNDING = frozenset(("convert", "reduce-precision"))
+PEEL_BROADCASTS = frozenset(("broadcast",))
+PEEL_SLICES = frozenset(("slice",))
+PEEL_CONVERTS = frozenset(("widening",))
 """A convert that changes no value; ROUNDING passes any between floating types."""
 
 
@@ -55,8 +55,8 @@ def placed(node: Node, dimensions: Sequence[Dimension], offset: int = 0) -> Plac
     return Placement(node, tuple((size, stride if size > 1 else 0) for size, stride in dimensions), offset)
 
 
-def above(place: Placement, through: frozenset[str]) -> Placement | None:
-    """The same elements one instruction further up, where that is one of `through` and can be read so.
+def peel_placement(place: Placement, policy: frozenset[str]) -> Placement | None:
+    """The same elements one instruction further up, where that is one of `policy` and can be read so.
 
     Raises:
         AxisSplit: it could with other axes.
@@ -65,10 +65,10 @@ def above(place: Placement, through: frozenset[str]) -> Placement | None:
     if not node.operands or node.proto.control_predecessor_ids:
         return None
     source = node.operands[0]
-    if node.opcode in ROUNDING:
-        if not _may_convert(node, source, through):
+    if node.opcode in PEEL_ROUNDING:
+        if not _may_convert(node, source, policy):
             return None
-    elif node.opcode not in through or source.shape.element_type != node.shape.element_type:
+    elif node.opcode not in policy or source.shape.element_type != node.shape.element_type:
         return None
     if node.opcode == "bitcast":
         return Placement(source, place.dimensions, place.offset)
@@ -77,11 +77,11 @@ def above(place: Placement, through: frozenset[str]) -> Placement | None:
     return moved(place, source, _strides_in_operand(node))
 
 
-def _may_convert(node: Node, source: Node, through: frozenset[str]) -> bool:
+def _may_convert(node: Node, source: Node, policy: frozenset[str]) -> bool:
     kinds = (source.shape.element_type, node.shape.element_type)
-    if node.opcode in through:
+    if node.opcode in policy:
         return FLOATING.issuperset(kinds)
-    return "widening" in through and node.opcode == "convert" and kinds[0] in HALF_TYPES and kinds[1] == "f32"
+    return "widening" in policy and node.opcode == "convert" and kinds[0] in HALF_TYPES and kinds[1] == "f32"
 
 
 def _strides_in_operand(node: Node) -> Sequence[int]:
@@ -161,20 +161,20 @@ def of_operand(place: Placement, operand: Node) -> Placement | None:
     return moved(place, operand, operand.shape.strides)
 
 
-def chain(place: Placement, through: frozenset[str]) -> list[Placement]:
+def peeled_placements(place: Placement, policy: frozenset[str]) -> list[Placement]:
     """The place and the same elements further up, nearest first.
 
     Raises:
         AxisSplit: one of them needs other axes.
     """
     found = [place]
-    while (further := above(found[-1], through)) is not None:
+    while (further := peel_placement(found[-1], policy)) is not None:
         found.append(further)
     return found
 
 
-def stripped(node: Node, through: frozenset[str]) -> Node:
+def peel_node(node: Node, policy: frozenset[str]) -> Node:
     """The node that such a chain ends at, whatever its axes."""
-    while node.opcode in through and node.operands:
+    while node.opcode in policy and node.operands:
         node = node.operands[0]
     return node

@@ -15,17 +15,17 @@ from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.strided_view import pieces
 from hlo_dispatch.ir.shape import Shape
 from hlo_dispatch.match.attention.placement import (
-    CUTTING,
-    REARRANGING,
-    REPEATING,
+    PEEL_BROADCASTS,
+    PEEL_REARRANGEMENTS,
+    PEEL_SLICES,
     Placement,
-    chain,
     coordinates,
     of_operand,
+    peeled_placements,
 )
 from hlo_dispatch.match.elementwise_region import scalar_constant
 
-_LOOKED_THROUGH = REARRANGING | REPEATING | CUTTING
+_PEELING_POLICY = PEEL_REARRANGEMENTS | PEEL_BROADCASTS | PEEL_SLICES
 _INTEGERS = frozenset(("s32", "f32"))
 _DEEPEST = 8
 # What a f32 and an s32 both hold exactly.
@@ -46,9 +46,9 @@ class PositionSum(NamedTuple):
         return PositionSum(tuple(factor * f for f in self.factors), factor * self.constant)
 
 
-def read_line(place: Placement, depth: int = 0) -> PositionSum | None:
+def position_sum_of(place: Placement, depth: int = 0) -> PositionSum | None:
     """The place's value in terms of positions; None where it depends on anything else."""
-    last = chain(place, _LOOKED_THROUGH)[-1]
+    last = peeled_placements(place, _PEELING_POLICY)[-1]
     node = last.node
     value = scalar_constant(node)
     if value is not None:
@@ -62,8 +62,8 @@ def read_line(place: Placement, depth: int = 0) -> PositionSum | None:
         return None
     if node.opcode not in ("add", "subtract", "multiply", "negate", "convert"):
         return None
-    strided_dimensions = [of_operand(last, operand) for operand in node.operands]
-    lines = [None if operand is None else read_line(operand, depth + 1) for operand in places]
+    operands = [of_operand(last, operand) for operand in node.operands]
+    lines = [None if operand is None else position_sum_of(operand, depth + 1) for operand in operands]
     return _combined(node.opcode, [line for line in lines if line is not None], len(lines))
 
 

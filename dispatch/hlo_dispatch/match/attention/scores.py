@@ -10,20 +10,20 @@ from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.match.attention.axes import Axes
 from hlo_dispatch.match.attention.masks import Mask, read_mask
 from hlo_dispatch.match.attention.placement import (
-    REARRANGING,
-    REPEATING,
-    ROUNDING,
-    WIDENING,
+    PEEL_BROADCASTS,
+    PEEL_CONVERTS,
+    PEEL_REARRANGEMENTS,
+    PEEL_ROUNDING,
     NotAttention,
     Placement,
-    chain,
     of_operand,
+    peeled_placements,
 )
 from hlo_dispatch.match.attention.steps import ScoreStep
 from hlo_dispatch.match.elementwise_region import scalar_constant
 
-_PASSED = REARRANGING | ROUNDING
-_UNCHANGED = REARRANGING | REPEATING | WIDENING
+_PEELED_OPCODES = PEEL_REARRANGEMENTS | PEEL_ROUNDING
+_UNCHANGED = PEEL_REARRANGEMENTS | PEEL_BROADCASTS | PEEL_CONVERTS
 _FARTHEST = 64
 # A score added to such a number is lost in it, whichever of the usual ones it is.
 _ABSORBING = -1e30
@@ -31,12 +31,12 @@ _ABSORBING = -1e30
 _LOWEST = {"bf16": -3.396e38, "f16": -65519.0}
 
 
-def product_above(scores: Node) -> Node | None:
+def producing_dot(scores: Node) -> Node | None:
     """The product that scores are computed from, elementwise; None where they are none's."""
-    return _ways(scores).get(scores)
+    return _paths_from_product(scores).get(scores)
 
 
-def _ways(scores: Node) -> dict[Node, Node]:
+def _paths_from_product(scores: Node) -> dict[Node, Node]:
     """Values that a product reaches through elementwise instructions, and the product; the first operand's first."""
     found: dict[Node, Node] = {}
     done: set[Node] = set()
@@ -62,7 +62,7 @@ def _ways(scores: Node) -> dict[Node, Node]:
 
 
 def _may_lead(node: Node, scores: Node) -> bool:
-    known = node.opcode in ELEMENTWISE or node.opcode in _PASSED or node.opcode == "dot"
+    known = node.opcode in ELEMENTWISE or node.opcode in _PEELED_OPCODES or node.opcode == "dot"
     return known and node.shape.elements == scores.shape.elements and node.shape.element_type != "pred"
 
 
@@ -80,11 +80,11 @@ class Scores:
             NotAttention: the scores are something else; with the refusal that says what.
             AxisSplit: an axis is several.
         """
-        ways = _ways(scores.node)
+        ways = _paths_from_product(scores.node)
         steps: list[ScoreStep] = []
         place = scores
         while True:
-            path = chain(place, _PASSED)
+            path = peeled_placements(place, _PEELED_OPCODES)
             place = path[-1]
             self._seen.update((passed.node, None) for passed in path)
             if place.node.opcode == "dot":
@@ -120,7 +120,7 @@ class Scores:
 
     def _added(self, other: Placement) -> list[ScoreStep]:
         """What an addend is: a mask where it is 0 or a number that no score survives, else something to be read."""
-        path = chain(other, _UNCHANGED | ROUNDING)
+        path = peeled_placements(other, _UNCHANGED | PEEL_ROUNDING)
         last = path[-1]
         if last.node.opcode == "select":
             values = [scalar_constant(operand) for operand in last.node.operands[1:]]
@@ -131,7 +131,7 @@ class Scores:
                 rounded = any(lost < _LOWEST.get(passed.node.shape.element_type, lost) for passed in path)
                 if masks is not None:
                     return [_masked(mask, -math.inf if rounded else lost) for mask in masks]
-        return [ScoreStep("add", place=chain(other, _UNCHANGED)[-1])]
+        return [ScoreStep("add", place=peeled_placements(other, _UNCHANGED)[-1])]
 
     def _selected(self, place: Placement, ways: dict[Node, Node]) -> tuple[Placement, list[ScoreStep]]:
         node = place.node

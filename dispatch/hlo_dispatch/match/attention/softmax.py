@@ -11,30 +11,30 @@ from __future__ import annotations
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.match.attention.axes import KEY, Axes
 from hlo_dispatch.match.attention.placement import (
-    REARRANGING,
-    REPEATING,
-    ROUNDING,
+    PEEL_BROADCASTS,
+    PEEL_REARRANGEMENTS,
+    PEEL_ROUNDING,
     NotAttention,
     Placement,
-    above,
-    chain,
     moved,
     of_operand,
-    stripped,
+    peel_node,
+    peel_placement,
+    peeled_placements,
 )
 from hlo_dispatch.match.attention.reductions import read_reduction
 from hlo_dispatch.match.elementwise_region import scalar_constant
 
-PASSED = REARRANGING | ROUNDING
+PEELED_OPCODES = PEEL_REARRANGEMENTS | PEEL_ROUNDING
 
 
-def powers_above(node: Node) -> Node | None:
+def exponential_of_softmax(node: Node) -> Node | None:
     """The exponential that a product's operand is made of, where it looks like a softmax's result."""
-    top = stripped(node, PASSED)
+    top = peel_node(node, PEELED_OPCODES)
     if top.opcode in ("multiply", "divide"):
         numerators = top.operands if top.opcode == "multiply" else top.operands[:1]
-        top = next((found for o in numerators if (found := stripped(o, PASSED)).opcode == "exponential"), top)
-    is_shifted = top.opcode == "exponential" and stripped(top.operands[0], PASSED).opcode == "subtract"
+        top = next((found for o in numerators if (found := peel_node(o, PEELED_OPCODES)).opcode == "exponential"), top)
+    is_shifted = top.opcode == "exponential" and peel_node(top.operands[0], PEELED_OPCODES).opcode == "subtract"
     return top if is_shifted else None
 
 
@@ -53,55 +53,55 @@ class Softmax:
             AxisSplit: it may be, along other axes.
         """
         top = self._down_to(self._axes.start(weights))[-1]
-        powers, is_divided = top, top.node.opcode != "exponential"
+        exponentials, is_divided = top, top.node.opcode != "exponential"
         if is_divided:
-            powers, total = self._divided(top)
-            self.check_sum(total, powers)
-        self._note(powers)
-        difference = self._down_to(self._operand(powers, 0))[-1]
+            exponentials, total = self._divided(top)
+            self.check_sum(total, exponentials)
+        self._note(exponentials)
+        difference = self._down_to(self._operand(exponentials, 0))[-1]
         if difference.node.opcode != "subtract":
             raise NotAttention
         self._note(difference)
         scores = self._down_to(self._operand(difference, 0))
         self._check_maximum(self._operand(difference, 1), scores)
-        return powers, scores[-1], is_divided
+        return exponentials, scores[-1], is_divided
 
     def _divided(self, top: Placement) -> tuple[Placement, Placement]:
         """The powers, and what they are divided by."""
         self._note(top)
         for number in (0, 1) if top.node.opcode == "multiply" else (0,):
-            if stripped(top.node.operands[number], PASSED).opcode != "exponential":
+            if peel_node(top.node.operands[number], PEELED_OPCODES).opcode != "exponential":
                 continue
-            powers = self._down_to(self._operand(top, number))[-1]
+            exponentials = self._down_to(self._operand(top, number))[-1]
             other = self._operand(top, 1 - number)
             total = self.reciprocal(other) if top.node.opcode == "multiply" else other
             if total is not None:
-                return powers, total
+                return exponentials, total
         raise NotAttention
 
     def reciprocal(self, place: Placement) -> Placement | None:
         """What the place is one over; None where it is nothing like that."""
-        path = chain(place, PASSED | REPEATING)
+        path = peeled_placements(place, PEELED_OPCODES | PEEL_BROADCASTS)
         last = path[-1]
         if last.node.opcode != "divide" or scalar_constant(last.node.operands[0]) != 1:
             return None
         self._note(*path)
         return self._operand(last, 1)
 
-    def check_sum(self, total: Placement, powers: Placement) -> None:
-        """`total` has to be the sum of `powers` over all keys.
+    def check_sum(self, total: Placement, exponentials: Placement) -> None:
+        """`total` has to be the sum of `exponentials` over all keys.
 
         Raises:
             NotAttention: it is not.
         """
-        self._check(total, [powers], "add")
+        self._check(total, [exponentials], "add")
 
     def _check_maximum(self, peak: Placement, scores: list[Placement]) -> None:
         self._check(peak, scores, "maximum")
 
     def _check(self, result: Placement, of: list[Placement], word: str) -> None:
         """`result` has to be a reduction over all keys of what is at one of the places `of`."""
-        path = chain(result, PASSED | REPEATING)
+        path = peeled_placements(result, PEELED_OPCODES | PEEL_BROADCASTS)
         found = read_reduction(path[-1].node, self._graph, word)
         if found is None:
             raise NotAttention
@@ -109,11 +109,11 @@ class Softmax:
         known = {place.node: place for place in of}
         steps: list[Placement] = [source]
         while steps[-1].node not in known:
-            further = above(steps[-1], PASSED)
+            further = peel_placement(steps[-1], PEELED_OPCODES)
             if further is None:
                 raise NotAttention
             steps.append(further)
-        if not self._axes.same(steps[-1], known[steps[-1].node]):
+        if not self._axes.is_same_value(steps[-1], known[steps[-1].node]):
             raise NotAttention
         self._note(*path, *steps)
         self._seen.update(dict.fromkeys(found.nodes))
@@ -136,7 +136,7 @@ class Softmax:
         return Placement(source, tuple(dimensions[: len(self._axes.sizes)]), found.offset)
 
     def _down_to(self, place: Placement) -> list[Placement]:
-        found = chain(place, PASSED)
+        found = peeled_placements(place, PEELED_OPCODES)
         self._note(*found[:-1])
         return found
 

@@ -16,7 +16,7 @@ from hlo_dispatch.analysis.strided_view import Dimension, View, dense, project, 
 from hlo_dispatch.ir.opcode import ANCHORS
 from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor
 from hlo_dispatch.match.elementwise_region import ElementwiseRegion, grow_region
-from hlo_dispatch.match.epilogue.integers import integers_added, quantizes
+from hlo_dispatch.match.epilogue.integers import add_of_integers, quantizes
 from hlo_dispatch.match.epilogue.operand import find_operand
 from hlo_dispatch.match.epilogue.steps import Chain, PostOp, Step
 from hlo_dispatch.match.peeling import is_widening
@@ -75,9 +75,9 @@ class EpilogueFinder:
                     or _rearranged(anchor, current, user, destination)
                     or _integers(anchor, current, user, destination, is_owned, is_given)
                 )
-            if step is None and anchor.own_steps is not None:
+            if step is None and anchor.kernel_specific_step is not None:
                 is_inner = partial(_is_inner, is_owned=is_owned, is_materialized=is_materialized)
-                step = anchor.own_steps(current, destination, steps, is_inner)
+                step = anchor.kernel_specific_step(current, destination, steps, is_inner)
             if step is None:
                 step = self._binary(anchor, current, destination, is_owned, is_result_of_another)
             if isinstance(step, str):
@@ -286,7 +286,7 @@ def _integers(
     """A step that adds integers, where the anchor reads integers as well and its entry lets something be added."""
     if anchor.source.element_type not in INTEGER_TYPES or "add" not in anchor.entry.binaries:
         return None
-    return integers_added(current, user, destination, is_owned, is_given)
+    return add_of_integers(current, user, destination, is_owned, is_given)
 
 
 def _rearranged(anchor: Anchor, current: Node, user: Node, destination: tuple[Dimension, ...]) -> Step | None:
@@ -295,7 +295,7 @@ def _rearranged(anchor: Anchor, current: Node, user: Node, destination: tuple[Di
     Of the kernels with post-ops only a matrix product does that at full speed, and only along rows that stay
     contiguous; one that reorders its result anyway writes it in any order.
     """
-    reorders = anchor.own_steps is not None
+    reorders = anchor.kernel_specific_step is not None
     if not (reorders or anchor.node.opcode == "dot") or user.opcode not in ("copy", "transpose"):
         return None
     strides = list(user.shape.strides)

@@ -42,7 +42,7 @@ def fold(match: Match) -> Match | None:
     # Weights of batch groups, and of a part of the channels, have other dimensions than the vectors.
     if anchor.whole is not None or len(anchor.destination) != len(anchor.node.shape.dimensions):
         return None
-    if anchor.node.opcode != "convolution" or anchor.own_steps is not None or shape is None:
+    if anchor.node.opcode != "convolution" or anchor.kernel_specific_step is not None or shape is None:
         return None
     steps = _leading(match, is_half)
     post_ops = [post_op for step in steps for post_op in step.post_ops]
@@ -77,7 +77,7 @@ def fold(match: Match) -> Match | None:
         match,
         anchor=replace(anchor, weights=View(scaled, anchor.weights.dimensions), formula="conv(x, w·s)"),
         chain=chain,
-        taken=match.taken - len(steps) + 1,
+        step_count=match.step_count - len(steps) + 1,
         extra_reads=(weights, *vectors),
     )
 

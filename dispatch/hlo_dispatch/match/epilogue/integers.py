@@ -76,7 +76,7 @@ def _is_in_store(post_op: PostOp, least: float, most: float) -> bool:
     return is_bound or post_op.algorithm == "round"
 
 
-def integers_added(
+def add_of_integers(
     current: Node,
     user: Node,
     destination: tuple[Dimension, ...],

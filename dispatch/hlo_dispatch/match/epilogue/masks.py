@@ -31,7 +31,7 @@ _BOUNDING = frozenset(("clamp", "maximum", "minimum"))
 _MIRRORED = {"GT": "LT", "LT": "GT", "GE": "LE", "LE": "GE"}
 
 
-def ask_results_for_masks(graph: FlatGraph) -> None:
+def redirect_masks_to_results(graph: FlatGraph) -> None:
     """Let comparisons read the results of bounding activations, in place, where that frees the activation's input."""
     for result in graph.nodes:
         bounded = _bounded(result) if result.opcode in _BOUNDING else None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.strided_view import HALF_TYPES, View, full_view, peeled_views, restate
 
-LOOKED_THROUGH = frozenset(("bitcast", "broadcast", "convert"))
+PEELING_POLICY = frozenset(("bitcast", "broadcast", "convert"))
 _SMALL_BYTES = 64 * 1024
 
 
@@ -23,7 +23,7 @@ def find_operand(
     Where it is only found as it was before it was rounded to half precision, it is read so: XLA rounds between the
     steps of half precision programs, and a kernel does not.
     """
-    exact = [view for view in peeled_views(full_view(other), LOOKED_THROUGH) if view.element_type in types]
+    exact = [view for view in peeled_views(full_view(other), PEELING_POLICY) if view.element_type in types]
     unrounded = _before_rounding(exact[-1], types) if exact else []
     for views in (exact, unrounded):
         for view in reversed(views):
@@ -51,7 +51,7 @@ def in_memory(view: View, is_owned: Callable[[Node], bool]) -> View | None:
     return None
 
 
-def as_given(view: View) -> View:
+def as_stored_by_call(view: View) -> View:
     """The view, of what a call gives only rounded as it gives it."""
     rounded = next((user for user in view.node.users if user.opcode == "convert" and user.is_result), None)
     if rounded is None or view.node.is_result or rounded.shape.strides != view.node.shape.strides:
@@ -68,4 +68,4 @@ def _before_rounding(view: View, types: Collection[str]) -> list[View]:
     dimensions = restate(view.dimensions, node.shape, source.shape.strides)
     if source.shape.element_type != "f32" or dimensions is None:
         return []
-    return [view for view in peeled_views(View(source, dimensions), LOOKED_THROUGH) if view.element_type in types]
+    return [view for view in peeled_views(View(source, dimensions), PEELING_POLICY) if view.element_type in types]

@@ -19,7 +19,7 @@ _MOST_SOURCES = 64
 
 
 def read_product(
-    node: Node, fits: Callable[[Dimensions], bool], is_hidden: Callable[[Node], bool]
+    node: Node, fits: Callable[[Dimensions], bool], is_unmaterialized: Callable[[Node], bool]
 ) -> tuple[list[list[View]], Dimensions] | Refusal:
     """A dot as (batch…, M, K) · (batch…, K, N) → (batch…, M, N).
 
@@ -44,7 +44,7 @@ def read_product(
         views = [
             view
             for view in readings(operand, batch[side], groups)
-            if fits(view.dimensions) and view.element_type == node.shape.element_type and not is_hidden(view.node)
+            if fits(view.dimensions) and view.element_type == node.shape.element_type and not is_unmaterialized(view.node)
         ]
         if not views:
             return Refusal("dot-dimensions", "neither rows nor columns of an operand are contiguous", operand.name)

@@ -24,7 +24,7 @@ from hlo_dispatch.match.routines.routine_match import Dimensions, RoutineMatch
 from hlo_dispatch.pattern import Routine, Table
 
 _MOST_SOURCES = 64
-_REARRANGING = frozenset(("bitcast", "copy", "transpose"))
+_PEEL_REARRANGEMENTS = frozenset(("bitcast", "copy", "transpose"))
 _OPTION = re.compile(r"(\w+) = (\d+) : (?:ui8|i64)")
 
 
@@ -42,14 +42,14 @@ class RoutineFinder:
 
     def find(self, graph: FlatGraph) -> Iterator[tuple[Node, RoutineMatch | Refusal]]:
         """Every routine of `graph` in program order, or why it has to stay as it is."""
-        hidden: set[Node] = set()
+        unmaterialized: set[Node] = set()
         factors: set[Node] = set()
         for node in graph.nodes:
             known = self._known(node, graph, factors) if node.opcode in self.opcodes else None
             if known is not None:
-                found = _read(node, *known, hidden.__contains__)
+                found = _read(node, *known, unmaterialized.__contains__)
                 if isinstance(found, RoutineMatch):
-                    hidden.update(set(found.covered) - set(found.results))
+                    unmaterialized.update(set(found.covered) - set(found.results))
                 if known[0].name in self._factored:
                     factors.add(node)
                 yield node, found
@@ -67,7 +67,7 @@ class RoutineFinder:
         return None
 
 
-def _read(node: Node, routine: Routine, dtype: str, is_hidden: Callable[[Node], bool]) -> RoutineMatch | Refusal:
+def _read(node: Node, routine: Routine, dtype: str, is_unmaterialized: Callable[[Node], bool]) -> RoutineMatch | Refusal:
     shapes = tuple(shape_of(part) for part in node.proto.shape.tuple_shapes) or (node.shape,)
     refusal = _unfit(node, routine, shapes)
     if refusal is not None:
@@ -77,16 +77,16 @@ def _read(node: Node, routine: Routine, dtype: str, is_hidden: Callable[[Node], 
         said = ", ".join(sorted(options)) or "none"
         return Refusal("kernel-unsupported", f"{routine.name} with the attributes {said} is unknown", node.name)
     if node.opcode == "dot":
-        return _product(node, routine, shapes, is_hidden)
+        return _product(node, routine, shapes, is_unmaterialized)
     operands: list[View] = []
-    symmetrised, absorbed = False, 0
+    symmetrised, removed_copies = False, 0
     for (name, kind), operand in zip(routine.operands.items(), node.operands, strict=True):
         view = full_view(operand)
         if kind != "vector":
             may_symmetrise = name == routine.symmetrised and dtype in ("f32", "f64")
-            view, halved = _furthest(view, _FITS[kind], is_hidden, may_symmetrise=may_symmetrise)
-            symmetrised = symmetrised or halved
-            absorbed += halved or not _same_order(view.dimensions, full_view(operand).dimensions)
+            view, is_symmetrised = _fully_peeled(view, _FITS[kind], is_unmaterialized, may_symmetrise=may_symmetrise)
+            symmetrised = symmetrised or is_symmetrised
+            removed_copies += is_symmetrised or not _same_order(view.dimensions, full_view(operand).dimensions)
         operands.append(view)
     results: list[Node | None] = []
     destinations: list[Dimensions] = []
@@ -98,7 +98,7 @@ def _read(node: Node, routine: Routine, dtype: str, is_hidden: Callable[[Node], 
         if value is not None and kind != "vector":
             path, dimensions = _behind(value, dimensions, _FITS[kind])
             covered += path[:-1] if value is node else path
-            absorbed += not _same_order(dimensions, full_dimensions(shape))
+            removed_copies += not _same_order(dimensions, full_dimensions(shape))
             value = path[-1]
         elif value is not None:
             covered.append(value)
@@ -108,23 +108,23 @@ def _read(node: Node, routine: Routine, dtype: str, is_hidden: Callable[[Node], 
     covered = sorted({*covered, *(value for value in results if value is not None)}, key=lambda member: member.index)
     return RoutineMatch(
         routine, routine.kernels[0], node, tuple(operands), tuple(results), tuple(final_shapes), tuple(destinations),
-        tuple(covered), symmetrised, options, absorbed,
+        tuple(covered), symmetrised, options, removed_copies,
     )  # fmt: skip
 
 
 def _product(
-    node: Node, routine: Routine, shapes: tuple[Shape, ...], is_hidden: Callable[[Node], bool]
+    node: Node, routine: Routine, shapes: tuple[Shape, ...], is_unmaterialized: Callable[[Node], bool]
 ) -> RoutineMatch | Refusal:
-    found = read_product(node, _is_matrix, is_hidden)
+    found = read_product(node, _is_matrix, is_unmaterialized)
     if isinstance(found, Refusal):
         return found
     operands, destination = found
     path, destination = _behind(node, destination, _is_matrix)
-    views = tuple(_easiest(peeled_views) for peeled_views in operands)
-    absorbed = sum(view.node is not operand for view, operand in zip(views, node.operands, strict=True))
+    views = tuple(_cheapest_to_materialize(views) for views in operands)
+    removed_copies = sum(view.node is not operand for view, operand in zip(views, node.operands, strict=True))
     return RoutineMatch(
         routine, routine.kernels[0], node, views, (path[-1],), (path[-1].shape,), (destination,), tuple(path),
-        False, {}, absorbed + len(path) - 1,
+        False, {}, removed_copies + len(path) - 1,
     )  # fmt: skip
 
 
@@ -169,20 +169,20 @@ def _part(node: Node, number: int, shapes: tuple[Shape, ...]) -> Node | None:
 # --- matrices in either order ---------------------------------------------------------------------------------
 
 
-def _furthest(
-    view: View, fits: Callable[[Dimensions], bool], is_hidden: Callable[[Node], bool], *, may_symmetrise: bool
+def _fully_peeled(
+    view: View, fits: Callable[[Dimensions], bool], is_unmaterialized: Callable[[Node], bool], *, may_symmetrise: bool
 ) -> tuple[View, bool]:
     """The operand as far up as a kernel can read it, and whether it is symmetrised on the way."""
-    views = [v for v in peeled_views(view, _REARRANGING) if fits(v.dimensions) and not is_hidden(v.node)]
+    views = [v for v in peeled_views(view, _PEEL_REARRANGEMENTS) if fits(v.dimensions) and not is_unmaterialized(v.node)]
     if may_symmetrise:
-        for whole_view in reversed(views):
-            halved = [v for v in _symmetrised(whole_view) if fits(v.dimensions) and not is_hidden(v.node)]
-            if halved:
-                return _easiest(halved), True
-    return (_easiest(views) if views else view), False
+        for candidate in reversed(views):
+            symmetrised = [v for v in _symmetrised(candidate) if fits(v.dimensions) and not is_unmaterialized(v.node)]
+            if symmetrised:
+                return _cheapest_to_materialize(symmetrised), True
+    return (_cheapest_to_materialize(views) if views else view), False
 
 
-def _easiest(views: list[View]) -> View:
+def _cheapest_to_materialize(views: list[View]) -> View:
     """The view (of the same elements, nearest first) that costs least to have in memory."""
     if views[-1].node.top is not None:
         return views[-1]
@@ -219,8 +219,8 @@ def _with_transpose(total: View) -> list[View]:
     terms = _operands(total, "add")
     if not terms:
         return []
-    plain = peeled_views(terms[0], _REARRANGING)
-    turned = [View(view.node, _transposed(view.dimensions)) for view in peeled_views(terms[1], _REARRANGING)]
+    plain = peeled_views(terms[0], _PEEL_REARRANGEMENTS)
+    turned = [View(view.node, _transposed(view.dimensions)) for view in peeled_views(terms[1], _PEEL_REARRANGEMENTS)]
     met = next((place for place, view in enumerate(plain) if view in turned), None)
     if met is None:
         return []
@@ -288,7 +288,7 @@ def _behind(value: Node, dimensions: Dimensions, fits: Callable[[Dimensions], bo
 def _rearranged(user: Node, dimensions: Dimensions) -> Dimensions | None:
     """`dimensions`, which are over the buffer of `user`'s operand, over the buffer of `user`."""
     source = user.operands[0].shape if user.operands else None
-    if source is None or user.opcode not in _REARRANGING or source.element_type != user.shape.element_type:
+    if source is None or user.opcode not in _PEEL_REARRANGEMENTS or source.element_type != user.shape.element_type:
         return None
     if user.opcode == "bitcast":
         return dimensions
@@ -296,13 +296,13 @@ def _rearranged(user: Node, dimensions: Dimensions) -> Dimensions | None:
     strides = dict(enumerate(user.shape.strides))
     if user.opcode == "transpose":
         strides = {number: user.shape.strides[place] for place, number in enumerate(user.proto.dimensions)}
-    strided_dimensions = {dimension: number for number, dimension in enumerate(full_dimensions(source))}
+    numbers = {dimension: number for number, dimension in enumerate(full_dimensions(source))}
     moved: list[Dimension] = []
     for size, stride in dimensions:
         if size == 1:
             moved.append((1, 1))
-        elif (size, stride) in places:
-            moved.append((size, strides[places[size, stride]]))
+        elif (size, stride) in numbers:
+            moved.append((size, strides[numbers[size, stride]]))
         else:
             return None
     return tuple(moved)

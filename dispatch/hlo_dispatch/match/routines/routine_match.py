@@ -36,7 +36,7 @@ class RoutineMatch(MatchWithoutEpilogue):
     covered: tuple[Node, ...]
     symmetrised: bool
     options: dict[str, int]
-    absorbed: int
+    removed_copies: int
     """How many copies between orders it makes superfluous."""
 
     family: ClassVar[str] = "routine"
@@ -92,13 +92,13 @@ class RoutineMatch(MatchWithoutEpilogue):
         """Sizes of the first operand (batch dimensions, rows, columns) and its element type."""
         return self.operands[0].sizes, self.operands[0].element_type
 
-    def by(self, kernel: str) -> RoutineMatch:
+    def with_kernel(self, kernel: str) -> RoutineMatch:
         """The same for another of the routine's kernels."""
         return replace(self, kernel=kernel)
 
     def variants(self, chosen: str, *, reorders_weights: bool) -> Iterator[Variant]:
         """The routine's other kernels."""
-        return (Variant(kernel, self.by(kernel)) for kernel in self.kernels if kernel != chosen)
+        return (Variant(kernel, self.with_kernel(kernel)) for kernel in self.kernels if kernel != chosen)
 
     def numerics(self) -> Numerics:
         """As LAPACK's own tests bound it: in units of size times epsilon."""

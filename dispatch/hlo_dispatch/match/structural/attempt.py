@@ -11,7 +11,7 @@ from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.strided_view import HALF_TYPES, full_view
 from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.match.elementwise_region import ElementwiseRegion, scalar_constant
-from hlo_dispatch.match.peeling import FLOATING, reading_candidates, repeats_once
+from hlo_dispatch.match.peeling import FLOATING, peeled_converts, repeats_once
 from hlo_dispatch.match.reduction import LARGEST_NEGATIVE, applied_by, windows_before
 from hlo_dispatch.match.structural.spelling import Bound, ParameterValue, Spelling
 from hlo_dispatch.match.structural.structural_match import Miss, StructuralMatch
@@ -46,7 +46,7 @@ class Attempt:
 
     def __init__(self, spelling: Spelling, graph: FlatGraph, root: Node, regions: KnownRegions) -> None:
         self._graph, self._root, self._output, self._regions = graph, root, _rounded(root), regions
-        self._spelling, self._looking = spelling, spelling.looking
+        self._spelling, self._peeling = spelling, spelling.peeling
         self._steps = 0
         self.matched = 0
         """How many operations had matched where the attempt came furthest."""
@@ -92,7 +92,7 @@ class Attempt:
                 return self._fail(bound, node, "%{0} is not the number {1}", node.name, term)
             return self._solve(rest, bound)
         if term.name and term.name != RESULT and term.name in bound.values:
-            if not self._looking.same(bound.values[term.name], node):
+            if not self._peeling.same(bound.values[term.name], node):
                 return self._fail(bound, node, "%{0} is not {1} again", node.name, term.name)
             return self._solve(rest, bound)
         if isinstance(term, Operation):
@@ -103,12 +103,12 @@ class Attempt:
         name = term.name
         known = bound.values.get(name)
         if known is not None:
-            if not self._looking.same(known, node):
+            if not self._peeling.same(known, node):
                 return self._fail(bound, node, "%{0} is not {1} again", node.name, name)
             return self._solve(rest, bound)
         conditions = self._spelling.conditions.get(name, ())
         unmet: Condition | None = None
-        for candidate in reversed(reading_candidates(node)):
+        for candidate in reversed(peeled_converts(node)):
             unmet = next((c for c in conditions if not c.constraint.holds(candidate, c.argument, bound)), None)
             if unmet is None and self._has_type(name, candidate):
                 further = bound.copy()
@@ -131,7 +131,7 @@ class Attempt:
     def _operation(self, term: Operation, node: Node, rest: Goals, bound: Bound) -> StructuralMatch | None:
         meaning = term.meaning
         path = [node]
-        while path[-1].opcode != meaning.opcode and self._looking.passes(path[-1]):
+        while path[-1].opcode != meaning.opcode and self._peeling.can_peel(path[-1]):
             path.append(path[-1].operands[0])
         if path[-1].opcode != meaning.opcode and meaning.opcode == "broadcast":
             path = _repeated_once(path)
@@ -199,9 +199,9 @@ class Attempt:
 
     def _applied(self, term: Applied, node: Node, rest: Goals, bound: Bound) -> StructuralMatch | None:
         found_one = False
-        key = self._looking.by_place, node
+        key = self._peeling.is_elementwise, node
         if key not in self._regions:
-            self._regions[key] = tuple(self._looking.regions(node))
+            self._regions[key] = tuple(self._peeling.regions(node))
         for region in self._regions[key]:
             recognised = self._spelling.recognise(term.activation, region)
             if recognised is None:

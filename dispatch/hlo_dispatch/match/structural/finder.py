@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.ir.opcode import ELEMENTWISE
-from hlo_dispatch.match.peeling import PASSED
+from hlo_dispatch.match.peeling import PEELED_OPCODES
 from hlo_dispatch.match.structural.attempt import Attempt, KnownRegions
 from hlo_dispatch.match.structural.spelling import Spelling
 from hlo_dispatch.match.structural.structural_match import Miss, StructuralMatch
@@ -101,7 +101,7 @@ class StructuralFinder:
 
 def _opcode_behind(node: Node) -> str:
     for _ in range(_DEEPEST_LOOK):
-        if node.opcode not in PASSED:
+        if node.opcode not in PEELED_OPCODES:
             break
         node = node.operands[0]
     return node.opcode
@@ -115,7 +115,7 @@ def _needed(spelling: Spelling) -> frozenset[str]:
 
 def _opcodes(term: Operation | Applied) -> frozenset[str]:
     """Opcodes of the instruction that a term's value can come from."""
-    return frozenset((term.meaning.opcode,)) if isinstance(term, Operation) else ELEMENTWISE | PASSED
+    return frozenset((term.meaning.opcode,)) if isinstance(term, Operation) else ELEMENTWISE | PEELED_OPCODES
 
 
 def _fits(root: Operation | Applied, opcode: str, operands: tuple[str, ...]) -> bool:
@@ -131,7 +131,7 @@ def _fits(root: Operation | Applied, opcode: str, operands: tuple[str, ...]) -> 
 
 
 def _may_be(term: Term, opcode: str) -> bool:
-    if isinstance(term, Capture | Number) or opcode in _opcodes(term) or opcode in PASSED:
+    if isinstance(term, Capture | Number) or opcode in _opcodes(term) or opcode in PEELED_OPCODES:
         return True
     # Along dimensions of one element a broadcast is a mere change of shape.
     return isinstance(term, Operation) and term.meaning.opcode == "broadcast"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.match.elementwise_region import ElementwiseRegion, scalar_constant
-from hlo_dispatch.match.peeling import Looking
+from hlo_dispatch.match.peeling import ExpressionPeeling
 from hlo_dispatch.pattern import TOLERANCES, Recogniser
 from hlo_dispatch.pattern.constraints import Condition
 from hlo_dispatch.pattern.expression import Expression, Operation, terms
@@ -27,7 +27,7 @@ class Spelling:
         self.pattern, self.expression = pattern, expression
         self._recognisers = recognisers
         operations = [term for term in terms(expression.root) if isinstance(term, Operation)]
-        self.looking = Looking(by_place=all(term.meaning.opcode in ELEMENTWISE for term in operations))
+        self.peeling = ExpressionPeeling(is_elementwise=all(term.meaning.opcode in ELEMENTWISE for term in operations))
         self.conditions: dict[str, list[Condition]] = {}
         """Name → what is checked as soon as it is bound."""
         self.late: list[tuple[str, Condition]] = []

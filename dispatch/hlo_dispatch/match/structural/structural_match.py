@@ -75,7 +75,7 @@ class StructuralMatch(MatchWithoutEpilogue):
         return tuple(view.node for view in self.operands)
 
     @property
-    def asked_for(self) -> str:
+    def requested_by_user(self) -> str:
         """Why the heuristic takes it without being asked about speed; empty where it should judge."""
         if not self.pattern.is_users:
             return ""
