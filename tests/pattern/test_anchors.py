@@ -121,7 +121,9 @@ def test_a_users_anchor_computes_what_stock_computes(tmp_path: Path) -> None:
 def test_the_decision_names_it(tmp_path: Path) -> None:
     decided: list[Decision] = []
 
-    def noted(match: CallableMatch, machine: Machine, policy: str, ask: KernelSupportQuery, recall: MeasurementLookup) -> Decision:
+    def noted(
+        match: CallableMatch, machine: Machine, policy: str, ask: KernelSupportQuery, recall: MeasurementLookup
+    ) -> Decision:
         decided.append(decide(match, machine, policy, ask, recall))
         return decided[-1]
 

@@ -8,12 +8,18 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hlo_dispatch.analysis.strided_view import dense, merge, pieces, project, restate
+from hlo_dispatch.analysis.strided_view import (
+    merge_dimensions,
+    project_dimensions,
+    rebase_dimensions,
+    split_dimension,
+    with_dense_strides,
+)
 from hlo_dispatch.ir.shape import Shape
 
 
 class Viewed:
-    """What `project` reads of a view."""
+    """What `project_dimensions` reads of a view."""
 
     def __init__(self, strides: list[int]) -> None:
         self.strides = strides
@@ -51,7 +57,7 @@ def test_strides_are_numpys(shape) -> None:
 @settings(max_examples=300)
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 64)), max_size=4))
 def test_merge_walks_the_same_places_in_the_same_order(parts) -> None:
-    merged = merge(parts)
+    merged = merge_dimensions(parts)
     wanted = places(parts[::-1]).ravel()
     if merged is not None:
         np.testing.assert_array_equal(places([merged]), wanted)
@@ -63,7 +69,7 @@ def test_merge_walks_the_same_places_in_the_same_order(parts) -> None:
 @given(shapes(), st.data())
 def test_pieces_put_together_are_the_dimension(shape, data) -> None:
     size, stride = data.draw(st.tuples(st.integers(1, 8), st.sampled_from([*shape.strides, 2, 3])))
-    parts = pieces((size, stride), shape)
+    parts = split_dimension((size, stride), shape)
     if parts is None:
         return
     assert math.prod(part for part, _, _ in parts) == size
@@ -78,7 +84,7 @@ def test_restate_reads_the_same_elements(shape, data) -> None:
     other = Shape("f32", shape.dimensions, tuple(data.draw(st.permutations(range(len(shape.dimensions))))))
     numbers = data.draw(st.permutations(range(len(shape.dimensions))))
     dimensions = [(shape.dimensions[n], shape.strides[n]) for n in numbers]
-    restated = restate(dimensions, shape, other.strides)
+    restated = rebase_dimensions(dimensions, shape, other.strides)
     assert restated is not None
     content = np.empty(shape.elements, int)  # element ids in shape's buffer
     content[places([(s, t) for s, t in zip(shape.dimensions, shape.strides, strict=True)]).ravel()] = range(
@@ -99,9 +105,9 @@ def test_project_broadcasts_like_numpy(shape, data) -> None:
     strides = [stride if kept else 0 for stride, kept in zip(shape.strides, whole, strict=True)]
     order = sorted(range(len(shape.dimensions)), key=lambda n: -shape.strides[n])
     first, second, *rest = order
-    merged = merge([(shape.dimensions[n], shape.strides[n]) for n in (second, first)])
+    merged = merge_dimensions([(shape.dimensions[n], shape.strides[n]) for n in (second, first)])
     onto = [merged, *((shape.dimensions[n], shape.strides[n]) for n in rest)]
-    projected = project(Viewed(strides), shape, onto)
+    projected = project_dimensions(Viewed(strides), shape, onto)
     sizes = (shape.dimensions[first], shape.dimensions[second])
     in_part = whole[first] != whole[second] and min(sizes) > 1
     assert (projected is None) == in_part
@@ -117,6 +123,6 @@ def test_project_broadcasts_like_numpy(shape, data) -> None:
 def test_dense_gives_unit_dimensions_their_natural_stride(shape) -> None:
     dimensions = own(shape)
     forgotten = [(size, 7 if size == 1 else stride) for size, stride in dimensions]
-    restored = dense(forgotten, dimensions)
+    restored = with_dense_strides(forgotten, dimensions)
     assert [size for size, _ in restored] == list(shape.dimensions)
     np.testing.assert_array_equal(places(restored), places(dimensions))

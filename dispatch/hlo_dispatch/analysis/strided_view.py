@@ -1,9 +1,8 @@
-"""Tensors as strided views, so that layouts, transposes and broadcasts become numbers in a kernel's attributes.
+"""Strided views: tensors as dimensions of (size, stride) over a node's buffer, and peeling of shape changes.
 
-A view is a node (whose buffer holds the bytes) and a list of dimensions, each a (size, stride) pair in
-elements over that buffer; stride 0 repeats. Looking *through* an instruction replaces the node by its
-operand and restates the same dimensions over the operand's buffer; where that is impossible with one stride
-per dimension, the look ends there.
+With strides, layouts, transposes and broadcasts become numbers in a kernel's attributes; stride 0 is a broadcast.
+Peeling an instruction replaces the view's node by its operand and rebases the dimensions onto the operand's buffer. It
+stops where one stride per dimension cannot express the result. A peeling policy names the opcodes that may be peeled.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Dimension = tuple[int, int]
 
 
 class View(NamedTuple):
-    """A node's buffer read as dimensions of (size, stride). A tuple: matching makes thousands."""
+    """A strided view: a node's buffer read as dimensions of (size, stride). A tuple: matching makes thousands."""
 
     node: Node
     dimensions: tuple[Dimension, ...]
@@ -37,27 +36,35 @@ class View(NamedTuple):
         return [stride for _, stride in self.dimensions]
 
 
+PeelingPolicy = frozenset[str]
+"""The opcodes that may be peeled on the way from a value towards its operands."""
+PEEL_BITCASTS: PeelingPolicy = frozenset(("bitcast",))
+PEEL_LAYOUTS: PeelingPolicy = PEEL_BITCASTS | {"copy", "transpose"}
+PEEL_CONVERTS: PeelingPolicy = PEEL_BITCASTS | {"convert"}
+PEEL_CONVERTS_AND_LAYOUTS: PeelingPolicy = PEEL_CONVERTS | PEEL_LAYOUTS
+PEEL_CONVERTS_AND_BROADCASTS: PeelingPolicy = PEEL_CONVERTS | {"broadcast"}
+
 _WIDENED = dict.fromkeys(HALF_TYPES, "f32") | {"s8": "s32", "u8": "s32"}
-"""Element type → the one that XLA widens it to where it computes."""
+"""Element type → the wider type in which XLA computes."""
 
 
-def whole_shape(shape: Shape) -> tuple[Dimension, ...]:
-    """One (size, stride) per dimension of the shape."""
-    return shape.places
+def strided_dimensions_of(shape: Shape) -> tuple[Dimension, ...]:
+    """The dimensions of the view that covers the whole shape."""
+    return shape.strided_dimensions
 
 
-def whole(node: Node) -> View:
-    """The node as it is: one dimension per dimension of its shape."""
-    return View(node, node.shape.places)
+def full_view(node: Node) -> View:
+    """The view of the whole node, with the dimensions of its shape."""
+    return View(node, node.shape.strided_dimensions)
 
 
-def place_of(dimension: Dimension, node: Node) -> int | None:
-    """Which dimension of the node's shape this is, as a whole."""
-    own = whole_shape(node.shape)
+def dimension_number(dimension: Dimension, node: Node) -> int | None:
+    """The number of the dimension of the node's shape that equals this one; None: it is none of them."""
+    own = strided_dimensions_of(node.shape)
     return own.index(dimension) if dimension in own else None
 
 
-def pieces(dimension: Dimension, shape: Shape) -> list[tuple[int, int, int]] | None:
+def split_dimension(dimension: Dimension, shape: Shape) -> list[tuple[int, int, int]] | None:
     """Split a dimension over `shape`'s buffer into pieces that each lie in one dimension of `shape`.
 
     Returns (size, dimension number, step within it) from the fastest to the slowest, or None where a
@@ -82,7 +89,7 @@ def pieces(dimension: Dimension, shape: Shape) -> list[tuple[int, int, int]] | N
     return found if covered == size else None
 
 
-def merge(parts: Iterable[Dimension]) -> Dimension | None:
+def merge_dimensions(parts: Iterable[Dimension]) -> Dimension | None:
     """One dimension that walks over `parts` (fastest first), or None if no single stride does."""
     size = 1
     stride: int | None = None
@@ -98,7 +105,9 @@ def merge(parts: Iterable[Dimension]) -> Dimension | None:
     return size, 1 if stride is None else stride
 
 
-def restate(dimensions: Sequence[Dimension], shape: Shape, strides: Sequence[int]) -> tuple[Dimension, ...] | None:
+def rebase_dimensions(
+    dimensions: Sequence[Dimension], shape: Shape, strides: Sequence[int]
+) -> tuple[Dimension, ...] | None:
     """State `dimensions` (over `shape`'s buffer) over another buffer.
 
     Args:
@@ -111,10 +120,10 @@ def restate(dimensions: Sequence[Dimension], shape: Shape, strides: Sequence[int
         if size == 1 or stride == 0:
             restated.append((size, stride))
             continue
-        parts = pieces((size, stride), shape)
+        parts = split_dimension((size, stride), shape)
         if parts is None:
             return None
-        merged = merge((part, strides[number] * step) for part, number, step in parts)
+        merged = merge_dimensions((part, strides[number] * step) for part, number, step in parts)
         if merged is None:
             return None
         restated.append((size, merged[1]))
@@ -137,10 +146,10 @@ def _operand_strides(node: Node) -> Sequence[int] | None:
     return None
 
 
-def renames_layout(node: Node) -> bool:
-    """Whether a copy only gives dimensions of one element another place in the order of all.
+def is_bitcast_copy(node: Node) -> bool:
+    """Whether the node is a copy that only reorders dimensions of one element, so that no byte moves.
 
-    A copy that keeps its layout is none of these: XLA may have put it there for what is written in place later.
+    A copy with equal layouts does not count: XLA may have inserted it to protect a buffer from an in-place update.
     """
     if node.opcode != "copy" or not node.shape.is_array:
         return False
@@ -151,19 +160,19 @@ def renames_layout(node: Node) -> bool:
     return all(before == after for size, before, after in strides if size > 1)
 
 
-def look_through(view: View, opcodes: frozenset[str]) -> View | None:
-    """The same elements one instruction further up, if that instruction is one of `opcodes` and allows it.
+def peel(view: View, policy: PeelingPolicy) -> View | None:
+    """The view of the same elements over the node's operand; None where the node cannot be peeled.
 
-    A convert is looked through only where it widens (bf16 or f16 to f32, s8 or u8 to s32): no value changes. A copy
-    that only renames a layout is looked through whatever `opcodes` are: it moves nothing.
+    A convert is peeled only where it widens (bf16 or f16 to f32, s8 or u8 to s32), because no value changes then. A
+    copy that moves no byte is peeled under every policy.
     """
     node = view.node
     if node.is_result or not node.operands:
         return None
     source = node.operands[0]
-    if renames_layout(node):
+    if is_bitcast_copy(node):
         return View(source, view.dimensions)
-    if node.opcode not in opcodes:
+    if node.opcode not in policy:
         return None
     if node.opcode == "bitcast":
         return View(source, view.dimensions) if source.shape.element_type == node.shape.element_type else None
@@ -172,21 +181,21 @@ def look_through(view: View, opcodes: frozenset[str]) -> View | None:
     strides = _operand_strides(node)
     if strides is None:
         return None
-    if view.dimensions == whole_shape(node.shape):  # the common case, and quick
+    if view.dimensions == strided_dimensions_of(node.shape):  # the common case, and quick
         return View(source, tuple(zip(node.shape.dimensions, strides, strict=True)))
-    dimensions = restate(view.dimensions, node.shape, strides)
+    dimensions = rebase_dimensions(view.dimensions, node.shape, strides)
     return None if dimensions is None else View(source, dimensions)
 
 
-def candidates(view: View, opcodes: frozenset[str]) -> list[View]:
-    """`view` and every view of the same elements further up, nearest first."""
+def peeled_views(view: View, policy: PeelingPolicy) -> list[View]:
+    """`view` and every view that repeated peeling gives, nearest first."""
     found = [view]
-    while (further := look_through(found[-1], opcodes)) is not None:
+    while (further := peel(found[-1], policy)) is not None:
         found.append(further)
     return found
 
 
-def project(view: View, shape: Shape, onto: Sequence[Dimension]) -> tuple[Dimension, ...] | None:
+def project_dimensions(view: View, shape: Shape, onto: Sequence[Dimension]) -> tuple[Dimension, ...] | None:
     """State a view with `shape`'s dimensions in the dimensions `onto`, which are over `shape`'s buffer.
 
     This is how an elementwise operand, given in the dimensions of the add it meets, is described in the
@@ -194,14 +203,14 @@ def project(view: View, shape: Shape, onto: Sequence[Dimension]) -> tuple[Dimens
     size 1 where the operand repeats, or None where a dimension repeats only in part.
     """
     strides = view.strides
-    numbers = {dimension: number for number, dimension in enumerate(whole_shape(shape))}
+    numbers = {dimension: number for number, dimension in enumerate(strided_dimensions_of(shape))}
     projected: list[Dimension] = []
     for size, stride in onto:
         number = numbers.get((size, stride))
         if number is not None:  # the common case, and quick
             projected.append((size, strides[number]) if strides[number] else (1, 1))
             continue
-        parts = pieces((size, stride), shape)
+        parts = split_dimension((size, stride), shape)
         if parts is None:
             return None
         moved = [(part, strides[number] * step) for part, number, step in parts]
@@ -210,27 +219,27 @@ def project(view: View, shape: Shape, onto: Sequence[Dimension]) -> tuple[Dimens
             continue
         if any(step == 0 for _, step in moved):
             return None
-        merged = merge(moved)
+        merged = merge_dimensions(moved)
         if merged is None:
             return None
         projected.append((size, merged[1]))
     return tuple(projected)
 
 
-def project_in_groups(view: View, shape: Shape, dimension: Dimension) -> Dimension | None:
+def project_groups(view: View, shape: Shape, dimension: Dimension) -> Dimension | None:
     """Likewise for one dimension along which a value repeats for a number of elements, then takes the next one.
 
     Returns (how many values there are, stride), or None where it does not change so.
     """
-    parts = pieces(dimension, shape)
+    parts = split_dimension(dimension, shape)
     if parts is None:
         return None
     moved = [(part, view.strides[number] * step) for part, number, step in parts]
     first = next((place for place, (_, step) in enumerate(moved) if step), len(moved))
-    return None if any(step == 0 for _, step in moved[first:]) else merge(moved[first:])
+    return None if any(step == 0 for _, step in moved[first:]) else merge_dimensions(moved[first:])
 
 
-def dense(dimensions: Sequence[Dimension], order: Sequence[Dimension]) -> tuple[Dimension, ...]:
+def with_dense_strides(dimensions: Sequence[Dimension], order: Sequence[Dimension]) -> tuple[Dimension, ...]:
     """The same dimensions, those of size 1 given the stride they would have in a dense tensor.
 
     A stride along one element means nothing, but libraries recognise a layout by all its strides.

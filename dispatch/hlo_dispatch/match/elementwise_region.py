@@ -208,7 +208,9 @@ def _literal_scalar(node: Node) -> float | None:
     return None
 
 
-def grow_region(entry: Node, is_owned: Callable[[Node], bool], is_materialized: Callable[[Node], bool]) -> ElementwiseRegion:
+def grow_region(
+    entry: Node, is_owned: Callable[[Node], bool], is_materialized: Callable[[Node], bool]
+) -> ElementwiseRegion:
     """The region of one-variable functions that starts at `entry`'s users.
 
     Args:

@@ -56,7 +56,9 @@ class Matcher:
         op_kind = op_kind_of(node)
         return next((entry.name for entry in self._entries.get(op_kind, ())), op_kind)
 
-    def match(self, node: Node, is_owned: Callable[[Node], bool], is_materialized: Callable[[Node], bool]) -> Match | Refusal:
+    def match(
+        self, node: Node, is_owned: Callable[[Node], bool], is_materialized: Callable[[Node], bool]
+    ) -> Match | Refusal:
         """The anchor at `node` with the longest epilogue that no other match has taken or reads inside."""
         anchor = self._anchor(node)
         if isinstance(anchor, Refusal):

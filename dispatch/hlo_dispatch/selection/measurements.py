@@ -59,7 +59,7 @@ class Measurement:
     """How far stock's own results are from float64's, over the largest value, where they are wrong; else 0. The kernel
     that is right is chosen then, whatever its time."""
     timed_out_after: float = 0.0
-    """Seconds after which XLA's own code for the region was given up; 0: it ended. All other results are then missing."""
+    """Seconds after which stock's code for the region was given up; 0: it ended. All other results are missing then."""
     thorough: bool = False
     """Whether every variant was measured, or only those most likely to win."""
     formula: str = ""

@@ -8,17 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import HALF_TYPES, Dimension, View, peeled_views
+from hlo_dispatch.analysis.strided_view import HALF_TYPES, PEEL_CONVERTS, Dimension, View, peeled_views
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.pattern.algorithms import DTYPES
 from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES, INTEGER_WEIGHTS
 from hlo_dispatch.pattern.table import AnchorKind
 
-# Instructions that only widen or rename what an operand holds: looked through for every operand.
-PEEL_CONVERTS = frozenset(("bitcast", "convert"))
-# Those that a kernel's own reading of its weights does besides, whatever order they lie in.
-PEEL_REARRANGEMENTS = PEEL_CONVERTS | {"copy", "transpose"}
 COMPUTED_TYPES = frozenset(DTYPES)
 """What a program may compute in for any of the readers; what a kernel takes of these, the table's entry says."""
 

@@ -15,16 +15,16 @@ import math
 from typing import Any
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import View, dense, merge, peeled_views
-from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.anchor import (
+from hlo_dispatch.analysis.strided_view import (
     PEEL_CONVERTS,
-    PEEL_REARRANGEMENTS,
-    Anchor,
-    first_refusal,
-    fully_peeled,
-    unsupported_types,
+    PEEL_CONVERTS_AND_LAYOUTS,
+    View,
+    merge_dimensions,
+    peeled_views,
+    with_dense_strides,
 )
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.match.anchors.anchor import Anchor, first_refusal, fully_peeled, unsupported_types
 from hlo_dispatch.match.anchors.convolution import (
     convolution_views,
     unsupported_padding,
@@ -80,7 +80,7 @@ def normalize_batch_groups(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     if destination is None or not sources:
         sentence = "the groups and the channels of an operand do not lie behind one another"
         return Refusal("layout-unsupported", sentence, node.name)
-    weight_views = [_groups_first(view, group) for view in peeled_views(weights, PEEL_REARRANGEMENTS)]
+    weight_views = [_groups_first(view, group) for view in peeled_views(weights, PEEL_CONVERTS_AND_LAYOUTS)]
     source, weights = fully_peeled(sources, weight_views)
     return Anchor(
         node=node,
@@ -96,12 +96,12 @@ def normalize_batch_groups(node: Node, entry: AnchorKind) -> Anchor | Refusal:
 
 def _channels_by_group(view: View, group: int) -> View | None:
     """(N, C, spatial…) with the groups in front of the channels, as one dimension."""
-    channels = merge([view.dimensions[1], view.dimensions[group]])
+    channels = merge_dimensions([view.dimensions[1], view.dimensions[group]])
     if channels is None:
         return None
     space = [d for number, d in enumerate(view.dimensions) if number >= _SPACE and number != group]
     dimensions = (view.dimensions[0], channels, *space)
-    return View(view.node, dense(dimensions, dimensions))
+    return View(view.node, with_dense_strides(dimensions, dimensions))
 
 
 def _groups_first(view: View, group: int) -> View:

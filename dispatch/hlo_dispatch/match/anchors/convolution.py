@@ -10,11 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import View, full_view, peeled_views
+from hlo_dispatch.analysis.strided_view import PEEL_CONVERTS, PEEL_CONVERTS_AND_LAYOUTS, View, full_view, peeled_views
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import (
-    PEEL_CONVERTS,
-    PEEL_REARRANGEMENTS,
     Anchor,
     first_refusal,
     fully_peeled,
@@ -55,7 +53,7 @@ def _operands(source: View, weights: View, window: int) -> tuple[View, View, dic
     Weights that the program reverses, as it does for an input gradient, are read ahead of the reversal: XLA
     computes it, with the transpose that goes with it, in a pass of its own on one thread.
     """
-    readings = peeled_window_views(weights, window, PEEL_REARRANGEMENTS)
+    readings = peeled_window_views(weights, window, PEEL_CONVERTS_AND_LAYOUTS)
     backwards = [view for view, is_backwards in readings if is_backwards]
     if not backwards:
         return *peeled_to_half_precision(source, weights), {}

@@ -14,16 +14,9 @@ from __future__ import annotations
 import math
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import peeled_views
+from hlo_dispatch.analysis.strided_view import PEEL_CONVERTS, PEEL_CONVERTS_AND_LAYOUTS, peeled_views
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.anchor import (
-    PEEL_CONVERTS,
-    PEEL_REARRANGEMENTS,
-    Anchor,
-    first_refusal,
-    fully_peeled,
-    unsupported_types,
-)
+from hlo_dispatch.match.anchors.anchor import Anchor, first_refusal, fully_peeled, unsupported_types
 from hlo_dispatch.match.anchors.convolution import by_group, convolution_views, unsupported_window
 from hlo_dispatch.match.anchors.reversal import peeled_window_views
 from hlo_dispatch.pattern.table import AnchorKind
@@ -54,7 +47,7 @@ def normalize_deconvolution(node: Node, entry: AnchorKind) -> Anchor | Refusal:
         attributes["dilations"].append(dilation - 1 if dimension.size > 1 else 0)
         attributes["padding_low"].append(low)
         attributes["padding_high"].append(high)
-    readings = dict(peeled_window_views(by_group(weights, _groups(node)), len(window), PEEL_REARRANGEMENTS))
+    readings = dict(peeled_window_views(by_group(weights, _groups(node)), len(window), PEEL_CONVERTS_AND_LAYOUTS))
     source, weights = fully_peeled(peeled_views(source, PEEL_CONVERTS), list(readings))
     has_order = any(dimension.size > 1 for dimension in window)
     return Anchor(

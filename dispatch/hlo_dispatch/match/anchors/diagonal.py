@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import Dimension, dense, dimension_number
+from hlo_dispatch.analysis.strided_view import Dimension, dimension_number, with_dense_strides
 from hlo_dispatch.ir.schema import ComputationProto
 from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.epilogue.steps import Step
@@ -54,7 +54,7 @@ def diagonal_step(
     if moved is None or diagonal is None:
         return None
     dimensions = (*diagonal, (1, 1), (1, 1), *moved)
-    return Step((select, total), (), dense(dimensions, dimensions))
+    return Step((select, total), (), with_dense_strides(dimensions, dimensions))
 
 
 def _keeps_diagonal(select: Node, value: Node, channels: set[int]) -> bool:

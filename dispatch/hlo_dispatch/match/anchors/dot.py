@@ -10,13 +10,20 @@ import math
 from collections.abc import Sequence
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import Dimension, View, dense, full_view, merge, peeled_views
+from hlo_dispatch.analysis.strided_view import (
+    PEEL_CONVERTS_AND_LAYOUTS,
+    Dimension,
+    View,
+    full_view,
+    merge_dimensions,
+    peeled_views,
+    with_dense_strides,
+)
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import Anchor, fully_peeled, unsupported_types
 from hlo_dispatch.pattern.table import AnchorKind
 
 # A matrix product reads a transposed operand as fast as a plain one: the copy XLA made is not needed.
-_PEELING_POLICY = frozenset(("bitcast", "convert", "copy", "transpose"))
 _MAXIMUM_BATCH_DIMENSIONS = 10
 
 
@@ -39,18 +46,18 @@ def normalize_dot_of_any_type(node: Node, entry: AnchorKind) -> Anchor | Refusal
     free = free_dimensions(node)
     result = full_view(node).dimensions
     batches = len(batch[0])
-    rows = merged(result[batches : batches + len(free[0])])
-    columns = merged(result[batches + len(free[0]) :])
+    rows = merge_row_major(result[batches : batches + len(free[0])])
+    columns = merge_row_major(result[batches + len(free[0]) :])
     if rows is None or columns is None:
         return Refusal("dot-dimensions", "the result's free dimensions do not lie behind one another", node.name)
-    sources = readings(left, batch[0], [free[0], contracting[0]])
-    weight_views = readings(right, batch[1], [contracting[1], free[1]])
+    sources = matrix_views(left, batch[0], [free[0], contracting[0]])
+    weight_views = matrix_views(right, batch[1], [contracting[1], free[1]])
     for views, operand in ((sources, left), (weight_views, right)):
         if not views:
             return Refusal("dot-dimensions", "an operand's dimensions do not lie behind one another", operand.name)
     source, weights = fully_peeled(sources, weight_views)
     destination = (*result[:batches], rows, columns)
-    destination = dense(destination, destination)
+    destination = with_dense_strides(destination, destination)
     return Anchor(
         node=node,
         entry=entry,
@@ -71,20 +78,20 @@ def free_dimensions(node: Node) -> tuple[list[int], list[int]]:
     return [n for n in first if n not in left], [n for n in second if n not in right]
 
 
-def merged(dimensions: Sequence[Dimension]) -> Dimension | None:
+def merge_row_major(dimensions: Sequence[Dimension]) -> Dimension | None:
     """Dimensions that lie behind one another in memory as one; None where they do not."""
-    return merge(reversed(dimensions))
+    return merge_dimensions(reversed(dimensions))
 
 
-def readings(operand: Node, batch: list[int], groups: list[list[int]]) -> list[View]:
+def matrix_views(operand: Node, batch: list[int], groups: list[list[int]]) -> list[View]:
     """The operand as (batch…, group 0, group 1) wherever it can be read so, nearest first."""
     found: list[View] = []
-    for view in peeled_views(full_view(operand), _PEELING_POLICY):
-        parts = [merged([view.dimensions[number] for number in group]) for group in groups]
+    for view in peeled_views(full_view(operand), PEEL_CONVERTS_AND_LAYOUTS):
+        parts = [merge_row_major([view.dimensions[number] for number in group]) for group in groups]
         matrix = [part for part in parts if part is not None]
         if None not in parts and _readable(matrix):
             dimensions = (*(view.dimensions[number] for number in batch), *matrix)
-            found.append(View(view.node, dense(dimensions, dimensions)))
+            found.append(View(view.node, with_dense_strides(dimensions, dimensions)))
     return found
 
 

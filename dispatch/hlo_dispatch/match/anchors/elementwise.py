@@ -7,9 +7,17 @@ epilogue's follow it.
 from __future__ import annotations
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import Dimension, View, dense, full_view, peeled_views, project
+from hlo_dispatch.analysis.strided_view import (
+    PEEL_CONVERTS,
+    Dimension,
+    View,
+    full_view,
+    peeled_views,
+    project_dimensions,
+    with_dense_strides,
+)
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.anchor import PEEL_CONVERTS, Anchor, unsupported_types
+from hlo_dispatch.match.anchors.anchor import Anchor, unsupported_types
 from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.epilogue.operand import as_stored_by_call, find_operand
 from hlo_dispatch.match.epilogue.steps import PostOp
@@ -38,20 +46,22 @@ def normalize_elementwise(
     source = _peeled_to_stored(value, entry)
     if view is None or source is None:
         return Refusal("not-in-memory", "what it is computed of is not in memory", node.name)
-    dimensions = project(view, node.shape, destination)
-    source_dimensions = project(source, node.shape, destination)
+    dimensions = project_dimensions(view, node.shape, destination)
+    source_dimensions = project_dimensions(source, node.shape, destination)
     if dimensions is None or source_dimensions is None or _repeats(source_dimensions, destination):
         return Refusal("layout-unsupported", "an operand repeats along a part of a dimension", node.name)
     return Anchor(
         node=node,
         entry=entry,
-        source=View(source.node, dense(source_dimensions, destination)),
+        source=View(source.node, with_dense_strides(source_dimensions, destination)),
         weights=None,
         destination=destination,
         channel=1,
         multiply_adds=node.shape.elements,
         roles=("src", "", "dst"),
-        first=PostOp("binary", algorithm, formula, operand=View(view.node, dense(dimensions, destination))),
+        first=PostOp(
+            "binary", algorithm, formula, operand=View(view.node, with_dense_strides(dimensions, destination))
+        ),
         formula="x",
     )
 
@@ -62,7 +72,7 @@ def _channels_second(node: Node) -> tuple[Dimension, ...]:
     dimension = node.shape.strided_dimensions
     slowest, *space = reversed(others)
     dimensions = (dimension[slowest], dimension[fastest], *(dimension[number] for number in space))
-    return dense(dimensions, dimensions)
+    return with_dense_strides(dimensions, dimensions)
 
 
 def _peeled_to_stored(value: Node, entry: AnchorKind) -> View | None:

@@ -11,9 +11,17 @@ import math
 from collections.abc import Sequence
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
-from hlo_dispatch.analysis.strided_view import Dimension, View, dense, full_view, merge, peeled_views
+from hlo_dispatch.analysis.strided_view import (
+    PEEL_CONVERTS,
+    Dimension,
+    View,
+    full_view,
+    merge_dimensions,
+    peeled_views,
+    with_dense_strides,
+)
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.anchor import PEEL_CONVERTS, Anchor, unsupported_types
+from hlo_dispatch.match.anchors.anchor import Anchor, unsupported_types
 from hlo_dispatch.match.anchors.pooling import MAXIMUM_SPACE
 from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.epilogue.operand import as_stored_by_call
@@ -74,7 +82,7 @@ def normalize_global_pooling(node: Node, entry: AnchorKind, graph: FlatGraph) ->
 
 def _by_channels(view: View, kept: Sequence[int], space: Sequence[int]) -> View | None:
     """The view as (N, C, spatial…); channels come first in `kept`."""
-    batch = merge(view.dimensions[number] for number in kept[1:])
+    batch = merge_dimensions(view.dimensions[number] for number in kept[1:])
     if batch is None:
         return None
     dimensions = (batch, view.dimensions[kept[0]], *(view.dimensions[number] for number in space))
@@ -85,4 +93,4 @@ def _dense(dimensions: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
     """The same, what is 1 placed as if channels were innermost and the batch outermost."""
     (batch, _), (channels, _), *space = dimensions
     largest = max(size * stride for size, stride in dimensions)
-    return dense(dimensions, ((batch, largest), (channels, 0), *space))
+    return with_dense_strides(dimensions, ((batch, largest), (channels, 0), *space))

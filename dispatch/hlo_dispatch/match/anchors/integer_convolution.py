@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import PEEL_CONVERTS, PEEL_CONVERTS_AND_LAYOUTS
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.anchor import PEEL_CONVERTS, PEEL_REARRANGEMENTS, Anchor, first_refusal
+from hlo_dispatch.match.anchors.anchor import Anchor, first_refusal
 from hlo_dispatch.match.anchors.convolution import (
     by_group,
     convolution_views,
@@ -30,7 +31,7 @@ def normalize_integer_convolution(node: Node, entry: AnchorKind) -> Anchor | Ref
         return refusal
     source, weights, destination = convolution_views(node)
     arithmetic = math.prod(destination.sizes) * math.prod(weights.sizes[1:])
-    image, integers = (narrow(source, PEEL_CONVERTS), narrow(weights, PEEL_REARRANGEMENTS))
+    image, integers = (narrow(source, PEEL_CONVERTS), narrow(weights, PEEL_CONVERTS_AND_LAYOUTS))
     if image is None or integers is None:
         return Refusal(
             "layout-unsupported", "an operand's integers do not lie as the convolution reads them", node.name

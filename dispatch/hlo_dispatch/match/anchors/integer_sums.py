@@ -7,9 +7,9 @@ bits again) is a chain like any other. A kernel sums as exactly, and rounds wher
 from __future__ import annotations
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import View, full_view, peeled_views
+from hlo_dispatch.analysis.strided_view import PEEL_CONVERTS_AND_LAYOUTS, PeelingPolicy, View, full_view, peeled_views
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.anchor import PEEL_REARRANGEMENTS, unsupported_types
+from hlo_dispatch.match.anchors.anchor import unsupported_types
 from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
 
 SUM_TYPE = "s32"
@@ -20,12 +20,12 @@ def sums_integers(node: Node) -> bool:
     """Whether both operands are of eight bits, widened or not, and the result holds their sums."""
     if node.shape.element_type != SUM_TYPE:
         return False
-    return all(narrow(full_view(operand), PEEL_REARRANGEMENTS) is not None for operand in node.operands)
+    return all(narrow(full_view(operand), PEEL_CONVERTS_AND_LAYOUTS) is not None for operand in node.operands)
 
 
-def narrow(view: View, opcodes: frozenset[str]) -> View | None:
+def narrow(view: View, policy: PeelingPolicy) -> View | None:
     """The same elements in eight bits, as far up as these opcodes lead; None where they are not."""
-    found = [view for view in peeled_views(view, opcodes) if view.element_type in INTEGER_TYPES]
+    found = [view for view in peeled_views(view, policy) if view.element_type in INTEGER_TYPES]
     return found[-1] if found else None
 
 

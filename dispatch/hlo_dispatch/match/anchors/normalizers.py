@@ -65,7 +65,9 @@ def op_kind_of(node: Node) -> str:
         return "weights_gradient"
     dilated = any(dimension.base_dilation > 1 for dimension in node.proto.window.dimensions[:])
     # Groups are dilated, too, and so is a kernel with gaps where the image slides over the kernel.
-    return "transposed" if dilated and len(group_dimensions(node)) != 1 and not has_swapped_operands(node) else "forward"
+    return (
+        "transposed" if dilated and len(group_dimensions(node)) != 1 and not has_swapped_operands(node) else "forward"
+    )
 
 
 _ONLY_OP_KINDS = {

@@ -9,13 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import View, dimension_number, peeled_views
+from hlo_dispatch.analysis.strided_view import PEEL_BITCASTS, View, dimension_number, peeled_views
 from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.peeling import is_widening
 
 _SPACE = 2
 """A source's dimensions are batch, channels, then space."""
-_PEEL_BITCASTS = frozenset(("bitcast",))
 
 
 class PeeledPad(NamedTuple):
@@ -54,7 +53,7 @@ def peel_pad(source: View, window: Mapping[str, Any], convolution: Node) -> Peel
         name: _sums(window[name], [edge[side] for edge in space])
         for side, name in enumerate(("padding_low", "padding_high"))
     }
-    ahead = peeled_views(View(given, tuple(dimensions)), _PEEL_BITCASTS)[-1]
+    ahead = peeled_views(View(given, tuple(dimensions)), PEEL_BITCASTS)[-1]
     return PeeledPad(ahead, {**window, **padding}, (pad,) if is_only_for(pad, convolution) else ())
 
 

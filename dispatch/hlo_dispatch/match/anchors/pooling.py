@@ -14,7 +14,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import Dimension, View, dense, full_view, merge, peeled_views
+from hlo_dispatch.analysis.strided_view import (
+    PEEL_BITCASTS,
+    Dimension,
+    View,
+    full_view,
+    merge_dimensions,
+    peeled_views,
+    with_dense_strides,
+)
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.opcode import ANCHORS, ELEMENTWISE
 from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor, unsupported_types
@@ -27,7 +35,6 @@ from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
 from hlo_dispatch.pattern.table import AnchorKind
 
 _REDUCERS = {"maximum": "max", "add": "average"}
-_PEEL_BITCASTS = frozenset(("bitcast",))
 _PASSING = frozenset(("bitcast", "convert", "copy", "reshape", "transpose"))
 _NEVER_NEGATIVE = frozenset(("abs", "exponential", "logistic", "sqrt"))
 MAXIMUM_SPACE = 3
@@ -73,7 +80,7 @@ def normalize_pooling(node: Node, entry: AnchorKind, computations: Mapping[int, 
     return Anchor(
         node=node,
         entry=entry,
-        source=peeled_views(source, _PEEL_BITCASTS)[-1],
+        source=peeled_views(source, PEEL_BITCASTS)[-1],
         weights=None,
         destination=destination.dimensions,
         channel=1,
@@ -217,8 +224,8 @@ def _empty_window(node: Node, operand: Node, padding: Padding) -> int | None:
 def _by_channels(view: View, node: Node, space: Sequence[int]) -> View | None:
     """The view as (N, C, spatial…): channels are what varies fastest among what is not space."""
     rest = [number for number in node.shape.minor_to_major if number not in space]
-    batch = merge(view.dimensions[number] for number in rest[1:])
+    batch = merge_dimensions(view.dimensions[number] for number in rest[1:])
     if batch is None:
         return None
     dimensions: tuple[Dimension, ...] = (batch, view.dimensions[rest[0]], *(view.dimensions[n] for n in space))
-    return View(view.node, dense(dimensions, dimensions))
+    return View(view.node, with_dense_strides(dimensions, dimensions))

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import HALF_TYPES, Dimension, View, dimension_number, peel, restate
+from hlo_dispatch.analysis.strided_view import (
+    HALF_TYPES,
+    Dimension,
+    PeelingPolicy,
+    View,
+    dimension_number,
+    peel,
+    rebase_dimensions,
+)
 from hlo_dispatch.match.epilogue.steps import Step
 
 _MOVING = frozenset(("bitcast", "copy", "reverse", "transpose"))
@@ -12,7 +20,7 @@ ReversedDimensions = frozenset[int]
 """Numbers of the view's dimensions that are read back to front."""
 
 
-def peeled_views_with_reversal(view: View, opcodes: frozenset[str]) -> list[tuple[View, ReversedDimensions]]:
+def peeled_views_with_reversal(view: View, policy: PeelingPolicy) -> list[tuple[View, ReversedDimensions]]:
     """`view` and every view of the same elements further up, nearest first, with what is backwards there.
 
     Args:
@@ -28,7 +36,7 @@ def peeled_views_with_reversal(view: View, opcodes: frozenset[str]) -> list[tupl
         elif _changes_no_value(nearest.node):
             further = _ahead(nearest)
         else:
-            further = peel(nearest, opcodes)
+            further = peel(nearest, policy)
         if further is None:
             return found
         found.append((further, backwards))
@@ -48,11 +56,11 @@ def reversing_step(value: Node, destination: tuple[Dimension, ...], window: int,
     turned = {number for number in user.proto.dimensions[:] if user.shape.dimensions[number] > 1}
     if turned != {dimension_number(dimension, value) for dimension in destination[-window:] if dimension[0] > 1}:
         return None
-    moved = restate(destination, value.shape, user.shape.strides)
+    moved = rebase_dimensions(destination, value.shape, user.shape.strides)
     return None if moved is None else Step((user,), (), moved, {"weights_reversed": 1 - backwards})
 
 
-def peeled_window_views(weights: View, window: int, opcodes: frozenset[str]) -> list[tuple[View, bool]]:
+def peeled_window_views(weights: View, window: int, policy: PeelingPolicy) -> list[tuple[View, bool]]:
     """Where weights can be read, nearest first, and whether their whole window is back to front there.
 
     Args:
@@ -63,7 +71,7 @@ def peeled_window_views(weights: View, window: int, opcodes: frozenset[str]) -> 
     # Read partly backwards it is nothing a kernel could be told.
     return [
         (view, bool(backwards))
-        for view, backwards in peeled_views_with_reversal(weights, opcodes)
+        for view, backwards in peeled_views_with_reversal(weights, policy)
         if backwards in (all_backwards, ReversedDimensions())
     ]
 
@@ -95,5 +103,5 @@ def _changes_no_value(node: Node) -> bool:
 def _ahead(view: View) -> View | None:
     """The view over the operand of its node, which has the same elements in the same places or turned round."""
     source = view.node.operands[0]
-    dimensions = restate(view.dimensions, view.node.shape, source.shape.strides)
+    dimensions = rebase_dimensions(view.dimensions, view.node.shape, source.shape.strides)
     return None if dimensions is None else View(source, dimensions)

@@ -8,8 +8,9 @@ An argument of the program may be multiplied with a number, as images are that a
 from __future__ import annotations
 
 from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import PEEL_CONVERTS
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.anchor import PEEL_CONVERTS, Anchor
+from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.anchors.elementwise import has_channels, normalize_elementwise
 from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.pattern.table import AnchorKind

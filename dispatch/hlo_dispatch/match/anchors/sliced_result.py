@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import Dimension, View, dense, merge, pieces
+from hlo_dispatch.analysis.strided_view import Dimension, View, merge_dimensions, split_dimension, with_dense_strides
 from hlo_dispatch.ir.shape import HALF_TYPES
 from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor
 from hlo_dispatch.match.peeling import is_widening
@@ -68,7 +68,7 @@ def narrow_to_slice(anchor: Anchor, is_owned: NodePredicate, is_materialized: No
         arithmetic = arithmetic * found.size // size
     return replace(
         smaller,
-        destination=dense(destination, destination),
+        destination=with_dense_strides(destination, destination),
         multiply_adds=arithmetic,
         covers=(*anchor.covers, *passed),
         value=passed[-1],
@@ -114,7 +114,7 @@ def _rounding_behind(passed: Sequence[Node], is_owned: NodePredicate, is_materia
 def _cut(dimension: Dimension, cut: Node) -> _Cut | None:
     """What the slice keeps of a dimension over its operand's buffer; None where no single step walks over it."""
     source = cut.operands[0].shape
-    parts = pieces(dimension, source)
+    parts = split_dimension(dimension, source)
     if parts is None:
         return None
     unit, start = 1, 0
@@ -132,7 +132,7 @@ def _cut(dimension: Dimension, cut: Node) -> _Cut | None:
             kept.append((count, unit * max(1, part.stride)))
             places.append((count, cut.shape.strides[number]))
         unit *= size
-    merged, place = merge(kept), merge(places)
+    merged, place = merge_dimensions(kept), merge_dimensions(places)
     return None if merged is None or place is None else _Cut(start, merged[0], merged[1], place)
 
 
@@ -198,7 +198,7 @@ def _reading(
         (anchor.roles[1], anchor.weights, weights, in_weights),
     ):
         if list(view.dimensions) != list(dimensions):
-            dimensions = dense(dimensions, view.dimensions)
+            dimensions = with_dense_strides(dimensions, view.dimensions)
             attributes[f"{role}_offset"] = attributes.get(f"{role}_offset", 0) + offset
             attributes[f"{role}_elements"] = view.node.shape.elements
         views.append(View(view.node, tuple(dimensions)))

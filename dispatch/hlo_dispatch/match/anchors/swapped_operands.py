@@ -15,15 +15,16 @@ import math
 from collections.abc import Sequence
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import Dimension, View, dense, peeled_views
-from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.anchor import (
+from hlo_dispatch.analysis.strided_view import (
     PEEL_CONVERTS,
-    PEEL_REARRANGEMENTS,
-    Anchor,
-    fully_peeled,
-    unsupported_types,
+    PEEL_CONVERTS_AND_LAYOUTS,
+    Dimension,
+    View,
+    peeled_views,
+    with_dense_strides,
 )
+from hlo_dispatch.errors import Refusal
+from hlo_dispatch.match.anchors.anchor import Anchor, fully_peeled, unsupported_types
 from hlo_dispatch.match.anchors.convolution import convolution_views
 from hlo_dispatch.match.anchors.reversal import peeled_window_views
 from hlo_dispatch.pattern.table import AnchorKind
@@ -63,7 +64,7 @@ def normalize_swapped_operands(node: Node, entry: AnchorKind) -> Anchor | Refusa
         return Refusal("negative-padding", f"padding {min(*low, *high)} crops the image", node.name)
     ahead = [view for view, backwards in _weights(node) if backwards]
     source, weights = fully_peeled(peeled_views(source, PEEL_CONVERTS), ahead)
-    destination = dense((images, outputs, *space), (images, outputs, *space))
+    destination = with_dense_strides((images, outputs, *space), (images, outputs, *space))
     return Anchor(
         node=node,
         entry=entry,
@@ -90,4 +91,4 @@ def _roles(node: Node) -> tuple[View, View, Sequence[Dimension]]:
 def _weights(node: Node) -> list[tuple[View, bool]]:
     """Where the kernel can be read, nearest first, and whether it lies there as it was written."""
     weights, _, _ = _roles(node)
-    return peeled_window_views(weights, len(node.proto.window.dimensions), PEEL_REARRANGEMENTS)
+    return peeled_window_views(weights, len(node.proto.window.dimensions), PEEL_CONVERTS_AND_LAYOUTS)

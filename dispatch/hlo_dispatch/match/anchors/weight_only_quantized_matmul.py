@@ -14,19 +14,20 @@ from typing import NamedTuple
 
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.strided_view import (
+    PEEL_CONVERTS_AND_LAYOUTS,
     Dimension,
     View,
-    dense,
     full_view,
     peel,
-    project,
-    project_in_groups,
-    restate,
+    project_dimensions,
+    project_groups,
+    rebase_dimensions,
+    with_dense_strides,
 )
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.shape import Shape
 from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor, unsupported_types
-from hlo_dispatch.match.anchors.dot import free_dimensions, merged, readings
+from hlo_dispatch.match.anchors.dot import free_dimensions, matrix_views, merge_row_major
 from hlo_dispatch.match.epilogue.operand import find_operand
 from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.pattern.op_kinds import NARROW_TYPES
@@ -37,7 +38,6 @@ MOST_ROWS = 32
 _GROUP_GRAIN = 16
 """Groups of which `own.narrow_product` takes a multiple only."""
 _FOUR_BITS = 4
-_PEEL_REARRANGEMENTS = frozenset(("bitcast", "convert", "copy", "transpose"))
 
 
 class _NarrowOperand(NamedTuple):
@@ -69,31 +69,31 @@ def normalize_weight_only_quantized_matmul(node: Node, entry: AnchorKind) -> Anc
     sides = _sides(node)
     assert sides is not None, "it was asked whether it is one"
     contracting, free = _contracting(node), free_dimensions(node)
-    sources = readings(node.operands[sides.source], [], [free[sides.source], contracting[sides.source]])
+    sources = matrix_views(node.operands[sides.source], [], [free[sides.source], contracting[sides.source]])
     result = full_view(node).dimensions
     parts = len(free[0])
-    of_side = (merged(result[:parts]), merged(result[parts:]))
+    of_side = (merge_row_major(result[:parts]), merge_row_major(result[parts:]))
     rows, columns = of_side[sides.source], of_side[sides.weights]
     if not sources or rows is None or columns is None:
         return Refusal("dot-dimensions", "dimensions of the source do not lie behind one another", node.name)
     weights = _matrix(sides.narrow.view, contracting[sides.weights], free[sides.weights])
     assert weights is not None, "they were looked at"
-    destination = dense((rows, columns), (rows, columns))
+    destination = with_dense_strides((rows, columns), (rows, columns))
     first = scales = None
     if sides.narrow.scale is not None:
         groups, channels = _matrix_of(sides.narrow.scale, contracting[sides.weights], free[sides.weights])
         assert groups is not None, "it was looked at"
         assert channels is not None, "it was looked at"
         if groups[0] > 1:
-            scales = View(sides.narrow.scale.node, dense((groups, channels), destination))
+            scales = View(sides.narrow.scale.node, with_dense_strides((groups, channels), destination))
         else:
-            operand = View(sides.narrow.scale.node, dense(((1, 1), channels), destination))
+            operand = View(sides.narrow.scale.node, with_dense_strides(((1, 1), channels), destination))
             first = PostOp("binary", "mul", "({} · {operand})", operand=operand)
     return Anchor(
         node=node,
         entry=entry,
         source=sources[-1],
-        weights=View(sides.narrow.view.node, dense(weights, weights)),
+        weights=View(sides.narrow.view.node, with_dense_strides(weights, weights)),
         destination=destination,
         channel=1,
         multiply_adds=rows[0] * columns[0] * weights[0][0],
@@ -146,7 +146,7 @@ def _narrow(operand: Node) -> _NarrowOperand | None:
             return None
         if node.opcode == "convert":
             kind = node.operands[0].shape.element_type
-            dimensions = restate(view.dimensions, node.shape, node.operands[0].shape.strides)
+            dimensions = rebase_dimensions(view.dimensions, node.shape, node.operands[0].shape.strides)
             if kind not in COMPUTED_TYPES | NARROW_TYPES or dimensions is None:
                 return None
             view = View(node.operands[0], dimensions)
@@ -158,7 +158,7 @@ def _narrow(operand: Node) -> _NarrowOperand | None:
                 return None
             view, scale = found
         else:
-            further = peel(view, _PEEL_REARRANGEMENTS)
+            further = peel(view, PEEL_CONVERTS_AND_LAYOUTS)
             if further is None:
                 return None
             view = further
@@ -180,8 +180,8 @@ def _scaled(view: View) -> tuple[View, View] | None:
 
 def _projected(scale: View, shape: Shape, dimension: Dimension) -> Dimension | None:
     """A scale along one dimension of what it scales."""
-    projected = project(scale, shape, (dimension,))
-    return projected[0] if projected is not None else project_in_groups(scale, shape, dimension)
+    projected = project_dimensions(scale, shape, (dimension,))
+    return projected[0] if projected is not None else project_groups(scale, shape, dimension)
 
 
 def _has_whole_bytes(shape: Shape) -> bool:
@@ -200,7 +200,7 @@ def _repeats(node: Node) -> bool:
 
 def _matrix(view: View, rows: list[int], columns: list[int]) -> tuple[Dimension, Dimension] | None:
     """A view as (rows, columns), of which one lies side by side; None where it is none."""
-    first, second = (merged([view.dimensions[number] for number in part]) for part in (rows, columns))
+    first, second = (merge_row_major([view.dimensions[number] for number in part]) for part in (rows, columns))
     if first is None or second is None:
         return None
     return (first, second) if any(size == 1 or stride == 1 for size, stride in (first, second)) else None
@@ -213,4 +213,4 @@ def _matrix_of(
     summed = [scale.dimensions[number] for number in contracting]
     # Groups of one dimension are rows behind one another; of several they may be rows far apart.
     groups = summed[0] if len(summed) == 1 else (1, 1) if all(size == 1 for size, _ in summed) else None
-    return groups, merged([scale.dimensions[number] for number in free])
+    return groups, merge_row_major([scale.dimensions[number] for number in free])

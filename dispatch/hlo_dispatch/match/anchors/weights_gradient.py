@@ -17,16 +17,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
-from hlo_dispatch.analysis.strided_view import Dimension, View, dense, merge
+from hlo_dispatch.analysis.strided_view import (
+    PEEL_CONVERTS_AND_LAYOUTS,
+    Dimension,
+    View,
+    merge_dimensions,
+    with_dense_strides,
+)
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.schema import WindowDimensionProto
-from hlo_dispatch.match.anchors.anchor import (
-    PEEL_REARRANGEMENTS,
-    Anchor,
-    first_refusal,
-    fully_peeled,
-    unsupported_types,
-)
+from hlo_dispatch.match.anchors.anchor import Anchor, first_refusal, fully_peeled, unsupported_types
 from hlo_dispatch.match.anchors.batch_groups import group_dimensions
 from hlo_dispatch.match.anchors.convolution import convolution_views
 from hlo_dispatch.match.anchors.diagonal import diagonal_step
@@ -65,7 +65,7 @@ def is_weights_gradient(node: Node) -> bool:
     window = math.prod(dimension.size for dimension in roles.window)
     if window < math.prod(size for size, _ in _space(roles.weights, roles)) or window == 1:
         return False
-    furthest_source, _ = peeled_views_with_reversal(roles.source, PEEL_REARRANGEMENTS)[-1]
+    furthest_source, _ = peeled_views_with_reversal(roles.source, PEEL_CONVERTS_AND_LAYOUTS)[-1]
     batch, channels = furthest_source.dimensions[_BATCH], furthest_source.dimensions[_CHANNELS]
     if batch[0] == 1:
         return channels[0] > 1 or node.proto.batch_group_count > 1
@@ -105,13 +105,15 @@ def normalize_weights_gradient(node: Node, entry: AnchorKind, graph: FlatGraph) 
         entry=entry,
         source=source,
         weights=gradient,
-        destination=dense(destination, destination),
+        destination=with_dense_strides(destination, destination),
         channel=0,
         multiply_adds=math.prod(size for size, _ in destination) * math.prod(gradient.sizes) // gradient.sizes[1],
         attributes=attributes,
         roles=("src", "diff_dst", "diff_weights"),
         formula="conv_weights_gradient(x, dy)",
-        kernel_specific_step=_KernelSpecificStep(graph.module.computations, len(roles.window), attributes["weights_reversed"]),
+        kernel_specific_step=_KernelSpecificStep(
+            graph.module.computations, len(roles.window), attributes["weights_reversed"]
+        ),
     )
 
 
@@ -211,10 +213,10 @@ def _readings(view: View, roles: _Roles, backwards: int) -> list[View]:
     numbers = [n for n in range(_SPACE, len(view.dimensions)) if n not in roles.groups]
     wanted = ReversedDimensions(n for n in numbers if backwards and view.dimensions[n][0] > 1)
     found: list[View] = []
-    for candidate, turned in peeled_views_with_reversal(view, PEEL_REARRANGEMENTS):
+    for candidate, turned in peeled_views_with_reversal(view, PEEL_CONVERTS_AND_LAYOUTS):
         dimensions = candidate.dimensions
-        channels = merge([dimensions[_CHANNELS], *(dimensions[number] for number in roles.groups)])
+        channels = merge_dimensions([dimensions[_CHANNELS], *(dimensions[number] for number in roles.groups)])
         if channels is not None and turned == wanted:
             merged = (dimensions[_BATCH], channels, *(dimensions[number] for number in numbers))
-            found.append(View(candidate.node, dense(merged, merged)))
+            found.append(View(candidate.node, with_dense_strides(merged, merged)))
     return found

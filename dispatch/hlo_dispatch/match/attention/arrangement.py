@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hlo_dispatch.analysis.strided_view import Dimension, merge
+from hlo_dispatch.analysis.strided_view import Dimension, merge_dimensions
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.attention.axes import KEY, QUERY, Axes
 from hlo_dispatch.match.attention.operands import Products
@@ -50,7 +50,7 @@ class Arrangement:
         Raises:
             NotAttention: it has several.
         """
-        last = merge(reversed(place.dimensions[count:]))
+        last = merge_dimensions(reversed(place.dimensions[count:]))
         if last is None:
             sentence = f"the heads' dimensions do not lie behind one another in %{place.node.name}"
             raise NotAttention(Refusal("dot-dimensions", sentence, place.node.name))
@@ -80,7 +80,7 @@ class Arrangement:
         return (final_query, final_key, final_value), final_steps, destination
 
     def _place(self, place: Placement, groups: Sequence[Sequence[int]], *last: Dimension) -> Placement:
-        batches = [merge(reversed([place.dimensions[axis] for axis in group])) for group in groups]
+        batches = [merge_dimensions(reversed([place.dimensions[axis] for axis in group])) for group in groups]
         known = [batch for batch in batches if batch is not None]
         return placed(place.node, (*known, *last), place.offset)
 
@@ -88,7 +88,7 @@ class Arrangement:
         return (1, 0) if self._rows is None else place.dimensions[self._rows]
 
     def _key(self, place: Placement) -> Dimension:
-        found = merge(reversed([place.dimensions[axis] for axis in self._keys])) if self._keys else (1, 0)
+        found = merge_dimensions(reversed([place.dimensions[axis] for axis in self._keys])) if self._keys else (1, 0)
         if found is None:
             sentence = f"the keys' dimensions do not lie behind one another in %{place.node.name}"
             raise NotAttention(Refusal("dot-dimensions", sentence, place.node.name))
@@ -107,4 +107,4 @@ class Arrangement:
 
 
 def _are_one(place: Placement, axes: Sequence[int]) -> bool:
-    return merge(reversed([place.dimensions[axis] for axis in axes])) is not None
+    return merge_dimensions(reversed([place.dimensions[axis] for axis in axes])) is not None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import Dimension, merge
+from hlo_dispatch.analysis.strided_view import Dimension, merge_dimensions
 from hlo_dispatch.match.attention.placement import AxisSplit, Placement, placed
 
 BATCH, QUERY, KEY = "batch", "query", "key"
@@ -103,7 +103,7 @@ class Axes:
         keys = self.of_kind(KEY)
 
         def without_order(place: Placement) -> tuple[object, ...]:
-            along_keys = merge(sorted((place.dimensions[axis] for axis in keys), key=lambda d: d[1]))
+            along_keys = merge_dimensions(sorted((place.dimensions[axis] for axis in keys), key=lambda d: d[1]))
             # Where no single stride walks over them, only the very same order is known to be the same.
             rest = along_keys or tuple(place.dimensions[axis] for axis in keys)
             others = tuple(d for axis, d in enumerate(place.dimensions) if axis not in keys)

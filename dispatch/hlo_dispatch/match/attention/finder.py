@@ -42,7 +42,9 @@ class AttentionFinder:
         for product in products:
             for side in (0, 1):
                 exponentials = exponential_of_softmax(product.operands[side])
-                scores = None if exponentials is None else peel_node(exponentials.operands[0], PEELED_OPCODES).operands[0]
+                scores = (
+                    None if exponentials is None else peel_node(exponentials.operands[0], PEELED_OPCODES).operands[0]
+                )
                 first = None if scores is None else producing_dot(scores)
                 if exponentials is None or first is None:
                     continue
@@ -86,7 +88,9 @@ def _unsupported(product: Node) -> Refusal | None:
 class _Attempt:
     """One reading along given axes."""
 
-    def __init__(self, graph: FlatGraph, entry: Attention, exponentials: Node, second: Node, side: int, axes: Axes) -> None:
+    def __init__(
+        self, graph: FlatGraph, entry: Attention, exponentials: Node, second: Node, side: int, axes: Axes
+    ) -> None:
         self._entry, self._powers, self._second, self._side, self._axes = entry, exponentials, second, side, axes
         self._seen: dict[Node, None] = {second: None}
         self._softmax = Softmax(graph, axes, self._seen)

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import PEEL_LAYOUTS
 from hlo_dispatch.match.attention.axes import KEY, QUERY, Axes
 from hlo_dispatch.match.attention.placement import (
     PEEL_BROADCASTS,
-    PEEL_REARRANGEMENTS,
     PEEL_SLICES,
     NotAttention,
     Placement,
@@ -25,7 +25,7 @@ from hlo_dispatch.match.attention.placement import (
 from hlo_dispatch.match.attention.position_sums import PositionSum, constant_mask, position_sum_of
 from hlo_dispatch.match.elementwise_region import scalar_constant
 
-_PEELING_POLICY = PEEL_REARRANGEMENTS | PEEL_BROADCASTS | PEEL_SLICES
+_PEELING_POLICY = PEEL_LAYOUTS | PEEL_BROADCASTS | PEEL_SLICES
 _OPPOSITE = {"GE": "LT", "LT": "GE", "GT": "LE", "LE": "GT"}
 # (direction, number) of comparisons that a value of 0 or 1 fulfils where it is 1.
 _IS_ONE = frozenset((("NE", 0), ("GT", 0), ("EQ", 1), ("GE", 1)))
@@ -147,7 +147,11 @@ class _MaskReader:
         peel_placement, follow_user = int(distances[kept].max()), int(distances[kept].min())
         if bool((kept == (distances <= peel_placement)).all()):
             return Mask(place, query, peel_placement)
-        return Mask(place, query, -follow_user, is_lower=True) if bool((kept == (distances >= follow_user)).all()) else None
+        return (
+            Mask(place, query, -follow_user, is_lower=True)
+            if bool((kept == (distances >= follow_user)).all())
+            else None
+        )
 
 
 def _of(place: Placement, operand: Node) -> Placement:

@@ -10,17 +10,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import Dimension, merge, pieces
+from hlo_dispatch.analysis.strided_view import PEEL_LAYOUTS, Dimension, merge_dimensions, split_dimension
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.shape import HALF_TYPES
 from hlo_dispatch.match.attention.axes import KEY, Axes, free, numbers
 from hlo_dispatch.match.attention.placement import (
     FLOATING,
     PEEL_BROADCASTS,
-    PEEL_CONVERTS,
-    PEEL_REARRANGEMENTS,
     PEEL_ROUNDING,
     PEEL_SLICES,
+    PEEL_WIDENING,
     AxisSplit,
     NotAttention,
     Placement,
@@ -30,7 +29,7 @@ from hlo_dispatch.match.attention.placement import (
 )
 from hlo_dispatch.match.elementwise_region import scalar_constant
 
-_PEELING_POLICY = PEEL_REARRANGEMENTS | PEEL_BROADCASTS | PEEL_SLICES | PEEL_CONVERTS
+_PEELING_POLICY = PEEL_LAYOUTS | PEEL_BROADCASTS | PEEL_SLICES | PEEL_WIDENING
 
 
 class Products(NamedTuple):
@@ -69,7 +68,7 @@ def _dimension_of(place: Placement, axis: int) -> tuple[int, int] | None:
     size, stride = place.dimensions[axis]
     if size == 1:
         return None
-    parts = pieces((size, stride), place.node.shape)
+    parts = split_dimension((size, stride), place.node.shape)
     if not parts:
         raise _unfit(place.node, "its dimensions cannot be told apart behind it")
     if len(parts) > 1:
@@ -99,7 +98,9 @@ def _value(product: Node, side: int, axes: Axes) -> Placement:
     for own, others in zip(numbers(product, side), numbers(product, 1 - side), strict=True):
         for number, dimension in zip(own, others, strict=True):
             strides[number] = other.shape.strides[dimension]
-    return placed(other, [*axes.along(strides), *(other.shape.strided_dimensions[number] for number in free(product, 1 - side))])
+    return placed(
+        other, [*axes.along(strides), *(other.shape.strided_dimensions[number] for number in free(product, 1 - side))]
+    )
 
 
 def _result(product: Node, side: int, axes: Axes) -> Placement:
@@ -113,7 +114,9 @@ def _result(product: Node, side: int, axes: Axes) -> Placement:
         strides[number] = shape.strides[place]
     for place, number in enumerate(own):
         strides[number] = shape.strides[begin + place]
-    return placed(product, [*axes.along(strides), *(shape.strided_dimensions[begin_others + n] for n in range(len(others)))])
+    return placed(
+        product, [*axes.along(strides), *(shape.strided_dimensions[begin_others + n] for n in range(len(others)))]
+    )
 
 
 def _unfit(product: Node, why: str) -> NotAttention:
@@ -156,7 +159,7 @@ def fully_peeled(place: Placement, count: int, fixed: frozenset[int]) -> Placeme
 
 def _as_one(place: Placement, count: int) -> Placement | None:
     """The place with one dimension behind its axes."""
-    last = merge(reversed(place.dimensions[count:]))
+    last = merge_dimensions(reversed(place.dimensions[count:]))
     return None if last is None else placed(place.node, (*place.dimensions[:count], last), place.offset)
 
 
@@ -200,7 +203,7 @@ def follow_user(place: Placement, user: Node, *, widens: bool) -> Placement | No
         widens: whether a rounding may be undone, which loses it: something follows that rounds again.
     """
     source = place.node.shape
-    if user.proto.control_predecessor_ids or user.opcode not in PEEL_REARRANGEMENTS | PEEL_ROUNDING:
+    if user.proto.control_predecessor_ids or user.opcode not in PEEL_LAYOUTS | PEEL_ROUNDING:
         return None
     kind = user.shape.element_type
     if kind != source.element_type:

@@ -12,16 +12,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import Dimension, merge, pieces
+from hlo_dispatch.analysis.strided_view import Dimension, PeelingPolicy, merge_dimensions, split_dimension
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.shape import HALF_TYPES, Shape
 
 FLOATING = frozenset(("f32",)) | HALF_TYPES
-PEEL_REARRANGEMENTS = frozenset(("bitcast", "copy", "transpose"))
-PEEL_ROUNDING = frozenset(("convert", "reduce-precision"))
-PEEL_BROADCASTS = frozenset(("broadcast",))
-PEEL_SLICES = frozenset(("slice",))
-PEEL_CONVERTS = frozenset(("widening",))
+PEEL_ROUNDING: PeelingPolicy = frozenset(("convert", "reduce-precision"))
+PEEL_BROADCASTS: PeelingPolicy = frozenset(("broadcast",))
+PEEL_SLICES: PeelingPolicy = frozenset(("slice",))
+PEEL_WIDENING: PeelingPolicy = frozenset(("widening",))
 """A convert that changes no value; ROUNDING passes any between floating types."""
 
 
@@ -55,7 +54,7 @@ def placed(node: Node, dimensions: Sequence[Dimension], offset: int = 0) -> Plac
     return Placement(node, tuple((size, stride if size > 1 else 0) for size, stride in dimensions), offset)
 
 
-def peel_placement(place: Placement, policy: frozenset[str]) -> Placement | None:
+def peel_placement(place: Placement, policy: PeelingPolicy) -> Placement | None:
     """The same elements one instruction further up, where that is one of `policy` and can be read so.
 
     Raises:
@@ -77,7 +76,7 @@ def peel_placement(place: Placement, policy: frozenset[str]) -> Placement | None
     return moved(place, source, _strides_in_operand(node))
 
 
-def _may_convert(node: Node, source: Node, policy: frozenset[str]) -> bool:
+def _may_convert(node: Node, source: Node, policy: PeelingPolicy) -> bool:
     kinds = (source.shape.element_type, node.shape.element_type)
     if node.opcode in policy:
         return FLOATING.issuperset(kinds)
@@ -119,10 +118,10 @@ def moved(place: Placement, node: Node, strides: Sequence[int]) -> Placement | N
         if size == 1 or stride == 0:
             dimensions.append((size, 0))
             continue
-        parts = pieces((size, stride), shape)
+        parts = split_dimension((size, stride), shape)
         if parts is None:
             return None
-        merged = merge((part, strides[number] * step) for part, number, step in parts)
+        merged = merge_dimensions((part, strides[number] * step) for part, number, step in parts)
         if merged is None:
             raise AxisSplit(axis, [part for part, _, _ in reversed(parts)])
         dimensions.append((size, merged[1]))
@@ -142,7 +141,7 @@ def _stays_inside(place: Placement, shape: Shape) -> bool:
     for size, stride in place.dimensions:
         if size == 1 or stride == 0:
             continue
-        parts = pieces((size, stride), shape)
+        parts = split_dimension((size, stride), shape)
         if parts is None:
             return False
         for part, number, step in parts:
@@ -161,7 +160,7 @@ def of_operand(place: Placement, operand: Node) -> Placement | None:
     return moved(place, operand, operand.shape.strides)
 
 
-def peeled_placements(place: Placement, policy: frozenset[str]) -> list[Placement]:
+def peeled_placements(place: Placement, policy: PeelingPolicy) -> list[Placement]:
     """The place and the same elements further up, nearest first.
 
     Raises:
@@ -173,7 +172,7 @@ def peeled_placements(place: Placement, policy: frozenset[str]) -> list[Placemen
     return found
 
 
-def peel_node(node: Node, policy: frozenset[str]) -> Node:
+def peel_node(node: Node, policy: PeelingPolicy) -> Node:
     """The node that such a chain ends at, whatever its axes."""
     while node.opcode in policy and node.operands:
         node = node.operands[0]

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import pieces
+from hlo_dispatch.analysis.strided_view import PEEL_LAYOUTS, split_dimension
 from hlo_dispatch.ir.shape import Shape
 from hlo_dispatch.match.attention.placement import (
     PEEL_BROADCASTS,
-    PEEL_REARRANGEMENTS,
     PEEL_SLICES,
     Placement,
     coordinates,
@@ -25,7 +24,7 @@ from hlo_dispatch.match.attention.placement import (
 )
 from hlo_dispatch.match.elementwise_region import scalar_constant
 
-_PEELING_POLICY = PEEL_REARRANGEMENTS | PEEL_BROADCASTS | PEEL_SLICES
+_PEELING_POLICY = PEEL_LAYOUTS | PEEL_BROADCASTS | PEEL_SLICES
 _INTEGERS = frozenset(("s32", "f32"))
 _DEEPEST = 8
 # What a f32 and an s32 both hold exactly.
@@ -99,7 +98,7 @@ def _steps(axis: tuple[int, int], shape: Shape, dimension: int) -> int | None:
     size, stride = axis
     if size == 1 or stride == 0:
         return 0
-    parts = pieces(axis, shape)
+    parts = split_dimension(axis, shape)
     if parts is None:
         return None
     along = [step for _, number, step in parts if number == dimension]

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 
 from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.strided_view import PEEL_LAYOUTS
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.match.attention.axes import Axes
 from hlo_dispatch.match.attention.masks import Mask, read_mask
 from hlo_dispatch.match.attention.placement import (
     PEEL_BROADCASTS,
-    PEEL_CONVERTS,
-    PEEL_REARRANGEMENTS,
     PEEL_ROUNDING,
+    PEEL_WIDENING,
     NotAttention,
     Placement,
     of_operand,
@@ -22,8 +22,8 @@ from hlo_dispatch.match.attention.placement import (
 from hlo_dispatch.match.attention.steps import ScoreStep
 from hlo_dispatch.match.elementwise_region import scalar_constant
 
-_PEELED_OPCODES = PEEL_REARRANGEMENTS | PEEL_ROUNDING
-_UNCHANGED = PEEL_REARRANGEMENTS | PEEL_BROADCASTS | PEEL_CONVERTS
+_PEELED_OPCODES = PEEL_LAYOUTS | PEEL_ROUNDING
+_VALUE_PRESERVING = PEEL_LAYOUTS | PEEL_BROADCASTS | PEEL_WIDENING
 _FARTHEST = 64
 # A score added to such a number is lost in it, whichever of the usual ones it is.
 _ABSORBING = -1e30
@@ -120,7 +120,7 @@ class Scores:
 
     def _added(self, other: Placement) -> list[ScoreStep]:
         """What an addend is: a mask where it is 0 or a number that no score survives, else something to be read."""
-        path = peeled_placements(other, _UNCHANGED | PEEL_ROUNDING)
+        path = peeled_placements(other, _VALUE_PRESERVING | PEEL_ROUNDING)
         last = path[-1]
         if last.node.opcode == "select":
             values = [scalar_constant(operand) for operand in last.node.operands[1:]]
@@ -131,7 +131,7 @@ class Scores:
                 rounded = any(lost < _LOWEST.get(passed.node.shape.element_type, lost) for passed in path)
                 if masks is not None:
                     return [_masked(mask, -math.inf if rounded else lost) for mask in masks]
-        return [ScoreStep("add", place=peeled_placements(other, _UNCHANGED)[-1])]
+        return [ScoreStep("add", place=peeled_placements(other, _VALUE_PRESERVING)[-1])]
 
     def _selected(self, place: Placement, ways: dict[Node, Node]) -> tuple[Placement, list[ScoreStep]]:
         node = place.node

@@ -9,10 +9,10 @@ the same scores, over all keys. Roundings between the steps are left out by the 
 from __future__ import annotations
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.strided_view import PEEL_LAYOUTS
 from hlo_dispatch.match.attention.axes import KEY, Axes
 from hlo_dispatch.match.attention.placement import (
     PEEL_BROADCASTS,
-    PEEL_REARRANGEMENTS,
     PEEL_ROUNDING,
     NotAttention,
     Placement,
@@ -25,7 +25,7 @@ from hlo_dispatch.match.attention.placement import (
 from hlo_dispatch.match.attention.reductions import read_reduction
 from hlo_dispatch.match.elementwise_region import scalar_constant
 
-PEELED_OPCODES = PEEL_REARRANGEMENTS | PEEL_ROUNDING
+PEELED_OPCODES = PEEL_LAYOUTS | PEEL_ROUNDING
 
 
 def exponential_of_softmax(node: Node) -> Node | None:

@@ -12,7 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import Dimension, View, dense, project, restate
+from hlo_dispatch.analysis.strided_view import (
+    Dimension,
+    View,
+    project_dimensions,
+    rebase_dimensions,
+    with_dense_strides,
+)
 from hlo_dispatch.ir.opcode import ANCHORS
 from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor
 from hlo_dispatch.match.elementwise_region import ElementwiseRegion, grow_region
@@ -177,10 +183,12 @@ class EpilogueFinder:
         )
         if view is None:
             return _no_operand(other, anchor.entry)
-        dimensions = project(view, user.shape, destination)
+        dimensions = project_dimensions(view, user.shape, destination)
         if dimensions is None:
             return "the other operand repeats along a part of a dimension"
-        post_op = PostOp("binary", algorithm, pattern, operand=View(view.node, dense(dimensions, destination)))
+        post_op = PostOp(
+            "binary", algorithm, pattern, operand=View(view.node, with_dense_strides(dimensions, destination))
+        )
         return Step((user,), (*before, post_op), destination)
 
 
@@ -302,7 +310,7 @@ def _rearranged(anchor: Anchor, current: Node, user: Node, destination: tuple[Di
     if user.opcode == "transpose":
         for position, number in enumerate(user.proto.dimensions):
             strides[number] = user.shape.strides[position]
-    moved = restate(destination, current.shape, strides)
+    moved = rebase_dimensions(destination, current.shape, strides)
     if moved is None or not (reorders or moved[-1][0] == 1 or moved[-1][1] == 1):
         return None
-    return Step((user,), (), dense(moved, moved))
+    return Step((user,), (), with_dense_strides(moved, moved))

@@ -17,7 +17,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import View, dense, is_bitcast_copy
+from hlo_dispatch.analysis.strided_view import View, is_bitcast_copy, with_dense_strides
 from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import HALF_TYPES, Shape, row_major
 from hlo_dispatch.match.epilogue.steps import PostOp, Step
@@ -136,7 +136,7 @@ def _bias(match: Match, shift: Node) -> PostOp:
     channel, destination = match.anchor.channel, match.anchor.destination
     dimensions = [(1, 1)] * len(destination)
     dimensions[channel] = (destination[channel][0], 1)
-    return PostOp("binary", "add", "({} + {operand})", operand=View(shift, dense(dimensions, destination)))
+    return PostOp("binary", "add", "({} + {operand})", operand=View(shift, with_dense_strides(dimensions, destination)))
 
 
 class _Maker:

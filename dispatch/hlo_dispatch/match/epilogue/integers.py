@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import Dimension, View, dense, project
+from hlo_dispatch.analysis.strided_view import Dimension, View, project_dimensions, with_dense_strides
 from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.epilogue.operand import find_operand
 from hlo_dispatch.match.epilogue.steps import PostOp, Step
@@ -95,10 +95,10 @@ def add_of_integers(
         return None
     scaled = _scaled(user.operands[1] if user.operands[0] is current else user.operands[0])
     view = None if scaled is None else find_operand(user, scaled.values, INTEGER_TYPES, is_owned, is_given)
-    dimensions = None if view is None else project(view, user.shape, destination)
+    dimensions = None if view is None else project_dimensions(view, user.shape, destination)
     if scaled is None or view is None or dimensions is None:
         return None
-    place = View(view.node, dense(dimensions, destination))
+    place = View(view.node, with_dense_strides(dimensions, destination))
     if scaled.factor == 1.0:
         return Step((user,), (PostOp("binary", "add", "({} + {operand})", operand=place),), destination)
     added = PostOp("binary", "add", f"({{}} + {scaled.factor:.4g}·{{operand}})", operand=place)

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import HALF_TYPES, View, full_view, peeled_views, restate
+from hlo_dispatch.analysis.strided_view import (
+    HALF_TYPES,
+    PEEL_CONVERTS_AND_BROADCASTS,
+    View,
+    full_view,
+    peeled_views,
+    rebase_dimensions,
+)
 
-PEELING_POLICY = frozenset(("bitcast", "broadcast", "convert"))
 _SMALL_BYTES = 64 * 1024
 
 
@@ -23,7 +29,9 @@ def find_operand(
     Where it is only found as it was before it was rounded to half precision, it is read so: XLA rounds between the
     steps of half precision programs, and a kernel does not.
     """
-    exact = [view for view in peeled_views(full_view(other), PEELING_POLICY) if view.element_type in types]
+    exact = [
+        view for view in peeled_views(full_view(other), PEEL_CONVERTS_AND_BROADCASTS) if view.element_type in types
+    ]
     unrounded = _before_rounding(exact[-1], types) if exact else []
     for views in (exact, unrounded):
         for view in reversed(views):
@@ -65,7 +73,11 @@ def _before_rounding(view: View, types: Collection[str]) -> list[View]:
     if node.opcode != "convert" or node.shape.element_type not in HALF_TYPES:
         return []
     source = node.operands[0]
-    dimensions = restate(view.dimensions, node.shape, source.shape.strides)
+    dimensions = rebase_dimensions(view.dimensions, node.shape, source.shape.strides)
     if source.shape.element_type != "f32" or dimensions is None:
         return []
-    return [view for view in peeled_views(View(source, dimensions), PEELING_POLICY) if view.element_type in types]
+    return [
+        view
+        for view in peeled_views(View(source, dimensions), PEEL_CONVERTS_AND_BROADCASTS)
+        if view.element_type in types
+    ]

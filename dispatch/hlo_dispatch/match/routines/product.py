@@ -11,7 +11,7 @@ from collections.abc import Callable
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.strided_view import Dimension, View, full_view
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.dot import free_dimensions, merged, readings
+from hlo_dispatch.match.anchors.dot import free_dimensions, matrix_views, merge_row_major
 from hlo_dispatch.match.elementwise_region import scalar_constant
 
 Dimensions = tuple[Dimension, ...]
@@ -32,7 +32,7 @@ def read_product(
     free = free_dimensions(node)
     result, batches = full_view(node).dimensions, len(batch[0])
     middle = batches + len(free[0])
-    rows, columns = merged(result[batches:middle]), merged(result[middle:])
+    rows, columns = merge_row_major(result[batches:middle]), merge_row_major(result[middle:])
     if rows is None or columns is None:
         return Refusal("dot-dimensions", "the result's free dimensions do not lie behind one another", node.name)
     destination = (*result[:batches], rows, columns)
@@ -43,8 +43,10 @@ def read_product(
         groups = [free[side], contracting[side]][:: -1 if side else 1]
         views = [
             view
-            for view in readings(operand, batch[side], groups)
-            if fits(view.dimensions) and view.element_type == node.shape.element_type and not is_unmaterialized(view.node)
+            for view in matrix_views(operand, batch[side], groups)
+            if fits(view.dimensions)
+            and view.element_type == node.shape.element_type
+            and not is_unmaterialized(view.node)
         ]
         if not views:
             return Refusal("dot-dimensions", "neither rows nor columns of an operand are contiguous", operand.name)

@@ -13,7 +13,14 @@ import re
 from collections.abc import Callable, Iterator
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
-from hlo_dispatch.analysis.strided_view import Dimension, View, full_dimensions, full_view, peeled_views
+from hlo_dispatch.analysis.strided_view import (
+    PEEL_LAYOUTS,
+    Dimension,
+    View,
+    full_view,
+    peeled_views,
+    strided_dimensions_of,
+)
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.ir.schema import CUSTOM_CALL_API_TYPED_FFI
@@ -24,7 +31,6 @@ from hlo_dispatch.match.routines.routine_match import Dimensions, RoutineMatch
 from hlo_dispatch.pattern import Routine, Table
 
 _MOST_SOURCES = 64
-_PEEL_REARRANGEMENTS = frozenset(("bitcast", "copy", "transpose"))
 _OPTION = re.compile(r"(\w+) = (\d+) : (?:ui8|i64)")
 
 
@@ -67,7 +73,9 @@ class RoutineFinder:
         return None
 
 
-def _read(node: Node, routine: Routine, dtype: str, is_unmaterialized: Callable[[Node], bool]) -> RoutineMatch | Refusal:
+def _read(
+    node: Node, routine: Routine, dtype: str, is_unmaterialized: Callable[[Node], bool]
+) -> RoutineMatch | Refusal:
     shapes = tuple(shape_of(part) for part in node.proto.shape.tuple_shapes) or (node.shape,)
     refusal = _unfit(node, routine, shapes)
     if refusal is not None:
@@ -94,11 +102,11 @@ def _read(node: Node, routine: Routine, dtype: str, is_unmaterialized: Callable[
     final_shapes: list[Shape] = []
     for number, (kind, shape) in enumerate(zip(routine.results.values(), shapes, strict=True)):
         value = _part(node, number, shapes)
-        dimensions = full_dimensions(shape)
+        dimensions = strided_dimensions_of(shape)
         if value is not None and kind != "vector":
             path, dimensions = _behind(value, dimensions, _FITS[kind])
             covered += path[:-1] if value is node else path
-            removed_copies += not _same_order(dimensions, full_dimensions(shape))
+            removed_copies += not _same_order(dimensions, strided_dimensions_of(shape))
             value = path[-1]
         elif value is not None:
             covered.append(value)
@@ -173,7 +181,7 @@ def _fully_peeled(
     view: View, fits: Callable[[Dimensions], bool], is_unmaterialized: Callable[[Node], bool], *, may_symmetrise: bool
 ) -> tuple[View, bool]:
     """The operand as far up as a kernel can read it, and whether it is symmetrised on the way."""
-    views = [v for v in peeled_views(view, _PEEL_REARRANGEMENTS) if fits(v.dimensions) and not is_unmaterialized(v.node)]
+    views = [v for v in peeled_views(view, PEEL_LAYOUTS) if fits(v.dimensions) and not is_unmaterialized(v.node)]
     if may_symmetrise:
         for candidate in reversed(views):
             symmetrised = [v for v in _symmetrised(candidate) if fits(v.dimensions) and not is_unmaterialized(v.node)]
@@ -219,8 +227,8 @@ def _with_transpose(total: View) -> list[View]:
     terms = _operands(total, "add")
     if not terms:
         return []
-    plain = peeled_views(terms[0], _PEEL_REARRANGEMENTS)
-    turned = [View(view.node, _transposed(view.dimensions)) for view in peeled_views(terms[1], _PEEL_REARRANGEMENTS)]
+    plain = peeled_views(terms[0], PEEL_LAYOUTS)
+    turned = [View(view.node, _transposed(view.dimensions)) for view in peeled_views(terms[1], PEEL_LAYOUTS)]
     met = next((place for place, view in enumerate(plain) if view in turned), None)
     if met is None:
         return []
@@ -288,7 +296,7 @@ def _behind(value: Node, dimensions: Dimensions, fits: Callable[[Dimensions], bo
 def _rearranged(user: Node, dimensions: Dimensions) -> Dimensions | None:
     """`dimensions`, which are over the buffer of `user`'s operand, over the buffer of `user`."""
     source = user.operands[0].shape if user.operands else None
-    if source is None or user.opcode not in _PEEL_REARRANGEMENTS or source.element_type != user.shape.element_type:
+    if source is None or user.opcode not in PEEL_LAYOUTS or source.element_type != user.shape.element_type:
         return None
     if user.opcode == "bitcast":
         return dimensions
@@ -296,7 +304,7 @@ def _rearranged(user: Node, dimensions: Dimensions) -> Dimensions | None:
     strides = dict(enumerate(user.shape.strides))
     if user.opcode == "transpose":
         strides = {number: user.shape.strides[place] for place, number in enumerate(user.proto.dimensions)}
-    numbers = {dimension: number for number, dimension in enumerate(full_dimensions(source))}
+    numbers = {dimension: number for number, dimension in enumerate(strided_dimensions_of(source))}
     moved: list[Dimension] = []
     for size, stride in dimensions:
         if size == 1:
