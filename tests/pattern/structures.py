@@ -8,7 +8,7 @@ from pathlib import Path
 from hlo_dispatch.analysis.flat_graph import FlatGraph
 from hlo_dispatch.ir import text as hlo_text
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.match.structural.finder import Found, StructuralFinder
+from hlo_dispatch.match.structural.finder import StructuralFinder, StructuralMatches
 from hlo_dispatch.pattern import Table, load_tables
 from hlo_dispatch.pattern.read_expression import read_expression
 
@@ -110,7 +110,7 @@ def flat_graph(body: str, before: str = "") -> FlatGraph:
     return FlatGraph(module, module.entry)
 
 
-def find(folder: Path, body: str, match: str, before: str = "", **options) -> Found:
+def find(folder: Path, body: str, match: str, before: str = "", **options) -> StructuralMatches:
     """What the pattern finds in an entry computation of these instructions."""
     return StructuralFinder(without_shipped(write_table(folder, match, **options))).find(flat_graph(body, before))
 
@@ -118,4 +118,4 @@ def find(folder: Path, body: str, match: str, before: str = "", **options) -> Fo
 def without_shipped(table: Path) -> Table:
     """The table with its own patterns only."""
     loaded = load_tables([table])
-    return replace(loaded, patterns=tuple(pattern for pattern in loaded.patterns if pattern.is_users))
+    return replace(loaded, patterns=tuple(pattern for pattern in loaded.patterns if pattern.is_user_defined))

@@ -67,7 +67,7 @@ def test_shipped_table(table: Table) -> None:
     assert table.sources == shipped_tables()
     names = {source.stem for source in table.sources}
     assert names >= {"activations", "anchors", "binaries", "fourier", "kernels", "linear_algebra"}
-    assert str(table.activation("relu").place).startswith(f"{shipped_tables()[0].parent}/activations.yaml:")
+    assert str(table.activation("relu").location).startswith(f"{shipped_tables()[0].parent}/activations.yaml:")
 
 
 def test_reversed_binaries_compute_what_they_say(table: Table) -> None:

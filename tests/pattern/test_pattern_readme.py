@@ -44,8 +44,8 @@ def test_its_pattern_loads(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(example)
     (tmp_path / "libmine.so").touch()
     table = load_tables([tmp_path / "mine.yaml"])
-    (pattern,) = [pattern for pattern in table.patterns if pattern.is_users]
-    assert (pattern.name, pattern.priority, pattern.is_users) == ("gated_residual", 2, True)
+    (pattern,) = [pattern for pattern in table.patterns if pattern.is_user_defined]
+    assert (pattern.name, pattern.priority, pattern.is_user_defined) == ("gated_residual", 2, True)
     assert table.kernels["mine.gated_residual"].path == tmp_path / "libmine.so"
 
 

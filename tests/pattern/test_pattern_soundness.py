@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hlo_dispatch.pattern import TOLERANCES, Recogniser, Table
-from hlo_dispatch.pattern.agreement import Measure
+from hlo_dispatch.pattern.agreement import ErrorMeasure
 from hlo_dispatch.pattern.formula import parse
 
 constants = st.floats(-40, 40, width=32).map(lambda v: float(np.float32(v)))
@@ -45,7 +45,7 @@ def test_what_is_recognised_is_right_everywhere(table: Table, recogniser: Recogn
     else:
         expected = table.activation(found.name).formula.evaluate({"x": unseen, **found.parameters})
     got = np.array(np.broadcast_to(region.evaluate({"x": unseen}), unseen.shape), dtype=np.float64)
-    errors = Measure.at(unseen).errors(got, expected)
+    errors = ErrorMeasure.at(unseen).errors(got, expected)
     worst = int(errors.argmax())
     # A kink that constants of the region combine to may lie between probes: allow a sliver, not a function.
     assert (errors > 2 * TOLERANCES[dtype]).mean() < 0.01, (found.describe(), unseen[worst], errors[worst])

@@ -14,7 +14,7 @@ from hlo_dispatch.match.elementwise_region import apply, scalar_constant
 from hlo_dispatch.match.structural.finder import StructuralFinder
 from hlo_dispatch.match.structural.structural_match import StructuralMatch
 from hlo_dispatch.pattern import Table
-from hlo_dispatch.pattern.expression import Applied, Capture, Number, Operation, Term
+from hlo_dispatch.pattern.expression import ActivationCall, Capture, Number, Operation, Term
 
 # Steps of a random program: how many values each takes, and the instructions it becomes.
 STEPS = {
@@ -94,7 +94,7 @@ def value(term: Term, match: StructuralMatch, table: Table, captured: dict[str, 
         return captured[term.name]
     if isinstance(term, Number):
         return np.float64(term.value)
-    if isinstance(term, Applied):
+    if isinstance(term, ActivationCall):
         activation = table.activation(term.activation)
         given = [p if isinstance(p, float) else match.attributes()[p] for p in term.parameters]
         numbers = dict(zip([parameter.name for parameter in activation.parameters], given, strict=True))

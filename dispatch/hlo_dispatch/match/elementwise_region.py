@@ -19,11 +19,11 @@ from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.ir.opcode import ELEMENTWISE
 
 Array = np.ndarray[Any, np.dtype[Any]]
-_PASSING = frozenset(("bitcast", "copy", "convert", "reduce-precision"))
+_VALUE_PRESERVING_OPCODES = frozenset(("bitcast", "copy", "convert", "reduce-precision"))
 _REGION_TYPES = frozenset(("f32", "bf16", "f16", "pred"))
 _FLOATING = frozenset(("f32", "bf16", "f16"))
-_MAXIMUM_REGION = 256  # XLA spells one erfc in 110 instructions
-_MAXIMUM_EXITS = 12
+_MAX_REGION = 256  # XLA spells one erfc in 110 instructions
+_MAX_EXITS = 12
 
 
 def _erf(x: Array) -> Array:
@@ -133,7 +133,7 @@ class ElementwiseRegion(NamedTuple):
 
 def apply(node: Node, arguments: Sequence[Any]) -> Array:
     """The value of one elementwise instruction; re-arranging and type changes pass the value on."""
-    if node.opcode in _PASSING:
+    if node.opcode in _VALUE_PRESERVING_OPCODES:
         return arguments[0]
     if node.opcode == "compare":
         return _COMPARISONS[node.proto.comparison_direction](*arguments)
@@ -165,7 +165,7 @@ def scalar_constant(node: Node) -> float | None:
 
 def _scalar_operands(node: Node) -> tuple[Node, ...]:
     """The operands that decide whether `node` is one number."""
-    if node.opcode == "broadcast" or node.opcode in _PASSING:
+    if node.opcode == "broadcast" or node.opcode in _VALUE_PRESERVING_OPCODES:
         return node.operands[:1]
     return node.operands if node.opcode in ELEMENTWISE else ()
 
@@ -182,7 +182,7 @@ def _scalar_constant(node: Node) -> float | None:
             return None
     if not arguments:
         return None
-    if opcode not in ELEMENTWISE or opcode in _PASSING:
+    if opcode not in ELEMENTWISE or opcode in _VALUE_PRESERVING_OPCODES:
         return arguments[0]
     with np.errstate(all="ignore"):
         return float(apply(node, [np.float64(value) for value in arguments]))
@@ -226,7 +226,7 @@ def grow_region(
     queue = [(user.index, user) for user in entry.users]
     heapq.heapify(queue)
     queued = set(entry.users)
-    while queue and len(nodes) < _MAXIMUM_REGION and len(exits) < _MAXIMUM_EXITS:
+    while queue and len(nodes) < _MAX_REGION and len(exits) < _MAX_EXITS:
         _, node = heapq.heappop(queue)
         found = None if is_owned(node) else _includable(node, entry, inside)
         if found is None:
@@ -254,7 +254,7 @@ def grow_region(
 
 def _includable(node: Node, entry: Node, inside: dict[Node, int]) -> list[float] | None:
     """The constants `node` brings if it belongs to the region, else None."""
-    if node.opcode not in ELEMENTWISE and node.opcode not in _PASSING:
+    if node.opcode not in ELEMENTWISE and node.opcode not in _VALUE_PRESERVING_OPCODES:
         return None
     if node.shape.element_type not in _REGION_TYPES or node.shape.elements != entry.shape.elements:
         return None

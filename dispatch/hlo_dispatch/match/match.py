@@ -15,7 +15,7 @@ from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.epilogue.folding import fold
 from hlo_dispatch.match.epilogue.integers import without_rounding
 from hlo_dispatch.match.epilogue.steps import Chain, PostOp, Step, rounded_alike
-from hlo_dispatch.match.protocol import BARE, FOLDED, PACKED, PLAIN, SHORTER, WHOLE, Variant, Work
+from hlo_dispatch.match.protocol import BARE, FOLDED, FULL_MATCH, PLAIN_WEIGHTS, PREPACKED, SHORTER, Variant, Work
 from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
 from hlo_dispatch.pattern.table import Numerics
 
@@ -99,20 +99,20 @@ class Match:
         """Another kernel, scales folded or not, weights packed or plain, and less of the epilogue."""
         weights = self.anchor.weights
         if self.alternative_kernel:
-            yield Variant(WHOLE, self.with_kernel(self.anchor.kernel))
+            yield Variant(FULL_MATCH, self.with_kernel(self.anchor.kernel))
         for kernel in self.anchor.entry.alternative_kernels:
             if kernel == self.alternative_kernel:
                 continue
             yield Variant(kernel, self.with_kernel(kernel))
             if weights is not None and weights.node.is_static:
                 # Packed once, or read as they are: both are there to be compared.
-                yield Variant(kernel + PLAIN, self.with_kernel(kernel), {"weights_format": "plain"})
+                yield Variant(kernel + PLAIN_WEIGHTS, self.with_kernel(kernel), {"weights_format": "plain"})
         if self.unfolded is not None:
-            yield Variant(WHOLE, self.unfolded)
+            yield Variant(FULL_MATCH, self.unfolded)
         elif self.folded is not None:
             yield Variant(FOLDED, self.folded)
         if "weights_type" in self._attributes:
-            suffix, weights_format = (PLAIN, "plain") if reorders_weights else (PACKED, "any")
+            suffix, weights_format = (PLAIN_WEIGHTS, "plain") if reorders_weights else (PREPACKED, "any")
             yield Variant(chosen + suffix, self, {"weights_format": weights_format})
         shorter = self.shortened()
         if shorter is not None and self.step_count:
@@ -121,13 +121,13 @@ class Match:
             if shorter.step_count > 0:
                 yield Variant(SHORTER, shorter)
 
-    def end(self, cut: Refusal | None, *, details: bool) -> tuple[str, str]:
+    def epilogue_end(self, epilogue_refusal: Refusal | None, *, details: bool) -> tuple[str, str]:
         """Where the chain ended, or where the kernel wanted no more of it."""
         chain = self.chain
-        if cut is not None:
+        if epilogue_refusal is not None:
             # Without a step left out it was the slice of the anchor's value that the kernel did not take.
-            end = chain.steps[self.step_count].nodes[0] if self.step_count < len(chain.steps) else chain.stopped_at
-            return end.name if end is not None else "", str(cut)
+            last = chain.steps[self.step_count].nodes[0] if self.step_count < len(chain.steps) else chain.stopped_at
+            return last.name if last is not None else "", str(epilogue_refusal)
         why = chain.explanation() if details else chain.why
         return (chain.stopped_at.name if chain.stopped_at is not None else ""), why
 
@@ -286,8 +286,8 @@ class Match:
 
 def _ends_at_slice(anchor: Anchor) -> Chain:
     """The chain of the whole value, of which a kernel does not compute the slice that follows."""
-    cut = next(node for node in anchor.covers if node.opcode == "slice")
-    return Chain((), cut, "the kernel does not compute the slice that follows alone")
+    epilogue_refusal = next(node for node in anchor.covers if node.opcode == "slice")
+    return Chain((), epilogue_refusal, "the kernel does not compute the slice that follows alone")
 
 
 def _is_narrow(view: View, anchor: Anchor) -> bool:

@@ -37,6 +37,6 @@ class MatchWithoutEpilogue:
         """There are none."""
         return iter(())
 
-    def end(self, cut: Refusal | None, *, details: bool) -> tuple[str, str]:
+    def epilogue_end(self, epilogue_refusal: Refusal | None, *, details: bool) -> tuple[str, str]:
         """There is no epilogue."""
         return "", ""

@@ -20,7 +20,7 @@ from hlo_dispatch.match.match import Match
 from hlo_dispatch.pattern import Table
 
 # How many instructions above a value are searched for the anchor that may produce it.
-_FARTHEST_SOURCE = 128
+_MAX_SEARCHED = 128
 # Readings of which a kernel may compute a part alone.
 _SLICED = frozenset(("forward", "product"))
 # What may stand directly behind an anchor of which a slice is used.
@@ -92,7 +92,7 @@ class Matcher:
         """The anchors whose results reach `value` through instructions that a chain could take."""
         found: list[Node] = []
         seen, pending = {value}, [value]
-        while pending and len(seen) < _FARTHEST_SOURCE:
+        while pending and len(seen) < _MAX_SEARCHED:
             node = pending.pop()
             if node.opcode in ANCHORS or self._pools_half(node):
                 found.append(node)

@@ -21,8 +21,8 @@ FLOATING = frozenset(("f32",)) | HALF_TYPES
 _SHAPE_ONLY = frozenset(("bitcast", "copy", "reshape"))
 PEELED_OPCODES = _SHAPE_ONLY | {"convert", "reduce-precision"}
 _REGION_TYPES = FLOATING | {"pred"}
-_LARGEST_REGION = 256  # XLA spells one erfc in 110 instructions
-_MOST_ENTRIES = 16
+_MAX_REGION = 256  # XLA spells one erfc in 110 instructions
+_MAX_ENTRIES = 16
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class ExpressionPeeling:
             return source.strides == node.shape.strides
         return is_row_major(source) and is_row_major(node.shape)
 
-    def same(self, first: Node, second: Node) -> bool:
+    def is_same_value(self, first: Node, second: Node) -> bool:
         """Whether both are one value, place by place (or index by index)."""
         if first is second:
             return True
@@ -70,7 +70,7 @@ class ExpressionPeeling:
         constants: list[float] = []
         frontier = {result}
         entries = 0
-        for _ in range(_LARGEST_REGION):
+        for _ in range(_MAX_REGION):
             # What comes last in the program has all its users inside already, if it ever will.
             node = max(frontier, key=lambda node: node.index)
             frontier.discard(node)
@@ -84,7 +84,7 @@ class ExpressionPeeling:
                 if entry.shape.element_type in FLOATING:
                     nodes = tuple(sorted(inside, key=lambda node: node.index))
                     yield ElementwiseRegion(entry, nodes, (len(nodes) - 1,), tuple(dict.fromkeys(constants)))
-            if not frontier or entries == _MOST_ENTRIES:
+            if not frontier or entries == _MAX_ENTRIES:
                 return
 
     def _joins(self, node: Node, result: Node, known: set[Node], constants: list[float], frontier: set[Node]) -> bool:
@@ -126,7 +126,7 @@ def _long_sizes(shape: Shape) -> list[int]:
     return [size for size in shape.dimensions if size != 1]
 
 
-def repeats_once(node: Node) -> bool:
+def is_degenerate_broadcast(node: Node) -> bool:
     """Whether `node` stands for a broadcast along dimensions of one element: XLA writes a bitcast for it."""
     if node.opcode not in ("bitcast", "reshape"):
         return False

@@ -19,8 +19,8 @@ from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.pattern import Routine
 from hlo_dispatch.pattern.table import Numerics
 
-WHOLE, FOLDED = "whole", "folded"
-PACKED, PLAIN = ", weights packed", ", weights plain"
+FULL_MATCH, FOLDED = "whole", "folded"
+PREPACKED, PLAIN_WEIGHTS = ", weights packed", ", weights plain"
 SHORTER, BARE = "one step less", "bare"
 """Names of variants; the store keeps them."""
 
@@ -172,7 +172,7 @@ class CallableMatch(Protocol):
         """
         ...
 
-    def end(self, cut: Refusal | None, *, details: bool) -> tuple[str, str]:
+    def epilogue_end(self, epilogue_refusal: Refusal | None, *, details: bool) -> tuple[str, str]:
         """The instruction at which the epilogue ended, and why there; both empty where there is no epilogue.
 
         Args:

@@ -8,7 +8,7 @@ from hlo_dispatch.ir.shape import shape_of
 from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.peeling import FLOATING
 
-LARGEST_NEGATIVE = -3e38
+NEUTRAL_MAXIMUM_BOUND = -3e38
 """What every finite number is above, in any of the floating types: a maximum may begin from it as from -inf."""
 
 
@@ -41,7 +41,7 @@ def reduces(node: Node, graph: FlatGraph, word: str) -> bool:
     if len(node.operands) != 2 or node.proto.control_predecessor_ids or not node.shape.is_array:
         return False
     start = scalar_constant(node.operands[1])
-    if start is None or not (start == 0 if word == "add" else start <= LARGEST_NEGATIVE):
+    if start is None or not (start == 0 if word == "add" else start <= NEUTRAL_MAXIMUM_BOUND):
         return False
     return applied_by(node, graph) == word
 

@@ -9,7 +9,7 @@ structural patterns, `op_kinds.py` the op kinds of anchor ops and the kernels fo
 from __future__ import annotations
 
 from hlo_dispatch.pattern.load import load_tables, shipped_tables, tables_or_default
-from hlo_dispatch.pattern.recognise import TOLERANCES, Nearest, Recognised, Recogniser
+from hlo_dispatch.pattern.recognise import TOLERANCES, NearestActivation, Recognised, Recogniser
 from hlo_dispatch.pattern.table import Activation, AnchorKind, Binary, KernelBinding, Routine, Table
 
 __all__ = [
@@ -18,7 +18,7 @@ __all__ = [
     "AnchorKind",
     "Binary",
     "KernelBinding",
-    "Nearest",
+    "NearestActivation",
     "Recognised",
     "Recogniser",
     "Routine",

@@ -23,7 +23,7 @@ _SMALLEST_SCALE = 1e-8
 
 
 @dataclass(frozen=True)
-class Measure:
+class ErrorMeasure:
     """What depends on the points alone."""
 
     scale: np.ndarray
@@ -31,7 +31,7 @@ class Measure:
     zero: np.ndarray
 
     @classmethod
-    def at(cls, points: np.ndarray) -> Measure:
+    def at(cls, points: np.ndarray) -> ErrorMeasure:
         magnitude = np.abs(points)
         scale = np.clip(magnitude, _SMALLEST_SCALE, 1.0)
         return cls(scale, ~(magnitude < LENIENT_FROM), points == 0.0)

@@ -66,7 +66,7 @@ def binary_meaning(formula: str) -> Formula:
     return parse(formula, ("y", "other"))
 
 
-LONGEST_CHAIN = 32
+MAX_POST_OPS = 32
 """How many post-ops a oneDNN primitive takes."""
 
 LIBRARIES: tuple[str, ...] = ("onednn", "onemkl", "scipy", "blocked", "own")

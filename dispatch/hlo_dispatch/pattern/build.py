@@ -61,8 +61,8 @@ class Builder:
         formula = self._formula((*path, "formula"), entry.formula, ("x", *entry.parameters))
         unused = [p for p in entry.parameters if p not in formula.names]
         if unused:
-            place = self.source.key_place((*path, "parameters", unused[0]))
-            raise self.source.error(place, f"the formula does not use {unused[0]!r}", "use it or remove it")
+            location = self.source.key_location((*path, "parameters", unused[0]))
+            raise self.source.error(location, f"the formula does not use {unused[0]!r}", "use it or remove it")
         if "x" not in formula.names:
             raise self._error((*path, "formula"), "the formula does not use x", "a constant is not an activation")
         parameters: list[Parameter] = []
@@ -76,7 +76,7 @@ class Builder:
             require = self._formula((*path, "require"), entry.require, entry.parameters, condition=True)
         binding = self._eltwise((*path, "onednn"), entry.onednn, entry.parameters)
         activation = Activation(
-            name, formula, tuple(parameters), require, binding, entry.origin, self.source.key_place(path)
+            name, formula, tuple(parameters), require, binding, entry.origin, self.source.key_location(path)
         )
         for suffix, problem, advice in proofs(activation):
             raise self._error((*path, *suffix), problem, advice)
@@ -97,7 +97,7 @@ class Builder:
             backwards = Reversed(first, entry.reversed.then)
         binary = Binary(
             name, entry.opcode, entry.onednn.algorithm, entry.commutative, backwards, formula,
-            dict[str, str](entry.roles.items()), entry.origin, self.source.key_place(path),
+            dict[str, str](entry.roles.items()), entry.origin, self.source.key_location(path),
         )  # fmt: skip
         for suffix, problem, advice in binary_proofs(binary):
             raise self._error((*path, *suffix), problem, advice)
@@ -127,9 +127,9 @@ class Builder:
                 raise self._error((*path, "numerics"), f"no numerics for {dtype}", advice)
         for dtype in entry.numerics:
             if dtype not in entry.dtypes:
-                place = self.source.key_place((*path, "numerics", dtype))
+                location = self.source.key_location((*path, "numerics", dtype))
                 problem = f"numerics for {dtype!r}, which is not in dtypes"
-                raise self.source.error(place, problem, suggest(dtype, entry.dtypes))
+                raise self.source.error(location, problem, suggest(dtype, entry.dtypes))
         takes_post_ops = "post_op_0" in kernels[entry.kernel].attributes
         epilogues = entry.epilogues or Epilogues.model_validate({} if takes_post_ops else {"longest_chain": 0})
         where = (*path, "epilogues")
@@ -138,13 +138,13 @@ class Builder:
         longest = epilogues.longest_chain
         if longest and not takes_post_ops:
             advice = "leave epilogues out, or write longest_chain: 0"
-            raise self.source.error(self.source.key_place(where), f"{entry.kernel} has no post-ops", advice)
+            raise self.source.error(self.source.key_location(where), f"{entry.kernel} has no post-ops", advice)
         if not longest:
             allowed = operations = ()
         numerics = {dtype: Numerics(n.tolerance, n.why) for dtype, n in entry.numerics.items()}
         return AnchorKind(
             name, entry.opcode, op_kind, entry.kernel, tuple(entry.rivals), tuple(entry.dtypes), allowed, operations,
-            longest, entry.priority, numerics, entry.formula, entry.origin, self.source.key_place(path),
+            longest, entry.priority, numerics, entry.formula, entry.origin, self.source.key_location(path),
         )  # fmt: skip
 
     def _op_kind(self, path: Keys, entry: AnchorEntry) -> str:
@@ -154,7 +154,7 @@ class Builder:
             self._one_of((*path, "reading"), entry.reading, known, f"op kind of a {entry.opcode}")
         elif usual is None:
             advice = f"op kinds of a {entry.opcode}: {', '.join(known)}"
-            raise self.source.error(self.source.key_place(path), f"{path[-1]} has no 'reading'", advice)
+            raise self.source.error(self.source.key_location(path), f"{path[-1]} has no 'reading'", advice)
         op_kind = OP_KINDS[entry.reading or usual or known[0]]
         self._check_kernel_takes((*path, "kernel"), entry.kernel, op_kind)
         return op_kind.name
@@ -167,19 +167,19 @@ class Builder:
     def kernel(self, name: str, entry: KernelEntry) -> KernelBinding:
         path: Keys = ("kernels", name)
         library = None
-        symbol_place = None
+        symbol_location = None
         if entry.symbol is not None:
             library = self._own_library(path, entry)
-            symbol_place = self.source.place((*path, "symbol"))
+            symbol_location = self.source.location((*path, "symbol"))
         else:
             if _is_file_name(entry.library):
-                place = self.source.key_place(path)
+                location = self.source.key_location(path)
                 advice = "add symbol: the handler's name in the library"
-                raise self.source.error(place, f"{name} has no 'symbol'", advice)
+                raise self.source.error(location, f"{name} has no 'symbol'", advice)
             self._one_of((*path, "library"), entry.library, LIBRARIES, "library")
         return KernelBinding(
             name, entry.target, entry.library, entry.formula, entry.operands, entry.attributes,
-            self.source.key_place(path), entry.symbol or "", library, symbol_place,
+            self.source.key_location(path), entry.symbol or "", library, symbol_location,
         )  # fmt: skip
 
     def routine(self, name: str, entry: RoutineEntry, kernels: Iterable[str], routines: Iterable[str]) -> Routine:
@@ -191,18 +191,20 @@ class Builder:
             self._one_of((*path, "kernels", index), kernel, known, "kernel")
         if (entry.opcode == "custom-call") != bool(entry.targets):
             advice = "a custom-call is told by its target, another opcode by itself"
-            raise self.source.error(self.source.key_place(path), f"{name}: opcode and targets do not fit", advice)
+            raise self.source.error(self.source.key_location(path), f"{name}: opcode and targets do not fit", advice)
         for dtype in entry.targets:
             if dtype not in entry.numerics:
-                place = self.source.key_place((*path, "targets", dtype))
-                raise self.source.error(place, f"no numerics for {dtype}", f"add {dtype}: {{tolerance: ..., why: ...}}")
+                location = self.source.key_location((*path, "targets", dtype))
+                raise self.source.error(
+                    location, f"no numerics for {dtype}", f"add {dtype}: {{tolerance: ..., why: ...}}"
+                )
         if entry.symmetrised is not None:
             self._one_of((*path, "symmetrised"), entry.symmetrised, entry.operands, "operand")
         numerics = {dtype: Numerics(n.tolerance, n.why) for dtype, n in entry.numerics.items()}
         return Routine(
             name, entry.opcode, entry.targets, tuple(entry.kernels), entry.operands, entry.results,
             tuple(entry.options), entry.symmetrised or "", tuple(entry.factors_of), numerics, entry.formula,
-            entry.origin, self.source.key_place(path),
+            entry.origin, self.source.key_location(path),
         )  # fmt: skip
 
     def attention(self, name: str, entry: AttentionEntry, kernels: Iterable[str]) -> Attention:
@@ -211,15 +213,15 @@ class Builder:
         self._one_of((*path, "kernel"), entry.kernel, ATTENTION_KERNELS, "attention kernel")
         for dtype in entry.numerics:
             if dtype not in DTYPES:
-                place = self.source.key_place((*path, "numerics", dtype))
-                raise self.source.error(place, f"unknown element type {dtype!r}", suggest(dtype, DTYPES))
+                location = self.source.key_location((*path, "numerics", dtype))
+                raise self.source.error(location, f"unknown element type {dtype!r}", suggest(dtype, DTYPES))
         missing = next((dtype for dtype in DTYPES if dtype not in entry.numerics), None)
         if missing is not None:
             advice = f"add {missing}: {{tolerance: ..., why: ...}}"
             raise self._error((*path, "numerics"), f"no numerics for {missing}", advice)
         numerics = {dtype: Numerics(n.tolerance, n.why) for dtype, n in entry.numerics.items()}
         return Attention(
-            name, entry.kernel, numerics, entry.formula, entry.origin, self.source.key_place(path),
+            name, entry.kernel, numerics, entry.formula, entry.origin, self.source.key_location(path),
         )  # fmt: skip
 
     def _own_library(self, path: Keys, entry: KernelEntry) -> Path:
@@ -245,8 +247,10 @@ class Builder:
     def _parameter_names(self, path: Keys, entry: ActivationEntry) -> None:
         for name in entry.parameters:
             if name in _RESERVED:
-                place = self.source.key_place((*path, "parameters", name))
-                raise self.source.error(place, f"{name!r} cannot be a parameter", "the language uses that name itself")
+                location = self.source.key_location((*path, "parameters", name))
+                raise self.source.error(
+                    location, f"{name!r} cannot be a parameter", "the language uses that name itself"
+                )
 
     def _eltwise(self, path: Keys, entry: Eltwise, names: Iterable[str]) -> EltwiseBinding:
         self._one_of((*path, "algorithm"), entry.algorithm, ELTWISE, "eltwise algorithm")
@@ -257,8 +261,8 @@ class Builder:
             if value is None and key in reads:
                 raise self._error((*path, "algorithm"), f"{entry.algorithm} needs {key}", f"add {key}: ...")
             if value is not None and key not in reads:
-                place = self.source.key_place((*path, key))
-                raise self.source.error(place, f"{entry.algorithm} reads no {key}", "remove it")
+                location = self.source.key_location((*path, key))
+                raise self.source.error(location, f"{entry.algorithm} reads no {key}", "remove it")
             numbers[key] = None if value is None else self._formula((*path, key), value, names)
         return EltwiseBinding(entry.algorithm, numbers["alpha"], numbers["beta"])
 
@@ -266,8 +270,8 @@ class Builder:
         try:
             return parse(str(text), names, **options)
         except FormulaError as error:
-            place = self.source.place_within(path, error.offset)
-            raise self.source.error(place, f"bad formula: {error.problem}", error.advice) from None
+            location = self.source.place_within(path, error.offset)
+            raise self.source.error(location, f"bad formula: {error.problem}", error.advice) from None
 
     def _one_of(self, path: Keys, word: str, known: Iterable[str], what: str) -> None:
         known = list(known)
@@ -282,8 +286,8 @@ class Builder:
         return tuple(names)
 
     def _error(self, path: Keys, problem: str, advice: str = "") -> TableError:
-        place = self.source.place(path)
-        return self.source.error(place, problem, advice)
+        location = self.source.location(path)
+        return self.source.error(location, problem, advice)
 
 
 def _is_file_name(library: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from hlo_dispatch.errors import TableError
 from hlo_dispatch.pattern.algorithms import DTYPES
-from hlo_dispatch.pattern.constraints import CONSTRAINTS, Condition, Wrong
+from hlo_dispatch.pattern.constraints import CONSTRAINTS, Condition, InvalidArgument
 from hlo_dispatch.pattern.expression import Expression
 from hlo_dispatch.pattern.facts import F32, Attribute, FactQuery, declared_type, fact_queries, read_attribute, type_of
 from hlo_dispatch.pattern.messages import suggest
@@ -30,53 +30,53 @@ class PatternBuilder:
         kernels: Mapping[str, KernelBinding],
         activations: Mapping[str, Activation],
         *,
-        is_users: bool,
+        is_user_defined: bool,
     ) -> None:
-        self._source, self._kernels, self._is_users = source, kernels, is_users
+        self._source, self._kernels, self._is_users = source, kernels, is_user_defined
         self._activations = {name: tuple(p.name for p in a.parameters) for name, a in activations.items()}
 
     def pattern(self, name: str, entry: PatternEntry) -> Pattern:
         path: Keys = ("patterns", name)
         texts = [entry.match] if isinstance(entry.match, str) else entry.match
-        places: list[Keys] = [
+        locations: list[Keys] = [
             (*path, "match") if isinstance(entry.match, str) else (*path, "match", n) for n in range(len(texts))
         ]
-        spellings = [self._spelling(place, text) for place, text in zip(places, texts, strict=True)]
-        self._same_names(places, spellings)
+        spellings = [self._spelling(location, text) for location, text in zip(locations, texts, strict=True)]
+        self._same_names(locations, spellings)
         where = self._where((*path, "where"), entry.where, spellings)
         call = _Call(self._source, (*path, "kernel"), spellings, where)
         kernel = call.kernel(entry.kernel, self._kernels)
         operands = call.operands(entry.kernel, kernel)
         attributes = call.attributes(entry.kernel, kernel)
         scratch = call.scratch(entry.kernel.scratch, kernel)
-        self._nothing_ignored(places[0], spellings[0], where, operands, attributes, scratch)
+        self._nothing_ignored(locations[0], spellings[0], where, operands, attributes, scratch)
         for dtype in entry.numerics:
             if dtype not in _PATTERN_DTYPES:
-                place = self._source.key_place((*path, "numerics", dtype))
+                location = self._source.key_location((*path, "numerics", dtype))
                 advice = suggest(dtype, _PATTERN_DTYPES)
-                raise self._source.error(place, f"unknown element type {dtype!r}", advice)
+                raise self._source.error(location, f"unknown element type {dtype!r}", advice)
         size = max(spelling.size for spelling in spellings)
         return Pattern(
             name, entry.formula, tuple(spellings), where, entry.kernel.name, operands, attributes, scratch,
             {dtype: Numerics(n.tolerance, n.why) for dtype, n in entry.numerics.items()},
             size if entry.priority is None else entry.priority, entry.priority is not None, self._is_users,
-            entry.origin, self._source.key_place(path),
+            entry.origin, self._source.key_location(path),
         )  # fmt: skip
 
     def _spelling(self, path: Keys, text: str) -> Expression:
         try:
             return read_expression(text, self._activations)
         except ExpressionError as error:
-            place = self._source.place_within(path, error.column, error.line)
-            raise self._source.error(place, f"bad expression: {error.problem}", error.advice) from None
+            location = self._source.place_within(path, error.column, error.line)
+            raise self._source.error(location, f"bad expression: {error.problem}", error.advice) from None
 
-    def _same_names(self, places: list[Keys], spellings: list[Expression]) -> None:
+    def _same_names(self, locations: list[Keys], spellings: list[Expression]) -> None:
         first = {*spellings[0].captures, *spellings[0].parameters}
-        for place, spelling in zip(places[1:], spellings[1:], strict=True):
+        for location, spelling in zip(locations[1:], spellings[1:], strict=True):
             names = {*spelling.captures, *spelling.parameters}
             if names != first:
                 problem = f"this spelling captures {_listed(names)}, the first {_listed(first)}"
-                raise self._error(place, problem, "all spellings name the same values")
+                raise self._error(location, problem, "all spellings name the same values")
 
     def _where(
         self, path: Keys, where: Mapping[str, Mapping[str, Any]], spellings: list[Expression]
@@ -101,7 +101,7 @@ class PatternBuilder:
             raise self._key_error(path, f"unknown constraint {key!r}", suggest(key, CONSTRAINTS))
         try:
             argument = constraint.read(written)
-        except Wrong as error:
+        except InvalidArgument as error:
             raise self._error(path, f"{key} is {written!r}", str(error)) from None
         words = {spelling.operations[name] for spelling in spellings if name in spelling.operations}
         if constraint.operations and (not words or not words <= set(constraint.operations)):
@@ -128,10 +128,10 @@ class PatternBuilder:
                 raise self._error(path, f"the kernel is not told {name}", advice)
 
     def _error(self, path: Keys, problem: str, advice: str = "") -> TableError:
-        return self._source.error(self._source.place(path), problem, advice)
+        return self._source.error(self._source.location(path), problem, advice)
 
     def _key_error(self, path: Keys, problem: str, advice: str = "") -> TableError:
-        return self._source.error(self._source.key_place(path), problem, advice)
+        return self._source.error(self._source.key_location(path), problem, advice)
 
 
 class _Call:
@@ -163,13 +163,13 @@ class _Call:
             if self._is_constant(value):
                 problem = f"{value} is a constant"
                 raise self._error(("operands", operand), problem, f"pass it as an attribute: value({value})")
-        if kernel.is_users:
+        if kernel.is_user_defined:
             self._complete("operands", entry.operands, kernel.operands, kernel)
         return tuple(entry.operands[operand] for operand in kernel.operands if operand in entry.operands)
 
     def attributes(self, entry: CallEntry, kernel: KernelBinding) -> dict[str, Attribute]:
         found = {name: self._attribute(("attributes", name), value) for name, value in entry.attributes.items()}
-        if not kernel.is_users:
+        if not kernel.is_user_defined:
             return found
         for name in found:
             if name not in kernel.attributes:
@@ -183,7 +183,7 @@ class _Call:
     def scratch(self, written: Any, kernel: KernelBinding) -> Attribute | None:
         if written is None:
             return None
-        if not kernel.is_users:
+        if not kernel.is_user_defined:
             raise self._error(("scratch",), f"{kernel.name} plans its own scratch memory", "remove it")
         return self._typed(("scratch",), self._attribute(("scratch",), written), "i64")
 
@@ -226,10 +226,10 @@ class _Call:
             raise self._key_error((what,), problem, f"add {missing}: ... to {what}")
 
     def _error(self, where: Keys, problem: str, advice: str) -> TableError:
-        return self._source.error(self._source.place((*self._path, *where)), problem, advice)
+        return self._source.error(self._source.location((*self._path, *where)), problem, advice)
 
     def _key_error(self, where: Keys, problem: str, advice: str) -> TableError:
-        return self._source.error(self._source.key_place((*self._path, *where)), problem, advice)
+        return self._source.error(self._source.key_location((*self._path, *where)), problem, advice)
 
 
 def _listed(names: Iterable[str]) -> str:

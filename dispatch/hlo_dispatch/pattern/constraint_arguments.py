@@ -14,37 +14,37 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _LABELS = re.compile(r"[bf0-9]+_[io0-9]+->[bf0-9]+")
 
 
-class Wrong(ValueError):
+class InvalidArgument(ValueError):
     """An argument is not what its constraint takes; the message says what would be right."""
 
 
 def flag(written: Any) -> bool:
     if written is not True:
-        raise Wrong("write true, or leave it out")
+        raise InvalidArgument("write true, or leave it out")
     return True
 
 
-def whole(written: Any) -> int:
+def whole_number(written: Any) -> int:
     if type(written) is not int or written < 0:
-        raise Wrong("it should be a whole number")
+        raise InvalidArgument("it should be a whole number")
     return written
 
 
 def name(written: Any) -> str:
     if not isinstance(written, str) or not _NAME.fullmatch(written):
-        raise Wrong("it should be the name of a value of this pattern")
+        raise InvalidArgument("it should be the name of a value of this pattern")
     return written
 
 
-def numeric(count: int) -> Callable[[Any], Any]:
+def number_or_range(count: int) -> Callable[[Any], Any]:
     """One number, or a tuple of `count` in ascending order."""
 
     def read(written: Any) -> Any:
         values = _items(written) if count > 1 else [written]
         if len(values) != count or not all(type(value) in (int, float) and value == value for value in values):
-            raise Wrong("it should be a number" if count == 1 else "it should be two numbers: [low, high]")
+            raise InvalidArgument("it should be a number" if count == 1 else "it should be two numbers: [low, high]")
         if values != sorted(values):
-            raise Wrong("the smaller number comes first")
+            raise InvalidArgument("the smaller number comes first")
         return float(values[0]) if count == 1 else tuple(map(float, values))
 
     return read
@@ -55,7 +55,7 @@ def dtypes(written: Any) -> tuple[str, ...]:
     kinds = _items(written) if isinstance(written, list) else [written]
     known = [kind for kind in ELEMENT_TYPE_NUMBERS if kind not in ("tuple", "opaque", "token")]
     if not kinds or not all(kind in known for kind in kinds):
-        raise Wrong(f"element types are: {', '.join(known)}")
+        raise InvalidArgument(f"element types are: {', '.join(known)}")
     return tuple(kinds)
 
 
@@ -63,7 +63,7 @@ def dimensions(written: Any) -> tuple[int | None, ...]:
     """A size for each dimension; `any` where it does not matter."""
     sizes = _items(written)
     if not isinstance(written, list) or not all(size == ANY or (type(size) is int and size >= 0) for size in sizes):
-        raise Wrong("it should be a list of sizes such as [any, 64]")
+        raise InvalidArgument("it should be a list of sizes such as [any, 64]")
     return tuple(None if size == ANY else size for size in sizes)
 
 
@@ -75,9 +75,9 @@ def dimension_list(written: Any) -> tuple[int, ...] | None:
         return (-1,)
     numbers = _items(written)
     if not isinstance(written, list) or not all(type(number) is int for number in numbers):
-        raise Wrong("it should be last, any, or a list of dimension numbers such as [0, 2]")
+        raise InvalidArgument("it should be last, any, or a list of dimension numbers such as [0, 2]")
     if len(set(numbers)) != len(numbers):
-        raise Wrong("a dimension is named twice")
+        raise InvalidArgument("a dimension is named twice")
     return tuple(numbers)
 
 
@@ -91,7 +91,7 @@ def labels(written: Any) -> str | None:
     if written == ANY:
         return None
     if not isinstance(written, str) or not _LABELS.fullmatch(written):
-        raise Wrong("it should be labels such as b01f_01io->b01f, or any")
+        raise InvalidArgument("it should be labels such as b01f_01io->b01f, or any")
     return written
 
 
@@ -100,7 +100,7 @@ def choice(*allowed: str) -> Callable[[Any], str]:
 
     def read(written: Any) -> str:
         if written not in allowed:
-            raise Wrong(f"it should be {' or '.join(allowed)}")
+            raise InvalidArgument(f"it should be {' or '.join(allowed)}")
         return written
 
     return read

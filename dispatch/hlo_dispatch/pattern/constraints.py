@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 
 from hlo_dispatch.pattern.constraint_arguments import (
     BUT_LAST,
-    Wrong,
+    InvalidArgument,
     along,
     choice,
     dimension_list,
@@ -22,12 +22,12 @@ from hlo_dispatch.pattern.constraint_arguments import (
     flag,
     labels,
     name,
-    numeric,
-    whole,
+    number_or_range,
+    whole_number,
 )
 
 
-class Facts(Protocol):
+class ConstraintContext(Protocol):
     """What the matcher knows besides the node itself."""
 
     def constant(self, node: Any) -> float | None:
@@ -47,7 +47,7 @@ class Constraint:
     """What it demands, with `{}` for the argument: the reference and the messages say this."""
     read: Callable[[Any], Any]
     """Checks what was written and returns the argument; raises Wrong with what would be right."""
-    holds: Callable[[Any, Any, Facts], bool]
+    holds: Callable[[Any, Any, ConstraintContext], bool]
     operations: tuple[str, ...] = ()
     """The operations whose results it may be demanded of; empty: any value."""
     names_value: bool = False
@@ -101,7 +101,7 @@ def is_row_major(shape: Any) -> bool:
     return order == sorted(order, reverse=True)
 
 
-def _near(node: Any, wanted: float, facts: Facts) -> bool:
+def _near(node: Any, wanted: float, facts: ConstraintContext) -> bool:
     value = facts.constant(node)
     return value is not None and close(value, wanted, node.shape.element_type)
 
@@ -112,12 +112,12 @@ def close(value: float, wanted: float, element_type: str) -> bool:
     return value == wanted or math.isclose(value, wanted, rel_tol=tolerance)
 
 
-def _between(node: Any, bounds: tuple[float, float], facts: Facts) -> bool:
+def _between(node: Any, bounds: tuple[float, float], facts: ConstraintContext) -> bool:
     value = facts.constant(node)
     return value is not None and bounds[0] <= value <= bounds[1]
 
 
-def _has_dimensions(node: Any, wanted: tuple[int | None, ...], _: Facts) -> bool:
+def _has_dimensions(node: Any, wanted: tuple[int | None, ...], _: ConstraintContext) -> bool:
     have = node.shape.dimensions
     return len(have) == len(wanted) and all(size in (None, got) for size, got in zip(wanted, have, strict=True))
 
@@ -126,7 +126,7 @@ def _last(node: Any) -> int:
     return node.shape.dimensions[-1] if node.shape.dimensions else 1
 
 
-def _along(node: Any, wanted: tuple[int, ...] | str | None, _: Facts) -> bool:
+def _along(node: Any, wanted: tuple[int, ...] | str | None, _: ConstraintContext) -> bool:
     """Of a broadcast: where its operand's dimensions go; of a reduction: which dimensions disappear."""
     if wanted is None:
         return True
@@ -151,11 +151,11 @@ def _but_last(node: Any, have: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(number for number, size in enumerate(have[:-1]) if size != 1 or number in named)
 
 
-def _permuted(node: Any, wanted: tuple[int, ...] | None, _: Facts) -> bool:
+def _permuted(node: Any, wanted: tuple[int, ...] | None, _: ConstraintContext) -> bool:
     return wanted is None or tuple(node.proto.dimensions) == wanted
 
 
-def _product(node: Any, kind: str, _: Facts) -> bool:
+def _product(node: Any, kind: str, _: ConstraintContext) -> bool:
     """plain: (batch…, M, K) · (batch…, K, N); transposed: (batch…, M, K) · (batch…, N, K)."""
     if kind == "any":
         return True
@@ -172,7 +172,7 @@ def _product(node: Any, kind: str, _: Facts) -> bool:
     )
 
 
-def _labelled(node: Any, wanted: str | None, _: Facts) -> bool:
+def _labelled(node: Any, wanted: str | None, _: ConstraintContext) -> bool:
     return wanted is None or convolution_labels(node.proto.convolution_dimension_numbers) == wanted
 
 
@@ -190,7 +190,7 @@ def convolution_labels(numbers: Any) -> str:
     return f"{parts[0]}_{parts[1]}->{parts[2]}"
 
 
-def _window(node: Any, kind: str, _: Facts) -> bool:
+def _window(node: Any, kind: str, _: ConstraintContext) -> bool:
     if kind == "any":
         return True
     plain = all(
@@ -222,8 +222,8 @@ CONSTRAINTS: Mapping[str, Constraint] = {
         "is one number that is known when the program is compiled",
         flag, lambda node, argument, facts: facts.constant(node) is not None,
     ),
-    "constant_between": Constraint("is a constant between {}", numeric(2), _between, takes="`[0, 0.5]`"),
-    "constant_near": Constraint("is the constant {}", numeric(1), _near),
+    "constant_between": Constraint("is a constant between {}", number_or_range(2), _between, takes="`[0, 0.5]`"),
+    "constant_near": Constraint("is the constant {}", number_or_range(1), _near),
     "dimensions": Constraint(
         "has the dimensions {}", dimensions, _has_dimensions, takes="a size for each, or any, `[any, 64]`"
     ),
@@ -239,14 +239,14 @@ CONSTRAINTS: Mapping[str, Constraint] = {
         takes="as HLO text writes them, `b01f_01io->b01f`, or `any`",
     ),
     "last_dimension": Constraint(
-        "has a last dimension of {}", whole, lambda node, argument, facts: _last(node) == argument
+        "has a last dimension of {}", whole_number, lambda node, argument, facts: _last(node) == argument
     ),
     "last_dimension_at_least": Constraint(
-        "has a last dimension of at least {}", whole, lambda node, argument, facts: _last(node) >= argument
+        "has a last dimension of at least {}", whole_number, lambda node, argument, facts: _last(node) >= argument
     ),
     "last_dimension_multiple_of": Constraint(
         "has a last dimension that is a multiple of {}",
-        whole, lambda node, argument, facts: argument > 0 and _last(node) % argument == 0,
+        whole_number, lambda node, argument, facts: argument > 0 and _last(node) % argument == 0,
     ),
     "permutation": Constraint(
         "has the permutation {}", dimension_list, _permuted, ("transpose",),
@@ -257,10 +257,10 @@ CONSTRAINTS: Mapping[str, Constraint] = {
         takes="`plain`: rows by columns, `transposed`: rows by rows, or `any`",
     ),
     "rank": Constraint(
-        "has the rank {}", whole, lambda node, argument, facts: len(node.shape.dimensions) == argument
+        "has the rank {}", whole_number, lambda node, argument, facts: len(node.shape.dimensions) == argument
     ),
     "rank_at_least": Constraint(
-        "has a rank of at least {}", whole, lambda node, argument, facts: len(node.shape.dimensions) >= argument
+        "has a rank of at least {}", whole_number, lambda node, argument, facts: len(node.shape.dimensions) >= argument
     ),
     "row_major": Constraint(
         "lies in memory with its last dimension fastest",
@@ -280,10 +280,10 @@ CONSTRAINTS: Mapping[str, Constraint] = {
         "is used once", flag, lambda node, argument, facts: len(node.users) == 1 and not node.is_live_out
     ),
     "size_at_least": Constraint(
-        "has at least {} elements", whole, lambda node, argument, facts: node.shape.elements >= argument
+        "has at least {} elements", whole_number, lambda node, argument, facts: node.shape.elements >= argument
     ),
     "size_at_most": Constraint(
-        "has at most {} elements", whole, lambda node, argument, facts: node.shape.elements <= argument
+        "has at most {} elements", whole_number, lambda node, argument, facts: node.shape.elements <= argument
     ),
     "window": Constraint(
         "has a window of the form {} (plain: stride 1, no padding, dilation or groups)",

@@ -25,7 +25,7 @@ MIRRORED: Mapping[str, str] = {"EQ": "EQ", "NE": "NE", "GT": "LT", "GE": "LE", "
 
 
 @dataclass(frozen=True)
-class Meaning:
+class OperationSemantics:
     """What an operation of the language is in HLO."""
 
     opcode: str
@@ -34,19 +34,19 @@ class Meaning:
     """A comparison's direction, a reduction's operation."""
 
 
-def _meanings() -> dict[str, Meaning]:
-    found: dict[str, Meaning] = {}
+def _meanings() -> dict[str, OperationSemantics]:
+    found: dict[str, OperationSemantics] = {}
     for arity, opcodes in enumerate((ELEMENTWISE_UNARY, ELEMENTWISE_BINARY, ELEMENTWISE_TERNARY), 1):
         for opcode in sorted(opcodes - {"compare", "convert"}):
-            found[opcode.replace("-", "_")] = Meaning(opcode, arity)
-    found.update((name, Meaning("compare", 2, direction)) for name, direction in COMPARISONS.items())
-    found.update((name, Meaning("reduce", 1, reducer)) for name, (reducer, _) in REDUCERS.items())
+            found[opcode.replace("-", "_")] = OperationSemantics(opcode, arity)
+    found.update((name, OperationSemantics("compare", 2, direction)) for name, direction in COMPARISONS.items())
+    found.update((name, OperationSemantics("reduce", 1, reducer)) for name, (reducer, _) in REDUCERS.items())
     for opcode, arity in (("broadcast", 1), ("transpose", 1), ("dot", 2), ("convolution", 2)):
-        found[opcode] = Meaning(opcode, arity)
+        found[opcode] = OperationSemantics(opcode, arity)
     return found
 
 
-OPERATIONS: Mapping[str, Meaning] = _meanings()
+OPERATIONS: Mapping[str, OperationSemantics] = _meanings()
 """Every operation an expression may name. Converts and changes of shape are the engine's business."""
 
 
@@ -82,7 +82,7 @@ class Operation:
     name: str = ""
 
     @property
-    def meaning(self) -> Meaning:
+    def meaning(self) -> OperationSemantics:
         return OPERATIONS[self.word]
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ class Operation:
 
 
 @dataclass(frozen=True, eq=False)
-class Applied:
+class ActivationCall:
     """An activation of the table, in whatever spelling, on one argument."""
 
     activation: str
@@ -112,14 +112,14 @@ def _keyword(condition: Condition) -> str:
     return f"{condition.name}={'any' if argument is None else argument}"
 
 
-Term = Capture | Number | Operation | Applied
+Term = Capture | Number | Operation | ActivationCall
 
 
 @dataclass(frozen=True)
 class Expression:
     """One spelling of a pattern."""
 
-    root: Operation | Applied
+    root: Operation | ActivationCall
     captures: tuple[str, ...]
     parameters: tuple[str, ...]
     """Names under which activations' parameters are kept."""
@@ -143,7 +143,7 @@ def terms(root: Term) -> Iterator[Term]:
         yield term
         if isinstance(term, Operation):
             pending += reversed(term.arguments)
-        elif isinstance(term, Applied):
+        elif isinstance(term, ActivationCall):
             pending.append(term.argument)
 
 
@@ -153,10 +153,10 @@ def may_overlap(first: Term, second: Term) -> bool:
         return True
     if isinstance(first, Number) or isinstance(second, Number):
         return isinstance(first, Number) and isinstance(second, Number) and first.value == second.value
-    if isinstance(first, Applied) or isinstance(second, Applied):
-        if isinstance(first, Applied) and isinstance(second, Applied):
+    if isinstance(first, ActivationCall) or isinstance(second, ActivationCall):
+        if isinstance(first, ActivationCall) and isinstance(second, ActivationCall):
             return first.activation == second.activation and may_overlap(first.argument, second.argument)
-        literal = second if isinstance(first, Applied) else first
+        literal = second if isinstance(first, ActivationCall) else first
         return isinstance(literal, Operation) and literal.word not in ("dot", "convolution", *REDUCERS)
     if first.word != second.word:
         return False

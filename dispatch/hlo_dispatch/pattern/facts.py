@@ -27,7 +27,7 @@ class Bindings(Protocol):
         ...
 
 
-class NoSuchDimension(ValueError):
+class MissingDimension(ValueError):
     """`size(x, 3)` of something with fewer dimensions: the match is refused."""
 
 
@@ -45,7 +45,7 @@ def _size(node: Any, dimension: int | None) -> int:
     assert dimension is not None
     sizes = node.shape.dimensions
     if not -len(sizes) <= dimension < len(sizes):
-        raise NoSuchDimension(f"{node.shape} has no dimension {dimension}")
+        raise MissingDimension(f"{node.shape} has no dimension {dimension}")
     return sizes[dimension]
 
 
@@ -68,7 +68,7 @@ FACTS: Mapping[str, Fact] = {
     "window_dilation": Fact("a convolution's dilation", I64S, _window("window_dilation")),
     "window_strides": Fact("a convolution's strides", I64S, _window("stride")),
 }
-_OF_A_CONVOLUTION = ("groups", "padding_high", "padding_low", "window_dilation", "window_strides")
+_CONVOLUTION_FACTS = ("groups", "padding_high", "padding_low", "window_dilation", "window_strides")
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class FactQuery:
 
     @property
     def is_of_convolution(self) -> bool:
-        return self.fact in _OF_A_CONVOLUTION
+        return self.fact in _CONVOLUTION_FACTS
 
     def evaluate(self, bound: Bindings) -> Any:
         """Its value; raises NoSuchDimension."""

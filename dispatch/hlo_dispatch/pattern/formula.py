@@ -17,9 +17,9 @@ import numpy as np
 
 from hlo_dispatch.pattern.functions import CONSTANTS, FUNCTIONS
 
-LONGEST = 1000
+MAX_LENGTH = 1000
 """Characters: enough for any activation, short enough that parsing cannot be made to hurt."""
-DEEPEST = 60
+MAX_NESTING = 60
 """Levels of nesting, so that neither compiling nor evaluating can exhaust the stack."""
 
 Environment = Mapping[str, Any]
@@ -53,8 +53,8 @@ class Formula:
 
 def parse(text: str, names: Iterable[str], *, samples: bool = False, condition: bool = False) -> Formula:
     """Check `text`, an expression over `names` (and `f(point)` if `samples`), and compile it."""
-    if len(text) > LONGEST:
-        raise FormulaError(f"the formula has {len(text)} characters", LONGEST, f"{LONGEST} are allowed")
+    if len(text) > MAX_LENGTH:
+        raise FormulaError(f"the formula has {len(text)} characters", MAX_LENGTH, f"{MAX_LENGTH} are allowed")
     try:
         tree = ast.parse(text.replace("\n", " ").strip() or "()", mode="eval")
     except SyntaxError as error:
@@ -124,8 +124,8 @@ class _Compiler:
             advice = _ADVICE.get(type(node), "a formula is arithmetic and calls of the whitelisted functions")
             raise self.fail(node, _description(node), advice)
         self.depth += 1
-        if self.depth > DEEPEST:
-            raise self.fail(node, "nested too deeply", f"{DEEPEST} levels are allowed")
+        if self.depth > MAX_NESTING:
+            raise self.fail(node, "nested too deeply", f"{MAX_NESTING} levels are allowed")
         result = handler(node)
         self.depth -= 1
         return result

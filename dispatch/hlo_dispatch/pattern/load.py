@@ -126,11 +126,11 @@ def _refuse_duplicates(files: list[tuple[Builder, TableFile]]) -> None:
     for builder, file in files:
         for section in ("activations", "binaries", "anchors", "kernels", "patterns", "routines", "attentions"):
             for name in getattr(file, section):
-                place = builder.source.key_place((section, name))
-                first = seen.setdefault((section, name), place)
-                if first is not place:
+                location = builder.source.key_location((section, name))
+                first = seen.setdefault((section, name), location)
+                if first is not location:
                     advice = f"the first is at {first}; choose another name"
-                    raise builder.source.error(place, f"{name!r} is already in {section}", advice)
+                    raise builder.source.error(location, f"{name!r} is already in {section}", advice)
 
 
 def _refuse_equal_anchors(anchors: Iterable[AnchorKind]) -> None:
@@ -141,20 +141,22 @@ def _refuse_equal_anchors(anchors: Iterable[AnchorKind]) -> None:
             same = (first.op_kind, first.priority) == (anchor.op_kind, anchor.priority)
             both = [dtype for dtype in anchor.dtypes if dtype in first.dtypes]
             if same and both:
-                place = anchor.place
+                location = anchor.location
                 what = f"the same {both[0]} instructions (op kind {anchor.op_kind})"
                 problem = f"{anchor.name!r} and {first.name!r} take {what} with priority {anchor.priority}"
-                advice = f"write priority: in one of them; the other is at {first.place}"
-                raise TableError(place.file, place.line, place.column, problem, advice)
+                advice = f"write priority: in one of them; the other is at {first.location}"
+                raise TableError(location.file, location.line, location.column, problem, advice)
         seen.append(anchor)
 
 
 def _the_only(found: Sequence[Attention]) -> tuple[Attention, ...]:
     """At most one entry says what becomes of attention: all of them would take the same instructions."""
     if len(found) > 1:
-        place = found[1].place
+        location = found[1].location
         problem = f"{found[1].name!r} takes what {found[0].name!r} takes"
-        raise TableError(place.file, place.line, place.column, problem, f"remove it; the first is at {found[0].place}")
+        raise TableError(
+            location.file, location.line, location.column, problem, f"remove it; the first is at {found[0].location}"
+        )
     return tuple(found)
 
 
@@ -174,21 +176,21 @@ def _patterns(
     if not any(file.patterns for _, file in files):
         return ()
     from hlo_dispatch.pattern.build_pattern import PatternBuilder
-    from hlo_dispatch.pattern.structure import in_order, tie
+    from hlo_dispatch.pattern.structure import ambiguous_pair, by_priority
 
     shipped = set(shipped_tables())
     found: list[Pattern] = []
     for builder, file in files:
         source = builder.source
-        own = PatternBuilder(source, kernels, activations, is_users=source.path not in shipped)
+        own = PatternBuilder(source, kernels, activations, is_user_defined=source.path not in shipped)
         found += [own.pattern(name, entry) for name, entry in file.patterns.items()]
-    tied = tie(found)
+    tied = ambiguous_pair(found)
     if tied is not None:
         first, second = tied
         problem = f"{second.name!r} and {first.name!r} can match one instruction with priority {first.priority}"
-        advice = f"write priority: in one of them; the other is at {first.place}"
-        raise TableError(second.place.file, second.place.line, second.place.column, problem, advice)
-    return in_order(found)
+        advice = f"write priority: in one of them; the other is at {first.location}"
+        raise TableError(second.location.file, second.location.line, second.location.column, problem, advice)
+    return by_priority(found)
 
 
 def _by_opcode(binaries: Mapping[str, Binary]) -> dict[str, Binary]:
@@ -196,7 +198,9 @@ def _by_opcode(binaries: Mapping[str, Binary]) -> dict[str, Binary]:
     for binary in binaries.values():
         first = found.setdefault(binary.opcode, binary)
         if first is not binary:
-            place = binary.place
+            location = binary.location
             problem = f"{binary.name!r} is a second binary for the opcode {binary.opcode}"
-            raise TableError(place.file, place.line, place.column, problem, f"the first is at {first.place}")
+            raise TableError(
+                location.file, location.line, location.column, problem, f"the first is at {first.location}"
+            )
     return found

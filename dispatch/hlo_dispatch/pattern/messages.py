@@ -66,7 +66,7 @@ def _either(source: Source, group: list[Any]) -> TableError | None:
     if field is None or field.description is None:
         return None
     given = repr(value) if isinstance(value, str) else _kind(value)
-    return source.error(source.place(path), f"{path[-1]} is {given}", f"it should be {field.description}")
+    return source.error(source.location(path), f"{path[-1]} is {given}", f"it should be {field.description}")
 
 
 def _located(source: Source, detail: Any) -> TableError:
@@ -75,35 +75,35 @@ def _located(source: Source, detail: Any) -> TableError:
     label = f"item {name + 1}" if isinstance(name, int) else str(name)
     if "[key]" in detail["loc"]:
         if kind == "literal_error":
-            return source.error(source.key_place(path), f"unknown key {label!r}", _expected(detail))
-        return source.error(source.key_place(path), f"{label!r} is not a name", _naming(path[0] == "kernels"))
+            return source.error(source.key_location(path), f"unknown key {label!r}", _expected(detail))
+        return source.error(source.key_location(path), f"{label!r} is not a name", _naming(path[0] == "kernels"))
     if kind == "extra_forbidden":
-        return source.error(source.key_place(path), f"unknown key {label!r}", suggest(label, _fields(path[:-1])))
+        return source.error(source.key_location(path), f"unknown key {label!r}", suggest(label, _fields(path[:-1])))
     if kind == "missing":
         field = detail["loc"][-1]
-        whole = source.key_place(path) if path else source.place(())
+        entry = source.key_location(path) if path else source.location(())
         inside = f"{label} has no {field!r}" if path else f"the table has no {field!r}"
-        return source.error(whole, inside, _meaning(path, str(field)))
+        return source.error(entry, inside, _meaning(path, str(field)))
     return _bad_value(source, path, label, detail)
 
 
 def _bad_value(source: Source, path: tuple[Any, ...], label: str, detail: Any) -> TableError:
-    kind, value, place = detail["type"], detail["input"], source.place(path)
+    kind, value, location = detail["type"], detail["input"], source.location(path)
     if path == ("version",):
-        return source.error(place, f"version {value!r} is not known", "this release reads version: 1")
+        return source.error(location, f"version {value!r} is not known", "this release reads version: 1")
     if value is None:
-        return source.error(source.key_place(path), f"{label} is empty", "give it a value or remove it")
+        return source.error(source.key_location(path), f"{label} is empty", "give it a value or remove it")
     wanted = _WANTED.get(kind)
     if wanted:
-        return source.error(place, f"{label} is {_kind(value)}", f"it should be {wanted}{_quoted(value, wanted)}")
+        return source.error(location, f"{label} is {_kind(value)}", f"it should be {wanted}{_quoted(value, wanted)}")
     if kind == "literal_error":
-        return source.error(place, f"{label} is {value!r}", _expected(detail))
+        return source.error(location, f"{label} is {value!r}", _expected(detail))
     if kind in ("too_short", "string_too_short"):
-        return source.error(place, f"{label} is empty", "give it a value")
+        return source.error(location, f"{label} is empty", "give it a value")
     if kind == "string_pattern_mismatch":
         of_kernel = path[-1] == "kernel" or path[-2:] == ("kernel", "name")
-        return source.error(place, f"{label} is {value!r}, which is not a name", _naming(of_kernel))
-    return source.error(place, f"{label} is {value!r}", detail["msg"].replace("Input should", "it should"))
+        return source.error(location, f"{label} is {value!r}, which is not a name", _naming(of_kernel))
+    return source.error(location, f"{label} is {value!r}", detail["msg"].replace("Input should", "it should"))
 
 
 def _written(source: Source, location: tuple[Any, ...]) -> tuple[Any, ...]:

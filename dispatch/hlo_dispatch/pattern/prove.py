@@ -11,23 +11,23 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hlo_dispatch.pattern.agreement import Measure
+from hlo_dispatch.pattern.agreement import ErrorMeasure
 from hlo_dispatch.pattern.algorithms import BINARY, ELTWISE, OPCODES, binary_meaning, meaning
 from hlo_dispatch.pattern.probes import fixed_probes
 from hlo_dispatch.pattern.recognise import number, solve
 from hlo_dispatch.pattern.table import Activation, Binary, short
 
-Failure = tuple[tuple[str, ...], str, str]
+ProofFailure = tuple[tuple[str, ...], str, str]
 """Where in the entry, the problem, the advice."""
 
 _POINTS = fixed_probes(())
-_MEASURE = Measure.at(_POINTS)
+_ERROR_MEASURE = ErrorMeasure.at(_POINTS)
 _ORDINARY = np.flatnonzero((_POINTS > 0) & (_POINTS <= 8))
 _OPERANDS = np.array([-3.5, -1.0, 0.25, 2.0, 7.0])
 _SAME = 1e-5  # examples are decimal, the post-op's numbers single precision
 
 
-def proofs(activation: Activation) -> Iterator[Failure]:
+def proofs(activation: Activation) -> Iterator[ProofFailure]:
     """The claims that do not hold."""
     examples = {parameter.name: parameter.example for parameter in activation.parameters}
     with np.errstate(all="ignore"):
@@ -36,7 +36,7 @@ def proofs(activation: Activation) -> Iterator[Failure]:
         yield from _binds(activation, examples)
 
 
-def binary_proofs(binary: Binary) -> Iterator[Failure]:
+def binary_proofs(binary: Binary) -> Iterator[ProofFailure]:
     """The opcode, the formula, the post-op, and the operands in the other order must be one function."""
     y, other = np.meshgrid(_OPERANDS, _OPERANDS)
     operands, swapped = {"y": y, "other": other}, {"y": other, "other": y}
@@ -63,7 +63,7 @@ def _values(activation: Activation, examples: dict[str, float], x: np.ndarray) -
     return np.broadcast_to(activation.formula.closure({"x": x, **examples}), x.shape)
 
 
-def _varies(activation: Activation, examples: dict[str, float]) -> Iterator[Failure]:
+def _varies(activation: Activation, examples: dict[str, float]) -> Iterator[ProofFailure]:
     values = _values(activation, examples, _POINTS[np.isfinite(_POINTS)])
     values = values[np.isfinite(values)]
     if values.size == 0:
@@ -72,7 +72,7 @@ def _varies(activation: Activation, examples: dict[str, float]) -> Iterator[Fail
         yield ("formula",), f"the formula is {short(values[0])} everywhere", "a constant is not an activation"
 
 
-def _solves(activation: Activation, examples: dict[str, float]) -> Iterator[Failure]:
+def _solves(activation: Activation, examples: dict[str, float]) -> Iterator[ProofFailure]:
     points = {point for parameter in activation.parameters for point in parameter.solve.samples}
     samples = {point: float(_values(activation, examples, np.array([point]))[0]) for point in points}
     if activation.require is not None and not activation.require.closure(examples):
@@ -86,12 +86,12 @@ def _solves(activation: Activation, examples: dict[str, float]) -> Iterator[Fail
             yield ("parameters", name, "solve"), problem, "it should invert the formula"
 
 
-def _binds(activation: Activation, examples: dict[str, float]) -> Iterator[Failure]:
+def _binds(activation: Activation, examples: dict[str, float]) -> Iterator[ProofFailure]:
     binding = activation.onednn
     numbers = {"alpha": number(binding.alpha, examples), "beta": number(binding.beta, examples)}
     expected = _values(activation, examples, _POINTS)
     got = meaning(binding.algorithm).closure({"x": _POINTS, **numbers})
-    wrong = np.flatnonzero(_MEASURE.errors(got, expected) > _SAME)
+    wrong = np.flatnonzero(_ERROR_MEASURE.errors(got, expected) > _SAME)
     if wrong.size == 0:
         return
     ordinary = np.intersect1d(wrong, _ORDINARY)

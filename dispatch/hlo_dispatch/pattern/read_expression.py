@@ -10,14 +10,23 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hlo_dispatch.pattern.constraints import CONSTRAINTS, REQUIRED, Condition, Wrong
-from hlo_dispatch.pattern.expression import OPERATIONS, Applied, Capture, Expression, Number, Operation, Term, terms
+from hlo_dispatch.pattern.constraints import CONSTRAINTS, REQUIRED, Condition, InvalidArgument
+from hlo_dispatch.pattern.expression import (
+    OPERATIONS,
+    ActivationCall,
+    Capture,
+    Expression,
+    Number,
+    Operation,
+    Term,
+    terms,
+)
 from hlo_dispatch.pattern.functions import CONSTANTS
 from hlo_dispatch.pattern.messages import suggest
 
-LONGEST = 4000
-DEEPEST = 40
-LARGEST = 64
+MAX_LENGTH = 4000
+MAX_NESTING = 40
+MAX_OPERATIONS = 64
 """Operations: enough for attention, small enough that matching cannot be made to hurt."""
 RESULT = "result"
 
@@ -34,8 +43,8 @@ _INFIX: dict[type[ast.AST], str] = {
     ast.Eq: "equal",
     ast.NotEq: "not_equal",
 }
-_LOOKED_THROUGH = ("bitcast", "bitcast_convert", "convert", "copy", "reshape")
-_ELSEWHERE = {
+_PEELED = ("bitcast", "bitcast_convert", "convert", "copy", "reshape")
+_NAMES_IN_OTHER_LANGUAGES = {
     "exp": "exponential",
     "expm1": "exponential_minus_one",
     "log1p": "log_plus_one",
@@ -66,8 +75,8 @@ def read_expression(text: str, activations: Mapping[str, Sequence[str]]) -> Expr
     Args:
         activations: name → names of its parameters, for every activation of the table.
     """
-    if len(text) > LONGEST:
-        raise ExpressionError(f"the expression has {len(text)} characters", 0, 0, f"{LONGEST} are allowed")
+    if len(text) > MAX_LENGTH:
+        raise ExpressionError(f"the expression has {len(text)} characters", 0, 0, f"{MAX_LENGTH} are allowed")
     try:
         statements = ast.parse(text).body
     except SyntaxError as error:
@@ -86,7 +95,7 @@ class _Reader:
     def __init__(self, activations: Mapping[str, Sequence[str]]) -> None:
         self._activations = activations
         self._captures: dict[str, Capture] = {}
-        self._definitions: dict[str, Operation | Applied] = {}
+        self._definitions: dict[str, Operation | ActivationCall] = {}
         self._parameters: dict[str, None] = {}
         self._used: set[str] = set()
         self._depth = 0
@@ -117,7 +126,7 @@ class _Reader:
         return Expression(
             root, tuple(self._captures), tuple(self._parameters), tuple(self._definitions),
             {name: _word(term) for name, term in self._definitions.items()},
-            sum(isinstance(term, Operation | Applied) for term in terms(root)),
+            sum(isinstance(term, Operation | ActivationCall) for term in terms(root)),
         )  # fmt: skip
 
     def _define(self, statement: ast.Assign) -> None:
@@ -130,7 +139,7 @@ class _Reader:
             raise self._error(statement, f"{name} has a meaning already", "choose another name")
         self._definitions[name] = self._operation(statement.value, name)
 
-    def _operation(self, node: ast.expr, name: str) -> Operation | Applied:
+    def _operation(self, node: ast.expr, name: str) -> Operation | ActivationCall:
         term = self._term(node, name)
         if isinstance(term, Capture | Number) or term.name != name:
             raise self._error(node, "this is not an operation", "a named value and the result are operations")
@@ -138,8 +147,8 @@ class _Reader:
 
     def _term(self, node: ast.expr, name: str = "") -> Term:
         self._depth += 1
-        if self._depth > DEEPEST:
-            raise self._error(node, "nested too deeply", f"{DEEPEST} levels are allowed")
+        if self._depth > MAX_NESTING:
+            raise self._error(node, "nested too deeply", f"{MAX_NESTING} levels are allowed")
         term = self._read_term(node, name)
         self._depth -= 1
         return term
@@ -183,7 +192,7 @@ class _Reader:
         word = node.func.id
         if any(isinstance(argument, ast.Starred) for argument in node.args):
             raise self._error(node, f"{word}(...) with starred arguments", "write plain arguments")
-        if word in _LOOKED_THROUGH:
+        if word in _PEELED:
             raise self._error(node, f"{word} is not written", "changes of shape and of float type are looked through")
         if word not in self._activations and word not in OPERATIONS:
             known = [*self._activations, *OPERATIONS]
@@ -208,7 +217,7 @@ class _Reader:
             raise self._error(node, f"{word} of numbers alone", "write the number it is")
         return Operation(word, read, conditions, name)
 
-    def _applied(self, node: ast.Call, word: str, conditions: tuple[Condition, ...], name: str) -> Applied:
+    def _applied(self, node: ast.Call, word: str, conditions: tuple[Condition, ...], name: str) -> ActivationCall:
         self._count_one(node)
         wanted = ("x", *self._activations[word])
         if len(node.args) != len(wanted):
@@ -217,7 +226,7 @@ class _Reader:
         argument = self._term(node.args[0])
         if isinstance(argument, Number):
             raise self._error(node, f"{word} of a number", "write the number it is")
-        return Applied(word, argument, tuple(self._parameter(item) for item in node.args[1:]), conditions, name)
+        return ActivationCall(word, argument, tuple(self._parameter(item) for item in node.args[1:]), conditions, name)
 
     def _parameter(self, node: ast.expr) -> str | float:
         number = _number(node)
@@ -240,13 +249,13 @@ class _Reader:
             raise self._error(keyword, f"{name} says nothing of {word}", advice)
         try:
             return Condition(name, constraint.read(_plain(keyword.value)))
-        except Wrong as error:
+        except InvalidArgument as error:
             raise self._error(keyword.value, f"{name} is {ast.unparse(keyword.value)}", str(error)) from None
 
     def _count_one(self, node: ast.expr) -> None:
         self._count += 1
-        if self._count > LARGEST:
-            raise self._error(node, f"more than {LARGEST} operations", "split the pattern")
+        if self._count > MAX_OPERATIONS:
+            raise self._error(node, f"more than {MAX_OPERATIONS} operations", "split the pattern")
 
     def _error(self, node: Any, problem: str, advice: str = "") -> ExpressionError:
         return ExpressionError(problem, node.lineno - 1, node.col_offset, advice)
@@ -267,8 +276,8 @@ def _description(node: ast.expr) -> str:
 
 
 def _nearest(word: str, known: list[str]) -> str:
-    if word in _ELSEWHERE:
-        return f"did you mean {_ELSEWHERE[word]!r}?"
+    if word in _NAMES_IN_OTHER_LANGUAGES:
+        return f"did you mean {_NAMES_IN_OTHER_LANGUAGES[word]!r}?"
     advice = suggest(word, known)
     return advice if advice.startswith("did") else "operations and activations are listed in patterns/README.md"
 
@@ -279,7 +288,7 @@ def _target(statement: ast.Assign) -> str | None:
     return name if name.islower() and name.isascii() else None
 
 
-def _word(term: Operation | Applied) -> str:
+def _word(term: Operation | ActivationCall) -> str:
     return term.word if isinstance(term, Operation) else term.activation
 
 

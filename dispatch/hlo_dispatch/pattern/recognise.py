@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hlo_dispatch.pattern.agreement import Measure
+from hlo_dispatch.pattern.agreement import ErrorMeasure
 from hlo_dispatch.pattern.formula import Formula
 from hlo_dispatch.pattern.probes import fixed_probes, probes_around
 from hlo_dispatch.pattern.table import Activation, describe, short
 
 # A few points that between them refuse nearly every wrong activation, evaluated before the full set.
-_EARLY = (-1e4, -50.0, -7.5, -2.5, -1.5, -0.25, 0.25, 1.5, 2.5, 7.5, 50.0, 1e4)
+_SCREENING_PROBES = (-1e4, -50.0, -7.5, -2.5, -1.5, -0.25, 0.25, 1.5, 2.5, 7.5, 50.0, 1e4)
 TOLERANCES: Mapping[str, float] = {"f32": 2e-6, "f16": 4e-4, "bf16": 3e-3, "f64": 2e-6}
 """Per element type of the region's constants, what `recognise` should be given: above what rounding them
 does to any spelling (5e-8, 2.5e-4, 2e-3), below the smallest factor the type can write besides 1 (bf16:
@@ -57,7 +57,7 @@ class Recognised:
 
 
 @dataclass(frozen=True)
-class Nearest:
+class NearestActivation:
     """The activation that came closest and still failed, for messages."""
 
     name: str
@@ -107,10 +107,10 @@ class Recogniser:
         self._fixed = fixed_probes(self._samples)
         self._fixed.flags.writeable = False
         self._fixed_bytes = self._fixed.tobytes()
-        self._early = np.array([int(np.flatnonzero(self._fixed == point)[0]) for point in _EARLY])
+        self._early = np.array([int(np.flatnonzero(self._fixed == point)[0]) for point in _SCREENING_PROBES])
         self._early_points = self._fixed[self._early]
-        self._early_measure = Measure.at(self._early_points)
-        self._fixed_measure = Measure.at(self._fixed)
+        self._early_measure = ErrorMeasure.at(self._early_points)
+        self._fixed_measure = ErrorMeasure.at(self._fixed)
         with np.errstate(all="ignore"):
             self._plain_early = np.stack([c.evaluate(self._early_points) for c in self._plain])
         self._nan = int(np.flatnonzero(np.isnan(self._fixed))[0])
@@ -136,10 +136,10 @@ class Recogniser:
         """The activation whose values at `probes` are `values`, or None."""
         self._check(probes, values)
         with np.errstate(all="ignore"):
-            candidates = self._early_survivors(values, tolerance)
+            candidates = self._screened(values, tolerance)
             if not candidates:
                 return None
-            measure = self._fixed_measure if probes is self._fixed else Measure.at(probes)
+            measure = self._fixed_measure if probes is self._fixed else ErrorMeasure.at(probes)
             fits: list[tuple[float, SolvedActivation]] = []
             for candidate in candidates:
                 error = float(measure.errors(values, candidate.evaluate(probes)).max())
@@ -147,11 +147,11 @@ class Recogniser:
                     fits.append((error, candidate))
             return self._recognised(fits, tolerance, bool(np.isnan(values[self._nan]))) if fits else None
 
-    def nearest(self, probes: np.ndarray, values: np.ndarray, tolerance: float) -> Nearest | None:
+    def nearest(self, probes: np.ndarray, values: np.ndarray, tolerance: float) -> NearestActivation | None:
         """The activation least far away over all probes and its clearest disagreement; slow, for messages."""
         self._check(probes, values)
-        measure = Measure.at(probes)
-        best: tuple[float, Nearest] | None = None
+        measure = ErrorMeasure.at(probes)
+        best: tuple[float, NearestActivation] | None = None
         with np.errstate(all="ignore"):
             for candidate in [*self._plain, *self._solved(values)]:
                 expected = candidate.evaluate(probes)
@@ -163,7 +163,7 @@ class Recogniser:
                 worst = _clearest(probes, errors, wrong, np.isfinite(values) & np.isfinite(expected))
                 name = candidate.activation.name if candidate.activation else "identity"
                 seen = (float(array[worst]) + 0.0 for array in (errors, probes, values, expected))  # -0 is 0
-                best = distance, Nearest(name, candidate.description, *seen)
+                best = distance, NearestActivation(name, candidate.description, *seen)
         return best[1] if best else None
 
     def _check(self, probes: np.ndarray, values: np.ndarray) -> None:
@@ -173,7 +173,7 @@ class Recogniser:
         if values.shape != probes.shape or values.dtype != np.float64:
             raise ValueError(f"one float64 value per probe is wanted, not {values.dtype}{values.shape}")
 
-    def _early_survivors(self, values: np.ndarray, tolerance: float) -> list[SolvedActivation]:
+    def _screened(self, values: np.ndarray, tolerance: float) -> list[SolvedActivation]:
         """Candidates that agree at the early points; NumPy's warnings must be off."""
         region = values[self._early]
         fits = self._early_measure.errors(region, self._plain_early).max(axis=-1) <= tolerance

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from hlo_dispatch.pattern.algorithms import LONGEST_CHAIN
+from hlo_dispatch.pattern.algorithms import MAX_POST_OPS
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")]
 KernelName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+$")]
@@ -66,8 +66,8 @@ class BinaryEntry(_Entry):
 class Epilogues(_Entry):
     activations: Literal["all"] | list[Name] = Field("all", description="all, or names")
     binaries: Literal["all"] | list[Name] = Field("all", description="all, or names")
-    longest_chain: Annotated[int, Field(ge=0, le=LONGEST_CHAIN)] = Field(
-        LONGEST_CHAIN, description="how many post-ops in all; 0 for none, as for a kernel without post_op_0"
+    longest_chain: Annotated[int, Field(ge=0, le=MAX_POST_OPS)] = Field(
+        MAX_POST_OPS, description="how many post-ops in all; 0 for none, as for a kernel without post_op_0"
     )
 
 

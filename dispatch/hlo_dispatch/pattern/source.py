@@ -15,10 +15,10 @@ from typing import Any, cast
 import yaml
 
 from hlo_dispatch.errors import TableError
-from hlo_dispatch.pattern.table import Place
+from hlo_dispatch.pattern.table import SourceLocation
 
-LARGEST = 1 << 20
-DEEPEST = 20
+MAX_OPERATIONS = 1 << 20
+MAX_NESTING = 20
 
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -42,33 +42,37 @@ class Source:
         self.path = path
         self.file = str(path)
         self.bytes = self._read()
-        self._places: dict[Keys, Place] = {}
-        self._keys: dict[Keys, Place] = {}
+        self._places: dict[Keys, SourceLocation] = {}
+        self._keys: dict[Keys, SourceLocation] = {}
         self._one_line: set[Keys] = set()
         self._blocks: set[Keys] = set()
         self.values = self._mapping()
 
-    def place(self, path: Keys) -> Place:
+    def location(self, path: Keys) -> SourceLocation:
         """Where the value at `path` begins; of the nearest enclosing one if it was never written."""
         while path and path not in self._places:
             path = path[:-1]
-        return self._places.get(path, Place(self.file, 1, 1))
+        return self._places.get(path, SourceLocation(self.file, 1, 1))
 
-    def key_place(self, path: Keys) -> Place:
+    def key_location(self, path: Keys) -> SourceLocation:
         """Where the key of the value at `path` was written."""
-        return self._keys.get(path) or self.place(path)
+        return self._keys.get(path) or self.location(path)
 
-    def place_within(self, path: Keys, column: int, line: int = 0) -> Place:
+    def place_within(self, path: Keys, column: int, line: int = 0) -> SourceLocation:
         """Where this character of the text at `path` is; the text's beginning if its lines are not kept."""
-        place = self.place(path)
+        location = self.location(path)
         if path in self._blocks:
-            lines = self.bytes.decode("utf-8-sig").splitlines()[place.line :]
+            lines = self.bytes.decode("utf-8-sig").splitlines()[location.line :]
             indent = next((len(text) - len(text.lstrip()) for text in lines if text.strip()), 0)
-            return Place(place.file, place.line + 1 + line, indent + column + 1)
-        return Place(place.file, place.line, place.column + column) if path in self._one_line else place
+            return SourceLocation(location.file, location.line + 1 + line, indent + column + 1)
+        return (
+            SourceLocation(location.file, location.line, location.column + column)
+            if path in self._one_line
+            else location
+        )
 
-    def error(self, place: Place, problem: str, advice: str = "") -> TableError:
-        return TableError(place.file, place.line, place.column, problem, advice)
+    def error(self, location: SourceLocation, problem: str, advice: str = "") -> TableError:
+        return TableError(location.file, location.line, location.column, problem, advice)
 
     def _read(self) -> bytes:
         try:
@@ -77,8 +81,10 @@ class Source:
             raise TableError(self.file, 1, 1, "there is no such table", "check the path") from None
         except OSError as error:
             raise TableError(self.file, 1, 1, f"cannot be read: {error.strerror}", "check the path") from None
-        if len(data) > LARGEST:
-            raise TableError(self.file, 1, 1, f"{len(data)} bytes are too many", f"a table has at most {LARGEST}")
+        if len(data) > MAX_OPERATIONS:
+            raise TableError(
+                self.file, 1, 1, f"{len(data)} bytes are too many", f"a table has at most {MAX_OPERATIONS}"
+            )
         return data
 
     def _mapping(self) -> dict[str, Any]:
@@ -102,7 +108,7 @@ class Source:
             raise TableError(self.file, 1, 1, "the file is empty", "a table begins with version: 1")
         values: Any = self._value(next(events), events, ())
         if not isinstance(values, dict):
-            raise self.error(self.place(()), "the table is not a mapping", "it begins with version: 1")
+            raise self.error(self.location(()), "the table is not a mapping", "it begins with version: 1")
         next(events)
         rest = next(events)
         if not isinstance(rest, yaml.StreamEndEvent):
@@ -121,17 +127,17 @@ class Source:
             advice = "put text that contains ': ' in quotes, and begin a nested mapping on its own line"
         return TableError(self.file, row + 1, column + 1, f"not YAML: {problem}", advice)
 
-    def _at(self, event: Any) -> Place:
-        return Place(self.file, event.start_mark.line + 1, event.start_mark.column + 1)
+    def _at(self, event: Any) -> SourceLocation:
+        return SourceLocation(self.file, event.start_mark.line + 1, event.start_mark.column + 1)
 
     def _value(self, event: Any, events: Iterator[Any], path: Keys) -> Any:
-        place = self._places[path] = self._at(event)
+        location = self._places[path] = self._at(event)
         if isinstance(event, yaml.AliasEvent):
-            raise self.error(place, "an alias", "write the value out: aliases are not part of the language")
+            raise self.error(location, "an alias", "write the value out: aliases are not part of the language")
         if event.tag is not None:
-            raise self.error(place, f"the tag {event.tag}", "remove it: tags are not part of the language")
-        if len(path) > DEEPEST:
-            raise self.error(place, "nested too deeply", f"{DEEPEST} levels are allowed")
+            raise self.error(location, f"the tag {event.tag}", "remove it: tags are not part of the language")
+        if len(path) > MAX_NESTING:
+            raise self.error(location, "nested too deeply", f"{MAX_NESTING} levels are allowed")
         if isinstance(event, yaml.MappingStartEvent):
             return self._members(events, path)
         if isinstance(event, yaml.SequenceStartEvent):
@@ -141,7 +147,7 @@ class Source:
         elif event.start_mark.line == event.end_mark.line:
             self._one_line.add(path)
             if event.style in ("'", '"'):
-                self._places[path] = Place(place.file, place.line, place.column + 1)
+                self._places[path] = SourceLocation(location.file, location.line, location.column + 1)
         return event.value if event.style else scalar(event.value)  # plain has no style
 
     def _items(self, events: Iterator[Any], path: Keys) -> list[Any]:
@@ -153,14 +159,14 @@ class Source:
     def _members(self, events: Iterator[Any], path: Keys) -> dict[str, Any]:
         result: dict[str, Any] = {}
         while not isinstance(event := next(events), yaml.MappingEndEvent):
-            place = self._at(event)
+            location = self._at(event)
             if not isinstance(event, yaml.ScalarEvent):
-                raise self.error(place, "a key that is not text", "keys are names")
+                raise self.error(location, "a key that is not text", "keys are names")
             key = event.value
             if key in result:
                 first = self._keys[(*path, key)]
-                raise self.error(place, f"{key!r} is written twice", f"the first is at {first}")
-            self._keys[(*path, key)] = place
+                raise self.error(location, f"{key!r} is written twice", f"the first is at {first}")
+            self._keys[(*path, key)] = location
             result[key] = self._value(next(events), events, (*path, key))
         return result
 

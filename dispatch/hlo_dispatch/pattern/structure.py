@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hlo_dispatch.pattern.constraints import Condition
 from hlo_dispatch.pattern.expression import Expression, may_overlap
 from hlo_dispatch.pattern.facts import Attribute
-from hlo_dispatch.pattern.table import Numerics, Place
+from hlo_dispatch.pattern.table import Numerics, SourceLocation
 
 
 @dataclass(frozen=True)
@@ -28,23 +28,23 @@ class Pattern:
     """Bytes of working memory, a second result of the call; None: the call has one plain result."""
     numerics: Mapping[str, Numerics]
     priority: int
-    is_ordered: bool
+    has_explicit_priority: bool
     """Whether the author wrote the priority."""
-    is_users: bool
+    is_user_defined: bool
     """Whether it stands in a user's table: then it was asked for."""
     origin: str
-    place: Place
+    location: SourceLocation
 
     def describe(self) -> str:
         return f"{self.name} by {self.kernel}"
 
 
-def in_order(patterns: Iterable[Pattern]) -> tuple[Pattern, ...]:
+def by_priority(patterns: Iterable[Pattern]) -> tuple[Pattern, ...]:
     """Highest priority first, a user's before a shipped one."""
-    return tuple(sorted(patterns, key=lambda pattern: (-pattern.priority, not pattern.is_users)))
+    return tuple(sorted(patterns, key=lambda pattern: (-pattern.priority, not pattern.is_user_defined)))
 
 
-def tie(patterns: Iterable[Pattern]) -> tuple[Pattern, Pattern] | None:
+def ambiguous_pair(patterns: Iterable[Pattern]) -> tuple[Pattern, Pattern] | None:
     """Two patterns of equal priority that could match one instruction: nobody could say which is taken.
 
     A user's pattern and a shipped one are none: a table goes on to load when more patterns are shipped.
@@ -52,7 +52,7 @@ def tie(patterns: Iterable[Pattern]) -> tuple[Pattern, Pattern] | None:
     seen: list[Pattern] = []
     for pattern in patterns:
         for earlier in seen:
-            is_equal = (earlier.priority, earlier.is_users) == (pattern.priority, pattern.is_users)
+            is_equal = (earlier.priority, earlier.is_user_defined) == (pattern.priority, pattern.is_user_defined)
             if is_equal and _overlap(earlier, pattern):
                 return earlier, pattern
         seen.append(pattern)

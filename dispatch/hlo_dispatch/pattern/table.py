@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceLocation:
     """Where an entry was written; tables are the author's, so every message can point back."""
 
     file: str
@@ -58,7 +58,7 @@ class Activation:
     """A condition on the parameters: solutions outside it are degenerate and refused."""
     onednn: EltwiseBinding
     origin: str
-    place: Place
+    location: SourceLocation
 
     def describe(self, values: Mapping[str, float] | None = None) -> str:
         """`gelu_tanh`, `clip(0, 6)`; without values the parameters' names: `clip(low, high)`."""
@@ -87,7 +87,7 @@ class Binary:
     roles: Mapping[str, str]
     """What such an operand is called, by its broadcast: per-channel, full, ..."""
     origin: str
-    place: Place
+    location: SourceLocation
 
     def describe(self) -> str:
         return self.name
@@ -123,7 +123,7 @@ class AnchorKind:
     numerics: Mapping[str, Numerics]
     formula: str
     origin: str
-    place: Place
+    location: SourceLocation
 
     def describe(self) -> str:
         return f"{self.name} by {' or '.join((self.kernel, *self.alternative_kernels))}"
@@ -144,15 +144,15 @@ class KernelBinding:
     formula: str
     operands: Mapping[str, str]
     attributes: Mapping[str, str]
-    place: Place
+    location: SourceLocation
     symbol: str = ""
     """The handler in the user's own library; empty for the kernels that come with the package."""
     path: Path | None = None
     """The user's own library; it exists, and nothing of it has been loaded."""
-    symbol_place: Place | None = None
+    symbol_location: SourceLocation | None = None
 
     @property
-    def is_users(self) -> bool:
+    def is_user_defined(self) -> bool:
         """Whether it is in the user's own library."""
         return self.path is not None
 
@@ -178,7 +178,7 @@ class Routine:
     numerics: Mapping[str, Numerics]
     formula: str
     origin: str
-    place: Place
+    location: SourceLocation
 
     def describe(self) -> str:
         return f"{self.name} by {' or '.join(self.kernels)}"
@@ -194,7 +194,7 @@ class Attention:
     """By the types of what it reads and gives."""
     formula: str
     origin: str
-    place: Place
+    location: SourceLocation
 
     def describe(self) -> str:
         return f"{self.name} by {self.kernel}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.protocol import WHOLE, CallableMatch
+from hlo_dispatch.match.protocol import FULL_MATCH, CallableMatch
 from hlo_dispatch.process.machine import Machine
 from hlo_dispatch.selection.family_cost_models import cost_model_of
 
@@ -34,16 +34,18 @@ class KernelSupportQuery(Protocol):
 
 
 @dataclass(frozen=True)
-class Default:
+class DefaultVariant:
     """What is dispatched where nothing was measured: the longest variant that the kernel takes."""
 
     candidate: Candidate
     variant: str
-    cut: Refusal | None = None
+    epilogue_refusal: Refusal | None = None
     """What the kernel said to the whole epilogue, where it takes only a part of it."""
 
 
-def default_of(match: CallableMatch, ask: KernelSupportQuery, machine: Machine | None = None) -> Default | Refusal:
+def default_variant(
+    match: CallableMatch, ask: KernelSupportQuery, machine: Machine | None = None
+) -> DefaultVariant | Refusal:
     """The first choice that its kernel takes; where it takes none, as much of the match as it does.
 
     Args:
@@ -53,7 +55,7 @@ def default_of(match: CallableMatch, ask: KernelSupportQuery, machine: Machine |
     for name, choice, _ in cost_model_of(match).preferred_variants(match, machine):
         candidate = ask(choice)
         if not isinstance(candidate, Refusal):
-            return Default(candidate, name)
+            return DefaultVariant(candidate, name)
         # What a variant made of new instructions is refused for says nothing of the match.
         if whole is None and choice.in_module is choice:
             whole = candidate
@@ -62,12 +64,12 @@ def default_of(match: CallableMatch, ask: KernelSupportQuery, machine: Machine |
     while shorter is not None and refusal.code != "library-missing":
         candidate = ask(shorter)
         if not isinstance(candidate, Refusal):
-            return Default(candidate, WHOLE, cut=whole)
+            return DefaultVariant(candidate, FULL_MATCH, epilogue_refusal=whole)
         refusal, shorter = candidate, shorter.shortened()
     return Refusal(whole.code, whole.sentence, whole.instruction or match.node.name)
 
 
-def variants_of(default: Default, ask: KernelSupportQuery) -> Iterator[tuple[str, Candidate]]:
+def variants_of(default: DefaultVariant, ask: KernelSupportQuery) -> Iterator[tuple[str, Candidate]]:
     """Every variant worth measuring, the default first. Names are stable: the store keeps them."""
     known = default.candidate
     yield default.variant, known
@@ -84,7 +86,7 @@ def variants_of(default: Default, ask: KernelSupportQuery) -> Iterator[tuple[str
             yield name, candidate
 
 
-def variants_to_measure(default: Default, ask: KernelSupportQuery, most: int) -> list[tuple[str, Candidate]]:
+def variants_to_measure(default: DefaultVariant, ask: KernelSupportQuery, most: int) -> list[tuple[str, Candidate]]:
     """The first `most` variants; and one of every kernel, since nobody knows which library is faster here."""
     tried: list[tuple[str, Candidate]] = []
     seen: set[str] = set()
@@ -97,6 +99,6 @@ def variants_to_measure(default: Default, ask: KernelSupportQuery, most: int) ->
     return tried
 
 
-def variant_named(name: str, default: Default, ask: KernelSupportQuery) -> Candidate | None:
+def variant_named(name: str, default: DefaultVariant, ask: KernelSupportQuery) -> Candidate | None:
     """The variant that the store knows as `name`; None where the kernel does not take it (any more)."""
     return next((candidate for variant, candidate in variants_of(default, ask) if variant == name), None)

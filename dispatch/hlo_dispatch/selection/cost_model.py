@@ -57,7 +57,7 @@ NANOSECONDS_PER_SCALED_WEIGHT = 0.4
 NANOSECONDS_PER_FOLDING = 15_000
 
 
-def worth_folding(match: Match) -> bool:
+def is_worth_folding(match: Match) -> bool:
     """Whether per-channel scales are cheaper in the weights than behind the convolution."""
     if match.anchor.weights is None:
         return False
@@ -70,7 +70,7 @@ def worth_folding(match: Match) -> bool:
     return results * NANOSECONDS_PER_SCALED_RESULT > folding
 
 
-def worth_dispatching(match: Match, implementation: str, machine: Machine) -> tuple[bool, str]:
+def is_worth_dispatching(match: Match, implementation: str, machine: Machine) -> tuple[bool, str]:
     """Whether the kernel is expected to beat XLA on this match, and the sentence why."""
     if match.anchor.node.opcode in MAY_BE_GLUE_OPS:
         return False, "a call pays only between others that it joins"

@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from hlo_dispatch.errors import NoTruthValue, PolicyError, Refusal
 from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.process.machine import Machine
-from hlo_dispatch.selection.candidate import Candidate, Default, KernelSupportQuery, default_of, variant_named
+from hlo_dispatch.selection.candidate import (
+    Candidate,
+    DefaultVariant,
+    KernelSupportQuery,
+    default_variant,
+    variant_named,
+)
 from hlo_dispatch.selection.family_cost_models import cost_model_of
 from hlo_dispatch.selection.measurements import DECIDED_BY_PROGRAM, STOCK, Measurement
 
@@ -22,7 +28,7 @@ POLICIES = (*MEASURING, "heuristic", "always", "never")
 POLICY_VARIABLE = "HLO_DISPATCH_POLICY"
 """The policy for wherever an argument names none."""
 
-MeasurementLookup = Callable[[CallableMatch, Default], Measurement | None]
+MeasurementLookup = Callable[[CallableMatch, DefaultVariant], Measurement | None]
 """What was measured of a match whose default variant is known."""
 
 
@@ -33,7 +39,7 @@ class Decision(NoTruthValue):
     candidate: Candidate | None
     reason: str
     refusal: Refusal | None = None
-    cut: Refusal | None = None
+    epilogue_refusal: Refusal | None = None
     """What the kernel said to the whole epilogue, where it takes only a part of it."""
     saved: float | None = None
     """Seconds that the call saves, where it was measured."""
@@ -66,7 +72,7 @@ def policy_or_default(policy: str | None, default: str) -> str:
     return named or default
 
 
-def expect(match: CallableMatch, machine: Machine, policy: str) -> CallableMatch | None:
+def predicted_choice(match: CallableMatch, machine: Machine, policy: str) -> CallableMatch | None:
     """What `decide` will most likely choose, if its first question is answered as usual; None: stock XLA.
 
     Lets the answer be prefetched.
@@ -95,17 +101,21 @@ def decide(
     if policy == "never":
         return _stock(Refusal("policy", 'the policy "never" leaves everything to XLA', name))
     is_forced = policy == "always"
-    default = default_of(match, ask, None if is_forced else machine)
+    default = default_variant(match, ask, None if is_forced else machine)
     if isinstance(default, Refusal):
         return _stock(default)
-    rest = f"; the rest of its epilogue stays with XLA: {default.cut}" if default.cut is not None else ""
+    rest = (
+        f"; the rest of its epilogue stays with XLA: {default.epilogue_refusal}"
+        if default.epilogue_refusal is not None
+        else ""
+    )
     if is_forced:
         reason = f'the policy "always" takes every kernel that can compute the region{rest}'
-        return Decision(default.candidate, reason, cut=default.cut)
+        return Decision(default.candidate, reason, epilogue_refusal=default.epilogue_refusal)
     measured = recall(match, default) if policy in MEASURING else None
     if measured is DECIDED_BY_PROGRAM:
         reason = f"measured: the whole program is fastest with every region in a kernel{rest}"
-        return Decision(default.candidate, reason, cut=default.cut)
+        return Decision(default.candidate, reason, epilogue_refusal=default.epilogue_refusal)
     if measured is not None and not (measured.provisional and measured.chosen == STOCK):
         return by_measurement(measured, match, default, ask)
     chosen = default.candidate
@@ -114,10 +124,12 @@ def decide(
         reason = f"{reason}; {measured.sentence(chosen.implementation)}"
     if not is_worth_it:
         return _stock(Refusal("policy", reason, name))
-    return Decision(chosen, reason + rest, cut=default.cut)
+    return Decision(chosen, reason + rest, epilogue_refusal=default.epilogue_refusal)
 
 
-def by_measurement(measured: Measurement, match: CallableMatch, default: Default, ask: KernelSupportQuery) -> Decision:
+def by_measurement(
+    measured: Measurement, match: CallableMatch, default: DefaultVariant, ask: KernelSupportQuery
+) -> Decision:
     """The variant that won when the region was measured, or stock."""
     name = match.node.name
     if measured.chosen == STOCK:
@@ -128,9 +140,15 @@ def by_measurement(measured: Measurement, match: CallableMatch, default: Default
         sentence = f"measured: {measured.chosen} is fastest, but the kernel does not take it any more"
         return _stock(Refusal("kernel-unsupported", sentence, name))
     variant = "" if measured.chosen == default.variant else f"; {measured.chosen}"
-    cut = default.cut if candidate.match is default.candidate.match else None
+    epilogue_refusal = default.epilogue_refusal if candidate.match is default.candidate.match else None
     is_required = measured.stock_error > 0
-    return Decision(candidate, measured.sentence() + variant, cut=cut, saved=measured.gain, is_required=is_required)
+    return Decision(
+        candidate,
+        measured.sentence() + variant,
+        epilogue_refusal=epilogue_refusal,
+        saved=measured.gain,
+        is_required=is_required,
+    )
 
 
 def _stock(refusal: Refusal) -> Decision:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from hlo_dispatch.ir.opcode import MAY_BE_GLUE_OPS
 from hlo_dispatch.match.attention.attention_match import AttentionMatch
 from hlo_dispatch.match.match import Match
-from hlo_dispatch.match.protocol import FOLDED, WHOLE, CallableMatch, Variant
+from hlo_dispatch.match.protocol import FOLDED, FULL_MATCH, CallableMatch, Variant
 from hlo_dispatch.match.routines.routine_match import RoutineMatch
 from hlo_dispatch.match.structural.structural_match import StructuralMatch
 from hlo_dispatch.process.machine import Machine
@@ -20,10 +20,10 @@ from hlo_dispatch.selection.cost_model import (
     SMALLEST_ATTENTION,
     is_gemv,
     is_small,
-    worth_dispatching,
-    worth_folding,
+    is_worth_dispatching,
+    is_worth_folding,
 )
-from hlo_dispatch.selection.linear_algebra_cost_model import in_order_of_speed, worth_calling
+from hlo_dispatch.selection.linear_algebra_cost_model import by_expected_speed, is_worth_calling_library
 
 M = TypeVar("M", contravariant=True)
 
@@ -48,29 +48,29 @@ class CostModel(Protocol[M]):
         ...
 
 
-class _OfAnchors:
+class _AnchorCostModel:
     def preferred_variants(self, match: Match, machine: Machine | None) -> Iterator[Variant]:
         """With the scales in the weights first, where that is cheaper; one row by the kernel that is made for it."""
-        if worth_folding(match) and match.folded is not None:
+        if is_worth_folding(match) and match.folded is not None:
             yield Variant(FOLDED, match.folded)
         if is_gemv(match):
             yield Variant(GEMV_KERNEL, match.with_kernel(GEMV_KERNEL))
-        yield Variant(WHOLE, match)
+        yield Variant(FULL_MATCH, match)
         if match.anchor.node.opcode in MAY_BE_GLUE_OPS:
             # What only joins calls is not measured by itself: the table's order is all there is.
             for kernel in match.anchor.entry.alternative_kernels:
                 yield Variant(kernel, match.with_kernel(kernel))
 
     def is_worth_calling(self, match: Match, implementation: str, machine: Machine) -> tuple[bool, str]:
-        return worth_dispatching(match, implementation, machine)
+        return is_worth_dispatching(match, implementation, machine)
 
     def may_be_glue_op(self, match: Match) -> bool:
         return is_small(match)
 
 
-class _OfPatterns:
+class _PatternCostModel:
     def preferred_variants(self, match: StructuralMatch, machine: Machine | None) -> Iterator[Variant]:
-        yield Variant(WHOLE, match)
+        yield Variant(FULL_MATCH, match)
 
     def is_worth_calling(self, match: StructuralMatch, implementation: str, machine: Machine) -> tuple[bool, str]:
         """One of the user's own table is taken where nothing was measured; a shipped one has to be measured."""
@@ -82,22 +82,22 @@ class _OfPatterns:
         return False
 
 
-class _OfRoutines:
+class _RoutineCostModel:
     def preferred_variants(self, match: RoutineMatch, machine: Machine | None) -> Iterator[Variant]:
         """The routine's kernels."""
-        names = match.kernels if machine is None else in_order_of_speed(match, machine)
+        names = match.kernels if machine is None else by_expected_speed(match, machine)
         return (Variant(kernel, match.with_kernel(kernel)) for kernel in names)
 
     def is_worth_calling(self, match: RoutineMatch, implementation: str, machine: Machine) -> tuple[bool, str]:
-        return worth_calling(match, machine)
+        return is_worth_calling_library(match, machine)
 
     def may_be_glue_op(self, match: RoutineMatch) -> bool:
         return False
 
 
-class _OfAttention:
+class _AttentionCostModel:
     def preferred_variants(self, match: AttentionMatch, machine: Machine | None) -> Iterator[Variant]:
-        yield Variant(WHOLE, match)
+        yield Variant(FULL_MATCH, match)
 
     def is_worth_calling(self, match: AttentionMatch, implementation: str, machine: Machine) -> tuple[bool, str]:
         """XLA writes every score to memory and reads it five times, transposes heads besides, and is never quicker."""
@@ -111,10 +111,10 @@ class _OfAttention:
 
 
 _COST_MODELS: dict[str, CostModel[Any]] = {
-    Match.family: _OfAnchors(),
-    StructuralMatch.family: _OfPatterns(),
-    RoutineMatch.family: _OfRoutines(),
-    AttentionMatch.family: _OfAttention(),
+    Match.family: _AnchorCostModel(),
+    StructuralMatch.family: _PatternCostModel(),
+    RoutineMatch.family: _RoutineCostModel(),
+    AttentionMatch.family: _AttentionCostModel(),
 }
 
 

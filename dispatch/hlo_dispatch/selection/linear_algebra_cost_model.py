@@ -36,7 +36,7 @@ MOST_LU_ROWS = 64
 _HEAVY = frozenset(("lu", "qr", "householder_product", "eigh", "svd"))
 
 
-def in_order_of_speed(match: RoutineMatch, machine: Machine) -> list[str]:
+def by_expected_speed(match: RoutineMatch, machine: Machine) -> list[str]:
     """The routine's kernels, the one expected to be fastest first."""
     # oneMKL takes its AVX-512 code on Intel's processors only; elsewhere the OpenBLAS in SciPy wins at large
     # matrices, and loses where it would be busier with its threads than with the matrix.
@@ -48,7 +48,7 @@ def in_order_of_speed(match: RoutineMatch, machine: Machine) -> list[str]:
     return sorted(match.routine.kernels, key=lambda kernel: not kernel.startswith(favourite))
 
 
-def worth_calling(match: RoutineMatch, machine: Machine) -> tuple[bool, str]:
+def is_worth_calling_library(match: RoutineMatch, machine: Machine) -> tuple[bool, str]:
     """Whether the kernel is expected to beat stock XLA, and the sentence why."""
     if match.routine.opcode == "fft":
         return _transform(match)

@@ -24,7 +24,7 @@ from hlo_dispatch.match.anchors.anchor import Anchor, fully_peeled, unsupported_
 from hlo_dispatch.pattern.table import AnchorKind
 
 # A matrix product reads a transposed operand as fast as a plain one: the copy XLA made is not needed.
-_MAXIMUM_BATCH_DIMENSIONS = 10
+_MAX_BATCH_DIMENSIONS = 10
 
 
 def normalize_dot(node: Node, entry: AnchorKind) -> Anchor | Refusal:
@@ -41,7 +41,7 @@ def normalize_dot_of_any_type(node: Node, entry: AnchorKind) -> Anchor | Refusal
     left, right = node.operands
     batch = (list(numbers.lhs_batch_dimensions), list(numbers.rhs_batch_dimensions))
     contracting = (list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions))
-    if len(batch[0]) > _MAXIMUM_BATCH_DIMENSIONS:
+    if len(batch[0]) > _MAX_BATCH_DIMENSIONS:
         return Refusal("rank-unsupported", f"{len(batch[0])} batch dimensions", node.name)
     free = free_dimensions(node)
     result = full_view(node).dimensions

@@ -22,7 +22,7 @@ from hlo_dispatch.analysis.strided_view import (
 )
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import Anchor, unsupported_types
-from hlo_dispatch.match.anchors.pooling import MAXIMUM_SPACE
+from hlo_dispatch.match.anchors.pooling import MAX_SPATIAL_DIMENSIONS
 from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.epilogue.operand import as_stored_by_call
 from hlo_dispatch.match.epilogue.steps import PostOp
@@ -46,7 +46,7 @@ def normalize_global_pooling(node: Node, entry: AnchorKind, graph: FlatGraph) ->
     if applied_by(node, graph) != "add" or scalar_constant(node.operands[1]) != 0.0:
         return Refusal("reducer-unsupported", "what is reduced is not summed up from 0", node.name)
     source, space = node.operands[0], sorted(node.proto.dimensions[:])
-    if len(space) > MAXIMUM_SPACE:
+    if len(space) > MAX_SPATIAL_DIMENSIONS:
         return Refusal("rank-unsupported", f"{len(space)} spatial dimensions; the kernel takes 1 to 3", node.name)
     kept = [number for number in source.shape.minor_to_major if number not in space]
     # The result's dimensions are those that are kept, in their order.

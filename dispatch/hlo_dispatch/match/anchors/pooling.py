@@ -35,10 +35,10 @@ from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
 from hlo_dispatch.pattern.table import AnchorKind
 
 _REDUCERS = {"maximum": "max", "add": "average"}
-_PASSING = frozenset(("bitcast", "convert", "copy", "reshape", "transpose"))
+_VALUE_PRESERVING_OPCODES = frozenset(("bitcast", "convert", "copy", "reshape", "transpose"))
 _NEVER_NEGATIVE = frozenset(("abs", "exponential", "logistic", "sqrt"))
-MAXIMUM_SPACE = 3
-_FARTHEST = 16
+MAX_SPATIAL_DIMENSIONS = 3
+_MAX_DEPTH = 16
 
 
 def is_pooling(node: Node) -> bool:
@@ -126,7 +126,7 @@ def _algorithm(node: Node, computations: Mapping[int, Any]) -> str | Refusal:
 
 
 def _unsupported_window(node: Node, space: Sequence[int]) -> Refusal | None:
-    if len(space) > MAXIMUM_SPACE:
+    if len(space) > MAX_SPATIAL_DIMENSIONS:
         return Refusal("rank-unsupported", f"{len(space)} spatial dimensions; the kernel takes 1 to 3", node.name)
     for number in space:
         dimension = node.proto.window.dimensions[number]
@@ -189,7 +189,7 @@ def _is_never_seen(filling: float, value: Node, algorithm: str) -> bool:
 
 
 def _is_never_negative(value: Node) -> bool:
-    while value.opcode in _PASSING:
+    while value.opcode in _VALUE_PRESERVING_OPCODES:
         value = value.operands[0]
     if value.opcode in _NEVER_NEGATIVE:
         return True
@@ -199,11 +199,11 @@ def _is_never_negative(value: Node) -> bool:
 
 def _is_cheap(value: Node) -> bool:
     """Whether `value` is in memory, or is computed element by element from such values of its size."""
-    for _ in range(_FARTHEST):
+    for _ in range(_MAX_DEPTH):
         if value.top is not None or value.opcode in ANCHORS:
             return True
         sources = [o for o in value.operands if o.shape.elements == value.shape.elements and o.opcode != "broadcast"]
-        if not sources or value.opcode not in ELEMENTWISE | _PASSING:
+        if not sources or value.opcode not in ELEMENTWISE | _VALUE_PRESERVING_OPCODES:
             return False
         value = sources[0]
     return False

@@ -33,7 +33,7 @@ from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.pattern.op_kinds import NARROW_TYPES
 from hlo_dispatch.pattern.table import AnchorKind
 
-MOST_ROWS = 32
+MAX_ROWS = 32
 """More of them a product of widened weights computes as fast; `own.narrow_product` refuses them."""
 _GROUP_GRAIN = 16
 """Groups of which `own.narrow_product` takes a multiple only."""
@@ -111,7 +111,7 @@ def _sides(node: Node) -> _Sides | None:
     for weights in (1, 0):
         source = 1 - weights
         rows = math.prod(node.operands[source].shape.dimensions[number] for number in free[source])
-        if rows > MOST_ROWS or node.operands[source].shape.element_type not in COMPUTED_TYPES:
+        if rows > MAX_ROWS or node.operands[source].shape.element_type not in COMPUTED_TYPES:
             continue
         narrow = _narrow(node.operands[weights])
         if narrow is None or _matrix(narrow.view, contracting[weights], free[weights]) is None:

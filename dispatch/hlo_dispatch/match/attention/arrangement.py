@@ -16,7 +16,7 @@ from hlo_dispatch.match.attention.operands import Products
 from hlo_dispatch.match.attention.placement import NotAttention, Placement, placed
 from hlo_dispatch.match.attention.steps import ScoreStep
 
-_MOST_BATCHES = 4
+_MAX_BATCHES = 4
 
 
 class Arrangement:
@@ -97,7 +97,7 @@ class Arrangement:
     def _groups(self, places: Sequence[Placement]) -> list[list[int]]:
         """The batches' axes, those together that are one dimension everywhere, if there are too many."""
         groups = [[axis] for axis in self._batches]
-        while len(groups) > _MOST_BATCHES:
+        while len(groups) > _MAX_BATCHES:
             pairs = ((a, b) for a in groups for b in groups if a is not b)
             pair = next((p for p in pairs if all(_are_one(place, [*p[0], *p[1]]) for place in places)), None)
             if pair is None:

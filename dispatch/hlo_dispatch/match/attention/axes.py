@@ -12,7 +12,7 @@ from hlo_dispatch.analysis.strided_view import Dimension, merge_dimensions
 from hlo_dispatch.match.attention.placement import AxisSplit, Placement, placed
 
 BATCH, QUERY, KEY = "batch", "query", "key"
-_MOST_AXES = 12
+_MAX_AXES = 12
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Axes:
         parts = list(self.parts)
         parts[dimension] = (*sizes[:place], *split.sizes, *sizes[place + 1 :])
         found = Axes(self.kinds, tuple(parts))
-        return found if len(found.sizes) <= _MOST_AXES else None
+        return found if len(found.sizes) <= _MAX_AXES else None
 
     @cached_property
     def owners(self) -> tuple[tuple[int, int], ...]:

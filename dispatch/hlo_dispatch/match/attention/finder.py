@@ -14,7 +14,7 @@ from hlo_dispatch.match.anchors.anchor import first_refusal, unsupported_types
 from hlo_dispatch.match.attention.arrangement import Arrangement
 from hlo_dispatch.match.attention.attention_match import AttentionMatch
 from hlo_dispatch.match.attention.axes import Axes
-from hlo_dispatch.match.attention.operands import follow_user, fully_peeled, materialized, peel_scale, read_products
+from hlo_dispatch.match.attention.operands import follow_user, fully_peeled, match_products, materialized, peel_scale
 from hlo_dispatch.match.attention.placement import AxisSplit, NotAttention, Placement, of_operand, peel_node
 from hlo_dispatch.match.attention.scores import Scores, producing_dot
 from hlo_dispatch.match.attention.softmax import PEELED_OPCODES, Softmax, exponential_of_softmax
@@ -22,8 +22,8 @@ from hlo_dispatch.match.attention.steps import ScoreStep, simplified
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.pattern.table import Attention
 
-_MOST_SPLITS = 16
-_MOST_STEPS = 16
+_MAX_SPLITS = 16
+_MAX_STEPS = 16
 # f16 and bf16 products with sums in their type or in f32, and f32 ones: XLA's PrecisionConfig.Algorithm. The kernel's
 # are no coarser.
 _ALGORITHMS = frozenset((3, 4, 5, 6, 11))
@@ -65,7 +65,7 @@ def _read(
         return refusal
     axes: Axes | None = Axes.of(second, side)
     try:
-        for _ in range(_MOST_SPLITS):
+        for _ in range(_MAX_SPLITS):
             try:
                 return _Attempt(graph, entry, exponentials, second, side, axes).match()
             except AxisSplit as split:
@@ -91,9 +91,9 @@ class _Attempt:
     def __init__(
         self, graph: FlatGraph, entry: Attention, exponentials: Node, second: Node, side: int, axes: Axes
     ) -> None:
-        self._entry, self._powers, self._second, self._side, self._axes = entry, exponentials, second, side, axes
-        self._seen: dict[Node, None] = {second: None}
-        self._softmax = Softmax(graph, axes, self._seen)
+        self._entry, self._exponentials, self._second, self._side, self._axes = entry, exponentials, second, side, axes
+        self._matched: dict[Node, None] = {second: None}
+        self._softmax = Softmax(graph, axes, self._matched)
 
     def match(self) -> AttentionMatch:
         """The match.
@@ -103,8 +103,8 @@ class _Attempt:
             AxisSplit: it may be one along other axes.
         """
         exponentials, top, is_divided = self._softmax.read(self._second.operands[self._side])
-        first, steps = Scores(self._axes, self._seen).read(top)
-        products = read_products(first, self._second, self._side, self._axes)
+        first, steps = Scores(self._axes, self._matched).read(top)
+        products = match_products(first, self._second, self._side, self._axes)
         arrangement = Arrangement(self._axes, products)
         count, fixed = len(self._axes.sizes), arrangement.fixed
         query, key, value = (fully_peeled(place, count, fixed) for place in products[:3])
@@ -116,10 +116,12 @@ class _Attempt:
         taken = simplified([ScoreStep("scale", factor), *(arrangement.legalized(step) for step in steps)])
         result = arrangement.one_dimension(self._result(products.result, exponentials, is_divided), count)
         covered = self._covered(first.node, result.node, [query.node, key.node, value.node, *_read_by(taken)])
-        if len(taken) > _MOST_STEPS:
-            raise NotAttention(Refusal("attention-step", f"the scores take {len(taken)} steps", self._powers.name))
+        if len(taken) > _MAX_STEPS:
+            raise NotAttention(
+                Refusal("attention-step", f"the scores take {len(taken)} steps", self._exponentials.name)
+            )
         arranged = arrangement.arranged([query, key, value], taken, result)
-        return AttentionMatch(self._entry, self._powers, *arranged, covered)
+        return AttentionMatch(self._entry, self._exponentials, *arranged, covered)
 
     def _result(self, place: Placement, exponentials: Placement, is_divided: bool) -> Placement:
         """The last value that is nothing but the product under another shape, divided by the sum of powers."""
@@ -131,9 +133,9 @@ class _Attempt:
             if further is None and best is None:
                 further = self._divided(place, user, exponentials)
                 if further is not None:
-                    self._seen.update(dict.fromkeys(path))
+                    self._matched.update(dict.fromkeys(path))
                     path, best = [], further
-                    self._seen[user] = None
+                    self._matched[user] = None
                     place = further
                     continue
             if further is None:
@@ -141,7 +143,7 @@ class _Attempt:
             path.append(user)
             place = further
             if best is not None and user.opcode != "bitcast":
-                self._seen.update(dict.fromkeys(path))
+                self._matched.update(dict.fromkeys(path))
                 path, best = [], further
         if best is None:
             sentence = f"nothing divides %{place.node.name} by the sum over all keys"
@@ -162,16 +164,16 @@ class _Attempt:
         total = other if other is None or user.opcode == "divide" else self._softmax.reciprocal(other)
         if total is None:
             return None
-        self._softmax.check_sum(total, exponentials)
+        self._softmax.check_is_sum_over_keys(total, exponentials)
         return found
 
     def _covered(self, first: Node, last: Node, reads: Sequence[Node]) -> tuple[Node, ...]:
         """What the call replaces: everything that was seen and depends on the first product."""
         dependent = {first}
-        for node in sorted(self._seen, key=lambda node: node.index):
+        for node in sorted(self._matched, key=lambda node: node.index):
             if any(operand in dependent for operand in node.operands):
                 dependent.add(node)
-        covered = [node for node in sorted(self._seen, key=lambda node: node.index) if node in dependent]
+        covered = [node for node in sorted(self._matched, key=lambda node: node.index) if node in dependent]
         for node in covered:
             needed = None if node is last else _reader_outside(node, dependent)
             if needed is not None:
@@ -196,13 +198,13 @@ def _reader_outside(node: Node, inside: set[Node]) -> str | None:
 
 
 def _depends(node: Node, on: set[Node], earliest: int) -> bool:
-    pending, seen = [node], {node}
+    pending, visited = [node], {node}
     while pending:
         value = pending.pop()
         if value in on:
             return True
         for operand in value.operands:
-            if operand.index >= earliest and operand not in seen:
-                seen.add(operand)
+            if operand.index >= earliest and operand not in visited:
+                visited.add(operand)
                 pending.append(operand)
     return False

@@ -44,7 +44,7 @@ class Mask(NamedTuple):
     is_lower: bool = False
 
 
-def read_mask(place: Placement, axes: Axes, *, wanted: bool) -> list[Mask]:
+def match_mask(place: Placement, axes: Axes, *, keeps_true: bool) -> list[Mask]:
     """The conditions that all have to hold.
 
     Args:
@@ -54,49 +54,49 @@ def read_mask(place: Placement, axes: Axes, *, wanted: bool) -> list[Mask]:
         NotAttention: it is the opposite of something that would have to be read.
         AxisSplit: an axis is several.
     """
-    return _MaskReader(axes).read(place, wanted=wanted)
+    return _MaskMatcher(axes).read(place, keeps_true=keeps_true)
 
 
-class _MaskReader:
+class _MaskMatcher:
     def __init__(self, axes: Axes) -> None:
         self._axes = axes
 
-    def read(self, place: Placement, *, wanted: bool) -> list[Mask]:
+    def read(self, place: Placement, *, keeps_true: bool) -> list[Mask]:
         last = peeled_placements(place, _PEELING_POLICY)[-1]
         node = last.node
         value = scalar_constant(node)
         if value is not None:
-            return [] if bool(value) is wanted else self._operand(last, wanted)
+            return [] if bool(value) is keeps_true else self._operand(last, keeps_true)
         if node.opcode == "not":
-            return self.read(_of(last, node.operands[0]), wanted=not wanted)
-        if node.opcode == ("and" if wanted else "or"):
-            return [mask for operand in node.operands for mask in self.read(_of(last, operand), wanted=wanted)]
+            return self.read(_of(last, node.operands[0]), keeps_true=not keeps_true)
+        if node.opcode == ("and" if keeps_true else "or"):
+            return [mask for operand in node.operands for mask in self.read(_of(last, operand), keeps_true=keeps_true)]
         if node.opcode == "compare":
-            return self._compared(last, wanted)
+            return self._compared(last, keeps_true)
         if node.opcode == "constant":
-            found = self._folded(last, wanted)
+            found = self._folded(last, keeps_true)
             if found is not None:
                 return [found]
-        return self._operand(last, wanted)
+        return self._operand(last, keeps_true)
 
-    def _operand(self, place: Placement, wanted: bool) -> list[Mask]:
-        if not wanted:
+    def _operand(self, place: Placement, keeps_true: bool) -> list[Mask]:
+        if not keeps_true:
             raise NotAttention
         return [Mask(place)]
 
-    def _compared(self, place: Placement, wanted: bool) -> list[Mask]:
+    def _compared(self, place: Placement, keeps_true: bool) -> list[Mask]:
         node = place.node
         direction = node.proto.comparison_direction
         truth = self._counted(node, direction)
         if truth is not None:
-            return self.read(_of(place, truth), wanted=wanted)
+            return self.read(_of(place, truth), keeps_true=keeps_true)
         sides = [position_sum_of(_of(place, operand)) for operand in node.operands]
         if sides[0] is not None and sides[1] is not None and direction in _OPPOSITE:
             line = sides[0].plus(sides[1], -1)
-            found = self._by_position(place, line, direction if wanted else _OPPOSITE[direction])
+            found = self._by_position(place, line, direction if keeps_true else _OPPOSITE[direction])
             if found is not None:
                 return [found]
-        return self._operand(place, wanted)
+        return self._operand(place, keeps_true)
 
     def _counted(self, node: Node, direction: str) -> Node | None:
         """The boolean that is compared as a number: `convert(a) > 0`."""
@@ -123,7 +123,7 @@ class _MaskReader:
             return None
         return Mask(place, others[0] if others else None, bound, is_lower)
 
-    def _folded(self, place: Placement, wanted: bool) -> Mask | None:
+    def _folded(self, place: Placement, keeps_true: bool) -> Mask | None:
         """A constant that is what a comparison of positions gives."""
         queries, keys = self._axes.of_kind(QUERY), self._axes.of_kind(KEY)
         values = constant_mask(place.node)
@@ -138,7 +138,7 @@ class _MaskReader:
         size, stride = place.dimensions[keys[0]]
         count, step = place.dimensions[rows[0]] if rows else (1, 0)
         index = place.offset + step * np.arange(count)[:, None] + stride * np.arange(size)
-        kept: Any = flat[index] == wanted
+        kept: Any = flat[index] == keeps_true
         distances: Any = np.arange(size) - np.arange(count)[:, None]
         query = rows[0] if rows else None
         # The only candidates: the largest distance that is kept, and the smallest.

@@ -41,7 +41,7 @@ class Products(NamedTuple):
     result: Placement
 
 
-def read_products(first: Placement, second: Node, side: int, axes: Axes) -> Products:
+def match_products(first: Placement, second: Node, side: int, axes: Axes) -> Products:
     """The operands of both products, next to them.
 
     Args:
@@ -53,7 +53,7 @@ def read_products(first: Placement, second: Node, side: int, axes: Axes) -> Prod
         AxisSplit: an axis is several.
     """
     numbers_and_steps = [_dimension_of(first, axis) for axis in range(len(axes.sizes))]
-    sides = [_of_first(first.node, side, numbers_and_steps, axes) for side in (0, 1)]
+    sides = [_score_product_operand(first.node, side, numbers_and_steps, axes) for side in (0, 1)]
     keys = axes.of_kind(KEY)
     over_keys = [number for number in (0, 1) if any(sides[number].dimensions[axis][1] for axis in keys)]
     if len(over_keys) != 1 or not all(sides[over_keys[0]].dimensions[axis][1] for axis in keys):
@@ -76,7 +76,7 @@ def _dimension_of(place: Placement, axis: int) -> tuple[int, int] | None:
     return parts[0][1:]
 
 
-def _of_first(product: Node, side: int, places: Sequence[tuple[int, int] | None], axes: Axes) -> Placement:
+def _score_product_operand(product: Node, side: int, places: Sequence[tuple[int, int] | None], axes: Axes) -> Placement:
     """An operand of the first product: its axes, then what is summed over."""
     operand = product.operands[side]
     batch, contracting = numbers(product, side)

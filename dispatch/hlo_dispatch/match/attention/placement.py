@@ -65,18 +65,18 @@ def peel_placement(place: Placement, policy: PeelingPolicy) -> Placement | None:
         return None
     source = node.operands[0]
     if node.opcode in PEEL_ROUNDING:
-        if not _may_convert(node, source, policy):
+        if not _may_peel_convert(node, source, policy):
             return None
     elif node.opcode not in policy or source.shape.element_type != node.shape.element_type:
         return None
     if node.opcode == "bitcast":
         return Placement(source, place.dimensions, place.offset)
     if node.opcode == "slice":
-        return _uncut(place, source)
+        return _peel_slice(place, source)
     return moved(place, source, _strides_in_operand(node))
 
 
-def _may_convert(node: Node, source: Node, policy: PeelingPolicy) -> bool:
+def _may_peel_convert(node: Node, source: Node, policy: PeelingPolicy) -> bool:
     kinds = (source.shape.element_type, node.shape.element_type)
     if node.opcode in policy:
         return FLOATING.issuperset(kinds)
@@ -95,7 +95,7 @@ def _strides_in_operand(node: Node) -> Sequence[int]:
     return source.strides
 
 
-def _uncut(place: Placement, source: Node) -> Placement | None:
+def _peel_slice(place: Placement, source: Node) -> Placement | None:
     """The place in what a slice takes a part of."""
     cuts = place.node.proto.slice_dimensions
     strides = [stride * max(1, cut.stride) for stride, cut in zip(source.shape.strides, cuts, strict=True)]
@@ -111,7 +111,7 @@ def moved(place: Placement, node: Node, strides: Sequence[int]) -> Placement | N
         AxisSplit: an axis takes two strides there.
     """
     shape = place.node.shape
-    if place.offset and not _stays_inside(place, shape):
+    if place.offset and not _is_in_bounds(place, shape):
         return None
     dimensions: list[Dimension] = []
     for axis, (size, stride) in enumerate(place.dimensions):
@@ -135,7 +135,7 @@ def coordinates(offset: int, shape: Shape) -> list[int]:
     return [offset // stride % size if offset else 0 for size, stride in shape.strided_dimensions]
 
 
-def _stays_inside(place: Placement, shape: Shape) -> bool:
+def _is_in_bounds(place: Placement, shape: Shape) -> bool:
     """Whether no axis that begins in the middle of a dimension runs over its end."""
     last = coordinates(place.offset, shape)
     for size, stride in place.dimensions:

@@ -26,7 +26,7 @@ from hlo_dispatch.match.elementwise_region import scalar_constant
 
 _PEELING_POLICY = PEEL_LAYOUTS | PEEL_BROADCASTS | PEEL_SLICES
 _INTEGERS = frozenset(("s32", "f32"))
-_DEEPEST = 8
+_MAX_NESTING = 8
 # What a f32 and an s32 both hold exactly.
 _LARGEST = 1 << 24
 
@@ -57,7 +57,7 @@ def position_sum_of(place: Placement, depth: int = 0) -> PositionSum | None:
         return _along(last, node.proto.dimensions[0], 0, 1)
     if node.opcode == "constant":
         return _counted(last)
-    if depth == _DEEPEST or node.shape.element_type not in _INTEGERS:
+    if depth == _MAX_NESTING or node.shape.element_type not in _INTEGERS:
         return None
     if node.opcode not in ("add", "subtract", "multiply", "negate", "convert"):
         return None
@@ -66,8 +66,8 @@ def position_sum_of(place: Placement, depth: int = 0) -> PositionSum | None:
     return _combined(node.opcode, [line for line in lines if line is not None], len(lines))
 
 
-def _combined(opcode: str, lines: Sequence[PositionSum], wanted: int) -> PositionSum | None:
-    if len(lines) < wanted:
+def _combined(opcode: str, lines: Sequence[PositionSum], operand_count: int) -> PositionSum | None:
+    if len(lines) < operand_count:
         return None
     if opcode == "convert":
         return lines[0]

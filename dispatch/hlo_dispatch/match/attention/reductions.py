@@ -18,7 +18,7 @@ class Reduction(NamedTuple):
     nodes: tuple[Node, ...]
 
 
-def read_reduction(node: Node, graph: FlatGraph, word: str) -> Reduction | None:
+def match_reduction(node: Node, graph: FlatGraph, word: str) -> Reduction | None:
     """The reduction that `node` is, if it is a "maximum" or a sum ("add") from its neutral element on."""
     if node.opcode != "reduce" or not reduces(node, graph, word):
         return None

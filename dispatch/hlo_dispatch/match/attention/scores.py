@@ -9,7 +9,7 @@ from hlo_dispatch.analysis.strided_view import PEEL_LAYOUTS
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.match.attention.axes import Axes
-from hlo_dispatch.match.attention.masks import Mask, read_mask
+from hlo_dispatch.match.attention.masks import Mask, match_mask
 from hlo_dispatch.match.attention.placement import (
     PEEL_BROADCASTS,
     PEEL_ROUNDING,
@@ -24,7 +24,7 @@ from hlo_dispatch.match.elementwise_region import scalar_constant
 
 _PEELED_OPCODES = PEEL_LAYOUTS | PEEL_ROUNDING
 _VALUE_PRESERVING = PEEL_LAYOUTS | PEEL_BROADCASTS | PEEL_WIDENING
-_FARTHEST = 64
+_MAX_DEPTH = 64
 # A score added to such a number is lost in it, whichever of the usual ones it is.
 _ABSORBING = -1e30
 # What is rounded to minus infinity, by type.
@@ -41,7 +41,7 @@ def _paths_from_product(scores: Node) -> dict[Node, Node]:
     found: dict[Node, Node] = {}
     done: set[Node] = set()
     pending = [scores]
-    while pending and len(done) < _FARTHEST:
+    while pending and len(done) < _MAX_DEPTH:
         node = pending[-1]
         if node in done:
             pending.pop()
@@ -69,9 +69,9 @@ def _may_lead(node: Node, scores: Node) -> bool:
 class Scores:
     """One chain of score steps along given axes."""
 
-    def __init__(self, axes: Axes, seen: dict[Node, None]) -> None:
-        """`seen` collects the instructions that were understood."""
-        self._axes, self._seen = axes, seen
+    def __init__(self, axes: Axes, matched: dict[Node, None]) -> None:
+        """`matched` collects the instructions that were understood."""
+        self._axes, self._matched = axes, matched
 
     def read(self, scores: Placement) -> tuple[Placement, list[ScoreStep]]:
         """The product of queries and keys, and the steps behind it in the order in which they are taken.
@@ -86,7 +86,7 @@ class Scores:
         while True:
             path = peeled_placements(place, _PEELED_OPCODES)
             place = path[-1]
-            self._seen.update((passed.node, None) for passed in path)
+            self._matched.update((passed.node, None) for passed in path)
             if place.node.opcode == "dot":
                 return place, steps[::-1]
             if place.node.proto.control_predecessor_ids:
@@ -104,7 +104,7 @@ class Scores:
         if node.opcode == "negate":
             return self._operand(place, 0), [ScoreStep("scale", -1.0)]
         if node.opcode == "select":
-            return self._selected(place, ways)
+            return self._select_steps(place, ways)
         main = next((number for number, operand in enumerate(node.operands) if operand in ways), None)
         if main is None or len(node.operands) != 2:
             raise self._unknown(node)
@@ -115,10 +115,10 @@ class Scores:
             if node.opcode == "divide" and main == 0 and number:
                 return self._operand(place, main), [ScoreStep("scale", 1 / number)]
         if node.opcode == "add":
-            return self._operand(place, main), self._added(self._operand(place, 1 - main))
+            return self._operand(place, main), self._addend_steps(self._operand(place, 1 - main))
         raise self._unknown(node)
 
-    def _added(self, other: Placement) -> list[ScoreStep]:
+    def _addend_steps(self, other: Placement) -> list[ScoreStep]:
         """What an addend is: a mask where it is 0 or a number that no score survives, else something to be read."""
         path = peeled_placements(other, _VALUE_PRESERVING | PEEL_ROUNDING)
         last = path[-1]
@@ -127,27 +127,27 @@ class Scores:
             kept = next((number for number in (0, 1) if values[number] == 0), None)
             lost = None if kept is None else values[1 - kept]
             if lost is not None and lost <= _ABSORBING:
-                masks = self._masks(self._operand(last, 0), wanted=kept == 0)
+                masks = self._masks(self._operand(last, 0), keeps_true=kept == 0)
                 rounded = any(lost < _LOWEST.get(passed.node.shape.element_type, lost) for passed in path)
                 if masks is not None:
                     return [_masked(mask, -math.inf if rounded else lost) for mask in masks]
         return [ScoreStep("add", place=peeled_placements(other, _VALUE_PRESERVING)[-1])]
 
-    def _selected(self, place: Placement, ways: dict[Node, Node]) -> tuple[Placement, list[ScoreStep]]:
+    def _select_steps(self, place: Placement, ways: dict[Node, Node]) -> tuple[Placement, list[ScoreStep]]:
         node = place.node
         main = next((number for number in (1, 2) if node.operands[number] in ways), None)
         value = None if main is None else scalar_constant(node.operands[3 - main])
         if main is None or value is None or math.isnan(value):
             raise self._unknown(node)
-        masks = self._masks(self._operand(place, 0), wanted=main == 1)
+        masks = self._masks(self._operand(place, 0), keeps_true=main == 1)
         if masks is None:
             sentence = "scores are kept where a mask in memory is false, and the kernel keeps them where it is true"
             raise NotAttention(Refusal("attention-step", sentence, node.name))
         return self._operand(place, main), [_masked(mask, value) for mask in masks]
 
-    def _masks(self, place: Placement, *, wanted: bool) -> list[Mask] | None:
+    def _masks(self, place: Placement, *, keeps_true: bool) -> list[Mask] | None:
         try:
-            return read_mask(place, self._axes, wanted=wanted)
+            return match_mask(place, self._axes, keeps_true=keeps_true)
         except NotAttention:
             return None
 

@@ -22,7 +22,7 @@ from hlo_dispatch.match.attention.placement import (
     peel_placement,
     peeled_placements,
 )
-from hlo_dispatch.match.attention.reductions import read_reduction
+from hlo_dispatch.match.attention.reductions import match_reduction
 from hlo_dispatch.match.elementwise_region import scalar_constant
 
 PEELED_OPCODES = PEEL_LAYOUTS | PEEL_ROUNDING
@@ -41,9 +41,9 @@ def exponential_of_softmax(node: Node) -> Node | None:
 class Softmax:
     """One softmax along given axes; what it is made of is checked step by step."""
 
-    def __init__(self, graph: FlatGraph, axes: Axes, seen: dict[Node, None]) -> None:
-        """`seen` collects the instructions that were understood."""
-        self._graph, self._axes, self._seen = graph, axes, seen
+    def __init__(self, graph: FlatGraph, axes: Axes, matched: dict[Node, None]) -> None:
+        """`matched` collects the instructions that were understood."""
+        self._graph, self._axes, self._matched = graph, axes, matched
 
     def read(self, weights: Node) -> tuple[Placement, Placement, bool]:
         """The powers, the scores, and whether the powers are divided by their sum already.
@@ -52,18 +52,18 @@ class Softmax:
             NotAttention: it is no softmax over all keys.
             AxisSplit: it may be, along other axes.
         """
-        top = self._down_to(self._axes.start(weights))[-1]
+        top = self._peeled_down(self._axes.start(weights))[-1]
         exponentials, is_divided = top, top.node.opcode != "exponential"
         if is_divided:
             exponentials, total = self._divided(top)
-            self.check_sum(total, exponentials)
+            self.check_is_sum_over_keys(total, exponentials)
         self._note(exponentials)
-        difference = self._down_to(self._operand(exponentials, 0))[-1]
+        difference = self._peeled_down(self._operand(exponentials, 0))[-1]
         if difference.node.opcode != "subtract":
             raise NotAttention
         self._note(difference)
-        scores = self._down_to(self._operand(difference, 0))
-        self._check_maximum(self._operand(difference, 1), scores)
+        scores = self._peeled_down(self._operand(difference, 0))
+        self._check_is_maximum_over_keys(self._operand(difference, 1), scores)
         return exponentials, scores[-1], is_divided
 
     def _divided(self, top: Placement) -> tuple[Placement, Placement]:
@@ -72,7 +72,7 @@ class Softmax:
         for number in (0, 1) if top.node.opcode == "multiply" else (0,):
             if peel_node(top.node.operands[number], PEELED_OPCODES).opcode != "exponential":
                 continue
-            exponentials = self._down_to(self._operand(top, number))[-1]
+            exponentials = self._peeled_down(self._operand(top, number))[-1]
             other = self._operand(top, 1 - number)
             total = self.reciprocal(other) if top.node.opcode == "multiply" else other
             if total is not None:
@@ -88,24 +88,24 @@ class Softmax:
         self._note(*path)
         return self._operand(last, 1)
 
-    def check_sum(self, total: Placement, exponentials: Placement) -> None:
+    def check_is_sum_over_keys(self, total: Placement, exponentials: Placement) -> None:
         """`total` has to be the sum of `exponentials` over all keys.
 
         Raises:
             NotAttention: it is not.
         """
-        self._check(total, [exponentials], "add")
+        self._check_is_reduction_over_keys(total, [exponentials], "add")
 
-    def _check_maximum(self, peak: Placement, scores: list[Placement]) -> None:
-        self._check(peak, scores, "maximum")
+    def _check_is_maximum_over_keys(self, peak: Placement, scores: list[Placement]) -> None:
+        self._check_is_reduction_over_keys(peak, scores, "maximum")
 
-    def _check(self, result: Placement, of: list[Placement], word: str) -> None:
+    def _check_is_reduction_over_keys(self, result: Placement, of: list[Placement], word: str) -> None:
         """`result` has to be a reduction over all keys of what is at one of the places `of`."""
         path = peeled_placements(result, PEELED_OPCODES | PEEL_BROADCASTS)
-        found = read_reduction(path[-1].node, self._graph, word)
+        found = match_reduction(path[-1].node, self._graph, word)
         if found is None:
             raise NotAttention
-        source = self._reduced(path[-1], found.source, found.dimensions, found.kept)
+        source = self._reduction_source(path[-1], found.source, found.dimensions, found.kept)
         known = {place.node: place for place in of}
         steps: list[Placement] = [source]
         while steps[-1].node not in known:
@@ -116,9 +116,11 @@ class Softmax:
         if not self._axes.is_same_value(steps[-1], known[steps[-1].node]):
             raise NotAttention
         self._note(*path, *steps)
-        self._seen.update(dict.fromkeys(found.nodes))
+        self._matched.update(dict.fromkeys(found.nodes))
 
-    def _reduced(self, result: Placement, source: Node, reduced: tuple[int, ...], kept: tuple[int, ...]) -> Placement:
+    def _reduction_source(
+        self, result: Placement, source: Node, reduced: tuple[int, ...], kept: tuple[int, ...]
+    ) -> Placement:
         """The place of what is reduced: the result's axes, and the keys along what it is reduced over."""
         shape = source.shape
         found = moved(result, source, [shape.strides[number] for number in kept])
@@ -135,7 +137,7 @@ class Softmax:
             raise NotAttention
         return Placement(source, tuple(dimensions[: len(self._axes.sizes)]), found.offset)
 
-    def _down_to(self, place: Placement) -> list[Placement]:
+    def _peeled_down(self, place: Placement) -> list[Placement]:
         found = peeled_placements(place, PEELED_OPCODES)
         self._note(*found[:-1])
         return found
@@ -147,4 +149,4 @@ class Softmax:
         return found
 
     def _note(self, *places: Placement) -> None:
-        self._seen.update((place.node, None) for place in places)
+        self._matched.update((place.node, None) for place in places)

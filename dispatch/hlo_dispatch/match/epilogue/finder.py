@@ -64,22 +64,24 @@ class EpilogueFinder:
         destination = anchor.destination
         post_ops = 0 if anchor.first is None else 1
         while True:
-            end = _at_end(steps, current, is_materialized)
+            end = _ended_chain(steps, current, is_materialized)
             if end is not None:
                 return end
             region = grow_region(current, is_owned, is_materialized) if entry.longest_chain else None
             step = self._activation(region, entry, destination) if region is not None and region.exits else None
             if step is None:
                 if len(current.users) > 1:
-                    return self._stopped(steps, region, entry, current, _shared(current))
+                    return self._stopped_chain(steps, region, entry, current, _why_shared(current))
                 user = current.users[0]
                 if is_owned(user):
                     return Chain(tuple(steps), user, "another match has taken this instruction")
-                is_given = partial(_is_given, anchor=anchor, is_result_of_another=is_result_of_another)
+                is_result_of_another_call = partial(
+                    _is_result_of_another_call, anchor=anchor, is_result_of_another=is_result_of_another
+                )
                 step = (
-                    _free(current, user, destination)
+                    _no_op_step(current, user, destination)
                     or _rearranged(anchor, current, user, destination)
-                    or _integers(anchor, current, user, destination, is_owned, is_given)
+                    or _integers(anchor, current, user, destination, is_owned, is_result_of_another_call)
                 )
             if step is None and anchor.kernel_specific_step is not None:
                 is_inner = partial(_is_inner, is_owned=is_owned, is_materialized=is_materialized)
@@ -87,16 +89,16 @@ class EpilogueFinder:
             if step is None:
                 step = self._binary(anchor, current, destination, is_owned, is_result_of_another)
             if isinstance(step, str):
-                return self._stopped(steps, region, entry, current.users[0], step)
+                return self._stopped_chain(steps, region, entry, current.users[0], step)
             post_ops += len(step.post_ops)
-            parts = _apart(step)
-            forbidden = _forbidden(entry, parts, post_ops)
+            parts = _with_widening_apart(step)
+            forbidden = _refused_by_entry(entry, parts, post_ops)
             if forbidden is not None:
                 return Chain(tuple(steps), *forbidden)
             steps += parts
             current, destination = step.result, step.destination
 
-    def _stopped(
+    def _stopped_chain(
         self, steps: list[Step], region: ElementwiseRegion | None, entry: AnchorKind, node: Node, why: str
     ) -> Chain:
         """The chain that ends here: at a function nobody knows if there is one, else at `node` for `why`."""
@@ -158,7 +160,7 @@ class EpilogueFinder:
         user = current.users[0]
         binary = self._binaries.get(user.opcode)
         if binary is None or binary.name not in anchor.entry.binaries:
-            return _no_binary(user.opcode, binary, anchor.entry)
+            return _why_no_binary(user.opcode, binary, anchor.entry)
         if user.shape.strides != current.shape.strides:
             return f"{user.opcode} changes the layout"
         if user.shape.element_type not in COMPUTED_TYPES or user.operands[0] is user.operands[1]:
@@ -179,10 +181,14 @@ class EpilogueFinder:
             algorithm, pattern = binary.reversed.then, f"({{operand}} {symbol} {{}})"
         types = anchor.entry.dtypes
         view = find_operand(
-            user, other, types, is_owned, partial(_is_given, anchor=anchor, is_result_of_another=is_result_of_another)
+            user,
+            other,
+            types,
+            is_owned,
+            partial(_is_result_of_another_call, anchor=anchor, is_result_of_another=is_result_of_another),
         )
         if view is None:
-            return _no_operand(other, anchor.entry)
+            return _why_no_operand(other, anchor.entry)
         dimensions = project_dimensions(view, user.shape, destination)
         if dimensions is None:
             return "the other operand repeats along a part of a dimension"
@@ -192,7 +198,7 @@ class EpilogueFinder:
         return Step((user,), (*before, post_op), destination)
 
 
-def _at_end(steps: Sequence[Step], current: Node, is_materialized: Callable[[Node], bool]) -> Chain | None:
+def _ended_chain(steps: Sequence[Step], current: Node, is_materialized: Callable[[Node], bool]) -> Chain | None:
     """The chain where nothing can follow its value, whatever would; None where something might."""
     if not current.users or is_materialized(current):
         return Chain(tuple(steps), None, "the value is needed in memory")
@@ -201,7 +207,7 @@ def _at_end(steps: Sequence[Step], current: Node, is_materialized: Callable[[Nod
     return None
 
 
-def _forbidden(entry: AnchorKind, parts: Sequence[Step], post_ops: int) -> tuple[Node, str] | None:
+def _refused_by_entry(entry: AnchorKind, parts: Sequence[Step], post_ops: int) -> tuple[Node, str] | None:
     """Where and why the entry lets a chain with these steps and so many post-ops not go on."""
     longest = entry.longest_chain
     if post_ops > longest:
@@ -213,21 +219,21 @@ def _forbidden(entry: AnchorKind, parts: Sequence[Step], post_ops: int) -> tuple
     return None
 
 
-def _no_operand(other: Node, entry: AnchorKind) -> str:
+def _why_no_operand(other: Node, entry: AnchorKind) -> str:
     """Why a chain ends before a binary instruction whose other operand no kernel can read."""
     if other.shape.element_type not in entry.dtypes:
         return f"the other operand is {other.shape.element_type}, which {entry.name} does not read"
     return "the other operand is not in memory, and writing it there would cost more than it saves"
 
 
-def _shared(value: Node) -> str:
+def _why_shared(value: Node) -> str:
     """Why a chain ends at a value with several users."""
     if all(user.opcode == "slice" for user in value.users):
         return f"{len(value.users)} slices share the value, and it is computed once: the value is used more than once"
     return "the value is used more than once"
 
 
-def _no_binary(opcode: str, binary: Binary | None, entry: AnchorKind) -> str:
+def _why_no_binary(opcode: str, binary: Binary | None, entry: AnchorKind) -> str:
     """Why a chain ends before an instruction that the table, or the anchor's entry in it, has no binary for."""
     if not entry.longest_chain:
         return "the kernel has no post-ops"
@@ -253,7 +259,7 @@ def _tolerance(region: ElementwiseRegion) -> float:
     return max(TOLERANCES[kind] for kind in types & set(TOLERANCES))
 
 
-def _apart(step: Step) -> list[Step]:
+def _with_widening_apart(step: Step) -> list[Step]:
     """The step, with a widening at its end as a step of its own: a match may end ahead of it."""
     *nodes, last = step.nodes
     if not nodes or not is_widening(last):
@@ -266,7 +272,7 @@ def _is_inner(value: Node, is_owned: Callable[[Node], bool], is_materialized: Ca
     return len(value.users) == 1 and not is_materialized(value) and not is_owned(value.users[0])
 
 
-def _free(current: Node, user: Node, destination: tuple[Dimension, ...]) -> Step | None:
+def _no_op_step(current: Node, user: Node, destination: tuple[Dimension, ...]) -> Step | None:
     """A step that only renames or rounds the value: no post-op."""
     if user.opcode == "bitcast" and user.shape.element_type == current.shape.element_type:
         return Step((user,), (), destination)
@@ -278,7 +284,7 @@ def _free(current: Node, user: Node, destination: tuple[Dimension, ...]) -> Step
     return None
 
 
-def _is_given(value: Node, anchor: Anchor, is_result_of_another: Callable[[Node, Node], bool]) -> bool:
+def _is_result_of_another_call(value: Node, anchor: Anchor, is_result_of_another: Callable[[Node, Node], bool]) -> bool:
     """Whether another anchor's call will give it."""
     return is_result_of_another(value, anchor.node)
 
@@ -289,12 +295,12 @@ def _integers(
     user: Node,
     destination: tuple[Dimension, ...],
     is_owned: Callable[[Node], bool],
-    is_given: Callable[[Node], bool],
+    is_result_of_another_call: Callable[[Node], bool],
 ) -> Step | None:
     """A step that adds integers, where the anchor reads integers as well and its entry lets something be added."""
     if anchor.source.element_type not in INTEGER_TYPES or "add" not in anchor.entry.binaries:
         return None
-    return add_of_integers(current, user, destination, is_owned, is_given)
+    return add_of_integers(current, user, destination, is_owned, is_result_of_another_call)
 
 
 def _rearranged(anchor: Anchor, current: Node, user: Node, destination: tuple[Dimension, ...]) -> Step | None:

@@ -81,7 +81,7 @@ def add_of_integers(
     user: Node,
     destination: tuple[Dimension, ...],
     is_owned: Callable[[Node], bool],
-    is_given: Callable[[Node], bool],
+    is_result_of_another_call: Callable[[Node], bool],
 ) -> Step | None:
     """The step that adds c · integers, which are in memory, to the value: c · (value / c + integers).
 
@@ -94,7 +94,11 @@ def add_of_integers(
     if user.opcode != "add":
         return None
     scaled = _scaled(user.operands[1] if user.operands[0] is current else user.operands[0])
-    view = None if scaled is None else find_operand(user, scaled.values, INTEGER_TYPES, is_owned, is_given)
+    view = (
+        None
+        if scaled is None
+        else find_operand(user, scaled.values, INTEGER_TYPES, is_owned, is_result_of_another_call)
+    )
     dimensions = None if view is None else project_dimensions(view, user.shape, destination)
     if scaled is None or view is None or dimensions is None:
         return None

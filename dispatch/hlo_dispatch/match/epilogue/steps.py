@@ -76,15 +76,15 @@ def rounded_alike(steps: Sequence[Step], count: int) -> int:
 
 
 # What gives back one of the values it is given, or that with another sign.
-_CHOOSING = frozenset("abs bitcast clamp copy maximum minimum negate select transpose".split())
-_FARTHEST = 16
+_SELECTING_OPCODES = frozenset("abs bitcast clamp copy maximum minimum negate select transpose".split())
+_MAX_DEPTH = 16
 
 
-def is_half_valued(node: Node, farthest: int = _FARTHEST) -> bool:
+def is_half_valued(node: Node, farthest: int = _MAX_DEPTH) -> bool:
     """Whether a value of single precision holds values of half precision, but for its constants."""
     if is_widening(node):
         return True
-    if node.opcode not in _CHOOSING or node.shape.element_type != "f32" or not farthest:
+    if node.opcode not in _SELECTING_OPCODES or node.shape.element_type != "f32" or not farthest:
         return False
     operands = node.operands[1:] if node.opcode == "select" else node.operands
     # XLA writes a half precision program's constants as it would round them.

@@ -15,7 +15,7 @@ from hlo_dispatch.match.anchors.dot import free_dimensions, matrix_views, merge_
 from hlo_dispatch.match.elementwise_region import scalar_constant
 
 Dimensions = tuple[Dimension, ...]
-_MOST_SOURCES = 64
+_MAX_SOURCES = 64
 
 
 def read_product(
@@ -76,7 +76,7 @@ def is_half_zeros(node: Node) -> bool:
 
 def _is_half_of(operand: Node, factors: frozenset[Node] | set[Node]) -> bool:
     seen, pending, masked = {operand}, [operand], False
-    while pending and len(seen) < _MOST_SOURCES:
+    while pending and len(seen) < _MAX_SOURCES:
         node = pending.pop()
         if node in factors:
             return masked

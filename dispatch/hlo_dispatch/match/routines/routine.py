@@ -30,7 +30,7 @@ from hlo_dispatch.match.routines.product import read_product, reads_factor, stan
 from hlo_dispatch.match.routines.routine_match import Dimensions, RoutineMatch
 from hlo_dispatch.pattern import Routine, Table
 
-_MOST_SOURCES = 64
+_MAX_SOURCES = 64
 _OPTION = re.compile(r"(\w+) = (\d+) : (?:ui8|i64)")
 
 
@@ -201,7 +201,7 @@ def _cheapest_to_materialize(views: list[View]) -> View:
 def _agreement(node: Node) -> int:
     """How many of the arrays that `node` is computed from lie in memory as it does, less those that do not."""
     count, seen, pending = 0, {node}, [node]
-    while pending and len(seen) < _MOST_SOURCES:
+    while pending and len(seen) < _MAX_SOURCES:
         for operand in pending.pop().operands:
             if operand in seen or operand.shape.dimensions != node.shape.dimensions:
                 continue

@@ -11,27 +11,27 @@ from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.strided_view import HALF_TYPES, full_view
 from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.match.elementwise_region import ElementwiseRegion, scalar_constant
-from hlo_dispatch.match.peeling import FLOATING, peeled_converts, repeats_once
-from hlo_dispatch.match.reduction import LARGEST_NEGATIVE, applied_by, windows_before
-from hlo_dispatch.match.structural.spelling import Bound, ParameterValue, Spelling
-from hlo_dispatch.match.structural.structural_match import Miss, StructuralMatch
+from hlo_dispatch.match.peeling import FLOATING, is_degenerate_broadcast, peeled_converts
+from hlo_dispatch.match.reduction import NEUTRAL_MAXIMUM_BOUND, applied_by, windows_before
+from hlo_dispatch.match.structural.spelling import BoundNames, ParameterValue, Spelling
+from hlo_dispatch.match.structural.structural_match import NearestMiss, StructuralMatch
 from hlo_dispatch.pattern.constraints import REDUCERS, Condition, close, is_row_major
 from hlo_dispatch.pattern.expression import (
     COMMUTATIVE,
     MIRRORED,
-    Applied,
+    ActivationCall,
     Capture,
     Number,
     Operation,
     Term,
 )
-from hlo_dispatch.pattern.facts import NoSuchDimension, evaluate
+from hlo_dispatch.pattern.facts import MissingDimension, evaluate
 from hlo_dispatch.pattern.read_expression import RESULT
 from hlo_dispatch.pattern.recognise import Recognised
 
-_MOST_STEPS = 2_000
+_MAX_STEPS = 2_000
 
-KnownRegions = dict[tuple[bool, Node], tuple[ElementwiseRegion, ...]]
+RegionCache = dict[tuple[bool, Node], tuple[ElementwiseRegion, ...]]
 """The regions that end in a node, by how the expression looks at shapes: attempts at one graph share them."""
 
 Goals = tuple[Term, Node, "Goals"] | None
@@ -44,13 +44,13 @@ Why = tuple[str, *tuple[object, ...]]
 class Attempt:
     """Matches one spelling with its root at one node; used once."""
 
-    def __init__(self, spelling: Spelling, graph: FlatGraph, root: Node, regions: KnownRegions) -> None:
+    def __init__(self, spelling: Spelling, graph: FlatGraph, root: Node, regions: RegionCache) -> None:
         self._graph, self._root, self._output, self._regions = graph, root, _rounded(root), regions
         self._spelling, self._peeling = spelling, spelling.peeling
         self._steps = 0
         self.matched = 0
         """How many operations had matched where the attempt came furthest."""
-        self._stopped: tuple[Node, str, tuple[object, ...]] | None = None
+        self._stopped_chain: tuple[Node, str, tuple[object, ...]] | None = None
 
     @property
     def pattern(self) -> str:
@@ -60,29 +60,29 @@ class Attempt:
     def match(self) -> StructuralMatch | None:
         """The match, or None: `matched` and `miss()` then say how far it came."""
         output = self._output
-        bound = Bound(values={RESULT: output}, covered={output: None})
+        bound = BoundNames(values={RESULT: output}, covered={output: None})
         return self._solve((self._spelling.expression.root, self._root, None), bound)
 
-    def miss(self) -> Miss:
+    def miss(self) -> NearestMiss:
         """Where the attempt came furthest; only after it failed with something matched."""
-        assert self._stopped is not None
-        node, template, arguments = self._stopped
-        return Miss(self._spelling.pattern, self.matched, node, template.format(*arguments))
+        assert self._stopped_chain is not None
+        node, template, arguments = self._stopped_chain
+        return NearestMiss(self._spelling.pattern, self.matched, node, template.format(*arguments))
 
-    def _fail(self, bound: Bound, node: Node, why: str, *arguments: object) -> None:
+    def _fail(self, bound: BoundNames, node: Node, why: str, *arguments: object) -> None:
         """Note how far it came; `why` is a template and `arguments` what it is filled with, if anybody asks."""
         if bound.matched > self.matched:
             self.matched = bound.matched
-            self._stopped = node, why, arguments
+            self._stopped_chain = node, why, arguments
 
     # --- terms ------------------------------------------------------------------------------------
 
-    def _solve(self, goals: Goals, bound: Bound) -> StructuralMatch | None:
+    def _solve(self, goals: Goals, bound: BoundNames) -> StructuralMatch | None:
         if goals is None:
-            return self._finish(bound)
+            return self._check_and_build(bound)
         self._steps += 1
         term, node, rest = goals
-        if self._steps > _MOST_STEPS:
+        if self._steps > _MAX_STEPS:
             return self._fail(bound, node, "there are too many ways to try")
         if isinstance(term, Capture):
             return self._capture(term, node, rest, bound)
@@ -92,18 +92,18 @@ class Attempt:
                 return self._fail(bound, node, "%{0} is not the number {1}", node.name, term)
             return self._solve(rest, bound)
         if term.name and term.name != RESULT and term.name in bound.values:
-            if not self._peeling.same(bound.values[term.name], node):
+            if not self._peeling.is_same_value(bound.values[term.name], node):
                 return self._fail(bound, node, "%{0} is not {1} again", node.name, term.name)
             return self._solve(rest, bound)
         if isinstance(term, Operation):
             return self._operation(term, node, rest, bound)
         return self._applied(term, node, rest, bound)
 
-    def _capture(self, term: Capture, node: Node, rest: Goals, bound: Bound) -> StructuralMatch | None:
+    def _capture(self, term: Capture, node: Node, rest: Goals, bound: BoundNames) -> StructuralMatch | None:
         name = term.name
         known = bound.values.get(name)
         if known is not None:
-            if not self._peeling.same(known, node):
+            if not self._peeling.is_same_value(known, node):
                 return self._fail(bound, node, "%{0} is not {1} again", node.name, name)
             return self._solve(rest, bound)
         conditions = self._spelling.conditions.get(name, ())
@@ -128,15 +128,15 @@ class Attempt:
         kind = candidate.shape.element_type
         return kind == self._output.shape.element_type or kind not in FLOATING | {"f64"}
 
-    def _operation(self, term: Operation, node: Node, rest: Goals, bound: Bound) -> StructuralMatch | None:
+    def _operation(self, term: Operation, node: Node, rest: Goals, bound: BoundNames) -> StructuralMatch | None:
         meaning = term.meaning
         path = [node]
         while path[-1].opcode != meaning.opcode and self._peeling.can_peel(path[-1]):
             path.append(path[-1].operands[0])
         if path[-1].opcode != meaning.opcode and meaning.opcode == "broadcast":
-            path = _repeated_once(path)
+            path = _peeled_to_broadcast(path)
         found = path[-1]
-        if found.opcode != meaning.opcode and not (meaning.opcode == "broadcast" and repeats_once(found)):
+        if found.opcode != meaning.opcode and not (meaning.opcode == "broadcast" and is_degenerate_broadcast(found)):
             return self._fail(bound, found, "%{0} is {1}, not {2}", found.name, found.opcode, term.word)
         bound = bound.copy()
         bound.covered.update(dict.fromkeys(path))
@@ -160,25 +160,25 @@ class Attempt:
                 return match
         return None
 
-    def _unmet(self, term: Operation, found: Node, bound: Bound) -> Why | None:
+    def _unmet(self, term: Operation, found: Node, bound: BoundNames) -> Why | None:
         for condition in (*term.conditions, *self._spelling.conditions.get(term.name, ())):
             if not condition.constraint.holds(found, condition.argument, bound):
                 return "%{0} is {1}, but {2} {3}", found.name, found.shape, term.name or term.word, condition
         if found.opcode == "reduce":
-            return self._wrong_reduction(term, found)
+            return self._why_wrong_reduction(term, found)
         if found.opcode in ELEMENTWISE:
             for operand in found.operands:
                 if operand.shape.strides != found.shape.strides and scalar_constant(operand) is None:
                     return "%{0} changes the layout of %{1}", found.name, operand.name
         return None
 
-    def _wrong_reduction(self, term: Operation, found: Node) -> Why | None:
+    def _why_wrong_reduction(self, term: Operation, found: Node) -> Why | None:
         reducer, neutral = REDUCERS[term.word]
         if applied_by(found, self._graph) != reducer:
             return "%{0} does not reduce by {1}", found.name, reducer
         start = scalar_constant(found.operands[1]) if len(found.operands) == 2 else None
-        lowest = neutral < 0 and start is not None and start <= LARGEST_NEGATIVE
-        highest = neutral > 1 and start is not None and start >= -LARGEST_NEGATIVE
+        lowest = neutral < 0 and start is not None and start <= NEUTRAL_MAXIMUM_BOUND
+        highest = neutral > 1 and start is not None and start >= -NEUTRAL_MAXIMUM_BOUND
         if start != neutral and not lowest and not highest:
             return "%{0} does not start from {1}", found.name, neutral
         return None
@@ -197,7 +197,7 @@ class Attempt:
             return [operands, operands[::-1]]
         return [operands]
 
-    def _applied(self, term: Applied, node: Node, rest: Goals, bound: Bound) -> StructuralMatch | None:
+    def _applied(self, term: ActivationCall, node: Node, rest: Goals, bound: BoundNames) -> StructuralMatch | None:
         found_one = False
         key = self._peeling.is_elementwise, node
         if key not in self._regions:
@@ -212,7 +212,7 @@ class Attempt:
             if term.name:
                 further.values.setdefault(term.name, node)
             further.matched += 1
-            why = self._wrong_parameters(term, recognised, node, further)
+            why = self._why_wrong_parameters(term, recognised, node, further)
             if why is not None:
                 self._fail(further, node, *why)
                 continue
@@ -223,7 +223,9 @@ class Attempt:
             self._fail(bound, node, "%{0} is not {1} of anything", node.name, term.activation)
         return None
 
-    def _wrong_parameters(self, term: Applied, recognised: Recognised, node: Node, bound: Bound) -> Why | None:
+    def _why_wrong_parameters(
+        self, term: ActivationCall, recognised: Recognised, node: Node, bound: BoundNames
+    ) -> Why | None:
         kind = node.shape.element_type
         for wanted, (parameter, value) in zip(term.parameters, recognised.parameters.items(), strict=True):
             if not isinstance(wanted, str):
@@ -242,30 +244,30 @@ class Attempt:
 
     # --- the whole --------------------------------------------------------------------------------
 
-    def _finish(self, bound: Bound) -> StructuralMatch | None:
+    def _check_and_build(self, bound: BoundNames) -> StructuralMatch | None:
         """Everything is bound: check what concerns the whole, and make the match."""
         spelling, output = self._spelling, self._output
-        for name, condition in spelling.late:
+        for name, condition in spelling.deferred_conditions:
             value = bound.values.get(name)
             if value is not None and not condition.constraint.holds(value, condition.argument, bound):
                 return self._fail(bound, value, "%{0} is {1}, but {2} {3}", value.name, value.shape, name, condition)
         if output.shape.element_type not in spelling.pattern.numerics:
             return self._fail(bound, output, "no numerics are declared for {0}", output.shape.element_type)
         operands = [(name, bound.values[name]) for name in spelling.pattern.operands]
-        bound = _without_shared_repeats(output, bound)
-        why = self._not_closed(output, bound) or self._unreadable(output, operands, bound)
+        bound = _without_shared_broadcasts(output, bound)
+        why = self._why_not_closed(output, bound) or self._why_unreadable(output, operands, bound)
         if why is not None:
             return self._fail(bound, output, *why)
         try:
             attributes = {name: evaluate(value, bound) for name, value in spelling.pattern.attributes.items()}
             scratch = evaluate(spelling.pattern.scratch, bound) if spelling.pattern.scratch is not None else None
-        except NoSuchDimension as error:
+        except MissingDimension as error:
             return self._fail(bound, output, "{0}", error)
         covered = tuple(sorted(bound.covered, key=lambda node: node.index))
         views = tuple(full_view(node) for _, node in operands)
         return StructuralMatch(spelling.pattern, output, covered, views, attributes, scratch)
 
-    def _not_closed(self, output: Node, bound: Bound) -> Why | None:
+    def _why_not_closed(self, output: Node, bound: BoundNames) -> Why | None:
         """Why the call cannot replace what it covers."""
         covered = bound.covered
         for node in covered:
@@ -280,7 +282,7 @@ class Attempt:
                     return "%{0} is also used by %{1}", node.name, user.name
         return None
 
-    def _unreadable(self, output: Node, operands: list[tuple[str, Node]], bound: Bound) -> Why | None:
+    def _why_unreadable(self, output: Node, operands: list[tuple[str, Node]], bound: BoundNames) -> Why | None:
         """Why the kernel cannot be given these operands."""
         for name, node in (*operands, (RESULT, output)):
             if name != RESULT and node in bound.covered:
@@ -292,7 +294,7 @@ class Attempt:
         return None
 
 
-def _without_shared_repeats(output: Node, bound: Bound) -> Bound:
+def _without_shared_broadcasts(output: Node, bound: BoundNames) -> BoundNames:
     """An operand's repeats that something else reads as well stay where they are: the kernel reads the operand."""
     bound = bound.copy()
     for node in sorted(bound.covered, key=lambda node: node.index):
@@ -302,9 +304,9 @@ def _without_shared_repeats(output: Node, bound: Bound) -> Bound:
     return bound
 
 
-def _repeated_once(path: list[Node]) -> list[Node]:
+def _peeled_to_broadcast(path: list[Node]) -> list[Node]:
     """The path as far as a change of shape that stands for a broadcast, if there is one."""
-    return next((path[: place + 1] for place, node in enumerate(path) if repeats_once(node)), path)
+    return next((path[: place + 1] for place, node in enumerate(path) if is_degenerate_broadcast(node)), path)
 
 
 def _rounded(node: Node) -> Node:

@@ -12,22 +12,22 @@ from dataclasses import dataclass, field
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.match.peeling import PEELED_OPCODES
-from hlo_dispatch.match.structural.attempt import Attempt, KnownRegions
+from hlo_dispatch.match.structural.attempt import Attempt, RegionCache
 from hlo_dispatch.match.structural.spelling import Spelling
-from hlo_dispatch.match.structural.structural_match import Miss, StructuralMatch
+from hlo_dispatch.match.structural.structural_match import NearestMiss, StructuralMatch
 from hlo_dispatch.pattern import Recogniser, Table
-from hlo_dispatch.pattern.expression import COMMUTATIVE, Applied, Capture, Number, Operation, Term, terms
+from hlo_dispatch.pattern.expression import COMMUTATIVE, ActivationCall, Capture, Number, Operation, Term, terms
 
-_DEEPEST_LOOK = 8
+_MAX_PEELED = 8
 
 
 @dataclass
-class Found:
+class StructuralMatches:
     """What one graph holds."""
 
     matches: list[StructuralMatch] = field(default_factory=list[StructuralMatch])
     """Highest priority first, then program order; they may overlap."""
-    misses: dict[str, Miss] = field(default_factory=dict[str, Miss])
+    misses: dict[str, NearestMiss] = field(default_factory=dict[str, NearestMiss])
     """Pattern's name → its nearest miss, of the patterns that matched nowhere."""
 
 
@@ -42,7 +42,7 @@ class StructuralFinder:
             for pattern in table.patterns
             for expression in pattern.spellings
             for term in terms(expression.root)
-            if isinstance(term, Applied)
+            if isinstance(term, ActivationCall)
         }
         recognisers = {name: Recogniser([table.activation(name)]) for name in sorted(wanted)}
         self._spellings = [
@@ -54,7 +54,7 @@ class StructuralFinder:
         )
 
         self._needed = {_needed(spelling) for spelling in self._spellings}
-        self._has_users = any(spelling.pattern.is_users for spelling in self._spellings)
+        self._has_users = any(spelling.pattern.is_user_defined for spelling in self._spellings)
 
     def __bool__(self) -> bool:
         return bool(self._spellings)
@@ -63,13 +63,13 @@ class StructuralFinder:
         """Whether a module of these opcodes can hold a pattern: it need not be looked at otherwise."""
         return any(needed <= opcodes for needed in self._needed) and not self._root_opcodes.isdisjoint(opcodes)
 
-    def find(self, graph: FlatGraph) -> Found:
+    def find(self, graph: FlatGraph) -> StructuralMatches:
         """Every match in `graph`, and the nearest miss of each pattern that has none."""
-        found = Found()
+        found = StructuralMatches()
         if not (self._has_users or self.may_match({node.opcode for node in graph.nodes})):
             return found  # whoever wrote a pattern also wants to know how far it came
-        misses: dict[str, Miss] = {}
-        regions: KnownRegions = {}
+        misses: dict[str, NearestMiss] = {}
+        regions: RegionCache = {}
         for node in graph.nodes:
             if node.opcode not in self._root_opcodes or not (node.users or node.is_live_out or node.top is not None):
                 continue
@@ -87,7 +87,7 @@ class StructuralFinder:
                     misses[name] = attempt.miss()
         matched = {match.pattern.name for match in found.matches}
         found.misses = {name: miss for name, miss in misses.items() if name not in matched}
-        found.matches.sort(key=lambda match: (-match.pattern.priority, not match.pattern.is_users))  # stable
+        found.matches.sort(key=lambda match: (-match.pattern.priority, not match.pattern.is_user_defined))  # stable
         return found
 
     def _candidates(self, node: Node) -> tuple[Spelling, ...]:
@@ -100,7 +100,7 @@ class StructuralFinder:
 
 
 def _opcode_behind(node: Node) -> str:
-    for _ in range(_DEEPEST_LOOK):
+    for _ in range(_MAX_PEELED):
         if node.opcode not in PEELED_OPCODES:
             break
         node = node.operands[0]
@@ -113,16 +113,16 @@ def _needed(spelling: Spelling) -> frozenset[str]:
     return frozenset(operation.meaning.opcode for operation in operations) - {"broadcast"}
 
 
-def _opcodes(term: Operation | Applied) -> frozenset[str]:
+def _opcodes(term: Operation | ActivationCall) -> frozenset[str]:
     """Opcodes of the instruction that a term's value can come from."""
     return frozenset((term.meaning.opcode,)) if isinstance(term, Operation) else ELEMENTWISE | PEELED_OPCODES
 
 
-def _fits(root: Operation | Applied, opcode: str, operands: tuple[str, ...]) -> bool:
+def _fits(root: Operation | ActivationCall, opcode: str, operands: tuple[str, ...]) -> bool:
     """Whether an instruction with these operands can be the root, by opcodes alone."""
     if opcode not in _opcodes(root):
         return False
-    if isinstance(root, Applied):
+    if isinstance(root, ActivationCall):
         return True
     pairs = [list(zip(root.arguments, operands, strict=False))]
     if root.meaning.opcode in COMMUTATIVE or root.meaning.opcode == "compare":

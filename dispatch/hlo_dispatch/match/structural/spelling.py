@@ -16,7 +16,7 @@ from hlo_dispatch.pattern.read_expression import RESULT
 from hlo_dispatch.pattern.recognise import Recognised
 from hlo_dispatch.pattern.structure import Pattern
 
-_MOST_KNOWN = 100_000
+_MAX_CACHED = 100_000
 """Functions remembered: real programs repeat a few hundred."""
 
 
@@ -30,7 +30,7 @@ class Spelling:
         self.peeling = ExpressionPeeling(is_elementwise=all(term.meaning.opcode in ELEMENTWISE for term in operations))
         self.conditions: dict[str, list[Condition]] = {}
         """Name → what is checked as soon as it is bound."""
-        self.late: list[tuple[str, Condition]] = []
+        self.deferred_conditions: list[tuple[str, Condition]] = []
         """What is checked when everything is bound."""
         self.any_layout: set[str] = set()
         for name, conditions in pattern.where.items():
@@ -39,7 +39,7 @@ class Spelling:
                     self.any_layout.add(name)
                 is_late = condition.constraint.names_value or (name == RESULT and not condition.constraint.operations)
                 if is_late:
-                    self.late.append((name, condition))
+                    self.deferred_conditions.append((name, condition))
                 else:
                     self.conditions.setdefault(name, []).append(condition)
         self._known: dict[tuple[object, ...], Recognised | None] = {}
@@ -56,7 +56,7 @@ class Spelling:
         found = recogniser.recognise(probes, values, max(TOLERANCES[kind] for kind in kinds))
         if found is not None and found.name != activation:
             found = None
-        if len(self._known) < _MOST_KNOWN:
+        if len(self._known) < _MAX_CACHED:
             self._known[key] = found
         return found
 
@@ -70,7 +70,7 @@ class ParameterValue:
 
 
 @dataclass
-class Bound:
+class BoundNames:
     """What the names stand for so far, and what is covered."""
 
     values: dict[str, Node] = field(default_factory=dict[str, Node])
@@ -78,8 +78,8 @@ class Bound:
     covered: dict[Node, None] = field(default_factory=dict[Node, None])
     matched: int = 0
 
-    def copy(self) -> Bound:
-        return Bound(dict(self.values), dict(self.numbers), dict(self.covered), self.matched)
+    def copy(self) -> BoundNames:
+        return BoundNames(dict(self.values), dict(self.numbers), dict(self.covered), self.matched)
 
     # The names by which conditions and attributes ask.
 

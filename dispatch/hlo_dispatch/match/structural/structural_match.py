@@ -49,7 +49,7 @@ class StructuralMatch(MatchWithoutEpilogue):
     @property
     def precedence(self) -> int:
         """The author's priority, where there is one."""
-        return self.pattern.priority if self.pattern.is_ordered else len(self.covered)
+        return self.pattern.priority if self.pattern.has_explicit_priority else len(self.covered)
 
     @property
     def work(self) -> Work:
@@ -77,7 +77,7 @@ class StructuralMatch(MatchWithoutEpilogue):
     @property
     def requested_by_user(self) -> str:
         """Why the heuristic takes it without being asked about speed; empty where it should judge."""
-        if not self.pattern.is_users:
+        if not self.pattern.is_user_defined:
             return ""
         return f"the pattern {self.pattern.name} of your table asks for it"
 
@@ -91,7 +91,7 @@ class StructuralMatch(MatchWithoutEpilogue):
 
 
 @dataclass(frozen=True)
-class Miss:
+class NearestMiss:
     """Where a pattern came closest to matching, for people."""
 
     pattern: Pattern
@@ -109,9 +109,9 @@ class Miss:
         return max(spelling.size for spelling in self.pattern.spellings)
 
     @property
-    def is_telling(self) -> bool:
+    def is_reported(self) -> bool:
         """Whether anybody wants to know: whose pattern it is does, others where most of it is there."""
-        return self.pattern.is_users or 2 * self.matched > self.size
+        return self.pattern.is_user_defined or 2 * self.matched > self.size
 
     @property
     def sentence(self) -> str:
