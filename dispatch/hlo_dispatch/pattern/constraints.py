@@ -292,4 +292,14 @@ CONSTRAINTS: Mapping[str, Constraint] = {
 }  # fmt: skip
 """The whole vocabulary, by name."""
 
-__all__ = ["CONSTRAINTS", "REDUCERS", "REQUIRED", "Condition", "Constraint", "Facts", "Wrong", "close", "is_row_major"]
+__all__ = [
+    "CONSTRAINTS",
+    "REDUCERS",
+    "REQUIRED",
+    "Condition",
+    "Constraint",
+    "ConstraintContext",
+    "InvalidArgument",
+    "close",
+    "is_row_major",
+]

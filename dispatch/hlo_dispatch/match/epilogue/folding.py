@@ -40,7 +40,7 @@ def fold(match: Match) -> Match | None:
     is_half = weights.shape.element_type in HALF_TYPES
     shape = _shape_in_convolution(anchor.node, weights)
     # Weights of batch groups, and of a part of the channels, have other dimensions than the vectors.
-    if anchor.whole_number is not None or len(anchor.destination) != len(anchor.node.shape.dimensions):
+    if anchor.unsliced is not None or len(anchor.destination) != len(anchor.node.shape.dimensions):
         return None
     if anchor.node.opcode != "convolution" or anchor.kernel_specific_step is not None or shape is None:
         return None
