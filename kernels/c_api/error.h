@@ -1,4 +1,4 @@
-// The library's border to C: what is thrown inside becomes an error that the caller frees.
+// C API errors: exceptions become error objects that the caller frees.
 #ifndef HLO_DISPATCH_C_API_ERROR_H_
 #define HLO_DISPATCH_C_API_ERROR_H_
 

@@ -1,4 +1,4 @@
-// Vendor libraries for hosts: found, loaded, and asked for when an executable first needs them.
+// C API of vendor libraries: discovery, loading, loading on demand.
 #include <atomic>
 #include <map>
 #include <memory>
@@ -19,11 +19,11 @@ using hlo_dispatch::Failure;
 using hlo_dispatch::FailureKind;
 using hlo_dispatch::Provider;
 using hlo_dispatch::SharedObject;
-using hlo_dispatch::SignalActions;
+using hlo_dispatch::SignalHandlerGuard;
 using hlo_dispatch::host::Guarded;
 
 struct hlo_dispatch_signals {
-  SignalActions actions;
+  SignalHandlerGuard guard;
 };
 
 namespace {
@@ -83,17 +83,17 @@ std::string LoadForHost(const std::string& name) {
 
 hlo_dispatch_error* hlo_dispatch_load_onednn(const char* path, int bind_threads, hlo_dispatch_loaded* loaded) {
   return Guarded([&] {
-    const SignalActions kept;
+    const SignalHandlerGuard guard;
     const auto& library = hlo_dispatch::onednn::Library::Load(Found(path, OnednnFile()), bind_threads != 0);
     if (loaded == nullptr) return;
     *loaded = {library.path().c_str(), library.version().c_str(), library.runtime().c_str(),
-               library.inner_problem().c_str()};
+               library.native_engine_problem().c_str()};
   });
 }
 
 hlo_dispatch_error* hlo_dispatch_load_onemkl(const char* path, hlo_dispatch_loaded* loaded) {
   return Guarded([&] {
-    const SignalActions kept;
+    const SignalHandlerGuard guard;
     const auto& library = hlo_dispatch::onemkl::Load(Found(path, OnemklFile()));
     if (loaded == nullptr) return;
     *loaded = {library.path.c_str(), library.version.c_str(), library.runtime.c_str(), ""};

@@ -1,4 +1,4 @@
-// What this library says of itself and of the processors, and its errors.
+// C API of the library's versions, the processors, and errors.
 #include <dlfcn.h>
 
 #include <climits>

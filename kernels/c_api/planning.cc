@@ -1,4 +1,4 @@
-// What a call would be, asked by a host; and calls without XLA around them.
+// C API of kernel support queries, and of raw calls without XLA.
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,11 +14,11 @@
 using hlo_dispatch::Answer;
 using hlo_dispatch::Failure;
 using hlo_dispatch::FailureKind;
-using hlo_dispatch::Inquiries;
 using hlo_dispatch::Kernel;
 using hlo_dispatch::KernelOf;
 using hlo_dispatch::RawCall;
 using hlo_dispatch::StoredAttributes;
+using hlo_dispatch::SupportQueries;
 using hlo_dispatch::host::Guarded;
 
 struct hlo_dispatch_raw_call {
@@ -52,18 +52,18 @@ hlo_dispatch_error* hlo_dispatch_plan(const char* target, const hlo_dispatch_att
 hlo_dispatch_error* hlo_dispatch_ask(const char* target, const hlo_dispatch_attributes* attributes, int64_t* number) {
   return Guarded([&] {
     const Kernel& kernel = KernelOf(target);
-    *number = Inquiries::Get().Ask(kernel.plan, std::make_unique<StoredAttributes>(attributes->stored));
+    *number = SupportQueries::Get().Ask(kernel.plan, std::make_unique<StoredAttributes>(attributes->stored));
   });
 }
 
 hlo_dispatch_error* hlo_dispatch_wait(int64_t number, hlo_dispatch_answer** answer) {
-  return Guarded([&] { *answer = Give(Inquiries::Get().Wait(number)); });
+  return Guarded([&] { *answer = Give(SupportQueries::Get().Wait(number)); });
 }
 
 // The first member's address is the whole one's.
 void hlo_dispatch_answer_free(hlo_dispatch_answer* answer) { delete reinterpret_cast<OwnedAnswer*>(answer); }
 
-void hlo_dispatch_finish() { Inquiries::Get().Finish(); }
+void hlo_dispatch_finish() { SupportQueries::Get().Finish(); }
 
 hlo_dispatch_error* hlo_dispatch_raw_call_new(const char* target, const hlo_dispatch_attributes* attributes,
                                               void* const* addresses, const int64_t* bytes, size_t count,
@@ -71,7 +71,7 @@ hlo_dispatch_error* hlo_dispatch_raw_call_new(const char* target, const hlo_disp
   return Guarded([&] {
     const Kernel& kernel = KernelOf(target);
     if (kernel.raw_call == nullptr) throw Failure(FailureKind::kUnsupported, kernel.name + " is called by XLA only");
-    std::vector<RawCall::Given> given;
+    std::vector<RawCall::OperandBuffer> given;
     for (size_t i = 0; i < count; ++i) given.push_back({addresses[i], bytes[i]});
     *call = new hlo_dispatch_raw_call{kernel.raw_call(attributes->stored, given)};
   });

@@ -1,4 +1,4 @@
-// What the library is and what it has, and how a host's XLA comes to know it.
+// C API of the kernel registry and of registration with a host's XLA.
 #include <cstddef>
 #include <cstring>
 #include <memory>

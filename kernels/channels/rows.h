@@ -23,8 +23,8 @@ struct Rows {
 const Arithmetic& BestArithmetic();
 const Loops& LoopsFor(const Arithmetic& arithmetic, ElementType type);
 
-// Throws Failure(kUnsupported) where loops of ours do not run on the threads that oneDNN's calls run on: others would
-// have to be woken between two of them.
+// Throws Failure(kUnsupported) where own loops do not run on oneDNN's threads: others would have to be woken between
+// two calls.
 void CheckThreads();
 
 }  // namespace hlo_dispatch::channels

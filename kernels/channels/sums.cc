@@ -2,9 +2,9 @@
 //
 //   dst[n, c] = post_ops( sum over x of src[n, c, x] )
 //
-// a mean over space, between calls of oneDNN's. Operands, attributes and results are those of onednn.pooling with one
-// window over all of space and post-ops that are linear. Sums are in f32, and in an order that depends on the sizes
-// alone: each thread has rows of its own, so that it reads what it wrote just before.
+// a mean over space, as a glue op between oneDNN's calls. Operands, attributes and results are those of onednn.pooling
+// with one window over all of space and post-ops that are linear. Sums are in f32, and in an order that depends on the
+// sizes alone: each thread has rows of its own, so that it reads what it wrote just before.
 #include <algorithm>
 #include <memory>
 #include <string>

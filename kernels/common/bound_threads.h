@@ -1,4 +1,4 @@
-// Threads of a vendor library that are kept on a processor each.
+// Thread affinity: binds each thread of a vendor library to one processor.
 //
 // oneDNN over SYCL computes in a thread that SYCL makes for its tasks and in TBB's workers. Intel's OpenCL runtime
 // below them binds the workers to a processor each, but not SYCL's thread. Where that one is woken behind a worker,

@@ -14,8 +14,8 @@ using Loader = std::string (*)(const std::string& name);
 // Once it is set it stays.
 void SetLoader(Loader loader);
 
-// Loads the library; throws Failure(kUnavailable) with a sentence for the user where that fails. Takes the
-// host's own locks, such as Python's: none may be held that a thread with one of those waits for.
+// Loads the library; throws Failure(kUnavailable) with a sentence for the user where that fails. Takes the host's own
+// locks, such as Python's: the caller must hold no lock that a thread with one of those waits for.
 void LoadNow(const std::string& name);
 
 }  // namespace hlo_dispatch

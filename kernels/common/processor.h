@@ -1,11 +1,11 @@
-// What this processor can do, as far as kernels of our own ask.
+// Instruction sets of this processor for own kernels, up to the ISA cap.
 #ifndef HLO_DISPATCH_COMMON_PROCESSOR_H_
 #define HLO_DISPATCH_COMMON_PROCESSOR_H_
 
 namespace hlo_dispatch {
 
 // Whether it has the instruction sets that the files named *_avx2.cc, *_avx512.cc and *_avx512_bf16.cc are compiled
-// for. HLO_DISPATCH_MAX_CPU_ISA (process/machine.py) may leave them out; it is read once.
+// for. HLO_DISPATCH_MAX_CPU_ISA (process/machine.py) is an ISA cap; it is read once.
 bool HasAvx2();
 bool HasAvx512();
 bool HasAvx512Bf16();

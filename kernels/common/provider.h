@@ -67,7 +67,7 @@ class Provider {
 };
 
 // While it lives, the provider's routines called by this thread use at most so many threads. oneMKL only: SciPy's
-// OpenBLAS has no limit per thread, and keeps its own counsel as it does under stock JAX.
+// OpenBLAS has no limit per thread, and chooses its threads as under stock JAX.
 class ThreadLimit {
  public:
   ThreadLimit(const Provider& provider, int64_t threads);

@@ -1,4 +1,4 @@
-// A kernel call without XLA around it: what the library can do by itself. For benchmarks.
+// Raw call: a kernel call without XLA, for benchmarks.
 #ifndef HLO_DISPATCH_COMMON_RAW_CALL_H_
 #define HLO_DISPATCH_COMMON_RAW_CALL_H_
 
@@ -13,7 +13,7 @@ namespace hlo_dispatch {
 class RawCall {
  public:
   // An operand's buffer, as a custom-call gets it.
-  struct Given {
+  struct OperandBuffer {
     void* address;
     int64_t bytes;
   };
@@ -23,7 +23,7 @@ class RawCall {
   virtual void Run(int64_t count) = 0;
 };
 
-using RawCallMaker = std::unique_ptr<RawCall> (*)(const Attributes&, const std::vector<RawCall::Given>&);
+using RawCallMaker = std::unique_ptr<RawCall> (*)(const Attributes&, const std::vector<RawCall::OperandBuffer>&);
 
 }  // namespace hlo_dispatch
 

@@ -20,12 +20,12 @@ class Routine;
 // The version of the attributes' meaning; raised whenever an old custom-call would be misread.
 inline constexpr int64_t kAbi = 1;
 
-// What a call would be, in short.
+// Answer to a kernel support query.
 struct Answer {
   std::string implementation;  // the library's own name for what runs
   int64_t scratch_bytes = 0;
   bool reorders = false;           // whether every call copies an operand or the result between layouts
-  int64_t packed_bytes = 0;        // of the weights, packed once, where the attributes ask for that; 0: nothing to pack
+  int64_t packed_bytes = 0;        // of prepacked weights, where the attributes ask for them; 0: nothing to prepack
   std::string packed_layout = {};  // which layout that is
 };
 
@@ -38,10 +38,10 @@ struct Kernel {
   const Instructions* instructions = nullptr;  // what the processor must have; null: nothing in particular
   std::vector<std::string> routines;  // of BLAS and LAPACK that it calls, without the letter of the element type
   AnswerMaker plan = nullptr;
-  std::string packed_by;     // the kernel that packs its weights for weights_format packed; empty: they never are
-  std::string joined_by;     // the kernel whose calls hold several of its calls; empty: there is none
-  bool only_copies = false;  // it computes nothing: going through whole rows one by one is as fast as it gets
-  bool may_write_over_source = false;  // its result may lie where its first operand does, if their layouts are the same
+  std::string packed_by;               // the kernel that prepacks its weights; empty: they are never prepacked
+  std::string joined_by;               // the call-group kernel that its calls may be members of; empty: there is none
+  bool only_copies = false;            // it computes nothing: going through whole rows one by one is as fast as it gets
+  bool may_write_over_source = false;  // its result may overwrite its first operand, if their layouts are the same
   RawCallMaker raw_call = nullptr;     // null: it cannot be called without XLA
   // Makes what its calls compute, of a kernel whose calls are routines (routine.h); else null.
   std::unique_ptr<Routine> (*make_routine)(const Attributes&) = nullptr;

@@ -55,7 +55,7 @@ ffi::Error Execute(ffi::ThreadPool pool, RoutineState* state, ffi::RemainingArgs
     for (size_t i = 0; i < results.size(); ++i) {
       buffers.results.push_back(Address(routine.results()[i], **results.get<ffi::AnyBuffer>(i)));
     }
-    // Of matrices that have no elements attributes may tell any number.
+    // Matrices without elements may have any attributes.
     const bool writes = std::any_of(routine.results().begin(), routine.results().end(),
                                     [](const BufferSpec& result) { return result.bytes > 0; });
     if (!writes) return;
@@ -100,7 +100,7 @@ std::unique_ptr<ffi::Ffi> RoutineInstantiation(const Kernel& kernel, RoutineMake
           CheckCall(kernel, attributes);
           state.reset(new RoutineState{target, make(attributes)});
           const Routine& routine = *state->routine;
-          if (routine.packed() != nullptr) routine.packed()->Check(attributes, routine.implementation());
+          if (routine.prepacked() != nullptr) routine.prepacked()->Check(attributes, routine.implementation());
         });
         if (error.failure()) return ffi::Unexpected(std::move(error));
         return state;
@@ -112,11 +112,11 @@ XLA_FFI_Handler* RoutineExecution() { return execute_routine; }
 Answer AnswerOfRoutine(const Kernel& kernel, RoutineMaker make, const Attributes& attributes) {
   CheckCall(kernel, attributes);
   const std::unique_ptr<Routine> routine = make(attributes);
-  const PackedWeights* packed = routine->packed();
-  if (packed == nullptr) return {routine->implementation(), /*scratch_bytes=*/0, /*reorders=*/false};
+  const PrepackedWeights* prepacked = routine->prepacked();
+  if (prepacked == nullptr) return {routine->implementation(), /*scratch_bytes=*/0, /*reorders=*/false};
   const bool says_how = attributes.Has("packed_bytes") || attributes.Has("packed_layout");
-  if (says_how) packed->Check(attributes, routine->implementation());
-  return {routine->implementation(), /*scratch_bytes=*/0, /*reorders=*/false, packed->bytes, packed->layout};
+  if (says_how) prepacked->Check(attributes, routine->implementation());
+  return {routine->implementation(), /*scratch_bytes=*/0, /*reorders=*/false, prepacked->bytes, prepacked->layout};
 }
 
 }  // namespace hlo_dispatch

@@ -44,9 +44,9 @@ class Routine {
   virtual std::string implementation() const = 0;
   virtual const std::vector<BufferSpec>& operands() const = 0;
   virtual const std::vector<BufferSpec>& results() const = 0;
-  // What the attributes ask for as packed weights; null: they ask for none.
-  virtual const PackedWeights* packed() const { return nullptr; }
-  // Whether its result may lie where its first operand does: each element is read before the same one is written.
+  // Prepacked weights that the attributes ask for; null: none.
+  virtual const PrepackedWeights* prepacked() const { return nullptr; }
+  // Whether its result may overwrite its first operand: each element is read before the same one is written.
   virtual bool may_write_over_source() const { return false; }
   // The buffers are as long as the specs say. Called from several threads at once.
   virtual void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const = 0;

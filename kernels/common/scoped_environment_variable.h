@@ -1,4 +1,4 @@
-// A variable of the environment that is there for a library only, while that one starts.
+// Scoped environment variable: set while a library starts, removed afterwards.
 #ifndef HLO_DISPATCH_COMMON_SCOPED_ENVIRONMENT_VARIABLE_H_
 #define HLO_DISPATCH_COMMON_SCOPED_ENVIRONMENT_VARIABLE_H_
 
@@ -6,18 +6,18 @@
 
 namespace hlo_dispatch {
 
-// Sets the variable unless it has a value, and takes it away again when it goes: what stays in the environment is
-// inherited by every child. Not from two threads at once.
-class LentVariable {
+// Sets the variable unless it has a value; the destructor removes it, since every child process inherits the
+// environment. Not thread-safe.
+class ScopedEnvironmentVariable {
  public:
-  LentVariable(const std::string& name, const std::string& value);
-  ~LentVariable();
-  LentVariable(const LentVariable&) = delete;
-  LentVariable& operator=(const LentVariable&) = delete;
+  ScopedEnvironmentVariable(const std::string& name, const std::string& value);
+  ~ScopedEnvironmentVariable();
+  ScopedEnvironmentVariable(const ScopedEnvironmentVariable&) = delete;
+  ScopedEnvironmentVariable& operator=(const ScopedEnvironmentVariable&) = delete;
 
  private:
   std::string name_, value_;
-  bool lent_ = false;
+  bool is_set_ = false;
 };
 
 }  // namespace hlo_dispatch

@@ -30,8 +30,8 @@ bool Contains(const std::vector<LoadedObject>& objects, const LoadedObject& obje
   return std::find(objects.begin(), objects.end(), object) != objects.end();
 }
 
-// The objects that came with vendor libraries so far. One that is loaded in the life of one SignalActions may set its
-// handlers in the life of the next.
+// Shared objects that were loaded with vendor libraries so far. One that is loaded during the lifetime of one guard may
+// set its handlers during the lifetime of the next.
 class VendorObjects {
  public:
   static VendorObjects& Get() {
@@ -46,7 +46,7 @@ class VendorObjects {
     }
   }
 
-  bool Hold(uintptr_t address) {
+  bool Contain(uintptr_t address) {
     std::lock_guard<std::mutex> lock(mutex_);
     return std::any_of(objects_.begin(), objects_.end(),
                        [&](const LoadedObject& object) { return object.begin <= address && address < object.end; });
@@ -62,26 +62,26 @@ uintptr_t HandlerOf(const struct sigaction& action) { return reinterpret_cast<ui
 
 }  // namespace
 
-SignalActions::SignalActions() : objects_(LoadedObjects()) {
-  // The C library keeps two of the numbers to itself.
+SignalHandlerGuard::SignalHandlerGuard() : objects_(LoadedObjects()) {
+  // The C library reserves two of the numbers.
   for (int number = 1; number < NSIG; ++number) known_[number] = sigaction(number, nullptr, &actions_[number]) == 0;
   stack_known_ = sigaltstack(nullptr, &stack_) == 0;
 }
 
-SignalActions::~SignalActions() {
+SignalHandlerGuard::~SignalHandlerGuard() {
   VendorObjects::Get().Add(objects_);
   for (int number = 1; number < NSIG; ++number) {
     struct sigaction now;
     if (!known_[number] || sigaction(number, nullptr, &now) != 0) continue;
-    if (HandlerOf(now) == HandlerOf(actions_[number]) || !VendorObjects::Get().Hold(HandlerOf(now))) continue;
+    if (HandlerOf(now) == HandlerOf(actions_[number]) || !VendorObjects::Get().Contain(HandlerOf(now))) continue;
     sigaction(number, &actions_[number], nullptr);
   }
   stack_t now;
-  // Only this thread can have changed it, so there is nobody else's to be kept.
+  // Only this thread can have changed it.
   if (stack_known_ && sigaltstack(nullptr, &now) == 0 && now.ss_sp != stack_.ss_sp) sigaltstack(&stack_, nullptr);
 }
 
-void LeaveSignalsToOthers() {
+void BlockHostSignals() {
   sigset_t signals;
   sigfillset(&signals);
   for (int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT}) sigdelset(&signals, own);

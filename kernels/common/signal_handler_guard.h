@@ -1,7 +1,7 @@
-// The host's signal handlers, kept while a vendor library is loaded or started.
+// Signal handler guard: restores the host process's signal handlers after a vendor library is loaded or started.
 //
-// Intel's OpenCL runtime brings an LLVM along that takes over the handlers of fifteen signals, SIGINT, SIGTERM and
-// SIGUSR1 among them, when oneDNN's engine is created (nothing else of oneDNN and oneMKL was seen to change any).
+// Intel's OpenCL runtime includes an LLVM that replaces the handlers of fifteen signals, SIGINT, SIGTERM and SIGUSR1
+// among them, when oneDNN's engine is created (nothing else of oneDNN and oneMKL was seen to change any).
 #ifndef HLO_DISPATCH_COMMON_SIGNAL_HANDLER_GUARD_H_
 #define HLO_DISPATCH_COMMON_SIGNAL_HANDLER_GUARD_H_
 
@@ -22,18 +22,18 @@ struct LoadedObject {
   bool operator==(const LoadedObject& other) const { return begin == other.begin && name == other.name; }
 };
 
-// Remembers what is done at each signal; when it goes, puts back what a library has taken over.
+// Saves all signal actions; the destructor restores those that a library replaced.
 //
-// That is a handler whose code lies in an object which came into memory during the life of this or an earlier one of
-// its kind. To put back whatever changed would undo what another thread of the host sets meanwhile (creating the
-// engine takes up to 200 ms): its handlers lie in objects that were there before, in the interpreter mostly, or in
-// no object at all (ctypes makes such), and a signal that is ignored or has its default again has no handler.
-class SignalActions {
+// A replaced handler is one whose code is in a shared object that was loaded during the lifetime of this or an earlier
+// guard. Restoring every change would undo what another thread of the host sets meanwhile (creating the engine takes up
+// to 200 ms): the host's handlers are in objects that were loaded before, mostly the interpreter, or in no object at
+// all (ctypes), and an ignored or default signal has no handler.
+class SignalHandlerGuard {
  public:
-  SignalActions();
-  ~SignalActions();
-  SignalActions(const SignalActions&) = delete;
-  SignalActions& operator=(const SignalActions&) = delete;
+  SignalHandlerGuard();
+  ~SignalHandlerGuard();
+  SignalHandlerGuard(const SignalHandlerGuard&) = delete;
+  SignalHandlerGuard& operator=(const SignalHandlerGuard&) = delete;
 
  private:
   std::array<struct sigaction, NSIG> actions_;
@@ -43,9 +43,9 @@ class SignalActions {
   std::vector<LoadedObject> objects_;
 };
 
-// Lets no handler of the host run in this thread and in those that it starts: a signal to the process is for its own
-// threads, which may be waiting for it. What a thread's own instruction raises is not held back.
-void LeaveSignalsToOthers();
+// Blocks the host's signals in this thread and in those that it starts: a signal to the process is for the host's
+// threads, which may wait for it. Synchronous signals (SIGSEGV and others) are not blocked.
+void BlockHostSignals();
 
 }  // namespace hlo_dispatch
 

@@ -22,12 +22,12 @@ constexpr std::chrono::seconds kLongestAnswer(5);  // most take some millisecond
 
 }  // namespace
 
-Inquiries*& Inquiries::Instance() {
-  static auto* inquiries = new Inquiries();  // never destroyed: threads may outlive the statics
-  return inquiries;
+SupportQueries*& SupportQueries::Instance() {
+  static auto* queries = new SupportQueries();  // never destroyed: threads may outlive the statics
+  return queries;
 }
 
-Inquiries& Inquiries::Get() {
+SupportQueries& SupportQueries::Get() {
   static std::once_flag watched;
   std::call_once(watched, [] {
     Instance();
@@ -36,7 +36,7 @@ Inquiries& Inquiries::Get() {
   return *Instance();
 }
 
-int64_t Inquiries::Ask(AnswerMaker plan, std::unique_ptr<const Attributes> attributes) {
+int64_t SupportQueries::Ask(AnswerMaker plan, std::unique_ptr<const Attributes> attributes) {
   std::packaged_task<Answer()> task(
       [plan, attributes = std::shared_ptr<const Attributes>(std::move(attributes))] { return plan(*attributes); });
   std::lock_guard<std::mutex> lock(mutex_);
@@ -47,7 +47,7 @@ int64_t Inquiries::Ask(AnswerMaker plan, std::unique_ptr<const Attributes> attri
   return number;
 }
 
-Answer Inquiries::Wait(int64_t number) {
+Answer SupportQueries::Wait(int64_t number) {
   std::unique_lock<std::mutex> lock(mutex_);
   const auto found = answers_.find(number);
   if (found == answers_.end()) {
@@ -55,7 +55,7 @@ Answer Inquiries::Wait(int64_t number) {
   }
   std::future<Answer> answer = std::move(found->second);
   answers_.erase(found);
-  // Helping is quicker than waiting, and there may be no thread to wait for.
+  // The caller helps: that is faster than waiting, and there may be no worker thread.
   while (!waiting_.empty() && answer.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
     RunNext(lock);
   }
@@ -63,13 +63,13 @@ Answer Inquiries::Wait(int64_t number) {
   return answer.get();
 }
 
-void Inquiries::Finish() {
+void SupportQueries::Finish() {
   std::unique_lock<std::mutex> lock(mutex_);
   waiting_.clear();
   changed_.wait(lock, [this] { return threads_ == 0; });
 }
 
-void Inquiries::Pause() {
+void SupportQueries::Pause() {
   std::unique_lock<std::mutex> lock(mutex_);
   paused_ = true;
   // For so long only: it may be the library itself that forks, to answer one of them.
@@ -77,34 +77,34 @@ void Inquiries::Pause() {
   lock.release();  // held while the process is forked
 }
 
-void Inquiries::Resume() {
+void SupportQueries::Resume() {
   std::unique_lock<std::mutex> lock(mutex_, std::adopt_lock);
   paused_ = false;
   changed_.notify_all();
 }
 
-void Inquiries::StartAnew() {
-  Inquiries* parents = Instance();
-  auto* inquiries = new Inquiries();
+void SupportQueries::StartAnew() {
+  SupportQueries* parents = Instance();
+  auto* queries = new SupportQueries();
   if (parents->active_ == 0) {
-    inquiries->waiting_ = std::move(parents->waiting_);
-    inquiries->answers_ = std::move(parents->answers_);
+    queries->waiting_ = std::move(parents->waiting_);
+    queries->answers_ = std::move(parents->answers_);
   }
-  inquiries->last_number_ = parents->last_number_;
-  Instance() = inquiries;
+  queries->last_number_ = parents->last_number_;
+  Instance() = queries;
 }
 
-void Inquiries::StartThread() {
+void SupportQueries::StartThread() {
   if (threads_ >= MostThreads() || threads_ >= static_cast<int>(waiting_.size())) return;
   try {
     std::thread([this] { Work(); }).detach();
     ++threads_;
   } catch (const std::system_error&) {
-    // No thread to be had: Wait answers itself.
+    // No thread could be started: Wait answers itself.
   }
 }
 
-void Inquiries::RunNext(std::unique_lock<std::mutex>& lock) {
+void SupportQueries::RunNext(std::unique_lock<std::mutex>& lock) {
   changed_.wait(lock, [this] { return !paused_; });
   if (waiting_.empty()) return;
   std::packaged_task<Answer()> task = std::move(waiting_.front());
@@ -117,8 +117,8 @@ void Inquiries::RunNext(std::unique_lock<std::mutex>& lock) {
   changed_.notify_all();
 }
 
-void Inquiries::Work() {
-  LeaveSignalsToOthers();
+void SupportQueries::Work() {
+  BlockHostSignals();
   std::unique_lock<std::mutex> lock(mutex_);
   while (!waiting_.empty()) RunNext(lock);
   --threads_;

@@ -1,5 +1,5 @@
-// Questions to a library that are answered ahead of time. oneDNN takes up to 5 ms to choose an implementation for one
-// shape; a compilation asks dozens of times, and has other things to do meanwhile.
+// Kernel support queries, answered asynchronously. oneDNN takes up to 5 ms to choose an implementation for one shape; a
+// compilation makes dozens of queries, and prefetches them.
 #ifndef HLO_DISPATCH_COMMON_SUPPORT_QUERY_H_
 #define HLO_DISPATCH_COMMON_SUPPORT_QUERY_H_
 
@@ -17,33 +17,33 @@
 
 namespace hlo_dispatch {
 
-// Answers questions in threads of their own, first come first served. The threads end when there are no more
-// questions, so that none runs while the process ends (see Finish). A fork waits until no question is being worked on:
-// in the child they are all answered or still to be answered, and the library holds no lock.
-class Inquiries {
+// Answers queries in worker threads, in order. The threads end when there are no more queries, so that none runs at
+// process exit (see Finish). A fork waits until no query is in progress, so that the library holds no lock in the
+// child.
+class SupportQueries {
  public:
-  static Inquiries& Get();
+  static SupportQueries& Get();
 
-  // Returns the question's number.
+  // Returns the query's number.
   int64_t Ask(AnswerMaker plan, std::unique_ptr<const Attributes> attributes);
   // Waits for the answer, or throws what answering threw. Each number serves once.
   Answer Wait(int64_t number);
-  // Drops what is still waiting and returns once no thread is left.
+  // Drops waiting queries and returns once no thread is left.
   void Finish();
 
  private:
-  Inquiries() = default;
+  SupportQueries() = default;
   // Those of this process.
-  static Inquiries*& Instance();
+  static SupportQueries*& Instance();
   // Around a fork, in the thread that forks.
   void Pause();
   void Resume();
-  // What a child goes on with: the lock, the condition and the threads are the parent's.
+  // State for a child process: the lock, the condition and the threads are the parent's.
   static void StartAnew();
 
   void StartThread();
   void Work();
-  // Runs the first question that waits, without the lock, but not while the process is forked. There may be none left.
+  // Runs the first waiting query, if any, without the lock, but not during a fork.
   void RunNext(std::unique_lock<std::mutex>& lock);
 
   std::mutex mutex_;
@@ -52,7 +52,7 @@ class Inquiries {
   std::map<int64_t, std::future<Answer>> answers_;
   int64_t last_number_ = 0;
   int threads_ = 0;
-  int active_ = 0;  // questions being worked on
+  int active_ = 0;  // queries in progress
   bool paused_ = false;
 };
 

@@ -1,4 +1,4 @@
-// Where oneTBB's work is done by threads of somebody else's.
+// oneTBB arenas that XLA's threads work in, instead of oneTBB's workers.
 //
 // A library that computes with oneTBB under XLA has a process with twice as many threads as processors: XLA's, and
 // oneTBB's workers. While XLA runs independent instructions at the same time, or its threads still look for work, a
@@ -26,15 +26,16 @@ class TbbArenas {
            const std::function<void()>& body);
 
  private:
-  struct Place;
-  struct Gathering;
-  std::shared_ptr<Place> Take(int64_t threads);
+  struct ArenaSlot;
+  struct Participants;
+  std::shared_ptr<ArenaSlot> Acquire(int64_t threads);
   // Whether a helper is within.
-  static bool IsEntered(Place& place);
+  static bool IsEntered(ArenaSlot& slot);
 
   std::shared_ptr<const tbb_abi::Functions> functions_;
   std::mutex mutex_;
-  std::vector<std::shared_ptr<Place>> idle_;  // an arena serves one call at a time, and some hundreds in all
+  std::vector<std::shared_ptr<ArenaSlot>>
+      idle_;  // an arena serves one call at a time, and some hundreds before it is replaced
 };
 
 }  // namespace hlo_dispatch

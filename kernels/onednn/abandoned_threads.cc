@@ -12,13 +12,13 @@ namespace hlo_dispatch::onednn {
 
 namespace {
 
-enum class State { kNone, kThere, kLost };
+enum class State { kNone, kRunning, kAbandoned };
 std::atomic<State> state{State::kNone};
-std::once_flag watching, leaving;
+std::once_flag fork_handler_once, exit_handler_once;
 
-// Functions for the end of a process run in the reverse order of their registration: this one before SYCL's.
-void LeaveAtOnce(int status, void*) {
-  if (!ThreadsLost()) return;
+// Exit handlers run in the reverse order of their registration: this one before SYCL's.
+void ExitImmediately(int status, void*) {
+  if (!ThreadsAbandoned()) return;
   std::fflush(nullptr);
   _exit(status);
 }
@@ -26,18 +26,18 @@ void LeaveAtOnce(int status, void*) {
 }  // namespace
 
 void ThreadsStarting() {
-  std::call_once(watching, [] {
+  std::call_once(fork_handler_once, [] {
     pthread_atfork(nullptr, nullptr, [] {
-      if (state.load() == State::kThere) state.store(State::kLost);
+      if (state.load() == State::kRunning) state.store(State::kAbandoned);
     });
   });
-  state.store(State::kThere);
+  state.store(State::kRunning);
 }
 
 void ThreadsStarted() {
-  std::call_once(leaving, [] { on_exit(LeaveAtOnce, nullptr); });
+  std::call_once(exit_handler_once, [] { on_exit(ExitImmediately, nullptr); });
 }
 
-bool ThreadsLost() { return state.load(std::memory_order_relaxed) == State::kLost; }
+bool ThreadsAbandoned() { return state.load(std::memory_order_relaxed) == State::kAbandoned; }
 
 }  // namespace hlo_dispatch::onednn

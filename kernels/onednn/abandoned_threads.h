@@ -1,19 +1,20 @@
-// The library's threads after a fork: they stay in the parent.
+// Abandoned threads: the library's threads stay in the parent process after a fork.
 //
-// In the child there is everything that oneDNN had in memory, so it can be asked what it would do, but nobody who does
-// it: waiting for a call would never end, nor would the end of the process, where SYCL waits for its threads.
+// The child has oneDNN's memory, so it can plan calls, but no thread executes them: waiting for a call would never end,
+// nor would process exit, where SYCL waits for its threads.
 #ifndef HLO_DISPATCH_ONEDNN_ABANDONED_THREADS_H_
 #define HLO_DISPATCH_ONEDNN_ABANDONED_THREADS_H_
 
 namespace hlo_dispatch::onednn {
 
-// To be called before the library starts threads, and once more when it has. A child that is forked in between or
-// later has lost them; when it ends, what was registered for the end before the second call is left out.
+// Call the first one before the library starts threads and the second one afterwards. In a child that is forked in
+// between or later the threads are abandoned; when it exits, exit handlers registered before the second call are
+// skipped.
 void ThreadsStarting();
 void ThreadsStarted();
 
-// Whether this process was forked from the one that the threads are in.
-bool ThreadsLost();
+// Whether this process was forked after the threads were started.
+bool ThreadsAbandoned();
 
 }  // namespace hlo_dispatch::onednn
 

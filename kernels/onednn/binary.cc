@@ -3,8 +3,7 @@
 //   dst = post_ops(src), of which the first has an operand, which repeats where it is smaller:
 //   dst[n, c, x] = post_ops( src[n, c, x] * operand[n, c] )
 //
-// for what lies between the calls of a sequence: gates, scales, sums. Operands: src, one per binary post-op.
-// Results: dst, scratch.
+// for glue ops of a call group: gates, scales, sums. Operands: src, one per binary post-op. Results: dst, scratch.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -19,7 +18,7 @@ namespace hlo_dispatch::onednn {
 
 namespace {
 
-constexpr Roles kRoles{"src", nullptr, "dst", /*has_space=*/false, /*may_be_packed=*/false, /*own_post_ops=*/1};
+constexpr Roles kRoles{"src", nullptr, "dst", /*has_space=*/false, /*may_be_prepacked=*/false, /*own_post_ops=*/1};
 
 using CreateBinary = Status(PrimitiveDescriptor**, Engine*, Algorithm, const MemoryDescriptor*, const MemoryDescriptor*,
                             const MemoryDescriptor*, const PrimitiveAttributes*);
@@ -50,16 +49,16 @@ std::optional<CallPlan> PlanDepthwise(CallOperands& operands, const BinaryPostOp
   if (status != kSuccess) return std::nullopt;
   OwnedDescriptor descriptor(created);
   if (ImplementationName(descriptor.get()).rfind("brdgmm_dw", 0) != 0) return std::nullopt;
-  const MemoryDescriptor* wanted =
+  const MemoryDescriptor* preferred =
       library.functions().primitive_desc_query_md(descriptor.get(), kQueryArgument, kArgumentWeights);
   // In blocks of channels, without a gap: so it lies already.
   const bool is_dense =
-      static_cast<int64_t>(library.functions().memory_desc_get_size(wanted)) == operands.weights.Bytes();
+      static_cast<int64_t>(library.functions().memory_desc_get_size(preferred)) == operands.weights.Bytes();
   if (!is_dense) return std::nullopt;
   CallPlan plan = MakePlan(operands, std::move(descriptor));
-  plan.operands[kWeightsOperand].packing = {};
+  plan.operands[kWeightsOperand].reorder = {};
   if (plan.Reorders()) return std::nullopt;
-  plan.packing_bytes = 0;
+  plan.reorder_scratch_bytes = 0;
   return plan;
 }
 
@@ -86,7 +85,7 @@ CallPlan Plan(const Attributes& attributes) {
   return MakePlan(operands, OwnedDescriptor(descriptor), indices);
 }
 
-const Family<Plan> family("binary", Weights::kNeverPacked, Joins::kSequencesInPlace);
+const Family<Plan> family("binary", Weights::kNeverPrepacked, GroupMembership::kInPlaceMember);
 
 }  // namespace
 

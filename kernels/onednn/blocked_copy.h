@@ -54,7 +54,7 @@ class BlockedCopy {
   std::vector<Loop> outer_;
   Loop across_;                           // over the blocks of the row's dimension
   Loop along_;                            // over neighbouring rows of the copy
-  int64_t pieces_ = 0, piece_bytes_ = 0;  // what the threads share, as they take it
+  int64_t pieces_ = 0, piece_bytes_ = 0;  // the unit of work that threads share
   std::unique_ptr<StoreChoice> stores_ = std::make_unique<StoreChoice>();
 };
 

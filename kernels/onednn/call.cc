@@ -40,9 +40,9 @@ void CheckLibrary(const Attributes& attributes) {
   }
 }
 
-// What XLA gives a call for its result holds nothing that could be added to.
-CallPlan Alone(CallPlan plan) {
-  if (plan.accumulates) Invalid("attribute 'accumulated': expected in a sequence's member alone");
+// Outside of a call group the result buffer holds no value for an in-place sum.
+CallPlan Standalone(CallPlan plan) {
+  if (plan.sums_in_place) Invalid("attribute 'accumulated': expected in a sequence's member alone");
   return plan;
 }
 
@@ -50,7 +50,7 @@ std::unique_ptr<CallState> MakeState(const Kernel& kernel, Planner planner, cons
   CheckCall(kernel, attributes);
   std::unique_ptr<CallState> state;
   Library::Get().ForPool([&] {
-    CallPlan plan = Alone(PlanChecked(kernel, planner, attributes));
+    CallPlan plan = Standalone(PlanChecked(kernel, planner, attributes));
     const bool has_helpers = MachineSpeed::Get().RepaysHelp(plan.LeastSeconds());
     state.reset(new CallState{kernel.target(), Primitive(std::move(plan)), has_helpers});
   });
@@ -68,11 +68,11 @@ void Run(Primitive& primitive, const Parallel& parallel, ffi::RemainingArgs argu
   addresses.reserve(plan.operands.size());
   for (size_t i = 0; i < plan.operands.size(); ++i) {
     ffi::AnyBuffer buffer = *arguments.get<ffi::AnyBuffer>(i);
-    CheckBuffer(plan.operands[i].tensor.role, plan.operands[i].Form(), buffer);
+    CheckBuffer(plan.operands[i].tensor.role, plan.operands[i].Expected(), buffer);
     addresses.push_back(plan.operands[i].Begin(buffer.untyped_data()));
   }
   ffi::AnyBuffer destination = **results.get<ffi::AnyBuffer>(0);
-  CheckBuffer(plan.destination.tensor.role, plan.destination.Form(), destination);
+  CheckBuffer(plan.destination.tensor.role, plan.destination.Expected(), destination);
   primitive.Execute(addresses, destination.untyped_data(),
                     ScratchAddress(plan.scratch_bytes, **results.get<ffi::AnyBuffer>(1)), parallel);
 }
@@ -109,7 +109,7 @@ CallPlan PlanChecked(const Kernel& kernel, Planner planner, const Attributes& at
   CheckCall(kernel, attributes);
   CheckLibrary(attributes);
   CallPlan plan = planner(attributes);
-  if (plan.may_be_packed) plan.packed.Check(attributes, plan.implementation);
+  if (plan.may_be_prepacked) plan.prepacked.Check(attributes, plan.implementation);
   const int64_t planned = attributes.Integer("scratch");
   if (plan.scratch_bytes > planned) {
     Invalid("attribute 'scratch': planned " + std::to_string(planned) + " bytes, but " + plan.implementation +
@@ -119,11 +119,11 @@ CallPlan PlanChecked(const Kernel& kernel, Planner planner, const Attributes& at
   return plan;
 }
 
-void CheckBuffer(const std::string& role, const BufferForm& form, const ffi::AnyBuffer& buffer) {
-  const bool right_type = buffer.element_type() == form.type;
-  if (right_type && static_cast<int64_t>(buffer.size_bytes()) == form.bytes) return;
+void CheckBuffer(const std::string& role, const ExpectedBuffer& expected, const ffi::AnyBuffer& buffer) {
+  const bool right_type = buffer.element_type() == expected.type;
+  if (right_type && static_cast<int64_t>(buffer.size_bytes()) == expected.bytes) return;
   std::ostringstream message;
-  message << role << ": expected " << form.InWords() << ", got " << buffer.size_bytes() << " bytes of "
+  message << role << ": expected " << expected.InWords() << ", got " << buffer.size_bytes() << " bytes of "
           << buffer.element_type();
   Invalid(message.str());
 }
@@ -147,7 +147,7 @@ std::optional<std::pair<const Kernel*, Planner>> MemberPlanner(const std::string
   return std::nullopt;
 }
 
-Planner PackingPlanner(const std::string& name) {
+Planner PrepackablePlanner(const std::string& name) {
   const auto found = Planners().find(name);
   if (found != Planners().end() && !found->second.first->packed_by.empty()) return found->second.second;
   std::string names;
@@ -175,14 +175,14 @@ Answer AnswerOf(const Kernel& kernel, Planner planner, const Attributes& attribu
   CallPlan plan;
   Library::Get().ForPool([&] { plan = planner(attributes); });
   const bool says_how = attributes.Has("packed_bytes") || attributes.Has("packed_layout");
-  if (plan.may_be_packed && says_how) plan.packed.Check(attributes, plan.implementation);
-  return {plan.implementation, plan.scratch_bytes, plan.Reorders(), plan.packed.bytes, plan.packed.layout};
+  if (plan.may_be_prepacked && says_how) plan.prepacked.Check(attributes, plan.implementation);
+  return {plan.implementation, plan.scratch_bytes, plan.Reorders(), plan.prepacked.bytes, plan.prepacked.layout};
 }
 
 std::unique_ptr<RawCall> MakeRawCall(const Kernel& kernel, Planner planner, const Attributes& attributes,
-                                     const std::vector<RawCall::Given>& given) {
+                                     const std::vector<RawCall::OperandBuffer>& given) {
   CheckCall(kernel, attributes);
-  return std::make_unique<RawPrimitive>(Alone(planner(attributes)), given);
+  return std::make_unique<RawPrimitive>(Standalone(planner(attributes)), given);
 }
 
 }  // namespace hlo_dispatch::onednn

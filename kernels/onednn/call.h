@@ -1,5 +1,5 @@
-// The border to XLA: typed FFI handlers, one pair per kernel family. Instantiation builds the primitive once
-// and keeps it as the call's state; execution checks the operands against the attributes and runs it.
+// XLA FFI handlers of oneDNN's calls, one pair per kernel family. Instantiation builds the primitive once and keeps it
+// as the call's state; execution checks the operands against the attributes and runs it.
 //
 // A kernel family is registered by an object in its own file:
 //
@@ -28,29 +28,28 @@ std::unique_ptr<xla::ffi::Ffi> Instantiation(const Kernel& kernel, Planner plann
 XLA_FFI_Handler* Execution();
 Answer AnswerOf(const Kernel& kernel, Planner planner, const Attributes& attributes);
 std::unique_ptr<RawCall> MakeRawCall(const Kernel& kernel, Planner planner, const Attributes& attributes,
-                                     const std::vector<RawCall::Given>& given);
+                                     const std::vector<RawCall::OperandBuffer>& given);
 
 // A call's plan, once its attributes are found to fit this library and this machine. Throws where they do not.
 CallPlan PlanChecked(const Kernel& kernel, Planner planner, const Attributes& attributes);
 
 // Throws unless `buffer` is of the call's type and size; the shape may differ, as bitcasts are free.
-void CheckBuffer(const std::string& role, const BufferForm& form, const xla::ffi::AnyBuffer& buffer);
+void CheckBuffer(const std::string& role, const ExpectedBuffer& expected, const xla::ffi::AnyBuffer& buffer);
 // Where the scratch memory begins. Throws unless there are so many bytes.
 void* ScratchAddress(int64_t bytes, const xla::ffi::AnyBuffer& buffer);
 
-// How each kernel's calls are planned, for kernels that are asked about others' calls: those that may be members of a
-// sequence (sequence.cc), by target, and those whose weights can be packed (prepack.cc), by name. Where there is no
-// such kernel, nothing, and Failure(kInvalid).
+// Planners by kernel, for kernels whose calls contain other calls: members of a call group (call_group.cc) by target,
+// and kernels with prepacked weights (prepack.cc) by name. Unknown kernels give nothing, and Failure(kInvalid).
 void AddPlanner(const Kernel& kernel, Planner planner);
 std::optional<std::pair<const Kernel*, Planner>> MemberPlanner(const std::string& target);
-Planner PackingPlanner(const std::string& name);
+Planner PrepackablePlanner(const std::string& name);
 
-// Whether a family's calls may have weights_format packed: their second operand are weights, which the primitive reads
-// in a layout of its own choice.
-enum class Weights { kNeverPacked, kMayBePacked };
+// Whether a family's calls may have prepacked weights (weights_format packed): their second operand, in the primitive's
+// preferred layout.
+enum class Weights { kNeverPrepacked, kMayBePrepacked };
 
-// Whether a family's calls may be members of a sequence, and their results, there, lie where their first operands do.
-enum class Joins { kNothing, kSequences, kSequencesInPlace };
+// Whether a family's calls may be members of a call group, and write their result over their first operand there.
+enum class GroupMembership { kNothing, kMember, kInPlaceMember };
 
 // What a family does: what only copies is fast in whatever way the library does it.
 enum class Does { kCompute, kOnlyCopy };
@@ -59,22 +58,22 @@ enum class Does { kCompute, kOnlyCopy };
 template <Planner planner>
 class Family {
  public:
-  explicit Family(const std::string& name, Weights weights = Weights::kNeverPacked, Joins joins = Joins::kSequences,
-                  Does does = Does::kCompute) {
+  explicit Family(const std::string& name, Weights weights = Weights::kNeverPrepacked,
+                  GroupMembership membership = GroupMembership::kMember, Does does = Does::kCompute) {
     Kernel kernel;
     kernel.name = "onednn." + name;
     kernel.library = "oneDNN";
     kernel.plan = [](const Attributes& attributes) { return AnswerOf(*kernel_, planner, attributes); };
-    kernel.raw_call = [](const Attributes& attributes, const std::vector<RawCall::Given>& given) {
+    kernel.raw_call = [](const Attributes& attributes, const std::vector<RawCall::OperandBuffer>& given) {
       return MakeRawCall(*kernel_, planner, attributes, given);
     };
     kernel.instantiate = Instantiate;
     kernel.execute = Execution();
-    if (weights == Weights::kMayBePacked) {
+    if (weights == Weights::kMayBePrepacked) {
       kernel.packed_by = "onednn.pack";
     }
-    if (joins != Joins::kNothing) kernel.joined_by = "onednn.sequence";
-    kernel.may_write_over_source = joins == Joins::kSequencesInPlace;
+    if (membership != GroupMembership::kNothing) kernel.joined_by = "onednn.sequence";
+    kernel.may_write_over_source = membership == GroupMembership::kInPlaceMember;
     kernel.only_copies = does == Does::kOnlyCopy;
     kernel_ = &Register(std::move(kernel));
     AddPlanner(*kernel_, planner);

@@ -19,7 +19,7 @@ namespace hlo_dispatch::onednn {
 namespace {
 
 constexpr Roles kRoles{"src", nullptr, "dst", /*has_space=*/false};
-// More would be no program of anybody's.
+// More than any program has.
 constexpr int64_t kMostSources = 1024;
 constexpr int kColumns = 1;
 
@@ -89,7 +89,7 @@ CallPlan Plan(const Attributes& attributes) {
   return plan;
 }
 
-const Family<Plan> family("concat", Weights::kNeverPacked, Joins::kSequences, Does::kOnlyCopy);
+const Family<Plan> family("concat", Weights::kNeverPrepacked, GroupMembership::kMember, Does::kOnlyCopy);
 
 }  // namespace
 

@@ -85,17 +85,17 @@ CallPlan PlanBest(CallOperands& operands, const Window& window) {
     const bool is_fast = plain.implementation.rfind("brg", 0) == 0;
     if (is_fast && !MayHaveAnotherForm(operands, plain.implementation)) return plain;
     if (is_fast) {
-      CallPlan packed = PlanWith(operands, window, WeightsFormat::kAny);
-      const bool is_same = ScratchpadBytes(packed.descriptor) == ScratchpadBytes(plain.descriptor);
-      return packed.implementation != plain.implementation || is_same ? std::move(plain) : std::move(packed);
+      CallPlan reordered = PlanWith(operands, window, WeightsFormat::kAny);
+      const bool is_same = ScratchpadBytes(reordered.descriptor) == ScratchpadBytes(plain.descriptor);
+      return reordered.implementation != plain.implementation || is_same ? std::move(plain) : std::move(reordered);
     }
   }
-  CallPlan packed = PlanWith(operands, window, WeightsFormat::kAny);
-  if (!packed.Reorders() || packed.Copies()) return packed;
+  CallPlan reordered = PlanWith(operands, window, WeightsFormat::kAny);
+  if (!reordered.Reorders() || reordered.Copies()) return reordered;
   CallPlan plain = PlanWith(operands, window, WeightsFormat::kPlain);
-  if (plain.implementation == packed.implementation) return plain;
+  if (plain.implementation == reordered.implementation) return plain;
   const bool pays = grouped || positions >= kPositionsRepayingReorder || plain.implementation.rfind("ref", 0) == 0;
-  return pays ? std::move(packed) : std::move(plain);
+  return pays ? std::move(reordered) : std::move(plain);
 }
 
 CallPlan Plan(const Attributes& attributes) {
@@ -104,13 +104,13 @@ CallPlan Plan(const Attributes& attributes) {
   CheckWindow(call.window, operands.weights.dims, /*from=*/operands.source, /*to=*/operands.destination);
   operands.ReadBias(attributes, /*length=*/operands.destination.dims[1], /*rank=*/1, /*axis=*/0);
   // Several implementations take weights with holes between them for dense ones; a reorder does not.
-  const bool packed = operands.weights_format == WeightsFormat::kPacked;
-  if (operands.weights.elements > 0 && !packed) operands.weights_format = WeightsFormat::kAny;
+  const bool prepacked = operands.weights_format == WeightsFormat::kPrepacked;
+  if (operands.weights.elements > 0 && !prepacked) operands.weights_format = WeightsFormat::kAny;
   if (operands.weights_format == WeightsFormat::kBest) return WithExactSums(PlanBest(operands, call.window));
   return WithExactSums(PlanWith(operands, call.window, operands.weights_format));
 }
 
-const Family<Plan> family("convolution", Weights::kMayBePacked);
+const Family<Plan> family("convolution", Weights::kMayBePrepacked);
 
 }  // namespace
 

@@ -82,7 +82,7 @@ CallPlan Plan(const Attributes& attributes) {
   return MakePlan(operands, std::move(descriptor));
 }
 
-const Family<Plan> family("deconvolution", Weights::kMayBePacked);
+const Family<Plan> family("deconvolution", Weights::kMayBePrepacked);
 
 }  // namespace
 

@@ -72,7 +72,7 @@ std::vector<pid_t> WakeThreads(const Library& library, Engine* engine, size_t co
   return found;
 }
 
-// Where Intel's OpenCL CPU driver is, which oneDNN's wheel brings along: beside the library. Empty if it is not.
+// Path of Intel's OpenCL CPU driver, which oneDNN's wheel installs beside the library; empty if it is missing.
 std::string DriverBeside(const std::string& library) {
   const std::string driver = library.substr(0, library.rfind('/') + 1) + "libintelocl.so";
   return access(driver.c_str(), R_OK) == 0 ? driver : "";
@@ -82,13 +82,13 @@ std::string DriverBeside(const std::string& library) {
 Status MakeEngineHere(const Library& library, Engine** engine) {
   const std::vector<int> processors = AllowedProcessors();
   pthread_setname_np(pthread_self(), kThreadName);
-  LeaveSignalsToOthers();
+  BlockHostSignals();
   // Whoever asks for the engine first may be kept on fewer processors than its process.
   RunOn(processors);
   // As in XLA's own threads: the library's inherit this one's control register, too.
   _mm_setcsr(_mm_getcsr() | kFlushSubnormals);
-  if (library.inner() != nullptr) {
-    *engine = library.inner()->engine();
+  if (library.native_engine() != nullptr) {
+    *engine = library.native_engine()->engine();
   } else if (const Status status = library.functions().engine_create(engine, kCpu, 0); status != kSuccess) {
     return status;
   }
@@ -103,26 +103,26 @@ Status MakeEngineHere(const Library& library, Engine** engine) {
 }
 
 // What SYCL's loader and the drivers below read and write once, when they are first asked for: by the public engine,
-// and with the inner one, too, by the first primitive, whose description counts the engines that there could be.
-struct VariablesOfSycl {
-  // The public engine needs the driver that the wheel brings along.
-  explicit VariablesOfSycl(const Library& library) {
-    const std::string driver = library.inner() == nullptr ? DriverBeside(library.path()) : "";
+// and with the native one by the first primitive, whose description counts the engines that there could be.
+struct SyclEnvironment {
+  // The public engine needs the driver from the wheel.
+  explicit SyclEnvironment(const Library& library) {
+    const std::string driver = library.native_engine() == nullptr ? DriverBeside(library.path()) : "";
     if (!driver.empty()) drivers.emplace("OCL_ICD_FILENAMES", driver);
   }
-  std::optional<LentVariable> drivers;
+  std::optional<ScopedEnvironmentVariable> drivers;
   // Whether the driver prints the stack when a signal ends the process, for which it takes over their handlers.
-  LentVariable no_stack_trace{"CL_DISABLE_STACK_TRACE", "1"};
+  ScopedEnvironmentVariable no_stack_trace{"CL_DISABLE_STACK_TRACE", "1"};
   // And this one SYCL's adapter for Intel's GPUs sets by itself, to the same, and leaves it there.
-  LentVariable management{"ZES_ENABLE_SYSMAN", "1"};
+  ScopedEnvironmentVariable management{"ZES_ENABLE_SYSMAN", "1"};
 };
 
 }  // namespace
 
 Status MakeEngine(const Library& library, Engine** engine) {
-  const SignalActions signals;
-  std::optional<VariablesOfSycl> variables;
-  if (library.inner() != nullptr || library.runtime() == kSycl) variables.emplace(library);
+  const SignalHandlerGuard signals;
+  std::optional<SyclEnvironment> variables;
+  if (library.native_engine() != nullptr || library.runtime() == kSycl) variables.emplace(library);
 
   std::promise<Status> made;
   std::future<Status> status = made.get_future();

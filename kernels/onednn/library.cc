@@ -64,7 +64,7 @@ const char* StatusName(Status status) {
 [[noreturn]] void Unavailable(const std::string& message) { throw Failure(FailureKind::kUnavailable, message); }
 
 // oneDNN would print its errors to standard output; they reach the user through us, as sentences.
-void BeQuiet(void* handle) {
+void DisableVerboseOutput(void* handle) {
   if (std::getenv("ONEDNN_VERBOSE") != nullptr || std::getenv("DNNL_VERBOSE") != nullptr) return;
   const auto set_verbose = reinterpret_cast<int (*)(int)>(dlsym(handle, "dnnl_set_verbose"));
   if (set_verbose != nullptr) set_verbose(0);
@@ -97,7 +97,7 @@ const Library& Library::Load(const std::string& path, bool bind_threads) {
   HLO_DISPATCH_ONEDNN_FUNCTIONS(HLO_DISPATCH_FUNCTION_LOOKUP)
 #undef HLO_DISPATCH_FUNCTION_LOOKUP
 
-  BeQuiet(handle);
+  DisableVerboseOutput(handle);
   library->ChooseEngine(*version);
   if (library->runtime_ == kTbb) library->tbb_ = TbbThreads::Of(handle);
   // Only a SYCL runtime computes in threads that are all its own; others compute in their caller's too.
@@ -109,24 +109,25 @@ const Library& Library::Load(const std::string& path, bool bind_threads) {
 void Library::ChooseEngine(const Version& version) {
   runtime_ = RuntimeName(version.cpu_runtime);
   const char* variable = std::getenv(kRuntimeVariable);
-  const std::string wanted = variable == nullptr ? "" : variable;
-  if (!wanted.empty() && wanted != kSycl && wanted != kTbb) {
-    Unavailable(std::string(kRuntimeVariable) + " is '" + wanted + "'; set it to sycl or tbb, or unset it");
+  const std::string requested = variable == nullptr ? "" : variable;
+  if (!requested.empty() && requested != kSycl && requested != kTbb) {
+    Unavailable(std::string(kRuntimeVariable) + " is '" + requested + "'; set it to sycl or tbb, or unset it");
   }
-  if (runtime_ == kSycl && wanted != kSycl) {
+  if (runtime_ == kSycl && requested != kSycl) {
     try {
-      if (wanted.empty() && !InnerEngine::IsTested(version)) {
+      if (requested.empty() && !NativeEngine::IsTested(version)) {
         Unavailable(std::string("this release was not tested so; ") + kRuntimeVariable + "=tbb tries it");
       }
-      inner_ = std::make_unique<const InnerEngine>(functions_, handle_);
+      native_engine_ = std::make_unique<const NativeEngine>(functions_, handle_);
       runtime_ = kTbb;
     } catch (const Failure& failure) {
-      inner_problem_ = std::string("over TBB it would be faster, but ") + failure.what();
+      native_engine_problem_ = std::string("over TBB it would be faster, but ") + failure.what();
     }
   }
-  if (wanted.empty() || wanted == runtime_) return;
-  Unavailable(std::string(kRuntimeVariable) + " demands " + wanted + ", but oneDNN " + version_ + " (" + path_ +
-              ") runs over " + runtime_ + (inner_problem_.empty() ? "" : ": " + inner_problem_) + "; unset it");
+  if (requested.empty() || requested == runtime_) return;
+  Unavailable(std::string(kRuntimeVariable) + " demands " + requested + ", but oneDNN " + version_ + " (" + path_ +
+              ") runs over " + runtime_ + (native_engine_problem_.empty() ? "" : ": " + native_engine_problem_) +
+              "; unset it");
 }
 
 const Library& Library::Get() {
@@ -174,7 +175,7 @@ void Library::ForPool(const std::function<void()>& work) const {
 }
 
 void Library::CheckThreads() const {
-  if (!ThreadsLost()) return;
+  if (!ThreadsAbandoned()) return;
   Unavailable(
       "oneDNN " + version_ + " cannot compute in this process: its threads stayed in the one from which this " +
       "was forked; start processes by 'spawn' (multiprocessing.set_start_method), or fork before oneDNN is used");

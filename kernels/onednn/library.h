@@ -16,7 +16,7 @@
 
 namespace hlo_dispatch::onednn {
 
-// Runtimes that are treated in a way of their own.
+// Runtimes with special handling.
 inline constexpr char kSycl[] = "sycl";
 inline constexpr char kTbb[] = "tbb";
 
@@ -39,19 +39,19 @@ class Library {
   }
   const std::string& path() const { return path_; }
   const std::string& version() const { return version_; }
-  // How its engine runs work on the CPU: "sycl", "openmp", "tbb", "threadpool", "sequential". A SYCL build's inner
-  // engine is TBB's.
+  // How its engine runs work on the CPU: "sycl", "openmp", "tbb", "threadpool", "sequential". A SYCL build's native
+  // engine runs on TBB.
   const std::string& runtime() const { return runtime_; }
-  // Where the public engine of a SYCL build is used: why not the inner one, else empty.
-  const std::string& inner_problem() const { return inner_problem_; }
+  // Where the public engine of a SYCL build is used: why the native one is not, else empty.
+  const std::string& native_engine_problem() const { return native_engine_problem_; }
 
   bool binds_threads() const { return bind_threads_; }
 
   // The CPU engine, created at the first use (over SYCL that takes 30-200 ms) and kept.
   Engine* engine() const;
 
-  // The inner engine of a SYCL build where that is used, else nullptr.
-  const InnerEngine* inner() const { return inner_.get(); }
+  // The native engine of a SYCL build where that is used, else nullptr.
+  const NativeEngine* native_engine() const { return native_engine_.get(); }
 
   // The threads that it computes on, where those are oneTBB's and loops of ours can run on them; else nullptr.
   const TbbThreads* tbb() const { return tbb_.get(); }
@@ -62,8 +62,8 @@ class Library {
 
   // As dnnl_memory_create.
   Status CreateMemory(Memory** memory, const MemoryDescriptor* descriptor, Engine* engine, void* address) const {
-    return inner_ != nullptr ? inner_->CreateMemory(memory, descriptor, address)
-                             : functions_.memory_create(memory, descriptor, engine, address);
+    return native_engine_ != nullptr ? native_engine_->CreateMemory(memory, descriptor, address)
+                                     : functions_.memory_create(memory, descriptor, engine, address);
   }
 
   // Throws Failure(kUnavailable) in a process that was forked after the engine was created: plans can be made there,
@@ -83,8 +83,8 @@ class Library {
   std::string path_;
   std::string version_;
   std::string runtime_;
-  std::string inner_problem_;
-  std::unique_ptr<const InnerEngine> inner_;
+  std::string native_engine_problem_;
+  std::unique_ptr<const NativeEngine> native_engine_;
   std::unique_ptr<const TbbThreads> tbb_;
   bool bind_threads_ = false;
   mutable std::mutex engine_mutex_;

@@ -42,12 +42,12 @@ bool MayRepayCopy(const CallOperands& operands) {
 
 // Weights that are packed once are read as brgemm likes them best: in blocks, or by columns where the source is one
 // row. A GEMM has no layout of its own: it asks for rows.
-CallPlan PlanPacked(const Library& library, CallOperands& operands) {
-  CallPlan packed = PlanWith(library, operands);
-  if (packed.implementation.rfind("brg", 0) == 0) return packed;
+CallPlan PlanPrepacked(const Library& library, CallOperands& operands) {
+  CallPlan prepacked = PlanWith(library, operands);
+  if (prepacked.implementation.rfind("brg", 0) == 0) return prepacked;
   operands.weights_format = WeightsFormat::kPlain;
   CallPlan plain = PlanWith(library, operands);
-  plain.may_be_packed = true;  // the attributes are to agree that nothing is
+  plain.may_be_prepacked = true;  // the attributes are to agree that nothing is
   return plain;
 }
 
@@ -65,12 +65,12 @@ CallPlan PlanOfTypes(const Attributes& attributes) {
   const int columns = static_cast<int>(rank) - 1;
   operands.ReadBias(attributes, /*length=*/operands.destination.dims[columns], static_cast<int>(rank), columns);
 
-  if (operands.weights_format == WeightsFormat::kPacked) return PlanPacked(library, operands);
+  if (operands.weights_format == WeightsFormat::kPrepacked) return PlanPrepacked(library, operands);
   if (operands.weights_format != WeightsFormat::kBest) return PlanWith(library, operands);
   if (MayRepayCopy(operands)) {
     operands.weights_format = WeightsFormat::kAny;
-    CallPlan packed = PlanWith(library, operands);
-    if (packed.Copies()) return packed;
+    CallPlan reordered = PlanWith(library, operands);
+    if (reordered.Copies()) return reordered;
   }
   // Plain: matmul packs blocks of B on the fly (GEMV on reordered weights: 20x slower).
   operands.weights_format = WeightsFormat::kPlain;
@@ -79,7 +79,7 @@ CallPlan PlanOfTypes(const Attributes& attributes) {
 
 CallPlan Plan(const Attributes& attributes) { return WithExactSums(PlanOfTypes(attributes)); }
 
-const Family<Plan> family("matmul", Weights::kMayBePacked);
+const Family<Plan> family("matmul", Weights::kMayBePrepacked);
 
 }  // namespace
 

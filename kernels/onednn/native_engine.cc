@@ -14,9 +14,9 @@ namespace hlo_dispatch::onednn {
 namespace {
 
 constexpr int kTestedMajor = 3, kTestedMinor = 13;
-constexpr unsigned kUseGivenBuffer = 2;  // memory_flags_t::use_runtime_ptr of src/common/memory.hpp
+constexpr unsigned kUseRuntimeBuffer = 2;  // memory_flags_t::use_runtime_ptr of src/common/memory.hpp
 constexpr int kAlignment = 64;
-constexpr size_t kRoom = 64 << 10;  // far more than a memory object takes
+constexpr size_t kObjectCapacity = 64 << 10;  // far more than a memory object takes
 
 constexpr char kServiceEngine[] = "_ZN4dnnl4impl3cpu18get_service_engineEv";
 constexpr char kConstructor[] = "_ZN11dnnl_memoryC2EP11dnnl_enginePK16dnnl_memory_descjPv";
@@ -36,8 +36,8 @@ const void* FileOf(const void* function) {
   return dladdr(function, &info) == 0 ? nullptr : info.dli_fbase;
 }
 
-// A library that stands before another one wants to see every call: none of it may then be passed by.
-void DemandAllOfOneFile(const Functions& functions) {
+// An interposed library expects to see every call, so the native engine must not bypass it.
+void CheckSameSharedObject(const Functions& functions) {
   const void* file = FileOf(reinterpret_cast<void*>(functions.version));
 #define HLO_DISPATCH_FUNCTION_CHECK(result, name, parameters)              \
   if (FileOf(reinterpret_cast<void*>(functions.name)) != file) {           \
@@ -49,12 +49,12 @@ void DemandAllOfOneFile(const Functions& functions) {
 
 }  // namespace
 
-bool InnerEngine::IsTested(const Version& version) {
+bool NativeEngine::IsTested(const Version& version) {
   return version.major == kTestedMajor && version.minor == kTestedMinor;
 }
 
-InnerEngine::InnerEngine(const Functions& functions, void* handle) {
-  DemandAllOfOneFile(functions);
+NativeEngine::NativeEngine(const Functions& functions, void* handle) {
+  CheckSameSharedObject(functions);
   const SymbolTable table(reinterpret_cast<void*>(functions.version));
   construct_ = reinterpret_cast<Construct*>(table.Function(kConstructor));
   allocate_ = reinterpret_cast<Allocate*>(table.Function(kAllocate));
@@ -68,9 +68,9 @@ InnerEngine::InnerEngine(const Functions& functions, void* handle) {
   MeasureMemoryObjects(functions, handle);
 }
 
-// The object's size is not written anywhere: what the constructor leaves untouched of two different fillings is not the
-// object's.
-void InnerEngine::MeasureMemoryObjects(const Functions& functions, void* handle) {
+// The object's size is not exported: bytes that the constructor leaves unchanged with two different fill patterns are
+// outside of it.
+void NativeEngine::MeasureMemoryObjects(const Functions& functions, void* handle) {
   const auto engine_of = Exported<Status(const Memory*, Engine**)>(handle, "dnnl_memory_get_engine");
   const auto buffer_of = Exported<Status(const Memory*, void**)>(handle, "dnnl_memory_get_data_handle");
   const auto descriptor_of =
@@ -83,15 +83,15 @@ void InnerEngine::MeasureMemoryObjects(const Functions& functions, void* handle)
   float buffer[15];
   bool is_right = true;
   for (unsigned char filling : {0xa5, 0x5a}) {
-    auto* room = static_cast<unsigned char*>(allocate_(kRoom, kAlignment));
-    if (room == nullptr) Unavailable("it allocates nothing");
-    std::memset(room, filling, kRoom);
-    construct_(room, engine_, descriptor, kUseGivenBuffer, buffer);
-    auto* last = std::find_if(std::make_reverse_iterator(room + kRoom), std::make_reverse_iterator(room),
+    auto* object = static_cast<unsigned char*>(allocate_(kObjectCapacity, kAlignment));
+    if (object == nullptr) Unavailable("it allocates nothing");
+    std::memset(object, filling, kObjectCapacity);
+    construct_(object, engine_, descriptor, kUseRuntimeBuffer, buffer);
+    auto* last = std::find_if(std::make_reverse_iterator(object + kObjectCapacity), std::make_reverse_iterator(object),
                               [=](unsigned char byte) { return byte != filling; })
                      .base();
-    object_bytes_ = std::max<size_t>(object_bytes_, last - room);
-    auto* memory = reinterpret_cast<Memory*>(room);
+    object_bytes_ = std::max<size_t>(object_bytes_, last - object);
+    auto* memory = reinterpret_cast<Memory*>(object);
     Engine* engine = nullptr;
     void* address = nullptr;
     const MemoryDescriptor* described = nullptr;
@@ -101,15 +101,15 @@ void InnerEngine::MeasureMemoryObjects(const Functions& functions, void* handle)
     if (is_right) functions.memory_destroy(memory);
   }
   functions.memory_desc_destroy(descriptor);
-  if (!is_right || object_bytes_ > kRoom / 2) Unavailable("its memory objects are not what they were");
+  if (!is_right || object_bytes_ > kObjectCapacity / 2) Unavailable("its memory objects are not what they were");
   // Members at its end that were written to one filling's value by chance, and padding.
   object_bytes_ = (object_bytes_ / kAlignment + 2) * kAlignment;
 }
 
-Status InnerEngine::CreateMemory(Memory** memory, const MemoryDescriptor* descriptor, void* address) const {
+Status NativeEngine::CreateMemory(Memory** memory, const MemoryDescriptor* descriptor, void* address) const {
   void* object = allocate_(object_bytes_, kAlignment);
   if (object == nullptr) return kOutOfMemory;
-  construct_(object, engine_, descriptor, kUseGivenBuffer, address);
+  construct_(object, engine_, descriptor, kUseRuntimeBuffer, address);
   *memory = static_cast<Memory*>(object);
   return kSuccess;
 }

@@ -1,10 +1,10 @@
-// The engine inside oneDNN's SYCL build that computes without SYCL.
+// Native (non-SYCL) engine: the CPU engine inside oneDNN's SYCL build that computes without SYCL.
 //
 // The wheel's oneDNN offers an engine that hands each call to a thread of SYCL's, through Intel's OpenCL runtime. The
 // same file holds the engine of every other build too: it computes with TBB in its caller's thread, as soon as it is
-// called. oneDNN uses it for its own needs and shows it to nobody; all its public functions work on it but the one that
-// makes a memory object, for which a constructor is called. With it a call costs less, oneDNN starts in milliseconds,
-// and Intel's OpenCL runtime, its threads and its signal handlers stay out of the process.
+// called. oneDNN uses it internally and does not export it; all public functions work on it but the one that makes a
+// memory object, for which a constructor is called. With it a call costs less, oneDNN starts in milliseconds, and
+// Intel's OpenCL runtime is not loaded, nor are its threads and signal handlers.
 #ifndef HLO_DISPATCH_ONEDNN_NATIVE_ENGINE_H_
 #define HLO_DISPATCH_ONEDNN_NATIVE_ENGINE_H_
 
@@ -14,14 +14,14 @@
 
 namespace hlo_dispatch::onednn {
 
-class InnerEngine {
+class NativeEngine {
  public:
   // Whether this release was tested so. Others may have other classes under the same names.
   static bool IsTested(const Version& version);
 
-  // Throws Failure(kUnavailable) with why not: a stripped file, functions of another library between, an engine or
-  // memory objects that are not what they should be. `handle` is dlopen's.
-  InnerEngine(const Functions& functions, void* handle);
+  // Throws Failure(kUnavailable) with the reason: a stripped file, interposed functions, an unexpected engine or memory
+  // object. `handle` is dlopen's.
+  NativeEngine(const Functions& functions, void* handle);
 
   Engine* engine() const { return engine_; }
   // As dnnl_memory_create, with a buffer that the caller owns (or nullptr, for now).

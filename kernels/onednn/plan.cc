@@ -40,13 +40,13 @@ const char* TypeInWords(ffi::DataType type) {
 
 WeightsFormat ReadWeightsFormat(const Attributes& attributes, const Roles& roles) {
   const std::string format = attributes.Has("weights_format") ? attributes.Text("weights_format") : "best";
-  const bool may_be_packed = roles.weights != nullptr && roles.may_be_packed;
+  const bool may_be_prepacked = roles.weights != nullptr && roles.may_be_prepacked;
   if (format == "plain") return WeightsFormat::kPlain;
   if (format == "any") return WeightsFormat::kAny;
   if (format == "best") return WeightsFormat::kBest;
-  if (format == "packed" && may_be_packed) return WeightsFormat::kPacked;
+  if (format == "packed" && may_be_prepacked) return WeightsFormat::kPrepacked;
   throw Failure(FailureKind::kInvalid, std::string("attribute 'weights_format': expected plain, any") +
-                                           (may_be_packed ? ", best or packed" : " or best") + ", got '" + format +
+                                           (may_be_prepacked ? ", best or packed" : " or best") + ", got '" + format +
                                            "'");
 }
 
@@ -58,28 +58,28 @@ bool ReadReversed(const Attributes& attributes, const Roles& roles) {
 
 // Plans the copy of `operand` between the buffer's layout and the primitive's, where they differ. Our own copy reads
 // the last `reversed` dimensions back to front.
-void PlanPacking(const Library& library, const OwnedDescriptor& descriptor, bool is_result, MemoryLayout& memory,
+void PlanReorder(const Library& library, const OwnedDescriptor& descriptor, bool is_result, MemoryLayout& memory,
                  Operand& operand, size_t reversed = 0) {
   const Functions& onednn = library.functions();
-  const MemoryDescriptor* packed = onednn.primitive_desc_query_md(descriptor.get(), kQueryArgument, operand.index);
-  OwnedMemoryDescriptor given = operand.tensor.Describe();
-  if (onednn.memory_desc_equal(given.get(), packed)) return;
+  const MemoryDescriptor* preferred = onednn.primitive_desc_query_md(descriptor.get(), kQueryArgument, operand.index);
+  OwnedMemoryDescriptor plain = operand.tensor.Describe();
+  if (onednn.memory_desc_equal(plain.get(), preferred)) return;
   OwnedAttributes attributes = MakePrimitiveAttributes({});
-  PrimitiveDescriptor* reorder = nullptr;
+  PrimitiveDescriptor* primitive = nullptr;
   library.Check(
-      onednn.reorder_primitive_desc_create(&reorder, is_result ? packed : given.get(), library.engine(),
-                                           is_result ? given.get() : packed, library.engine(), attributes.get()),
+      onednn.reorder_primitive_desc_create(&primitive, is_result ? preferred : plain.get(), library.engine(),
+                                           is_result ? plain.get() : preferred, library.engine(), attributes.get()),
       operand.tensor.role + ": choosing a reorder between its layout and the preferred one");
-  Packing& packing = operand.packing;
-  packing.reorder.reset(reorder);
+  LayoutReorder& reorder = operand.reorder;
+  reorder.descriptor.reset(primitive);
   // Of integers there are sums beside the copy, which are the library's affair.
   if (!is_result && !IsInteger(operand.tensor.type)) {
-    if (auto layout = BlockedLayout::Read(packed, operand.tensor.type)) {
-      packing.copy = BlockedCopy::Plan(operand.tensor, *layout, reversed);
+    if (auto layout = BlockedLayout::Read(preferred, operand.tensor.type)) {
+      reorder.copy = BlockedCopy::Plan(operand.tensor, *layout, reversed);
     }
   }
-  packing.offset = memory.Reserve(static_cast<int64_t>(onednn.memory_desc_get_size(packed)));
-  packing.scratch_offset = memory.Reserve(ScratchpadBytes(packing.reorder));
+  reorder.offset = memory.Reserve(static_cast<int64_t>(onednn.memory_desc_get_size(preferred)));
+  reorder.scratch_offset = memory.Reserve(ScratchpadBytes(reorder.descriptor));
 }
 
 double Product(const std::vector<int64_t>& sizes) {
@@ -100,20 +100,20 @@ double MultiplyAdds(const CallOperands& operands, bool is_gradient) {
 
 }  // namespace
 
-std::string BufferForm::InWords() const { return std::to_string(bytes) + " bytes of " + TypeInWords(type); }
+std::string ExpectedBuffer::InWords() const { return std::to_string(bytes) + " bytes of " + TypeInWords(type); }
 
-BufferForm Operand::Form() const { return {BufferBytes(), is_packed() ? ffi::U8 : DataTypeOf(tensor.type)}; }
+ExpectedBuffer Operand::Expected() const { return {BufferBytes(), is_prepacked() ? ffi::U8 : DataTypeOf(tensor.type)}; }
 
 bool CallPlan::Reorders() const {
-  bool any = destination.packing.reorder != nullptr;
-  for (const Operand& operand : operands) any = any || operand.packing.reorder != nullptr;
+  bool any = destination.reorder.descriptor != nullptr;
+  for (const Operand& operand : operands) any = any || operand.reorder.descriptor != nullptr;
   return any;
 }
 
 bool CallPlan::Copies() const {
-  bool ours = destination.packing.reorder == nullptr;
+  bool ours = destination.reorder.descriptor == nullptr;
   for (const Operand& operand : operands) {
-    ours = ours && (operand.packing.reorder == nullptr || operand.packing.copy.has_value());
+    ours = ours && (operand.reorder.descriptor == nullptr || operand.reorder.copy.has_value());
   }
   return ours;
 }
@@ -121,7 +121,7 @@ bool CallPlan::Copies() const {
 double CallPlan::LeastSeconds() const {
   int64_t bytes = destination.BufferBytes();
   for (const Operand& operand : operands) {
-    bytes += operand.is_packed() ? operand.packed_bytes : operand.tensor.Bytes();
+    bytes += operand.is_prepacked() ? operand.packed_bytes : operand.tensor.Bytes();
   }
   return MachineSpeed::Get().Seconds(multiply_adds, static_cast<double>(bytes));
 }
@@ -155,11 +155,11 @@ void CallOperands::ReadBias(const Attributes& attributes, int64_t length, int ra
 }
 
 OwnedMemoryDescriptor CallOperands::DescribeWeights() const {
-  const bool any = weights_format == WeightsFormat::kAny || weights_format == WeightsFormat::kPacked;
+  const bool any = weights_format == WeightsFormat::kAny || weights_format == WeightsFormat::kPrepacked;
   return any ? weights.DescribeAnyFormat() : weights.Describe();
 }
 
-bool CallOperands::TurnsWeights() const {
+bool CallOperands::ReversesWeights() const {
   const size_t spatial = source.dims.size() - 2;
   return weights_reversed && std::any_of(weights.dims.end() - static_cast<std::ptrdiff_t>(spatial), weights.dims.end(),
                                          [](int64_t size) { return size > 1; });
@@ -199,38 +199,38 @@ CallPlan MakePlan(const CallOperands& operands, OwnedDescriptor descriptor, cons
   plan.destination = {operands.destination, indices.destination, {}, {}};
   plan.spatial_dimensions = operands.source.dims.size() - 2;
 
-  plan.may_be_packed = operands.weights_format == WeightsFormat::kPacked;
-  if (plan.may_be_packed) {
+  plan.may_be_prepacked = operands.weights_format == WeightsFormat::kPrepacked;
+  if (plan.may_be_prepacked) {
     Operand& weights = plan.operands[kWeightsOperand];
-    plan.packed = PackedForm::Of(
+    plan.prepacked = PrepackedLayout::Of(
         weights.tensor, library.functions().primitive_desc_query_md(descriptor.get(), kQueryArgument, weights.index),
-        operands.TurnsWeights());
-    weights.packed_bytes = plan.packed.bytes;
+        operands.ReversesWeights());
+    weights.packed_bytes = plan.prepacked.bytes;
   }
 
-  MemoryLayout scratch, packing;
+  MemoryLayout scratch, reorder_scratch;
   const bool gradient = indices.destination == kArgumentWeightsGradient;
   Operand* reversed =
       operands.weights_reversed ? &(gradient ? plan.destination : plan.operands[kWeightsOperand]) : nullptr;
-  if (reversed != nullptr && reversed->is_packed()) reversed = nullptr;
+  if (reversed != nullptr && reversed->is_prepacked()) reversed = nullptr;
   for (Operand& operand : plan.operands) {
-    if (operand.is_packed()) continue;
-    PlanPacking(library, descriptor, /*is_result=*/false, packing, operand,
+    if (operand.is_prepacked()) continue;
+    PlanReorder(library, descriptor, /*is_result=*/false, reorder_scratch, operand,
                 &operand == reversed ? plan.spatial_dimensions : 0);
   }
-  PlanPacking(library, descriptor, /*is_result=*/true, packing, plan.destination);
-  if (reversed != nullptr && !reversed->packing.copy.has_value()) {
+  PlanReorder(library, descriptor, /*is_result=*/true, reorder_scratch, plan.destination);
+  if (reversed != nullptr && !reversed->reorder.copy.has_value()) {
     reversed->reversed_offset = scratch.Reserve(reversed->tensor.Bytes());
   }
   const int64_t primitive_scratch = ScratchpadBytes(descriptor);
   plan.primitive_scratch_offset = scratch.Reserve(primitive_scratch);
   plan.scratch_bytes = scratch.bytes();
-  plan.packing_bytes = packing.bytes();
+  plan.reorder_scratch_bytes = reorder_scratch.bytes();
 
   if (operands.has_bias) plan.operands.push_back({operands.bias, kArgumentBias, {}, {}});
   for (const auto& [index, tensor] : operands.chain.operands) plan.operands.push_back({tensor, index, {}, {}});
-  plan.accumulates = operands.chain.accumulates;
-  if (plan.accumulates && (plan.destination.packing.reorder != nullptr || reversed == &plan.destination)) {
+  plan.sums_in_place = operands.chain.sums_in_place;
+  if (plan.sums_in_place && (plan.destination.reorder.descriptor != nullptr || reversed == &plan.destination)) {
     throw Failure(FailureKind::kUnsupported, plan.implementation + " writes its result in another layout first");
   }
   plan.multiply_adds = MultiplyAdds(operands, gradient);

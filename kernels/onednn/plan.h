@@ -1,5 +1,5 @@
-// What a call will do, decided from its attributes alone: the same for planning (which only asks) and for
-// instantiation (which goes on to build the primitive).
+// Call plan: everything about a call that follows from its attributes, used by planning (support queries) and by
+// instantiation (which builds the primitive).
 #ifndef HLO_DISPATCH_ONEDNN_PLAN_H_
 #define HLO_DISPATCH_ONEDNN_PLAN_H_
 
@@ -18,21 +18,21 @@
 
 namespace hlo_dispatch::onednn {
 
-// How an operand gets into the layout that the primitive wants, or the result out of it: by a copy in the packing
-// memory, made in every call.
-struct Packing {
-  OwnedDescriptor reorder;          // null: the primitive works on the buffer as it is
-  std::optional<BlockedCopy> copy;  // in the reorder's stead, where we can
-  int64_t offset = 0;               // of the copy in the packing memory
-  int64_t scratch_offset = 0;       // of the reorder's own scratchpad, there too
+// Layout reorder of an operand or the result: a per-call copy between the buffer's layout and the primitive's, in
+// reorder scratch.
+struct LayoutReorder {
+  OwnedDescriptor descriptor;       // null: the primitive works on the buffer as it is
+  std::optional<BlockedCopy> copy;  // our own copy instead of the reorder, where supported
+  int64_t offset = 0;               // of the copy in reorder scratch
+  int64_t scratch_offset = 0;       // of the reorder's scratchpad, likewise
 };
 
-// What a call expects of a buffer. Weights that oneDNN has laid out are bytes.
-struct BufferForm {
+// Expected size and type of a buffer. Prepacked weights are bytes.
+struct ExpectedBuffer {
   int64_t bytes = 0;
   xla::ffi::DataType type = xla::ffi::F32;
 
-  bool operator==(const BufferForm& other) const { return bytes == other.bytes && type == other.type; }
+  bool operator==(const ExpectedBuffer& other) const { return bytes == other.bytes && type == other.type; }
   std::string InWords() const;
 };
 
@@ -42,15 +42,15 @@ struct Operand {
   // Set when the primitive has the spatial dimensions back to front and no copy of ours into its layout turns them:
   // every call copies an operand so to this offset of the scratch memory, and a result from it.
   std::optional<int64_t> reversed_offset;
-  Packing packing;
+  LayoutReorder reorder;
   // Not 0: the buffer has so many bytes, of the tensor as the primitive has it (prepacked_layout.h).
   int64_t packed_bytes = 0;
 
-  bool is_packed() const { return packed_bytes > 0; }
-  int64_t BufferBytes() const { return is_packed() ? packed_bytes : tensor.BufferBytes(); }
-  BufferForm Form() const;
+  bool is_prepacked() const { return packed_bytes > 0; }
+  int64_t BufferBytes() const { return is_prepacked() ? packed_bytes : tensor.BufferBytes(); }
+  ExpectedBuffer Expected() const;
   // Bytes in front of the first element in that buffer.
-  int64_t BytesBefore() const { return is_packed() ? 0 : tensor.offset * ElementBytes(tensor.type); }
+  int64_t BytesBefore() const { return is_prepacked() ? 0 : tensor.offset * ElementBytes(tensor.type); }
   void* Begin(void* buffer) const { return static_cast<char*>(buffer) + BytesBefore(); }
 };
 
@@ -65,26 +65,26 @@ struct CallPlan {
   size_t spatial_dimensions = 0;  // how many of the last dimensions are space, for operands to be reversed
   int64_t primitive_scratch_offset = 0;
   int64_t scratch_bytes = 0;
-  int64_t packing_bytes = 0;  // of packing memory (reorder_scratch.h)
+  int64_t reorder_scratch_bytes = 0;  // of reorder scratch (reorder_scratch.h)
   double multiply_adds = 0;
-  bool accumulates = false;    // whether it adds to what lies where its result will
-  bool may_be_packed = false;  // whether the attributes ask for packed weights
-  PackedForm packed;           // what they are then
+  bool sums_in_place = false;     // whether it has an in-place sum post-op
+  bool may_be_prepacked = false;  // whether the attributes ask for prepacked weights
+  PrepackedLayout prepacked;      // their layout then
 
   // Whether every call copies an operand or the result between layouts.
   bool Reorders() const;
   // Whether all such copies are ours.
   bool Copies() const;
-  // What one thread takes at least for a call.
+  // Lower bound of a call's time on one thread.
   double LeastSeconds() const;
 };
 
 // In which memory layout a primitive gets its weights (attribute weights_format).
 enum class WeightsFormat {
-  kPlain,   // as the operand has them
-  kAny,     // as oneDNN likes them best; reordered inside every call where that differs
-  kBest,    // whichever of the two the kernel family expects to be faster (the default)
-  kPacked,  // as oneDNN likes them best, and so they are given (onednn.pack), unless that is plain
+  kPlain,      // as the operand has them
+  kAny,        // in oneDNN's preferred layout; reordered in every call where that differs
+  kBest,       // whichever of the two the kernel family expects to be faster (the default)
+  kPrepacked,  // in oneDNN's preferred layout, prepacked by onednn.pack, unless that is plain
 };
 
 // What a kernel family calls its operands and its result: the prefixes of their attributes.
@@ -92,9 +92,9 @@ struct Roles {
   const char* source = "src";
   const char* weights = "weights";  // null: there are none
   const char* destination = "dst";
-  bool has_space = true;      // whether all but the first two dimensions are spatial
-  bool may_be_packed = true;  // whether the weights, if there are any, are what onednn.pack packs
-  int own_post_ops = 0;       // how many of the first post-ops the primitive computes itself
+  bool has_space = true;         // whether all but the first two dimensions are spatial
+  bool may_be_prepacked = true;  // whether onednn.pack can prepack the weights, if there are any
+  int own_post_ops = 0;          // how many of the first post-ops the primitive computes itself
 };
 
 // Which arguments of the primitive they are.
@@ -126,7 +126,7 @@ struct CallOperands {
   void ReadBias(const Attributes& attributes, int64_t length, int rank, int axis);
   OwnedMemoryDescriptor DescribeWeights() const;
   // Whether turning the weights' spatial dimensions moves an element.
-  bool TurnsWeights() const;
+  bool ReversesWeights() const;
 };
 
 // Completes a plan once the kernel has created its primitive descriptor for these operands. Source, weights and

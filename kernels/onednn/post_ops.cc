@@ -107,12 +107,12 @@ PostOpChain ReadPostOps(const Attributes& attributes, const std::vector<int64_t>
     std::unique_ptr<Attributes> post_op = attributes.Nested(role);
     const std::string kind = post_op->Text("kind");
     if (kind == "sum") {
-      if (chain.accumulates || !attributes.Has("accumulated")) {
+      if (chain.sums_in_place || !attributes.Has("accumulated")) {
         throw Failure(FailureKind::kInvalid, role + ".kind: expected one sum at most, with attribute 'accumulated'");
       }
       library.Check(library.functions().post_ops_append_sum(post_ops, 1.0f, /*zero_point=*/0, /*type=*/0),
                     role + ": appending a sum");
-      chain.accumulates = true;
+      chain.sums_in_place = true;
       continue;
     }
     const std::string algorithm = post_op->Text("algorithm");
@@ -131,7 +131,7 @@ PostOpChain ReadPostOps(const Attributes& attributes, const std::vector<int64_t>
       throw Failure(FailureKind::kInvalid, role + ".kind: expected eltwise, binary or sum, got '" + kind + "'");
     }
   }
-  if (attributes.Has("accumulated") && !chain.accumulates) {
+  if (attributes.Has("accumulated") && !chain.sums_in_place) {
     throw Failure(FailureKind::kInvalid, "attribute 'accumulated': expected a post-op of the kind sum");
   }
   return chain;

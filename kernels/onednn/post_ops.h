@@ -17,8 +17,8 @@ struct PostOpChain {
   OwnedPostOps post_ops;
   // The binary post-ops' second operands, with the index under which execution expects each.
   std::vector<std::pair<int, Tensor>> operands;
-  // Whether one of them, of the kind sum, adds what lies where the result will.
-  bool accumulates = false;
+  // Whether there is an in-place sum post-op.
+  bool sums_in_place = false;
 };
 
 // Reads and builds the chain; every binary operand must have the result's dimensions `dims`, or 1 where it repeats.

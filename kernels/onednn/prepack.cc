@@ -1,10 +1,10 @@
 // hlo_dispatch.onednn.pack
 //
-//   packed = weights, in the layout that a call's primitive asks for
+// packed = weights, in the preferred layout of a call's primitive
 //
-// The call is one of the kernel that attribute 'target' names (onednn.matmul), whose weights_format is packed; all its
-// attributes stand beside that one. Weights that it reads back to front are turned. Operands: weights, as the call
-// would have them if they were not packed. Results: packed (u8), scratch.
+// Weight prepacking, for a call of the kernel that attribute 'target' names (onednn.matmul), with weights_format
+// packed; all attributes of that call are given, too. Reversed weights are reversed here. Operands: weights, as the
+// call would read them plain. Results: packed (u8), scratch.
 #include <string>
 #include <utility>
 
@@ -23,11 +23,11 @@ CallPlan PlanOfCall(const Attributes& attributes) {
     throw Failure(FailureKind::kInvalid,
                   "attribute 'weights_format': expected packed, got '" + attributes.Text("weights_format") + "'");
   }
-  CallPlan call = PackingPlanner(target)(attributes);
+  CallPlan call = PrepackablePlanner(target)(attributes);
   if (attributes.Has("packed_bytes") || attributes.Has("packed_layout")) {
-    call.packed.Check(attributes, call.implementation);
+    call.prepacked.Check(attributes, call.implementation);
   }
-  if (call.packed.bytes == 0) {
+  if (call.prepacked.bytes == 0) {
     throw Failure(FailureKind::kUnsupported,
                   call.implementation + " of " + target + " reads these weights as they are: there is nothing to pack");
   }
@@ -38,28 +38,28 @@ CallPlan Plan(const Attributes& attributes) {
   const Library& library = Library::Get();
   const CallPlan call = PlanOfCall(attributes);
   const Operand& weights = call.operands[kWeightsOperand];
-  const MemoryDescriptor* wanted =
+  const MemoryDescriptor* preferred =
       library.functions().primitive_desc_query_md(call.descriptor.get(), kQueryArgument, weights.index);
   PrimitiveDescriptor* reorder = nullptr;
   library.Check(
       library.functions().reorder_primitive_desc_create(&reorder, weights.tensor.Describe().get(), library.engine(),
-                                                        wanted, library.engine(), MakePrimitiveAttributes({}).get()),
+                                                        preferred, library.engine(), MakePrimitiveAttributes({}).get()),
       "weights: choosing a reorder between their layout and the preferred one");
   CallPlan plan;
   plan.descriptor.reset(reorder);
-  plan.implementation = call.implementation;  // which the weights are packed for
+  plan.implementation = call.implementation;  // which the weights are prepacked for
   plan.spatial_dimensions = call.spatial_dimensions;
   plan.operands.push_back({weights.tensor, kArgumentSource, {}, {}});
-  plan.destination = {weights.tensor, kArgumentDestination, {}, {}, call.packed.bytes};
+  plan.destination = {weights.tensor, kArgumentDestination, {}, {}, call.prepacked.bytes};
   plan.destination.tensor.role = "packed";
   MemoryLayout scratch;
-  if (call.packed.turned) plan.operands[0].reversed_offset = scratch.Reserve(weights.tensor.Bytes());
+  if (call.prepacked.reversed) plan.operands[0].reversed_offset = scratch.Reserve(weights.tensor.Bytes());
   plan.primitive_scratch_offset = scratch.Reserve(ScratchpadBytes(plan.descriptor));
   plan.scratch_bytes = scratch.bytes();
   return plan;
 }
 
-const Family<Plan> family("pack", Weights::kNeverPacked, Joins::kNothing);
+const Family<Plan> family("pack", Weights::kNeverPrepacked, GroupMembership::kNothing);
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// Weights that were packed once by onednn.pack, in the layout that a primitive wants.
+// Prepacked weights in a primitive's preferred layout, as onednn.pack writes them.
 #ifndef HLO_DISPATCH_ONEDNN_PREPACKED_LAYOUT_H_
 #define HLO_DISPATCH_ONEDNN_PREPACKED_LAYOUT_H_
 
@@ -7,12 +7,11 @@
 
 namespace hlo_dispatch::onednn {
 
-struct PackedForm : PackedWeights {
-  bool turned = false;  // whether packing turns the spatial dimensions, which the layout's words say, too
+struct PrepackedLayout : PrepackedWeights {
+  bool reversed = false;  // whether prepacking reverses the spatial dimensions; part of `layout`, too
 
-  // How `weights` lie in the layout that a primitive asks for. Nothing to pack where it is the weights' own one, or one
-  // for which we have no words.
-  static PackedForm Of(const Tensor& weights, const MemoryDescriptor* wanted, bool turned);
+  // The preferred layout of `weights`. Nothing to prepack where it is their own, or one that has no description here.
+  static PrepackedLayout Of(const Tensor& weights, const MemoryDescriptor* preferred, bool reversed);
 };
 
 }  // namespace hlo_dispatch::onednn

@@ -15,7 +15,7 @@ namespace {
 // the runtime walks that whole chain again for each that is given: the longer it is, the longer the caller takes, on a
 // processor that the library's threads need. Each wait costs about as much as a few calls, more where threads are slow
 // to wake: few at a time lose on sequences of a hundred calls, no limit at all on those of two hundred and more.
-constexpr int kMostUnderWay = 32;
+constexpr int kMaxInFlight = 32;
 
 // A memory object, and where it points: telling the library costs more than asking ourselves, and a program's buffers
 // mostly lie where they lay before.
@@ -23,12 +23,12 @@ struct PlacedMemory {
   OwnedMemory memory;
   void* address = nullptr;
 
-  void Point(const Library& library, void* given) {
-    if (given == address) return;
-    const Status status = library.functions().memory_set_data_handle(memory.get(), given);
+  void Point(const Library& library, void* buffer) {
+    if (buffer == address) return;
+    const Status status = library.functions().memory_set_data_handle(memory.get(), buffer);
     // The words only where they are needed: a small primitive takes no longer than making them.
     if (status != kSuccess) library.Check(status, "pointing a memory object at its buffer");
-    address = given;
+    address = buffer;
   }
 };
 
@@ -45,28 +45,29 @@ OwnedPrimitive MakePrimitive(const Library& library, const PrimitiveDescriptor* 
   return OwnedPrimitive(primitive);
 }
 
-// A buffer of the call, and its copy in the layout that the primitive works on, if that is another.
+// A buffer of the call, and its reordered copy in the primitive's layout, if that differs.
 struct Buffer {
-  PlacedMemory given, packed, reorder_scratch;
+  PlacedMemory plain, reordered, reorder_scratch;
   std::vector<Argument> reorder;
 
-  Memory* used() const { return packed.memory != nullptr ? packed.memory.get() : given.memory.get(); }
+  Memory* used() const { return reordered.memory != nullptr ? reordered.memory.get() : plain.memory.get(); }
 };
 
 Buffer MakeBuffer(const Library& library, const CallPlan& plan, const Operand& operand, bool is_result) {
   const Functions& onednn = library.functions();
   const std::string& role = operand.tensor.role;
   Buffer buffer;
-  const MemoryDescriptor* wanted = onednn.primitive_desc_query_md(plan.descriptor.get(), kQueryArgument, operand.index);
-  buffer.given = MakeMemory(library, operand.is_packed() ? wanted : operand.tensor.Describe().get(), role);
-  if (const PrimitiveDescriptor* reorder = operand.packing.reorder.get()) {
-    buffer.packed = MakeMemory(library, wanted, role);
+  const MemoryDescriptor* preferred =
+      onednn.primitive_desc_query_md(plan.descriptor.get(), kQueryArgument, operand.index);
+  buffer.plain = MakeMemory(library, operand.is_prepacked() ? preferred : operand.tensor.Describe().get(), role);
+  if (const PrimitiveDescriptor* reorder = operand.reorder.descriptor.get()) {
+    buffer.reordered = MakeMemory(library, preferred, role);
     buffer.reorder_scratch =
         MakeMemory(library, onednn.primitive_desc_query_md(reorder, kQueryScratchpad, 0), "scratch");
-    Memory* given = buffer.given.memory.get();
-    Memory* packed = buffer.packed.memory.get();
-    buffer.reorder = {{kArgumentSource, is_result ? packed : given},
-                      {kArgumentDestination, is_result ? given : packed},
+    Memory* plain = buffer.plain.memory.get();
+    Memory* reordered = buffer.reordered.memory.get();
+    buffer.reorder = {{kArgumentSource, is_result ? reordered : plain},
+                      {kArgumentDestination, is_result ? plain : reordered},
                       {kArgumentScratchpad, buffer.reorder_scratch.memory.get()}};
   }
   return buffer;
@@ -81,7 +82,7 @@ struct Primitive::Context {
   std::vector<Argument> arguments;
 };
 
-std::unique_ptr<Primitive::Context> Primitive::TakeContext() {
+std::unique_ptr<Primitive::Context> Primitive::AcquireContext() {
   {
     std::lock_guard<std::mutex> lock(idle_mutex_);
     if (!idle_.empty()) {
@@ -93,24 +94,25 @@ std::unique_ptr<Primitive::Context> Primitive::TakeContext() {
   return MakeContext();
 }
 
-void Primitive::GiveBack(std::unique_ptr<Context> context) {
+void Primitive::Release(std::unique_ptr<Context> context) {
   std::lock_guard<std::mutex> lock(idle_mutex_);
   idle_.push_back(std::move(context));
 }
 
-Primitive::Primitive(CallPlan plan) : plan_(std::move(plan)), packing_need_(plan_.packing_bytes) {
+Primitive::Primitive(CallPlan plan)
+    : plan_(std::move(plan)), reorder_scratch_reservation_(plan_.reorder_scratch_bytes) {
   const Library& library = Library::Get();
   primitive_ = MakePrimitive(library, plan_.descriptor.get(), "building " + plan_.implementation);
   auto make_reorder = [&](const Operand& operand) {
-    const PrimitiveDescriptor* reorder = operand.packing.reorder.get();
-    return reorder == nullptr || operand.packing.copy.has_value()
+    const PrimitiveDescriptor* reorder = operand.reorder.descriptor.get();
+    return reorder == nullptr || operand.reorder.copy.has_value()
                ? OwnedPrimitive()
                : MakePrimitive(library, reorder, operand.tensor.role + ": building its reorder");
   };
   for (const Operand& operand : plan_.operands) reorders_.push_back(make_reorder(operand));
   destination_reorder_ = make_reorder(plan_.destination);
   const auto is_used_as_it_is = [](const Operand& operand) {
-    return !operand.reversed_offset.has_value() && operand.packing.reorder == nullptr;
+    return !operand.reversed_offset.has_value() && operand.reorder.descriptor == nullptr;
   };
   is_plain_ = is_used_as_it_is(plan_.destination) &&
               std::all_of(plan_.operands.begin(), plan_.operands.end(), is_used_as_it_is);
@@ -135,24 +137,24 @@ std::unique_ptr<Primitive::Context> Primitive::MakeContext() const {
   return context;
 }
 
-void* Primitive::AddressOf(const Operand& operand, void* given, char* scratch) {
-  return operand.reversed_offset.has_value() ? scratch + *operand.reversed_offset : given;
+void* Primitive::AddressOf(const Operand& operand, void* buffer, char* scratch) {
+  return operand.reversed_offset.has_value() ? scratch + *operand.reversed_offset : buffer;
 }
 
 void Primitive::Point(Context& context, const std::vector<void*>& operands, void* destination, char* scratch,
-                      char* packing) const {
+                      char* reorder_scratch) const {
   const Library& library = Library::Get();
   context.scratch.Point(library, scratch + scratch_offset_);
   if (is_plain_) {
-    for (size_t i = 0; i < operands.size(); ++i) context.operands[i].given.Point(library, operands[i]);
-    context.destination.given.Point(library, destination);
+    for (size_t i = 0; i < operands.size(); ++i) context.operands[i].plain.Point(library, operands[i]);
+    context.destination.plain.Point(library, destination);
     return;
   }
-  auto point_buffer = [&](Buffer& buffer, const Operand& operand, void* given) {
-    buffer.given.Point(library, AddressOf(operand, given, scratch));
-    if (buffer.packed.memory == nullptr) return;
-    buffer.packed.Point(library, packing + operand.packing.offset);
-    buffer.reorder_scratch.Point(library, packing + operand.packing.scratch_offset);
+  auto point_buffer = [&](Buffer& buffer, const Operand& operand, void* address) {
+    buffer.plain.Point(library, AddressOf(operand, address, scratch));
+    if (buffer.reordered.memory == nullptr) return;
+    buffer.reordered.Point(library, reorder_scratch + operand.reorder.offset);
+    buffer.reorder_scratch.Point(library, reorder_scratch + operand.reorder.scratch_offset);
   };
   point_buffer(context.destination, plan_.destination, destination);
   for (size_t i = 0; i < operands.size(); ++i) point_buffer(context.operands[i], plan_.operands[i], operands[i]);
@@ -174,41 +176,43 @@ void Primitive::Submit(const Context& context, Stream* stream) const {
 
 void Primitive::Execute(const std::vector<void*>& operands, void* destination, void* scratch,
                         const Parallel& parallel) {
-  Submission submission(plan_.packing_bytes);
+  Submission submission(plan_.reorder_scratch_bytes);
   submission.Submit(*this, operands, destination, scratch, parallel);
   submission.Finish();
 }
 
 void Primitive::Repeat(const std::vector<void*>& operands, void* destination, void* scratch, int64_t count) {
   Library::Get().CheckThreads();
-  std::unique_ptr<Context> context = TakeContext();
-  PackingLease packing(plan_.packing_bytes);
+  std::unique_ptr<Context> context = AcquireContext();
+  ReorderScratchLease reorder_scratch(plan_.reorder_scratch_bytes);
   StreamLease stream;  // the last one: it goes first
-  Point(*context, operands, destination, static_cast<char*>(scratch), packing.data());
+  Point(*context, operands, destination, static_cast<char*>(scratch), reorder_scratch.data());
   for (int64_t i = 0; i < count; ++i) {
     Submit(*context, stream.Use());
     stream.Wait(plan_.implementation);
   }
-  GiveBack(std::move(context));
+  Release(std::move(context));
 }
 
-Submission::Submission(int64_t packing_bytes) : packing_(packing_bytes) { Library::Get().CheckThreads(); }
+Submission::Submission(int64_t reorder_scratch_bytes) : reorder_scratch_(reorder_scratch_bytes) {
+  Library::Get().CheckThreads();
+}
 
 Submission::~Submission() = default;
 
 void Submission::Submit(Primitive& primitive, const std::vector<void*>& operands, void* destination, void* scratch,
                         const Parallel& parallel) {
   char* scratch_bytes = static_cast<char*>(scratch);
-  contexts_.push_back({&primitive, primitive.TakeContext()});
+  contexts_.push_back({&primitive, primitive.AcquireContext()});
   Primitive::Context& context = *contexts_.back().context;
-  primitive.Point(context, operands, destination, scratch_bytes, packing_.data());
+  primitive.Point(context, operands, destination, scratch_bytes, reorder_scratch_.data());
   if (!primitive.is_plain_) CopyOperands(primitive, operands, scratch_bytes, parallel);
   primitive.Submit(context, stream_.Use());
-  last_given_ = &primitive;
-  if (++under_way_ == kMostUnderWay) Settle();
+  last_submitted_ = &primitive;
+  if (++in_flight_ == kMaxInFlight) Wait();
   const CallPlan& plan = primitive.plan_;
   if (!primitive.is_plain_ && plan.destination.reversed_offset.has_value()) {
-    Settle();
+    Wait();
     CopyReversed(plan.destination.tensor, plan.spatial_dimensions,
                  Primitive::AddressOf(plan.destination, destination, scratch_bytes), destination);
   }
@@ -221,25 +225,25 @@ void Submission::CopyOperands(const Primitive& primitive, const std::vector<void
     const Operand& operand = plan.operands[i];
     void* from = Primitive::AddressOf(operand, operands[i], scratch);
     if (operand.reversed_offset.has_value()) {
-      Settle();
+      Wait();
       CopyReversed(operand.tensor, plan.spatial_dimensions, operands[i], from);
     }
-    if (operand.packing.copy.has_value()) {
-      Settle();
-      operand.packing.copy->Run(from, packing_.data() + operand.packing.offset, parallel);
+    if (operand.reorder.copy.has_value()) {
+      Wait();
+      operand.reorder.copy->Run(from, reorder_scratch_.data() + operand.reorder.offset, parallel);
     }
   }
 }
 
-void Submission::Settle() {
-  if (under_way_ == 0) return;
-  stream_.Wait(last_given_->plan_.implementation);
-  under_way_ = 0;
+void Submission::Wait() {
+  if (in_flight_ == 0) return;
+  stream_.Wait(last_submitted_->plan_.implementation);
+  in_flight_ = 0;
 }
 
 void Submission::Finish() {
-  Settle();
-  for (Held& held : contexts_) held.primitive->GiveBack(std::move(held.context));
+  Wait();
+  for (ActiveContext& active : contexts_) active.primitive->Release(std::move(active.context));
   contexts_.clear();
 }
 

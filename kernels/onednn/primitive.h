@@ -1,4 +1,4 @@
-// A built primitive, executed any number of times from any number of threads at once, alone or behind others.
+// Executable primitive: built once, executed from any number of threads at once, alone or in a call group.
 #ifndef HLO_DISPATCH_ONEDNN_PRIMITIVE_H_
 #define HLO_DISPATCH_ONEDNN_PRIMITIVE_H_
 
@@ -34,13 +34,13 @@ class Primitive {
   struct Context;
   friend class Submission;
   std::unique_ptr<Context> MakeContext() const;
-  std::unique_ptr<Context> TakeContext();
+  std::unique_ptr<Context> AcquireContext();
   // Not after an execution that failed.
-  void GiveBack(std::unique_ptr<Context> context);
+  void Release(std::unique_ptr<Context> context);
   // Where the primitive reads an operand or writes the result: in the scratch memory, if that is back to front.
-  static void* AddressOf(const Operand& operand, void* given, char* scratch);
+  static void* AddressOf(const Operand& operand, void* buffer, char* scratch);
   void Point(Context& context, const std::vector<void*>& operands, void* destination, char* scratch,
-             char* packing) const;
+             char* reorder_scratch) const;
   // Gives the work to the stream; the caller waits for it.
   void Submit(const Context& context, Stream* stream) const;
 
@@ -48,7 +48,7 @@ class Primitive {
   // Of the plan, what every call needs: the plan itself has left the caches by the time of the next one.
   bool is_plain_ = false;  // the primitive reads and writes every buffer as it is given
   int64_t scratch_offset_ = 0;
-  PackingNeed packing_need_;
+  ReorderScratchReservation reorder_scratch_reservation_;
   OwnedPrimitive primitive_;
   std::vector<OwnedPrimitive> reorders_;  // one per operand; null where it is used as it is, or copied by us
   OwnedPrimitive destination_reorder_;
@@ -56,12 +56,12 @@ class Primitive {
   std::vector<std::unique_ptr<Context>> idle_;
 };
 
-// Primitives executed one after the other and waited for together, a dozen or so at a time: between two of them the
-// library's threads need not come back to the caller's. For one thread.
+// Submission of several primitives with one wait for some dozens of them: between two of them the library's threads
+// need not return to the caller. Not thread-safe.
 class Submission {
  public:
-  // With as much packing memory as the primitive that needs most.
-  explicit Submission(int64_t packing_bytes);
+  // With the reorder scratch of the primitive that needs most.
+  explicit Submission(int64_t reorder_scratch_bytes);
   // Whatever is still under way is waited for.
   ~Submission();
   Submission(const Submission&) = delete;
@@ -72,25 +72,25 @@ class Submission {
   void Submit(Primitive& primitive, const std::vector<void*>& operands, void* destination, void* scratch,
               const Parallel& parallel);
   // Waits for what was given so far. Throws what went wrong.
-  void Settle();
-  // Likewise, and gives back what it took.
+  void Wait();
+  // Likewise, and releases all contexts.
   void Finish();
 
  private:
-  // What a primitive reads back to front, or in a layout that copies of ours have.
+  // Copies operands that a primitive reads reversed, or in a layout that our own copy makes.
   void CopyOperands(const Primitive& primitive, const std::vector<void*>& operands, char* scratch,
                     const Parallel& parallel);
 
-  struct Held {
+  struct ActiveContext {
     Primitive* primitive;
     std::unique_ptr<Primitive::Context> context;
   };
 
-  std::vector<Held> contexts_;
-  PackingLease packing_;
+  std::vector<ActiveContext> contexts_;
+  ReorderScratchLease reorder_scratch_;
   StreamLease stream_;  // the last one: it goes first
-  const Primitive* last_given_ = nullptr;
-  int under_way_ = 0;
+  const Primitive* last_submitted_ = nullptr;
+  int in_flight_ = 0;
 };
 
 }  // namespace hlo_dispatch::onednn

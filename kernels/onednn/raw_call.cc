@@ -45,7 +45,7 @@ void Fill(void* memory, ElementType type, int64_t bytes) {
 
 // The plan with the library's own reorders where ours would copy.
 CallPlan ByLibraryAlone(CallPlan plan) {
-  for (Operand& operand : plan.operands) operand.packing.copy.reset();
+  for (Operand& operand : plan.operands) operand.reorder.copy.reset();
   return plan;
 }
 
@@ -60,7 +60,7 @@ RawPrimitive::Bytes RawPrimitive::Allocate(int64_t bytes) {
   return memory;
 }
 
-RawPrimitive::RawPrimitive(CallPlan plan, const std::vector<Given>& given)
+RawPrimitive::RawPrimitive(CallPlan plan, const std::vector<OperandBuffer>& given)
     : primitive_(ByLibraryAlone(std::move(plan))) {
   const CallPlan& built = primitive_.plan();
   const auto given_for = [&](size_t i, const Operand& operand) -> void* {
@@ -75,7 +75,7 @@ RawPrimitive::RawPrimitive(CallPlan plan, const std::vector<Given>& given)
       operands_.push_back(address);
       continue;
     }
-    const int64_t bytes = operand.is_packed() ? operand.packed_bytes : operand.tensor.Bytes();
+    const int64_t bytes = operand.is_prepacked() ? operand.packed_bytes : operand.tensor.Bytes();
     own_.push_back(Allocate(bytes));
     Fill(own_.back().get(), operand.tensor.type, bytes);
     operands_.push_back(own_.back().get());

@@ -17,7 +17,7 @@ class RawPrimitive final : public RawCall {
   // Builds the primitive. The buffers, of its operands and then of its result, must outlive this. An operand without
   // one (null, or beyond the last) gets memory of its own, with numbers whose size is between a half and one, both
   // signs; so does the result. Throws if a size is wrong.
-  RawPrimitive(CallPlan plan, const std::vector<Given>& given);
+  RawPrimitive(CallPlan plan, const std::vector<OperandBuffer>& given);
 
   void Run(int64_t count) override;
 

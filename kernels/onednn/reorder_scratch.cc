@@ -14,8 +14,8 @@ namespace hlo_dispatch::onednn {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
-constexpr size_t kMostKept = size_t{128} << 20;
-constexpr size_t kPartOfMachine = 64;
+constexpr size_t kMaxIdleBytes = size_t{128} << 20;
+constexpr size_t kMachineFraction = 64;
 
 struct Piece {
   void* memory = nullptr;
@@ -28,7 +28,7 @@ Piece Allocate(size_t bytes) {
   bytes = Rounded(bytes);
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
-  madvise(memory, bytes, MADV_HUGEPAGE);  // a wish: fewer pages to look up, where the system has large ones
+  madvise(memory, bytes, MADV_HUGEPAGE);  // a hint: fewer TLB misses where the system has huge pages
   return {memory, bytes};
 }
 
@@ -36,14 +36,13 @@ void Free(const Piece& piece) {
   if (piece.memory != nullptr) munmap(piece.memory, piece.bytes);
 }
 
-size_t MostKept() {
+size_t MaxIdleBytes() {
   const long pages = sysconf(_SC_PHYS_PAGES), bytes = sysconf(_SC_PAGE_SIZE);
-  if (pages <= 0 || bytes <= 0) return kMostKept;
-  return std::min(kMostKept, static_cast<size_t>(pages) / kPartOfMachine * static_cast<size_t>(bytes));
+  if (pages <= 0 || bytes <= 0) return kMaxIdleBytes;
+  return std::min(kMaxIdleBytes, static_cast<size_t>(pages) / kMachineFraction * static_cast<size_t>(bytes));
 }
 
-// The idle pieces, in the order in which they were given back; never destroyed, as executables may outlive every
-// static object.
+// Pool of idle blocks, in the order of their release; never destroyed, as executables may outlive every static object.
 class Pool {
  public:
   static Pool& Get() {
@@ -51,20 +50,20 @@ class Pool {
     return *pool;
   }
 
-  void Need(size_t bytes) {
+  void Reserve(size_t bytes) {
     std::lock_guard<std::mutex> lock(mutex_);
-    needs_.insert(Rounded(bytes));
+    reservations_.insert(Rounded(bytes));
   }
 
-  void NeedNoMore(size_t bytes) {
+  void Unreserve(size_t bytes) {
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      needs_.erase(needs_.find(Rounded(bytes)));
+      reservations_.erase(reservations_.find(Rounded(bytes)));
     }
     FreeSurplus();
   }
 
-  Piece Take(size_t bytes) {
+  Piece Acquire(size_t bytes) {
     Piece piece;
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -78,11 +77,11 @@ class Pool {
     return Allocate(bytes);
   }
 
-  void GiveBack(const Piece& piece) {
+  void Release(const Piece& piece) {
     try {
       std::lock_guard<std::mutex> lock(mutex_);
       idle_.push_back(piece);
-      kept_ += piece.bytes;
+      idle_bytes_ += piece.bytes;
     } catch (const std::bad_alloc&) {
       return Free(piece);
     }
@@ -90,26 +89,26 @@ class Pool {
   }
 
  private:
-  Pool() : most_kept_(MostKept()) {}
+  Pool() : max_idle_bytes_(MaxIdleBytes()) {}
 
-  // These two want the lock.
+  // Both require the lock.
   Piece Remove(size_t index) {
     const Piece piece = idle_[index];
     idle_.erase(idle_.begin() + static_cast<std::ptrdiff_t>(index));
-    kept_ -= piece.bytes;
+    idle_bytes_ -= piece.bytes;
     return piece;
   }
 
-  // A piece that is not to be kept, if there is one: too large for anybody, or the one that was idle longest.
+  // A block to free, if there is one: larger than any reservation, or the longest idle one over the limit.
   Piece RemoveSurplus() {
-    const size_t largest = needs_.empty() ? 0 : *needs_.rbegin();
+    const size_t largest = reservations_.empty() ? 0 : *reservations_.rbegin();
     for (size_t i = 0; i < idle_.size(); ++i) {
-      if (idle_[i].bytes > std::min(largest, most_kept_)) return Remove(i);
+      if (idle_[i].bytes > std::min(largest, max_idle_bytes_)) return Remove(i);
     }
-    return kept_ > most_kept_ ? Remove(0) : Piece();
+    return idle_bytes_ > max_idle_bytes_ ? Remove(0) : Piece();
   }
 
-  // Without the lock: the operating system takes its time over large ones.
+  // Without the lock: unmapping large blocks is slow.
   void FreeSurplus() {
     for (;;) {
       Piece piece;
@@ -122,34 +121,34 @@ class Pool {
     }
   }
 
-  const size_t most_kept_;
+  const size_t max_idle_bytes_;
   std::mutex mutex_;
   std::vector<Piece> idle_;
-  size_t kept_ = 0;              // bytes of all that are idle
-  std::multiset<size_t> needs_;  // of the executables that there are
+  size_t idle_bytes_ = 0;               // bytes of all that are idle
+  std::multiset<size_t> reservations_;  // of the executables that there are
 };
 
 size_t Bytes(int64_t bytes) { return bytes <= 0 ? 0 : static_cast<size_t>(bytes); }
 
 }  // namespace
 
-PackingNeed::PackingNeed(int64_t bytes) : bytes_(Bytes(bytes)) {
-  if (bytes_ > 0) Pool::Get().Need(bytes_);
+ReorderScratchReservation::ReorderScratchReservation(int64_t bytes) : bytes_(Bytes(bytes)) {
+  if (bytes_ > 0) Pool::Get().Reserve(bytes_);
 }
 
-PackingNeed::~PackingNeed() {
-  if (bytes_ > 0) Pool::Get().NeedNoMore(bytes_);
+ReorderScratchReservation::~ReorderScratchReservation() {
+  if (bytes_ > 0) Pool::Get().Unreserve(bytes_);
 }
 
-PackingLease::PackingLease(int64_t bytes) {
+ReorderScratchLease::ReorderScratchLease(int64_t bytes) {
   if (bytes <= 0) return;
-  const Piece piece = Pool::Get().Take(Bytes(bytes));
+  const Piece piece = Pool::Get().Acquire(Bytes(bytes));
   memory_ = piece.memory;
   bytes_ = piece.bytes;
 }
 
-PackingLease::~PackingLease() {
-  if (memory_ != nullptr) Pool::Get().GiveBack({memory_, bytes_});
+ReorderScratchLease::~ReorderScratchLease() {
+  if (memory_ != nullptr) Pool::Get().Release({memory_, bytes_});
 }
 
 }  // namespace hlo_dispatch::onednn

@@ -1,11 +1,10 @@
-// Memory for copies of operands in oneDNN's layouts, kept between calls and shared by all of them.
+// Reorder scratch: memory for per-call copies of operands in oneDNN's layouts, pooled across calls.
 //
-// Not part of a program's scratch memory, which is allocated anew for each run: large pieces then come from fresh
-// pages of the operating system, and small ones lie wherever the program's other buffers leave room. The same few
-// megabytes for all calls stay in the processor's caches.
+// Not part of a program's scratch memory, which is allocated anew for each run, from fresh pages where it is large. A
+// few megabytes that all calls share stay in the processor's caches.
 //
-// A call under way has a piece of its own. Between calls at most 128 MB are kept in all, and no more than a 64th of the
-// machine's memory; what does not fit is there for its call only. What no executable needs any more is given back.
+// Each running call leases one block. Between calls the pool keeps at most 128 MB in all, and no more than a 64th of
+// the machine's memory; larger blocks live for their call only. Blocks that no executable needs are freed.
 #ifndef HLO_DISPATCH_ONEDNN_REORDER_SCRATCH_H_
 #define HLO_DISPATCH_ONEDNN_REORDER_SCRATCH_H_
 
@@ -14,28 +13,27 @@
 
 namespace hlo_dispatch::onednn {
 
-// Says that there are calls which need pieces of so many bytes, as long as it lives. Pieces larger than any call needs
-// are not kept.
-class PackingNeed {
+// Declares, during its lifetime, that calls need blocks of so many bytes. The pool frees blocks larger than any
+// reservation.
+class ReorderScratchReservation {
  public:
-  explicit PackingNeed(int64_t bytes);
-  ~PackingNeed();
-  PackingNeed(const PackingNeed&) = delete;
-  PackingNeed& operator=(const PackingNeed&) = delete;
+  explicit ReorderScratchReservation(int64_t bytes);
+  ~ReorderScratchReservation();
+  ReorderScratchReservation(const ReorderScratchReservation&) = delete;
+  ReorderScratchReservation& operator=(const ReorderScratchReservation&) = delete;
 
  private:
   const size_t bytes_;
 };
 
-// A piece of it, for one execution: the one that was given back last of those that are large enough, or else the last
-// one, made larger. Aligned to pages.
-class PackingLease {
+// One block for one execution: the most recently released one that is large enough, else a new one. Page-aligned.
+class ReorderScratchLease {
  public:
-  // Throws std::bad_alloc. Nothing is allocated for no bytes.
-  explicit PackingLease(int64_t bytes);
-  ~PackingLease();
-  PackingLease(const PackingLease&) = delete;
-  PackingLease& operator=(const PackingLease&) = delete;
+  // Throws std::bad_alloc. Zero bytes allocate nothing.
+  explicit ReorderScratchLease(int64_t bytes);
+  ~ReorderScratchLease();
+  ReorderScratchLease(const ReorderScratchLease&) = delete;
+  ReorderScratchLease& operator=(const ReorderScratchLease&) = delete;
 
   char* data() const { return static_cast<char*>(memory_); }
 

@@ -33,7 +33,7 @@ class StreamPool {
     return stream;
   }
 
-  void GiveBack(Stream* stream) {
+  void Release(Stream* stream) {
     std::lock_guard<std::mutex> lock(mutex_);
     idle_.push_back(stream);
   }
@@ -49,7 +49,7 @@ StreamLease::StreamLease() : stream_(StreamPool::Get().Take()) {}
 
 StreamLease::~StreamLease() {
   // One that failed is nobody's any more.
-  if (!busy_ || Library::Get().functions().stream_wait(stream_) == kSuccess) StreamPool::Get().GiveBack(stream_);
+  if (!busy_ || Library::Get().functions().stream_wait(stream_) == kSuccess) StreamPool::Get().Release(stream_);
 }
 
 void StreamLease::Wait(const std::string& what) {

@@ -18,7 +18,7 @@ namespace hlo_dispatch::onednn {
 
 namespace {
 
-constexpr Roles kRoles{"src", "diff_dst", "diff_weights", /*has_space=*/true, /*may_be_packed=*/false};
+constexpr Roles kRoles{"src", "diff_dst", "diff_weights", /*has_space=*/true, /*may_be_prepacked=*/false};
 
 CallPlan Plan(const Attributes& attributes) {
   const ConvolutionCall call = ConvolutionCall::Read(attributes, kRoles, kRoles.destination);

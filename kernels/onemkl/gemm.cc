@@ -48,7 +48,7 @@ StridedArray OfOneProduct(const StridedArray& source, const StridedArray& weight
     }
   }
   if (destination.elements > 0) Invalid("dst: expected a whole buffer, got a part of one");
-  const auto from_end = [rank](const StridedArray& array, size_t place) { return array.dims[rank - place]; };
+  const auto from_end = [rank](const StridedArray& array, size_t index) { return array.dims[rank - index]; };
   if (from_end(source, 2) != from_end(destination, 2) || from_end(source, 1) != from_end(weights, 2) ||
       from_end(weights, 1) != from_end(destination, 1)) {
     Invalid("src, weights and dst: their sizes do not fit");
@@ -67,7 +67,7 @@ StridedArray OfOneProduct(const StridedArray& source, const StridedArray& weight
   return destination;
 }
 
-bool ReadMayBePacked(const Attributes& attributes) {
+bool ReadMayBePrepacked(const Attributes& attributes) {
   if (attributes.Has("weights_reversed") && attributes.Integer("weights_reversed") != 0) {
     Invalid("attribute 'weights_reversed': expected weights with spatial dimensions");
   }
@@ -103,7 +103,7 @@ Gemm::Gemm(const Provider& provider, const Attributes& attributes)
       weights_array_(ReadSingle(attributes, "weights")),
       destination_array_(OfOneProduct(source_array_, weights_array_, ReadSingle(attributes, "dst"))),
       epilogue_(provider, attributes, destination_array_),
-      may_be_packed_(ReadMayBePacked(attributes)) {
+      may_be_packed_(ReadMayBePrepacked(attributes)) {
   source_ = RowsAndColumns::Of(source_array_, source_array_.dims);
   weights_ = RowsAndColumns::Of(weights_array_, weights_array_.dims);
   destination_ = RowsAndColumns::Of(destination_array_, destination_array_.dims);
@@ -116,17 +116,17 @@ Gemm::Gemm(const Provider& provider, const Attributes& attributes)
   if (panels_.has_value() && !panels_->is_worth_its_memory()) panels_.reset();
 
   operands_ = {SpecOf(source_array_), SpecOf(weights_array_)};
-  if (panels_.has_value()) operands_[1] = {"weights", xla::ffi::U8, panels_->form().bytes};
+  if (panels_.has_value()) operands_[1] = {"weights", xla::ffi::U8, panels_->prepacked().bytes};
   for (const StridedArray& operand : epilogue_.operands()) operands_.push_back(SpecOf(operand));
   results_ = {SpecOf(destination_array_), PlannedScratch(attributes)};
 }
 
 std::string Gemm::implementation() const { return panels_.has_value() ? "sgemm_compute" : "sgemm"; }
 
-const PackedWeights* Gemm::packed() const {
-  static const PackedWeights none;
+const PrepackedWeights* Gemm::prepacked() const {
+  static const PrepackedWeights none;
   if (!may_be_packed_) return nullptr;
-  return panels_.has_value() ? &panels_->form() : &none;
+  return panels_.has_value() ? &panels_->prepacked() : &none;
 }
 
 int64_t Gemm::RowsAtOnce(int64_t columns, int64_t threads) const {
@@ -157,8 +157,8 @@ void Gemm::Execute(const RoutineBuffers& buffers, const Parallel& parallel) cons
   };
   const float* source = begin(source_array_, buffers.operands[0]);
   const float* weights = panels_.has_value() ? nullptr : begin(weights_array_, buffers.operands[1]);
-  std::optional<PackedPanels::Reader> packed;
-  if (panels_.has_value()) packed.emplace(*panels_, buffers.operands[1]);
+  std::optional<PrepackedPanels::Reader> prepacked;
+  if (panels_.has_value()) prepacked.emplace(*panels_, buffers.operands[1]);
   std::vector<const float*> others;
   for (size_t i = 0; i < epilogue_.operands().size(); ++i) {
     others.push_back(begin(epilogue_.operands()[i], buffers.operands[i + 2]));
@@ -186,7 +186,7 @@ void Gemm::Execute(const RoutineBuffers& buffers, const Parallel& parallel) cons
     const int64_t at_once = RowsAtOnce(part.column_end - part.column_begin, parallel.threads());
     for (const int64_t last = std::min(first + height, rows); part.row_begin < last; part.row_begin = part.row_end) {
       part.row_end = std::min(part.row_begin + at_once, last);
-      MultiplyPart(source, packed.has_value() ? packed->Panel(number) : weights, values, part);
+      MultiplyPart(source, prepacked.has_value() ? prepacked->Panel(number) : weights, values, part);
       if (!epilogue_.is_empty()) epilogue_.Apply(values, destination_, part, others);
     }
   };

@@ -31,11 +31,11 @@ class Gemm final : public Routine {
   std::string implementation() const override;
   const std::vector<BufferSpec>& operands() const override { return operands_; }
   const std::vector<BufferSpec>& results() const override { return results_; }
-  const PackedWeights* packed() const override;
+  const PrepackedWeights* prepacked() const override;
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override;
 
   // Null where the weights are read as they are, packed or not asked for.
-  const PackedPanels* panels() const { return panels_.has_value() ? &*panels_ : nullptr; }
+  const PrepackedPanels* panels() const { return panels_.has_value() ? &*panels_ : nullptr; }
   // As the call has them where they are not packed.
   const StridedArray& plain_weights() const { return weights_array_; }
 
@@ -52,7 +52,7 @@ class Gemm final : public Routine {
   GemmOperand source_operand_, weights_operand_, destination_operand_;
   Epilogue epilogue_;
   bool may_be_packed_ = false;
-  std::optional<PackedPanels> panels_;
+  std::optional<PrepackedPanels> panels_;
   std::vector<BufferSpec> operands_, results_;
 };
 

@@ -1,9 +1,9 @@
 // hlo_dispatch.onemkl.pack
 //
-//   packed = weights, as a call of onemkl.gemm with weights_format packed reads them
+// packed = weights, as a call of onemkl.gemm with weights_format packed reads them: weight prepacking
 //
-// All attributes of that call stand beside `target`, its kernel's name. Operands: weights, as the call would have them
-// if they were not packed. Results: packed (u8), scratch.
+// All attributes of that call are given beside `target`, its kernel's name. Operands: weights, as the call would read
+// them plain. Results: packed (u8), scratch.
 #include <string>
 #include <vector>
 
@@ -15,20 +15,20 @@ namespace hlo_dispatch::onemkl {
 
 namespace {
 
-class Pack final : public Routine {
+class Prepack final : public Routine {
  public:
-  Pack(const Provider& provider, const Attributes& attributes) : call_(provider, attributes) {
+  Prepack(const Provider& provider, const Attributes& attributes) : call_(provider, attributes) {
     const std::string target = attributes.Text("target");
     if (target != kGemm) {
       throw Failure(FailureKind::kInvalid, std::string("attribute 'target': expected a kernel that takes packed "
                                                        "weights (") +
                                                kGemm + "), got '" + target + "'");
     }
-    if (call_.packed() == nullptr) {
+    if (call_.prepacked() == nullptr) {
       throw Failure(FailureKind::kInvalid, "attribute 'weights_format': expected packed");
     }
     if (attributes.Has("packed_bytes") || attributes.Has("packed_layout")) {
-      call_.packed()->Check(attributes, call_.implementation());
+      call_.prepacked()->Check(attributes, call_.implementation());
     }
     if (call_.panels() == nullptr) {
       throw Failure(FailureKind::kUnsupported,
@@ -36,7 +36,7 @@ class Pack final : public Routine {
     }
     const StridedArray& weights = call_.plain_weights();
     operands_ = {{"weights", xla::ffi::F32, weights.BufferBytes()}};
-    results_ = {{"packed", xla::ffi::U8, call_.packed()->bytes}, call_.results()[1]};
+    results_ = {{"packed", xla::ffi::U8, call_.prepacked()->bytes}, call_.results()[1]};
   }
 
   std::string implementation() const override { return "sgemm_pack"; }
@@ -46,7 +46,7 @@ class Pack final : public Routine {
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
     const auto* weights =
         static_cast<const float*>(call_.plain_weights().Begin(const_cast<void*>(buffers.operands[0])));
-    call_.panels()->Pack(weights, buffers.results[0], parallel);
+    call_.panels()->Prepack(weights, buffers.results[0], parallel);
   }
 
  private:
@@ -54,7 +54,7 @@ class Pack final : public Routine {
   std::vector<BufferSpec> operands_, results_;
 };
 
-const Family<Pack, kMkl> family("pack");
+const Family<Prepack, kMkl> family("pack");
 
 }  // namespace
 

@@ -23,9 +23,9 @@ struct Free {
 };
 
 // Bytes, zero before anything is written to them, which begin so far behind a multiple of twice a large page.
-class Place {
+class AlignedBuffer {
  public:
-  Place(size_t bytes, int64_t distance)
+  AlignedBuffer(size_t bytes, int64_t distance)
       : memory_(static_cast<char*>(std::calloc(bytes + static_cast<size_t>(2 * kLargePage + distance), 1))) {
     if (memory_ == nullptr) throw std::bad_alloc();
     const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(memory_.get()));
@@ -44,22 +44,22 @@ int64_t Tried(const Provider& provider, const GemmFunctions& functions, int rows
   for (size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<float>(i % 8191 + 1);
   const size_t bytes = functions.packed_bytes(kPackedB, rows, columns, depth);
   const ThreadLimit limit(provider, 1);
-  const auto packed = [&](int64_t distance) {
-    Place place(bytes, distance);
+  const auto prepack_at = [&](int64_t distance) {
+    AlignedBuffer buffer(bytes, distance);
     functions.pack(kRowMajor, kPackedB, kAsItIs, rows, columns, depth, 1.0f, weights.data(), columns,
-                   reinterpret_cast<float*>(place.begin()));
-    return place;
+                   reinterpret_cast<float*>(buffer.begin()));
+    return buffer;
   };
-  const Place reference = packed(0);
+  const AlignedBuffer reference = prepack_at(0);
   for (const int64_t distance : {kPage, kLargePage}) {
-    if (std::memcmp(packed(distance).begin(), reference.begin(), bytes) == 0) return distance;
+    if (std::memcmp(prepack_at(distance).begin(), reference.begin(), bytes) == 0) return distance;
   }
   throw Failure(FailureKind::kUnsupported, "weights: packed by oneMKL they cannot be moved on this processor");
 }
 
 }  // namespace
 
-int64_t PackedAlignment(const Provider& provider, const GemmFunctions& functions, int rows, int columns, int depth) {
+int64_t PrepackedAlignment(const Provider& provider, const GemmFunctions& functions, int rows, int columns, int depth) {
   if (static_cast<int64_t>(columns) * depth > kMostTried / static_cast<int64_t>(sizeof(float))) return kLargePage;
   static std::mutex mutex;
   static auto* known = new std::map<std::tuple<int, int, int>, int64_t>();

@@ -1,5 +1,5 @@
-// How far what cblas_sgemm_pack writes can be moved. It says itself where its parts begin, by addresses rounded up to a
-// page, or to a large one: which, depends on the processor and on the product, and nobody but its bytes tells.
+// Alignment of what cblas_sgemm_pack writes: its parts begin at addresses rounded up to a page or to a huge page,
+// depending on the processor and on the product; only the written bytes show which.
 #ifndef HLO_DISPATCH_ONEMKL_PREPACKED_ALIGNMENT_H_
 #define HLO_DISPATCH_ONEMKL_PREPACKED_ALIGNMENT_H_
 
@@ -15,7 +15,7 @@ inline constexpr int64_t kLargePage = 2 << 20;
 
 // kPage or kLargePage: so far apart, or a multiple of it, are the places that it can be moved between. Found by packing
 // to several places, once in a process for each kind of product. Throws Failure(kUnsupported) where neither is enough.
-int64_t PackedAlignment(const Provider& provider, const GemmFunctions& functions, int rows, int columns, int depth);
+int64_t PrepackedAlignment(const Provider& provider, const GemmFunctions& functions, int rows, int columns, int depth);
 
 }  // namespace hlo_dispatch::onemkl
 

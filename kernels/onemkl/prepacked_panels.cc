@@ -21,11 +21,11 @@ constexpr int64_t kColumnGrain = 16;     // a line of the cache
 // oneMKL may ask for several megabytes more than the weights have: small ones are not worth that.
 constexpr int64_t kMostTimesLarger = 3;
 
-struct Head {
+struct Header {
   uint64_t mark;
   uint64_t distance;  // of the first panel from the buffer's beginning
 };
-constexpr int64_t kHeadRoom = 64;
+constexpr int64_t kHeaderBytes = 64;
 
 int64_t RoundedUp(int64_t number, int64_t to) { return (number + to - 1) / to * to; }
 
@@ -58,8 +58,8 @@ int64_t PanelWidth(int64_t rows, int64_t columns) {
 
 }  // namespace
 
-PackedPanels::PackedPanels(const Provider& provider, const GemmFunctions& functions, int64_t rows,
-                           const RowsAndColumns& weights)
+PrepackedPanels::PrepackedPanels(const Provider& provider, const GemmFunctions& functions, int64_t rows,
+                                 const RowsAndColumns& weights)
     : provider_(provider),
       functions_(functions),
       rows_(static_cast<int>(rows)),
@@ -80,45 +80,47 @@ PackedPanels::PackedPanels(const Provider& provider, const GemmFunctions& functi
   if (!is_worth_its_memory_) return;
   for (const int64_t i : {int64_t{0}, count_ - 1}) {
     const int depth = static_cast<int>(weights_.rows);
-    alignment_ = std::max(alignment_, PackedAlignment(provider_, functions_, rows_, Columns(i), depth));
+    alignment_ = std::max(alignment_, PrepackedAlignment(provider_, functions_, rows_, Columns(i), depth));
   }
   panel_bytes_ = RoundedUp(panel_bytes_, alignment_);
-  const int64_t room = Sum(alignment_, kHeadRoom, what);  // for the head, and up to where the first panel may begin
-  form_.bytes = Bytes(Sum(Product(count_, panel_bytes_, what), room, what), 1, what);
-  form_.layout = "f32 " + std::to_string(weights_.rows) + "x" + std::to_string(weights_.columns) + " in panels of " +
-                 std::to_string(Begin(1)) + " columns, by sgemm_pack for " + std::to_string(rows_) +
-                 " rows, aligned to " + std::to_string(alignment_) + ", on " + InstructionsOf(provider_);
-  mark_ = Hash(form_.layout);
+  const int64_t padding =
+      Sum(alignment_, kHeaderBytes, what);  // for the head, and up to where the first panel may begin
+  prepacked_.bytes = Bytes(Sum(Product(count_, panel_bytes_, what), padding, what), 1, what);
+  prepacked_.layout = "f32 " + std::to_string(weights_.rows) + "x" + std::to_string(weights_.columns) +
+                      " in panels of " + std::to_string(Begin(1)) + " columns, by sgemm_pack for " +
+                      std::to_string(rows_) + " rows, aligned to " + std::to_string(alignment_) + ", on " +
+                      InstructionsOf(provider_);
+  mark_ = Hash(prepacked_.layout);
 }
 
-int64_t PackedPanels::Begin(int64_t panel) const { return std::min(panel * width_, weights_.columns); }
+int64_t PrepackedPanels::Begin(int64_t panel) const { return std::min(panel * width_, weights_.columns); }
 
-void PackedPanels::Pack(const float* weights, void* buffer, const Parallel& parallel) const {
+void PrepackedPanels::Prepack(const float* weights, void* buffer, const Parallel& parallel) const {
   char* begin = static_cast<char*>(buffer);
   const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(begin));
-  const int64_t first = RoundedUp(address + static_cast<int64_t>(sizeof(Head)), alignment_);
-  const Head head{mark_, static_cast<uint64_t>(first - address)};
-  std::memcpy(begin, &head, sizeof(head));
+  const int64_t first = RoundedUp(address + static_cast<int64_t>(sizeof(Header)), alignment_);
+  const Header header{mark_, static_cast<uint64_t>(first - address)};
+  std::memcpy(begin, &header, sizeof(header));
   parallel.For(count_, 1, [&](int64_t from, int64_t to) {
     const ThreadLimit limit(provider_, 1);
     for (int64_t i = from; i < to; ++i) {
       functions_.pack(kRowMajor, kPackedB, operand_.transpose, rows_, Columns(i), static_cast<int>(weights_.rows), 1.0f,
                       weights_.At(weights, 0, Begin(i)), operand_.leading,
-                      reinterpret_cast<float*>(begin + head.distance + i * panel_bytes_));
+                      reinterpret_cast<float*>(begin + header.distance + i * panel_bytes_));
     }
   });
 }
 
-PackedPanels::Reader::Reader(const PackedPanels& panels, const void* buffer) : panels_(panels) {
-  Head head{};
-  std::memcpy(&head, buffer, sizeof(head));
+PrepackedPanels::Reader::Reader(const PrepackedPanels& panels, const void* buffer) : panels_(panels) {
+  Header header{};
+  std::memcpy(&header, buffer, sizeof(header));
   const char* begin = static_cast<const char*>(buffer);
-  if (head.mark != panels.mark_ || head.distance < sizeof(head) ||
-      head.distance > static_cast<uint64_t>(panels.alignment_ + kHeadRoom)) {
+  if (header.mark != panels.mark_ || header.distance < sizeof(header) ||
+      header.distance > static_cast<uint64_t>(panels.alignment_ + kHeaderBytes)) {
     throw Failure(FailureKind::kInvalid, "weights: expected what hlo_dispatch.onemkl.pack wrote as '" +
-                                             panels.form_.layout + "', got something else");
+                                             panels.prepacked_.layout + "', got something else");
   }
-  first_ = begin + head.distance;
+  first_ = begin + header.distance;
   const auto alignment = static_cast<size_t>(panels.alignment_);
   if (reinterpret_cast<uintptr_t>(first_) % alignment == 0) return;
   // They were moved to a buffer that is aligned otherwise.
@@ -129,10 +131,10 @@ PackedPanels::Reader::Reader(const PackedPanels& panels, const void* buffer) : p
   first_ = copy_.get();
 }
 
-const float* PackedPanels::Reader::Panel(int64_t panel) const {
+const float* PrepackedPanels::Reader::Panel(int64_t panel) const {
   return reinterpret_cast<const float*>(first_ + panel * panels_.panel_bytes_);
 }
 
-void PackedPanels::Reader::Free::operator()(char* memory) const { std::free(memory); }
+void PrepackedPanels::Reader::Free::operator()(char* memory) const { std::free(memory); }
 
 }  // namespace hlo_dispatch::onemkl

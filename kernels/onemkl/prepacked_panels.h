@@ -1,8 +1,8 @@
-// Weights as cblas_sgemm_pack leaves them: in panels of columns, each packed alone, by one thread, for one thread.
+// Prepacked weights of cblas_sgemm_pack, in panels of columns, each packed by one thread, for one thread.
 //
-// What oneMKL writes says itself where it begins, by an address rounded up, so that it can be read only from an address
-// that is aligned as the one it was written to (prepacked_alignment.h). All panels begin at addresses aligned so; in
-// front of them is written how far from the buffer's beginning that was.
+// oneMKL's format depends on the alignment of the address it was written to, and can be read only from an equally
+// aligned one (prepacked_alignment.h). All panels begin at such addresses; a header stores their distance from the
+// buffer's beginning.
 #ifndef HLO_DISPATCH_ONEMKL_PREPACKED_PANELS_H_
 #define HLO_DISPATCH_ONEMKL_PREPACKED_PANELS_H_
 
@@ -18,33 +18,34 @@
 
 namespace hlo_dispatch::onemkl {
 
-class PackedPanels {
+class PrepackedPanels {
  public:
   // For products of `rows` rows with such weights.
-  PackedPanels(const Provider& provider, const GemmFunctions& functions, int64_t rows, const RowsAndColumns& weights);
+  PrepackedPanels(const Provider& provider, const GemmFunctions& functions, int64_t rows,
+                  const RowsAndColumns& weights);
 
-  const PackedWeights& form() const { return form_; }
-  // Whether they are not much larger than the weights; there is no form() otherwise.
+  const PrepackedWeights& prepacked() const { return prepacked_; }
+  // Whether they are not much larger than the weights; there is no prepacked() otherwise.
   bool is_worth_its_memory() const { return is_worth_its_memory_; }
   int64_t count() const { return count_; }
   // Panel i has the columns [Begin(i), Begin(i + 1)).
   int64_t Begin(int64_t panel) const;
 
-  // Into a buffer of form().bytes.
-  void Pack(const float* weights, void* buffer, const Parallel& parallel) const;
+  // Into a buffer of prepacked().bytes.
+  void Prepack(const float* weights, void* buffer, const Parallel& parallel) const;
 
   // The panels of such a buffer, where they can be read.
   class Reader {
    public:
     // Throws Failure(kInvalid) where the buffer holds something else.
-    Reader(const PackedPanels& panels, const void* buffer);
+    Reader(const PrepackedPanels& panels, const void* buffer);
     const float* Panel(int64_t panel) const;
 
    private:
     struct Free {
       void operator()(char* memory) const;
     };
-    const PackedPanels& panels_;
+    const PrepackedPanels& panels_;
     std::unique_ptr<char, Free> copy_;  // of panels that lie otherwise than they were written
     const char* first_;
   };
@@ -63,7 +64,7 @@ class PackedPanels {
   int64_t alignment_ = 1;
   bool is_worth_its_memory_ = false;
   uint64_t mark_ = 0;  // what a buffer of ours begins with
-  PackedWeights form_;
+  PrepackedWeights prepacked_;
 };
 
 }  // namespace hlo_dispatch::onemkl

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "hlo_dispatch/kernels.h"
-#include "python/border.h"
+#include "python/interop.h"
 
 namespace hlo_dispatch::python {
 

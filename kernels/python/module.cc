@@ -6,7 +6,7 @@
 
 #include "hlo_dispatch/kernels.h"
 #include "python/attributes.h"
-#include "python/border.h"
+#include "python/interop.h"
 
 namespace hlo_dispatch::python {
 namespace {
@@ -86,17 +86,17 @@ PyObject* OfferScipy(PyObject*, PyObject* arguments) {
   });
 }
 
-struct Question {
+struct SupportQuery {
   const char* target = nullptr;
   OwnedAttributes attributes;
 };
 
-Question ReadQuestion(PyObject* arguments) {
-  Question question;
+SupportQuery ReadSupportQuery(PyObject* arguments) {
+  SupportQuery query;
   PyObject* attributes = nullptr;
-  if (!PyArg_ParseTuple(arguments, "sO!", &question.target, &PyDict_Type, &attributes)) throw PythonError();
-  question.attributes = StoreDictionary(attributes);
-  return question;
+  if (!PyArg_ParseTuple(arguments, "sO!", &query.target, &PyDict_Type, &attributes)) throw PythonError();
+  query.attributes = StoreDictionary(attributes);
+  return query;
 }
 
 // `ask` is called without Python's lock.
@@ -116,18 +116,17 @@ Owned AnswerOf(Ask ask) {
 
 PyObject* Plan(PyObject*, PyObject* arguments) {
   return RaisingInPython([&] {
-    const Question question = ReadQuestion(arguments);
-    return AnswerOf([&](hlo_dispatch_answer** answer) {
-      return hlo_dispatch_plan(question.target, question.attributes.get(), answer);
-    });
+    const SupportQuery query = ReadSupportQuery(arguments);
+    return AnswerOf(
+        [&](hlo_dispatch_answer** answer) { return hlo_dispatch_plan(query.target, query.attributes.get(), answer); });
   });
 }
 
 PyObject* Ask(PyObject*, PyObject* arguments) {
   return RaisingInPython([&] {
-    const Question question = ReadQuestion(arguments);
+    const SupportQuery query = ReadSupportQuery(arguments);
     int64_t number = 0;
-    Check(hlo_dispatch_ask(question.target, question.attributes.get(), &number));
+    Check(hlo_dispatch_ask(query.target, query.attributes.get(), &number));
     return Checked(PyLong_FromLongLong(number));
   });
 }

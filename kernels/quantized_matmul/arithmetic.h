@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace hlo_dispatch::narrow {
+namespace hlo_dispatch::quantized_matmul {
 
 // sums[row][column] = sum over k of source[row][k] * weights[k][column] * scales[k / group][column], in f32.
 struct Piece {
@@ -23,14 +23,14 @@ struct Piece {
   int64_t columns;
   float* sums;  // in rows, columns side by side
   int64_t sums_distance;
-  float* room;  // as many numbers, for sums that lie so that all of a few columns are in the cache at once
+  float* scratch;  // as many numbers, for sums that lie so that all of a few columns are in the cache at once
 };
 
 // For weights whose columns lie side by side, and for those whose rows do: each is fetched from memory once, in the
 // order in which they lie, and becomes a number of f32 in a register.
 struct Loops {
-  void (*columns_together)(const Piece& piece);
-  void (*rows_together)(const Piece& piece);
+  void (*contiguous_columns)(const Piece& piece);
+  void (*contiguous_rows)(const Piece& piece);
 };
 
 struct Arithmetic {
@@ -50,6 +50,6 @@ extern const Arithmetic kPlainArithmetic;
 extern const Arithmetic kAvx2Arithmetic;
 extern const Arithmetic kAvx512Arithmetic;
 
-}  // namespace hlo_dispatch::narrow
+}  // namespace hlo_dispatch::quantized_matmul
 
 #endif  // HLO_DISPATCH_QUANTIZED_MATMUL_ARITHMETIC_H_

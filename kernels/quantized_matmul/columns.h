@@ -1,4 +1,4 @@
-// Sums of products with weights whose columns lie side by side.
+// Matmul loops for row-major weights (contiguous columns).
 #ifndef HLO_DISPATCH_QUANTIZED_MATMUL_COLUMNS_H_
 #define HLO_DISPATCH_QUANTIZED_MATMUL_COLUMNS_H_
 
@@ -6,7 +6,7 @@
 
 #include "quantized_matmul/weights.h"
 
-namespace hlo_dispatch::narrow {
+namespace hlo_dispatch::quantized_matmul {
 namespace {
 
 // Rows of weights that are worked on at once: sums are fetched and stored once for all of them.
@@ -157,25 +157,25 @@ HLO_DISPATCH_INLINE void AddTile(const Piece& piece, int64_t column, int64_t col
 }
 
 template <bool kIsScaled, typename P>
-void ColumnsTogether(const Piece& piece) {
+void ContiguousColumns(const Piece& piece) {
   const int64_t whole = piece.columns / kLanes * kLanes;
   // One row is summed where it is wanted.
-  float* room = piece.rows == 1 ? piece.sums : piece.room;
-  for (int64_t i = 0; i < piece.rows * whole; ++i) room[i] = 0.0f;
+  float* scratch = piece.rows == 1 ? piece.sums : piece.scratch;
+  for (int64_t i = 0; i < piece.rows * whole; ++i) scratch[i] = 0.0f;
   const int64_t width =
       kTileSums / piece.rows < kColumnStep ? kColumnStep : kTileSums / piece.rows / kColumnStep * kColumnStep;
   for (int64_t first = 0; first < piece.depth; first += kTileDepth) {
     const int64_t last = piece.depth - first < kTileDepth ? piece.depth : first + kTileDepth;
     for (int64_t column = 0; column < whole; column += width) {
       const int64_t columns = whole - column < width ? whole - column : width;
-      AddTile<kIsScaled, P>(piece, column, columns, first, last, whole, room + column * piece.rows);
+      AddTile<kIsScaled, P>(piece, column, columns, first, last, whole, scratch + column * piece.rows);
     }
   }
   for (int64_t column = 0; column < whole && (piece.rows > 1 || kIsPaired<P>); column += width) {
     const int64_t columns = whole - column < width ? whole - column : width;
     const int64_t in_pairs = kIsPaired<P> ? columns / kColumnStep * kColumnStep : 0;
     for (int64_t row = 0; row < piece.rows; ++row) {
-      const float* from = room + column * piece.rows + row * columns;
+      const float* from = scratch + column * piece.rows + row * columns;
       float* to = piece.sums + row * piece.sums_distance + column;
       for (int64_t i = 0; i < in_pairs; i += 2 * kLanes)
         StoreInOrder(to + i, {Load(from + i), Load(from + i + kLanes)});
@@ -186,6 +186,6 @@ void ColumnsTogether(const Piece& piece) {
 }
 
 }  // namespace
-}  // namespace hlo_dispatch::narrow
+}  // namespace hlo_dispatch::quantized_matmul
 
 #endif  // HLO_DISPATCH_QUANTIZED_MATMUL_COLUMNS_H_

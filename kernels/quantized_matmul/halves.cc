@@ -2,9 +2,9 @@
 
 #include "common/halves.h"
 
-namespace hlo_dispatch::narrow {
+namespace hlo_dispatch::quantized_matmul {
 
-Widened::Widened(const StridedArray& array, const RowsAndColumns& matrix, const void* buffer) {
+WidenedMatrix::WidenedMatrix(const StridedArray& array, const RowsAndColumns& matrix, const void* buffer) {
   const void* first = array.Begin(const_cast<void*>(buffer));
   if (array.type == ElementType::kF32 && matrix.is_by_row()) {
     begin_ = static_cast<const float*>(first);
@@ -21,8 +21,8 @@ Widened::Widened(const StridedArray& array, const RowsAndColumns& matrix, const 
   distance_ = matrix.columns;
 }
 
-void Narrow(const float* values, const Part& part, const StridedArray& array, const RowsAndColumns& matrix,
-            void* buffer) {
+void StoreRounded(const float* values, const Part& part, const StridedArray& array, const RowsAndColumns& matrix,
+                  void* buffer) {
   for (int64_t row = part.row_begin; row < part.row_end; ++row) {
     for (int64_t column = part.column_begin; column < part.column_end; ++column) {
       const float value = values[row * matrix.columns + column];
@@ -32,4 +32,4 @@ void Narrow(const float* values, const Part& part, const StridedArray& array, co
   }
 }
 
-}  // namespace hlo_dispatch::narrow
+}  // namespace hlo_dispatch::quantized_matmul

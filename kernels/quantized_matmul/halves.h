@@ -9,12 +9,12 @@
 #include "common/rows_and_columns.h"
 #include "common/strided_array.h"
 
-namespace hlo_dispatch::narrow {
+namespace hlo_dispatch::quantized_matmul {
 
 // A matrix, row by row, the elements of each side by side.
-class Widened {
+class WidenedMatrix {
  public:
-  Widened(const StridedArray& array, const RowsAndColumns& matrix, const void* buffer);
+  WidenedMatrix(const StridedArray& array, const RowsAndColumns& matrix, const void* buffer);
   const float* begin() const { return begin_; }
   int64_t distance() const { return distance_; }  // from row to row
 
@@ -25,9 +25,9 @@ class Widened {
 };
 
 // Writes a part of a result of which there are all values, row by row.
-void Narrow(const float* values, const Part& part, const StridedArray& array, const RowsAndColumns& matrix,
-            void* buffer);
+void StoreRounded(const float* values, const Part& part, const StridedArray& array, const RowsAndColumns& matrix,
+                  void* buffer);
 
-}  // namespace hlo_dispatch::narrow
+}  // namespace hlo_dispatch::quantized_matmul
 
 #endif  // HLO_DISPATCH_QUANTIZED_MATMUL_HALVES_H_

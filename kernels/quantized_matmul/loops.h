@@ -6,11 +6,11 @@
 #include "quantized_matmul/columns.h"
 #include "quantized_matmul/rows.h"
 
-namespace hlo_dispatch::narrow {
+namespace hlo_dispatch::quantized_matmul {
 namespace {
 
 template <typename P, bool kIsScaled = false>
-constexpr Loops kLoops = {ColumnsTogether<kIsScaled, P>, RowsTogether<kIsScaled, P>};
+constexpr Loops kLoops = {ContiguousColumns<kIsScaled, P>, ContiguousRows<kIsScaled, P>};
 
 Arithmetic ArithmeticNamed(const char* name) {
   return {name,
@@ -23,6 +23,6 @@ Arithmetic ArithmeticNamed(const char* name) {
 }
 
 }  // namespace
-}  // namespace hlo_dispatch::narrow
+}  // namespace hlo_dispatch::quantized_matmul
 
 #endif  // HLO_DISPATCH_QUANTIZED_MATMUL_LOOPS_H_

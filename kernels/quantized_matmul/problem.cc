@@ -9,7 +9,7 @@
 #include "common/failure.h"
 #include "quantized_matmul/arithmetic.h"
 
-namespace hlo_dispatch::narrow {
+namespace hlo_dispatch::quantized_matmul {
 
 namespace {
 
@@ -37,15 +37,15 @@ xla::ffi::DataType BufferType(WeightsType type) {
 }
 
 // What XLA says that a buffer has, which counts a byte for each number of four bits.
-int64_t SaidBytes(const Weights& weights) {
+int64_t DeclaredBytes(const Weights& weights) {
   return weights.type == WeightsType::kS4 ? weights.elements : WeightBytes(weights.type, weights.elements);
 }
 
 // Throws where weights of four bits do not begin where a byte does.
 void CheckPairs(const Weights& weights) {
   if (weights.type != WeightsType::kS4) return;
-  const int64_t together = weights.has_columns_together ? weights.columns : weights.depth;
-  if (together % 2 == 0 && weights.distance % 2 == 0 && weights.offset % 2 == 0 && weights.elements % 2 == 0) return;
+  const int64_t contiguous = weights.has_contiguous_columns ? weights.columns : weights.depth;
+  if (contiguous % 2 == 0 && weights.distance % 2 == 0 && weights.offset % 2 == 0 && weights.elements % 2 == 0) return;
   Unsupported("weights: expected s4 in rows or columns of an even number, each beginning with a byte");
 }
 
@@ -85,15 +85,15 @@ Weights ReadWeights(const Attributes& attributes) {
     CheckDense(dims, strides, "weights");
   }
   const int64_t row_stride = strides[dims.size() - 2], column_stride = strides.back();
-  weights.has_columns_together = column_stride == 1 || weights.columns == 1;
+  weights.has_contiguous_columns = column_stride == 1 || weights.columns == 1;
   // A vector of one column, or one row, is read along what it has.
-  if (weights.columns == 1 && row_stride == 1) weights.has_columns_together = false;
-  if (!weights.has_columns_together && row_stride != 1 && weights.depth != 1) {
+  if (weights.columns == 1 && row_stride == 1) weights.has_contiguous_columns = false;
+  if (!weights.has_contiguous_columns && row_stride != 1 && weights.depth != 1) {
     Unsupported("weights: expected rows or columns whose elements lie side by side");
   }
-  weights.distance = weights.has_columns_together ? row_stride : column_stride;
+  weights.distance = weights.has_contiguous_columns ? row_stride : column_stride;
   // Nothing is reached along one element, but addresses are computed with its stride.
-  if ((weights.has_columns_together ? weights.depth : weights.columns) == 1) weights.distance = 0;
+  if ((weights.has_contiguous_columns ? weights.depth : weights.columns) == 1) weights.distance = 0;
   CheckPairs(weights);
   return weights;
 }
@@ -119,7 +119,7 @@ std::optional<Scales> ReadScales(const Attributes& attributes, const Weights& we
 }
 
 // The source itself; throws unless the three are one product.
-StridedArray OfOneProduct(StridedArray source, const StridedArray& destination, const Attributes& attributes) {
+StridedArray CheckSingleProduct(StridedArray source, const StridedArray& destination, const Attributes& attributes) {
   const std::vector<int64_t> weights = attributes.Integers("weights_dims");
   const size_t rank = destination.dims.size();
   if (rank < 2 || source.dims.size() != rank || weights.size() != rank) {
@@ -147,7 +147,7 @@ int64_t WeightBytes(WeightsType type, int64_t count) {
 Problem::Problem(const Provider& provider, const Attributes& attributes)
     : source_array(ReadArray(attributes, "src")),
       destination_array(ReadArray(attributes, "dst")),
-      source(RowsAndColumns::Of(OfOneProduct(source_array, destination_array, attributes), source_array.dims)),
+      source(RowsAndColumns::Of(CheckSingleProduct(source_array, destination_array, attributes), source_array.dims)),
       destination(RowsAndColumns::Of(destination_array, destination_array.dims)),
       weights(ReadWeights(attributes)),
       scales(ReadScales(attributes, weights)),
@@ -159,7 +159,7 @@ Problem::Problem(const Provider& provider, const Attributes& attributes)
 }
 
 std::vector<BufferSpec> Problem::operands() const {
-  std::vector<BufferSpec> specs{SpecOf(source_array), {"weights", BufferType(weights.type), SaidBytes(weights)}};
+  std::vector<BufferSpec> specs{SpecOf(source_array), {"weights", BufferType(weights.type), DeclaredBytes(weights)}};
   if (scales.has_value()) specs.push_back(SpecOf(scales->array));
   for (const StridedArray& operand : epilogue.operands()) specs.push_back(SpecOf(operand));
   return specs;
@@ -169,4 +169,4 @@ BufferSpec Problem::result() const { return SpecOf(destination_array); }
 
 bool Problem::sums_in_place() const { return destination_array.type == ElementType::kF32 && destination.is_by_row(); }
 
-}  // namespace hlo_dispatch::narrow
+}  // namespace hlo_dispatch::quantized_matmul

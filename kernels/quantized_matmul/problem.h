@@ -1,4 +1,4 @@
-// One product of few rows as a call's attributes describe it.
+// Small-batch matmul as a call's attributes describe it.
 #ifndef HLO_DISPATCH_QUANTIZED_MATMUL_PROBLEM_H_
 #define HLO_DISPATCH_QUANTIZED_MATMUL_PROBLEM_H_
 
@@ -13,7 +13,7 @@
 #include "common/rows_and_columns.h"
 #include "common/strided_array.h"
 
-namespace hlo_dispatch::narrow {
+namespace hlo_dispatch::quantized_matmul {
 
 // More rows are refused: arithmetic takes longer than the weights do then, and other products are better at that.
 inline constexpr int64_t kMostRows = 32;
@@ -25,10 +25,10 @@ struct Weights {
   WeightsType type;
   int64_t depth;
   int64_t columns;
-  bool has_columns_together;  // else its rows lie side by side
-  int64_t distance;           // between what does not
-  int64_t offset;             // of the first one in its buffer
-  int64_t elements;           // of the whole buffer
+  bool has_contiguous_columns;  // row-major; else column-major
+  int64_t distance;             // between rows, or between columns
+  int64_t offset;               // of the first one in its buffer
+  int64_t elements;             // of the whole buffer
 };
 
 // Of so many weights; those of four bits share a byte, and there is an even number of them.
@@ -54,10 +54,10 @@ struct Problem {
 
   std::vector<BufferSpec> operands() const;
   BufferSpec result() const;
-  // Whether sums can be made where the result is to lie.
+  // Whether sums can be accumulated in the result's buffer.
   bool sums_in_place() const;
 };
 
-}  // namespace hlo_dispatch::narrow
+}  // namespace hlo_dispatch::quantized_matmul
 
 #endif  // HLO_DISPATCH_QUANTIZED_MATMUL_PROBLEM_H_

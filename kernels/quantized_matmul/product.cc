@@ -2,11 +2,11 @@
 //
 //   dst[m, n] = post_ops( bias[n] + sum over k of src[m, k] * weights[k, n] * scales[k / group, n] )
 //
-// of few rows: the product takes as long as its weights take to come from memory, so they are read once, as they lie.
-// Narrow ones, of four or eight bits, stay so until they are in registers. Operands, attributes and results are those
-// of onednn.matmul but for those types and the scales of groups, which come behind the weights where there are any
-// (scales_type, scales_dims (groups, columns), scales_strides). Sums are in f32 and in an order that does not depend on
-// how many threads there are.
+// Weight-only quantized small-batch matmul (GEMV for one row): it is bound by reading the weights from memory, so they
+// are read once, in their own layout; s4 and s8 are dequantized in registers. Operands, attributes and results are
+// those of onednn.matmul but for those types and the scales of groups, which come behind the weights where there are
+// any (scales_type, scales_dims (groups, columns), scales_strides). Sums are in f32 and in an order that does not
+// depend on how many threads there are.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -21,7 +21,7 @@
 #include "quantized_matmul/halves.h"
 #include "quantized_matmul/problem.h"
 
-namespace hlo_dispatch::narrow {
+namespace hlo_dispatch::quantized_matmul {
 
 namespace {
 
@@ -36,9 +36,9 @@ const Arithmetic& BestArithmetic() { return ForThisProcessor(kPlainArithmetic, k
 
 int64_t RoundedUp(int64_t count, int64_t grain) { return (count + grain - 1) / grain * grain; }
 
-class NarrowProduct final : public Routine {
+class QuantizedMatmul final : public Routine {
  public:
-  NarrowProduct(const Provider& provider, const Attributes& attributes)
+  QuantizedMatmul(const Provider& provider, const Attributes& attributes)
       : problem_(provider, attributes), arithmetic_(BestArithmetic()), operands_(problem_.operands()) {
     results_ = {problem_.result(), PlannedScratch(attributes)};
   }
@@ -46,31 +46,31 @@ class NarrowProduct final : public Routine {
   std::string implementation() const override {
     const char* const type = ByType("s4", "s8", "bf16", "f32");
     return std::string("narrow:") + arithmetic_.name + ":" + type + (problem_.scales.has_value() ? ":groups" : "") +
-           (problem_.weights.has_columns_together ? "" : ":rows");
+           (problem_.weights.has_contiguous_columns ? "" : ":rows");
   }
   const std::vector<BufferSpec>& operands() const override { return operands_; }
   const std::vector<BufferSpec>& results() const override { return results_; }
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
-    const Widened source(problem_.source_array, problem_.source, buffers.operands[0]);
-    const std::optional<GivenScales> scales = Given(buffers);
+    const WidenedMatrix source(problem_.source_array, problem_.source, buffers.operands[0]);
+    const std::optional<GroupScales> scales = ReadGroupScales(buffers);
     std::vector<WidenedValues> others;
-    std::vector<const float*> given;
+    std::vector<const float*> operands;
     const size_t ahead = scales.has_value() ? 3 : 2;
     for (size_t i = 0; i < problem_.epilogue.operands().size(); ++i) {
       others.emplace_back(problem_.epilogue.operands()[i], buffers.operands[i + ahead]);
-      given.push_back(others.back().begin());
+      operands.push_back(others.back().begin());
     }
     const int64_t columns = problem_.weights.columns;
     // Where the sums are; apart from the result if that is no matrix of f32 by row.
     RowsAndColumns sums = problem_.destination;
     auto* values = static_cast<float*>(buffers.results[0]);
-    std::unique_ptr<float[]> apart;
+    std::unique_ptr<float[]> separate_sums;
     if (!problem_.sums_in_place()) {
       sums.row_stride = columns;
       sums.column_stride = 1;
-      apart.reset(new float[static_cast<size_t>(sums.rows * columns)]);
-      values = apart.get();
+      separate_sums.reset(new float[static_cast<size_t>(sums.rows * columns)]);
+      values = separate_sums.get();
     }
     const auto work = static_cast<double>(WeightBytes(problem_.weights.type, problem_.weights.depth * columns));
     const auto threads =
@@ -81,33 +81,33 @@ class NarrowProduct final : public Routine {
       for (int64_t i = begin; i < end; ++i) {
         const Part part{0, sums.rows, i * width, std::min(columns, (i + 1) * width)};
         Multiply(source, static_cast<const char*>(buffers.operands[1]), scales, values, sums.row_stride, part);
-        if (!problem_.epilogue.is_empty()) problem_.epilogue.Apply(values, sums, part, given);
-        if (apart != nullptr) {
-          Narrow(values, part, problem_.destination_array, problem_.destination, buffers.results[0]);
+        if (!problem_.epilogue.is_empty()) problem_.epilogue.Apply(values, sums, part, operands);
+        if (separate_sums != nullptr) {
+          StoreRounded(values, part, problem_.destination_array, problem_.destination, buffers.results[0]);
         }
       }
     });
   }
 
  private:
-  // As they lie, or widened and in rows where the arithmetic takes nothing else.
-  struct GivenScales {
-    std::optional<Widened> copy;
+  // Scales of groups in place, or converted to f32 and row-major where the arithmetic needs that.
+  struct GroupScales {
+    std::optional<WidenedMatrix> copy;
     const float* first;
     int64_t distance, step;
   };
 
-  std::optional<GivenScales> Given(const RoutineBuffers& buffers) const {
+  std::optional<GroupScales> ReadGroupScales(const RoutineBuffers& buffers) const {
     if (!problem_.scales.has_value()) return std::nullopt;
     const auto& [array, matrix, group] = *problem_.scales;
-    if (array.type == ElementType::kF32 && (matrix.is_by_row() || !problem_.weights.has_columns_together)) {
-      return GivenScales{std::nullopt, static_cast<const float*>(buffers.operands[2]), matrix.row_stride,
+    if (array.type == ElementType::kF32 && (matrix.is_by_row() || !problem_.weights.has_contiguous_columns)) {
+      return GroupScales{std::nullopt, static_cast<const float*>(buffers.operands[2]), matrix.row_stride,
                          matrix.column_stride};
     }
-    GivenScales given{Widened(array, matrix, buffers.operands[2]), nullptr, 0, 1};
-    given.first = given.copy->begin();
-    given.distance = given.copy->distance();
-    return given;
+    GroupScales widened{WidenedMatrix(array, matrix, buffers.operands[2]), nullptr, 0, 1};
+    widened.first = widened.copy->begin();
+    widened.distance = widened.copy->distance();
+    return widened;
   }
 
   template <typename T>
@@ -132,12 +132,12 @@ class NarrowProduct final : public Routine {
     return RoundedUp(shared, kColumnGrain);
   }
 
-  void Multiply(const Widened& source, const char* buffer, const std::optional<GivenScales>& scales, float* values,
-                int64_t distance, const Part& part) const {
+  void Multiply(const WidenedMatrix& source, const char* buffer, const std::optional<GroupScales>& scales,
+                float* values, int64_t distance, const Part& part) const {
     const Weights& weights = problem_.weights;
-    const int64_t step = weights.has_columns_together ? 1 : weights.distance;
+    const int64_t step = weights.has_contiguous_columns ? 1 : weights.distance;
     const int64_t columns = part.column_end - part.column_begin;
-    const std::unique_ptr<float[]> room(new float[static_cast<size_t>(part.row_end * columns)]);
+    const std::unique_ptr<float[]> scratch(new float[static_cast<size_t>(part.row_end * columns)]);
     const Piece piece{source.begin(),
                       source.distance(),
                       part.row_end,
@@ -152,12 +152,12 @@ class NarrowProduct final : public Routine {
                       columns,
                       values + part.column_begin,
                       distance,
-                      room.get()};
+                      scratch.get()};
     const Loops& loops =
         scales.has_value()
             ? ByType<const Loops&>(arithmetic_.scaled_s4, arithmetic_.scaled_s8, arithmetic_.bf16, arithmetic_.f32)
             : ByType<const Loops&>(arithmetic_.s4, arithmetic_.s8, arithmetic_.bf16, arithmetic_.f32);
-    (weights.has_columns_together ? loops.columns_together : loops.rows_together)(piece);
+    (weights.has_contiguous_columns ? loops.contiguous_columns : loops.contiguous_rows)(piece);
   }
 
   Problem problem_;
@@ -166,8 +166,8 @@ class NarrowProduct final : public Routine {
   std::vector<BufferSpec> results_;
 };
 
-const Family<NarrowProduct, kOwnEverywhere> family("narrow_product", {}, "", "onednn.sequence");
+const Family<QuantizedMatmul, kOwnEverywhere> family("narrow_product", {}, "", "onednn.sequence");
 
 }  // namespace
 
-}  // namespace hlo_dispatch::narrow
+}  // namespace hlo_dispatch::quantized_matmul

@@ -1,4 +1,4 @@
-// Sums of products with weights whose rows lie side by side.
+// Matmul loops for column-major weights (contiguous rows).
 #ifndef HLO_DISPATCH_QUANTIZED_MATMUL_ROWS_H_
 #define HLO_DISPATCH_QUANTIZED_MATMUL_ROWS_H_
 
@@ -6,7 +6,7 @@
 
 #include "quantized_matmul/weights.h"
 
-namespace hlo_dispatch::narrow {
+namespace hlo_dispatch::quantized_matmul {
 namespace {
 
 // The sums of kRows rows and kColumns columns from `column` on, each in kParts parts. What is needed next lies `ahead`
@@ -94,7 +94,7 @@ void DotsOfSome(int64_t rows, const Piece& piece, const float* source, int64_t c
 }
 
 template <bool kIsScaled, typename P>
-void RowsTogether(const Piece& piece) {
+void ContiguousRows(const Piece& piece) {
   for (int64_t column = 0; column < piece.columns; column += kColumnsAtOnce<P>) {
     // Behind the last columns there is nothing to fetch.
     const bool is_last = piece.columns - column < 2 * kColumnsAtOnce<P>;
@@ -107,6 +107,6 @@ void RowsTogether(const Piece& piece) {
 }
 
 }  // namespace
-}  // namespace hlo_dispatch::narrow
+}  // namespace hlo_dispatch::quantized_matmul
 
 #endif  // HLO_DISPATCH_QUANTIZED_MATMUL_ROWS_H_

@@ -1,4 +1,4 @@
-// Weights of any type as vectors of f32, of as many bytes as the file that includes this says.
+// Dequantization: weights of any type as vectors of f32, whose size the including file defines.
 #ifndef HLO_DISPATCH_QUANTIZED_MATMUL_WEIGHTS_H_
 #define HLO_DISPATCH_QUANTIZED_MATMUL_WEIGHTS_H_
 
@@ -10,7 +10,7 @@
 #include "common/vectors.h"
 #include "quantized_matmul/arithmetic.h"
 
-namespace hlo_dispatch::narrow {
+namespace hlo_dispatch::quantized_matmul {
 namespace {
 
 // Bytes of a line of the cache.
@@ -177,6 +177,6 @@ HLO_DISPATCH_INLINE Vector LoadFirst(const float* from, int64_t count) {
 HLO_DISPATCH_INLINE void Fetch(const void* from) { __builtin_prefetch(from, /*rw=*/0, /*locality=*/2); }
 
 }  // namespace
-}  // namespace hlo_dispatch::narrow
+}  // namespace hlo_dispatch::quantized_matmul
 
 #endif  // HLO_DISPATCH_QUANTIZED_MATMUL_WEIGHTS_H_

@@ -1,13 +1,13 @@
 // hlo_dispatch.onednn.sequence
 //
-//   member_0; member_1; …      each one a call of another kernel of oneDNN's, or of one of our own that joins them, on
-//                              values of the sequence
+// member_0; member_1; …      a call of another oneDNN kernel, or of an own kernel that may be a member, on values of
+// the call group
 //
-// The members run in order. Those of oneDNN's are waited for together; ours wait for what stands before them, and run
-// on the library's threads where those are oneTBB's: they are awake, and XLA's would have to share processors with
-// them. A member may add to a value whose place its result takes (`accumulated`). Operands: what they read and none of
-// them writes; those for which attribute `held` has places are the first ones, and lie in one buffer of held_bytes.
-// Results: what somebody else reads of what they write, then scratch, which holds the rest (sequence_plan.h).
+// Call group: the members run in order. oneDNN's members are waited for once; own kernels wait for the members before
+// them and run on the library's threads where those are oneTBB's, which are awake and would compete with XLA's for
+// processors. A member may have an in-place sum (attribute `accumulated`). Operands: values that members read and none
+// writes; the first ones are coalesced into one buffer of held_bytes where attribute `held` has their offsets. Results:
+// values that are read outside, then scratch, which holds the intermediate values (call_group_plan.h).
 #include <memory>
 #include <sstream>
 #include <string>
@@ -21,8 +21,8 @@
 #include "common/parallel.h"
 #include "common/pool_size.h"
 #include "onednn/call.h"
+#include "onednn/call_group_plan.h"
 #include "onednn/primitive.h"
-#include "onednn/sequence_plan.h"
 
 namespace hlo_dispatch::onednn {
 
@@ -44,7 +44,7 @@ struct Step {
   size_t output;
 };
 
-Step MakeStep(SequencePlan::Member member) {
+Step MakeStep(CallGroupPlan::Member member) {
   std::vector<Input> inputs;
   for (size_t i = 0; i < member.inputs.size(); ++i) {
     const int64_t before = member.routine == nullptr ? member.plan.operands[i].BytesBefore() : 0;
@@ -55,27 +55,27 @@ Step MakeStep(SequencePlan::Member member) {
   return {std::make_unique<Primitive>(std::move(member.plan)), nullptr, std::move(inputs), output};
 }
 
-struct SequenceState {
+struct CallGroupState {
   static ffi::TypeId id;
-  SequencePlan plan;  // without its members' plans: the primitives have them
+  CallGroupPlan plan;  // without its members' plans: the primitives have them
   std::vector<Step> steps;
   bool has_helpers = false;
 };
-ffi::TypeId SequenceState::id = {};
+ffi::TypeId CallGroupState::id = {};
 
-SequencePlan PlanOf(const Attributes& attributes) {
+CallGroupPlan PlanOf(const Attributes& attributes) {
   attributes.Text("library");  // which one it is each member asks
-  return SequencePlan::Read(attributes);
+  return CallGroupPlan::Read(attributes);
 }
 
-Answer PlanSequence(const Attributes& attributes) {
+Answer PlanCallGroup(const Attributes& attributes) {
   CheckCall(TheKernel(), attributes);
-  SequencePlan plan;
+  CallGroupPlan plan;
   Library::Get().ForPool([&] { plan = PlanOf(attributes); });
   return {"sequence of " + std::to_string(plan.members.size()), plan.scratch_bytes};
 }
 
-double LeastSeconds(const SequencePlan::Member& member) {
+double LeastSeconds(const CallGroupPlan::Member& member) {
   if (member.routine == nullptr) return member.plan.LeastSeconds();
   double bytes = 0;
   for (const BufferSpec& spec : member.routine->operands()) bytes += static_cast<double>(spec.bytes);
@@ -83,8 +83,8 @@ double LeastSeconds(const SequencePlan::Member& member) {
   return MachineSpeed::Get().Seconds(/*multiply_adds_done=*/0, bytes);
 }
 
-std::unique_ptr<SequenceState> MakeSequence(const Attributes& attributes) {
-  auto state = std::make_unique<SequenceState>();
+std::unique_ptr<CallGroupState> MakeCallGroup(const Attributes& attributes) {
+  auto state = std::make_unique<CallGroupState>();
   state->plan = PlanOf(attributes);
   const int64_t planned = attributes.Integer("scratch");
   if (state->plan.scratch_bytes > planned) {
@@ -94,56 +94,57 @@ std::unique_ptr<SequenceState> MakeSequence(const Attributes& attributes) {
                                              "threads?); compile it again");
   }
   double seconds = 0;
-  for (const SequencePlan::Member& member : state->plan.members) seconds += LeastSeconds(member);
+  for (const CallGroupPlan::Member& member : state->plan.members) seconds += LeastSeconds(member);
   state->has_helpers = MachineSpeed::Get().RepaysHelp(seconds);
-  for (SequencePlan::Member& member : state->plan.members) state->steps.push_back(MakeStep(std::move(member)));
+  for (CallGroupPlan::Member& member : state->plan.members) state->steps.push_back(MakeStep(std::move(member)));
   state->plan.members.clear();
   return state;
 }
 
-// Where each value is in this execution.
-std::vector<char*> Addresses(const SequencePlan& plan, char* scratch, ffi::RemainingArgs arguments,
+// Address of each value in this execution.
+std::vector<char*> Addresses(const CallGroupPlan& plan, char* scratch, ffi::RemainingArgs arguments,
                              ffi::RemainingRets results) {
   std::vector<char*> addresses;
   addresses.reserve(plan.values.size());
-  const size_t operands = static_cast<size_t>(plan.operands), held = static_cast<size_t>(plan.held);
-  // The first argument is all held operands together.
-  const size_t before = held > 0 ? held - 1 : 0;
-  char* together = nullptr;
-  if (held > 0) {
+  const size_t operands = static_cast<size_t>(plan.operands), coalesced = static_cast<size_t>(plan.coalesced);
+  // The first argument is the buffer of coalesced operands.
+  const size_t before = coalesced > 0 ? coalesced - 1 : 0;
+  char* coalesced_buffer = nullptr;
+  if (coalesced > 0) {
     ffi::AnyBuffer buffer = *arguments.get<ffi::AnyBuffer>(0);
-    CheckBuffer("held operands", {plan.held_bytes, ffi::U8}, buffer);
-    together = static_cast<char*>(buffer.untyped_data());
+    CheckBuffer("held operands", {plan.coalesced_bytes, ffi::U8}, buffer);
+    coalesced_buffer = static_cast<char*>(buffer.untyped_data());
   }
-  for (const SequencePlan::Value& value : plan.values) {
+  for (const CallGroupPlan::Value& value : plan.values) {
     const size_t number = addresses.size();
     if (value.offset >= 0) {
-      addresses.push_back((number < held ? together : scratch) + value.offset);
+      addresses.push_back((number < coalesced ? coalesced_buffer : scratch) + value.offset);
       continue;
     }
     const bool is_operand = number < operands;
     ffi::AnyBuffer buffer =
         is_operand ? *arguments.get<ffi::AnyBuffer>(number - before) : **results.get<ffi::AnyBuffer>(number - operands);
     CheckBuffer(is_operand ? "operand " + std::to_string(number) : "result " + std::to_string(number - operands),
-                value.form, buffer);
+                value.expected, buffer);
     addresses.push_back(static_cast<char*>(buffer.untyped_data()));
   }
   return addresses;
 }
 
-void Run(const SequenceState& state, const Parallel& parallel, ffi::RemainingArgs arguments,
+void Run(const CallGroupState& state, const Parallel& parallel, ffi::RemainingArgs arguments,
          ffi::RemainingRets results) {
-  const SequencePlan& plan = state.plan;
-  const size_t wanted = static_cast<size_t>(plan.results) + 1;
-  if (arguments.size() != static_cast<size_t>(plan.arguments()) || results.size() != wanted) {
+  const CallGroupPlan& plan = state.plan;
+  const size_t expected_results = static_cast<size_t>(plan.results) + 1;
+  if (arguments.size() != static_cast<size_t>(plan.arguments()) || results.size() != expected_results) {
     std::ostringstream message;
-    message << "expected " << plan.arguments() << " operands and " << wanted << " results, got " << arguments.size()
-            << " and " << results.size();
+    message << "expected " << plan.arguments() << " operands and " << expected_results << " results, got "
+            << arguments.size() << " and " << results.size();
     throw Failure(FailureKind::kInvalid, message.str());
   }
-  char* scratch = static_cast<char*>(ScratchAddress(plan.scratch_bytes, **results.get<ffi::AnyBuffer>(wanted - 1)));
+  char* scratch =
+      static_cast<char*>(ScratchAddress(plan.scratch_bytes, **results.get<ffi::AnyBuffer>(expected_results - 1)));
   const std::vector<char*> addresses = Addresses(plan, scratch, arguments, results);
-  Submission submission(plan.packing_bytes);
+  Submission submission(plan.reorder_scratch_bytes);
   std::vector<void*> operands;
   char* members_scratch = scratch + plan.members_scratch_offset;
   const TbbThreads* tbb = Library::Get().tbb();
@@ -153,7 +154,7 @@ void Run(const SequenceState& state, const Parallel& parallel, ffi::RemainingArg
     for (const Input& input : step.inputs) operands.push_back(addresses[input.value] + input.before);
     char* result = addresses[step.output];
     if (step.routine != nullptr) {
-      submission.Settle();
+      submission.Wait();
       step.routine->Execute({{operands.begin(), operands.end()}, {result, members_scratch}}, ours);
       continue;
     }
@@ -162,7 +163,7 @@ void Run(const SequenceState& state, const Parallel& parallel, ffi::RemainingArg
   submission.Finish();
 }
 
-ffi::Error Execute(ffi::ThreadPool pool, SequenceState* state, ffi::RemainingArgs arguments,
+ffi::Error Execute(ffi::ThreadPool pool, CallGroupState* state, ffi::RemainingArgs arguments,
                    ffi::RemainingRets results) {
   return Guarded(TheKernel().target().c_str(), [&] {
     const Parallel parallel(&pool);
@@ -173,14 +174,14 @@ ffi::Error Execute(ffi::ThreadPool pool, SequenceState* state, ffi::RemainingArg
 
 XLA_FFI_DEFINE_HANDLER(
     execute, Execute,
-    ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Ctx<ffi::State<SequenceState>>().RemainingArgs().RemainingRets());
+    ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Ctx<ffi::State<CallGroupState>>().RemainingArgs().RemainingRets());
 
-ffi::ErrorOr<std::unique_ptr<SequenceState>> Instantiate(ffi::Dictionary dictionary) {
-  std::unique_ptr<SequenceState> state;
+ffi::ErrorOr<std::unique_ptr<CallGroupState>> Instantiate(ffi::Dictionary dictionary) {
+  std::unique_ptr<CallGroupState> state;
   ffi::Error error = Guarded(TheKernel().target().c_str(), [&] {
     const FfiAttributes attributes(dictionary);
     CheckCall(TheKernel(), attributes);
-    Library::Get().ForPool([&] { state = MakeSequence(attributes); });
+    Library::Get().ForPool([&] { state = MakeCallGroup(attributes); });
   });
   if (error.failure()) return ffi::Unexpected(std::move(error));
   return state;
@@ -189,18 +190,18 @@ ffi::ErrorOr<std::unique_ptr<SequenceState>> Instantiate(ffi::Dictionary diction
 XLA_FFI_DEFINE_HANDLER(instantiate, Instantiate, ffi::Ffi::BindInstantiate().Attrs());
 
 const XLA_FFI_TypeInfo* TypeInfo() {
-  static const XLA_FFI_TypeInfo info = ffi::MakeTypeInfo<SequenceState>();
+  static const XLA_FFI_TypeInfo info = ffi::MakeTypeInfo<CallGroupState>();
   return &info;
 }
 
 [[maybe_unused]] const StateType& state_type =
-    Register(StateType{"hlo_dispatch.onednn.sequence", &SequenceState::id, TypeInfo()});
+    Register(StateType{"hlo_dispatch.onednn.sequence", &CallGroupState::id, TypeInfo()});
 
 Kernel Described() {
   Kernel kernel;
   kernel.name = "onednn.sequence";
   kernel.library = "oneDNN";
-  kernel.plan = PlanSequence;
+  kernel.plan = PlanCallGroup;
   kernel.instantiate = instantiate;
   kernel.execute = execute;
   return kernel;

@@ -1,6 +1,6 @@
-// Between Python and the library: references that are given back, errors that become exceptions, Python's lock.
-#ifndef HLO_DISPATCH_PYTHON_BORDER_H_
-#define HLO_DISPATCH_PYTHON_BORDER_H_
+// Python interop: owned references, errors as exceptions, the GIL.
+#ifndef HLO_DISPATCH_PYTHON_INTEROP_H_
+#define HLO_DISPATCH_PYTHON_INTEROP_H_
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -12,7 +12,7 @@
 
 namespace hlo_dispatch::python {
 
-// A Python exception is set; unwinds to the border.
+// A Python exception is set; unwinds to the outermost C++ frame.
 struct PythonError {};
 
 struct DecreaseReference {
@@ -73,4 +73,4 @@ class WithoutLock {
 
 }  // namespace hlo_dispatch::python
 
-#endif  // HLO_DISPATCH_PYTHON_BORDER_H_
+#endif  // HLO_DISPATCH_PYTHON_INTEROP_H_
