@@ -99,9 +99,9 @@ assert "module" in str(hlo_dispatch.Report("module"))
 
 def test_no_two_classes_have_one_name() -> None:
     """Whoever reads a name knows which class it is."""
-    homes: dict[str, set[str]] = {}
+    producers: dict[str, set[str]] = {}
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef):
-                homes.setdefault(node.name, set()).add(f"{place(path)}:{node.lineno}")
-    assert not {name: sorted(found) for name, found in homes.items() if len(found) > 1}
+                producers.setdefault(node.name, set()).add(f"{place(path)}:{node.lineno}")
+    assert not {name: sorted(found) for name, found in producers.items() if len(found) > 1}

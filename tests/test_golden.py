@@ -32,15 +32,15 @@ from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.match.routines.routine import RoutineFinder, RoutineMatch
 from hlo_dispatch.match.structural.finder import StructuralFinder
-from hlo_dispatch.match.structural.structural_match import Miss, StructuralMatch
+from hlo_dispatch.match.structural.structural_match import NearestMiss, StructuralMatch
 from hlo_dispatch.pattern import Recogniser, Table, load_tables
-from hlo_dispatch.pipeline import Rewriter
+from hlo_dispatch.pipeline import Pipeline
 from hlo_dispatch.process.machine import Machine
 from hlo_dispatch.report import Report
 from processor import HAS_AVX512, skip_without
 from side_by_side import assert_close, run_module
 
-Found = Match | RoutineMatch | AttentionMatch | StructuralMatch | Miss | Refusal
+Found = Match | RoutineMatch | AttentionMatch | StructuralMatch | NearestMiss | Refusal
 GOLDEN = Path(__file__).with_name("golden")
 ACCEPTED = sorted(GOLDEN.glob("*/*.before.hlo"))
 REFUSED = sorted(GOLDEN.glob("*/*.refused.hlo"))
@@ -129,8 +129,8 @@ def test_accepted(before: Path, request: pytest.FixtureRequest) -> None:
 
 
 @lru_cache(maxsize=1)
-def rewriter() -> Rewriter:
-    return Rewriter.make(table(), "always", MACHINE)
+def rewriter() -> Pipeline:
+    return Pipeline.make(table(), "always", MACHINE)
 
 
 def skip_where_the_processor_lacks(before: Path, report: Report) -> None:
@@ -187,10 +187,10 @@ def test_refused(path: Path) -> None:
     assert not any(shows(path.parent.name, match) for match in found)
 
     rewritten = hlo_dispatch.rewrite(serialized, policy="always")
-    if all(isinstance(match, Refusal | Miss) for match in found):
+    if all(isinstance(match, Refusal | NearestMiss) for match in found):
         assert rewritten.proto is None
         codes = {match.code for match in found if isinstance(match, Refusal)}
-        codes |= {"near-miss" for match in found if isinstance(match, Miss) and match.is_telling}
+        codes |= {"near-miss" for match in found if isinstance(match, NearestMiss) and match.is_reported}
         reported = {region.refusal.code for region in rewritten.report.regions}
         # Beside an anchor's refusal the report also says how far the patterns came.
         assert codes <= reported <= codes | {"near-miss"}
@@ -200,7 +200,7 @@ def why(match: Found) -> str:
     """What a refused file's comment says: an anchor's refusal, where its epilogue stops, or how far a pattern came."""
     if isinstance(match, Refusal):
         return f"{match.code}: %{match.instruction}"
-    if isinstance(match, Miss):
+    if isinstance(match, NearestMiss):
         return match.sentence
     if isinstance(match, StructuralMatch):
         return f"{match.pattern.name}: %{match.output.name}"
@@ -221,7 +221,7 @@ def matches(module: Module) -> list[Found]:
     Where nothing else is in the module, also how far each pattern came that matched nowhere.
     """
     found: list[Found] = []
-    misses: list[Miss] = []
+    misses: list[NearestMiss] = []
     for computation, small in module.control_flow_computations():
         graph = FlatGraph(module, computation)
         found += [match for _, match in RoutineFinder(table()).find(graph)]
@@ -249,7 +249,7 @@ def finder() -> EpilogueFinder:
 
 def shows(entry: str, match: Found) -> bool:
     """Whether the match makes use of this entry of the table."""
-    if isinstance(match, Refusal | Miss):
+    if isinstance(match, Refusal | NearestMiss):
         return False
     if isinstance(match, StructuralMatch):
         return match.pattern.name == entry

@@ -11,7 +11,7 @@ import pytest
 
 from environment import clean_environment
 from hlo_dispatch.jax_plugin.at_exit import accumulated_reports
-from hlo_dispatch.jax_plugin.at_exit.accumulated_reports import Kept
+from hlo_dispatch.jax_plugin.at_exit.accumulated_reports import AccumulatedReports
 from hlo_dispatch.report import Region, Report
 from warm import run_python
 
@@ -73,10 +73,10 @@ def test_written_at_exit_with_one_line(tmp_path: Path, code: str, door: str) -> 
     assert "1 of 1 region dispatched" in line
     assert "in the pass" in line
     assert str(tmp_path / "out.json") in line
-    told = json.loads((tmp_path / "out.json").read_text())
-    (region,) = [region for module in told["modules"] for region in module["regions"]]
+    written = json.loads((tmp_path / "out.json").read_text())
+    (region,) = [region for module in written["modules"] for region in module["regions"]]
     assert (region["formula"], region["kernel"]) == ("relu(x @ w)", "onednn.matmul")
-    assert told["totals"]["modules"] == told["statistics"]["modules"] == len(told["modules"])
+    assert written["totals"]["modules"] == written["statistics"]["modules"] == len(written["modules"])
     assert [path.name for path in tmp_path.iterdir()] == ["out.json"], "nothing else is left behind"
 
 
@@ -134,13 +134,13 @@ def test_an_impossible_name_is_one_line_and_the_program_runs(tmp_path: Path, nam
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accumulated_reports, "MOST_BYTES", 10_000)
-    kept = Kept()
+    kept = AccumulatedReports()
     region = Region("dot", "main", "dot", "x @ w", "k", "i", {}, ("dot",), "", "", "why", None, "f32[2]", saved=1e-3)
     for number in range(200):
         kept.add(Report(f"module {number}", (region,), seconds=0.5, saved=1e-3))
     kept.add_failure("ModuleError: no module")
-    kept.add(Report("half", failure="constants could not be prepared"))
-    assert kept.failures == ["ModuleError: no module", "constants could not be prepared"]
+    kept.add(Report("half", failure="constants could not be preprocessed"))
+    assert kept.failures == ["ModuleError: no module", "constants could not be preprocessed"]
     reports = list(kept.reports())
     assert 0 < len(reports) < 200
     assert len(reports) + kept.left_out == 201

@@ -19,8 +19,8 @@ from hlo_dispatch.ir.shape import shape_of
 from hlo_dispatch.ir.split_module import Split
 from hlo_dispatch.ir.verify import verify
 from hlo_dispatch.passes.partition import prologue_stages
-from hlo_dispatch.passes.partition.constant_weights import weights_of
-from hlo_dispatch.passes.partition.split_at_frontier import cut, uncut
+from hlo_dispatch.passes.partition.constant_weights import extract_constant_weights
+from hlo_dispatch.passes.partition.split_at_frontier import split_at, without_prologue
 from hlo_dispatch.passes.partition.splitter import splitter
 
 LAYERS, CHANNELS = 4, 16
@@ -110,8 +110,8 @@ def built_or_stock(serialized: bytes) -> Split:
 @pytest.mark.parametrize(
     "place",
     [
-        pytest.param(lambda whole: cut(whole, FROZEN, 2), id="cut"),
-        pytest.param(lambda whole: uncut(whole, FROZEN), id="uncut"),
+        pytest.param(lambda whole: split_at(whole, FROZEN, 2), id="split_at"),
+        pytest.param(lambda whole: without_prologue(whole, FROZEN), id="without_prologue"),
         pytest.param(built_or_stock, id="held together"),
     ],
 )
@@ -149,12 +149,12 @@ def test_constants_are_parameters_for_a_while(monkeypatch: pytest.MonkeyPatch) -
     whole = donating(closed, [array(32, 256), array(*CACHE), array(*SPARE)], (1,), 2)
     wanted = {("f32[3,11]{1,0}", "[1]"), ("f32[17]{0}", "given away")}
     assert donations(whole) == wanted
-    found = weights_of(Module.from_bytes(whole))
+    found = extract_constant_weights(Module.from_bytes(whole))
     assert found is not None
     assert donations(found.module) == wanted
     assert donations(found.with_original_constants(found.module)) == wanted
     rules = rewriter((), "always")
-    prepared = found.prepared(found.module, splitter(rules.table, 2), rules.table)
+    prepared = found.with_preprocessed_constants(found.module, splitter(rules.table, 2), rules.table)
     assert donations(prepared) == wanted
     names = [*Module.from_bytes(whole).entry.program_shape.parameter_names]
     assert len(Module.from_bytes(prepared).entry.program_shape.parameters) == len(names) == 3

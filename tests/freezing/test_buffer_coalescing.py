@@ -14,7 +14,7 @@ import hlo_dispatch
 from hlo_dispatch.freezing.callable import Frozen
 from hlo_dispatch.ir.split_module import Split
 from hlo_dispatch.passes.partition import splitter
-from hlo_dispatch.passes.partition.buffer_coalescing import SMALL_PART, coalesce_buffers
+from hlo_dispatch.passes.partition.buffer_coalescing import COALESCED_SHARE, coalesce_buffers
 from processor import lacks
 
 LAYERS = 4
@@ -42,7 +42,7 @@ def weights(dtype: str = "float32", channels: int = 16, seed: int | None = None)
         {"w": array(1 + 2 * (n % 2), 1 + 2 * (n % 2), channels, channels), "s": array(channels), "b": array(channels)}
         for n in range(LAYERS)
     ]
-    return {"layers": one, "head": array(channels, 64 * SMALL_PART * channels)}
+    return {"layers": one, "head": array(channels, 64 * COALESCED_SHARE * channels)}
 
 
 def image(dtype: str = "float32", channels: int = 16) -> jax.Array:

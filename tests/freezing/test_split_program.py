@@ -166,9 +166,9 @@ def test_what_has_effects_is_not_early() -> None:
     compiled = jax.jit(program, keep_unused=True).lower(*arguments).compile()
     module = compiled.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto()
     from hlo_dispatch.ir.module import Module
-    from hlo_dispatch.passes.partition.split_at_frontier import cut
+    from hlo_dispatch.passes.partition.split_at_frontier import split_at
 
-    split = cut(module, frozenset({0}), threads=2)
+    split = split_at(module, frozenset({0}), threads=2)
     assert [i.custom_call_target for i in Module.from_bytes(split.program).entry.instructions].count("") >= 1
     assert any(i.opcode == "custom-call" for i in Module.from_bytes(split.program).entry.instructions)
 

@@ -34,7 +34,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(params=["float32", "float64"])
 def dtype(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Our own code is chosen wherever there is some."""
-    monkeypatch.setattr(family_cost_models, "in_order_of_speed", lambda match, _: sorted(match.routine.kernels))
+    monkeypatch.setattr(family_cost_models, "by_expected_speed", lambda match, _: sorted(match.routine.kernels))
     monkeypatch.setattr(
         family_cost_models, "worth_calling", lambda match, _: (match.kernel.startswith("blocked."), "under test")
     )
@@ -252,10 +252,10 @@ def test_chosen_for_large_matrices_where_the_libraries_lack_avx512(monkeypatch: 
     first: list[list[str]] = []
 
     def ordered(match, _):
-        first.append([linear_algebra_cost_model.in_order_of_speed(match, machine)[0] for machine in (amd, intel, old)])
-        return linear_algebra_cost_model.in_order_of_speed(match, amd)
+        first.append([linear_algebra_cost_model.by_expected_speed(match, machine)[0] for machine in (amd, intel, old)])
+        return linear_algebra_cost_model.by_expected_speed(match, amd)
 
-    monkeypatch.setattr(family_cost_models, "in_order_of_speed", ordered)
+    monkeypatch.setattr(family_cost_models, "by_expected_speed", ordered)
     for size in (2000, 100):
         with hlo_dispatch.enabled(policy="heuristic"):
             jax.jit(lambda a: jnp.linalg.cholesky(a)).lower(np.zeros((size, size), np.float32)).compile()

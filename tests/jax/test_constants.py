@@ -21,7 +21,7 @@ from hlo_dispatch.jax_plugin import hook
 from hlo_dispatch.jax_plugin.explaining import optimized
 from hlo_dispatch.jax_plugin.tuning import tune_module
 from hlo_dispatch.passes.partition import constant_weights
-from hlo_dispatch.passes.partition.constant_weights import weights_of
+from hlo_dispatch.passes.partition.constant_weights import extract_constant_weights
 
 RANDOM = np.random.default_rng(0)
 PACK = "hlo_dispatch.onednn.pack"
@@ -144,7 +144,7 @@ def test_what_fails_is_said_once_and_counted_always(caplog: pytest.LogCaptureFix
     before = hlo_dispatch.statistics()
     for function in (jnp.tanh, jnp.exp):
         compiled(lambda x, function=function: function(x @ w), x)
-        assert "constants could not be prepared" in hlo_dispatch.reports()[-1].failure
+        assert "constants could not be preprocessed" in hlo_dispatch.reports()[-1].failure
         assert "RuntimeError: no luck" in hlo_dispatch.reports()[-1].failure
     after = hlo_dispatch.statistics()
     assert (after.failures - before.failures, after.rewritten - before.rewritten) == (2, 2)
@@ -206,7 +206,7 @@ def test_the_command_says_what_failed(tmp_path: Path, capfd: pytest.CaptureFixtu
     source.write_bytes(stock.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto())
     words = ["rewrite", str(source), "-o", str(out), "--policy", "always", "--prepare-constants"]
     assert not app(words, prog_name="hlo-dispatch", standalone_mode=False)
-    assert "constants could not be prepared" in " ".join(capfd.readouterr().err.split())
+    assert "constants could not be preprocessed" in " ".join(capfd.readouterr().err.split())
     assert b"hlo_dispatch.onednn.matmul" in out.read_bytes()
 
 
@@ -245,7 +245,7 @@ ENTRY e {
     constant.literal.CopyFrom(literal)
     constant.shape.CopyFrom(lying.to_proto())
     before = module.to_bytes()
-    weights = weights_of(Module.from_bytes(before))
+    weights = extract_constant_weights(Module.from_bytes(before))
     assert weights is not None
     assert [str(shape) for shape in weights.shapes] == ["f32[256,128]{1,0}"]
     assert bytes(weights.memory[0]) == values.tobytes()

@@ -30,7 +30,7 @@ CONVOLUTIONS = {
 
 @pytest.fixture(autouse=True)
 def _always_fold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(family_cost_models, "worth_folding", lambda match: True)
+    monkeypatch.setattr(family_cost_models, "is_worth_folding", lambda match: True)
 
 
 @pytest.mark.parametrize("order", ORDERS)

@@ -158,9 +158,9 @@ def test_a_measured_program_is_tried_with_them_and_without() -> None:
     lowered = jax.jit(squeeze_and_excite).lower(x, weights).compile()
     module = lowered.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto()
     stored = Pipeline.make(load_tables(), "stored")
-    for mode in (COST_MODEL, MEASURED_JOINTLY, MEASURED_ALONE):
-        assert not [r for r in replace(stored, mode=mode).run(module)[1].dispatched if r.reason == REASON]
-    between = [r.entry for r in replace(stored, mode=ALL_SUPPORTED).run(module)[1].dispatched if r.reason == REASON]
+    for strategy in (COST_MODEL, MEASURED_JOINTLY, MEASURED_ALONE):
+        assert not [r for r in replace(stored, strategy=strategy).run(module)[1].dispatched if r.reason == REASON]
+    between = [r.entry for r in replace(stored, strategy=ALL_SUPPORTED).run(module)[1].dispatched if r.reason == REASON]
     assert "scaling" in between
     assert "whole_window" in between
     assert not [r for r in hlo_dispatch.rewrite(module, policy="heuristic").report.dispatched if r.reason == REASON]

@@ -53,8 +53,8 @@ def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     def chosen_first(match, machine):
         return sorted(match.routine.kernels, key=lambda kernel: not kernel.startswith(chosen))
 
-    monkeypatch.setattr(family_cost_models, "in_order_of_speed", chosen_first)
-    monkeypatch.setattr(family_cost_models, "worth_calling", lambda match, _: (True, "under test"))
+    monkeypatch.setattr(family_cost_models, "by_expected_speed", chosen_first)
+    monkeypatch.setattr(family_cost_models, "is_worth_calling_library", lambda match, _: (True, "under test"))
     return chosen
 
 
@@ -103,7 +103,7 @@ def wide(*values) -> list[np.ndarray]:
 @pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)])
 def test_product(dtype, batch, size, turned, monkeypatch) -> None:
     """What oneDNN does not multiply, in every order; what it does is not this routine's."""
-    monkeypatch.setattr(family_cost_models, "worth_calling", lambda match, _: (True, "under test"))
+    monkeypatch.setattr(family_cost_models, "is_worth_calling_library", lambda match, _: (True, "under test"))
     first, second = (2 * size + 1, size), (size, size + 2)
     a = general(dtype, *batch, *(first[::-1] if turned[0] else first))
     b = general(dtype, *batch, *(second[::-1] if turned[1] else second), seed=1)

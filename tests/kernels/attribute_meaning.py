@@ -113,12 +113,12 @@ def _lu(said, given, results):
     least = min(m, n)
     lower = np.tril(lu[..., :, :least], -1) + np.eye(m, least)
     product = lower @ np.triu(lu[..., :least, :])
-    exchanged = a.reshape(-1, m, n).copy() if a.size else np.zeros((0, m, n))
-    pivots = results[1].reshape(len(exchanged), least) if a.size else []
-    for matrix, rows in zip(exchanged, pivots, strict=True):
+    permuted = a.reshape(-1, m, n).copy() if a.size else np.zeros((0, m, n))
+    pivots = results[1].reshape(len(permuted), least) if a.size else []
+    for matrix, rows in zip(permuted, pivots, strict=True):
         for i, row in enumerate(rows):
             matrix[[i, row - 1]] = matrix[[row - 1, i]]
-    return [("lu", product, exchanged.reshape(a.shape))]
+    return [("lu", product, permuted.reshape(a.shape))]
 
 
 def _qr(said, given, results):

@@ -11,7 +11,7 @@ from calls import Call, attribute
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.vendor import registry
-from hlo_dispatch.vendor.prepacking import PackedForm, packed_form
+from hlo_dispatch.vendor.prepacking import PrepackedCall, prepacked_call
 
 
 def written(call: Call) -> dict[str, Any]:
@@ -21,9 +21,9 @@ def written(call: Call) -> dict[str, Any]:
     return call.asked() | {"scratch": planned.scratch_bytes}
 
 
-def form_of(call: Call) -> PackedForm | None:
+def form_of(call: Call) -> PrepackedCall | None:
     """How the call would have its weights packed."""
-    return packed_form(call.name, written(call))
+    return prepacked_call(call.name, written(call))
 
 
 def custom_call(target: str, attributes: Mapping[str, Any], result: jax.ShapeDtypeStruct) -> Callable[..., Any]:
@@ -33,24 +33,24 @@ def custom_call(target: str, attributes: Mapping[str, Any], result: jax.ShapeDty
     return jax.jit(lambda *operands: jax.ffi.ffi_call(target, results)(*operands, **wire)[0])
 
 
-def packing(form: PackedForm, **changes: Any) -> Callable[..., Any]:
+def packing(form: PrepackedCall, **changes: Any) -> Callable[..., Any]:
     """What packs the weights; `changes` replace attributes (None: leaves one out)."""
     return custom_call(form.pack_target, {**form.pack, **changes}, jax.ShapeDtypeStruct((form.bytes,), np.uint8))
 
 
-def reading(call: Call, form: PackedForm, **changes: Any) -> Callable[..., Any]:
+def reading(call: Call, form: PrepackedCall, **changes: Any) -> Callable[..., Any]:
     """The call on packed weights; `changes` likewise."""
     memory_dims = tuple(call.result_dims[axis] for axis in call.result_layout)
     result = jax.ShapeDtypeStruct(memory_dims, call.result_dtype)
     return custom_call(registry.kernels()[call.name].target, {**form.call, **changes}, result)
 
 
-def with_packed(call: Call, form: PackedForm, packed: Any) -> list[Any]:
+def with_packed(call: Call, form: PrepackedCall, packed: Any) -> list[Any]:
     """The operands of the call on packed weights."""
     return [*call.operands[: form.operand], packed, *call.operands[form.operand + 1 :]]
 
 
-def run_packed(call: Call, form: PackedForm) -> np.ndarray:
+def run_packed(call: Call, form: PrepackedCall) -> np.ndarray:
     """Packed, then read: the logical result, in float64."""
     packed = packing(form)(call.operands[form.operand])
     return call.logical(reading(call, form)(*with_packed(call, form, packed)))

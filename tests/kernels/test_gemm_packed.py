@@ -13,7 +13,7 @@ from packed_calls import form_of, packing, reading, run_packed, with_packed
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.vendor import kernels
-from hlo_dispatch.vendor.prepacking import PackedForm, packed_form
+from hlo_dispatch.vendor.prepacking import PrepackedCall, prepacked_call
 
 # oneMKL is not told of a processor that is played.
 pytestmark = [pytest.mark.any_python, pytest.mark.any_processor, pytest.mark.onemkl]
@@ -35,7 +35,7 @@ def product(
     return call, expected, np.abs(source).astype(np.float64) @ np.abs(weights).astype(np.float64)
 
 
-def packed(call: Call) -> PackedForm:
+def packed(call: Call) -> PrepackedCall:
     form = form_of(call)
     if form is None:
         pytest.skip("oneMKL wants too much memory for these weights on this processor")
@@ -76,7 +76,7 @@ def test_the_plan_says_what_the_layout_depends_on() -> None:
     for fact in ("f32 2600x1301", "for 70 rows", "branch", "columns, by sgemm_pack"):
         assert fact in layout
     assert form.pack_target == "hlo_dispatch.onemkl.pack"
-    assert packed_form(GEMM, form.call) == form
+    assert prepacked_call(GEMM, form.call) == form
     other = packed(product(201)[0])
     assert other.call["packed_layout"] != layout
 

@@ -16,7 +16,7 @@ from packed_calls import form_of, packing, reading, run_packed, with_packed, wri
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.vendor import kernels
-from hlo_dispatch.vendor.prepacking import packed_form
+from hlo_dispatch.vendor.prepacking import prepacked_call
 from processor import skip_emulated
 
 pytestmark = pytest.mark.any_python
@@ -157,7 +157,7 @@ def test_half_precision_of_five_bits() -> None:
     """Where the processor has no arithmetic in f16 there is no call, and so nothing to pack."""
     spec = {name: "f16" if name.endswith("_type") else value for name, value in dense().spec.items()}
     question = {"library": "", "scratch": 0} | spec
-    form = packed_form("onednn.matmul", question)
+    form = prepacked_call("onednn.matmul", question)
     assert form is None or not isinstance(kernels.plan("onednn.matmul", question), Refusal)
 
 
@@ -204,18 +204,18 @@ def test_weights_that_are_a_part_of_their_buffer() -> None:
 
 def test_the_kernels_that_have_no_such_weights() -> None:
     for name in ("onednn.weights_gradient", "onednn.pooling", "onednn.softmax", "onednn.pack", "scipy.lu", "a.user's"):
-        assert packed_form(name, written(dense())) is None
+        assert prepacked_call(name, written(dense())) is None
 
 
 def test_a_call_that_its_kernel_refuses() -> None:
-    assert packed_form("onednn.matmul", written(dense()) | {"src_dims": [24, 7], "src_strides": [7, 1]}) is None
+    assert prepacked_call("onednn.matmul", written(dense()) | {"src_dims": [24, 7], "src_strides": [7, 1]}) is None
 
 
 def test_a_form_made_again_is_the_same() -> None:
     """What the pass has of a call may be packed already."""
     call = image()
     form = packed_or_skipped(call)
-    assert packed_form(call.name, form.call) == form
+    assert prepacked_call(call.name, form.call) == form
 
 
 @pytest.fixture

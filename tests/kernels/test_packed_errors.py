@@ -13,10 +13,10 @@ from test_kernel_packed import packed_or_skipped
 
 from hlo_dispatch.vendor import kernels, registry
 from hlo_dispatch.vendor.libraries import onednn
-from hlo_dispatch.vendor.prepacking import PackedForm
+from hlo_dispatch.vendor.prepacking import PrepackedCall
 
 
-def product() -> tuple[Call, PackedForm]:
+def product() -> tuple[Call, PrepackedCall]:
     call = matmul_call(tensor(np.ones((3, 40), np.float32)), tensor(np.ones((40, 50), np.float32)))
     return call, packed_or_skipped(call)
 
@@ -100,7 +100,7 @@ def test_what_is_packed_has_another_size_or_type() -> None:
 
 def test_the_packed_buffer_has_another_size() -> None:
     call, form = product()
-    larger = PackedForm(form.bytes + 64, form.call, form.pack_target, form.pack, form.pack_scratch)
+    larger = PrepackedCall(form.bytes + 64, form.call, form.pack_target, form.pack, form.pack_scratch)
     says(packing(larger), [call.operands[1]], f"packed: expected {form.bytes} bytes of u8")
 
 

@@ -239,12 +239,12 @@ def test_along_all_but_the_last(tmp_path: Path, result: str, operand: str, dimen
     def order(sizes: str) -> str:
         return "{" + ",".join(str(number) for number in reversed(range(len(sizes.split(","))))) + "}"
 
-    whole_number, part = (f"f32[{sizes}]{order(sizes) if sizes else ''}" for sizes in (result, operand))
+    full, part = (f"f32[{sizes}]{order(sizes) if sizes else ''}" for sizes in (result, operand))
     body = f"""
-        x = {whole_number} parameter(0)
+        x = {full} parameter(0)
         y = {part} parameter(1)
-        t = {whole_number} broadcast(y), dimensions={{{dimensions}}}
-        ROOT r = {whole_number} add(x, t)
+        t = {full} broadcast(y), dimensions={{{dimensions}}}
+        ROOT r = {full} add(x, t)
     """
     assert bool(find(tmp_path, body, "x + broadcast(y, along=but_last)").matches) == matches
 

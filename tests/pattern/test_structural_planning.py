@@ -86,7 +86,7 @@ def test_which_policies_take_a_users_pattern_is_what_the_readme_says(tmp_path: P
     taken = {
         policy
         for policy in POLICIES
-        if "mine.kernel" in str(Pipeline.make(table, policy).knowing(Slower()).run(SERIALIZED)[1].dispatched)
+        if "mine.kernel" in str(Pipeline.make(table, policy).with_knowledge(Slower()).run(SERIALIZED)[1].dispatched)
     }
     assert set(re.findall(r'"(\w+)"', said)) == taken == {"heuristic", "always"}
     unmeasured = Pipeline.make(table, "stored").run(SERIALIZED)[1]

@@ -9,8 +9,8 @@ from hlo_dispatch.match.match import Match
 from hlo_dispatch.process.machine import Machine
 from hlo_dispatch.selection.candidate import (
     Candidate,
-    Default,
-    default_of,
+    DefaultVariant,
+    default_variant,
     variant_named,
     variants_of,
     variants_to_measure,
@@ -67,7 +67,7 @@ def knows(measured: Measurement):
     return lambda match, default: measured
 
 
-def ask_nobody(match: Match, default: Default) -> None:
+def ask_nobody(match: Match, default: DefaultVariant) -> None:
     raise AssertionError("nothing was to be recalled")
 
 
@@ -129,8 +129,8 @@ def test_a_form_that_the_kernel_no_longer_takes_is_stock() -> None:
 
 
 def variants(match: Match, ask: Kernel) -> dict[str, Candidate]:
-    default = default_of(match, ask)
-    assert isinstance(default, Default)
+    default = default_variant(match, ask)
+    assert isinstance(default, DefaultVariant)
     return dict(variants_of(default, ask))
 
 
@@ -193,8 +193,8 @@ def test_what_is_tried_in_a_hurry() -> None:
     """Of each kernel one: nobody knows which is faster here."""
 
     def tried(match: Match, ask: Kernel, most: int) -> list[str]:
-        default = default_of(match, ask)
-        assert isinstance(default, Default)
+        default = default_variant(match, ask)
+        assert isinstance(default, DefaultVariant)
         return [name for name, _ in variants_to_measure(default, ask, most)]
 
     each = ["whole", "onemkl.gemm", "own.narrow_product"]
@@ -238,8 +238,8 @@ def test_forms_of_a_scaled_convolution() -> None:
 
 def test_a_form_is_found_by_its_name() -> None:
     match, ask = only_match(SCALED), Kernel()
-    default = default_of(match, ask)
-    assert isinstance(default, Default)
+    default = default_variant(match, ask)
+    assert isinstance(default, DefaultVariant)
     for name, candidate in variants_of(default, ask):
         found = variant_named(name, default, ask)
         assert found is not None

@@ -32,7 +32,7 @@ from hlo_dispatch.autotune.tuner import Tuner
 from hlo_dispatch.driver.single_call import dispatch_single_call
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.jax_plugin.explaining import optimized
-from hlo_dispatch.selection.candidate import Default, default_of
+from hlo_dispatch.selection.candidate import DefaultVariant, default_variant
 from hlo_dispatch.vendor import registration
 
 pytestmark = pytest.mark.usefixtures("_own_store")
@@ -96,7 +96,7 @@ PROGRAMS = {
 }
 
 
-def regions(function, *arguments) -> list[tuple[ExtractedModule, Default]]:
+def regions(function, *arguments) -> list[tuple[ExtractedModule, DefaultVariant]]:
     """Every region of a program inside its loops that a kernel takes."""
     module = Module.from_bytes(optimized(function, *arguments))
     times, planner, found = executions(module), rewriter((), "always").planner, []
@@ -106,8 +106,8 @@ def regions(function, *arguments) -> list[tuple[ExtractedModule, Default]]:
         extractor = RegionExtractor(graph, Digests(module), times[computation.id])
         for match, decision in plan.decisions.values():
             if match is not None and decision.candidate is not None and times[computation.id] > 1:
-                default = default_of(decision.candidate.match, planner.ask)
-                assert isinstance(default, Default)
+                default = default_variant(decision.candidate.match, planner.ask)
+                assert isinstance(default, DefaultVariant)
                 extracted = extractor.extract(default.candidate.match.in_module)
                 assert isinstance(extracted, ExtractedModule), extracted
                 found.append((extracted, default))

@@ -37,8 +37,8 @@ def small_products(rows: int = 16, size: int = 48) -> bytes:
     return hlo_text.from_text(jax.jit(program).lower(*arguments).compile().as_text())
 
 
-def knowing(known: dict[str, Measurement], mode: str) -> Pipeline:
-    return replace(rewriter((), "stored").knowing(KnownMeasurements(known)), mode=mode)
+def with_knowledge(known: dict[str, Measurement], strategy: str) -> Pipeline:
+    return replace(rewriter((), "stored").with_knowledge(KnownMeasurements(known)), strategy=strategy)
 
 
 def regions_of(module: bytes) -> list[str]:
@@ -53,9 +53,9 @@ def regions_of(module: bytes) -> list[str]:
 
 def test_what_the_heuristic_leaves_is_taken() -> None:
     module = small_products()
-    _, guessed = knowing({}, "guessed").run(module)
+    _, guessed = with_knowledge({}, "guessed").run(module)
     assert not guessed.dispatched
-    _, everything = knowing({}, ALL_SUPPORTED).run(module)
+    _, everything = with_knowledge({}, ALL_SUPPORTED).run(module)
     assert len(everything.dispatched) == 3
     assert [sequence.calls for sequence in everything.sequences] == [3]
     assert "fastest with every region in a kernel" in everything.dispatched[0].reason
@@ -74,22 +74,22 @@ def test_what_the_heuristic_leaves_is_taken() -> None:
     ids=["lost", "lost by far", "wrong", "endless", "in vain", "in vain for it does not end"],
 )
 @pytest.mark.parametrize("mode", [ALL_SUPPORTED, ALL_SUPPORTED_UNCONDITIONALLY])
-def test_what_was_measured_alone_says_what_is_not(measured: Measurement, modes: set[str], mode: str) -> None:
+def test_what_was_measured_alone_says_what_is_not(measured: Measurement, strategies: set[str], strategy: str) -> None:
     # What was measured in vain the cost model decides in other modes, which leaves small ones to stock.
     module = small_products() if measured.failed_attempts else small_products(128, 128)
     found = regions_of(module)
     assert found
-    _, report = knowing(dict.fromkeys(found, measured), mode).run(module)
-    assert bool(report.dispatched) == (mode in modes)
+    _, report = with_knowledge(dict.fromkeys(found, measured), strategy).run(module)
+    assert bool(report.dispatched) == (strategy in strategies)
 
 
 def test_what_is_little_work_is_taken_however_much_longer_its_call_takes() -> None:
     module = small_products()
     lost = Measurement(STOCK, {STOCK: 1e-6, "plain": 250e-6})
-    _, report = knowing(dict.fromkeys(regions_of(module), lost), ALL_SUPPORTED).run(module)
+    _, report = with_knowledge(dict.fromkeys(regions_of(module), lost), ALL_SUPPORTED).run(module)
     assert [sequence.calls for sequence in report.sequences] == [3]
     wrong = replace(lost, refused={"plain": "off by 3"})
-    assert not knowing(dict.fromkeys(regions_of(module), wrong), ALL_SUPPORTED).run(module)[1].dispatched
+    assert not with_knowledge(dict.fromkeys(regions_of(module), wrong), ALL_SUPPORTED).run(module)[1].dispatched
 
 
 def test_what_is_too_small_to_gain_is_not_taken_where_its_result_was_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,9 +99,9 @@ def test_what_is_too_small_to_gain_is_not_taken_where_its_result_was_wrong(monke
     known = dict.fromkeys(regions_of(module), wrong)
     monkeypatch.setattr(RegionExtractor, "is_stock_within", lambda self, seconds, match: seconds > 0.5e-6)
     monkeypatch.setattr(RegionExtractor, "reads_a_reduction", lambda self, match: True)
-    assert not knowing(known, ALL_SUPPORTED).run(module)[1].dispatched
+    assert not with_knowledge(known, ALL_SUPPORTED).run(module)[1].dispatched
     monkeypatch.setattr(RegionExtractor, "reads_a_reduction", lambda self, match: False)
-    assert knowing({}, ALL_SUPPORTED).run(module)[1].dispatched
+    assert with_knowledge({}, ALL_SUPPORTED).run(module)[1].dispatched
 
 
 def test_the_sentinel_is_no_measurement_of_anything() -> None:

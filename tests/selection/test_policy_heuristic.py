@@ -12,7 +12,7 @@ from hlo_dispatch.selection.cost_model import (
     SMALLEST_DOT,
     SMALLEST_NATIVE_HALF_DOT,
     SMALLEST_POOLING,
-    worth_dispatching,
+    is_worth_dispatching,
 )
 from reading import only_match, table
 
@@ -65,7 +65,7 @@ ENTRY main {{ x = f32[1,{size},{size},{channels}]{{3,2,1,0}} parameter(0)
 
 
 def verdict(match: Match, machine: Machine = MODERN, implementation: str = "brgemm:avx512_core") -> tuple[bool, str]:
-    worth, reason = worth_dispatching(match, implementation, machine)
+    worth, reason = is_worth_dispatching(match, implementation, machine)
     assert reason
     return worth, reason
 

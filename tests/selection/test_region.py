@@ -20,7 +20,7 @@ from hlo_dispatch.autotune.run.executable import Executable, start, to_device
 from hlo_dispatch.autotune.run.inputs import random_inputs
 from hlo_dispatch.driver.single_call import dispatch_single_call
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.selection.candidate import Default, default_of
+from hlo_dispatch.selection.candidate import DefaultVariant, default_variant
 from hlo_dispatch.vendor import registration
 from reading import parsed
 
@@ -62,7 +62,7 @@ ENTRY main { x = f32[32,48]{1,0} parameter(0)
 """
 
 
-def regions(text: str) -> dict[str, tuple[RegionExtractor, Default]]:
+def regions(text: str) -> dict[str, tuple[RegionExtractor, DefaultVariant]]:
     """Anchor's name → who cuts it, and its default variant."""
     module = parsed(text)
     graph = FlatGraph(module, module.entry)
@@ -73,13 +73,13 @@ def regions(text: str) -> dict[str, tuple[RegionExtractor, Default]]:
     for node, (match, decision) in plan.decisions.items():
         assert match is not None, str(decision.refusal)
         assert decision.candidate is not None, decision.reason
-        default = default_of(decision.candidate.match, planner.ask)
-        assert isinstance(default, Default)
+        default = default_variant(decision.candidate.match, planner.ask)
+        assert isinstance(default, DefaultVariant)
         found[node.name] = extractor, default
     return found
 
 
-def extract(text: str, anchor: str) -> tuple[ExtractedModule, Default]:
+def extract(text: str, anchor: str) -> tuple[ExtractedModule, DefaultVariant]:
     extractor, default = regions(text)[anchor]
     extracted = extractor.extract(default.candidate.match)
     assert isinstance(extracted, ExtractedModule), str(extracted)

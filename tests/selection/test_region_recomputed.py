@@ -73,7 +73,7 @@ def test_regions_of_a_block(name: str) -> None:
     # XLA may fuse a reduction into a loop where it is read once. What it has, a region may have.
     own = [{i.opcode for i in c.instructions} for c in loops(program)]
     cuts = Cuts()
-    rewriter((), "measure").knowing(KnownMeasurements(), lambda *_: cuts).run(program)
+    rewriter((), "measure").with_knowledge(KnownMeasurements(), lambda *_: cuts).run(program)
     assert cuts.extracts
     assert cuts.candidates
     assert not cuts.refusals

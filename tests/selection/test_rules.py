@@ -70,8 +70,8 @@ def tuned(product: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tu
     [
         ((UNCERTAIN,), ", but its gain of 67 µs, uncertain by 25 µs, is not surely more than the 14.9 µs that"),
         ((TOO_LITTLE,), ", but its gain of 7 µs is less than the 14.9 µs that it has to gain"),
-        ((FASTER, TOO_LITTLE), ", but it won one race and not another, in which its gain of 7 µs is less than the"),
-        ((FASTER, SLOWER), ", but it won one race and not another, in which it was slower"),
+        ((FASTER, TOO_LITTLE), ", but it won one trial and not another, in which its gain of 7 µs is less than the"),
+        ((FASTER, SLOWER), ", but it won one trial and not another, in which it was slower"),
     ],
     ids=["uncertain", "too little", "won once", "slower the second time"],
 )

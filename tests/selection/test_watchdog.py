@@ -36,17 +36,17 @@ def test_what_would_not_fit_is_not_begun() -> None:
 
 
 def test_what_does_not_end_is_left_behind() -> None:
-    over = threading.Event()
+    stopped = threading.Event()
     with pytest.raises(TimedOut, match=r"had not ended after 1\.\d s"):
-        run_with_watchdog(lambda: over.wait(60), Deadline(0.9), 0.01)
+        run_with_watchdog(lambda: stopped.wait(60), Deadline(0.9), 0.01)
     assert has_stuck_threads()
-    over.set()
+    stopped.set()
     while has_stuck_threads():
         time.sleep(0.01)
 
 
 def test_ctrl_c_may_come_while_a_thread_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    over = threading.Event()
+    stopped = threading.Event()
     start = threading.Thread.start
 
     def interrupted(thread: threading.Thread) -> None:
@@ -55,19 +55,19 @@ def test_ctrl_c_may_come_while_a_thread_is_started(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(threading.Thread, "start", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run_with_watchdog(lambda: over.wait(60), Deadline(), 0.01)
+        run_with_watchdog(lambda: stopped.wait(60), Deadline(), 0.01)
     assert has_stuck_threads()
-    over.set()
+    stopped.set()
     while has_stuck_threads():
         time.sleep(0.01)
 
 
 def test_what_is_merely_late_is_not_called_endless(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchdog, "GRACE", 0.0)
-    over = threading.Event()
+    stopped = threading.Event()
     with pytest.raises(OutOfTime):
-        run_with_watchdog(lambda: over.wait(60), Deadline(0.1), 0.01)
-    over.set()
+        run_with_watchdog(lambda: stopped.wait(60), Deadline(0.1), 0.01)
+    stopped.set()
 
 
 def test_what_never_ended_is_said_and_kept() -> None:

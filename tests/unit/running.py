@@ -57,11 +57,11 @@ def opcodes(module: Module, instruction) -> list[str]:
 
 
 def fusions(module: Module) -> dict[str, tuple[str, str]]:
-    """What each of the entry's fusions computes → its kind and its backend_config; the ballast is left out."""
+    """What each of the entry's fusions computes → its kind and its backend_config; async padding is left out."""
     return {
         " ".join(opcodes(module, proto)): (proto.fusion_kind, proto.backend_config.decode())
         for proto in module.entry.instructions
-        if proto.opcode == "fusion" and not proto.name.startswith("keeps_asynchronous")
+        if proto.opcode == "fusion" and not proto.name.startswith("async_padding")
     }
 
 

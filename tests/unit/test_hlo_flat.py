@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import networkx as nx
 
-from hlo_dispatch.analysis.flat_graph import KEPT_COPY, FlatGraph, Node
+from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
 from reading import flattened, instruction, node
 
 # XLA writes the bias and the relu out in each of the fusions that need them.
@@ -33,15 +33,15 @@ def users(value: Node) -> list[str]:
     return [user.opcode for user in value.users]
 
 
-def homes(graph: FlatGraph, value: Node) -> list[str]:
-    return [graph.instruction_of[home].name for home in value.homes]
+def producers(graph: FlatGraph, value: Node) -> list[str]:
+    return [graph.instruction_of[producer].name for producer in value.producers]
 
 
 def test_duplicates_become_one_value_with_both_homes() -> None:
     graph = flattened(DUPLICATED)
     assert opcodes(graph) == ["parameter", "parameter", "add", "negate", "tanh", "tuple"]
     add = node(graph, "add.1")
-    assert homes(graph, add) == ["one", "two"]
+    assert producers(graph, add) == ["one", "two"]
     assert users(add) == ["negate", "tanh"]
     assert add.top is None
     assert graph.instruction_of[node(graph, "tanh").top].name == "two"
@@ -122,7 +122,7 @@ ENTRY main { x = f32[4]{0} parameter(0)
   fusion = f32[4]{0} fusion(x), kind=kLoop, calls=fused
   ROOT t = (f32[4]{0}, f32[4]{0}, f32[4]{0}) tuple(apart, again, fusion) }
 """)
-    assert opcodes(graph) == ["parameter", KEPT_COPY, KEPT_COPY, "copy", "negate", "tuple"]
+    assert opcodes(graph) == ["parameter", INSERTED_COPY, INSERTED_COPY, "copy", "negate", "tuple"]
 
 
 def test_a_fusion_of_several_results_is_not_opened() -> None:
@@ -175,7 +175,7 @@ ENTRY main { x = f32[4]{0} parameter(0)
 """)
     assert opcodes(graph) == ["parameter", "negate", "tanh"]
     assert graph.root is node(graph, "tanh")
-    assert {homes(graph, value)[0] for value in graph.nodes[1:]} == {"fusion"}
+    assert {producers(graph, value)[0] for value in graph.nodes[1:]} == {"fusion"}
 
 
 def test_a_fusion_that_passes_its_operand_on_is_that_value() -> None:
@@ -255,7 +255,7 @@ def test_what_was_rearranged_early_belongs_to_its_fusion() -> None:
     graph = flattened(WIDENED_EARLY)
     (fusion,) = graph.members
     assert {"copy", "transpose"} <= {member.opcode for member in graph.members[fusion]}
-    assert all(value.homes == [fusion] for value in (graph.root.operands[0], graph.root.operands[0].operands[0]))
+    assert all(value.producers == [fusion] for value in (graph.root.operands[0], graph.root.operands[0].operands[0]))
 
 
 def test_widening_comes_after_a_bitcast_outside_of_fusions() -> None:
@@ -283,5 +283,5 @@ ENTRY main { x = f32[4,8]{1,0} parameter(0)
   apart = f32[4,8]{1,0} copy(wide)
   ROOT t = (bf16[32]{0}, f32[4,8]{1,0}) tuple(flat, apart) }
 """)
-    assert [value.opcode for value in graph.root.operands] == ["bitcast", KEPT_COPY]
+    assert [value.opcode for value in graph.root.operands] == ["bitcast", INSERTED_COPY]
     assert [value.operands[0].opcode for value in graph.root.operands] == ["convert", "convert"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph
-from hlo_dispatch.analysis.loop_fusion import evaluations, has_few_ways, is_recomputed, may_be_in_loop
+from hlo_dispatch.analysis.loop_fusion import evaluations, has_few_paths, is_recomputed, is_loop_fusible
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.text import from_text
 
@@ -21,12 +21,12 @@ def times(body: str) -> dict[str, float]:
 
 @pytest.mark.parametrize("opcode", "dot convolution reduce reduce-window sort custom-call fusion scatter while".split())
 def test_what_costs_much_stays_outside(opcode: str) -> None:
-    assert not may_be_in_loop(opcode)
+    assert not is_loop_fusible(opcode)
 
 
 @pytest.mark.parametrize("opcode", "add tanh select broadcast transpose copy pad gather remainder".split())
 def test_what_costs_little_may_be_inside(opcode: str) -> None:
-    assert may_be_in_loop(opcode)
+    assert is_loop_fusible(opcode)
 
 
 def test_what_is_read_through_one_index_is_computed_once() -> None:
@@ -67,6 +67,6 @@ def test_few_ways_are_known_without_counting(depth: int) -> None:
     )
     body = f"x = {SIDE} parameter(0)\n y.0 = {SIDE} sine(x)\n{steps}\n ROOT r = {SIDE} sine(y.{depth})"
     module = Module.from_bytes(from_text(f"HloModule m\nENTRY main {{ {body} }}"))
-    few = has_few_ways(FlatGraph(module, module.entry).nodes[1:])
+    few = has_few_paths(FlatGraph(module, module.entry).nodes[1:])
     assert few == (depth < 3)
     assert not (few and is_recomputed(module.entry))

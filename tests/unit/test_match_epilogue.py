@@ -298,7 +298,7 @@ def test_shortened_drops_one_post_op_and_what_only_served_it() -> None:
     shorter: Match | None = match
     while shorter is not None:
         forms.append([post_op.algorithm for step in shorter.steps for post_op in step.post_ops])
-        assert shorter.taken == len(shorter.steps)
+        assert shorter.step_count == len(shorter.steps)
         shorter = shorter.shortened()
     assert forms[0] == ["add", "tanh", "linear"]
     assert forms[-1] == []

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from hlo_dispatch.analysis.buffer_aliasing import Sharing
+from hlo_dispatch.analysis.buffer_aliasing import BufferAliasing
 from hlo_dispatch.analysis.in_place_updates import writes_in_place, written_operands
 from hlo_dispatch.ir import text as hlo_text
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.passes.write_after_read_hazards import CannotRebuild, Draft, protect
+from hlo_dispatch.passes.write_after_read_hazards import Draft, RewriteUnsupported, resolve_hazards
 from reading import parsed
 
 F = "f32[4]{0}"
@@ -24,23 +24,23 @@ STATE_PAIRS = [((0, 0), 0), ((0, 1), 1), ((0, 2), 2)]
 
 
 class Drafted:
-    """A draft of a module's entry, and what `protect` did to it, by name."""
+    """A draft of a module's entry, and what `resolve_hazards` did to it, by name."""
 
-    def __init__(self, body: str, ours: Iterable[str], updates: Iterable[str] = ()) -> None:
+    def __init__(self, body: str, created: Iterable[str], updates: Iterable[str] = ()) -> None:
         module = parsed(f"ENTRY main {{ {body} }}")
         entry = module.entry
         self.id_of = {proto.name: proto.id for proto in entry.instructions}
         self.draft = Draft(
             {proto.id: proto for proto in entry.instructions},
             entry.root_id,
-            {self.id_of[name] for name in ours},
+            {self.id_of[name] for name in created},
             {p.id: written_operands(module, p) for p in entry.instructions if p.name in updates},
             {proto.id: place for place, proto in enumerate(entry.instructions)},
         )
         self._fresh = max(self.draft.instructions) + 1
 
-    def protect(self, pairs: Iterable = ()) -> Drafted:
-        protect(self.draft, pairs, self._next)
+    def resolve_hazards(self, pairs: Iterable = ()) -> Drafted:
+        resolve_hazards(self.draft, pairs, self._next)
         return self
 
     def _next(self, stem: str) -> tuple[int, str]:
@@ -81,38 +81,38 @@ def body(result: str, kernel: str = f'{F} custom-call(a), custom_call_target="ke
 
 def test_a_buffer_read_late_gets_its_new_value_at_the_end() -> None:
     """%new may be written over %a at once; %kernel still wants to read %a."""
-    drafted = Drafted(body("negate(a)"), ours=["kernel"]).protect(STATE_PAIRS)
-    assert drafted.copies == ["kept_apart.0"]
-    assert drafted.said["kept_apart.0"] == "copy(new) after kernel"
-    assert drafted.said["next"] == "tuple(i, kept_apart.0, kernel)"
+    drafted = Drafted(body("negate(a)"), created=["kernel"]).resolve_hazards(STATE_PAIRS)
+    assert drafted.copies == ["hazard_copy.0"]
+    assert drafted.said["hazard_copy.0"] == "copy(new) after kernel"
+    assert drafted.said["next"] == "tuple(i, hazard_copy.0, kernel)"
     assert drafted.said["kernel"] == "custom-call(a)"
 
 
 def test_nothing_is_done_where_the_reader_comes_first_anyway() -> None:
-    drafted = Drafted(body("negate(kernel)"), ours=["kernel"])
+    drafted = Drafted(body("negate(kernel)"), created=["kernel"])
     before = drafted.said
-    assert drafted.protect(STATE_PAIRS).said == before
+    assert drafted.resolve_hazards(STATE_PAIRS).said == before
 
 
 def test_nothing_is_done_for_a_value_that_stays_where_it_is() -> None:
     text = body("negate(b)").replace("tuple(i, new, kernel)", "tuple(i, a, kernel)")
-    drafted = Drafted(text, ours=["kernel"])
+    drafted = Drafted(text, created=["kernel"])
     before = drafted.said
-    assert drafted.protect([((0, 1), 1)]).said == before
+    assert drafted.resolve_hazards([((0, 1), 1)]).said == before
 
 
 def test_xlas_own_instructions_are_trusted() -> None:
-    drafted = Drafted(body("negate(a)"), ours=[])
+    drafted = Drafted(body("negate(a)"), created=[])
     before = drafted.said
-    assert drafted.protect(STATE_PAIRS).said == before
+    assert drafted.resolve_hazards(STATE_PAIRS).said == before
 
 
 def test_ours_does_not_read_what_it_writes_over() -> None:
     """%kernel's own result takes the place of %a: a primitive does not work in place."""
     text = body("negate(b)").replace("tuple(i, new, kernel)", "tuple(i, kernel, new)")
-    drafted = Drafted(text, ours=["kernel"]).protect([((0, 1), 1)])
-    assert drafted.said["kept_apart.0"] == "copy(kernel)"
-    assert drafted.said["next"] == "tuple(i, kept_apart.0, new)"
+    drafted = Drafted(text, created=["kernel"]).resolve_hazards([((0, 1), 1)])
+    assert drafted.said["hazard_copy.0"] == "copy(kernel)"
+    assert drafted.said["next"] == "tuple(i, hazard_copy.0, new)"
 
 
 def test_xlas_readers_are_protected_from_ours() -> None:
@@ -120,8 +120,8 @@ def test_xlas_readers_are_protected_from_ours() -> None:
     text = body("negate(a)", f'{F} custom-call(b), custom_call_target="kernel"').replace(
         "tuple(i, new, kernel)", "tuple(i, kernel, new)"
     )
-    drafted = Drafted(text, ours=["kernel"]).protect([((0, 1), 1)])
-    assert drafted.said["kept_apart.0"] == "copy(kernel) after new"
+    drafted = Drafted(text, created=["kernel"]).resolve_hazards([((0, 1), 1)])
+    assert drafted.said["hazard_copy.0"] == "copy(kernel) after new"
 
 
 def test_a_buffer_is_known_under_its_other_names() -> None:
@@ -131,8 +131,8 @@ def test_a_buffer_is_known_under_its_other_names() -> None:
         .replace("kernel = ", "square = f32[2,2]{1,0} bitcast(a)\n  kernel = ")
         .replace("new = f32[4]{0} negate(a)", "minus = f32[2,2]{1,0} negate(square)\n  new = f32[4]{0} bitcast(minus)")
     )
-    drafted = Drafted(text, ours=["kernel"]).protect(STATE_PAIRS)
-    assert drafted.said["kept_apart.0"] == "copy(new) after kernel"
+    drafted = Drafted(text, created=["kernel"]).resolve_hazards(STATE_PAIRS)
+    assert drafted.said["hazard_copy.0"] == "copy(new) after kernel"
 
 
 def test_two_parts_that_change_places() -> None:
@@ -145,9 +145,9 @@ def test_two_parts_that_change_places() -> None:
   first = {F} copy(a)
   second = {F} copy(b)
   ROOT next = {STATE} tuple(i, second, first)"""
-    drafted = Drafted(text, ours=[])
+    drafted = Drafted(text, created=[])
     before = drafted.said
-    assert drafted.protect(STATE_PAIRS).said == before
+    assert drafted.resolve_hazards(STATE_PAIRS).said == before
 
 
 # --- donated inputs ----------------------------------------------------------------------------------------
@@ -161,23 +161,23 @@ DONATED = f"""
 
 def test_a_donated_input_whose_output_is_the_whole_result() -> None:
     text = DONATED.replace("new =", "ROOT new =").replace("negate(x)", "add(x, x)")
-    drafted = Drafted(text, ours=["kernel"]).protect([((0,), None)])
-    assert drafted.said["kept_apart.0"] == "copy(new) after kernel"
+    drafted = Drafted(text, created=["kernel"]).resolve_hazards([((0,), None)])
+    assert drafted.said["hazard_copy.0"] == "copy(new) after kernel"
     assert drafted.draft.root_id not in drafted.id_of.values()
 
 
 def test_a_donated_input_whose_output_is_a_part_of_the_result() -> None:
-    drafted = Drafted(DONATED + f"ROOT t = ({F}, {F}) tuple(kernel, new)", ours=["kernel"]).protect([((0,), 1)])
-    assert drafted.said["kept_apart.0"] == "copy(new) after kernel"
-    assert drafted.said["t"] == "tuple(kernel, kept_apart.0)"
+    drafted = Drafted(DONATED + f"ROOT t = ({F}, {F}) tuple(kernel, new)", created=["kernel"]).resolve_hazards([((0,), 1)])
+    assert drafted.said["hazard_copy.0"] == "copy(new) after kernel"
+    assert drafted.said["t"] == "tuple(kernel, hazard_copy.0)"
 
 
 def test_a_donated_input_that_is_not_read_late() -> None:
     drafted = Drafted(
-        DONATED.replace("negate(x)", "negate(kernel)") + f"ROOT t = ({F}, {F}) tuple(kernel, new)", ours=["kernel"]
+        DONATED.replace("negate(x)", "negate(kernel)") + f"ROOT t = ({F}, {F}) tuple(kernel, new)", created=["kernel"]
     )
     before = drafted.said
-    assert drafted.protect([((0,), 1)]).said == before
+    assert drafted.resolve_hazards([((0,), 1)]).said == before
 
 
 def test_parts_of_a_result_that_is_no_tuple() -> None:
@@ -188,10 +188,10 @@ def test_parts_of_a_result_that_is_no_tuple() -> None:
   kernel = {F} custom-call(a), custom_call_target="kernel"
   ROOT next = {STATE} custom-call(kernel), custom_call_target="loop"
 """
-    with pytest.raises(CannotRebuild, match=r"^%next is no tuple: the buffers of its parts cannot be followed$"):
-        Drafted(text, ours=["kernel"]).protect(STATE_PAIRS)
+    with pytest.raises(RewriteUnsupported, match=r"^%next is no tuple: the buffers of its elements cannot be followed$"):
+        Drafted(text, created=["kernel"]).resolve_hazards(STATE_PAIRS)
     # What nobody looks into needs no place.
-    Drafted(text, ours=["kernel"]).protect([((0, 2), 2)])
+    Drafted(text, created=["kernel"]).resolve_hazards([((0, 2), 2)])
 
 
 # --- in-place updates --------------------------------------------------------------------------------------
@@ -208,40 +208,40 @@ def updated(kernel: str, update: str = "dynamic-update-slice(buffer, piece, at)"
 
 
 def test_an_update_waits_for_a_reader_of_the_old_value() -> None:
-    drafted = Drafted(updated("buffer"), ours=["kernel"], updates=["update"]).protect()
+    drafted = Drafted(updated("buffer"), created=["kernel"], updates=["update"]).resolve_hazards()
     assert drafted.copies == []
     assert drafted.said["update"] == "dynamic-update-slice(buffer, piece, at) after kernel"
 
 
 def test_a_reader_of_both_values_reads_a_copy_of_the_old_one() -> None:
-    drafted = Drafted(updated("buffer, update"), ours=["kernel"], updates=["update"]).protect()
-    assert drafted.said["kept_apart.0"] == "copy(buffer)"
-    assert drafted.said["update"] == "dynamic-update-slice(buffer, piece, at) after kept_apart.0"
-    assert drafted.said["kernel"] == "custom-call(kept_apart.0, update)"
+    drafted = Drafted(updated("buffer, update"), created=["kernel"], updates=["update"]).resolve_hazards()
+    assert drafted.said["hazard_copy.0"] == "copy(buffer)"
+    assert drafted.said["update"] == "dynamic-update-slice(buffer, piece, at) after hazard_copy.0"
+    assert drafted.said["kernel"] == "custom-call(hazard_copy.0, update)"
 
 
 def test_an_update_does_not_wait_for_readers_of_what_it_only_reads() -> None:
-    drafted = Drafted(updated("piece"), ours=["kernel"], updates=["update"]).protect()
+    drafted = Drafted(updated("piece"), created=["kernel"], updates=["update"]).resolve_hazards()
     assert drafted.copies == []
     assert drafted.said["update"] == "dynamic-update-slice(buffer, piece, at)"
 
 
 def test_what_an_update_only_reads_needs_no_copy() -> None:
-    drafted = Drafted(updated("piece, update"), ours=["kernel"], updates=["update"])
-    assert drafted.protect().copies == []
+    drafted = Drafted(updated("piece, update"), created=["kernel"], updates=["update"])
+    assert drafted.resolve_hazards().copies == []
 
 
 def test_xlas_own_readers_are_its_own_business() -> None:
-    drafted = Drafted(updated("buffer"), ours=[], updates=["update"])
+    drafted = Drafted(updated("buffer"), created=[], updates=["update"])
     before = drafted.said
-    assert drafted.protect().said == before
+    assert drafted.resolve_hazards().said == before
 
 
 def test_a_value_of_ours_is_protected_for_xlas_readers() -> None:
     """%buffer's value is now made by us: XLA has ordered nothing about it."""
     made = f'source = {F} parameter(0)\n  buffer = {F} custom-call(source), custom_call_target="ours"'
     text = updated("buffer").replace(f"buffer = {F} parameter(0)", made)
-    drafted = Drafted(text, ours=["buffer"], updates=["update"]).protect()
+    drafted = Drafted(text, created=["buffer"], updates=["update"]).resolve_hazards()
     assert drafted.said["update"] == "dynamic-update-slice(buffer, piece, at) after kernel"
 
 
@@ -254,22 +254,22 @@ def test_a_while_writes_over_every_part_of_what_it_is_given() -> None:
   state = {STATE} tuple(i, x, y)
   while = {STATE} custom-call(state), custom_call_target="stands for a while"
   ROOT t = ({STATE}, {F}) tuple(while, kernel)"""
-    drafted = Drafted(text, ours=["kernel"], updates=["while"]).protect()
+    drafted = Drafted(text, created=["kernel"], updates=["while"]).resolve_hazards()
     assert drafted.said["while"] == "custom-call(state) after kernel"
 
 
 def test_a_reader_under_another_name_is_found() -> None:
     text = updated("flat").replace("kernel = ", "flat = f32[2,2]{1,0} bitcast(buffer)\n  kernel = ")
-    drafted = Drafted(text, ours=["kernel"], updates=["update"]).protect()
+    drafted = Drafted(text, created=["kernel"], updates=["update"]).resolve_hazards()
     assert drafted.said["update"].endswith("after kernel")
 
 
 def test_a_reader_of_both_values_under_another_name_reads_a_copy() -> None:
     text = updated("flat, update").replace("kernel = ", "flat = f32[2,2]{1,0} bitcast(buffer)\n  kernel = ")
-    drafted = Drafted(text, ours=["kernel"], updates=["update"]).protect()
-    assert drafted.said["kept_apart.0"] == "copy(flat)"
-    assert drafted.said["update"] == "dynamic-update-slice(buffer, piece, at) after kept_apart.0"
-    assert drafted.said["kernel"] == "custom-call(kept_apart.0, update)"
+    drafted = Drafted(text, created=["kernel"], updates=["update"]).resolve_hazards()
+    assert drafted.said["hazard_copy.0"] == "copy(flat)"
+    assert drafted.said["update"] == "dynamic-update-slice(buffer, piece, at) after hazard_copy.0"
+    assert drafted.said["kernel"] == "custom-call(hazard_copy.0, update)"
 
 
 def test_only_the_last_of_xlas_readers_may_write_over_a_value() -> None:
@@ -277,7 +277,7 @@ def test_only_the_last_of_xlas_readers_may_write_over_a_value() -> None:
     text = updated("buffer").replace(
         "update =", f"first = {F} dynamic-update-slice(buffer, piece, at)\n  seen = {F} negate(first)\n  update ="
     )
-    drafted = Drafted(text, ours=["kernel"], updates=["first", "update"]).protect()
+    drafted = Drafted(text, created=["kernel"], updates=["first", "update"]).resolve_hazards()
     assert drafted.said["first"] == "dynamic-update-slice(buffer, piece, at)"
     assert drafted.said["update"] == "dynamic-update-slice(buffer, piece, at) after first, kernel"
 
@@ -328,13 +328,13 @@ def test_a_fusion_writes_over_what_it_updates_and_over_nothing_else() -> None:
 
 def test_a_bodys_state_shares_with_its_result() -> None:
     module = parsed(LOOP)
-    assert Sharing(module).pairs(computation(module, "turn")) == [((0, 0), 0), ((0, 1), 1)]
-    assert Sharing(module).pairs(computation(module, "called")) == []
+    assert BufferAliasing(module).pairs(computation(module, "turn")) == [((0, 0), 0), ((0, 1), 1)]
+    assert BufferAliasing(module).pairs(computation(module, "called")) == []
 
 
 def test_a_conditions_state_shares_with_nothing() -> None:
     module = parsed(LOOP)
-    assert Sharing(module).pairs(computation(module, "go_on")) == []
+    assert BufferAliasing(module).pairs(computation(module, "go_on")) == []
 
 
 BRANCHES = f"""
@@ -380,7 +380,7 @@ def test_a_branchs_operand_may_share_with_its_result(first: str, operands: str, 
     another = other.replace("other", "another")
     another = re.sub(r"\b(b|first|second|sum|product|both)\b", r"\1.2", another)
     module = parsed(another + text if first == "another" else text)
-    assert sorted(Sharing(module).pairs(computation(module, "other"))) == pairs
+    assert sorted(BufferAliasing(module).pairs(computation(module, "other"))) == pairs
 
 
 @pytest.mark.parametrize(
@@ -396,4 +396,4 @@ def test_donated_inputs_share_with_outputs(alias: str, result: str, pairs: list)
         result = f"ROOT r = ({F}, {F}) tuple(x, y)"
     text = f"HloModule donated, input_output_alias={{ {alias} }}\nENTRY main {{ x = {F} parameter(0)\n"
     module = Module.from_bytes(hlo_text.from_text(f"{text} y = {F} parameter(1)\n {result} }}"))
-    assert Sharing(module).pairs(module.entry) == pairs
+    assert BufferAliasing(module).pairs(module.entry) == pairs

@@ -138,7 +138,7 @@ ENTRY main {{ x = {M} parameter(0)
   ROOT fusion = {M} fusion(dot, r), kind=kLoop, calls=fused, backend_config={TWO} }}
 """)
     assert fusions(module) == {}
-    assert [proto.name for proto in module.proto.computations] == ["ballast", "main"]
+    assert [proto.name for proto in module.proto.computations] == ["async_padding", "main"]
 
 
 def test_an_operand_from_inside_a_fusion_is_written_by_a_fusion_of_its_own() -> None:

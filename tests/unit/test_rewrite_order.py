@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.passes.instruction_order import in_order, needed
+from hlo_dispatch.passes.instruction_order import in_order, without_dead_code
 from reading import parsed
 
 F = "f32[4]{0}"
@@ -31,7 +31,7 @@ def names(protos) -> list[str]:
 def test_needed() -> None:
     """Everything but values that nobody reads or waits for; parameters and effects stay."""
     entry = parsed(TEXT).entry
-    assert set(names(entry.instructions)) - set(names(needed(entry.instructions, [], entry.root_id))) == {
+    assert set(names(entry.instructions)) - set(names(without_dead_code(entry.instructions, [], entry.root_id))) == {
         "dropped",
         "renamed",
     }
@@ -42,15 +42,15 @@ def test_needed_by_what_is_new() -> None:
     kept = list(module.entry.instructions)
     new = type(kept[0])(name="new", opcode="custom-call", id=10**12)
     new.operand_ids.append(next(proto.id for proto in kept if proto.name == "renamed"))
-    assert {"dropped", "renamed"} <= set(names(needed(kept, [new], module.entry.root_id)))
+    assert {"dropped", "renamed"} <= set(names(without_dead_code(kept, [new], module.entry.root_id)))
 
 
 def ordered(module: Module, moved: dict[str, int]) -> list[str]:
     """The entry in order, with some instructions said to stand elsewhere."""
     protos = {proto.id: proto for proto in module.entry.instructions}
-    place = {identifier: position for position, identifier in enumerate(protos)}
-    place |= {proto.id: moved[proto.name] for proto in protos.values() if proto.name in moved}
-    return names(in_order(protos, place))
+    positions = {identifier: position for position, identifier in enumerate(protos)}
+    positions |= {proto.id: moved[proto.name] for proto in protos.values() if proto.name in moved}
+    return names(in_order(protos, positions))
 
 
 def test_what_is_in_order_stays() -> None:

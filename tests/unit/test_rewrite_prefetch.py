@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.pipeline import Rewriter
+from hlo_dispatch.pipeline import Pipeline
 from hlo_dispatch.process.machine import Machine
 from hlo_dispatch.vendor import kernels
 from reading import serialized, table
@@ -30,9 +30,9 @@ ENTRY main {{ x = {F} parameter(0)
 
 def result(policy: str, *, prefetches: bool) -> list[tuple]:
     """Every region: what it computes and covers, or why it does not."""
-    rewriter = Rewriter.make(table(), policy, Machine("any", frozenset(("avx512f",)), 2))
+    rewriter = Pipeline.make(table(), policy, Machine("any", frozenset(("avx512f",)), 2))
     planner = rewriter.planner if prefetches else replace(rewriter.planner, prefetch=lambda _: False)
-    report = Rewriter(planner).run(serialized(TEXT))[1]
+    report = Pipeline(planner).run(serialized(TEXT))[1]
     return [(r.name, r.formula, r.covered, r.kernel, str(r.refusal)) for r in report.regions]
 
 

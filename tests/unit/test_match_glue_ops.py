@@ -16,7 +16,7 @@ def links(body: str) -> dict[str, Match | Refusal]:
     graph = flattened(f"{SUM}ENTRY e {{\n{body}\n}}")
     node(graph, "x").is_result = True  # as if a call gave it
     matcher = Matcher(graph, table(), finder())
-    return {n.name: matcher.match(n, lambda _: False, {graph.root}.__contains__) for n in matcher.links()}
+    return {n.name: matcher.match(n, lambda _: False, {graph.root}.__contains__) for n in matcher.glue_ops()}
 
 
 def only(body: str) -> Match:
@@ -181,7 +181,7 @@ def test_what_is_joined_already_is_read_as_that():
     three = node(graph, "three")
 
     def read() -> list[str]:
-        found = matcher.match_again(three, lambda _: False, {graph.root}.__contains__)
+        found = matcher.rematch(three, lambda _: False, {graph.root}.__contains__)
         assert isinstance(found, Match)
         return [view.node.name for view in found.operands]
 
@@ -204,7 +204,7 @@ ENTRY e {
   ROOT both = f32[3,7] fusion(x, y), kind=kLoop, calls=f
 }""")
     matcher = Matcher(graph, table(), finder())
-    (link,) = matcher.links()
+    (link,) = matcher.glue_ops()
     found = matcher.match(link, lambda _: False, {graph.root}.__contains__)
     assert isinstance(found, Refusal)
     assert found.code == "not-in-memory"

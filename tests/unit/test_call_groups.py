@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hlo_dispatch.ir.schema import ComputationProto
-from hlo_dispatch.passes.call_groups.legality import Groups
+from hlo_dispatch.passes.call_groups.legality import GroupFinder
 
 KERNELS = {"kernel": "holder", "other": "other holder"}
 
@@ -45,7 +45,7 @@ def computations(draw: st.DrawFn) -> ComputationProto:
 
 @given(computations())
 def test_groups_do_not_wait_for_themselves(computation: ComputationProto) -> None:
-    groups = Groups(computation, KERNELS)
+    groups = GroupFinder(computation, KERNELS)
     found = groups.found()
     group_of = {member.id: -number for number, group in enumerate(found, 1) for member in group}
     # What takes a member's result or renames it comes with the group.
@@ -76,7 +76,7 @@ def chain(*between: str) -> ComputationProto:
 
 
 def sizes(computation: ComputationProto) -> list[int]:
-    return [len(group) for group in Groups(computation, KERNELS).found()]
+    return [len(group) for group in GroupFinder(computation, KERNELS).found()]
 
 
 def test_renamings_are_nothing_between() -> None:
