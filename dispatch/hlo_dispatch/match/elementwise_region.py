@@ -1,4 +1,5 @@
-"""A region of elementwise instructions as a function of one variable: finding it, and evaluating it.
+"""Elementwise regions: connected elementwise instructions as a function of one variable, and their evaluation in
+float64.
 
 From the current value, the region grows through elementwise instructions whose other operands are scalar
 constants. An *exit* is an instruction through which every path out of the region so far passes: up to there
@@ -98,7 +99,7 @@ assert set(_FUNCTIONS) | {"compare", "convert"} == ELEMENTWISE, "every elementwi
 
 
 class ElementwiseRegion(NamedTuple):
-    """Elementwise instructions that all depend on `entry`, in topological order, and the exits among them."""
+    """A region of elementwise instructions that all depend on `entry`, in topological order, with its exits."""
 
     entry: Node
     nodes: tuple[Node, ...]
@@ -108,7 +109,7 @@ class ElementwiseRegion(NamedTuple):
     """Every scalar constant the region uses."""
 
     def structure(self) -> tuple[object, ...]:
-        """What the region computes, without names: regions with equal structure are the same function."""
+        """A name-free key of the computed function: regions with equal keys are the same function."""
         place: dict[Node, int] = {self.entry: -1} | {node: position for position, node in enumerate(self.nodes)}
         return tuple(
             (
@@ -122,7 +123,7 @@ class ElementwiseRegion(NamedTuple):
         )
 
     def evaluate(self, x: Array) -> list[Array]:
-        """f(x) at each exit, in float64; `x` is float64 of any length."""
+        """Evaluates f(x) at each exit, in float64; `x` is float64 of any length."""
         values: dict[Node, Array] = {self.entry: x}
         with np.errstate(all="ignore"):
             for node in self.nodes:
@@ -132,7 +133,7 @@ class ElementwiseRegion(NamedTuple):
 
 
 def apply(node: Node, arguments: Sequence[Any]) -> Array:
-    """The value of one elementwise instruction; re-arranging and type changes pass the value on."""
+    """Evaluates one elementwise instruction; shape and type changes return their operand's value."""
     if node.opcode in _VALUE_PRESERVING_OPCODES:
         return arguments[0]
     if node.opcode == "compare":
@@ -141,7 +142,7 @@ def apply(node: Node, arguments: Sequence[Any]) -> Array:
 
 
 def scalar_constant(node: Node) -> float | None:
-    """The one value that every element of `node` has, if it is a constant known here."""
+    """The value that all elements of `node` share, if it is known at compile time; else None."""
     # Not by recursion: a network's residual stream is one elementwise chain of thousands of instructions.
     if node.scalar is not False:
         return node.scalar
@@ -164,14 +165,14 @@ def scalar_constant(node: Node) -> float | None:
 
 
 def _scalar_operands(node: Node) -> tuple[Node, ...]:
-    """The operands that decide whether `node` is one number."""
+    """The operands that decide whether `node` is a scalar constant."""
     if node.opcode == "broadcast" or node.opcode in _VALUE_PRESERVING_OPCODES:
         return node.operands[:1]
     return node.operands if node.opcode in ELEMENTWISE else ()
 
 
 def _scalar_constant(node: Node) -> float | None:
-    """The one value of `node`, from its operands', which are known unless one of them is none."""
+    """The scalar constant of `node`, from its operands, which are evaluated unless one of them has none."""
     opcode = node.opcode
     if opcode == "constant":
         return _literal_scalar(node) if node.shape.elements == 1 else None
@@ -211,7 +212,7 @@ def _literal_scalar(node: Node) -> float | None:
 def grow_region(
     entry: Node, is_owned: Callable[[Node], bool], is_materialized: Callable[[Node], bool]
 ) -> ElementwiseRegion:
-    """The region of one-variable functions that starts at `entry`'s users.
+    """Grows the elementwise region of one-variable functions that starts at `entry`'s users.
 
     Args:
         entry: the variable x.
@@ -253,7 +254,7 @@ def grow_region(
 
 
 def _includable(node: Node, entry: Node, inside: dict[Node, int]) -> list[float] | None:
-    """The constants `node` brings if it belongs to the region, else None."""
+    """The scalar constants that `node` adds if it belongs to the region, else None."""
     if node.opcode not in ELEMENTWISE and node.opcode not in _VALUE_PRESERVING_OPCODES:
         return None
     if node.shape.element_type not in _REGION_TYPES or node.shape.elements != entry.shape.elements:

@@ -1,4 +1,4 @@
-"""A match: an anchor with as much of its epilogue as a kernel call takes, and the call's attributes."""
+"""Anchor matches: an anchor op with the part of its epilogue that one kernel call computes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BIAS_TYPES = frozenset(("f32", "bf16"))
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """An anchor and the first steps of its chain, ready to become one kernel call."""
+    """An anchor op and the first steps of its epilogue chain, ready to become one kernel call."""
 
     anchor: Anchor
     chain: Chain
@@ -65,11 +65,11 @@ class Match:
 
     @property
     def scratch_bytes(self) -> None:
-        """The table's entry says nothing of it."""
+        """None: the table's entry declares no scratch."""
 
     @property
     def library_call(self) -> None:
-        """It is none."""
+        """None: the match is not a library call."""
 
     @property
     def precedence(self) -> int:
@@ -80,23 +80,25 @@ class Match:
         return Work(self.anchor.multiply_adds, sum(node.shape.bytes for node in (*self.reads, self.output)))
 
     def numerics(self) -> Numerics:
-        """As the table's anchor says of its operands' type, its result's, or what integers are rounded from."""
+        """The entry's tolerance for the source's type, the result's type, or f32 where the result is rounded to
+        integers.
+        """
         by_type = self.anchor.entry.numerics
         kinds = (self.anchor.source.element_type, self.output.shape.element_type, "f32")
         return next(by_type[kind] for kind in kinds if kind in by_type)
 
     @cached_property
     def folded(self) -> Match | None:
-        """The same match with its scales in the weights; None where there is nothing to fold."""
+        """The same match with its per-channel scales folded into the weights; None: there is nothing to fold."""
         found = fold(self)
         return None if found is None else replace(found, unfolded=self)
 
     def with_kernel(self, kernel: str) -> Match:
-        """The same for another of the entry's kernels."""
+        """The same match for another of the entry's kernels."""
         return replace(self, alternative_kernel="" if kernel == self.anchor.kernel else kernel)
 
     def variants(self, chosen: str, *, reorders_weights: bool) -> Iterator[Variant]:
-        """Another kernel, scales folded or not, weights packed or plain, and less of the epilogue."""
+        """Alternative kernels, scales folded or not, weights prepacked or plain, and shorter epilogues."""
         weights = self.anchor.weights
         if self.alternative_kernel:
             yield Variant(FULL_MATCH, self.with_kernel(self.anchor.kernel))
@@ -122,7 +124,7 @@ class Match:
                 yield Variant(SHORTER, shorter)
 
     def epilogue_end(self, epilogue_refusal: Refusal | None, *, details: bool) -> tuple[str, str]:
-        """Where the chain ended, or where the kernel wanted no more of it."""
+        """The instruction at which the chain ended, or from which the kernel refused it."""
         chain = self.chain
         if epilogue_refusal is not None:
             # Without a step left out it was the slice of the anchor's value that the kernel did not take.
@@ -132,7 +134,7 @@ class Match:
         return (chain.stopped_at.name if chain.stopped_at is not None else ""), why
 
     def shortened(self) -> Match | None:
-        """The same match with less for the primitive to do, or None if it is the bare anchor already."""
+        """The same match with a shorter epilogue; None: it is the bare anchor op already."""
         steps = self.chain.steps
         if self.step_count == 0:
             unsliced = self.anchor.unsliced
@@ -146,7 +148,7 @@ class Match:
         return replace(self, step_count=rounded_alike(steps, count))
 
     def _is_all_half(self, step: Step) -> bool:
-        """Whether the kernel, one without weights, gives with this step what it reads: half precision."""
+        """Whether a kernel without weights reads and writes half precision with this step."""
         kind = step.result.shape.element_type
         return self.anchor.weights is None and kind in HALF_TYPES and kind == self.anchor.source.element_type
 
@@ -209,7 +211,7 @@ class Match:
 
     @property
     def post_ops(self) -> tuple[PostOp, ...]:
-        """The post-ops after the bias, but for what writing integers does anyway."""
+        """The post-ops after the bias, without the rounding that a store of integers implies."""
         post_ops = self._post_ops[1:] if self.bias is not None else self._post_ops
         kind = self.output.shape.element_type
         return without_rounding(post_ops, kind) if kind in INTEGER_TYPES else post_ops
@@ -228,7 +230,7 @@ class Match:
 
     @property
     def reads(self) -> tuple[Node, ...]:
-        """Values that have to be in memory, or to be computable, for this match."""
+        """Operand values, which must be in memory or computable."""
         return (*(view.node for view in self.operands), *self.extra_reads)
 
     def attributes(self) -> dict[str, Any]:
@@ -259,7 +261,7 @@ class Match:
 
     @property
     def _has_numbers_per_row(self) -> bool:
-        """Whether a plain matrix product meets an operand with one number for each row."""
+        """Whether a 2-D matrix product has a post-op operand with one number per row."""
         if self.anchor.node.opcode != "dot" or len(self.destination) != 2:
             return False
         operands = [post_op.operand.sizes for post_op in self.post_ops if post_op.operand is not None]
@@ -267,7 +269,7 @@ class Match:
 
     @property
     def formula(self) -> str:
-        """What the kernel call computes, for a person: `relu((conv(x, w) + b) · v1)`."""
+        """The formula of the kernel call, for people: `relu((conv(x, w) + b) · v1)`."""
         text = self.anchor.formula or ("conv(x, w)" if self.anchor.node.opcode == "convolution" else "x @ w")
         count = 0
         for post_op in self._post_ops:
@@ -285,7 +287,7 @@ class Match:
 
 
 def _ends_at_slice(anchor: Anchor) -> Chain:
-    """The chain of the whole value, of which a kernel does not compute the slice that follows."""
+    """The chain of the full value, which ends at the slice that the kernel does not compute alone."""
     epilogue_refusal = next(node for node in anchor.covers if node.opcode == "slice")
     return Chain((), epilogue_refusal, "the kernel does not compute the slice that follows alone")
 
@@ -295,7 +297,7 @@ def _is_narrow(view: View, anchor: Anchor) -> bool:
 
 
 def _in_a_batch_of_one(attributes: dict[str, Any]) -> dict[str, Any]:
-    """A matrix product's attributes with one more dimension in front of everything.
+    """The attributes of a matrix product with a leading batch dimension of one.
 
     oneDNN repeats one number along each row in products of three dimensions and more; in one of two dimensions it
     would fall to its reference implementation.

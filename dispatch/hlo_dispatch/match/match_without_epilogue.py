@@ -1,4 +1,4 @@
-"""What matches have in common that are taken as a whole or not at all."""
+"""Base class of matches without epilogue, which a kernel computes completely or not at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hlo_dispatch.match.protocol import LibraryCall, Variant
 
 @dataclass(frozen=True, eq=False)
 class MatchWithoutEpilogue:
-    """Part of a match (protocol.py) without an epilogue: there is nothing to leave out of it, or to fold into it."""
+    """The part of a match (protocol.py) without an epilogue: it cannot be shortened, nor folded."""
 
     notes: dict[str, Any] = field(init=False, default_factory=dict[str, Any], repr=False)
     """What later rooms worked out about the match and will ask again."""
@@ -23,7 +23,7 @@ class MatchWithoutEpilogue:
 
     @property
     def library_call(self) -> LibraryCall | None:
-        """It is none."""
+        """None: the match is not a library call."""
         return None
 
     @property
@@ -31,12 +31,12 @@ class MatchWithoutEpilogue:
         return ()
 
     def shortened(self) -> None:
-        """There is no shorter form."""
+        """None: there is no epilogue to shorten."""
 
     def variants(self, chosen: str, *, reorders_weights: bool) -> Iterator[Variant]:
-        """There are none."""
+        """No other variants."""
         return iter(())
 
     def epilogue_end(self, epilogue_refusal: Refusal | None, *, details: bool) -> tuple[str, str]:
-        """There is no epilogue."""
+        """Empty: there is no epilogue."""
         return "", ""

@@ -1,4 +1,4 @@
-"""The matcher: every anchor of a flat graph, read for its kernel, with its epilogue."""
+"""Anchor matcher: matches every anchor op of a flat graph, normalized for its kernel, with its epilogue."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _UP_TO_SLICE = frozenset(("bitcast", "convert", "slice"))
 
 
 class Matcher:
-    """Matches one flat graph against one table. The caller walks the anchors and keeps what is taken."""
+    """Matches one flat graph against one table. The caller iterates over anchor ops and owns accepted matches."""
 
     def __init__(self, graph: FlatGraph, table: Table, finder: EpilogueFinder) -> None:
         redirect_masks_to_results(graph)
@@ -41,25 +41,27 @@ class Matcher:
         self._possible_results: dict[Node, frozenset[Node]] = {}
 
     def anchors(self) -> list[Node]:
-        """The anchors, last first: a residual add then belongs to the anchor that runs last.
+        """The anchor ops, last first, so that a residual add belongs to the anchor op that runs last.
 
-        Poolings come behind all others, as a depthwise convolution's gradient is cut out by one.
+        Poolings come after all others, because one cuts out the gradient of a depthwise convolution.
         """
         return self._anchors
 
     def glue_ops(self) -> list[Node]:
-        """What a kernel computes only between other calls, first first: each reads what those before it give."""
+        """The glue ops, which a kernel computes only between two calls, in program order: each reads results of earlier
+        ones.
+        """
         return [node for node in self._graph.nodes if node.opcode in MAY_BE_GLUE_OPS and is_glue_op(node)]
 
     def entry_name(self, node: Node) -> str:
-        """The table's anchor that is asked first at `node`; the reading's name where the table has none."""
+        """The name of the first table entry for `node`; the name of its op kind where the table has none."""
         op_kind = op_kind_of(node)
         return next((entry.name for entry in self._entries.get(op_kind, ())), op_kind)
 
     def match(
         self, node: Node, is_owned: Callable[[Node], bool], is_materialized: Callable[[Node], bool]
     ) -> Match | Refusal:
-        """The anchor at `node` with the longest epilogue that no other match has taken or reads inside."""
+        """The anchor op at `node` with the longest epilogue that no other match owns or reads from inside."""
         anchor = self._anchor(node)
         if isinstance(anchor, Refusal):
             return anchor
@@ -72,7 +74,9 @@ class Matcher:
     def rematch(
         self, node: Node, is_owned: Callable[[Node], bool], is_materialized: Callable[[Node], bool]
     ) -> Match | Refusal:
-        """The same, the anchor read anew: by now it is known what calls give, past which nothing is read."""
+        """The same with the anchor op normalized again, now that the results of calls are known, where
+        peeling stops.
+        """
         self._read.pop(node, None)
         return self.match(node, is_owned, is_materialized)
 
@@ -85,11 +89,11 @@ class Matcher:
         return self._read[node]
 
     def _is_result_of_another(self, value: Node, anchor: Node) -> bool:
-        """Whether the chain of an anchor above `value` could end there, were every large operand in memory."""
+        """Whether an anchor op above `value` could end its chain there, were every large operand in memory."""
         return any(value in self._results(source) for source in self._sources(value) if source is not anchor)
 
     def _sources(self, value: Node) -> list[Node]:
-        """The anchors whose results reach `value` through instructions that a chain could take."""
+        """The anchor ops whose results reach `value` through instructions that a chain could include."""
         found: list[Node] = []
         seen, pending = {value}, [value]
         while pending and len(seen) < _MAX_SEARCHED:
@@ -104,7 +108,7 @@ class Matcher:
         return found
 
     def _pools_half(self, node: Node) -> bool:
-        """Whether a kernel would pool half precision here, and so give what XLA rounds behind it."""
+        """Whether a kernel would pool half precision here, and so produce the value that XLA rounds afterwards."""
         if node.opcode not in MAY_BE_ANCHORS or not is_anchor(node):
             return False
         anchor = self._anchor(node)
@@ -124,7 +128,7 @@ class Matcher:
 
 
 def _narrow_to_slice(anchor: Anchor, is_owned: NodePredicate, is_materialized: NodePredicate) -> tuple[Anchor, str]:
-    """The anchor for what is used of its result; and where that is a slice that stays with XLA, why."""
+    """The anchor for the used slice of its result; and where XLA keeps that slice, the reason."""
     users = anchor.node.users
     if len(users) != 1 or users[0].opcode not in _UP_TO_SLICE or anchor.entry.op_kind not in _SLICED:
         return anchor, ""
@@ -139,9 +143,9 @@ def _narrow_to_slice(anchor: Anchor, is_owned: NodePredicate, is_materialized: N
 
 
 def _where_in_memory(anchor: Anchor) -> Anchor:
-    """The anchor with operands that are no instruction's result read under another shape that is one's.
+    """The anchor with unmaterialized operands replaced by bitcasts of them that are in memory.
 
-    The readers look past a bitcast at the end of a fusion; behind it there is nothing that could be read.
+    The normalizers peel a bitcast at the end of a fusion, behind which there is no value in memory.
     """
     views = (anchor.source, anchor.weights)
     source, weights = (view and (in_memory(view, lambda _: False) or view) for view in views)

@@ -1,4 +1,4 @@
-"""What a structural expression looks through: changes of float type, and of shape where they change nothing.
+"""Peeling policy of structural expressions: converts between float types, and changes of shape that move no element.
 
 An expression of elementwise operations alone relates elements by their place in memory, and any bitcast
 keeps those. One with a product, a reduction or a broadcast relates them by their indices: there only
@@ -27,13 +27,13 @@ _MAX_ENTRIES = 16
 
 @dataclass(frozen=True)
 class ExpressionPeeling:
-    """How one expression looks at shapes."""
+    """The peeling policy of one expression."""
 
     is_elementwise: bool
     """Whether elements are related by their place in memory (an elementwise expression)."""
 
     def can_peel(self, node: Node) -> bool:
-        """Whether `node` is its operand under another type or shape."""
+        """Whether `node` is its operand under another float type or shape."""
         if node.opcode not in PEELED_OPCODES or node.proto.control_predecessor_ids:
             return False
         source = node.operands[0].shape
@@ -50,7 +50,7 @@ class ExpressionPeeling:
         return is_row_major(source) and is_row_major(node.shape)
 
     def is_same_value(self, first: Node, second: Node) -> bool:
-        """Whether both are one value, place by place (or index by index)."""
+        """Whether both nodes are one value, by memory order (or by index)."""
         if first is second:
             return True
         if self._peel(first) is not self._peel(second):
@@ -58,7 +58,7 @@ class ExpressionPeeling:
         return self.is_elementwise or _long_sizes(first.shape) == _long_sizes(second.shape)
 
     def _peel(self, node: Node) -> Node:
-        """The value before changes of shape and widening; rounding makes another value."""
+        """The value before changes of shape and widening; a rounding makes a different value."""
         while self.can_peel(node) and (node.opcode in _SHAPE_ONLY or is_widening(node)):
             node = node.operands[0]
         return node
@@ -88,7 +88,7 @@ class ExpressionPeeling:
                 return
 
     def _joins(self, node: Node, result: Node, known: set[Node], constants: list[float], frontier: set[Node]) -> bool:
-        """Whether `node` belongs to the region; its constants and tensor operands are then noted."""
+        """Whether `node` belongs to the region; records its constants and tensor operands then."""
         elementwise = node.opcode in ELEMENTWISE or self.can_peel(node)
         if not elementwise or node.shape.element_type not in _REGION_TYPES or node.proto.control_predecessor_ids:
             return False
@@ -109,7 +109,7 @@ class ExpressionPeeling:
 
 
 def is_widening(node: Node) -> bool:
-    """Whether `node` is a convert that changes no value."""
+    """Whether `node` is a convert that changes no value: half precision to f32."""
     return (
         node.opcode == "convert"
         and node.operands[0].shape.element_type in HALF_TYPES
@@ -127,7 +127,7 @@ def _long_sizes(shape: Shape) -> list[int]:
 
 
 def is_degenerate_broadcast(node: Node) -> bool:
-    """Whether `node` stands for a broadcast along dimensions of one element: XLA writes a bitcast for it."""
+    """Whether `node` is a bitcast that XLA wrote for a broadcast along dimensions of one element."""
     if node.opcode not in ("bitcast", "reshape"):
         return False
     source, result = node.operands[0].shape, node.shape
@@ -136,7 +136,7 @@ def is_degenerate_broadcast(node: Node) -> bool:
 
 
 def peeled_converts(node: Node) -> list[Node]:
-    """The value and what it was widened from, nearest first."""
+    """The value and the values from which it was widened, nearest first."""
     found = [node]
     while is_widening(found[-1]):
         found.append(found[-1].operands[0])

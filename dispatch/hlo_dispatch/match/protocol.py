@@ -1,4 +1,4 @@
-"""What everything that can become a kernel call has: all that policy, measuring, rewriting and reports know of it.
+"""The match interface: everything that selection, autotuning, passes and reports know of a match.
 
 A family of matches is a class with these members: an anchor with its epilogue (match.py), a pattern
 (structural/structural_match.py), a library call (routines/routine.py).
@@ -27,7 +27,7 @@ SHORTER, BARE = "one step less", "bare"
 
 @dataclass(frozen=True)
 class Work:
-    """How much there is to do, roughly."""
+    """Estimated amount of work."""
 
     multiply_adds: int
     """0: nobody counts them."""
@@ -38,13 +38,13 @@ class Work:
 
     @property
     def weight(self) -> int:
-        """What regions are ordered by: the more, the more depends on a good choice."""
+        """Sort key of regions: the larger, the more time depends on a good choice."""
         return self.bytes if self.is_streaming else self.multiply_adds
 
 
 @dataclass(frozen=True)
 class LibraryCall:
-    """What measuring needs to know of a call of a library that JAX's program makes."""
+    """A library call of JAX's program, as far as measuring needs to know it."""
 
     routine: Routine
     options: Mapping[str, int]
@@ -63,22 +63,22 @@ class CallableMatch(Protocol):
 
     @property
     def name(self) -> str:
-        """The table's entry."""
+        """The name of the table's entry."""
         ...
 
     @property
     def node(self) -> Node:
-        """The instruction that stands for the match in plans and reports."""
+        """The instruction that represents the match in plans and reports."""
         ...
 
     @property
     def kernel(self) -> str:
-        """The kernel that is asked."""
+        """The kernel of this variant."""
         ...
 
     @property
     def kernels(self) -> tuple[str, ...]:
-        """Every kernel that could be."""
+        """All alternative kernels, the preferred one first."""
         ...
 
     @property
@@ -88,17 +88,17 @@ class CallableMatch(Protocol):
 
     @property
     def reads(self) -> tuple[Node, ...]:
-        """Values that have to be in memory, or to be computable, for this match."""
+        """Operand values, which must be in memory or computable."""
         ...
 
     @property
     def output(self) -> Node:
-        """The first value that the call produces and somebody reads."""
+        """The first result of the call that has users."""
         ...
 
     @property
     def results(self) -> tuple[Node | None, ...]:
-        """Every value that the call produces; None where nobody reads it."""
+        """Every result of the call; None where a result is dead."""
         ...
 
     @property
@@ -113,42 +113,44 @@ class CallableMatch(Protocol):
 
     @property
     def precedence(self) -> int:
-        """Who has an instruction that several want: the highest; in general, how many the match covers."""
+        """The rank that resolves conflicts: the highest match owns an instruction. Usually the number of covered
+        instructions.
+        """
         ...
 
     @property
     def post_ops(self) -> tuple[PostOp, ...]:
-        """What the kernel does with its result, a bias left out."""
+        """The kernel's post-ops, without a bias."""
         ...
 
     @property
     def formula(self) -> str:
-        """What the call computes, for a person."""
+        """The formula of the call, for people."""
         ...
 
     @property
     def work(self) -> Work:
-        """How much there is to do."""
+        """The estimated work."""
         ...
 
     @property
     def scratch_bytes(self) -> int | None:
-        """Working memory that the table's entry asks for; None: none."""
+        """Scratch bytes that the table's entry declares; None: no scratch."""
         ...
 
     @property
     def library_call(self) -> LibraryCall | None:
-        """The call that JAX's program makes: it is cut out alone. None: the match is made of XLA's own fusions."""
+        """The library call of JAX's program that the match replaces; None: it replaces parts of XLA's fusions."""
         ...
 
     @property
     def in_module(self) -> CallableMatch:
-        """The same with instructions that the module has: a variant may be made of new ones."""
+        """The same match with instructions of the module only: a variant may contain new ones."""
         ...
 
     @property
     def notes(self) -> dict[str, Any]:
-        """What later rooms worked out about the match and will ask again."""
+        """Cache of results that later packages derive from the match."""
         ...
 
     def attributes(self) -> dict[str, Any]:
@@ -156,15 +158,15 @@ class CallableMatch(Protocol):
         ...
 
     def numerics(self) -> Numerics:
-        """How exact a kernel has to be."""
+        """The tolerance of the kernel's results."""
         ...
 
     def shortened(self) -> CallableMatch | None:
-        """The same match with less for the kernel to do; None: there is no less."""
+        """The same match with a shorter epilogue; None: it has none."""
         ...
 
     def variants(self, chosen: str, *, reorders_weights: bool) -> Iterator[Variant]:
-        """Other ways to compute what this match does, most promising first.
+        """Other variants of this match, most promising first.
 
         Args:
             chosen: the name of the variant that this one is.
@@ -173,7 +175,7 @@ class CallableMatch(Protocol):
         ...
 
     def epilogue_end(self, epilogue_refusal: Refusal | None, *, details: bool) -> tuple[str, str]:
-        """The instruction at which the epilogue ended, and why there; both empty where there is no epilogue.
+        """The instruction at which the epilogue ended, and the reason; both empty where there is no epilogue.
 
         Args:
             cut: what the kernel said to a longer one.
@@ -183,7 +185,7 @@ class CallableMatch(Protocol):
 
 
 class Variant(NamedTuple):
-    """One way to compute a match."""
+    """One variant: a match, which may be shortened or rewritten, and attributes to request besides."""
 
     name: str
     match: CallableMatch

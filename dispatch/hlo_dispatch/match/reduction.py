@@ -1,4 +1,4 @@
-"""What a reduction applies to its elements, in one instruction or in a tree of two."""
+"""Reductions: the opcode that a reduction applies, in one instruction or in XLA's tree of two."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NEUTRAL_MAXIMUM_BOUND = -3e38
 
 
 def applied_by(node: Node, graph: FlatGraph) -> str:
-    """The opcode that a reduction applies, rounding its result or not; empty where it is anything else."""
+    """The opcode that a reduction applies, whether it rounds or not; empty: something else."""
     called = graph.module.computations[node.proto.called_computation_ids[0]]
     by_id = {instruction.id: instruction for instruction in called.instructions[:]}
 
@@ -29,7 +29,7 @@ def applied_by(node: Node, graph: FlatGraph) -> str:
 
 
 def windows_before(node: Node, graph: FlatGraph, word: str) -> Node | None:
-    """The reduction of windows whose results `node` reduces further, as XLA's trees do; None where there is none."""
+    """The reduce-window whose results `node` reduces further, as in XLA's tree reductions; None: there is none."""
     source = node.operands[0]
     if source.opcode != "reduce-window" or not reduces(source, graph, word):
         return None
@@ -37,7 +37,7 @@ def windows_before(node: Node, graph: FlatGraph, word: str) -> Node | None:
 
 
 def reduces(node: Node, graph: FlatGraph, word: str) -> bool:
-    """Whether it is a "maximum" or a sum ("add"), from the neutral element on."""
+    """Whether it is a maximum ("maximum") or a sum ("add") that starts from the neutral element."""
     if len(node.operands) != 2 or node.proto.control_predecessor_ids or not node.shape.is_array:
         return False
     start = scalar_constant(node.operands[1])
@@ -47,7 +47,7 @@ def reduces(node: Node, graph: FlatGraph, word: str) -> bool:
 
 
 def _tiles(node: Node, reduced: tuple[int, ...]) -> bool:
-    """Whether the windows lie side by side along the reduced dimensions and leave nothing out."""
+    """Whether the windows tile the reduced dimensions completely."""
     source = node.operands[0].shape.dimensions
     for number, window in enumerate(node.proto.window.dimensions):
         if window.window_reversal or window.window_dilation > 1 or window.base_dilation > 1:

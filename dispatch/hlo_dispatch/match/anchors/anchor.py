@@ -1,4 +1,6 @@
-"""What an anchor becomes for a kernel: its operands as views, its result's dimensions, its attributes."""
+"""Anchors: an anchor op in its kernel's canonical form, with operands as strided views, result dimensions and
+attributes.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ COMPUTED_TYPES = frozenset(DTYPES)
 
 @dataclass(frozen=True)
 class Anchor:
-    """A convolution, dot or pooling in a kernel's own terms."""
+    """An anchor op (convolution, dot, pooling, …) in its kernel's canonical form."""
 
     node: Node
     entry: AnchorKind
@@ -64,12 +66,12 @@ class Anchor:
 
     @property
     def result(self) -> Node:
-        """The value that the kernel gives without any epilogue."""
+        """The kernel's result without any epilogue."""
         return self.node if self.value is None else self.value
 
 
 def peeled_to_half_precision(source: View, weights: View) -> tuple[View, View]:
-    """Both operands before XLA widened them, where it widened both from the same half precision type.
+    """Both operands before XLA widened them, where both were widened from one half precision type.
 
     XLA:CPU converts bf16 operands to f32 ahead of a dot or convolution; the kernel multiplies the bf16
     values themselves with f32 sums, which is the same arithmetic with half the memory traffic.
@@ -78,7 +80,7 @@ def peeled_to_half_precision(source: View, weights: View) -> tuple[View, View]:
 
 
 def fully_peeled(sources: Sequence[View], weight_views: Sequence[View]) -> tuple[View, View]:
-    """The last view of each operand (nearest come first) in the narrowest type that both have."""
+    """The furthest view of each operand (views are sorted nearest first) in the narrowest type that both have."""
     for kinds, of_weights in (*(((kind,), kind) for kind in HALF_TYPES), (INTEGER_TYPES, INTEGER_WEIGHTS)):
         narrow_source = [view for view in sources if view.element_type in kinds]
         narrow_weights = [view for view in weight_views if view.element_type == of_weights]
@@ -92,12 +94,12 @@ def _same_type(views: Sequence[View]) -> View:
 
 
 def first_refusal(*refusals: Refusal | None) -> Refusal | None:
-    """The first that is one; a Refusal has no truth value, so `or` does not find it."""
+    """The first Refusal among the arguments; it has no truth value, so `or` does not find it."""
     return next((refusal for refusal in refusals if refusal is not None), None)
 
 
 def unsupported_types(node: Node, types: AbstractSet[str] = COMPUTED_TYPES) -> Refusal | None:
-    """A refusal if an operand or the result has a type or size no kernel takes."""
+    """A refusal if an operand or the result has a type or size that no kernel supports."""
     for value in (node, *node.operands):
         shape = value.shape
         if shape.element_type not in types:

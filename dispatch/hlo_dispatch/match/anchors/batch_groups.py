@@ -1,4 +1,4 @@
-"""Batch groups as XLA:CPU writes them: one more spatial dimension, in which groups only meet their own kind.
+"""Normalizer of batch groups as XLA:CPU writes them: an extra spatial dimension in which only equal groups meet.
 
 XLA:CPU computes no batch groups. It moves the G groups of the batch into a spatial dimension of G positions,
 dilates that by G and has a window of G weights move over it by G - 1:
@@ -37,7 +37,7 @@ _SPACE = 2
 
 
 def is_group(size: int, result: int, window: Any) -> bool:
-    """Whether result g along this dimension is the product of input g and window position g alone.
+    """Whether result g along this dimension depends on input g and window position g alone.
 
     Args:
         size: of the input.
@@ -55,7 +55,7 @@ def is_group(size: int, result: int, window: Any) -> bool:
 
 
 def group_dimensions(node: Node) -> tuple[int, ...]:
-    """Which dimensions of a convolution's views (N, C, spatial…) are groups."""
+    """The numbers of the dimensions of a convolution's views (N, C, spatial…) that are groups."""
     if all(dimension.base_dilation <= 1 for dimension in node.proto.window.dimensions[:]):
         return ()
     source, _, result = convolution_views(node)
@@ -64,7 +64,7 @@ def group_dimensions(node: Node) -> tuple[int, ...]:
 
 
 def normalize_batch_groups(node: Node, entry: AnchorKind) -> Anchor | Refusal:
-    """Describe `node`, an HLO convolution with one dimension of groups, for the convolution kernel."""
+    """Normalizes `node`, an HLO convolution with one dimension of groups, for the convolution kernel."""
     (group,) = group_dimensions(node)
     window = [d for number, d in enumerate(node.proto.window.dimensions, _SPACE) if number != group]
     refusal = first_refusal(
@@ -95,7 +95,7 @@ def normalize_batch_groups(node: Node, entry: AnchorKind) -> Anchor | Refusal:
 
 
 def _channels_by_group(view: View, group: int) -> View | None:
-    """(N, C, spatial…) with the groups in front of the channels, as one dimension."""
+    """The view (N, C, spatial…) with groups and channels merged into one dimension."""
     channels = merge_dimensions([view.dimensions[1], view.dimensions[group]])
     if channels is None:
         return None
@@ -105,6 +105,6 @@ def _channels_by_group(view: View, group: int) -> View | None:
 
 
 def _groups_first(view: View, group: int) -> View:
-    """(O, I, spatial…) as (G, O, I, spatial…)."""
+    """The view (O, I, spatial…) as (G, O, I, spatial…)."""
     rest = [d for number, d in enumerate(view.dimensions) if number != group]
     return View(view.node, (view.dimensions[group], *rest))

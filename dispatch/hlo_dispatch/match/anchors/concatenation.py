@@ -1,4 +1,4 @@
-"""Arrays one behind the other in a kernel's terms: matrices of as many rows, and one whose rows hold theirs.
+"""Normalizer of concatenations: source matrices with equal row counts, whose rows the result holds side by side.
 
     y[r, ...] = src[r, ...], src_1[r, ...], ...
 
@@ -19,12 +19,12 @@ from hlo_dispatch.pattern.table import AnchorKind
 
 
 def is_concatenation(node: Node) -> bool:
-    """Whether an instruction joins arrays."""
+    """Whether an instruction is a concatenation of several arrays."""
     return node.opcode == "concatenate" and len(node.operands) > 1
 
 
 def normalize_concatenation(node: Node, entry: AnchorKind) -> Anchor | Refusal:
-    """Describe `node`, a concatenation, for the kernel."""
+    """Normalizes `node`, a concatenation, for the kernel."""
     refusal = unsupported_types(node)
     if refusal is not None:
         return refusal
@@ -54,7 +54,7 @@ def normalize_concatenation(node: Node, entry: AnchorKind) -> Anchor | Refusal:
 
 
 def _read_by(node: Node) -> tuple[Node, ...]:
-    """What the kernel is to join: what a call has joined already is read as that.
+    """The arrays that the kernel concatenates: a prefix that another call has concatenated already counts as one array.
 
     XLA writes the concatenation of a concatenation as one of all arrays, and a dense block's are all alike in front.
     """

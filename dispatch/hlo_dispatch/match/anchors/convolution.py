@@ -1,4 +1,4 @@
-"""A convolution instruction in the kernel's terms: (N, C, spatial…) with strides for any dimension order.
+"""Normalizer of forward convolutions: (N, C, spatial…) with strides for any dimension order.
 
 Formula: y[n, o, p] = sum over c, k of x[n, c, p·stride + k·dilation - padding] · w[o, c, k], per feature group.
 """
@@ -25,7 +25,7 @@ from hlo_dispatch.pattern.table import AnchorKind
 
 
 def normalize_convolution(node: Node, entry: AnchorKind) -> Anchor | Refusal:
-    """Describe `node`, an HLO convolution, for the convolution kernel."""
+    """Normalizes `node`, an HLO convolution, for the convolution kernel."""
     window = node.proto.window.dimensions[:]
     refusal = first_refusal(unsupported_types(node), unsupported_window(node), unsupported_padding(node, window))
     if refusal is not None:
@@ -48,7 +48,7 @@ def normalize_convolution(node: Node, entry: AnchorKind) -> Anchor | Refusal:
 
 
 def _operands(source: View, weights: View, window: int) -> tuple[View, View, dict[str, int]]:
-    """Where the kernel reads its operands, and the attributes it needs for that.
+    """The kernel's operands, and the attributes that they need.
 
     Weights that the program reverses, as it does for an input gradient, are read ahead of the reversal: XLA
     computes it, with the transpose that goes with it, in a pass of its own on one thread.
@@ -62,7 +62,7 @@ def _operands(source: View, weights: View, window: int) -> tuple[View, View, dic
 
 
 def window_attributes(window: Sequence[Any]) -> dict[str, list[int]]:
-    """How the kernel's window moves, from an HLO window's dimensions; a dilation of 0 has no gaps."""
+    """Window attributes of the kernel, from an HLO window's dimensions; a dilation of 0 has no gaps."""
     return {
         "strides": [max(1, d.stride) for d in window],
         "dilations": [max(1, d.window_dilation) - 1 for d in window],
@@ -72,7 +72,7 @@ def window_attributes(window: Sequence[Any]) -> dict[str, list[int]]:
 
 
 def convolution_views(node: Node) -> tuple[View, View, View]:
-    """The operands and the result as (N, C, spatial…), (O, I, spatial…) and (N, O, spatial…)."""
+    """Strided views of operands and result as (N, C, spatial…), (O, I, spatial…) and (N, O, spatial…)."""
     numbers = node.proto.convolution_dimension_numbers
     source, weights = (full_view(operand) for operand in node.operands)
     return (
@@ -97,7 +97,7 @@ def _pick(view: View, first: int, second: int, spatial: Sequence[int]) -> View:
 
 
 def by_group(weights: View, groups: int) -> View:
-    """Weights (O, I, …) as (G, O/G, I, …): the output features are walked group by group."""
+    """The weights (O, I, …) as (G, O/G, I, …)."""
     if groups <= 1:
         return weights
     outputs, stride = weights.dimensions[0]
@@ -106,7 +106,7 @@ def by_group(weights: View, groups: int) -> View:
 
 
 def unsupported_window(node: Node, window: Sequence[Any] | None = None) -> Refusal | None:
-    """A refusal for what no reading of a convolution allows, in all of its window or in those dimensions of it."""
+    """A refusal for windows that no op kind of convolution supports; checks all dimensions, or the given ones."""
     window, name = node.proto.window.dimensions[:] if window is None else window, node.name
     if not 1 <= len(window) <= 3:
         return Refusal("rank-unsupported", f"{len(window)} spatial dimensions; the kernel takes 1 to 3", name)
@@ -119,7 +119,7 @@ def unsupported_window(node: Node, window: Sequence[Any] | None = None) -> Refus
 
 
 def unsupported_padding(node: Node, window: Sequence[Any]) -> Refusal | None:
-    """A refusal for a dilated or cropped input, which a plain convolution does not have."""
+    """A refusal for a dilated or cropped input, which a forward convolution does not have."""
     for dimension in window:
         if dimension.base_dilation > 1:
             return Refusal("base-dilation", f"the input is dilated by {dimension.base_dilation}", node.name)

@@ -1,4 +1,4 @@
-"""A convolution of a dilated input in the terms of the deconvolution kernel.
+"""Normalizer of transposed convolutions: a convolution of a dilated input for the deconvolution kernel.
 
 HLO: y[n, o, q] = sum over i, k of xd[n, i, q + k·dilation - low] · w[o, i, k], where xd holds x at multiples of
 the base dilation s and zeros between. With k' = K - 1 - k that is the transposed convolution
@@ -23,7 +23,7 @@ from hlo_dispatch.pattern.table import AnchorKind
 
 
 def normalize_deconvolution(node: Node, entry: AnchorKind) -> Anchor | Refusal:
-    """Describe `node`, an HLO convolution with a base dilation, for the deconvolution kernel."""
+    """Normalizes `node`, an HLO convolution with a base dilation, for the deconvolution kernel."""
     window = node.proto.window.dimensions
     refusal = first_refusal(unsupported_types(node), unsupported_window(node))
     if refusal is not None:

@@ -1,4 +1,4 @@
-"""The diagonal that XLA cuts out of a dense gradient where it wants a depthwise one.
+"""Diagonal extraction from a dense weights gradient, which is XLA's form of a depthwise gradient.
 
 XLA:CPU has no batch groups: with as many groups as channels C it computes the gradient of every output channel
 with respect to every input channel, and sums what is left after
@@ -28,7 +28,7 @@ def diagonal_step(
     destination: tuple[Dimension, ...],
     is_inner: Callable[[Node], bool],
 ) -> Step | None:
-    """The step from a dense gradient to its diagonal, or None where the value's user is no such thing.
+    """The epilogue step from a dense gradient to its diagonal; None: the value's user is something else.
 
     Args:
         computations: the module's, by id.
@@ -58,7 +58,7 @@ def diagonal_step(
 
 
 def _keeps_diagonal(select: Node, value: Node, channels: set[int]) -> bool:
-    """Whether the node is the value where its two channel numbers are equal, and 0 elsewhere."""
+    """Whether the node selects the value where its two channel numbers are equal, and 0 elsewhere."""
     if select.opcode != "select" or select.operands[1] is not value or select.proto.control_predecessor_ids:
         return False
     condition, _, other = select.operands
@@ -72,7 +72,7 @@ def _keeps_diagonal(select: Node, value: Node, channels: set[int]) -> bool:
 
 
 def _counted_dimension(node: Node) -> int | None:
-    """The dimension whose index every element of the node is."""
+    """The dimension whose index the node's elements are, as in an iota; None: something else."""
     if node.opcode == "iota":
         return node.proto.dimensions[0]
     if node.opcode == "broadcast":
@@ -103,7 +103,7 @@ def _summed_dimension(total: Node, value: Node, computations: Mapping[int, Compu
 
 
 def _adds(total: Node, computations: Mapping[int, ComputationProto]) -> bool:
-    """Whether what the node applies is parameter 0 + parameter 1."""
+    """Whether the node's computation is parameter 0 + parameter 1."""
     (called,) = total.proto.called_computation_ids
     instructions = computations[called].instructions
     inner = [instruction for instruction in instructions if instruction.opcode != "parameter"]
@@ -113,7 +113,7 @@ def _adds(total: Node, computations: Mapping[int, ComputationProto]) -> bool:
 
 
 def _moved(dimensions: Iterable[Dimension], value: Node, total: Node, summed: int) -> tuple[Dimension, ...] | None:
-    """Whole dimensions of `value` over the buffer of `total`, which lacks the summed one."""
+    """Dimensions of `value`, rebased onto the buffer of `total`, which lacks the summed one."""
     moved: list[Dimension] = []
     for dimension in dimensions:
         if dimension[0] == 1:

@@ -1,4 +1,4 @@
-"""A dot instruction in the kernel's terms: (batch…, M, K) · (batch…, K, N) → (batch…, M, N) with strides.
+"""Normalizer of dots: (batch…, M, K) · (batch…, K, N) → (batch…, M, N) with strides.
 
 Free and contracting dimensions that lie behind one another in memory are merged into one; transposed
 operands are read in place through their strides.
@@ -28,7 +28,7 @@ _MAX_BATCH_DIMENSIONS = 10
 
 
 def normalize_dot(node: Node, entry: AnchorKind) -> Anchor | Refusal:
-    """Describe `node`, an HLO dot, for the matmul kernel."""
+    """Normalizes `node`, an HLO dot, for the matmul kernel."""
     refusal = unsupported_types(node)
     if refusal is not None:
         return refusal
@@ -36,7 +36,7 @@ def normalize_dot(node: Node, entry: AnchorKind) -> Anchor | Refusal:
 
 
 def normalize_dot_of_any_type(node: Node, entry: AnchorKind) -> Anchor | Refusal:
-    """The same of operands of any type."""
+    """The same without the check of operand types."""
     numbers = node.proto.dot_dimension_numbers
     left, right = node.operands
     batch = (list(numbers.lhs_batch_dimensions), list(numbers.rhs_batch_dimensions))
@@ -70,7 +70,7 @@ def normalize_dot_of_any_type(node: Node, entry: AnchorKind) -> Anchor | Refusal
 
 
 def free_dimensions(node: Node) -> tuple[list[int], list[int]]:
-    """Each operand's dimensions that are dimensions of the result and of no batch."""
+    """Each operand's free dimensions: neither batch nor contracting."""
     numbers = node.proto.dot_dimension_numbers
     left = {*numbers.lhs_batch_dimensions, *numbers.lhs_contracting_dimensions}
     right = {*numbers.rhs_batch_dimensions, *numbers.rhs_contracting_dimensions}
@@ -79,12 +79,12 @@ def free_dimensions(node: Node) -> tuple[list[int], list[int]]:
 
 
 def merge_row_major(dimensions: Sequence[Dimension]) -> Dimension | None:
-    """Dimensions that lie behind one another in memory as one; None where they do not."""
+    """One dimension for several that are adjacent in memory, slowest first; None: they are not adjacent."""
     return merge_dimensions(reversed(dimensions))
 
 
 def matrix_views(operand: Node, batch: list[int], groups: list[list[int]]) -> list[View]:
-    """The operand as (batch…, group 0, group 1) wherever it can be read so, nearest first."""
+    """The operand's peeled views as (batch…, group 0, group 1), where such a view exists, nearest first."""
     found: list[View] = []
     for view in peeled_views(full_view(operand), PEEL_CONVERTS_AND_LAYOUTS):
         parts = [merge_row_major([view.dimensions[number] for number in group]) for group in groups]
@@ -96,5 +96,5 @@ def matrix_views(operand: Node, batch: list[int], groups: list[list[int]]) -> li
 
 
 def _readable(matrix: Sequence[Dimension]) -> bool:
-    """Whether one of the two matrix dimensions is contiguous, which every fast matrix kernel asks for."""
+    """Whether one of the two matrix dimensions is contiguous, which every fast matrix kernel needs."""
     return any(size == 1 or stride == 1 for size, stride in matrix)

@@ -1,4 +1,4 @@
-"""Two values element by element in a kernel's terms: (N, C, spatial…), channels varying fastest.
+"""Normalizer of binary elementwise ops: (N, C, spatial…), with channels fastest.
 
 The second may repeat along any dimensions. It is the operand of the first of the kernel's post-ops, so that the
 epilogue's follow it.
@@ -27,14 +27,14 @@ _RANKS = range(2, 6)
 
 
 def has_channels(node: Node) -> bool:
-    """Whether a value has as many dimensions as the kernel takes."""
+    """Whether a value has a rank that the kernel supports."""
     return len(node.shape.dimensions) in _RANKS
 
 
 def normalize_elementwise(
     node: Node, value: Node, other: Node, algorithm: str, formula: str, entry: AnchorKind
 ) -> Anchor | Refusal:
-    """Describe `node`, which computes `algorithm` of two operands, for the kernel."""
+    """Normalizes `node`, which computes `algorithm` of two operands, for the kernel."""
     refusal = unsupported_types(node)
     if refusal is not None:
         return refusal
@@ -67,7 +67,7 @@ def normalize_elementwise(
 
 
 def _channels_second(node: Node) -> tuple[Dimension, ...]:
-    """The result's dimensions: what varies fastest behind the first, the others from the slowest on."""
+    """The result's dimensions: the fastest comes second, the others from the slowest on."""
     fastest, *others = node.shape.minor_to_major
     dimension = node.shape.strided_dimensions
     slowest, *space = reversed(others)
@@ -76,7 +76,7 @@ def _channels_second(node: Node) -> tuple[Dimension, ...]:
 
 
 def _peeled_to_stored(value: Node, entry: AnchorKind) -> View | None:
-    """Where the value is read: what a call gives, rounded or before that; else as far up as it is the same."""
+    """The view that the kernel reads: a call's result, rounded or unrounded, else the furthest peeled view."""
     views = [view for view in peeled_views(full_view(value), PEEL_CONVERTS) if view.element_type in entry.dtypes]
     if not views:
         return None

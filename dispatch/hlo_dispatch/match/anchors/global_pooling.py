@@ -1,4 +1,4 @@
-"""A sum over all of space in the pooling kernel's terms: one window, as large as what it reads.
+"""Normalizer of global sum pooling: a reduction over space as one window of the pooling kernel.
 
     y[n, c] = sum over x of src[n, c, x]
 
@@ -31,7 +31,7 @@ from hlo_dispatch.pattern.table import AnchorKind
 
 
 def is_global_pooling(node: Node) -> bool:
-    """Whether an instruction reduces one value over all but what varies fastest, its channels."""
+    """Whether an instruction reduces a value over dimensions other than the fastest, its channels."""
     if node.opcode != "reduce" or len(node.operands) != 2 or not node.shape.is_array:
         return False
     source = node.operands[0].shape
@@ -39,7 +39,7 @@ def is_global_pooling(node: Node) -> bool:
 
 
 def normalize_global_pooling(node: Node, entry: AnchorKind, graph: FlatGraph) -> Anchor | Refusal:
-    """Describe `node`, a reduction over space, for the pooling kernel."""
+    """Normalizes `node`, a reduction over space, for the pooling kernel."""
     refusal = unsupported_types(node)
     if refusal is not None:
         return refusal
@@ -90,7 +90,7 @@ def _by_channels(view: View, kept: Sequence[int], space: Sequence[int]) -> View 
 
 
 def _dense(dimensions: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
-    """The same, what is 1 placed as if channels were innermost and the batch outermost."""
+    """The same dimensions; those of size 1 get strides as if channels were innermost and the batch outermost."""
     (batch, _), (channels, _), *space = dimensions
     largest = max(size * stride for size, stride in dimensions)
     return with_dense_strides(dimensions, ((batch, largest), (channels, 0), *space))

@@ -1,4 +1,4 @@
-"""A convolution of eight-bit integers whose sums become numbers of f32."""
+"""Normalizer of int8 convolutions whose sums are converted to f32."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hlo_dispatch.pattern.table import AnchorKind
 
 
 def normalize_integer_convolution(node: Node, entry: AnchorKind) -> Anchor | Refusal:
-    """Describe `node`, and the convert behind it, for the convolution kernel."""
+    """Normalizes `node`, and the convert behind it, for the convolution kernel."""
     numbers = as_numbers(node)
     if isinstance(numbers, Refusal):
         return numbers

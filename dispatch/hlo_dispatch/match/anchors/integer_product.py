@@ -1,4 +1,4 @@
-"""A matrix product of eight-bit integers whose sums become numbers of f32."""
+"""Normalizer of int8 matrix products whose sums are converted to f32."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hlo_dispatch.pattern.table import AnchorKind
 
 
 def normalize_integer_product(node: Node, entry: AnchorKind) -> Anchor | Refusal:
-    """Describe `node`, and the convert behind it, for the matmul kernel."""
+    """Normalizes `node`, and the convert behind it, for the matmul kernel."""
     numbers = as_numbers(node)
     if isinstance(numbers, Refusal):
         return numbers

@@ -1,4 +1,4 @@
-"""Sums of products of integers of eight bits that become numbers: y = float(x · w), x of s8 or u8, w of s8.
+"""Integer accumulation: s32 sums of int8 products that are converted to f32: y = float(x · w), x of s8 or u8, w of s8.
 
 What quantized networks compute: sums are exact, and what follows (scales, bias, residual, activation, rounding to eight
 bits again) is a chain like any other. A kernel sums as exactly, and rounds where the convert does.
@@ -17,20 +17,20 @@ _TYPES = INTEGER_TYPES | {SUM_TYPE}
 
 
 def sums_integers(node: Node) -> bool:
-    """Whether both operands are of eight bits, widened or not, and the result holds their sums."""
+    """Whether both operands are int8, widened or not, and the result holds their s32 sums."""
     if node.shape.element_type != SUM_TYPE:
         return False
     return all(narrow(full_view(operand), PEEL_CONVERTS_AND_LAYOUTS) is not None for operand in node.operands)
 
 
 def narrow(view: View, policy: PeelingPolicy) -> View | None:
-    """The same elements in eight bits, as far up as these opcodes lead; None where they are not."""
+    """The furthest peeled view in int8; None: there is none."""
     found = [view for view in peeled_views(view, policy) if view.element_type in INTEGER_TYPES]
     return found[-1] if found else None
 
 
 def as_numbers(node: Node) -> tuple[Node, ...] | Refusal:
-    """What makes numbers of the sums, in the same places, if they are used for nothing else: the last is a convert."""
+    """The instructions that convert the sums to f32, if the sums have no other use; the last one is the convert."""
     refusal = unsupported_types(node, _TYPES)
     if refusal is not None:
         return refusal

@@ -1,4 +1,4 @@
-"""Which reader describes an instruction, and for which of the table's anchors."""
+"""Op kinds and their normalizers: which normalizer describes an anchor op, and for which of the table's entries."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Entries = Mapping[str, Sequence[AnchorKind]]
 
 
 def by_op_kind(entries: Iterable[AnchorKind]) -> Entries:
-    """The anchors of a table, highest priority first."""
+    """A table's anchor entries by op kind, highest priority first."""
     found: dict[str, list[AnchorKind]] = {}
     for entry in sorted(entries, key=lambda entry: -entry.priority):
         found.setdefault(entry.op_kind, []).append(entry)
@@ -44,17 +44,17 @@ def by_op_kind(entries: Iterable[AnchorKind]) -> Entries:
 
 
 def is_anchor(node: Node) -> bool:
-    """Whether an instruction is one that kernels are looked for."""
+    """Whether an instruction is an anchor op."""
     return node.opcode in ANCHORS or is_pooling(node)
 
 
 def is_glue_op(node: Node) -> bool:
-    """Whether an instruction is one that a kernel computes only between other calls."""
+    """Whether an instruction is a glue op: a kernel computes it only between two calls."""
     return any(is_one(node) for is_one in (is_global_pooling, is_scaling, is_relu, is_concatenation))
 
 
 def op_kind_of(node: Node) -> str:
-    """As what an anchor is read; every anchor has one reading."""
+    """The op kind of an anchor op; every anchor op has exactly one."""
     if node.opcode in ("dot", "convolution") and sums_integers(node):
         return "integer" if node.opcode == "convolution" else "integer_product"
     if node.opcode == "dot":
@@ -80,7 +80,7 @@ _ONLY_OP_KINDS = {
 
 
 def normalize_anchor(node: Node, entries: Entries, graph: FlatGraph) -> Anchor | Refusal:
-    """Describe an anchor of `graph` for the first of the table's anchors that takes it."""
+    """Normalizes an anchor op of `graph` for the first of the table's entries that supports it."""
     op_kind = op_kind_of(node)
     if op_kind not in entries:
         sentence = f"the table has no anchor for a {node.opcode} of op kind {op_kind}"
@@ -99,7 +99,7 @@ def normalize_anchor(node: Node, entries: Entries, graph: FlatGraph) -> Anchor |
 
 
 def _not_taken(anchor: Anchor) -> Refusal | None:
-    """A refusal if the anchor's entry does not allow what its kernel would read, give or do."""
+    """A refusal if the anchor's entry does not support what its kernel would read, produce or compute."""
     entry, name = anchor.entry, anchor.node.name
     views = (anchor.source, *anchor.extra_sources, anchor.weights, anchor.scales, anchor.first and anchor.first.operand)
     for view in views:
@@ -117,7 +117,7 @@ def _not_taken(anchor: Anchor) -> Refusal | None:
 
 
 def _of_known_type(anchor: Anchor) -> tuple[View | None, ...]:
-    """Operands of whose type the reader has seen to."""
+    """Operands whose types the normalizer has checked."""
     if anchor.entry.op_kind in ("integer", "integer_product"):
         return anchor.source, anchor.weights
     if anchor.entry.op_kind == "pooling" and anchor.source.element_type in INTEGER_TYPES:

@@ -1,4 +1,4 @@
-"""Zeros that a program puts around what a convolution reads: the convolution's own padding is the same.
+"""Padding peeling: a pad with zeros in front of a convolution becomes the convolution's own padding.
 
 XLA folds a pad into the window only where nothing stands between them, such as the widening of half precision.
 """
@@ -18,7 +18,7 @@ _SPACE = 2
 
 
 class PeeledPad(NamedTuple):
-    """A source ahead of its pad."""
+    """A source in front of its pad."""
 
     source: View
     attributes: dict[str, Any]
@@ -28,7 +28,7 @@ class PeeledPad(NamedTuple):
 
 
 def peel_pad(source: View, window: Mapping[str, Any], convolution: Node) -> PeeledPad:
-    """The source of a convolution ahead of a pad with zeros in space; as it is where there is none.
+    """The source of a convolution in front of a pad with zeros in space; unchanged where there is none.
 
     Args:
         source: (N, C, spatial…).
@@ -58,7 +58,7 @@ def peel_pad(source: View, window: Mapping[str, Any], convolution: Node) -> Peel
 
 
 def pad_of(value: Node) -> tuple[Node, Node]:
-    """The pad that makes a value, if one does, and what it pads in the value's own type.
+    """The pad that produces a value, if any, and the pad's operand in the value's own type.
 
     On jax 0.10 XLA pads half precision between a widening and a rounding.
     """
@@ -71,7 +71,7 @@ def pad_of(value: Node) -> tuple[Node, Node]:
 
 
 def is_only_for(value: Node, reader: Node) -> bool:
-    """Whether nobody else needs a value, nor what is made of it on the way to its reader."""
+    """Whether a value, and the values between it and `reader`, have no other users."""
     while value is not reader:
         if value.is_live_out or len(value.users) != 1:
             return False
@@ -80,7 +80,7 @@ def is_only_for(value: Node, reader: Node) -> bool:
 
 
 def edges_of(pad: Node) -> dict[int, tuple[int, int]] | None:
-    """Dimension → zeros in front and behind, where there are any; None where the pad crops, or spreads."""
+    """Dimension → zeros in front and behind, where there are any; None: the pad crops, or has interior padding."""
     edges: dict[int, tuple[int, int]] = {}
     for number, dimension in enumerate(pad.proto.padding_config.dimensions):
         low, high = dimension.edge_padding_low, dimension.edge_padding_high

@@ -1,4 +1,4 @@
-"""A pooling instruction in the kernel's terms: (N, C, spatial…), a window over space, a maximum or a sum.
+"""Normalizer of pooling: a reduce-window over space, maximum or sum, as (N, C, spatial…).
 
     y[n, c, p] = max (or sum) over k of x[n, c, p·stride + k·dilation - padding]
 
@@ -52,7 +52,7 @@ def is_pooling(node: Node) -> bool:
 
 
 def normalize_pooling(node: Node, entry: AnchorKind, computations: Mapping[int, Any]) -> Anchor | Refusal:
-    """Describe `node`, an HLO reduce-window that pools, for the pooling kernel."""
+    """Normalizes `node`, an HLO reduce-window that pools, for the pooling kernel."""
     window = node.proto.window.dimensions
     space = _space(window)
     algorithm = _algorithm(node, computations)
@@ -101,7 +101,7 @@ def normalize_pooling(node: Node, entry: AnchorKind, computations: Mapping[int, 
 
 
 def _space(window: Sequence[Any]) -> list[int]:
-    """The dimensions over which a window really goes."""
+    """The dimensions with a non-trivial window."""
     return [
         number
         for number, d in enumerate(window)
@@ -110,7 +110,7 @@ def _space(window: Sequence[Any]) -> list[int]:
 
 
 def _algorithm(node: Node, computations: Mapping[int, Any]) -> str | Refusal:
-    """What the windows are reduced by, if that starts from its neutral element."""
+    """The kernel's algorithm for the reducer, if it starts from its neutral element."""
     called = computations[node.proto.called_computation_ids[0]]
     # Half precision is widened, reduced and rounded again for every element, which the kernel does once.
     inner = [i.opcode for i in called.instructions[:] if i.opcode not in ("parameter", "convert")]
@@ -143,7 +143,7 @@ Padding = dict[int, tuple[int, int]]
 
 
 def _in_bf16(node: Node, padding: Padding, algorithm: str) -> Pooled | None:
-    """What is pooled, in bf16, where the result is rounded to that.
+    """The pooled value in bf16, where the result is rounded to bf16.
 
     XLA pools in single precision, and the kernel's sums are in single precision as well. Few processors pool f16.
     """
@@ -157,7 +157,7 @@ def _in_bf16(node: Node, padding: Padding, algorithm: str) -> Pooled | None:
 
 
 class Pooled(NamedTuple):
-    """What is pooled, its whole padding, and the pad instruction where that is for the pooling alone."""
+    """The pooled value, its whole padding, and the pad instruction where it has no other use."""
 
     value: Node
     padding: Padding
@@ -182,7 +182,7 @@ def _past_pad(node: Node, value: Node, padding: Padding, algorithm: str) -> Pool
 
 
 def _is_never_seen(filling: float, value: Node, algorithm: str) -> bool:
-    """Whether windows that hold `filling` besides elements of `value` give what those elements give."""
+    """Whether `filling` never changes the result of a window that also holds elements of `value`."""
     if algorithm == "average":
         return filling == 0.0
     return filling == -math.inf or (filling <= 0.0 and _is_never_negative(value))
@@ -198,7 +198,7 @@ def _is_never_negative(value: Node) -> bool:
 
 
 def _is_cheap(value: Node) -> bool:
-    """Whether `value` is in memory, or is computed element by element from such values of its size."""
+    """Whether `value` is in memory, or is computed elementwise from such values of its size."""
     for _ in range(_MAX_DEPTH):
         if value.top is not None or value.opcode in ANCHORS:
             return True
@@ -210,7 +210,7 @@ def _is_cheap(value: Node) -> bool:
 
 
 def _empty_window(node: Node, operand: Node, padding: Padding) -> int | None:
-    """A dimension along which some window holds nothing but padding."""
+    """A dimension along which some window lies completely in the padding."""
     for number, (low, _) in padding.items():
         d = node.proto.window.dimensions[number]
         span = (d.size - 1) * max(1, d.window_dilation) + 1
@@ -222,7 +222,7 @@ def _empty_window(node: Node, operand: Node, padding: Padding) -> int | None:
 
 
 def _by_channels(view: View, node: Node, space: Sequence[int]) -> View | None:
-    """The view as (N, C, spatial…): channels are what varies fastest among what is not space."""
+    """The view as (N, C, spatial…): channels are the fastest of the dimensions that are not space."""
     rest = [number for number in node.shape.minor_to_major if number not in space]
     batch = merge_dimensions(view.dimensions[number] for number in rest[1:])
     if batch is None:

@@ -1,4 +1,4 @@
-"""The larger of a value and a number in a kernel's terms.
+"""Normalizer of relu as a glue op: the maximum of a value and a number.
 
     y[n, c, x] = max(src[n, c, x], number)
 
@@ -16,13 +16,13 @@ from hlo_dispatch.pattern.table import AnchorKind
 
 
 def is_relu(node: Node) -> bool:
-    """Whether an instruction is the larger of a value and a number."""
+    """Whether an instruction is the maximum of a value and a number."""
     if node.opcode != "maximum" or not has_channels(node):
         return False
     return sum(scalar_constant(operand) is not None for operand in node.operands) == 1
 
 
 def normalize_relu(node: Node, entry: AnchorKind) -> Anchor | Refusal:
-    """Describe `node`, the larger of a value and a number, for the kernel."""
+    """Normalizes `node`, the maximum of a value and a number, for the kernel."""
     value, number = sorted(node.operands, key=lambda operand: scalar_constant(operand) is not None)
     return normalize_elementwise(node, value, number, "max", "max({}, {operand})", entry)

@@ -1,4 +1,4 @@
-"""Looking through `reverse`: which dimensions of a view are then read back to front."""
+"""Reversal peeling: peels `reverse` and tracks which dimensions of the view are then reversed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ReversedDimensions = frozenset[int]
 
 
 def peeled_views_with_reversal(view: View, policy: PeelingPolicy) -> list[tuple[View, ReversedDimensions]]:
-    """`view` and every view of the same elements further up, nearest first, with what is backwards there.
+    """`view` and every peeled view, nearest first, with its reversed dimensions.
 
     Args:
         opcodes: what to look through besides `reverse`.
@@ -43,7 +43,7 @@ def peeled_views_with_reversal(view: View, policy: PeelingPolicy) -> list[tuple[
 
 
 def reversing_step(value: Node, destination: tuple[Dimension, ...], window: int, backwards: int) -> Step | None:
-    """The step of a `reverse` of a kernel's whole window, which it does by writing weights the other way round.
+    """The epilogue step for a `reverse` of the kernel's whole window, which the kernel applies as it writes weights.
 
     Args:
         destination: the kernel's weights over the value's buffer.
@@ -61,7 +61,7 @@ def reversing_step(value: Node, destination: tuple[Dimension, ...], window: int,
 
 
 def peeled_window_views(weights: View, window: int, policy: PeelingPolicy) -> list[tuple[View, bool]]:
-    """Where weights can be read, nearest first, and whether their whole window is back to front there.
+    """The peeled views of weights, nearest first, and whether their whole window is reversed.
 
     Args:
         window: how many of the last dimensions are the window's.
@@ -77,7 +77,7 @@ def peeled_window_views(weights: View, window: int, policy: PeelingPolicy) -> li
 
 
 def _turned(view: View) -> ReversedDimensions | None:
-    """Which dimensions of the view its node reverses; None where it reverses a part of one, or several as one."""
+    """The view's dimensions that its node reverses; None: it reverses a part of one, or several as one."""
     shape = view.node.shape
     turned: set[int] = set()
     for number in view.node.proto.dimensions[:]:
@@ -91,7 +91,7 @@ def _turned(view: View) -> ReversedDimensions | None:
 
 
 def _changes_no_value(node: Node) -> bool:
-    """Whether the node rounds to a half precision type what was widened from that type."""
+    """Whether the node rounds to the half precision type from which the value was widened."""
     if node.opcode != "convert" or node.shape.element_type not in HALF_TYPES:
         return False
     source = node.operands[0]
@@ -101,7 +101,7 @@ def _changes_no_value(node: Node) -> bool:
 
 
 def _ahead(view: View) -> View | None:
-    """The view over the operand of its node, which has the same elements in the same places or turned round."""
+    """The view over the operand of its node, whose elements are the same, in the same or reversed order."""
     source = view.node.operands[0]
     dimensions = rebase_dimensions(view.dimensions, view.node.shape, source.shape.strides)
     return None if dimensions is None else View(source, dimensions)

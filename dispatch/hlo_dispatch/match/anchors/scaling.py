@@ -1,4 +1,4 @@
-"""A product of two values, element by element, in a kernel's terms.
+"""Normalizer of scaling as a glue op: an elementwise product of two values.
 
     y[n, c, x] = src[n, c, x] · other[n, c]
 
@@ -24,7 +24,7 @@ def is_scaling(node: Node) -> bool:
 
 
 def is_leading_scaling(node: Node) -> bool:
-    """Whether an instruction multiplies an argument of the program, of each call, with a number."""
+    """Whether an instruction multiplies a dynamic program argument with a number."""
     # What is known before the call is computed once.
     if node.opcode != "multiply" or node.is_static or not has_channels(node):
         return False
@@ -33,7 +33,7 @@ def is_leading_scaling(node: Node) -> bool:
 
 
 def normalize_scaling(node: Node, entry: AnchorKind) -> Anchor | Refusal:
-    """Describe `node`, a product element by element, for the kernel."""
+    """Normalizes `node`, an elementwise product, for the kernel."""
     # What repeats is the other one.
     scaled, other = sorted(node.operands, key=_is_repeated)
     return normalize_elementwise(node, scaled, other, "mul", "({} · {operand})", entry)

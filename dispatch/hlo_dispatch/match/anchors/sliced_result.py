@@ -1,4 +1,4 @@
-"""An anchor of which only a slice is used, as the smaller anchor that computes the slice alone.
+"""Slice narrowing: an anchor op of which only a slice is used, as the smaller anchor that computes the slice alone.
 
     (x @ w)[a:b, c:d]     = x[a:b] @ w[:, c:d]
     conv(x, w)[.., a:, ..] = conv(x, w) with its window moved by a positions: its padding is smaller by a strides
@@ -24,7 +24,7 @@ NodePredicate = Callable[[Node], bool]
 
 
 class _Cut(NamedTuple):
-    """What a slice keeps of one of the anchor's result dimensions."""
+    """The part of one of the anchor's result dimensions that a slice keeps."""
 
     start: int
     size: int
@@ -33,12 +33,12 @@ class _Cut(NamedTuple):
     """Over the slice's buffer."""
 
     def of(self, dimension: Dimension) -> tuple[Dimension, int]:
-        """The same of an operand's dimension, and the elements in front of it."""
+        """The same part of an operand's dimension, and its offset in elements."""
         return (self.size, dimension[1] * self.step), self.start * dimension[1]
 
 
 def narrow_to_slice(anchor: Anchor, is_owned: NodePredicate, is_materialized: NodePredicate) -> Anchor | str | None:
-    """The anchor that computes only the slice that is used of `anchor`'s result.
+    """The anchor that computes only the used slice of `anchor`'s result.
 
     None where no slice follows; a sentence where the kernel cannot compute that slice alone.
 
@@ -81,7 +81,7 @@ _FORMULAS = {"dot": "x @ w", "convolution": "conv(x, w)"}
 
 
 def _up_to_slice(anchor: Anchor, is_owned: NodePredicate, is_materialized: NodePredicate) -> list[Node]:
-    """The instructions from the anchor's result to the slice that alone reads it; none where there is none."""
+    """The instructions from the anchor's result to the slice that is its only use; empty: there is none."""
     passed: list[Node] = []
     value = anchor.result
     while len(value.users) == 1 and not is_materialized(value):
@@ -101,7 +101,7 @@ def _up_to_slice(anchor: Anchor, is_owned: NodePredicate, is_materialized: NodeP
 
 
 def _rounding_behind(passed: Sequence[Node], is_owned: NodePredicate, is_materialized: NodePredicate) -> list[Node]:
-    """The rounding behind the slice, where the value was widened ahead of it: then it is rounded again."""
+    """The rounding behind the slice, where the value was widened in front of it."""
     cut = passed[-1]
     if cut.shape.element_type != "f32" or len(cut.users) != 1 or is_materialized(cut):
         return []
@@ -112,7 +112,7 @@ def _rounding_behind(passed: Sequence[Node], is_owned: NodePredicate, is_materia
 
 
 def _cut(dimension: Dimension, cut: Node) -> _Cut | None:
-    """What the slice keeps of a dimension over its operand's buffer; None where no single step walks over it."""
+    """The part of a dimension that the slice keeps, over its operand's buffer; None: it has no single stride."""
     source = cut.operands[0].shape
     parts = split_dimension(dimension, source)
     if parts is None:

@@ -1,4 +1,4 @@
-"""A convolution whose operands XLA has exchanged, in the terms of the convolution that was written.
+"""Normalizer of convolutions whose operands XLA has swapped, back to the convolution that the program wrote.
 
 Where the kernel is larger than the image XLA slides the image over the kernel instead. With K positions of
 weights w, S of the image x and the sum running over the smaller one,
@@ -45,7 +45,7 @@ def has_swapped_operands(node: Node) -> bool:
 
 
 def normalize_swapped_operands(node: Node, entry: AnchorKind) -> Anchor | Refusal:
-    """Describe `node`, a swapped HLO convolution, for the convolution kernel."""
+    """Normalizes `node`, an HLO convolution with swapped operands, for the convolution kernel."""
     refusal = unsupported_types(node)
     if refusal is not None:
         return refusal
@@ -89,6 +89,6 @@ def _roles(node: Node) -> tuple[View, View, Sequence[Dimension]]:
 
 
 def _weights(node: Node) -> list[tuple[View, bool]]:
-    """Where the kernel can be read, nearest first, and whether it lies there as it was written."""
+    """The peeled views of the kernel, nearest first, and whether its window is in the order of the program."""
     weights, _, _ = _roles(node)
     return peeled_window_views(weights, len(node.proto.window.dimensions), PEEL_CONVERTS_AND_LAYOUTS)

@@ -1,4 +1,4 @@
-"""A dot whose weights were widened from four or eight bits, for a kernel that reads them as they were.
+"""Normalizer of weight-only quantized matmul: a dot whose weights were widened from four or eight bits.
 
     x @ (convert(w) · s)  =  (x @ convert(w)) · s
 
@@ -41,7 +41,7 @@ _FOUR_BITS = 4
 
 
 class _NarrowOperand(NamedTuple):
-    """An operand of a dot before it was widened, and what it was multiplied with then."""
+    """An operand of a dot before it was widened, and its scale."""
 
     view: View
     scale: View | None
@@ -49,7 +49,7 @@ class _NarrowOperand(NamedTuple):
 
 
 class _Sides(NamedTuple):
-    """Which operand is what, as numbers."""
+    """The operand numbers of weights and source."""
 
     weights: int
     source: int
@@ -57,12 +57,12 @@ class _Sides(NamedTuple):
 
 
 def is_weight_only_quantized_matmul(node: Node) -> bool:
-    """Whether the kernel for narrow weights can be asked for a dot."""
+    """Whether a dot is a weight-only quantized matmul that the kernel supports."""
     return _sides(node) is not None
 
 
 def normalize_weight_only_quantized_matmul(node: Node, entry: AnchorKind) -> Anchor | Refusal:
-    """Describe `node`, an HLO dot with narrow weights, for the kernel of those."""
+    """Normalizes `node`, a dot with quantized weights, for the weight-only quantized matmul kernel."""
     refusal = unsupported_types(node)
     if refusal is not None:
         return refusal
@@ -104,7 +104,7 @@ def normalize_weight_only_quantized_matmul(node: Node, entry: AnchorKind) -> Anc
 
 
 def _sides(node: Node) -> _Sides | None:
-    """The weights, on the right if both are narrow; None where there are none that the kernel reads."""
+    """The roles of the operands, weights on the right if both are quantized; None: the kernel supports neither."""
     if node.proto.dot_dimension_numbers.lhs_batch_dimensions:
         return None
     contracting, free = _contracting(node), free_dimensions(node)
@@ -122,7 +122,7 @@ def _sides(node: Node) -> _Sides | None:
 
 
 def _is_taken(narrow: _NarrowOperand, contracting: Sequence[int], free: Sequence[int]) -> bool:
-    """Whether the weights are scaled as the kernel scales them."""
+    """Whether the kernel supports the layout of the weights' scales."""
     if narrow.scale is None:
         return True
     groups, channels = _matrix_of(narrow.scale, contracting, free)
@@ -138,7 +138,7 @@ def _contracting(node: Node) -> tuple[list[int], list[int]]:
 
 
 def _narrow(operand: Node) -> _NarrowOperand | None:
-    """The operand of few bits behind converts, one scale, and what only moves elements."""
+    """The quantized operand behind converts, one scale, and instructions that only move elements."""
     view, scale = full_view(operand), None
     while True:
         node = view.node
@@ -165,7 +165,7 @@ def _narrow(operand: Node) -> _NarrowOperand | None:
 
 
 def _scaled(view: View) -> tuple[View, View] | None:
-    """What a multiply scales, and the scale; None where neither operand repeats along a dimension."""
+    """The scaled value of a multiply, and the scale; None: neither operand is a broadcast."""
     node = view.node
     for value, other in (node.operands, node.operands[::-1]):
         if value.shape.strides != node.shape.strides or not _repeats(other):
@@ -179,27 +179,27 @@ def _scaled(view: View) -> tuple[View, View] | None:
 
 
 def _projected(scale: View, shape: Shape, dimension: Dimension) -> Dimension | None:
-    """A scale along one dimension of what it scales."""
+    """A scale along one dimension of the value that it scales."""
     projected = project_dimensions(scale, shape, (dimension,))
     return projected[0] if projected is not None else project_groups(scale, shape, dimension)
 
 
 def _has_whole_bytes(shape: Shape) -> bool:
-    """Whether a row of weights ends where a byte does; those of four bits share one."""
+    """Whether rows of weights end at byte boundaries; two weights of four bits share a byte."""
     if shape.element_type != "s4":
         return True
     return shape.packed_bits == _FOUR_BITS and shape.dimensions[shape.minor_to_major[0]] % 2 == 0
 
 
 def _repeats(node: Node) -> bool:
-    """Whether a value is one that repeats, under whatever type."""
+    """Whether a value is a broadcast, under whatever type."""
     while node.opcode in ("bitcast", "convert"):
         node = node.operands[0]
     return node.opcode == "broadcast"
 
 
 def _matrix(view: View, rows: list[int], columns: list[int]) -> tuple[Dimension, Dimension] | None:
-    """A view as (rows, columns), of which one lies side by side; None where it is none."""
+    """A view as (rows, columns), one of them contiguous; None: it has no such form."""
     first, second = (merge_row_major([view.dimensions[number] for number in part]) for part in (rows, columns))
     if first is None or second is None:
         return None
@@ -209,7 +209,9 @@ def _matrix(view: View, rows: list[int], columns: list[int]) -> tuple[Dimension,
 def _matrix_of(
     scale: View, contracting: Sequence[int], free: Sequence[int]
 ) -> tuple[Dimension | None, Dimension | None]:
-    """A scale as (groups of what is summed up, columns), each of size 1 where it repeats; None where it lies oddly."""
+    """A scale as (groups of the contracted dimension, columns), of size 1 where it is a broadcast; None: no single
+    stride.
+    """
     summed = [scale.dimensions[number] for number in contracting]
     # Groups of one dimension are rows behind one another; of several they may be rows far apart.
     groups = summed[0] if len(summed) == 1 else (1, 1) if all(size == 1 for size, _ in summed) else None

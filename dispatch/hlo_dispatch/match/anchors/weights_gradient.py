@@ -1,4 +1,4 @@
-"""A convolution that is the gradient of another one with respect to its weights, in that kernel's terms.
+"""Normalizer of convolution gradients with respect to weights.
 
     dw[o, i, k] = sum over n, p of x[n, i, p·stride + k·dilation - low] · dy[n, o, p]
 
@@ -51,7 +51,7 @@ class _Roles:
 
 
 def is_weights_gradient(node: Node) -> bool:
-    """Whether a convolution is better read as a gradient with respect to weights; any convolution can be.
+    """Whether a convolution is better computed as a gradient with respect to weights; any convolution can be.
 
     It is where the window is at least as large as the result in space, and what the convolution calls features
     lies in memory as a batch does: outside of space, and outside of what it calls its batch.
@@ -74,7 +74,7 @@ def is_weights_gradient(node: Node) -> bool:
 
 
 def normalize_weights_gradient(node: Node, entry: AnchorKind, graph: FlatGraph) -> Anchor | Refusal:
-    """Describe `node`, an HLO convolution that is a gradient with respect to weights, for the kernel of those."""
+    """Normalizes `node`, a convolution that is a gradient with respect to weights, for that gradient's kernel."""
     roles = _roles(node)
     refusal = first_refusal(unsupported_types(node), _unsupported(node, roles))
     if refusal is not None:
@@ -119,7 +119,7 @@ def normalize_weights_gradient(node: Node, entry: AnchorKind, graph: FlatGraph) 
 
 @dataclass(frozen=True)
 class _KernelSpecificStep:
-    """What the kernel can do behind the gradient: reverse the window, and compute only a diagonal."""
+    """Epilogue steps that the kernel supports: reversal of the window, and extraction of the diagonal."""
 
     computations: Mapping[int, Any]
     window: int
@@ -180,7 +180,7 @@ def _unsupported(node: Node, roles: _Roles) -> Refusal | None:
 
 
 def _attributes(node: Node, roles: _Roles) -> dict[str, Any] | Refusal:
-    """The forward convolution's window."""
+    """The attributes of the forward convolution's window."""
     attributes: dict[str, Any] = {"strides": [], "dilations": [], "padding_low": [], "padding_high": []}
     sizes = (_space(view, roles) for view in (roles.source, roles.gradient, roles.weights))
     backwards = any(dimension.window_reversal and dimension.size > 1 for dimension in roles.window)
@@ -205,7 +205,7 @@ def _attributes(node: Node, roles: _Roles) -> dict[str, Any] | Refusal:
 
 
 def _readings(view: View, roles: _Roles, backwards: int) -> list[View]:
-    """Where the operand can be read, nearest first, with its groups and channels as one dimension.
+    """The operand's peeled views, nearest first, with groups and channels merged into one dimension.
 
     Args:
         backwards: 1 for where its space lies back to front to what the convolution reads, 0 for where it does not.

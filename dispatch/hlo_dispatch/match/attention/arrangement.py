@@ -1,7 +1,7 @@
-"""The axes as the kernel wants them: batches, one of queries, one of keys, and one that heads have.
+"""Axis arrangement: maps the axes of an attention to the kernel's dimensions: batches, queries, keys, head size.
 
-Queries are the longest axis that only they have; what else they have alone (groups of heads that share keys) are
-batches in which keys and values repeat.
+Queries are the longest axis that only they have. Their other axes (groups of heads that share keys) are batches along
+which keys and values are broadcast.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MAX_BATCHES = 4
 
 
 class Arrangement:
-    """How the axes of one attention are given to a kernel."""
+    """The mapping of one attention's axes to the kernel's dimensions."""
 
     def __init__(self, axes: Axes, products: Products) -> None:
         self._axes = axes
@@ -32,11 +32,11 @@ class Arrangement:
 
     @property
     def fixed(self) -> frozenset[int]:
-        """The axes that have to stay one."""
+        """The axes that must not be split."""
         return frozenset(axis for axis in (*self._keys, self._rows) if axis is not None)
 
     def legalized(self, step: ScoreStep) -> ScoreStep:
-        """The step as the kernel can do it: a mask by positions that is of other queries than its rows is read."""
+        """The step in a form that the kernel supports: a positional mask of another query axis is read from memory."""
         mask = step.mask
         if mask is None or mask.distance is None:
             return step
@@ -45,7 +45,7 @@ class Arrangement:
         return replace(step, kind="select")
 
     def one_dimension(self, place: Placement, count: int) -> Placement:
-        """The place with one dimension behind its axes.
+        """The view with one dimension behind its axes.
 
         Raises:
             NotAttention: it has several.
@@ -59,7 +59,7 @@ class Arrangement:
     def arranged(
         self, sources: Sequence[Placement], steps: Sequence[ScoreStep], result: Placement
     ) -> tuple[tuple[Placement, Placement, Placement], tuple[ScoreStep, ...], Placement]:
-        """All of them in the kernel's dimensions.
+        """Sources, steps and result in the kernel's dimensions.
 
         Raises:
             NotAttention: keys are no single dimension, or there are too many batches.
@@ -95,7 +95,7 @@ class Arrangement:
         return found
 
     def _groups(self, places: Sequence[Placement]) -> list[list[int]]:
-        """The batches' axes, those together that are one dimension everywhere, if there are too many."""
+        """The batches' axes, merged where that is possible in every view, if there are too many."""
         groups = [[axis] for axis in self._batches]
         while len(groups) > _MAX_BATCHES:
             pairs = ((a, b) for a in groups for b in groups if a is not b)

@@ -1,4 +1,4 @@
-"""An attention as a match: the kernel call that computes it, from the first product to the last."""
+"""Attention matches: two products with a softmax between them, as one kernel call."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class AttentionMatch(MatchWithoutEpilogue):
 
     @property
     def scratch_bytes(self) -> None:
-        """The table's entry says nothing of it."""
+        """None: the table's entry declares no scratch."""
 
     @property
     def precedence(self) -> int:
@@ -58,7 +58,7 @@ class AttentionMatch(MatchWithoutEpilogue):
 
     @property
     def scores(self) -> int:
-        """How many scores there are: what stock XLA keeps in memory."""
+        """The number of scores, which stock XLA materializes."""
         queries, keys = self.sources[0].dimensions, self.sources[1].dimensions
         return math.prod(size for size, _ in queries[:-1]) * keys[-2][0]
 
@@ -70,7 +70,7 @@ class AttentionMatch(MatchWithoutEpilogue):
 
     @property
     def operands(self) -> tuple[View, ...]:
-        """Queries, keys, values, then each step's."""
+        """Queries, keys, values, then the operand of each step."""
         read = (step.place for step in self.steps if step.kind in ("add", "select"))
         return tuple(View(place.node, place.dimensions) for place in (*self.sources, *read) if place is not None)
 
@@ -98,7 +98,7 @@ class AttentionMatch(MatchWithoutEpilogue):
         return f"softmax({text})·v"
 
     def numerics(self) -> Numerics:
-        """As the table says of the coarsest type in which something is read or given."""
+        """The table's tolerance for the coarsest type among operands and result."""
         kinds = {self.output.shape.element_type, *(place.node.shape.element_type for place in self.sources)}
         return max((self.entry.numerics[kind] for kind in kinds), key=lambda numerics: numerics.tolerance)
 

@@ -1,4 +1,4 @@
-"""The axes of one attention: batches, queries and keys, each of them one or several."""
+"""Axes of an attention: batches, queries and keys, one or several of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_AXES = 12
 
 @dataclass(frozen=True)
 class Axes:
-    """How each dimension of the softmax's result, as the second product reads it, is made of axes."""
+    """The decomposition of each dimension of the softmax's result, as the second product reads it, into axes."""
 
     kinds: tuple[str, ...]
     """Of each dimension: what it is to the second product, which sums over keys and has no queries in its values."""
@@ -26,7 +26,7 @@ class Axes:
 
     @classmethod
     def of(cls, product: Node, side: int) -> Axes:
-        """Those of the product whose operand number `side` is the softmax's result."""
+        """The axes of the product whose operand number `side` is the softmax's result."""
         weights = product.operands[side]
         batch, contracting = numbers(product, side)
         kinds = [QUERY] * len(weights.shape.dimensions)
@@ -37,7 +37,7 @@ class Axes:
         return cls(tuple(kinds), tuple((size,) for size in weights.shape.dimensions))
 
     def split(self, split: AxisSplit) -> Axes | None:
-        """With one axis more; None where that leads nowhere."""
+        """The axes with one of them split; None: that is impossible."""
         if split.axis >= len(self.owners) or math.prod(split.sizes) != self.sizes[split.axis]:
             return None
         dimension, place = self.owners[split.axis]
@@ -49,7 +49,7 @@ class Axes:
 
     @cached_property
     def owners(self) -> tuple[tuple[int, int], ...]:
-        """Of each axis: its dimension, and its place among that one's axes."""
+        """For each axis: its dimension, and its index among that dimension's axes."""
         return tuple((number, place) for number, sizes in enumerate(self.parts) for place in range(len(sizes)))
 
     @cached_property
@@ -57,13 +57,13 @@ class Axes:
         return tuple(size for sizes in self.parts for size in sizes)
 
     def of_kind(self, kind: str) -> list[int]:
-        """Numbers of the axes of more than one element that are of this kind."""
+        """Numbers of the axes of this kind with more than one element."""
         return [
             axis for axis, (number, _) in enumerate(self.owners) if self.kinds[number] == kind and self.sizes[axis] > 1
         ]
 
     def along(self, strides: Sequence[int]) -> tuple[Dimension, ...]:
-        """The axes where the dimensions have these strides."""
+        """The axes over a buffer in which the dimensions have these strides."""
         found: list[Dimension] = []
         for sizes, stride in zip(self.parts, strides, strict=True):
             inner = math.prod(sizes)
@@ -73,11 +73,11 @@ class Axes:
         return tuple(found)
 
     def start(self, weights: Node) -> Placement:
-        """The softmax's result as the second product reads it."""
+        """The view of the softmax's result that the second product reads."""
         return placed(weights, self.along(weights.shape.strides))
 
     def keys_over(self, sizes: Sequence[int], strides: Sequence[int]) -> dict[int, int] | None:
-        """Strides of the key axes where these dimensions hold the keys; None where they hold something else.
+        """Strides of the key axes where these dimensions are the keys; None: they are something else.
 
         Raises:
             AxisSplit: one of the axes is several of the dimensions.
@@ -99,7 +99,7 @@ class Axes:
         return None if axes else found
 
     def is_same_value(self, first: Placement, second: Placement) -> bool:
-        """Whether both are the same elements of one node, keys in any order."""
+        """Whether both views are the same elements of one node, keys in any order."""
         keys = self.of_kind(KEY)
 
         def without_order(place: Placement) -> tuple[object, ...]:
@@ -121,6 +121,6 @@ def numbers(product: Node, side: int) -> tuple[list[int], list[int]]:
 
 
 def free(product: Node, side: int) -> list[int]:
-    """Dimensions of a product's operand that are its result's and of no batch."""
+    """Free dimensions of a product's operand."""
     taken = {number for found in numbers(product, side) for number in found}
     return [number for number in range(len(product.operands[side].shape.dimensions)) if number not in taken]

@@ -1,7 +1,8 @@
-"""Finds attention: a product that reads a softmax over what it sums over, whose scores another product gives.
+"""Attention finder: matches a product that reads a softmax over its contracted dimension, whose scores another product
+computes.
 
-Everything that the call would replace has been understood on the way: an instruction that depends on the first
-product and was not is a refusal, and so is a value inside that somebody else reads.
+Every instruction that depends on the first product must be matched, and no value inside may have users outside; else
+the attention is refused.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ _ALGORITHMS = frozenset((3, 4, 5, 6, 11))
 
 
 class AttentionFinder:
-    """Finds one table's attentions in flat graphs; safe to use from several threads."""
+    """Finder of one table's attentions in flat graphs; thread-safe."""
 
     def __init__(self, table: Table) -> None:
         self._entries = table.attentions
 
     def find(self, graph: FlatGraph) -> Iterator[tuple[Node, AttentionMatch | Refusal]]:
-        """Every attention of `graph` in program order, by its exponential, or why it has to stay as it is."""
+        """Every attention of `graph` in program order, by its exponential, or the refusal for it."""
         found: dict[Node, AttentionMatch | Refusal] = {}
         products = [node for node in graph.nodes if node.opcode == "dot"] if self._entries else []
         for product in products:
@@ -86,7 +87,7 @@ def _unsupported(product: Node) -> Refusal | None:
 
 
 class _Attempt:
-    """One reading along given axes."""
+    """One match attempt along given axes."""
 
     def __init__(
         self, graph: FlatGraph, entry: Attention, exponentials: Node, second: Node, side: int, axes: Axes
@@ -124,7 +125,7 @@ class _Attempt:
         return AttentionMatch(self._entry, self._exponentials, *arranged, covered)
 
     def _result(self, place: Placement, exponentials: Placement, is_divided: bool) -> Placement:
-        """The last value that is nothing but the product under another shape, divided by the sum of powers."""
+        """The furthest value that is the product under another shape, divided by the sum of exponentials."""
         best = place if is_divided else None
         path: list[Node] = []
         while len(place.node.users) == 1 and not place.node.is_live_out:
@@ -151,7 +152,7 @@ class _Attempt:
         return best
 
     def _divided(self, place: Placement, user: Node, exponentials: Placement) -> Placement | None:
-        """The place behind a division by the sum of powers; None where `user` is none."""
+        """The view behind a division by the sum of exponentials; None: `user` is something else."""
         if user.opcode not in ("divide", "multiply") or user.proto.control_predecessor_ids:
             return None
         number = user.operands.index(place.node)
@@ -168,7 +169,7 @@ class _Attempt:
         return found
 
     def _covered(self, first: Node, last: Node, reads: Sequence[Node]) -> tuple[Node, ...]:
-        """What the call replaces: everything that was seen and depends on the first product."""
+        """The instructions that the call replaces: all matched ones that depend on the first product."""
         dependent = {first}
         for node in sorted(self._matched, key=lambda node: node.index):
             if any(operand in dependent for operand in node.operands):

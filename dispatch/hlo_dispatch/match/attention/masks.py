@@ -1,4 +1,4 @@
-"""Masks: a boolean value taken apart into what follows from positions and what has to be read.
+"""Attention masks: decomposition of a boolean value into positional masks and masks that are read from memory.
 
 query >= key, query <= key + 7          causal and window steps, of which nothing is in memory
 a and b                                 one step after the other, each as small as it comes
@@ -45,7 +45,7 @@ class Mask(NamedTuple):
 
 
 def match_mask(place: Placement, axes: Axes, *, keeps_true: bool) -> list[Mask]:
-    """The conditions that all have to hold.
+    """Decomposes a mask into conditions that must all hold.
 
     Args:
         wanted: whether scores are kept where the value is true, or where it is false.
@@ -99,7 +99,7 @@ class _MaskMatcher:
         return self._operand(place, keeps_true)
 
     def _counted(self, node: Node, direction: str) -> Node | None:
-        """The boolean that is compared as a number: `convert(a) > 0`."""
+        """The boolean behind a comparison of it as a number: `convert(a) > 0`."""
         left, right = node.operands
         number = scalar_constant(right)
         while left.opcode == "convert" and left.operands[0].shape.element_type != "pred":
@@ -124,7 +124,7 @@ class _MaskMatcher:
         return Mask(place, others[0] if others else None, bound, is_lower)
 
     def _folded(self, place: Placement, keeps_true: bool) -> Mask | None:
-        """A constant that is what a comparison of positions gives."""
+        """The positional mask that equals a constant."""
         queries, keys = self._axes.of_kind(QUERY), self._axes.of_kind(KEY)
         values = constant_mask(place.node)
         if values is None or values.size > _LARGEST_CONSTANT or len(keys) != 1:

@@ -1,7 +1,7 @@
-"""Queries, keys, values and the result of an attention where they lie in memory, along its axes.
+"""Attention operands: views of queries, keys, values and the result along the attention's axes.
 
-XLA copies each of them into the order that its products like. They are read where they were before that, past the
-transposes of heads, the repeats of grouped heads and the slices of one product that gave all three.
+XLA copies each of them into the layout that its products prefer. The kernel reads them in front of those copies:
+transposes of heads, broadcasts of grouped heads and slices of one product for all three are peeled.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PEELING_POLICY = PEEL_LAYOUTS | PEEL_BROADCASTS | PEEL_SLICES | PEEL_WIDENING
 
 
 class Products(NamedTuple):
-    """What both products read and give: axes first, then the dimension that is summed over or that values have."""
+    """Operands and result of both products: axes first, then the contracted dimension or the head size."""
 
     query: Placement
     key: Placement
@@ -42,7 +42,7 @@ class Products(NamedTuple):
 
 
 def match_products(first: Placement, second: Node, side: int, axes: Axes) -> Products:
-    """The operands of both products, next to them.
+    """The views of both products' operands, before peeling.
 
     Args:
         first: the product of queries and keys.
@@ -64,7 +64,7 @@ def match_products(first: Placement, second: Node, side: int, axes: Axes) -> Pro
 
 
 def _dimension_of(place: Placement, axis: int) -> tuple[int, int] | None:
-    """The one dimension of the place's node that an axis lies in, and the step within it; None for one element."""
+    """The one dimension of the view's node that contains an axis, and the step within it; None: one element."""
     size, stride = place.dimensions[axis]
     if size == 1:
         return None
@@ -77,7 +77,7 @@ def _dimension_of(place: Placement, axis: int) -> tuple[int, int] | None:
 
 
 def _score_product_operand(product: Node, side: int, places: Sequence[tuple[int, int] | None], axes: Axes) -> Placement:
-    """An operand of the first product: its axes, then what is summed over."""
+    """An operand of the first product: its axes, then the contracted dimensions."""
     operand = product.operands[side]
     batch, contracting = numbers(product, side)
     own = free(product, side)
@@ -127,7 +127,7 @@ def _unfit(product: Node, why: str) -> NotAttention:
 
 
 def fully_peeled(place: Placement, count: int, fixed: frozenset[int]) -> Placement:
-    """The operand as far up as it can be read, with its last dimension contiguous if it is so anywhere.
+    """The furthest peeled view of the operand, with a contiguous last dimension if there is such a view.
 
     Args:
         count: how many axes there are; what follows is one dimension to the kernel.
@@ -158,13 +158,13 @@ def fully_peeled(place: Placement, count: int, fixed: frozenset[int]) -> Placeme
 
 
 def _as_one(place: Placement, count: int) -> Placement | None:
-    """The place with one dimension behind its axes."""
+    """The view with one dimension behind its axes."""
     last = merge_dimensions(reversed(place.dimensions[count:]))
     return None if last is None else placed(place.node, (*place.dimensions[:count], last), place.offset)
 
 
 def materialized(place: Placement) -> Placement:
-    """The same bytes where they are an instruction's result, if they are one under another shape."""
+    """The view over a bitcast of the same bytes that is in memory, if there is one."""
     if place.node.top is not None:
         return place
     for user in place.node.users:
@@ -178,7 +178,7 @@ def materialized(place: Placement) -> Placement:
 
 
 def peel_scale(place: Placement) -> tuple[Placement, float]:
-    """What queries are before they are scaled, as a model does ahead of the product, and by how much."""
+    """The queries in front of a scale, as models write it ahead of the product, and the scale."""
     rounded = place.node
     product = rounded.operands[0] if rounded.opcode == "convert" else rounded
     if product.opcode != "multiply" or any(o.shape.strides != rounded.shape.strides for o in product.operands):
@@ -197,7 +197,7 @@ def peel_scale(place: Placement) -> tuple[Placement, float]:
 
 
 def follow_user(place: Placement, user: Node, *, widens: bool) -> Placement | None:
-    """The place in the buffer of a user that only re-arranges or rounds; None where it does anything else.
+    """The view over the result of a user that only changes layout or rounds; None: it does something else.
 
     Args:
         widens: whether a rounding may be undone, which loses it: something follows that rounds again.

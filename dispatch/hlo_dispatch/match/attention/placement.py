@@ -1,9 +1,8 @@
-"""Where the elements of a value lie, along the axes of one attention.
+"""Placements: strided views along the axes of one attention, and their peeling.
 
-A placement is a node's buffer read along a list of axes: batches, queries and keys first, then whatever else a value
-has. XLA reshapes and transposes on the way from one product to the other, so every instruction that only re-arranges
-becomes other strides. Where an instruction cuts an axis in two (grouped heads), `AxisSplit` says so and all begins anew
-with two axes.
+A placement is a node's buffer as a list of axes (batches, queries and keys first, then the value's other dimensions)
+and an offset. XLA reshapes and transposes between the two products; peeling turns those instructions into strides.
+Where one splits an axis (grouped heads), `AxisSplit` restarts the match with two axes.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ PEEL_WIDENING: PeelingPolicy = frozenset(("widening",))
 
 
 class NotAttention(Exception):
-    """What looked like attention is none, or none that is understood; the finder makes a refusal of it, or nothing."""
+    """The candidate is not an attention that the kernel supports; the finder turns it into a refusal, or drops it."""
 
     def __init__(self, refusal: Refusal | None = None) -> None:
         super().__init__(str(refusal))
@@ -33,7 +32,7 @@ class NotAttention(Exception):
 
 
 class AxisSplit(Exception):
-    """An axis has to be several: their sizes, slowest first."""
+    """An axis must be split into several: their sizes, slowest first."""
 
     def __init__(self, axis: int, sizes: Sequence[int]) -> None:
         super().__init__(f"axis {axis} is {sizes}")
@@ -41,7 +40,7 @@ class AxisSplit(Exception):
 
 
 class Placement(NamedTuple):
-    """A node's buffer along some axes; an axis of one element has stride 0, as one that is repeated has."""
+    """A strided view of a node's buffer along axes; an axis of one element, or a broadcast, has stride 0."""
 
     node: Node
     dimensions: tuple[Dimension, ...]
@@ -50,12 +49,12 @@ class Placement(NamedTuple):
 
 
 def placed(node: Node, dimensions: Sequence[Dimension], offset: int = 0) -> Placement:
-    """The place with strides that mean something."""
+    """The placement with stride 0 for axes of one element."""
     return Placement(node, tuple((size, stride if size > 1 else 0) for size, stride in dimensions), offset)
 
 
 def peel_placement(place: Placement, policy: PeelingPolicy) -> Placement | None:
-    """The same elements one instruction further up, where that is one of `policy` and can be read so.
+    """The placement of the same elements over the node's operand; None: the policy does not allow it.
 
     Raises:
         AxisSplit: it could with other axes.
@@ -96,7 +95,7 @@ def _strides_in_operand(node: Node) -> Sequence[int]:
 
 
 def _peel_slice(place: Placement, source: Node) -> Placement | None:
-    """The place in what a slice takes a part of."""
+    """The placement over the operand of a slice."""
     cuts = place.node.proto.slice_dimensions
     strides = [stride * max(1, cut.stride) for stride, cut in zip(source.shape.strides, cuts, strict=True)]
     found = moved(place, source, strides)
@@ -105,7 +104,7 @@ def _peel_slice(place: Placement, source: Node) -> Placement | None:
 
 
 def moved(place: Placement, node: Node, strides: Sequence[int]) -> Placement | None:
-    """The place in another node's buffer, where the dimensions of the place's own shape have these strides.
+    """The placement rebased onto another node's buffer, where the dimensions of its own shape have these strides.
 
     Raises:
         AxisSplit: an axis takes two strides there.
@@ -131,12 +130,12 @@ def moved(place: Placement, node: Node, strides: Sequence[int]) -> Placement | N
 
 
 def coordinates(offset: int, shape: Shape) -> list[int]:
-    """The place of one element along each of the shape's dimensions."""
+    """The index of one element along each of the shape's dimensions."""
     return [offset // stride % size if offset else 0 for size, stride in shape.strided_dimensions]
 
 
 def _is_in_bounds(place: Placement, shape: Shape) -> bool:
-    """Whether no axis that begins in the middle of a dimension runs over its end."""
+    """Whether every axis that starts inside a dimension ends inside it."""
     last = coordinates(place.offset, shape)
     for size, stride in place.dimensions:
         if size == 1 or stride == 0:
@@ -150,7 +149,7 @@ def _is_in_bounds(place: Placement, shape: Shape) -> bool:
 
 
 def of_operand(place: Placement, operand: Node) -> Placement | None:
-    """The place of an elementwise instruction's operand.
+    """The placement over an elementwise instruction's operand.
 
     Raises:
         AxisSplit: the operand lies otherwise in memory.
@@ -161,7 +160,7 @@ def of_operand(place: Placement, operand: Node) -> Placement | None:
 
 
 def peeled_placements(place: Placement, policy: PeelingPolicy) -> list[Placement]:
-    """The place and the same elements further up, nearest first.
+    """The placement and every peeled one, nearest first.
 
     Raises:
         AxisSplit: one of them needs other axes.
@@ -173,7 +172,7 @@ def peeled_placements(place: Placement, policy: PeelingPolicy) -> list[Placement
 
 
 def peel_node(node: Node, policy: PeelingPolicy) -> Node:
-    """The node that such a chain ends at, whatever its axes."""
+    """The node at which peeling ends, whatever the axes."""
     while node.opcode in policy and node.operands:
         node = node.operands[0]
     return node

@@ -1,4 +1,4 @@
-"""What a value is in terms of positions: `query - key + 7`, a sum of multiples of the axes' numbers.
+"""Affine position expressions: values such as `query - key + 7`, as sums of multiples of axis indices.
 
 Masks that follow from positions alone (causal ones, windows) are comparisons of such values; XLA writes them with
 iota, or folds a part into a constant.
@@ -32,7 +32,7 @@ _LARGEST = 1 << 24
 
 
 class PositionSum(NamedTuple):
-    """A sum of the axes' numbers, each times a factor, and a constant."""
+    """An affine expression of the axis indices: a factor for each axis, and a constant."""
 
     factors: tuple[int, ...]
     constant: int
@@ -46,7 +46,7 @@ class PositionSum(NamedTuple):
 
 
 def position_sum_of(place: Placement, depth: int = 0) -> PositionSum | None:
-    """The place's value in terms of positions; None where it depends on anything else."""
+    """The view's value as an affine expression of positions; None: it depends on something else."""
     last = peeled_placements(place, _PEELING_POLICY)[-1]
     node = last.node
     value = scalar_constant(node)
@@ -82,7 +82,7 @@ def _combined(opcode: str, lines: Sequence[PositionSum], operand_count: int) -> 
 
 
 def _along(place: Placement, dimension: int, first: int, step: int) -> PositionSum | None:
-    """The line of a value that counts along one dimension of the place's node."""
+    """The expression of a value that counts along one dimension of the view's node."""
     shape = place.node.shape
     factors: list[int] = []
     for axis in place.dimensions:
@@ -94,7 +94,7 @@ def _along(place: Placement, dimension: int, first: int, step: int) -> PositionS
 
 
 def _steps(axis: tuple[int, int], shape: Shape, dimension: int) -> int | None:
-    """By how much an index along the dimension grows along the axis."""
+    """The growth of an index along the dimension per step along the axis."""
     size, stride = axis
     if size == 1 or stride == 0:
         return 0
@@ -107,7 +107,7 @@ def _steps(axis: tuple[int, int], shape: Shape, dimension: int) -> int | None:
 
 
 def _counted(place: Placement) -> PositionSum | None:
-    """The line of a constant of one dimension that counts evenly."""
+    """The expression of a one-dimensional constant that is an arithmetic progression."""
     node = place.node
     if node.shape.element_type != "s32" or len(node.shape.dimensions) != 1:
         return None
@@ -121,7 +121,7 @@ def _counted(place: Placement) -> PositionSum | None:
 
 
 def constant_mask(node: Node) -> Any | None:
-    """A mask that XLA has folded into a constant, as an array; None for anything else."""
+    """A boolean constant as an array; None: it is something else."""
     if node.opcode != "constant" or node.shape.element_type != "pred":
         return None
     values: Any = np.asarray(node.proto.literal.preds[:], bool)

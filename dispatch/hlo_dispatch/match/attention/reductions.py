@@ -1,4 +1,4 @@
-"""Reductions over keys: in one instruction, or in two, the first of which reduces windows, as XLA's trees do."""
+"""Reductions over keys: one reduce, or XLA's tree of a reduce-window and a reduce."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hlo_dispatch.match.reduction import reduces, windows_before
 
 
 class Reduction(NamedTuple):
-    """What is reduced, and along which of its dimensions."""
+    """A reduction: its source, reduced and kept dimensions."""
 
     source: Node
     dimensions: tuple[int, ...]
@@ -19,7 +19,7 @@ class Reduction(NamedTuple):
 
 
 def match_reduction(node: Node, graph: FlatGraph, word: str) -> Reduction | None:
-    """The reduction that `node` is, if it is a "maximum" or a sum ("add") from its neutral element on."""
+    """The reduction that `node` is, if it is a "maximum" or a sum ("add") from its neutral element."""
     if node.opcode != "reduce" or not reduces(node, graph, word):
         return None
     reduced = tuple(node.proto.dimensions[:])

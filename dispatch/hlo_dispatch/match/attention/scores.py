@@ -1,4 +1,4 @@
-"""From the scores in front of the softmax back to the product of queries and keys, step by step."""
+"""Score steps: matches the operations between the product of queries and keys and the softmax."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _LOWEST = {"bf16": -3.396e38, "f16": -65519.0}
 
 
 def producing_dot(scores: Node) -> Node | None:
-    """The product that scores are computed from, elementwise; None where they are none's."""
+    """The dot from which scores are computed elementwise; None: there is none."""
     return _paths_from_product(scores).get(scores)
 
 
 def _paths_from_product(scores: Node) -> dict[Node, Node]:
-    """Values that a product reaches through elementwise instructions, and the product; the first operand's first."""
+    """Values that a dot reaches through elementwise instructions → that dot; the first operand's takes precedence."""
     found: dict[Node, Node] = {}
     done: set[Node] = set()
     pending = [scores]
@@ -67,14 +67,14 @@ def _may_lead(node: Node, scores: Node) -> bool:
 
 
 class Scores:
-    """One chain of score steps along given axes."""
+    """Matcher of one chain of score steps along given axes."""
 
     def __init__(self, axes: Axes, matched: dict[Node, None]) -> None:
-        """`matched` collects the instructions that were understood."""
+        """`matched` collects the matched instructions."""
         self._axes, self._matched = axes, matched
 
     def read(self, scores: Placement) -> tuple[Placement, list[ScoreStep]]:
-        """The product of queries and keys, and the steps behind it in the order in which they are taken.
+        """The product of queries and keys, and the steps behind it in execution order.
 
         Raises:
             NotAttention: the scores are something else; with the refusal that says what.
@@ -97,7 +97,7 @@ class Scores:
             steps += outer[::-1]
 
     def _step(self, place: Placement, ways: dict[Node, Node]) -> tuple[Placement, list[ScoreStep]]:
-        """The operand that leads to the product, and what is done to it."""
+        """The operand that leads to the product, and the score steps of the instruction."""
         node = place.node
         if node.opcode == "tanh":
             return self._operand(place, 0), [ScoreStep("softcap", 1.0)]
@@ -119,7 +119,7 @@ class Scores:
         raise self._unknown(node)
 
     def _addend_steps(self, other: Placement) -> list[ScoreStep]:
-        """What an addend is: a mask where it is 0 or a number that no score survives, else something to be read."""
+        """The steps of an addend: a mask where it is 0 or absorbs every score, else an operand in memory."""
         path = peeled_placements(other, _VALUE_PRESERVING | PEEL_ROUNDING)
         last = path[-1]
         if last.node.opcode == "select":

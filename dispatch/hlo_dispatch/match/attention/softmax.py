@@ -1,4 +1,4 @@
-"""The softmax between the two products, read upwards from where the second one takes its result.
+"""Softmax matcher: matches exp(s - max(s)) / sum(exp(s - max(s))) upwards from the second product.
 
     exp(s - max(s)) / sum(exp(s - max(s)))        divided, or multiplied by a reciprocal, there or behind the product
 
@@ -29,7 +29,7 @@ PEELED_OPCODES = PEEL_LAYOUTS | PEEL_ROUNDING
 
 
 def exponential_of_softmax(node: Node) -> Node | None:
-    """The exponential that a product's operand is made of, where it looks like a softmax's result."""
+    """The exponential from which a product's operand is computed, where it looks like a softmax's result."""
     top = peel_node(node, PEELED_OPCODES)
     if top.opcode in ("multiply", "divide"):
         numerators = top.operands if top.opcode == "multiply" else top.operands[:1]
@@ -39,14 +39,14 @@ def exponential_of_softmax(node: Node) -> Node | None:
 
 
 class Softmax:
-    """One softmax along given axes; what it is made of is checked step by step."""
+    """Matcher of one softmax along given axes."""
 
     def __init__(self, graph: FlatGraph, axes: Axes, matched: dict[Node, None]) -> None:
-        """`matched` collects the instructions that were understood."""
+        """`matched` collects the matched instructions."""
         self._graph, self._axes, self._matched = graph, axes, matched
 
     def read(self, weights: Node) -> tuple[Placement, Placement, bool]:
-        """The powers, the scores, and whether the powers are divided by their sum already.
+        """The exponentials, the scores, and whether the exponentials are divided by their sum in front of the product.
 
         Raises:
             NotAttention: it is no softmax over all keys.
@@ -67,7 +67,7 @@ class Softmax:
         return exponentials, scores[-1], is_divided
 
     def _divided(self, top: Placement) -> tuple[Placement, Placement]:
-        """The powers, and what they are divided by."""
+        """The exponentials and their divisor."""
         self._note(top)
         for number in (0, 1) if top.node.opcode == "multiply" else (0,):
             if peel_node(top.node.operands[number], PEELED_OPCODES).opcode != "exponential":
@@ -80,7 +80,7 @@ class Softmax:
         raise NotAttention
 
     def reciprocal(self, place: Placement) -> Placement | None:
-        """What the place is one over; None where it is nothing like that."""
+        """The divisor where the view is one over it; None: it is something else."""
         path = peeled_placements(place, PEELED_OPCODES | PEEL_BROADCASTS)
         last = path[-1]
         if last.node.opcode != "divide" or scalar_constant(last.node.operands[0]) != 1:
@@ -89,7 +89,7 @@ class Softmax:
         return self._operand(last, 1)
 
     def check_is_sum_over_keys(self, total: Placement, exponentials: Placement) -> None:
-        """`total` has to be the sum of `exponentials` over all keys.
+        """Checks that `total` is the sum of `exponentials` over all keys.
 
         Raises:
             NotAttention: it is not.
@@ -100,7 +100,7 @@ class Softmax:
         self._check_is_reduction_over_keys(peak, scores, "maximum")
 
     def _check_is_reduction_over_keys(self, result: Placement, of: list[Placement], word: str) -> None:
-        """`result` has to be a reduction over all keys of what is at one of the places `of`."""
+        """Checks that `result` is a reduction over all keys of one of the views `of`."""
         path = peeled_placements(result, PEELED_OPCODES | PEEL_BROADCASTS)
         found = match_reduction(path[-1].node, self._graph, word)
         if found is None:
@@ -121,7 +121,7 @@ class Softmax:
     def _reduction_source(
         self, result: Placement, source: Node, reduced: tuple[int, ...], kept: tuple[int, ...]
     ) -> Placement:
-        """The place of what is reduced: the result's axes, and the keys along what it is reduced over."""
+        """The view of the reduction's source: the result's axes, and the keys along the reduced dimensions."""
         shape = source.shape
         found = moved(result, source, [shape.strides[number] for number in kept])
         keys = self._axes.keys_over([shape.dimensions[n] for n in reduced], [shape.strides[n] for n in reduced])

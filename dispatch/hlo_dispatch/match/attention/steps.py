@@ -1,4 +1,4 @@
-"""The steps from a product of queries and keys to the scores that go through the softmax."""
+"""Score step data type: the kernel's operations between the product of queries and keys and the softmax."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hlo_dispatch.pattern.table import short
 
 @dataclass(frozen=True)
 class ScoreStep:
-    """One step, as the kernel is told of it."""
+    """One score step, as the kernel's attributes describe it."""
 
     kind: str
     """scale, add, select, causal, window or softcap."""
@@ -26,7 +26,7 @@ class ScoreStep:
 
     @property
     def formula(self) -> str:
-        """What becomes of `{}`, for a person."""
+        """The formula template of the step, with `{}` for its operand."""
         if self.kind == "scale":
             return f"{short(self.value)}·{{}}"
         words = {"add": "{} + b", "softcap": "softcap({})", "select": "mask({})"}
@@ -34,7 +34,7 @@ class ScoreStep:
 
 
 def simplified(steps: Sequence[ScoreStep]) -> tuple[ScoreStep, ...]:
-    """The same with scales that follow each other as one, and a soft cap's scales inside it."""
+    """The steps with adjacent scales merged, and the scales around a tanh merged into a soft cap."""
     found: list[ScoreStep] = []
     for step in steps:
         if step.kind == "scale" and found and found[-1].kind == "scale":
@@ -59,7 +59,7 @@ def simplified(steps: Sequence[ScoreStep]) -> tuple[ScoreStep, ...]:
 
 
 def attributes_of(step: ScoreStep, dimensions: dict[str, Any]) -> dict[str, Any]:
-    """What the kernel is told; `dimensions` describes the operand of a step that has one."""
+    """The kernel attributes of a step; `dimensions` describes the operand of a step that has one."""
     if step.mask is not None and step.mask.distance is not None and step.kind in ("causal", "window"):
         distance = step.mask.distance
         where = {"before": distance + 1} if step.kind == "window" else {"offset": distance}

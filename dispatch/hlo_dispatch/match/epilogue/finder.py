@@ -1,4 +1,4 @@
-"""The epilogue of an anchor: the chain of elementwise steps that a primitive can take as post-ops.
+"""Epilogue finder: follows the chain of elementwise ops behind an anchor op that its kernel computes as post-ops.
 
 From the anchor's result the chain takes, one after another, a unary region that the table knows as an
 activation (the farthest exit that fits), or a binary instruction whose other operand does not depend on the
@@ -33,7 +33,7 @@ from hlo_dispatch.pattern.table import AnchorKind
 
 
 class EpilogueFinder:
-    """Grows chains with those of a table's activations and binaries that each anchor's entry allows.
+    """Grows epilogue chains from the activations and binaries of a table that each anchor's entry allows.
 
     Remembers the functions it has recognised.
     """
@@ -50,7 +50,7 @@ class EpilogueFinder:
         is_materialized: Callable[[Node], bool],
         is_result_of_another: Callable[[Node, Node], bool],
     ) -> Chain:
-        """The longest chain from `anchor` that its entry in the table allows.
+        """The longest epilogue chain behind `anchor` that its entry in the table allows.
 
         Args:
             is_owned: instructions that another match owns.
@@ -101,7 +101,7 @@ class EpilogueFinder:
     def _stopped_chain(
         self, steps: list[Step], region: ElementwiseRegion | None, entry: AnchorKind, node: Node, why: str
     ) -> Chain:
-        """The chain that ends here: at a function nobody knows if there is one, else at `node` for `why`."""
+        """The chain that ends here: at an unrecognized function if there is one, else at `node` for `why`."""
         if region is None or not region.exits:
             return Chain(tuple(steps), node, why)
         end = region.nodes[region.exits[0]]
@@ -119,7 +119,7 @@ class EpilogueFinder:
     def _activation(
         self, region: ElementwiseRegion, entry: AnchorKind, destination: tuple[Dimension, ...]
     ) -> Step | None:
-        """The farthest exit of the region that is an activation that the entry allows."""
+        """The step for the furthest exit of the region that is an activation that the entry allows."""
         known = self._recall(region, entry)
         if known is None:
             return None
@@ -132,7 +132,7 @@ class EpilogueFinder:
         return Step(nodes, (post_op,), destination)
 
     def _recall(self, region: ElementwiseRegion, entry: AnchorKind) -> tuple[int, Recognised] | None:
-        """Which exit of the region it is, and which activation; worked out once for each function."""
+        """The recognized exit of the region and its activation; cached by function."""
         key = (entry.activations, region.structure())
         if key not in self._known:
             self._known[key] = self._recognise(region, self._recogniser.restricted(entry.activations))
@@ -156,7 +156,7 @@ class EpilogueFinder:
         is_owned: Callable[[Node], bool],
         is_result_of_another: Callable[[Node, Node], bool],
     ) -> Step | str:
-        """The step of the value's one user, a binary instruction, or the sentence why it is none."""
+        """The step for the value's only user, a binary instruction; a sentence: the reason why there is none."""
         user = current.users[0]
         binary = self._binaries.get(user.opcode)
         if binary is None or binary.name not in anchor.entry.binaries:
@@ -199,7 +199,7 @@ class EpilogueFinder:
 
 
 def _ended_chain(steps: Sequence[Step], current: Node, is_materialized: Callable[[Node], bool]) -> Chain | None:
-    """The chain where nothing can follow its value, whatever would; None where something might."""
+    """The chain, where nothing can follow its last value; None: something might."""
     if not current.users or is_materialized(current):
         return Chain(tuple(steps), None, "the value is needed in memory")
     if current.shape.element_type in INTEGER_TYPES:
@@ -208,7 +208,7 @@ def _ended_chain(steps: Sequence[Step], current: Node, is_materialized: Callable
 
 
 def _refused_by_entry(entry: AnchorKind, parts: Sequence[Step], post_ops: int) -> tuple[Node, str] | None:
-    """Where and why the entry lets a chain with these steps and so many post-ops not go on."""
+    """The instruction and the reason for which the entry refuses these steps; None: it allows them."""
     longest = entry.longest_chain
     if post_ops > longest:
         return parts[0].nodes[0], f"{entry.name} takes {longest} {'post-op' if longest == 1 else 'post-ops'}"
@@ -220,21 +220,21 @@ def _refused_by_entry(entry: AnchorKind, parts: Sequence[Step], post_ops: int) -
 
 
 def _why_no_operand(other: Node, entry: AnchorKind) -> str:
-    """Why a chain ends before a binary instruction whose other operand no kernel can read."""
+    """The reason why no kernel can read the other operand of a binary instruction."""
     if other.shape.element_type not in entry.dtypes:
         return f"the other operand is {other.shape.element_type}, which {entry.name} does not read"
     return "the other operand is not in memory, and writing it there would cost more than it saves"
 
 
 def _why_shared(value: Node) -> str:
-    """Why a chain ends at a value with several users."""
+    """The reason why a chain ends at a value with several users."""
     if all(user.opcode == "slice" for user in value.users):
         return f"{len(value.users)} slices share the value, and it is computed once: the value is used more than once"
     return "the value is used more than once"
 
 
 def _why_no_binary(opcode: str, binary: Binary | None, entry: AnchorKind) -> str:
-    """Why a chain ends before an instruction that the table, or the anchor's entry in it, has no binary for."""
+    """The reason why neither the table nor the anchor's entry has a binary for an instruction."""
     if not entry.longest_chain:
         return "the kernel has no post-ops"
     if binary is not None:
@@ -260,7 +260,7 @@ def _tolerance(region: ElementwiseRegion) -> float:
 
 
 def _with_widening_apart(step: Step) -> list[Step]:
-    """The step, with a widening at its end as a step of its own: a match may end ahead of it."""
+    """The step, with a widening at its end as a separate step, so that a match may end in front of it."""
     *nodes, last = step.nodes
     if not nodes or not is_widening(last):
         return [step]
@@ -268,12 +268,12 @@ def _with_widening_apart(step: Step) -> list[Step]:
 
 
 def _is_inner(value: Node, is_owned: Callable[[Node], bool], is_materialized: Callable[[Node], bool]) -> bool:
-    """Whether only its one user reads the value, so that it need not exist."""
+    """Whether the value's only user reads it, so that it need not be materialized."""
     return len(value.users) == 1 and not is_materialized(value) and not is_owned(value.users[0])
 
 
 def _no_op_step(current: Node, user: Node, destination: tuple[Dimension, ...]) -> Step | None:
-    """A step that only renames or rounds the value: no post-op."""
+    """A step without post-op, which only renames or rounds the value."""
     if user.opcode == "bitcast" and user.shape.element_type == current.shape.element_type:
         return Step((user,), (), destination)
     same_places = user.shape.strides == current.shape.strides
@@ -285,7 +285,7 @@ def _no_op_step(current: Node, user: Node, destination: tuple[Dimension, ...]) -
 
 
 def _is_result_of_another_call(value: Node, anchor: Anchor, is_result_of_another: Callable[[Node, Node], bool]) -> bool:
-    """Whether another anchor's call will give it."""
+    """Whether another anchor's call produces the value."""
     return is_result_of_another(value, anchor.node)
 
 
@@ -297,14 +297,14 @@ def _integers(
     is_owned: Callable[[Node], bool],
     is_result_of_another_call: Callable[[Node], bool],
 ) -> Step | None:
-    """A step that adds integers, where the anchor reads integers as well and its entry lets something be added."""
+    """A step that adds integers, where the anchor reads integers and its entry allows additions."""
     if anchor.source.element_type not in INTEGER_TYPES or "add" not in anchor.entry.binaries:
         return None
     return add_of_integers(current, user, destination, is_owned, is_result_of_another_call)
 
 
 def _rearranged(anchor: Anchor, current: Node, user: Node, destination: tuple[Dimension, ...]) -> Step | None:
-    """A transpose or a change of layout that the primitive does by writing its result with other strides.
+    """A transpose or a change of layout that the primitive applies by writing its result with other strides.
 
     Of the kernels with post-ops only a matrix product does that at full speed, and only along rows that stay
     contiguous; one that reorders its result anyway writes it in any order.

@@ -1,4 +1,4 @@
-"""Per-channel scales and shifts behind a convolution, moved into its weights and its bias.
+"""Scale folding: moves per-channel scales and shifts behind a convolution into its weights and its bias.
 
     ((conv(x, w) + b) · s + t)  =  conv(x, w · s) + (b · s + t)
 
@@ -32,7 +32,7 @@ _FOLDED = frozenset(("add", "sub", "mul"))
 
 
 def fold(match: Match) -> Match | None:
-    """The same match with its leading per-channel scales and shifts folded, or None where there is no scale."""
+    """The match with its leading per-channel scales and shifts folded; None: there is no scale."""
     anchor = match.anchor
     if anchor.weights is None:
         return None
@@ -83,7 +83,7 @@ def fold(match: Match) -> Match | None:
 
 
 def _shape_in_convolution(convolution: Node, weights: Node) -> Shape | None:
-    """The shape under which a convolution has these weights, in their type; None where it has others, or moves them.
+    """The shape under which a convolution reads these weights, in their type; None: it reads others, or moves them.
 
     They may be widened and renamed on the way: where a depthwise kernel is reshaped, XLA leaves a copy that moves
     nothing.
@@ -97,14 +97,14 @@ def _shape_in_convolution(convolution: Node, weights: Node) -> Shape | None:
 
 
 def _keeps_order(node: Node) -> bool:
-    """Whether its elements lie one behind the other as its operand's do."""
+    """Whether its elements have the memory order of its operand's."""
     if is_widening(node):
         return node.shape.minor_to_major == node.operands[0].shape.minor_to_major
     return node.opcode == "bitcast" or is_bitcast_copy(node)
 
 
 def _leading(match: Match, is_half: bool) -> list[Step]:
-    """The first steps, as far as each is a sum with or a product by a vector along the channels.
+    """The leading steps that each add or multiply a vector along the channels.
 
     Args:
         is_half: whether roundings may stand between them, and vectors be of half precision, too.
@@ -140,7 +140,7 @@ def _bias(match: Match, shift: Node) -> PostOp:
 
 
 class _Maker:
-    """Makes nodes that no module has yet; they are emitted where the anchor was."""
+    """Builder of nodes that no module contains yet; they are emitted in front of the anchor op."""
 
     def __init__(self, origin: Node) -> None:
         self._origin = origin
@@ -152,7 +152,7 @@ class _Maker:
         return self._node("broadcast", shape, (vector,), [dimension])
 
     def scaled(self, weights: Node, scale: Node, channel: int) -> Node:
-        """The weights with each channel's multiplied, in their own type."""
+        """The weights with a scale per channel, in their own type."""
         widened = self.converted(weights, "f32")
         product = self.elementwise("multiply", widened, self.broadcast(scale, widened.shape, channel))
         return self.converted(product, weights.shape.element_type)
@@ -166,7 +166,7 @@ class _Maker:
         return self._node("convert", Shape(element_type, node.shape.dimensions, node.shape.minor_to_major), (node,))
 
     def vector(self, node: Node) -> Node:
-        """`node` in single precision, under a shape of one dimension."""
+        """`node` in f32, as one dimension."""
         node = self.converted(node, "f32")
         if len(node.shape.dimensions) == 1:
             return node

@@ -1,4 +1,4 @@
-"""Where a chain of f32 meets integers of eight bits: the values it is rounded to at its end, and those added to it."""
+"""Integers in f32 epilogues: quantization at the end of a chain, and integer addends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEAST_FACTOR = 1e-30
 
 
 def quantizes(convert: Node) -> bool:
-    """Whether a convert to integers is given whole numbers that they have, so that it changes none of them."""
+    """Whether a convert to integers receives whole numbers in range, so that it changes none of them."""
     if convert.opcode != "convert" or convert.shape.element_type not in INTEGER_TYPES:
         return False
     (node,) = convert.operands
@@ -49,7 +49,7 @@ class _Bounded(NamedTuple):
 
 
 def _bounded(node: Node) -> _Bounded | None:
-    """What an instruction keeps between two numbers; None where it does something else."""
+    """The bounds that a clamp, maximum or minimum puts on a value; None: it does something else."""
     constants = [scalar_constant(operand) for operand in node.operands]
     if node.opcode == "clamp":
         low, _, high = constants
@@ -62,7 +62,7 @@ def _bounded(node: Node) -> _Bounded | None:
 
 
 def without_rounding(post_ops: Sequence[PostOp], kind: str) -> tuple[PostOp, ...]:
-    """Without those at the end that a kernel does as it writes integers: to the nearest, ties to even, in bounds."""
+    """The post-ops without the trailing ones that a store of integers implies: rounding to even, and saturation."""
     count = len(post_ops)
     while count and _is_in_store(post_ops[count - 1], *BOUNDS[kind]):
         count -= 1
@@ -111,7 +111,7 @@ def add_of_integers(
 
 
 class _Scaled(NamedTuple):
-    """Integers as numbers: factor · values."""
+    """Integers as f32 numbers: factor · values."""
 
     values: Node
     """Of s8 or u8, in the places where their products are."""
@@ -119,7 +119,7 @@ class _Scaled(NamedTuple):
 
 
 def _scaled(node: Node) -> _Scaled | None:
-    """What a value of f32 is, if it is integers times one number that is no zero."""
+    """The decomposition of an f32 value into integers times one nonzero number; None: it has none."""
     factor = 1.0
     if node.opcode == "multiply":
         left, right = (scalar_constant(operand) for operand in node.operands)

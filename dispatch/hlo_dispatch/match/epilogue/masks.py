@@ -1,4 +1,4 @@
-"""Masks asked of an activation's result instead of its input.
+"""Mask redirection: comparisons read an activation's result instead of its input.
 
 The gradient of r = max(z, 0) is dy where z > 0. That z is then read twice, and a kernel that computes it could
 not go on to r, although r > 0 says the same:
@@ -32,7 +32,7 @@ _MIRRORED = {"GT": "LT", "LT": "GT", "GE": "LE", "LE": "GE"}
 
 
 def redirect_masks_to_results(graph: FlatGraph) -> None:
-    """Let comparisons read the results of bounding activations, in place, where that frees the activation's input."""
+    """Redirects comparisons to results of bounding activations, in place, where that frees the activation's input."""
     for result in graph.nodes:
         bounded = _bounded(result) if result.opcode in _BOUNDING else None
         if bounded is None:
@@ -54,7 +54,7 @@ def redirect_masks_to_results(graph: FlatGraph) -> None:
 
 
 def _bounded(node: Node) -> tuple[Node, float, float] | None:
-    """(value, low, high) where the node is a value kept between constants."""
+    """(value, low, high) where the node clamps a value between constants."""
     if node.opcode == "clamp":
         low, value, high = node.operands
         lowest, highest = scalar_constant(low), scalar_constant(high)
@@ -72,7 +72,7 @@ def _bounded(node: Node) -> tuple[Node, float, float] | None:
 
 
 def _where_calls_end(result: Node, low: float, high: float) -> Node | None:
-    """The values of `result` where a call that computes it may end: behind a rounding that rounds nothing, if at all.
+    """The value that equals `result` at which a call can end: `result`, or what is rounded and widened again.
 
     A call does not end in single precision that holds half precision's values (`rounded_alike`).
     """
@@ -89,7 +89,7 @@ def _where_calls_end(result: Node, low: float, high: float) -> Node | None:
 
 
 def _is_exact(value: float, element_type: str) -> bool:
-    """Whether half precision has this number."""
+    """Whether a half precision type represents this number exactly."""
     with np.errstate(over="ignore"):
         if element_type == "f16":
             return float(np.float16(value)) == value
@@ -99,7 +99,7 @@ def _is_exact(value: float, element_type: str) -> bool:
 
 
 def _answers(result: Node, value: Node, user: Node, low: float, high: float) -> bool:
-    """Whether `user` compares `value` with a constant, and `result` in its place compares alike."""
+    """Whether `user` compares `value` with a constant, and the same comparison of `result` gives the same mask."""
     if user.opcode != "compare" or user.index < result.index or user.proto.control_predecessor_ids:
         return False
     direction, (left, right) = user.proto.comparison_direction, user.operands

@@ -1,4 +1,4 @@
-"""Where a kernel reads the other operand of a binary step."""
+"""Operands of binary post-ops: the view from which a kernel reads the other operand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def find_operand(
     is_owned: Callable[[Node], bool],
     will_be_result: Callable[[Node], bool],
 ) -> View | None:
-    """The other operand of `user` where it lies in memory in one of the types, or is small enough to be put there.
+    """The view of the other operand of `user` in one of the types: materialized, or small enough to be materialized.
 
     Where it is only found as it was before it was rounded to half precision, it is read so: XLA rounds between the
     steps of half precision programs, and a kernel does not.
@@ -49,7 +49,7 @@ def find_operand(
 
 
 def in_memory(view: View, is_owned: Callable[[Node], bool]) -> View | None:
-    """The view over a top-level instruction's result: the node's own, or the same bytes under another shape."""
+    """The view over a top-level instruction's result: the node's own, or a bitcast's of the same bytes."""
     if view.node.top is not None:
         return view
     for user in view.node.users:
@@ -60,7 +60,7 @@ def in_memory(view: View, is_owned: Callable[[Node], bool]) -> View | None:
 
 
 def as_stored_by_call(view: View) -> View:
-    """The view, of what a call gives only rounded as it gives it."""
+    """The view over the rounded value, where a call stores its result only rounded."""
     rounded = next((user for user in view.node.users if user.opcode == "convert" and user.is_result), None)
     if rounded is None or view.node.is_result or rounded.shape.strides != view.node.shape.strides:
         return view
@@ -68,7 +68,7 @@ def as_stored_by_call(view: View) -> View:
 
 
 def _before_rounding(view: View, types: Collection[str]) -> list[View]:
-    """Every usable view of the elements that the view's node rounds, nearest first; none where it rounds nothing."""
+    """The usable peeled views of the value that the view's node rounds, nearest first; empty: it rounds nothing."""
     node = view.node
     if node.opcode != "convert" or node.shape.element_type not in HALF_TYPES:
         return []

@@ -1,4 +1,4 @@
-"""The vocabulary of epilogues: post-ops, the steps that bring them, and the chain they make."""
+"""Epilogue data types: post-ops, the steps that they come from, and the chain of steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hlo_dispatch.match.peeling import is_widening
 
 
 class PostOp(NamedTuple):
-    """One step that the primitive computes on its result."""
+    """One operation that the primitive applies to its result."""
 
     kind: str
     """"eltwise" or "binary"."""
@@ -29,7 +29,7 @@ class PostOp(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What the chain took at once: instructions, and the post-ops (possibly none) that compute them."""
+    """One step of an epilogue chain: instructions, and the post-ops (possibly none) that compute them."""
 
     nodes: tuple[Node, ...]
     post_ops: tuple[PostOp, ...]
@@ -44,7 +44,7 @@ class Step(NamedTuple):
 
     @property
     def leaves_half_values(self) -> bool:
-        """Whether the step's result is in single precision, but every element of it one of half precision.
+        """Whether the step's result is f32 but each of its elements is a half precision value.
 
         A kernel that did not round ahead of it would leave others: x == max(x, 0) would hold nowhere, on which
         gradients of clips and maxima in half precision rest.
@@ -54,7 +54,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Chain:
-    """An anchor's epilogue as far as it goes, and why it goes no further."""
+    """The epilogue chain of an anchor, and the reason where it ends."""
 
     steps: tuple[Step, ...]
     stopped_at: Node | None
@@ -64,12 +64,12 @@ class Chain:
     """Set where a function of one variable stopped it: says which activation came closest. Slow."""
 
     def explanation(self) -> str:
-        """`why`, with the nearest miss where there is one; slow, for people who ask."""
+        """`why`, with the nearest miss where there is one; slow."""
         return self.why if self.nearest is None else f"{self.why}: {self.nearest()}"
 
 
 def rounded_alike(steps: Sequence[Step], count: int) -> int:
-    """How many of the first `count` steps a call may take: between steps it rounds less, but its result is rounded."""
+    """The number of the first `count` steps with which a call's result has the rounding of stock's."""
     while count and steps[count - 1].leaves_half_values:
         count -= 1
     return count
@@ -81,7 +81,7 @@ _MAX_DEPTH = 16
 
 
 def is_half_valued(node: Node, farthest: int = _MAX_DEPTH) -> bool:
-    """Whether a value of single precision holds values of half precision, but for its constants."""
+    """Whether a value of f32 holds half precision values only, except for its constants."""
     if is_widening(node):
         return True
     if node.opcode not in _SELECTING_OPCODES or node.shape.element_type != "f32" or not farthest:

@@ -1,4 +1,4 @@
-"""Products that a linear algebra library computes: of types that oneDNN lacks, and of triangular factors.
+"""Matrix products of linear algebra: of types that oneDNN lacks, and of triangular factors.
 
 A factor of Cholesky's is half zeros, which XLA's product multiplies like everything else. Here it is enough to know
 that an operand is such a factor: the kernel finds out which half, and whether the other operand has zeros, too.
@@ -21,7 +21,7 @@ _MAX_SOURCES = 64
 def read_product(
     node: Node, fits: Callable[[Dimensions], bool], is_unmaterialized: Callable[[Node], bool]
 ) -> tuple[list[list[View]], Dimensions] | Refusal:
-    """A dot as (batch…, M, K) · (batch…, K, N) → (batch…, M, N).
+    """Normalizes a dot as (batch…, M, K) · (batch…, K, N) → (batch…, M, N).
 
     Returns:
         every view of each operand that a kernel may read, nearest first, and the result's dimensions.
@@ -55,12 +55,12 @@ def read_product(
 
 
 def reads_factor(node: Node, factors: frozenset[Node] | set[Node]) -> bool:
-    """Whether an operand of the dot is one of `factors` (library calls) with zeros in place of its other half."""
+    """Whether an operand of the dot is a triangular factor of one of `factors` (library calls)."""
     return any(_is_half_of(operand, factors) for operand in node.operands)
 
 
 def stands_alone(node: Node, graph: FlatGraph) -> bool:
-    """Whether XLA computes the dot by a routine of its own (or YNNPACK's); one among others in a fusion is a loop."""
+    """Whether XLA computes the dot by a routine (its own or YNNPACK's), not as a loop inside a fusion."""
     if node.top is None:
         return False
     instruction = graph.instruction_of[node.top]
@@ -70,7 +70,7 @@ def stands_alone(node: Node, graph: FlatGraph) -> bool:
 
 
 def is_half_zeros(node: Node) -> bool:
-    """Whether a mask decides between a matrix and zeros."""
+    """Whether a select masks a part of a matrix with zeros."""
     return node.opcode == "select" and any(scalar_constant(branch) == 0 for branch in node.operands[1:])
 
 

@@ -1,9 +1,8 @@
-"""Library calls of JAX's own program (`lapack_spotrf_ffi` …), ready to become calls of another library.
+"""Library routines: matches of JAX's own LAPACK and FFT calls (`lapack_spotrf_ffi` …).
 
-A call is replaced with what stands around it only to please LAPACK: XLA copies every matrix into column-major
-order and back. A kernel reads either order, so the operands are looked at past those copies, and the results are
-what comes behind them. Cholesky's symmetrised operand is half of a matrix and its transpose: the kernel does that
-while it copies.
+A match also covers the copies around the call: XLA copies every matrix into column-major order and back, and a kernel
+reads and writes either order. Operands are therefore peeled, and results are the values behind those copies. Cholesky's
+symmetrised operand is half the sum of a matrix and its transpose; the kernel computes that as it copies.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _OPTION = re.compile(r"(\w+) = (\d+) : (?:ui8|i64)")
 
 
 class RoutineFinder:
-    """Finds one table's routines in flat graphs; safe to use from several threads."""
+    """Finder of one table's routines in flat graphs; thread-safe."""
 
     def __init__(self, table: Table) -> None:
         self._by_target = {target: (r, dtype) for r in table.routines for dtype, target in r.targets.items()}
@@ -47,7 +46,7 @@ class RoutineFinder:
         self.opcodes = frozenset(routine.opcode for routine in table.routines)
 
     def find(self, graph: FlatGraph) -> Iterator[tuple[Node, RoutineMatch | Refusal]]:
-        """Every routine of `graph` in program order, or why it has to stay as it is."""
+        """Every routine of `graph` in program order, or the refusal for it."""
         unmaterialized: set[Node] = set()
         factors: set[Node] = set()
         for node in graph.nodes:
@@ -61,7 +60,7 @@ class RoutineFinder:
                 yield node, found
 
     def _known(self, node: Node, graph: FlatGraph, factors: set[Node]) -> tuple[Routine, str] | None:
-        """The table's routine that the instruction, one of `opcodes`, is, and its element type."""
+        """The table's routine for the instruction, one of `opcodes`, and its element type."""
         if node.opcode == "custom-call":
             return self._by_target.get(node.proto.custom_call_target)
         dtype = node.operands[0].shape.element_type
@@ -137,7 +136,7 @@ def _product(
 
 
 def _unfit(node: Node, routine: Routine, shapes: tuple[Shape, ...]) -> Refusal | None:
-    """Why the instruction is not what the table's entry describes, or cannot be replaced."""
+    """A refusal if the instruction is not the table's routine, or cannot be replaced."""
     proto = node.proto
     if node.opcode == "custom-call" and proto.custom_call_api_version != CUSTOM_CALL_API_TYPED_FFI:
         return Refusal("kernel-unsupported", f"{proto.custom_call_target} is called in another way", node.name)
@@ -159,7 +158,7 @@ def _unfit(node: Node, routine: Routine, shapes: tuple[Shape, ...]) -> Refusal |
 
 
 def _options(node: Node) -> dict[str, int]:
-    """What the instruction says besides its operands."""
+    """Options of the instruction besides its operands."""
     if node.opcode == "dot":
         return {}
     if node.opcode == "fft":
@@ -168,7 +167,7 @@ def _options(node: Node) -> dict[str, int]:
 
 
 def _part(node: Node, number: int, shapes: tuple[Shape, ...]) -> Node | None:
-    """The value that is the call's result of this number, if anyone asks for it."""
+    """The call's result of this number, if it has users."""
     if node.shape.element_type != "tuple":
         return node
     return next((user for user in node.users if user.proto.tuple_index == number), None)
@@ -180,7 +179,7 @@ def _part(node: Node, number: int, shapes: tuple[Shape, ...]) -> Node | None:
 def _fully_peeled(
     view: View, fits: Callable[[Dimensions], bool], is_unmaterialized: Callable[[Node], bool], *, may_symmetrise: bool
 ) -> tuple[View, bool]:
-    """The operand as far up as a kernel can read it, and whether it is symmetrised on the way."""
+    """The furthest peeled view of the operand that a kernel can read, and whether it is symmetrised on the way."""
     views = [v for v in peeled_views(view, PEEL_LAYOUTS) if fits(v.dimensions) and not is_unmaterialized(v.node)]
     if may_symmetrise:
         for candidate in reversed(views):
@@ -191,7 +190,7 @@ def _fully_peeled(
 
 
 def _cheapest_to_materialize(views: list[View]) -> View:
-    """The view (of the same elements, nearest first) that costs least to have in memory."""
+    """The view (of equal ones, nearest first) that is the cheapest to have in memory."""
     if views[-1].node.top is not None:
         return views[-1]
     # Something computes it, one loop over all its elements: best in the order of what that loop reads.
@@ -199,7 +198,7 @@ def _cheapest_to_materialize(views: list[View]) -> View:
 
 
 def _agreement(node: Node) -> int:
-    """How many of the arrays that `node` is computed from lie in memory as it does, less those that do not."""
+    """The number of arrays that `node` reads with its own layout, minus those with another."""
     count, seen, pending = 0, {node}, [node]
     while pending and len(seen) < _MAX_SOURCES:
         for operand in pending.pop().operands:
@@ -214,7 +213,7 @@ def _agreement(node: Node) -> int:
 
 
 def _symmetrised(view: View) -> list[View]:
-    """The x of a view that is (x + transpose(x)) * 0.5, as XLA writes it; every view of it, nearest first."""
+    """The peeled views of x where the view is (x + transpose(x)) * 0.5, nearest first; empty: it is not."""
     factors = _operands(view, "multiply")
     for half, total in itertools.permutations(factors) if factors else ():
         if scalar_constant(half.node) == 0.5:
@@ -223,7 +222,7 @@ def _symmetrised(view: View) -> list[View]:
 
 
 def _with_transpose(total: View) -> list[View]:
-    """The x of a view that is x + transpose(x); empty where it is not."""
+    """The peeled views of x where the view is x + transpose(x); empty: it is not."""
     terms = _operands(total, "add")
     if not terms:
         return []
@@ -236,7 +235,7 @@ def _with_transpose(total: View) -> list[View]:
 
 
 def _operands(view: View, opcode: str) -> tuple[View, ...]:
-    """Both operands of an elementwise instruction, in the view's dimensions; empty where it is not one."""
+    """Both operands of an elementwise instruction as views; empty: it has another opcode or layout."""
     node = view.node
     if node.opcode != opcode:
         return ()
@@ -250,7 +249,7 @@ def _transposed(dimensions: Dimensions) -> Dimensions:
 
 
 def _is_matrix(dimensions: Dimensions) -> bool:
-    """Whether rows or columns are contiguous and no element is another's."""
+    """Whether rows or columns are contiguous and no element is aliased."""
     (rows, row_stride), (columns, column_stride) = dimensions[-2:]
     if any(stride == 0 and size > 1 for size, stride in dimensions):
         return False
@@ -261,7 +260,7 @@ def _is_matrix(dimensions: Dimensions) -> bool:
 
 
 def _is_strided(dimensions: Dimensions) -> bool:
-    """Whether no element is another's."""
+    """Whether no element is aliased."""
     return all(stride > 0 or size == 1 for size, stride in dimensions)
 
 
@@ -269,13 +268,13 @@ _FITS = {"matrix": _is_matrix, "array": _is_strided}
 
 
 def _same_order(first: Dimensions, second: Dimensions) -> bool:
-    """Whether the dimensions of more than one element follow one another in memory in the same order."""
+    """Whether the dimensions of more than one element have the same memory order."""
     long = [(a[1], b[1]) for a, b in zip(first, second, strict=True) if a[0] > 1]
     return [b for _, b in sorted(long)] == sorted(b for _, b in long)
 
 
 def _behind(value: Node, dimensions: Dimensions, fits: Callable[[Dimensions], bool]) -> tuple[list[Node], Dimensions]:
-    """Follow a result through copies that only re-arrange it, as long as nobody else reads what is before them.
+    """Follows a result through copies that only change its layout, as long as they are its only use.
 
     Returns the values on the way, the last of which is the result, and the result's dimensions over its buffer.
     """
@@ -294,7 +293,7 @@ def _behind(value: Node, dimensions: Dimensions, fits: Callable[[Dimensions], bo
 
 
 def _rearranged(user: Node, dimensions: Dimensions) -> Dimensions | None:
-    """`dimensions`, which are over the buffer of `user`'s operand, over the buffer of `user`."""
+    """Rebases `dimensions` from the buffer of `user`'s operand onto the buffer of `user`."""
     source = user.operands[0].shape if user.operands else None
     if source is None or user.opcode not in PEEL_LAYOUTS or source.element_type != user.shape.element_type:
         return None

@@ -1,4 +1,4 @@
-"""A library call of JAX's own program as a match, one of whose kernels may compute it."""
+"""Routine matches: a library call of JAX's program that another library's kernel may compute."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class RoutineMatch(MatchWithoutEpilogue):
 
     @property
     def scratch_bytes(self) -> None:
-        """The table's entry says nothing of it."""
+        """None: the table's entry declares no scratch."""
 
     @property
     def precedence(self) -> int:
@@ -60,7 +60,7 @@ class RoutineMatch(MatchWithoutEpilogue):
 
     @property
     def work(self) -> Work:
-        """As many multiply-adds as a product of such matrices has; of a transform the bytes say more."""
+        """The multiply-adds of a product of such matrices; a transform counts by its bytes."""
         sizes, _ = self.matrix
         moved = sum(node.shape.bytes for node in (*self.reads, self.output))
         return Work(math.prod(sizes) * min(sizes[-2:]), moved, is_streaming=self.routine.opcode == "fft")
@@ -71,7 +71,7 @@ class RoutineMatch(MatchWithoutEpilogue):
 
     @property
     def output(self) -> Node:
-        """The first result that is read; what the call stands for in reports."""
+        """The first result that has users; it represents the call in reports."""
         return next((result for result in self.results if result is not None), self.node)
 
     @property
@@ -93,7 +93,7 @@ class RoutineMatch(MatchWithoutEpilogue):
         return self.operands[0].sizes, self.operands[0].element_type
 
     def with_kernel(self, kernel: str) -> RoutineMatch:
-        """The same for another of the routine's kernels."""
+        """The same match for another of the routine's kernels."""
         return replace(self, kernel=kernel)
 
     def variants(self, chosen: str, *, reorders_weights: bool) -> Iterator[Variant]:
@@ -101,7 +101,7 @@ class RoutineMatch(MatchWithoutEpilogue):
         return (Variant(kernel, self.with_kernel(kernel)) for kernel in self.kernels if kernel != chosen)
 
     def numerics(self) -> Numerics:
-        """As LAPACK's own tests bound it: in units of size times epsilon."""
+        """The tolerance as LAPACK's own tests define it: in units of size times epsilon."""
         sizes, kind = self.matrix
         numerics = self.routine.numerics[kind]
         return replace(numerics, tolerance=numerics.tolerance * max(sizes[-2:]))

@@ -1,8 +1,7 @@
-"""One attempt to match one spelling of a pattern at one instruction.
+"""Match attempt: one spelling of a structural pattern at one instruction.
 
-Terms are matched from the result towards the operands. Commutative operations and activations leave a
-choice; the first choice that satisfies everything after it is taken. How far the attempt came is kept for
-the message.
+Terms are matched from the result towards the operands, with backtracking over operand orders of commutative operations
+and over activations. The deepest partial match is recorded for the nearest-miss message.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ Why = tuple[str, *tuple[object, ...]]
 
 
 class Attempt:
-    """Matches one spelling with its root at one node; used once."""
+    """One attempt to match a spelling with its root at one node; used once."""
 
     def __init__(self, spelling: Spelling, graph: FlatGraph, root: Node, regions: RegionCache) -> None:
         self._graph, self._root, self._output, self._regions = graph, root, _rounded(root), regions
@@ -54,23 +53,23 @@ class Attempt:
 
     @property
     def pattern(self) -> str:
-        """The name of what is looked for."""
+        """The pattern's name."""
         return self._spelling.pattern.name
 
     def match(self) -> StructuralMatch | None:
-        """The match, or None: `matched` and `miss()` then say how far it came."""
+        """The match; None: `matched` and `miss()` then describe the deepest partial match."""
         output = self._output
         bound = BoundNames(values={RESULT: output}, covered={output: None})
         return self._solve((self._spelling.expression.root, self._root, None), bound)
 
     def miss(self) -> NearestMiss:
-        """Where the attempt came furthest; only after it failed with something matched."""
+        """The nearest miss; only after an attempt that failed with something matched."""
         assert self._stopped_chain is not None
         node, template, arguments = self._stopped_chain
         return NearestMiss(self._spelling.pattern, self.matched, node, template.format(*arguments))
 
     def _fail(self, bound: BoundNames, node: Node, why: str, *arguments: object) -> None:
-        """Note how far it came; `why` is a template and `arguments` what it is filled with, if anybody asks."""
+        """Records a partial match; `why` is a template and `arguments` its values, formatted on demand."""
         if bound.matched > self.matched:
             self.matched = bound.matched
             self._stopped_chain = node, why, arguments
@@ -120,7 +119,7 @@ class Attempt:
         return self._fail(bound, node, template, node.name, node.shape, self._output.shape, name)
 
     def _has_type(self, name: str, candidate: Node) -> bool:
-        """A kernel's floating operands have the result's element type, unless the pattern says otherwise."""
+        """Whether a kernel's floating operand has the result's element type, unless the pattern declares another."""
         if name not in self._spelling.pattern.operands:
             return True
         if any(condition.name == "dtype" for condition in self._spelling.conditions.get(name, ())):
@@ -184,7 +183,7 @@ class Attempt:
         return None
 
     def _orders(self, term: Operation, found: Node) -> list[tuple[Node, ...]]:
-        """The operand lists to try."""
+        """The operand orders to try."""
         meaning, operands = term.meaning, found.operands
         if meaning.opcode == "reduce":
             return [operands[:1]]
@@ -245,7 +244,7 @@ class Attempt:
     # --- the whole --------------------------------------------------------------------------------
 
     def _check_and_build(self, bound: BoundNames) -> StructuralMatch | None:
-        """Everything is bound: check what concerns the whole, and make the match."""
+        """Checks the conditions on the full match, and builds it."""
         spelling, output = self._spelling, self._output
         for name, condition in spelling.deferred_conditions:
             value = bound.values.get(name)
@@ -268,7 +267,7 @@ class Attempt:
         return StructuralMatch(spelling.pattern, output, covered, views, attributes, scratch)
 
     def _why_not_closed(self, output: Node, bound: BoundNames) -> Why | None:
-        """Why the call cannot replace what it covers."""
+        """The reason why the call cannot replace the covered instructions; None: it can."""
         covered = bound.covered
         for node in covered:
             if node.proto.control_predecessor_ids:
@@ -283,7 +282,7 @@ class Attempt:
         return None
 
     def _why_unreadable(self, output: Node, operands: list[tuple[str, Node]], bound: BoundNames) -> Why | None:
-        """Why the kernel cannot be given these operands."""
+        """The reason why the kernel cannot read these operands; None: it can."""
         for name, node in (*operands, (RESULT, output)):
             if name != RESULT and node in bound.covered:
                 return "%{0} would be both covered and read", node.name
@@ -295,7 +294,7 @@ class Attempt:
 
 
 def _without_shared_broadcasts(output: Node, bound: BoundNames) -> BoundNames:
-    """An operand's repeats that something else reads as well stay where they are: the kernel reads the operand."""
+    """The bindings without broadcasts of operands that have other users: the kernel reads the operand."""
     bound = bound.copy()
     for node in sorted(bound.covered, key=lambda node: node.index):
         is_first = node.opcode == "broadcast" and node is not output and bound.covered.keys().isdisjoint(node.operands)
@@ -305,12 +304,12 @@ def _without_shared_broadcasts(output: Node, bound: BoundNames) -> BoundNames:
 
 
 def _peeled_to_broadcast(path: list[Node]) -> list[Node]:
-    """The path as far as a change of shape that stands for a broadcast, if there is one."""
+    """The path up to a bitcast that XLA wrote for a broadcast, if there is one."""
     return next((path[: place + 1] for place, node in enumerate(path) if is_degenerate_broadcast(node)), path)
 
 
 def _rounded(node: Node) -> Node:
-    """The value as the program keeps it: a result that is rounded at once is rounded inside the kernel."""
+    """The value in the program's precision: the convert to half precision, where that is the only user."""
     only = node.users[0] if len(node.users) == 1 and not node.is_live_out else None
     if only is None or only.opcode != "convert" or node.shape.element_type != "f32":
         return node

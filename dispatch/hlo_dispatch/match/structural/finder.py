@@ -1,4 +1,4 @@
-"""The structural matcher: every place in a flat graph where a pattern's expression holds.
+"""Structural matcher: finds all places in a flat graph where a pattern's expression holds.
 
 Patterns are looked up by a node's opcode and its operands' opcodes, so that nearly every instruction costs
 one dictionary lookup. What passes is matched term by term, trying both orders of commutative operations.
@@ -23,7 +23,7 @@ _MAX_PEELED = 8
 
 @dataclass
 class StructuralMatches:
-    """What one graph holds."""
+    """The structural matches and nearest misses of one graph."""
 
     matches: list[StructuralMatch] = field(default_factory=list[StructuralMatch])
     """Highest priority first, then program order; they may overlap."""
@@ -32,10 +32,10 @@ class StructuralMatches:
 
 
 class StructuralFinder:
-    """Finds one table's patterns; made once per table, safe to use from several threads."""
+    """Finder of one table's structural patterns; created once per table, thread-safe."""
 
     def __init__(self, table: Table, match: Callable[[Attempt], StructuralMatch | None] = Attempt.match) -> None:
-        """`match` makes an attempt; a profile watches it."""
+        """`match` runs an attempt; a profile wraps it."""
         self._match = match
         wanted = {
             term.activation
@@ -60,7 +60,7 @@ class StructuralFinder:
         return bool(self._spellings)
 
     def may_match(self, opcodes: Set[str]) -> bool:
-        """Whether a module of these opcodes can hold a pattern: it need not be looked at otherwise."""
+        """Whether a module with these opcodes can contain a pattern."""
         return any(needed <= opcodes for needed in self._needed) and not self._root_opcodes.isdisjoint(opcodes)
 
     def find(self, graph: FlatGraph) -> StructuralMatches:
@@ -108,18 +108,18 @@ def _opcode_behind(node: Node) -> str:
 
 
 def _needed(spelling: Spelling) -> frozenset[str]:
-    """Opcodes without which it matches nowhere; instead of a broadcast there may be a mere change of shape."""
+    """Opcodes that every match contains; a bitcast can stand for a broadcast."""
     operations = (term for term in terms(spelling.expression.root) if isinstance(term, Operation))
     return frozenset(operation.meaning.opcode for operation in operations) - {"broadcast"}
 
 
 def _opcodes(term: Operation | ActivationCall) -> frozenset[str]:
-    """Opcodes of the instruction that a term's value can come from."""
+    """Opcodes of instructions that a term can match."""
     return frozenset((term.meaning.opcode,)) if isinstance(term, Operation) else ELEMENTWISE | PEELED_OPCODES
 
 
 def _fits(root: Operation | ActivationCall, opcode: str, operands: tuple[str, ...]) -> bool:
-    """Whether an instruction with these operands can be the root, by opcodes alone."""
+    """Whether an instruction with these operands can match the root, by opcodes alone."""
     if opcode not in _opcodes(root):
         return False
     if isinstance(root, ActivationCall):

@@ -1,4 +1,4 @@
-"""One spelling of a pattern with what matching it needs prepared, and what its names get bound to."""
+"""Spellings: one expression of a pattern, preprocessed for matching, and the bindings of its names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_CACHED = 100_000
 
 
 class Spelling:
-    """One expression of a pattern, with what matching it needs prepared."""
+    """One expression of a pattern, preprocessed for matching."""
 
     def __init__(self, pattern: Pattern, expression: Expression, recognisers: Mapping[str, Recogniser]) -> None:
         self.pattern, self.expression = pattern, expression
@@ -45,7 +45,7 @@ class Spelling:
         self._known: dict[tuple[object, ...], Recognised | None] = {}
 
     def recognise(self, activation: str, region: ElementwiseRegion) -> Recognised | None:
-        """The activation's parameters if the region computes it."""
+        """The activation with its parameters if the region computes it; cached by function."""
         key = (activation, region.structure())
         if key in self._known:
             return self._known[key]
@@ -63,7 +63,7 @@ class Spelling:
 
 @dataclass(frozen=True)
 class ParameterValue:
-    """An activation's parameter, as conditions see it."""
+    """An activation's parameter, as constraints see it."""
 
     scalar: float
     shape: object
@@ -71,7 +71,7 @@ class ParameterValue:
 
 @dataclass
 class BoundNames:
-    """What the names stand for so far, and what is covered."""
+    """The bindings of names so far, and the covered instructions."""
 
     values: dict[str, Node] = field(default_factory=dict[str, Node])
     numbers: dict[str, float] = field(default_factory=dict[str, float])

@@ -1,4 +1,4 @@
-"""A structural match: a pattern of the table found in a graph, and where one came closest to matching."""
+"""Structural matches: a pattern of the table found in a graph, and the nearest miss of one that was not."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class StructuralMatch(MatchWithoutEpilogue):
 
     @property
     def precedence(self) -> int:
-        """The author's priority, where there is one."""
+        """The author's priority, where the pattern declares one; else the number of covered instructions."""
         return self.pattern.priority if self.pattern.has_explicit_priority else len(self.covered)
 
     @property
     def work(self) -> Work:
-        """Nobody knows how much arithmetic an expression is."""
+        """Bytes only: the arithmetic of an expression is unknown."""
         return Work(0, sum(node.shape.bytes for node in (*self.reads, self.output)), is_streaming=True)
 
     @property
@@ -71,18 +71,18 @@ class StructuralMatch(MatchWithoutEpilogue):
 
     @property
     def reads(self) -> tuple[Node, ...]:
-        """Values that have to be in memory for this match."""
+        """Operand values, which must be in memory."""
         return tuple(view.node for view in self.operands)
 
     @property
     def requested_by_user(self) -> str:
-        """Why the heuristic takes it without being asked about speed; empty where it should judge."""
+        """The reason to dispatch without a measurement; empty: the cost model decides."""
         if not self.pattern.is_user_defined:
             return ""
         return f"the pattern {self.pattern.name} of your table asks for it"
 
     def numerics(self) -> Numerics:
-        """As the pattern says of its result's type."""
+        """The pattern's tolerance for the result's type."""
         return self.pattern.numerics[self.output.shape.element_type]
 
     def attributes(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class StructuralMatch(MatchWithoutEpilogue):
 
 @dataclass(frozen=True)
 class NearestMiss:
-    """Where a pattern came closest to matching, for people."""
+    """The nearest miss of a pattern: the deepest partial match, for people."""
 
     pattern: Pattern
     matched: int
@@ -105,12 +105,12 @@ class NearestMiss:
 
     @property
     def size(self) -> int:
-        """How many operations the pattern has."""
+        """The number of operations in the pattern."""
         return max(spelling.size for spelling in self.pattern.spellings)
 
     @property
     def is_reported(self) -> bool:
-        """Whether anybody wants to know: whose pattern it is does, others where most of it is there."""
+        """Whether the report shows it: always for a user's pattern, else where more than half of it matched."""
         return self.pattern.is_user_defined or 2 * self.matched > self.size
 
     @property
