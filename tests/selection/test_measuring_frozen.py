@@ -34,14 +34,14 @@ def test_a_frozen_region_is_measured_once_and_apart(store: Store, monkeypatch: p
 
     monkeypatch.setattr(split_executable.SplitExecutable, "__init__", counted)
     frozen = hlo_dispatch.freeze(by_window, FILTER)
-    wanted = np.asarray(compiled(by_window, FILTER, IMAGE, policy="never")(FILTER, IMAGE))
-    np.testing.assert_allclose(frozen(IMAGE), wanted, rtol=1e-5, atol=1e-5)
+    expected = np.asarray(compiled(by_window, FILTER, IMAGE, policy="never")(FILTER, IMAGE))
+    np.testing.assert_allclose(frozen(IMAGE), expected, rtol=1e-5, atol=1e-5)
     (entry,) = regions_in(store)
     assert entry.measured.seconds
     assert len(made) >= 2, "stock and a kernel"
     assert all(made), "each has a weight that is prepared, or kept"
     before = measured_pipeline.tally.measured
-    np.testing.assert_allclose(hlo_dispatch.freeze(by_window, FILTER)(IMAGE), wanted, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(hlo_dispatch.freeze(by_window, FILTER)(IMAGE), expected, rtol=1e-5, atol=1e-5)
     assert measured_pipeline.tally.measured == before, "it is known"
     compiled(by_window, FILTER, IMAGE)
     assert measured_pipeline.tally.measured > before, "weights that come with each call are another question"
@@ -51,8 +51,8 @@ def test_a_frozen_region_is_measured_once_and_apart(store: Store, monkeypatch: p
 def test_a_frozen_program_is_tried_as_a_whole(store: Store) -> None:
     frozen = hlo_dispatch.freeze(two, FILTER)
     stock = compiled(two, FILTER, IMAGE, policy="never")(FILTER, IMAGE)
-    for got, wanted in zip(frozen(IMAGE), stock, strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+    for got, expected in zip(frozen(IMAGE), stock, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
     (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == whole_program_trial.ALL_KERNELS]
     assert whole.thorough
     report = frozen.report.programs[0].dispatched

@@ -45,10 +45,10 @@ def regions_of(module: bytes) -> list[str]:
     """What stands for each region in the store."""
     plain = rewriter((), "stored")
     parsed = Module.from_bytes(module)
-    wanted = MeasurementRequests(parsed, plain.table, KnownMeasurements())
+    requests = MeasurementRequests(parsed, plain.table, KnownMeasurements())
     graph = FlatGraph(parsed, parsed.entry)
-    plain.planner.plan(graph, wanted.lookup_in(graph), small=False)
-    return [region.digest for region in wanted.pending()]
+    plain.planner.plan(graph, requests.lookup_in(graph), small=False)
+    return [region.digest for region in requests.pending()]
 
 
 def test_what_the_heuristic_leaves_is_taken() -> None:

@@ -12,7 +12,7 @@ from hlo_dispatch.autotune import tuner as tuner_module
 from hlo_dispatch.autotune import whole_program_trial
 from hlo_dispatch.autotune.compare.measure import Task, Unmeasurable
 from hlo_dispatch.autotune.store import Store
-from hlo_dispatch.autotune.tuner import LONGER, MOST_RESERVED, Tuner
+from hlo_dispatch.autotune.tuner import MAX_RESERVED, RESUMED_BUDGETS, Tuner
 from hlo_dispatch.selection.measurements import MAX_DISTURBED_ATTEMPTS, STOCK, Measurement
 
 pytestmark = pytest.mark.usefixtures("_own_store")
@@ -126,8 +126,8 @@ def test_regions_leave_time_for_the_whole_program(store: Store, monkeypatch: pyt
     monkeypatch.setattr(whole_program_trial, "expected_seconds", lambda *_: 1000.0)
     compile_as_another_process(store, counted)
     _, left = counted.trials[-1]
-    assert left > MOST_RESERVED * LONGER * 5 - 1
-    assert left < LONGER * 5
+    assert left > MAX_RESERVED * RESUMED_BUDGETS * 5 - 1
+    assert left < RESUMED_BUDGETS * 5
 
 
 def test_a_machine_that_stays_busy_is_asked_a_few_times(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,8 +34,8 @@ def test_what_is_not_finite_has_to_be_the_same(dtype, value: float) -> None:
     array = F32.astype(dtype)
     spoilt = changed(3, value, array)
     assert not difference([spoilt], [spoilt.copy()], 1e-6)
-    for wanted, got in ((array, spoilt), (spoilt, array), (spoilt, changed(4, value, array))):
-        assert difference([wanted], [got], 1e-6).value == np.inf
+    for expected, got in ((array, spoilt), (spoilt, array), (spoilt, changed(4, value, array))):
+        assert difference([expected], [got], 1e-6).value == np.inf
     assert is_finite([array])
     assert not is_finite([array, spoilt])
 
@@ -48,8 +48,8 @@ def test_the_worst_result_counts() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "complex64", ml_dtypes.bfloat16])
 def test_a_difference_is_relative_to_the_largest_value(dtype) -> None:
-    wanted, got = (F32 * 100).astype(dtype), changed(500, 1.0, F32 * 100).astype(dtype)
-    assert difference([wanted], [got], 0).value == pytest.approx(0.01)
+    expected, got = (F32 * 100).astype(dtype), changed(500, 1.0, F32 * 100).astype(dtype)
+    assert difference([expected], [got], 0).value == pytest.approx(0.01)
 
 
 def test_float64_decides_who_is_right() -> None:
@@ -70,12 +70,12 @@ def test_nobody_has_to_be_much_better_than_stock() -> None:
 
 
 def test_whole_numbers() -> None:
-    wanted = np.arange(1000) % 2 == 0
-    got = wanted.copy()
+    expected = np.arange(1000) % 2 == 0
+    got = expected.copy()
     got[:5] = ~got[:5]
-    assert not difference([wanted], [got], 0), "a comparison of two equal values may fall either way"
-    got[:50] = ~wanted[:50]
-    assert difference([wanted], [got], 0)
+    assert not difference([expected], [got], 0), "a comparison of two equal values may fall either way"
+    got[:50] = ~expected[:50]
+    assert difference([expected], [got], 0)
 
 
 SHAPES = [row_major(kind, (64, 64)) for kind in ("f32", "bf16", "f64", "c64", "pred", "s32", "u8")]

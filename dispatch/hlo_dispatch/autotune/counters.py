@@ -1,4 +1,4 @@
-"""Counters of what tuning did in one process."""
+"""Tuning counters of a process."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass
 class TuningCounters:
-    """What a tuner did so far."""
+    """Counters of tuning: regions by outcome, and seconds."""
 
     measured: int = 0
     found_in_store: int = 0
     """Measured meanwhile by another process."""
     unmeasurable: int = 0
     unclear: int = 0
-    """Too much else was going on to tell."""
+    """Noise hid which is faster."""
     failures: int = 0
     unreached: int = 0
     """Regions that the budget did not reach."""

@@ -1,4 +1,4 @@
-"""Findings of one compile on their way into the store: a busy machine replaces no lasting answer, and is counted."""
+"""Findings: stores the measurements of one compile; a provisional one replaces no lasting one and is counted."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from hlo_dispatch.selection.measurements import MAX_DISTURBED_ATTEMPTS, Measurem
 
 @dataclass
 class Findings:
-    """What one compile measures, kept in a store."""
+    """The measurements of one compile, and the store that keeps them."""
 
     store: Store
     context: Context
     timed: bool
-    """Whether times are measured: without them only wrong results are kept."""
+    """Whether times are measured: without them only wrong results are stored."""
     _disturbed: set[str] = field(default_factory=set[str])
-    """What was measured on a busy machine in this compile."""
+    """Digests that this compile measured on a busy machine."""
 
     def stored(self, digest: str, measured: Measurement) -> Measurement:
-        """What is in the store now: the measurement, or a lasting one from before where this one is provisional."""
+        """Store a measurement; returns the stored one, which for a provisional one may be a lasting one from before."""
         if measured.provisional and self.timed:
             before = self.store.get(self.context, digest)
             if before is not None and not (before.failed_attempts or before.provisional):
@@ -34,18 +34,18 @@ class Findings:
         return measured
 
     def with_disturbance_counted(self, digest: str, known: Measurement) -> Measurement:
-        """The same, disturbed in one more compile."""
+        """The measurement with one more disturbed compile counted, once in this compile."""
         is_first = digest not in self._disturbed
         self._disturbed.add(digest)
         return replace(known, disturbed_attempts=known.disturbed_attempts + is_first)
 
     def finished(self, program: str, *, is_open: bool) -> Measurement | None:
-        """What is known of a program at the end of its second compile, and lasts; None where nothing does.
+        """Make a program's measurement final at the end of its second compile; None where there is none to keep.
 
         Args:
-            is_open: whether a region of it was measured on a busy machine: a few more compiles measure that again.
+            is_open: whether a region was measured on a busy machine: a few more compiles measure that again.
         """
-        # Another process may know more by now than this one.
+        # Another process may have measured more meanwhile.
         known = self.store.get(self.context, program) if self.timed else None
         if known is None or known.failed_attempts or known.provisional:
             return None

@@ -1,4 +1,4 @@
-"""One measurement at a time on this machine: two at once would measure each other."""
+"""Measurement lock: one measurement at a time among the threads and processes that share a store."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _one_thread = threading.Lock()
 
 @contextlib.contextmanager
 def exclusive_measurement(store: Path, deadline: Deadline) -> Generator[bool]:
-    """Nobody else who uses the store measures meanwhile; False where that did not come about in time.
+    """Hold the measurement lock inside the block; yields False where the deadline passed first.
 
-    Polls instead of waiting, so that other Python threads run on and a killed process holds nobody up.
+    Polls instead of waiting, so that other Python threads run on and a killed process blocks nobody.
     """
     while not _one_thread.acquire(timeout=_POLL_SECONDS):
         if deadline.is_over:
@@ -46,7 +46,7 @@ def _locked_file(path: Path, deadline: Deadline) -> Generator[bool]:
     except OSError as problem:
         if isinstance(problem, LockIsSymlink):
             _warn_once(f"measuring goes on without a lock: {problem}")
-        # Where nothing can be written nobody shares measurements either.
+        # Without a writable directory no measurements are shared either.
         yield True
         return
     try:
@@ -56,7 +56,7 @@ def _locked_file(path: Path, deadline: Deadline) -> Generator[bool]:
 
 
 def _is_locked(descriptor: int, deadline: Deadline) -> bool:
-    """Lock the file; False where another process kept it until the deadline."""
+    """Lock the file; False where another process held the lock until the deadline."""
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -66,7 +66,7 @@ def _is_locked(descriptor: int, deadline: Deadline) -> bool:
                 return False
             time.sleep(_POLL_SECONDS)
         except OSError:
-            # A file system without locks: as where nothing can be written.
+            # A file system without locks: as without a writable directory.
             return True
 
 

@@ -1,4 +1,4 @@
-"""What a module's plan asks of measuring: each region looked up by its digest, unknown ones noted."""
+"""Measurement requests: looks up the regions of a module's plan by their digests and collects the unmeasured ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hlo_dispatch.ir.opcode import MAY_BE_ANCHORS
 from hlo_dispatch.ir.shape import shape_of
 from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.pattern.table import KernelBinding, Numerics, Table
-from hlo_dispatch.selection.candidate import Default, KernelSupportQuery
+from hlo_dispatch.selection.candidate import DefaultVariant, KernelSupportQuery
 from hlo_dispatch.selection.cost_model import SMALLEST_DOT
 from hlo_dispatch.selection.measurements import (
     ALL_SUPPORTED_STRATEGIES,
@@ -36,123 +36,121 @@ from hlo_dispatch.selection.measurements import (
 from hlo_dispatch.vendor.users_kernels import library_of
 
 CLOSE_LOSS = 0.1
-"""An entangled region that loses no more than this alone, in parts of stock's time, is left to the heuristic while
-nothing is known of its program."""
+"""Maximum loss, as a fraction of stock's time, with which a region that shares a fusion is left to the cost model while
+its program is unmeasured."""
 CALL_SECONDS = 1.5e-6
-"""What a kernel call costs at least, on any processor: a region that stock is expected to compute in less is not
+"""Minimum overhead of a kernel call on any processor: a region that stock is estimated to compute in less is not
 measured, since no kernel can win it."""
 _REGIONS = MAY_BE_ANCHORS | {"custom-call", "fft"}
 FOOTPRINTS = (1 << 18, 1 << 20, 4 << 20, 16 << 20, 64 << 20)
-"""Bytes: from what a core's own cache holds to more than the last cache does."""
+"""Classes of footprints in bytes: from a core's own cache to more than the last-level cache."""
 
 
 @dataclass
 class MeasurementRequest:
-    """A region that was asked for and never measured, or only while the machine was busy."""
+    """Request to measure one region that was never measured, or only while the machine was busy."""
 
     digest: str
     extractor: RegionExtractor
     match: CallableMatch
-    default: Default
+    default: DefaultVariant
     numerics: Numerics
     footprint: int
-    """Bytes that the program reads between two runs of the region, roughly."""
+    """Estimated bytes that the program reads between two runs of the region."""
     shares_fusion: bool = False
-    """Whether neighbours share its fusions."""
+    """Whether the region shares fusions with its neighbours."""
     is_only_region: bool = False
     """Whether the program has no other region."""
     count: int = 1
-    """How many regions of the module are like this."""
+    """Number of the module's regions with this digest."""
 
     @property
     def weight(self) -> float:
-        """How much depends on it: arithmetic, or bytes where no arithmetic is known, of all its occurrences."""
+        """Priority: the arithmetic of all occurrences, or their bytes where the arithmetic is unknown."""
         return self.count * self.match.work.weight
 
 
 Variants = Callable[[], Iterable[tuple[str, bytes]]]
-"""Gives the modes of a program, and the program in each, one by one."""
+"""Returns the plan strategies of a program, and the module of each, lazily."""
 
 
 class ModuleMeasurer(Protocol):
-    """Measures what one module needs, as far as its budget goes."""
+    """Tuner of one module: measures its requests within a budget."""
 
     def resume(self) -> None:
-        """An earlier compile began with this module, and ran out of time."""
+        """Continue with a module for which an earlier compile ran out of time."""
         ...
 
     @property
     def is_thorough(self) -> bool:
-        """Whether it takes as long as it takes, whatever earlier compiles have given up."""
+        """Whether it measures everything without a budget, also what earlier compiles gave up."""
         ...
 
     def finish(self, program: str) -> None:
-        """No later compile goes on measuring this program, unless what is known of it is provisional."""
+        """Mark a program as measured for later compiles, unless its measurement is provisional."""
         ...
 
     def with_frozen(self, frozen: frozenset[int]) -> ModuleMeasurer:
-        """The same for a module some of whose parameters are known before it is called."""
+        """The same tuner for a module with frozen parameters."""
         ...
 
     def reserve(self, serialized: bytes) -> None:
-        """Leave time for the trial of a whole program when its regions are measured."""
+        """Reserve time of the budget for the whole-program trial."""
         ...
 
-    def __call__(self, unknown: Sequence[MeasurementRequest], ask: KernelSupportQuery) -> int:
-        """Measure regions; returns how many are known now that were not."""
+    def __call__(self, requests: Sequence[MeasurementRequest], support_query: KernelSupportQuery) -> int:
+        """Measure regions; returns the number of new measurements."""
         ...
 
     def measure_program(
         self, program: str, stock: bytes, variants: Variants, *, is_final: bool, is_hurried: bool = False
     ) -> None:
-        """Measure a whole program.
+        """Run a whole-program trial.
 
         Args:
-            program: what stands for it in the store.
-            variants: makes the modules to compare with stock, one after the other as there is time for them.
-            is_final: whether all its regions should be known by now; nothing happens where they are not.
-            is_hurried: whether regions took of the time before; a later compile tries what there is no time for.
+            program: the program's digest in the store.
+            variants: builds the modules to compare with stock, one by one as time allows.
+            is_final: whether all regions should have been measured; nothing happens where they were not.
+            is_hurried: whether measuring regions took part of the time; a later compile tries the remaining variants.
         """
         ...
 
 
 class MeasurementRequests:
-    """The questions that planning one module raises."""
+    """The measurement requests of one module's plan."""
 
     def __init__(
         self,
         module: Module,
         table: Table,
         knowledge: KnownMeasurements,
-        mode: str = "",
+        strategy: str = "",
         frozen: AbstractSet[int] = frozenset(),
     ) -> None:
-        """Nothing is asked yet.
-
-        Args:
-            mode: what becomes of what was measured: nothing ("guessed"), or everything except for entangled regions
-                that lost alone: "together", "apart", or, by how much they lost, empty; "everything": whatever did not
-                lose by far is dispatched; "everything, however slow alone": what did, too.
-            frozen: numbers of the parameters that are known before the program is called.
         """
-        self.mode, self._frozen = mode, frozen
+        Args:
+            strategy: the plan strategy (selection/measurements.py); empty: the measurements decide, except for regions
+                that share fusions and lost narrowly alone.
+            frozen: numbers of the frozen parameters.
+        """
+        self.strategy, self._frozen = strategy, frozen
         self._digests, self._table, self._knowledge = Digests(module), table, knowledge
         self._module, self._footprint = module, footprint_of(module)
         self._has_several = _has_several(module)
         self._executions = executions(module)
-        self._unknown: dict[str, MeasurementRequest] = {}
+        self._requests: dict[str, MeasurementRequest] = {}
         self.possible_calls = 0.0
-        """How many kernel calls one run of the program could make that are not known to be slower than stock's code."""
+        """Number of kernel calls in one run of the program that are not known to be slower than stock's code."""
 
-    def lookup_in(self, graph: FlatGraph) -> Callable[[CallableMatch, Default], Measurement | None]:
-        """What is known of a match in `graph`; what is not known is noted."""
+    def lookup_in(self, graph: FlatGraph) -> Callable[[CallableMatch, DefaultVariant], Measurement | None]:
+        """The lookup of the matches in `graph`: returns a measurement, or None after adding a request."""
         executions = self.executions(graph)
         extractor = RegionExtractor(graph, self._digests, executions)
 
-        def recall(match: CallableMatch, default: Default) -> Measurement | None:
-            # What takes stock less than a call is measured where stock may be wrong.
+        def recall(match: CallableMatch, default: DefaultVariant) -> Measurement | None:
+            # A region faster than a call is measured only where stock may be wrong.
             is_small = extractor.is_stock_within(CALL_SECONDS, match) and not extractor.reads_a_reduction(match)
-            if is_small and self.mode not in ALL_SUPPORTED_STRATEGIES:
+            if is_small and self.strategy not in ALL_SUPPORTED_STRATEGIES:
                 return None
             numerics = match.numerics()
             digest = extractor.digest(default.candidate.match.in_module, self._key_settings(match, default, numerics))
@@ -164,67 +162,67 @@ class MeasurementRequests:
                 known = None
             if known is None or known.chosen != STOCK or known.loss < CLOSE_LOSS:
                 self.possible_calls += executions
-            if self.mode in ALL_SUPPORTED_STRATEGIES and (known is None or self._may_win_with_others(known, match)):
+            if self.strategy in ALL_SUPPORTED_STRATEGIES and (known is None or self._may_win_with_others(known, match)):
                 return DECIDED_BY_PROGRAM
             if is_given_up:
                 return None
             if known is None or known.is_worth_remeasuring:
                 self._request(MeasurementRequest(digest, extractor, match, default, numerics, self._footprint))
-            elif not known.refused and self._is_left_to_the_heuristic(known):
+            elif not known.refused and self._is_left_to_cost_model(known):
                 return None
             return known
 
         return recall
 
     def executions(self, graph: FlatGraph) -> float:
-        """How often one run of the program runs this computation; infinite where that is not known."""
+        """Executions of this computation in one run of the program; infinite where that is unknown."""
         return self._executions.get(graph.computation.id, 1.0)
 
-    def _request(self, unknown: MeasurementRequest) -> None:
-        noted = self._unknown.get(unknown.digest)
-        if noted is not None:
-            noted.count += 1
+    def _request(self, requests: MeasurementRequest) -> None:
+        existing = self._requests.get(requests.digest)
+        if existing is not None:
+            existing.count += 1
             return
-        unknown.shares_fusion = unknown.extractor.shares_fusion(unknown.default.candidate.match.in_module)
-        unknown.is_only_region = not self._has_several
-        self._unknown[unknown.digest] = unknown
+        requests.shares_fusion = requests.extractor.shares_fusion(requests.default.candidate.match.in_module)
+        requests.is_only_region = not self._has_several
+        self._requests[requests.digest] = requests
 
     def _may_win_with_others(self, known: Measurement, match: CallableMatch) -> bool:
-        """Whether stock won alone, but not by far (if that matters), and not because a result was wrong; or who knows.
+        """Whether stock won alone, but not clearly and not by validation, or the measurement is provisional.
 
-        What is little work loses alone by what a call costs, however often stock's time that is.
+        A small region loses alone by the overhead of a call, which may be many times stock's time.
         """
         has_lost = known.chosen == STOCK and not known.refused and not known.timed_out_after
         is_near = match.work.multiply_adds < SMALLEST_DOT or known.loss <= CLEAR_LOSS
-        return known.provisional or (has_lost and (is_near or self.mode == ALL_SUPPORTED_UNCONDITIONALLY))
+        return known.provisional or (has_lost and (is_near or self.strategy == ALL_SUPPORTED_UNCONDITIONALLY))
 
-    def _is_left_to_the_heuristic(self, known: Measurement) -> bool:
+    def _is_left_to_cost_model(self, known: Measurement) -> bool:
         if known.chosen != STOCK and known.stock_error:
             return False
-        if self.mode == COST_MODEL:
+        if self.strategy == COST_MODEL:
             return True
-        if not self.mode and self._has_several and not self._is_untestable:
-            # Alone a kernel shows nothing of what its threads, or stock's, cost those of the neighbours: a program
-            # of 36 products, each 10 to 40 % faster alone, was 5 % slower than stock.
+        if not self.strategy and self._has_several and not self._is_untestable:
+            # Alone, a kernel does not show the cost of alternating between its threads and XLA's: a program of 36
+            # products, each 10 to 40 % faster alone, was 5 % slower than stock.
             unsure = known.loss < 0 if known.chosen == STOCK else known.gain < CONVINCING_GAIN * known.stock
             if unsure:
                 return True
         has_lost = known.shares_fusion and known.chosen == STOCK
-        return has_lost and (self.mode == MEASURED_JOINTLY or (not self.mode and known.loss < CLOSE_LOSS))
+        return has_lost and (self.strategy == MEASURED_JOINTLY or (not self.strategy and known.loss < CLOSE_LOSS))
 
     @property
     def _is_untestable(self) -> bool:
-        """Whether the program cannot be tried as a whole, so that what its regions say alone is all there is."""
+        """Whether the whole-program trial was given up, so that only measurements of single regions remain."""
         known = self._knowledge.get(self.program())
         return known is not None and known.is_given_up
 
     @property
     def has_frozen(self) -> bool:
-        """Whether some of its parameters are known before it is called."""
+        """Whether some parameters are frozen."""
         return bool(self._frozen)
 
     def program(self) -> str:
-        """What stands for the whole program in the store."""
+        """The program's digest in the store."""
         return self._program
 
     @cached_property
@@ -234,21 +232,21 @@ class MeasurementRequests:
         return hashlib.sha256(f"program {self._table.fingerprint} {entry.hex()}{frozen}".encode()).hexdigest()
 
     def reset(self) -> None:
-        """A new plan is made."""
-        self._unknown = {}
+        """Start a new plan without requests."""
+        self._requests = {}
         self.possible_calls = 0.0
 
     def pending(self) -> list[MeasurementRequest]:
-        """The unknown regions of the newest plan, most important first."""
-        return sorted(self._unknown.values(), key=lambda region: -region.weight)
+        """The requests of the latest plan, by descending priority."""
+        return sorted(self._requests.values(), key=lambda region: -region.weight)
 
-    def _key_settings(self, match: CallableMatch, default: Default, numerics: Numerics) -> str:
-        """What else the measurement depends on: the kernel call, and how exact it has to be."""
+    def _key_settings(self, match: CallableMatch, default: DefaultVariant, numerics: Numerics) -> str:
+        """What else the measurement depends on: the kernel call and the tolerance."""
         binding = self._table.kernels[match.kernel]
         early = [view.node.is_static for view in match.operands]
         frozen = f"frozen {early} " if any(early) else ""
-        rivals = "".join(f"{kernel} " for kernel in match.kernels if kernel != match.kernel)
-        call = f"{rivals}{binding.target} {default.candidate.attributes}"
+        alternatives = "".join(f"{kernel} " for kernel in match.kernels if kernel != match.kernel)
+        call = f"{alternatives}{binding.target} {default.candidate.attributes}"
         return f"{frozen}{call} {numerics.tolerance} {self._footprint} {_library_build(binding)}"
 
 
@@ -259,16 +257,16 @@ def _has_several(module: Module) -> bool:
 
 
 def footprint_of(module: Module) -> int:
-    """How much the program reads from outside, in bytes, rounded down to one of a few sizes."""
-    # Constants that are as large as weights are weights.
+    """Bytes that the program reads from its inputs, rounded down to a class of footprints."""
+    # Large constants are weights.
     outside = (i for i in module.entry.instructions if i.opcode in ("parameter", "constant"))
     total = sum(shape_of(instruction.shape).bytes for instruction in outside)
     return max((size for size in FOOTPRINTS if size <= total), default=0)
 
 
 def _library_build(binding: KernelBinding) -> str:
-    """Which build of a user's own library it is."""
-    if not binding.is_users:
+    """Path and version of a user's own library."""
+    if not binding.is_user_defined:
         return ""
     library = library_of(binding)
     return f"{library.path} {library.version}"

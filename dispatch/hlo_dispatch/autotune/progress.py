@@ -1,10 +1,8 @@
-"""What a person sees of a compile that takes longer because it measures: nothing for the first second, and then a bar
-on a terminal, or a single line where there is none.
+"""Progress display of a compile that measures: nothing for the first second, then a bar on a terminal, or one line.
 
-The terminal belongs to the user's program, which may draw bars of its own there, on any thread. So nothing is moved:
-the bar is written behind wherever the cursor stands, in one piece, which ends with the cursor where it was, and what
-is there in the end is wiped out from the cursor on. No line is begun, none is scrolled, nothing of rich's or tqdm's is
-drawn over.
+The terminal belongs to the user's program, which may draw bars of its own on any thread. So the cursor never moves:
+the bar is one write after the cursor's position, which restores the cursor, and at the end the rest of the line is
+erased. No line starts or scrolls, and bars of rich or tqdm stay intact.
 """
 
 from __future__ import annotations
@@ -21,36 +19,36 @@ from hlo_dispatch.process.environment_switches import switch
 
 VARIABLE = "HLO_DISPATCH_PROGRESS"
 PATIENCE = 1.0
-"""Seconds of measuring before anything is said."""
+"""Seconds of measuring before the display starts."""
 _EVERY = 0.5
-"""Seconds between two pictures: whoever measures is disturbed as little as possible."""
+"""Seconds between two redraws, which disturb measurements as little as possible."""
 _LONGEST_WAIT = 1.0
 _LONGEST_NAME = 40
 _BAR_WIDTH = 20
 _SAVE, _RESTORE = "\x1b7", "\x1b8"
 _ERASE = "\x1b[K"
 _NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
-# Two modules may be measured in turns, by two threads.
+# Two threads may measure two modules alternately.
 _drawing = threading.Lock()
 
 
-class Line:
-    """Says how far one module is; call it with what `TuningProgress` is told."""
+class ProgressLine:
+    """Progress line of one module; a `TuningProgress`."""
 
     def __init__(self, module: str = "") -> None:
         self._module = module[:_LONGEST_NAME]
-        self._is_wanted = is_wanted()
+        self._is_enabled = is_enabled()
         self._begun: float | None = None
         self._has_said = False
-        self._over = threading.Event()
-        self._teller: threading.Thread | None = None
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
         self._now = ("", 0, 0)
-        """What is measured, how many regions are done and how many there are."""
+        """(current region, regions done, number of regions)."""
         self._end = math.inf
 
     def __call__(self, what: str, done: int, count: int, left: float) -> None:
-        """Note the step; where `what` is empty it is over for now."""
-        if not self._is_wanted:
+        """Set the current step; an empty `what` ends the display for now."""
+        if not self._is_enabled:
             return
         if not what:
             self._stop()
@@ -61,35 +59,35 @@ class Line:
         if self._begun is None:
             self._begun = now
         if is_first:
-            self._over = threading.Event()
-            # While the interpreter ends no thread can be started.
+            self._stopped = threading.Event()
+            # No thread can start during interpreter shutdown.
             with contextlib.suppress(RuntimeError):
-                self._teller = threading.Thread(target=self._tell, args=(self._over,), daemon=True)
-                self._teller.start()
+                self._thread = threading.Thread(target=self._redraw, args=(self._stopped,), daemon=True)
+                self._thread.start()
 
     def _stop(self) -> None:
-        self._over.set()
+        self._stopped.set()
         self._now = ("", 0, 0)
-        if self._teller is not None and self._teller.ident is not None:
-            self._teller.join(timeout=_LONGEST_WAIT)  # what the program prints next comes after what is wiped out
-        self._teller = None
+        if self._thread is not None and self._thread.ident is not None:
+            self._thread.join(timeout=_LONGEST_WAIT)  # the program's next output comes after erasing
+        self._thread = None
 
-    def _tell(self, over: threading.Event) -> None:
-        """On a thread of its own, since one step may take long."""
+    def _redraw(self, stopped: threading.Event) -> None:
+        """Thread that redraws the display: one step may take long."""
         assert self._begun is not None
-        if over.wait(max(0.0, self._begun + PATIENCE - time.monotonic())):
+        if stopped.wait(max(0.0, self._begun + PATIENCE - time.monotonic())):
             return
         if not is_terminal():
-            self._say_once()
+            self._write_once()
             return
         try:
-            while not over.is_set():
-                _write(f"{_SAVE}{_NO_WRAP}{_ERASE}{self._picture()}{_WRAP}{_RESTORE}")
-                over.wait(_EVERY)
+            while not stopped.is_set():
+                _write(f"{_SAVE}{_NO_WRAP}{_ERASE}{self._rendered()}{_WRAP}{_RESTORE}")
+                stopped.wait(_EVERY)
         finally:
             _write(_ERASE)
 
-    def _say_once(self) -> None:
+    def _write_once(self) -> None:
         if self._has_said:
             return
         self._has_said = True
@@ -100,8 +98,8 @@ class Line:
         limit = f", at most {max(1, math.ceil(left))} s" if math.isfinite(left) else ""
         _write(f"hlo-dispatch: measuring{what}{limit}; {VARIABLE}=0 silences this\n")
 
-    def _picture(self) -> str:
-        # Loading it takes longer than most compiles that measure nothing.
+    def _rendered(self) -> str:
+        # Importing it takes longer than most compiles that measure nothing.
         from rich.console import Console
         from rich.progress_bar import ProgressBar
 
@@ -116,8 +114,8 @@ class Line:
         return f"hlo-dispatch: measuring {self._module} {bar.get().rstrip()} {', '.join(parts)}"
 
 
-def is_wanted() -> bool:
-    """Whether anything may be said at all; a variable that says nothing sensible silences nobody."""
+def is_enabled() -> bool:
+    """Whether the display is enabled; an invalid variable does not disable it."""
     try:
         return switch(VARIABLE, PolicyError, "nothing is said", "slow compiles say that they measure") is not False
     except PolicyError:
@@ -125,14 +123,14 @@ def is_wanted() -> bool:
 
 
 def is_terminal() -> bool:
-    """Whether standard error is a terminal, and nobody has put something of his own in front of it."""
+    """Whether standard error is a terminal and was not replaced."""
     stream = sys.stderr
-    # What stands for it, while rich or tqdm draw, keeps whole lines above their bars, and gets one.
+    # The replacement of rich or tqdm prints whole lines above their bars, and gets one.
     return stream is not None and stream is sys.__stderr__ and stream.isatty()
 
 
 def _write(text: str) -> None:
-    # Whoever closed standard error does not want to know.
+    # The program may have closed standard error.
     with _drawing, contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(text)
         sys.stderr.flush()

@@ -1,8 +1,8 @@
-"""Measurements on disk: one SQLite database under the user's cache folder, shared by all their processes.
+"""Measurement store: one SQLite database in the user's cache directory, shared by all processes.
 
-Every process may read and write at any moment, and may be killed at any moment. What cannot be read as ours
-(a damaged file, another program's, another version's) is set aside under another name and begun anew. Where
-nothing can be written, measurements last as long as their process: the store never stops a compile.
+Every process may read and write at any moment, and may be killed at any moment. A file that is damaged, or of another
+program or version, is renamed and replaced by a new one. Where the directory is not writable, measurements last as long
+as their process: the store never stops a compile.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hlo_dispatch.selection.measurements import Measurement
 
 DIRECTORY_VARIABLE = "HLO_DISPATCH_CACHE_DIR"
 FILE = "measurements.sqlite3"
-# "hlod"; says in the file whose it is.
+# "hlod": SQLite's application id.
 _APPLICATION = 0x686C6F64
 _VERSION = 1
 _FORMAT = "hlo-dispatch measurements 1"
@@ -47,7 +47,7 @@ _D = TypeVar("_D")
 
 
 class StoreError(HloDispatchError):
-    """A file of exported measurements cannot be read."""
+    """A file of exported measurements is invalid."""
 
 
 @dataclass(frozen=True)
@@ -66,45 +66,45 @@ class Entry:
 
 
 def cache_directory() -> Path:
-    """Where the store is: `HLO_DISPATCH_CACHE_DIR`, or the user's cache folder."""
+    """The store's directory: `HLO_DISPATCH_CACHE_DIR`, or the user's cache directory."""
     named = os.environ.get(DIRECTORY_VARIABLE)
     return Path(named).expanduser().absolute() if named else Path(platformdirs.user_cache_dir("hlo-dispatch"))
 
 
 class Store:
-    """The measurements in one folder."""
+    """The measurement store in one directory."""
 
     def __init__(self, directory: Path | None = None) -> None:
         self.directory = directory if directory is not None else cache_directory()
         self._has_warned = False
         self._problem = ""
-        """Why the database could not be written when that was last tried."""
+        """The latest error of writing the database."""
 
     @property
     def path(self) -> Path:
         """The database's file."""
         return self.directory / FILE
 
-    # --- what a compile asks ----------------------------------------------------------------------
+    # --- for compiles -----------------------------------------------------------------------------
 
     def known(self, context: Context) -> dict[str, Measurement]:
-        """Everything measured in a context, by region."""
+        """All measurements of a context, by region digest."""
         rows = self._read(lambda database: _select(database, context.fingerprint))
         return {entry.region: entry.measured for entry in _readable(rows)}
 
     def get(self, context: Context, region: str) -> Measurement | None:
-        """One region's measurement, as it is on disk now."""
+        """One region's measurement on disk."""
         rows = self._read(lambda database: _select(database, context.fingerprint, region))
         return next((entry.measured for entry in _readable(rows)), None)
 
     def put(self, context: Context, region: str, measured: Measurement) -> None:
-        """Keep a measurement; a thorough one is not replaced by a quick one, and none by a provisional one."""
+        """Store a measurement; a quick one does not replace a thorough one, and a provisional one replaces none."""
         self._run(lambda database: _insert(database, context, {region: (measured, time.time())}), None)
 
-    # --- what a person asks -----------------------------------------------------------------------
+    # --- for the command line ---------------------------------------------------------------------
 
     def entries(self) -> list[Entry]:
-        """Everything that is stored."""
+        """All stored measurements."""
         return list(_readable(self._read(_select)))
 
     def contexts(self) -> dict[str, dict[str, Any]]:
@@ -113,15 +113,15 @@ class Store:
         return {fingerprint: json.loads(description) for fingerprint, description in rows}
 
     def export(self) -> str:
-        """Everything that is stored, as JSON text for `load`."""
+        """All stored measurements as JSON text for `load`."""
         entries = [entry.to_dict() for entry in self.entries()]
         return json.dumps({"format": _FORMAT, "contexts": self.contexts(), "entries": entries}, indent=1) + "\n"
 
     def load(self, text: str) -> int:
-        """Add exported measurements; returns how many were new or better.
+        """Add exported measurements; returns the number of new or better ones.
 
         Raises:
-            StoreError: it is not such an export; nothing was added.
+            StoreError: the text is not such an export; nothing was added.
         """
         contexts, entries = _parsed(text)
 
@@ -134,11 +134,11 @@ class Store:
         return max(0, self._run(add, 0))
 
     def remove(self, *, context: str | None = None, other_than: str | None = None, older_than: float = 0.0) -> int:
-        """Forget measurements; returns how many.
+        """Delete measurements; returns their number.
 
         Args:
-            context: only of this context.
-            other_than: only of other contexts than this one.
+            context: only those of this context.
+            other_than: only those of other contexts.
             older_than: only those written before this time (seconds since 1970).
         """
         conditions = ["1"]
@@ -157,10 +157,10 @@ class Store:
         return self._run(delete, 0)
 
     def problem(self) -> str:
-        """Why nothing can be kept here, or nothing where it can: tried, which makes the folder and the file."""
+        """The error of writing here, or empty; creates the directory and the file."""
         try:
             with self._database() as database:
-                # Needs room on the disk, as a measurement does, and changes nothing.
+                # Needs space on the disk, as a measurement does, and changes nothing.
                 database.execute(f"PRAGMA user_version={_VERSION}")
         except (sqlite3.Error, OSError, _Foreign) as problem:
             return str(problem)
@@ -169,7 +169,7 @@ class Store:
     # --- the file ---------------------------------------------------------------------------------
 
     def _read(self, action: Callable[[sqlite3.Connection], list[tuple[Any, ...]]]) -> list[tuple[Any, ...]]:
-        """Rows of a store that may be on a volume where nothing can be written, as one that was shipped may be."""
+        """Read rows, also from a read-only volume, such as one with a shipped store."""
         rows = self._run(action, None, is_silent=True)
         if rows is not None:
             return rows
@@ -180,12 +180,12 @@ class Store:
             finally:
                 database.close()
         except sqlite3.Error:
-            # What is wrong is why it could not be written: a full disk leaves a file without tables.
+            # The write error is the cause: a full disk leaves a file without tables.
             self._warn_unusable(self._problem)
             return []
 
     def _run(self, action: Callable[[sqlite3.Connection], _T], otherwise: _D, *, is_silent: bool = False) -> _T | _D:
-        """Do something in one transaction, on a store that is sound."""
+        """Run an action in one transaction; renames an invalid database first."""
         for attempt in range(2):
             try:
                 with self._database() as database:
@@ -205,12 +205,12 @@ class Store:
     @contextlib.contextmanager
     def _database(self) -> Generator[sqlite3.Connection]:
         self.directory.mkdir(parents=True, exist_ok=True)
-        # A connection of its own for each action: it may come from any thread, before or after a fork.
+        # A new connection for each action: actions come from any thread, before or after a fork.
         database = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
         try:
             self._prepare(database)
-            # A compile does not wait for a busy disk: killed processes damage nothing either way, and should the
-            # machine itself go down in the middle of a write, a damaged store is set aside.
+            # A compile does not wait for a busy disk: killed processes damage nothing either way, and after a crash of
+            # the machine in the middle of a write, a damaged store is renamed.
             database.execute("PRAGMA synchronous=OFF")
             database.execute("BEGIN IMMEDIATE")
             try:
@@ -237,7 +237,7 @@ class Store:
         return self._create(database)
 
     def _create(self, database: sqlite3.Connection) -> None:
-        # Processes that begin together all come here: each statement does nothing the second time.
+        # Processes that start together all come here: each statement is idempotent.
         with self._locked():
             database.execute(f"PRAGMA application_id={_APPLICATION}")
             for statement in _SCHEMA.split(";"):
@@ -247,7 +247,7 @@ class Store:
     def _set_aside(self, problem: str) -> None:
         with self._locked():
             if self._is_sound():
-                return  # another process was here first
+                return  # another process has replaced it already
             stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
             for suffix in ("", "-wal", "-shm"):
                 file = self.path.with_name(self.path.name + suffix)
@@ -271,7 +271,7 @@ class Store:
 
     @contextlib.contextmanager
     def _locked(self) -> Generator[None]:
-        """No other process creates or sets aside the database meanwhile; a dead one's lock is gone with it."""
+        """Lock against other processes that create or rename the database; a dead process's lock is released."""
         descriptor = open_lock(self.directory / "store.lock")
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -289,18 +289,18 @@ class Store:
 
 
 class _Foreign(Exception):
-    """The database is somebody else's."""
+    """The database belongs to another program or version."""
 
 
 def _leave_shared_memory(database: sqlite3.Connection) -> None:
-    """Have a database that an earlier version made keep its journal in a file, SQLite's own default.
+    """Migrate a database of an earlier version from the write-ahead log to a rollback journal, SQLite's default.
 
-    The write-ahead log needs memory that all its processes share, which those of two machines on one home over NFS
-    do not. Nor is it faster here, where every action opens the database anew: 0.7 to 1.2 ms for a write, 0.6 to
+    The write-ahead log needs memory that all its processes share, which processes of two machines on one NFS home do
+    not have. Nor is it faster here, where every action opens the database anew: 0.7 to 1.2 ms for a write, 0.6 to
     0.9 ms without it.
     """
     if database.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
-        # Where another process has it open it stays as it is until next time.
+        # While another process has it open it stays as it is.
         with contextlib.suppress(sqlite3.OperationalError):
             database.execute("PRAGMA journal_mode=DELETE")
 
@@ -334,14 +334,14 @@ def _insert(database: sqlite3.Connection, context: Context, values: Mapping[str,
 
 
 def _rank(measured: Measurement) -> int:
-    """What replaces what: the column `thorough`."""
+    """Rank of a measurement, the column `thorough`: a lower one does not replace a higher one."""
     if measured.provisional:
         return -1
     return -2 if measured.failed_attempts and not measured.thorough else int(measured.thorough)
 
 
 def _parsed(text: str) -> tuple[dict[str, Context], dict[str, dict[str, tuple[Measurement, float]]]]:
-    """The contexts and, by context and region, the measurements of an export."""
+    """Parse an export: its contexts and, by context and region, its measurements."""
     try:
         document = json.loads(text)
         if document["format"] != _FORMAT:
@@ -350,7 +350,7 @@ def _parsed(text: str) -> tuple[dict[str, Context], dict[str, dict[str, tuple[Me
         entries: dict[str, dict[str, tuple[Measurement, float]]] = {}
         for entry in document["entries"]:
             if contexts[entry["context"]].fingerprint != entry["context"]:
-                raise ValueError(f"the context {entry['context']} is not what it says")
+                raise ValueError(f"the context {entry['context']} does not have this fingerprint")
             values = Measurement.from_dict(entry["measured"]), float(entry["written"])
             entries.setdefault(entry["context"], {})[str(entry["region"])] = values
     except StoreError:

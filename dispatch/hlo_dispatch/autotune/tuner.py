@@ -1,6 +1,6 @@
-"""Measures what a module's plan does not know: largest first, within a budget, one process at a time.
+"""Tuner: measures a module's requests, largest first, within a budget and under the measurement lock.
 
-Failing is no option inside a user's compile: what cannot be measured is left to the heuristic and counted.
+It must not fail inside a user's compile: regions that cannot be measured are left to the cost model and counted.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.split_module import Splitter
 from hlo_dispatch.process.environment_switches import is_strict
-from hlo_dispatch.selection.candidate import Default, KernelSupportQuery, variants_to_measure
+from hlo_dispatch.selection.candidate import DefaultVariant, KernelSupportQuery, variants_to_measure
 from hlo_dispatch.selection.context import Context
 from hlo_dispatch.selection.measurements import MAX_FAILED_ATTEMPTS, STOCK, KnownMeasurements, Measurement
 
-PLANNINGS = 2
-"""So often a module is planned again when measuring is over."""
-SPARE = 0.5
-"""Seconds after the budget that planning again, and writing the module, may take."""
-LONGER = 3
-"""So many budgets may be spent on a module that an earlier compile began with and could not finish."""
+REPLANNING_FACTOR = 2
+"""Number of times that a module is planned again after measuring."""
+REPLANNING_SECONDS = 0.5
+"""Seconds beyond the budget that planning again and writing the module may take."""
+RESUMED_BUDGETS = 3
+"""Number of budgets for a module that an earlier compile could not finish."""
 PROGRAMS_IN_A_TRIAL = 3
-"""Stock, and the two most likely to win: so many compile and run in the time that is reserved."""
-MOST_RESERVED = 0.5
-"""Of the time that is left."""
+"""Programs that compile and run in the reserved time: stock, and the two most likely to win."""
+MAX_RESERVED = 0.5
+"""Maximum reserved fraction of the remaining time."""
 _logger = logging.getLogger("hlo_dispatch")
 
 TuningProgress = Callable[[str, int, int, float], None]
-"""Told what is measured (nothing: it is over), how many regions are done, how many there are (0: it is the whole
-program), and the seconds that are left."""
+"""Progress callback: what is measured (empty: it is over), regions done, number of regions (0: the whole program),
+remaining seconds."""
 
 
 def silent(what: str, done: int, count: int, remaining: float) -> None:
-    """Tells nobody."""
+    """Progress callback that does nothing."""
 
 
-BuildOne = Callable[[ExtractedModule, Default, str], bytes | None]
-"""An extracted module, what is dispatched by default, a variant → the module with its one kernel call."""
+BuildOne = Callable[[ExtractedModule, DefaultVariant, str], bytes | None]
+"""(extracted module, default variant, variant) → the module with its kernel call."""
 
 
 @dataclass(frozen=True)
 class MeasuredRegion:
-    """One region and what is known of it now."""
+    """One region and its measurement."""
 
     region: MeasurementRequest
     measured: Measurement
@@ -65,7 +65,7 @@ class MeasuredRegion:
 
 @dataclass
 class Tuner:
-    """Measures regions into a store and into what this process knows."""
+    """Tuner with its store, its budget and its counters."""
 
     store: Store
     context: Context
@@ -74,40 +74,40 @@ class Tuner:
     build: BuildOne
     threads: int
     split: Splitter | None = None
-    """Cuts off what depends on frozen inputs alone; needed where there are some."""
+    """Partitions modules with frozen inputs; needed where there are some."""
     frozen: frozenset[int] = frozenset()
-    """Numbers of the program's own parameters that are."""
+    """Numbers of the program's frozen parameters."""
     budget: float | None = None
-    """Seconds for one module; None: as long as it takes."""
+    """Seconds for one module; None: unlimited."""
     step: TuningProgress = silent
     timed: bool = True
-    """False only compares results."""
+    """False only validates results."""
     tally: TuningCounters = field(default_factory=TuningCounters)
     given_up: set[str] = field(default_factory=set[str])
-    """Regions that cannot be measured; not tried again in this process."""
+    """Digests that this process does not try to measure again."""
     records: list[MeasuredRegion] = field(default_factory=list[MeasuredRegion])
-    """What was learnt, in order."""
+    """Regions with new measurements, in order."""
     remembers: bool = True
     prepare: Callable[[], None] = lambda: None
-    """Called before anything is measured."""
+    """Called before the first measurement."""
     _begun: float = 0.0
     _deadline: Deadline = field(default_factory=Deadline)
     _has_planned: bool = False
     _postponed: set[str] = field(default_factory=set[str])
-    """What there was no time for in this compile."""
+    """Digests that this compile had no time for."""
     _tries: int = 0
-    """What was measured, or tried, in this very compile."""
+    """Number of attempts in this compile."""
     _reached_all: bool = True
     _is_resumed: bool = False
     _had_time: bool = False
-    """Whether this compile came to measure anything, or found it measured."""
+    """Whether this compile measured anything, or found it measured meanwhile."""
     _reserved: float = 0.0
-    """Seconds that regions leave to the whole program."""
+    """Seconds reserved for the whole-program trial."""
     _has_provisional: bool = False
-    """Whether a region was measured while the machine was busy, so that another compile may know more."""
+    """Whether a region's measurement is provisional, so that another compile may improve it."""
 
     def for_one_module(self) -> Tuner:
-        """The same tuner, its budget beginning now; it counts and remembers in the same places."""
+        """A tuner with a new budget that starts now; it shares counters and measurements with this one."""
         begun = replace(self, _postponed=set())
         if self.budget is not None:
             begun._begun = time.perf_counter()
@@ -115,18 +115,18 @@ class Tuner:
         return begun
 
     def resume(self) -> None:
-        """Take longer than the compile that began: two must do, however many more the budget alone would need."""
+        """Extend the budget of a continued module, so that two compiles finish it."""
         self._is_resumed = True
         if self.budget is not None:
-            self._deadline = self._deadline.earlier(-(LONGER - 1) * self.budget)
+            self._deadline = self._deadline.earlier(-(RESUMED_BUDGETS - 1) * self.budget)
 
     @property
     def is_thorough(self) -> bool:
-        """Whether it takes as long as it takes, whatever earlier compiles have given up."""
+        """Whether it measures everything without a budget, also what earlier compiles gave up."""
         return self.effort.is_thorough
 
     def finish(self, program: str) -> None:
-        """No later compile goes on measuring this program, unless it, or a region of it, is provisional."""
+        """Mark a program as measured for later compiles, unless it, or a region of it, is provisional."""
         if self._had_time and (closed := self._findings.finished(program, is_open=self._has_provisional)) is not None:
             self.knowledge.add(program, closed)
 
@@ -135,33 +135,33 @@ class Tuner:
         return Findings(self.store, self.context, self.timed)
 
     def with_frozen(self, frozen: frozenset[int]) -> Tuner:
-        """The same for a module some of whose parameters are known before it is called."""
+        """The same tuner for a module with frozen parameters."""
         return replace(self, frozen=frozen)
 
     def _remaining(self) -> float:
-        """Seconds for measuring.
+        """Seconds that remain for measuring.
 
-        What planning the module took until the first question, planning it again will take.
+        Planning again is expected to take as long as planning took until the first request.
         """
         if not self._has_planned and self.budget is not None:
             planning = time.perf_counter() - self._begun
-            self._deadline = self._deadline.earlier(max(0.0, PLANNINGS * planning - SPARE))
+            self._deadline = self._deadline.earlier(max(0.0, REPLANNING_FACTOR * planning - REPLANNING_SECONDS))
         self._has_planned = True
-        # Beside what could not be stopped nothing can be timed.
+        # A stuck thread would disturb every measurement.
         return 0.0 if has_stuck_threads() else self._deadline.remaining
 
     def reserve(self, serialized: bytes) -> None:
-        """Leave time for the trial of a whole program when its regions are measured."""
+        """Reserve time of the budget for the whole-program trial."""
         expected = whole_program_trial.expected_seconds(Module.from_bytes(serialized), PROGRAMS_IN_A_TRIAL)
         remaining = self._deadline.remaining if self.budget is not None else 0.0
         self._reserved = (
-            0.0 if expected is None else min(expected + whole_program_trial.QUICK_SECONDS, MOST_RESERVED * remaining)
+            0.0 if expected is None else min(expected + whole_program_trial.QUICK_SECONDS, MAX_RESERVED * remaining)
         )
 
-    def __call__(self, unknown: Sequence[MeasurementRequest], ask: KernelSupportQuery) -> int:
-        """Measure as many as the budget allows; returns how many are known now."""
-        todo = [region for region in unknown if region.digest not in self.given_up | self._postponed]
-        todo.sort(key=self._is_provisional)  # what has no answer comes first
+    def __call__(self, requests: Sequence[MeasurementRequest], support_query: KernelSupportQuery) -> int:
+        """Measure as many regions as the budget allows; returns the number of new measurements."""
+        todo = [region for region in requests if region.digest not in self.given_up | self._postponed]
+        todo.sort(key=self._is_provisional)  # regions without any measurement come first
         if not todo:
             return 0
         start = time.perf_counter()
@@ -174,7 +174,7 @@ class Tuner:
                 if not done:
                     self.prepare()
                 self.step(region.default.candidate.match.formula, done, len(todo), remaining)
-                newly_known += self._lookup_or_measure(region, ask)
+                newly_known += self._lookup_or_measure(region, support_query)
                 done += 1
         finally:
             self.step("", done, len(todo), 0.0)
@@ -187,7 +187,7 @@ class Tuner:
         known = self.knowledge.get(region.digest)
         return known is not None and known.provisional
 
-    def _lookup_or_measure(self, region: MeasurementRequest, ask: KernelSupportQuery) -> bool:
+    def _lookup_or_measure(self, region: MeasurementRequest, support_query: KernelSupportQuery) -> bool:
         with exclusive_measurement(self.store.directory, self._deadline) as is_ours:
             if not is_ours:
                 return False
@@ -196,7 +196,7 @@ class Tuner:
             if measured is not None and self._is_sufficient(measured):
                 self.tally.found_in_store += 1
             else:
-                measured = self._attempt(region.digest, lambda: self._measured(region, ask), *_names(region))
+                measured = self._attempt(region.digest, lambda: self._measured(region, support_query), *_names(region))
         if measured is None:
             return False
         if measured.failed_attempts:
@@ -208,12 +208,12 @@ class Tuner:
         if self.remembers:
             self.records.append(MeasuredRegion(region, measured))
         if not measured.seconds and not measured.refused:
-            return False  # its results are right, and nothing is known of its speed
+            return False  # validated only: its speed is unknown
         self.knowledge.add(region.digest, measured)
         return True
 
-    def _measured(self, region: MeasurementRequest, ask: KernelSupportQuery) -> Measurement:
-        task = self._task(region, ask)
+    def _measured(self, region: MeasurementRequest, support_query: KernelSupportQuery) -> Measurement:
+        task = self._task(region, support_query)
         return measure(task, self.effort, self._reproducer_saver(region), timed=self.timed, deadline=self._deadline)
 
     def measure_program(
@@ -225,9 +225,9 @@ class Tuner:
         is_final: bool,
         is_hurried: bool = False,
     ) -> None:
-        """Measure a whole program against stock, before its regions or, if all of them were reached, after them."""
+        """Run the whole-program trial, before measuring regions or, if all of them were reached, after that."""
         remaining = self._remaining()
-        # Without a budget every region is reached, and the answer would be asked for once more.
+        # Without a budget every region is reached, and the final trial follows anyway.
         has_all = self._reached_all or self._is_resumed
         is_superfluous = not has_all if is_final else self.budget is None
         known = self.knowledge.get(program)
@@ -248,7 +248,7 @@ class Tuner:
             self.prepare()
             self.step(whole_program_trial.PROGRAM, 0, 0, remaining)
             measured = self.store.get(self.context, program)
-            # What was measured thoroughly may have changed what is compared.
+            # Thorough measurements of regions may have changed the compared programs.
             is_old = is_final and measured is not None and (not measured.thorough or self.effort.is_thorough)
             if measured is not None and (measured.failed_attempts or measured.provisional):
                 is_old = not self._is_sufficient(measured)
@@ -283,7 +283,7 @@ class Tuner:
     def _attempt(
         self, digest: str, make: Callable[[], Measurement], formula: str, shape: str, kernel: str
     ) -> Measurement | None:
-        """Measure, and keep what was found; None where nothing was, which is not tried again in this process."""
+        """Attempt a measurement and store it; None where it failed, and then this process does not try again."""
         self.given_up.add(digest)
         self._tries += 1
         try:
@@ -294,7 +294,7 @@ class Tuner:
             self._note_failed_attempt(digest, formula, shape, kernel)
             return None
         except OutOfTime:
-            # Another compile may have more time for it, if this one had not all the time there is.
+            # Another compile may have more time for it, unless this one had its whole budget.
             self._postponed.add(digest)
             self.given_up.discard(digest)
             self.tally.unreached += 1
@@ -324,7 +324,7 @@ class Tuner:
         return self._findings.stored(digest, measured)
 
     def _is_sufficient(self, known: Measurement) -> bool:
-        """Whether what another process found need not be measured again."""
+        """Whether another process's measurement suffices."""
         if known.provisional:
             return not (known.is_worth_remeasuring or self.effort.is_thorough)
         if known.failed_attempts:
@@ -334,15 +334,15 @@ class Tuner:
     def _note_failed_attempt(
         self, digest: str, formula: str, shape: str, kernel: str, timed_out_after: float = 0.0
     ) -> None:
-        """One more process has no answer: after a few of them the others do not try, and their compiles are quick.
+        """Count a failed attempt in the store: after a few of them other processes give up, so their compiles are quick.
 
         Args:
-            endless: seconds after which it had not ended; no other is to try that.
+            timed_out_after: seconds after which it was given up; no other process tries it then.
         """
         known = self.store.get(self.context, digest) if self.timed else None
         if not self.timed or (known is not None and not known.failed_attempts and not known.provisional):
-            return  # an earlier answer stands
-        # Tuning takes its time: who has no answer then has none.
+            return  # an earlier measurement stands
+        # Explicit tuning has unlimited time: its failure is final.
         is_settled = self.effort.is_thorough or timed_out_after > 0
         failed_attempts = MAX_FAILED_ATTEMPTS if is_settled else 1 + (known.failed_attempts if known is not None else 0)
         noted = Measurement(
@@ -358,7 +358,7 @@ class Tuner:
         self.store.put(self.context, digest, noted)
         self.knowledge.add(digest, noted)
 
-    def _task(self, region: MeasurementRequest, ask: KernelSupportQuery) -> Task:
+    def _task(self, region: MeasurementRequest, support_query: KernelSupportQuery) -> Task:
         default = region.default
         extracted = region.extractor.extract(default.candidate.match.in_module)
         if isinstance(extracted, Refusal):
@@ -366,7 +366,7 @@ class Tuner:
         formula, shape, kernel = _names(region)
         return Task(
             extracted=extracted,
-            variants=variants_to_measure(default, ask, self.effort.most_variants),
+            variants=variants_to_measure(default, support_query, self.effort.most_variants),
             build=lambda module, variant: self.build(module, default, variant),
             tolerance=region.numerics.tolerance,
             footprint=region.footprint,
@@ -391,7 +391,7 @@ class Tuner:
 
 
 def _names(region: MeasurementRequest) -> tuple[str, str, str]:
-    """Formula, shape of the result, kernel; for people."""
+    """Formula, shape of the result, kernel, for messages."""
     match = region.default.candidate.match
     return match.formula, str(match.output.shape).partition("{")[0], match.kernel
 

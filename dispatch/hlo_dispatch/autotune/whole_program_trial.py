@@ -1,10 +1,9 @@
-"""A whole program, stock against dispatched: what its regions cannot tell one by one.
+"""Whole-program trial: times dispatched variants of a whole program against stock.
 
-Regions that share fusions are entangled: dispatching one takes work out of its neighbours' fusions that alone it
-does not show. A kernel between two of XLA's parallel loops costs more than between two other kernels. And however
-well each region was measured, it is the program that must not become slower. So where a program can be run on its
-own, it is: once before its regions are measured (as the heuristic has it, the most valuable single measurement
-there is), and once when all of them are known.
+Measurements of single regions are not enough. Dispatching a region that shares fusions also takes work out of its
+neighbours' fusions. A kernel between two of XLA's parallel loops costs more than between two other kernels. And it is
+the program that must not become slower. So a program that can be run alone has two trials: one before its regions
+are measured (of the cost model's plan: the most valuable single measurement), and one when all of them are known.
 """
 
 from __future__ import annotations
@@ -33,26 +32,26 @@ from hlo_dispatch.ir.split_module import Splitter
 from hlo_dispatch.selection.measurements import STOCK, Measurement
 
 ALL_KERNELS = "all of them"
-"""What is measured instead of one kernel."""
+"""Name of the kernel in a program's measurement."""
 PROGRAM = "the whole program"
-"""What is being measured, for people."""
+"""Name of a whole-program trial in messages."""
 SECONDS = 3.0
-"""Of timing, when all regions are known: once for a program against stock, and once between its best variants."""
+"""Seconds of the final trials: of the variants against stock, and of the finalists."""
 QUICK_SECONDS = 0.5
-"""Of timing, before they are."""
+"""Seconds of the trial before regions are measured."""
 CALLS_IN_A_TRIAL = 60
-"""So many runs of a program, by the estimate of its time, have to fit into the time that is left: two programs run some
-ten times each, and an estimate may be off by a few times. Otherwise loops run fewer of their iterations."""
+"""Runs of a program, by its running-time estimate, that must fit into the remaining time: two programs run ten times
+each, and an estimate may be off by a small factor. Otherwise the trip counts of loops are reduced."""
 LARGEST_PROGRAM = 2 << 30
-"""Bytes of inputs; so much is allocated for a moment."""
+"""Maximum bytes of inputs and results, which are allocated for a moment."""
 LEAST_GAIN = 0.01
-"""In parts of stock's time, besides the noise: a program that gains less is left to stock."""
+"""Minimum gain as a fraction of stock's time, besides the noise."""
 
 
 def expected_seconds(module: Module, programs: int) -> float | None:
-    """What compiling so many and running stock once takes, on the safe side; None where random inputs will not do.
+    """Upper bound of seconds for compiling this many programs and running stock once; None where it has no bound.
 
-    After that run it is known better than anybody could say now.
+    After that run the time is measured, and the estimate is not needed.
     """
     signature = module.entry.program_shape
     results = signature.result.tuple_shapes or (signature.result,)
@@ -76,26 +75,26 @@ def compare(
     frozen: AbstractSet[int] = frozenset(),
     split: Splitter | None = None,
 ) -> Measurement:
-    """Time whole programs.
+    """Run a whole-program trial.
 
     Args:
         stock: the optimized module as XLA made it.
-        variants: what they are called, and the module with its kernel calls; the one expected to win first. The later
-            ones are made, and compared, only if there is time.
-        remaining: seconds that it may take.
-        is_final: whether all regions are known.
-        is_hurried: whether a later compile has more time: the answer is thorough only if every variant was compared.
-        frozen: numbers of the parameters that are known before the program is called.
-        split: cuts off what depends on those alone.
+        variants: name → dispatched module, the likeliest winner first. The later ones are built and compared only if
+            the time suffices.
+        remaining: maximum seconds.
+        is_final: whether all regions have measurements.
+        is_hurried: whether a later compile has more time: the result is thorough only if every variant was compared.
+        frozen: numbers of the frozen parameters.
+        split: partitions modules with frozen parameters.
 
     Returns:
-        the chosen variant, or "stock".
+        The measurement with the chosen variant, or "stock".
 
     Raises:
         Unmeasurable: the program cannot be run on random inputs.
         OutOfTime: it takes too long.
-        Unclear: its loops had to run fewer iterations, and then nobody won.
-        Endless: it does not end.
+        Unclear: trip counts had to be reduced, and then no variant won.
+        TimedOut: it does not end.
     """
     deadline = Deadline(remaining)
     module = Module.from_bytes(stock)
@@ -103,23 +102,23 @@ def compare(
     if trips is not None:
         stock = with_trips(stock, trips)
         module = Module.from_bytes(stock)
-    about: dict[str, Any] = {"formula": f"all of {module.name}", "kernel": ALL_KERNELS, "trip_limit": trips or 0}
-    waiting = iter(cast("Mapping[str, bytes]", variants).items() if isinstance(variants, Mapping) else variants)
-    first = next(waiting, None)
+    description: dict[str, Any] = {"formula": f"all of {module.name}", "kernel": ALL_KERNELS, "trip_limit": trips or 0}
+    variants_left = iter(cast("Mapping[str, bytes]", variants).items() if isinstance(variants, Mapping) else variants)
+    first = next(variants_left, None)
     if first is None:
-        return Measurement(STOCK, {STOCK: 0.0}, thorough=is_final, **about)
+        return Measurement(STOCK, {STOCK: 0.0}, thorough=is_final, **description)
     expected = expected_seconds(module, 2)
     if expected is None:
-        raise Unmeasurable("what the program does depends on its inputs")
+        raise Unmeasurable("the program's work depends on its inputs")
     deadline.demand(expected)
     candidates = _TrialPrograms(module, stock, deadline, frozen, split, trips)
     candidates.add(*first)
     variant: tuple[str, bytes] | None = first
     while variant is not None and candidates.has_time_for_one_more():
-        variant = next(waiting, None)
+        variant = next(variants_left, None)
         if variant is not None:
             candidates.add(*variant)
-    about["thorough"] = is_final and (variant is None or not is_hurried)
+    description["thorough"] = is_final and (variant is None or not is_hurried)
     longest = SECONDS if is_final else QUICK_SECONDS
 
     def seconds() -> float:
@@ -129,25 +128,25 @@ def compare(
     found = dict(zip(candidates.names, times[1:], strict=True))
     reference = times[0].seconds
     known = {STOCK: reference} | {name: time.seconds for name, time in found.items()}
-    about["provisional"] = any(time.is_doubtful(reference) for time in found.values())
-    about["thorough"] = about["thorough"] and not about["provisional"]
+    description["provisional"] = any(time.is_doubtful(reference) for time in found.values())
+    description["thorough"] = description["thorough"] and not description["provisional"]
     won = {name: time for name, time in found.items() if time.gain > time.error + LEAST_GAIN * reference}
     if not won and trips is not None and any(time.gain > -time.error for time in found.values()):
-        # In fewer iterations what is outside of the loops hides what is gained inside.
+        # With few iterations, code outside of the loops hides gains inside of them.
         raise Unclear
     if not won:
         best = max(found.values(), key=lambda time: time.gain)
         shown = min(found.values(), key=lambda time: time.seconds)
         why = missing_gain(shown, reference, LEAST_GAIN * reference)
-        return Measurement(STOCK, known, 0.0, best.error, why=why, **about)
-    # Of several that are equally fast the first one is chosen: of that most is known.
+        return Measurement(STOCK, known, 0.0, best.error, why=why, **description)
+    # Of equally fast finalists the first one is chosen, which has the most evidence.
     named = dict(zip(candidates.names, candidates.programs[1:], strict=True))
     chosen, among = fastest({name: named[name] for name in finalists_of(won)}, seconds=seconds(), deadline=deadline)
-    return Measurement(chosen, known | among, found[chosen].gain, found[chosen].error, **about)
+    return Measurement(chosen, known | among, found[chosen].gain, found[chosen].error, **description)
 
 
 class _TrialPrograms:
-    """Stock, compiled and run once, and as many variants as there is time for."""
+    """The programs of one trial: stock, compiled and run once, and as many variants as the time allows."""
 
     def __init__(
         self,
@@ -158,7 +157,7 @@ class _TrialPrograms:
         split: Splitter | None,
         trips: int | None,
     ) -> None:
-        """Args: trips: the most iterations of a loop; None: as many as it has."""
+        """`trips`: maximum iterations of each loop; None: unlimited."""
         self._frozen, self._split, self._trips = frozen, split, trips
         self._deadline, self._may_fail = deadline, calls_libraries(module)
         shapes: Sequence[Shape] = [shape_of(shape) for shape in module.entry.program_shape.parameters]
@@ -170,7 +169,7 @@ class _TrialPrograms:
         results = run_with_watchdog(self.programs[0], deadline, running_time(module) or 0.0)
         self._run = time.perf_counter() - begin
         if self._may_fail and not is_finite(results):
-            # What fails ends early, and says nothing of how long it takes.
+            # A routine that fails returns early: its time says nothing.
             raise Unmeasurable("its library calls fail on random inputs")
         self.names: list[str] = []
 
@@ -178,7 +177,7 @@ class _TrialPrograms:
         """Compile it.
 
         Raises:
-            OutOfTime: there would be no time left to run it.
+            OutOfTime: the remaining time would not suffice to run it.
         """
         self._deadline.demand(self._compile + self._runs(len(self.programs) + 1))
         begin = time.perf_counter()
@@ -187,8 +186,8 @@ class _TrialPrograms:
         self._compile = max(self._compile, time.perf_counter() - begin)
 
     def has_time_for_one_more(self) -> bool:
-        """Whether another one could be made, compiled and run besides."""
-        # Making it takes less than compiling it.
+        """Whether the time suffices to build, compile and run one more variant."""
+        # Building it takes less than compiling it.
         return self._deadline.remaining > 2 * self._compile + self._runs(len(self.programs) + 1)
 
     def _runs(self, programs: int) -> float:
@@ -200,7 +199,7 @@ class _TrialPrograms:
 
 
 def _plain(serialized: bytes) -> bytes:
-    """The module without donated inputs: they are used again."""
+    """The module without input donation: inputs are used again."""
     module = Module.from_bytes(serialized)
     keep_inputs(module)
     module.proto.ClearField("schedule")

@@ -1,4 +1,4 @@
-"""Why a kernel that seems to be faster is left: the rules of measuring, in words."""
+"""Acceptance rules: the sentence that says why a kernel that seems faster than stock XLA is not chosen."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from hlo_dispatch.selection.measurements import in_words
 
 
 def missing_gain(time: Time, stock: float, least: float) -> str:
-    """What the gain of one that does not win lacks; empty where it is slower, which its time says.
+    """The rule that a losing candidate's gain misses; empty where it is slower than stock.
 
     Args:
-        stock: seconds.
-        least: seconds that it has to gain, besides the noise.
+        stock: seconds of stock's code.
+        least: required gain in seconds, besides the noise.
     """
     if time.seconds >= stock:
         return ""

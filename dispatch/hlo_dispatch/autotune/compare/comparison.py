@@ -1,4 +1,4 @@
-"""Stock's code for one extracted module and the candidates', on the same inputs: compiled, run, compared, timed."""
+"""Comparison harness: compiles stock's code and the candidates' for one extracted module, validates and times them."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.split_module import Splitter
 
 LEAST_SECONDS = 10e-6
-"""So much may a call cost more in its program than here, where fewer threads come and go."""
+"""Extra seconds that a call may cost in its program, where more threads start and stop than here."""
 SETTLE = 0.03
-"""Seconds until a turn of library calls counts: OpenBLAS's threads keep a processor busy for 20 ms after their work."""
+"""Seconds of calls before a turn of library calls counts: OpenBLAS's threads spin for 20 ms after their work."""
 MOST_COPIES = 16
 SEED = 20240229
 _logger = logging.getLogger("hlo_dispatch")
 
 
 class Unmeasurable(Exception):
-    """The region cannot be run on its own; the message says why. The heuristic decides then."""
+    """The region cannot be run alone; the message says why. The cost model decides then."""
 
 
 class Comparison:
@@ -58,20 +58,20 @@ class Comparison:
         """Compile and run stock.
 
         Args:
-            split: cuts off what depends on frozen inputs alone; needed where there are some.
-            variants: how many candidates there are to be.
+            split: partitions the module into prologue and steady-state program; needed where inputs are frozen.
+            variants: number of candidates.
 
         Raises:
-            Unmeasurable: the region cannot be run on its own.
-            OutOfTime: there is no time for it and for the candidates.
-            Endless: it does not end.
+            Unmeasurable: the region cannot be run alone.
+            OutOfTime: the time does not suffice for it and the candidates.
+            TimedOut: it does not end.
         """
         self._extracted, self._tolerance, self._footprint, self._threads = extracted, tolerance, footprint, threads
         self._deadline, self._split = deadline, split
         self._parsed = parsed_module(extracted)
         self._executables: dict[bytes, Executable] = {}
         self._run = running_time(self._parsed) or 0.0
-        """Seconds of a run of stock's code, as far as is known."""
+        """Estimated seconds of a run of stock's code, then measured ones."""
         self._exact: Sequence[Any] | None = None
         self._has_tried_float64 = False
         bytes_of_inputs = sum(shape.bytes for shape in extracted.inputs)
@@ -82,7 +82,7 @@ class Comparison:
         except (TimedOut, OutOfTime):
             raise
         except Exception as error:
-            raise Unmeasurable(f"XLA does not run the region on its own: {str(error)[:200]}") from error
+            raise Unmeasurable(f"XLA does not run the region alone: {str(error)[:200]}") from error
 
     def _run_stock(self) -> None:
         stock = self._executable(self._extracted.module)
@@ -96,7 +96,7 @@ class Comparison:
                 break
         else:
             if self._extracted.routine:
-                # What fails ends early, and says nothing of how long the routine takes.
+                # A routine that fails returns early: its time says nothing.
                 raise ValueError("its results are not finite on any inputs that were tried")
 
     def _first_run(self, executable: Executable, arguments: Sequence[Any], expected: float) -> tuple[list[Any], float]:
@@ -107,12 +107,12 @@ class Comparison:
 
     @property
     def run_seconds(self) -> float:
-        """What stock's first run took."""
+        """Seconds of stock's first run."""
         return self._run
 
     def judge(self, module: bytes) -> Difference:
-        """How far the candidate's results are from the right ones."""
-        # Nobody knows how slow a kernel is here; it is not expected to be much slower than stock.
+        """Difference of the candidate's results from the right ones."""
+        # A kernel's time is unknown here; it is not expected to be much slower than stock.
         got, _ = self._first_run(self._executable(module), self._arguments, self._run)
         stock = comparable(self._extracted, self._stock)
         return judge(stock, comparable(self._extracted, got), self._tolerance, self._in_float64)
@@ -135,32 +135,32 @@ class Comparison:
         except (TimedOut, OutOfTime):
             raise
         except Exception as error:
-            _logger.debug("no float64 form of %s: %s", self._extracted.anchor, error)
+            _logger.debug("no float64 reference for %s: %s", self._extracted.anchor, error)
             return None
-        results, _ = self._first_run(executable, to_device([_widened(value) for value in self._inputs]), run)
+        results, _ = self._first_run(executable, to_device([_as_float64(value) for value in self._inputs]), run)
         return results
 
-    def interleaved(self, modules: Sequence[bytes], seconds: float, *, keeping: bool = False) -> list[Time]:
-        """Stock first, then the variants.
+    def interleaved(self, modules: Sequence[bytes], seconds: float, *, retain_results: bool = False) -> list[Time]:
+        """Interleaved times of stock, then of the variants.
 
         Args:
-            keeping: whether each one's results are kept until it has the next, so that they lie elsewhere in memory.
+            retain_results: whether each result lives until the next one exists, so that the two have different buffers.
 
         Raises:
-            OutOfTime: they cannot run often enough.
+            OutOfTime: the time does not suffice for enough runs.
         """
         arguments = self._argument_rotation()
         every = (self._extracted.module, *modules)
-        runners = [_RotatingCaller(self._executable(m), arguments, keeping=keeping) for m in every]
+        runners = [_RotatingCaller(self._executable(m), arguments, retain_results=retain_results) for m in every]
         settle = SETTLE if self._extracted.routine else 0.0
         return interleaved(runners, seconds=seconds, least=LEAST_SECONDS, settle=settle, deadline=self._deadline)
 
     def interleaved_in_loop(self, looped: ExtractedModule, modules: Sequence[bytes], seconds: float) -> list[Time]:
-        """The same, each in its loop harness: seconds of an iteration.
+        """The same in loop harnesses: seconds of an iteration.
 
         Args:
-            looped: the region in its loop.
-            modules: what the candidates make of that.
+            looped: the region's loop harness.
+            modules: the harness as each candidate dispatches it.
         """
         assert looped.loop is not None
         harnesses = [self._harness(module) for module in (looped.module, *modules)]
@@ -179,9 +179,9 @@ class Comparison:
         return run
 
     def _argument_rotation(self) -> list[list[Any]]:
-        """So many copies of what comes from outside of the program that the caches forget it as in the program.
+        """Argument lists with copies of the program's inputs, enough of them that caches are as cold as in the program.
 
-        What other instructions produce is in the caches there, too.
+        Inputs that other instructions produce are in the caches there, too, and are not copied.
         """
         extracted = self._extracted
         outside = [place for place, is_produced in enumerate(extracted.produced) if not is_produced]
@@ -196,7 +196,7 @@ class Comparison:
         return rotation
 
     def _executable(self, module: bytes) -> Executable:
-        """The module in its surroundings, which change no value."""
+        """The module compiled with its context ops, which change no value."""
         if module not in self._executables:
             whole = with_context_ops(module, self._extracted, self._threads)
             self._executables[module] = compiled(whole, self._deadline, self._extracted.frozen, self._split)
@@ -215,10 +215,10 @@ def compiled(
     frozen: AbstractSet[int] = frozenset(),
     split: Splitter | None = None,
 ) -> Executable:
-    """The module compiled, if there is time; with what depends on its frozen inputs alone computed once.
+    """Compile a module under the watchdog; with frozen inputs, as prologue and steady-state program.
 
     Raises:
-        OutOfTime, Endless: there is not.
+        OutOfTime, TimedOut: the time does not suffice.
     """
     size = instruction_count(Module.from_bytes(serialized))
     begin = time.perf_counter()
@@ -232,26 +232,26 @@ def compiled(
 
 
 def instruction_count(module: Module) -> int:
-    """Instructions, those of fusions included."""
+    """Number of instructions, those inside fusions included."""
     return sum(len(computation.instructions) for computation in module.proto.computations)
 
 
 class _RotatingCaller:
-    """Calls an executable on each set of arguments in turn."""
+    """Calls an executable on each argument list in turn."""
 
-    def __init__(self, executable: Executable, arguments: Sequence[Sequence[Any]], *, keeping: bool) -> None:
+    def __init__(self, executable: Executable, arguments: Sequence[Sequence[Any]], *, retain_results: bool) -> None:
         self._executable, self._arguments, self._next = executable, arguments, 0
-        self._keeping = keeping
-        self._kept: Sequence[Any] = ()
+        self._retain_results = retain_results
+        self._retained: Sequence[Any] = ()
 
     def __call__(self) -> None:
         self._next = (self._next + 1) % len(self._arguments)
         results = self._executable(self._arguments[self._next])
-        if self._keeping:
-            self._kept = results
+        if self._retain_results:
+            self._retained = results
 
 
-def _widened(value: Any) -> Any:
+def _as_float64(value: Any) -> Any:
     if value.dtype.kind == "c":
         return value.astype("complex128")
     return value if value.dtype.kind in "biu" else value.astype("float64")

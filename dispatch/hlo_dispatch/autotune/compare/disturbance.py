@@ -1,9 +1,8 @@
-"""Which turns of a timing other work disturbed: threads that waited, time the host took, processors that share a core.
+"""Disturbance detection: the turns of a timing that other processes, the hypervisor or shared cores falsify.
 
-A turn whose threads waited longer than they do anyway is no measurement, nor is one of which one half was taken while
-the processors were two threads of one core, and the other half while they were two cores: there arithmetic at the peak
-of the vector units takes twice as long, and nothing that the system counts shows it. So a short probe does such
-arithmetic on all threads before and after.
+A turn is disturbed if its threads waited longer than usual for a processor, if the hypervisor stole time, or if the
+virtual processors were hardware threads of one core in part of it: peak vector arithmetic then takes twice as long,
+and no counter of the system shows it. So a short probe runs such arithmetic on all threads before and after.
 """
 
 from __future__ import annotations
@@ -21,42 +20,42 @@ from hlo_dispatch.process.scheduling_delay import OtherWork, RunDelay, other_wor
 from hlo_dispatch.vendor.native import native
 
 NEGLIGIBLE = 0.05
-"""In parts of a sample's time: waiting that changes no answer, as it is no gain worth knowing either."""
+"""Waiting, as a fraction of a sample's time, that changes no answer; a gain of this size matters to nobody either."""
 SHARED = 2**0.5
-"""So many times longer than at best: two threads share a core, where arithmetic at the peak takes twice as long."""
+"""Slowdown of the probe from which two threads share a core, where peak arithmetic takes twice as long."""
 RARELY = 20
-"""A reading is taken again when so many times what it costs has passed."""
+"""Interval between two samples of a quantity, in multiples of what sampling it costs."""
 TICK = 0.01
-"""Seconds by which other processes' time is counted."""
+"""Resolution of other processes' time, in seconds."""
 ROUNDS = 20_000
-"""Of the probe: 50 µs at two multiply-adds a cycle."""
+"""Iterations of the probe: 50 µs at two multiply-adds a cycle."""
 MOST_PROBED = 32
-"""Threads: with more of them the probe would use up a container's quota of processor time."""
+"""Maximum threads of the probe: more would use up a container's quota of processor time."""
 _Read = TypeVar("_Read")
 _best_probe: dict[int, float] = {}
 """Threads → the shortest probe in this process."""
 
 
 class Meter(Protocol):
-    """Knows which of the turns of one timing were disturbed."""
+    """Disturbance meter of one timing."""
 
     def ready(self) -> None:
-        """Every contestant was called; turns begin now."""
+        """Start: every candidate has been called once."""
         ...
 
     def look(self, turn: int, *, now: bool = False) -> None:
-        """The turn begins, or, with `now`, all those before it are about to be judged."""
+        """Sample before a turn; `now`: unconditionally, because the turns before it are about to be judged."""
         ...
 
     def waited(self) -> float:
-        """Seconds that threads have waited so far."""
+        """Seconds that threads have waited for a processor so far."""
         ...
 
     def undisturbed(self, waits: Sequence[Sequence[float]]) -> list[bool]:
-        """For each turn that all contestants had whether it counts, as far as that is known yet.
+        """For each turn of all candidates, whether it is known to be undisturbed.
 
         Args:
-            waits: of each contestant, for each of its turns, what `waited` grew by, in parts of the turn's time.
+            waits: for each candidate and turn, the growth of `waited` as a fraction of the turn's time.
         """
         ...
 
@@ -65,16 +64,16 @@ class Meter(Protocol):
 
 @dataclass
 class PeriodicSamples(Generic[_Read]):
-    """A quantity read now and then between turns."""
+    """Samples of a quantity, taken periodically between turns."""
 
     read: Callable[[], _Read]
     clock: Callable[[], float]
     values: list[tuple[int, _Read]] = field(default_factory=list[tuple[int, _Read]])
-    """(number of the turn before which it was read, what was read)."""
+    """(number of the turn after the sample, sampled value)."""
     _next: float = float("-inf")
 
     def take(self, turn: int, *, now: bool) -> None:
-        """Read it, if that is due."""
+        """Take a sample if one is due, or with `now` in any case."""
         begin = self.clock()
         if begin < self._next and not now:
             return
@@ -85,18 +84,18 @@ class PeriodicSamples(Generic[_Read]):
         self._next = end + RARELY * (end - begin)
 
     def around(self, turn: int) -> tuple[_Read, _Read]:
-        """The last one before the turn and the first one after it."""
-        after = bisect.bisect_right(self.values, turn, key=lambda reading: reading[0])
+        """The last sample before the turn and the first one after it."""
+        after = bisect.bisect_right(self.values, turn, key=lambda sample: sample[0])
         return self.values[after - 1][1], self.values[after][1]
 
     @property
     def last(self) -> int:
-        """The turn before which it was last read."""
+        """The turn after the last sample."""
         return self.values[-1][0]
 
 
 class DisturbanceMeter:
-    """The meter of this process on this machine."""
+    """Disturbance meter from run delays, other processes' time and a probe of peak arithmetic."""
 
     def __init__(
         self,
@@ -106,10 +105,9 @@ class DisturbanceMeter:
         clock: Callable[[], float] = time.perf_counter,
         threads: int = 1,
     ) -> None:
-        """Nothing is timed yet.
-
+        """
         Args:
-            probe: seconds of arithmetic at the units' peak on all threads; 0 where they could not run together.
+            probe: returns the seconds of peak arithmetic on all threads; 0 where they could not run together.
         """
         self._delay, self._threads, self._clock = delay, threads, clock
         self._others, self._probes = PeriodicSamples(others, clock), PeriodicSamples(probe, clock)
@@ -133,7 +131,7 @@ class DisturbanceMeter:
         count = min(len(each) for each in waits)
         if self._is_only_user():
             waits = [[0.0] * count]
-        # Some waiting belongs to the kernel: threads that are woken in each call wait each time.
+        # Threads that a kernel wakes in each call wait each time: that is the kernel's own cost.
         usual = [min(each, default=0.0) for each in waits]
         judged = min(self._others.last, self._probes.last)
         return [
@@ -148,7 +146,7 @@ class DisturbanceMeter:
         self._delay.close()
 
     def _is_only_user(self) -> bool:
-        """Whether nobody else has used the processors: threads that waited, waited for each other then."""
+        """Whether no other process has used the processors: threads that waited, waited for each other."""
         first, last = self._others.values[0][1], self._others.values[-1][1]
         if first is None or last is None:
             return False
@@ -161,19 +159,19 @@ class DisturbanceMeter:
         return before is not None and after is not None and after.stolen > before.stolen
 
     def _shares_cores(self, turn: int) -> bool:
-        """Whether the processors were threads of one core before the turn or after it, and at other times were not."""
+        """Whether the processors were hardware threads of one core just before or after the turn, but not always."""
         most = SHARED * _best_probe.get(self._threads, float("inf"))
         return any(probe > most for probe in self._probes.around(turn))
 
 
 def this_machine_meter() -> Meter:
-    """A meter for one timing; it is to be closed."""
+    """Create a meter for one timing; the caller closes it."""
     threads = len(os.sched_getaffinity(0))
     return DisturbanceMeter(RunDelay(), other_work, partial(peak_seconds, threads), threads=threads)
 
 
 def peak_seconds(threads: int) -> float:
-    """What arithmetic at the peak takes on so many threads at once; 0 where they cannot run at the same time."""
+    """Seconds of peak arithmetic on this many threads at once; 0 where they cannot run at the same time."""
     if threads > MOST_PROBED:
         return 0.0
     try:

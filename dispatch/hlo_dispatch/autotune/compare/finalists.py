@@ -1,7 +1,7 @@
-"""Who is the fastest of those that beat stock: timed in turns among themselves.
+"""Finalists: the programs that beat stock, timed in an interleaved trial among themselves.
 
-Against stock each of them is known by two uncertain times, stock's and its own, and where stock takes ten times as
-long most of the timing goes into stock. Between programs that are a tenth apart that decides nothing.
+Against stock, each gain has the error of two times, stock's and its own, and where stock is ten times slower most of
+the trial's time goes into stock. That does not rank programs that differ by a tenth.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from hlo_dispatch.autotune.compare.timing import CERTAIN, Time, interleaved
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
 
 NEAR = 0.2
-"""Who seemed to take so much longer than the fastest, in parts of its time, may be the fastest."""
+"""Slowdown against the fastest, as a fraction of its time, up to which a program is a finalist."""
 LEAST_MARGIN = 0.005
-"""In parts of the first one's time, besides the noise: what is less is a draw, which the first one wins."""
+"""Gain over the first finalist, as a fraction of its time and besides the noise, that another one needs to win."""
 
 
 def finalists_of(found: Mapping[str, Time]) -> list[str]:
-    """Who may be the fastest, by times against stock; in the order given."""
+    """The programs that may be the fastest, by their times against stock; in the given order."""
     best = min(found.values(), key=lambda time: time.seconds)
 
     def is_finalist(time: Time) -> bool:
@@ -31,14 +31,15 @@ def finalists_of(found: Mapping[str, Time]) -> list[str]:
 def fastest(
     candidates: Mapping[str, Callable[[], object]], *, seconds: float, deadline: Deadline
 ) -> tuple[str, dict[str, float]]:
-    """Time them in turns.
+    """Run the interleaved trial of the finalists.
 
     Args:
-        contestants: at least one; of several that are equally fast the first wins.
-        seconds: of timing.
+        candidates: at least one; of equally fast ones the first wins.
+        seconds: duration of the trial.
 
     Returns:
-        the winner, and the seconds of a call of each; of none where there was no time: the first wins then.
+        The winner and each finalist's seconds of a call. Without time for a trial the first wins, and the times are
+        empty.
     """
     names = list(candidates)
     if len(names) == 1:

@@ -1,7 +1,7 @@
-"""A region's module in double precision: every fusion written out, every floating type widened.
+"""Float64 reference: an extracted module with its fusions expanded and every floating type widened.
 
-Rounds nowhere but in float64, so it says which of two results that differ is the right one. Slow: XLA runs
-it instruction by instruction.
+It rounds only in float64, so it decides which of two different results is right. XLA runs it instruction by
+instruction, which is slow.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, InstructionProto, LiteralProto, ProgramShapeProto, ShapeProto
 
-_WIDER = {ELEMENT_TYPE_NUMBERS[kind]: ELEMENT_TYPE_NUMBERS["f64"] for kind in ("f16", "bf16", "f32")} | {
+_WIDENED_TYPES = {ELEMENT_TYPE_NUMBERS[kind]: ELEMENT_TYPE_NUMBERS["f64"] for kind in ("f16", "bf16", "f32")} | {
     ELEMENT_TYPE_NUMBERS["c64"]: ELEMENT_TYPE_NUMBERS["c128"]
 }
 _TUPLE = ELEMENT_TYPE_NUMBERS["tuple"]
-# They look at bits, or are somebody else's code.
-_IMPOSSIBLE = frozenset(
+# Ops that depend on an element's bits, or call other code.
+_UNSUPPORTED = frozenset(
     "bitcast-convert custom-call fusion while conditional call reduce-precision rng rng-bit-generator".split()
 )
 
 
 def in_float64(serialized: bytes) -> bytes | None:
-    """The same computation on f64 (and c128) inputs and results; None where it cannot be written so."""
+    """The same computation on f64 (and c128) inputs and results; None where an op has no float64 version."""
     module = Module.from_bytes(serialized)
     graph = FlatGraph(module, module.entry)
-    if any(node.opcode in _IMPOSSIBLE for node in graph.nodes):
+    if any(node.opcode in _UNSUPPORTED for node in graph.nodes):
         return None
     base = module.entry.id << 32
     instructions: list[InstructionProto] = []
@@ -73,7 +73,7 @@ def _widen_signature(program_shape: ProgramShapeProto) -> None:
 def _widen_shape(shape: ShapeProto) -> None:
     for part in shape.tuple_shapes:
         _widen_shape(part)
-    shape.element_type = _WIDER.get(shape.element_type, shape.element_type)
+    shape.element_type = _WIDENED_TYPES.get(shape.element_type, shape.element_type)
 
 
 def _widen_literal(literal: LiteralProto) -> None:

@@ -1,4 +1,4 @@
-"""Interleaved timing of loop harnesses: seconds of an iteration, without what launching the loop costs."""
+"""Interleaved timing of loop harnesses: seconds of an iteration, without the cost of launching the loop."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from hlo_dispatch.autotune.compare.timing import LONG_CALL, Time, interleaved
 from hlo_dispatch.autotune.run.deadline import Deadline
 
 LEAST_RUN = 3e-3
-"""Seconds of a launch, where the loop's class of trip counts allows that many iterations."""
+"""Seconds that a launch should take, as far as the loop's class of trip counts allows."""
 _FIRST_ITERATIONS = 8
 _LAUNCHES = 9
 
 Harness = Callable[[int], object]
-"""Runs so many iterations; returns when they are done."""
+"""Runs this many iterations and returns when they are done."""
 
 
 def interleaved_iterations(
     harnesses: Sequence[Harness], *, most: int, seconds: float, least: float, deadline: Deadline
 ) -> list[Time]:
-    """Time every harness in turns; the Times are those of an iteration.
+    """Time every harness in an interleaved trial; the Times are those of an iteration.
 
-    A launch of no iteration is timed by itself: stock's executables are often launched on another thread and ours in
-    the caller's, which says nothing of what runs inside.
+    The cost of a launch without iterations is subtracted: XLA often launches stock's executables on another thread and
+    ours on the caller's, which says nothing about the loop itself.
 
     Args:
-        most: iterations in a launch.
+        most: maximum iterations in a launch.
         seconds, deadline: as for `interleaved`.
-        least: gains of an iteration below so many seconds do not matter.
+        least: seconds of an iteration below which a gain does not matter.
 
     Raises:
-        OutOfTime: there is no time for it.
+        OutOfTime: the time does not suffice.
     """
-    # The slowest one fills that time; the others take less.
+    # The slowest harness fills that time; the others take less.
     iterations = min(most, *(_iterations(harness, most, deadline) for harness in harnesses))
     launches = [_launch_seconds(harness) for harness in harnesses]
     runs = [partial(harness, iterations) for harness in harnesses]
@@ -54,7 +54,7 @@ def interleaved_iterations(
 
 
 def _iterations(harness: Harness, most: int, deadline: Deadline) -> int:
-    """How many fill LEAST_RUN."""
+    """Number of iterations that fill LEAST_RUN."""
     once = _seconds(harness, 1)
     if once >= LONG_CALL:
         return 1
@@ -65,7 +65,7 @@ def _iterations(harness: Harness, most: int, deadline: Deadline) -> int:
 
 
 def _launch_seconds(harness: Harness) -> float:
-    """Seconds of a launch without an iteration, undisturbed."""
+    """Minimum seconds of a launch without iterations."""
     return min(_seconds(harness, 0) for _ in range(_LAUNCHES))
 
 

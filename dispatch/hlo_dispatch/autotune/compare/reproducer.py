@@ -1,4 +1,4 @@
-"""What is kept of a wrong result: the region before and after, the seed of its inputs, and the verdict."""
+"""Reproducers of wrong results: the region before and after dispatch, the seed of its inputs, and the difference."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hlo_dispatch.ir import text as hlo_text
 
 @dataclass(frozen=True)
 class Reproducer:
-    """Everything needed to see the difference again: `random_inputs(module, shapes, seed, kind)` are the inputs."""
+    """Reproducer of one wrong result; `random_inputs(module, shapes, seed, kind)` recreates the inputs."""
 
     stock: bytes
     """The region as XLA runs it: a serialized module."""
@@ -26,18 +26,18 @@ class Reproducer:
     found: Difference
 
     def keep(self, folder: Path) -> Path:
-        """Write stock.hlo, dispatched.hlo, both as .pb, and inputs.json into `folder`, whole or not at all."""
+        """Atomically write stock.hlo, dispatched.hlo, both as .pb, and inputs.json into `folder`."""
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".writing-"))
         try:
             for name, module in (("stock", self.stock), ("dispatched", self.dispatched)):
                 (temporary / f"{name}.pb").write_bytes(module)
                 (temporary / f"{name}.hlo").write_text(_text(module))
-            about = {
+            description = {
                 "seed": self.seed, "kind": self.kind, "difference": self.found.value,
                 "allowed": self.found.tolerance, "result": self.found.result,
             }  # fmt: skip
-            (temporary / "inputs.json").write_text(json.dumps(about, indent=2) + "\n")
+            (temporary / "inputs.json").write_text(json.dumps(description, indent=2) + "\n")
             shutil.rmtree(folder, ignore_errors=True)
             os.replace(temporary, folder)
         finally:

@@ -1,10 +1,10 @@
-"""How strongly paired samples say that a difference is more than zero: a sequential test, to be asked at any time.
+"""Sequential test with e-values: whether paired differences are more than zero, valid at any stopping time.
 
-Half of the error that is allowed goes to a look at the first few samples, which is Student's t-test, and half to all
-samples so far, as long as one likes. `evidence` of those is an e-value: where there is no such difference its
-expectation is at most 1 whenever one stops, so that it reaches 1 / p with probability p at most, however often it was
-looked at (Ville's inequality; Ramdas, Grünwald, Vovk, Shafer: Game-theoretic statistics and safe anytime-valid
-inference, Statistical Science 38, 2023). It is the mean of three, which is one again:
+Half of the allowed error goes to one look at the first few samples, Student's t-test, and half to repeated looks at all
+samples so far. `evidence` of those is an e-value: where there is no such difference, its expectation is at most 1
+at any stopping time, so it reaches 1 / p with probability at most p, however often it is computed (Ville's
+inequality; Ramdas, Grünwald, Vovk, Shafer: Game-theoretic statistics and safe anytime-valid
+inference, Statistical Science 38, 2023). It is the mean of three e-values:
 
 - the sign test's, which assumes nothing of how the samples scatter: k of n are positive, and the chance p that one is
   has a uniform prior above 1/2: the integral of 2 (2p)^k (2 - 2p)^(n-k), which is the sum of C(n+1, j) for j up to k,
@@ -23,21 +23,21 @@ import sys
 from collections.abc import Sequence
 
 ERROR = 0.01
-"""The chance that a difference is believed which is none."""
+"""Probability of a false positive."""
 _FIRST_LOOK = {2: 63.657, 3: 9.925, 4: 5.841, 5: 4.604}
-"""Samples → Student's t that is exceeded by chance with half of that, one-sided."""
+"""Samples → one-sided critical value of Student's t at half of that."""
 _VARIANCES = (1.0, 25.0)
 _FINEST = 1e-9
-"""A scatter, in parts of the mean, that is told from none."""
+"""Smallest standard deviation, as a fraction of the mean."""
 _LARGEST = 300.0
-"""Logarithm of the largest e-value that is told from a larger one."""
+"""Logarithm of the largest e-value."""
 
 
 def is_shown(differences: Sequence[float], first: int) -> bool:
-    """Whether they are more than zero, but for chance.
+    """Whether the differences are significantly more than zero.
 
     Args:
-        first: after so many of them (2 to 5) one looked first.
+        first: number of samples (2 to 5) at the first look.
     """
     if len(differences) >= first and _student(differences[:first]) > _FIRST_LOOK[first]:
         return True
@@ -72,7 +72,7 @@ def _by_size(differences: Sequence[float], variance: float) -> float:
 
 
 def _student(values: Sequence[float]) -> float:
-    """The mean over its own error; at least two values."""
+    """Student's t: the mean over its standard error; at least two values."""
     count = len(values)
     mean = math.fsum(values) / count
     spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))

@@ -1,8 +1,8 @@
-"""Who is faster: contestants timed in turns against the first of them, until the answer is clear.
+"""Interleaved trial: candidates run in turns and are compared turn by turn with the first of them.
 
-A machine that is throttled or just warming up hits all of them alike, because they run in turns and are compared turn
-by turn. Turns that other work disturbed (`disturbance.py`) do not count. Whether a difference is one is asked of the
-turns themselves (`sequential_test.py`): a large one needs few of them, and where there is no answer yet more are taken.
+Throttling and warm-up affect all candidates of a turn alike. Disturbed turns (`disturbance.py`) do not count. A
+sequential test (`sequential_test.py`) decides after each turn: a large difference needs few turns, and an undecided
+trial continues.
 """
 
 from __future__ import annotations
@@ -20,50 +20,50 @@ from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
 SHORTEST_SAMPLE = 150e-6
 """Seconds; shorter calls are timed in batches."""
 LONG_CALL = 10e-3
-"""Seconds; what lasts so long needs no call before it that warms up caches and threads."""
+"""Seconds from which a call needs no warm-up call for caches and threads."""
 PATIENT_CALL = 0.1
-"""Seconds; what lasts so long is not called twice only to see how long it lasts."""
+"""Seconds from which one call suffices to estimate the time of a call."""
 VERY_LONG_CALL = 1.0
-"""Seconds; such calls vary little, and nobody waits for many of them."""
+"""Seconds from which fewer turns suffice: such calls vary little."""
 CALLS_PER_TURN = 3
 FEWEST_TURNS = 5
 MOST_TURNS = 100
 PATIENCE = 4.0
-"""How many times longer it may take where nothing is clear."""
+"""Factor by which an undecided trial may exceed its time."""
 # A sum of many small disturbances: the median of n of them scatters 1.25 times as much as their mean.
 _MEDIAN_SCATTER = 1.25
 _MAD_TO_DEVIATION = 1.4826
 CERTAIN = 3.0
-"""So many errors are taken for noise."""
+"""Multiple of the error up to which a difference is noise."""
 BEYOND_DOUBT = 0.5
-"""Who gains so much, in parts of the first one's time, on a busy machine, gains something on a quiet one."""
+"""Gain, as a fraction of the reference's time, that a disturbed trial proves."""
 ABANDONED_RATIO = 1.3
-"""Who is shown to lose, and seems to need so many times longer than the first one, is timed no further."""
+"""Ratio to the reference's time from which a losing candidate leaves the trial."""
 TOO_LITTLE = 0.03
-"""A gain, in parts of the first one's time, after which nobody asks further."""
+"""Gain, as a fraction of the reference's time, below which a trial does not continue."""
 WORTH_KNOWING = 0.05
-"""A gain that may be so large, in parts of the first one's time, is worth finding out."""
+"""Possible gain, as a fraction of the reference's time, for which a trial continues."""
 
 
 @dataclass(frozen=True)
 class Time:
-    """How long one contestant takes."""
+    """Result of one candidate in an interleaved trial: time, gain over the reference, and their errors."""
 
     seconds: float
-    """Median of a call."""
+    """Median seconds of a call."""
     gain: float
-    """Median of what it saves against the first contestant in the same turn; seconds."""
+    """Median seconds saved against the reference in the same turn."""
     error: float
-    """How uncertain the gain is; seconds."""
+    """Standard error of the gain, in seconds."""
     gains: tuple[float, ...] = ()
-    """What it saved in each turn that counts; by default so few turns that their median and its error are these."""
+    """Gain in each turn that counts; by default a few values with this median and error."""
     is_disturbed: bool = False
-    """Whether too few turns were undisturbed, so that all of them count: another time the answer may be another."""
+    """Whether too few turns were undisturbed, so that all of them count; the result may not be reproducible."""
     fewest: int = FEWEST_TURNS
-    """After so many turns one looked first."""
+    """Number of turns at the first look of the sequential test."""
     least: float = math.nan
-    """Seconds of a call in the turn in which it was fastest; by default the median. Other work only adds to a time, so
-    that this says most where all turns were disturbed."""
+    """Minimum seconds of a call; by default the median. Other work only adds to a time: this is the best estimate where
+    all turns were disturbed."""
 
     def __post_init__(self) -> None:
         if math.isnan(self.least):
@@ -74,23 +74,23 @@ class Time:
             object.__setattr__(self, "gains", few)
 
     def wins(self, least: float) -> bool:
-        """Whether it gains more than `least` (seconds), but for chance."""
+        """Whether the gain is significantly more than `least` seconds."""
         return self._shows(gain - least for gain in self.gains)
 
     def is_doubtful(self, reference: float) -> bool:
-        """Whether it was disturbed, and not so much faster that this explains nothing."""
+        """Whether the trial was disturbed, and the gain too small to be proven nevertheless."""
         return self.is_disturbed and not self.wins(BEYOND_DOUBT * reference)
 
     def may_win(self, reference: float, least: float) -> bool:
-        """Whether more turns could show a gain that would be worth having, by the reference's time."""
+        """Whether more turns could still show a worthwhile gain."""
         return not self.wins(least) and not self.gains_less(WORTH_KNOWING * reference + least)
 
     def gains_less(self, most: float) -> bool:
-        """Whether it gains less than `most` (seconds), but for chance."""
+        """Whether the gain is significantly less than `most` seconds."""
         return self._shows(most - gain for gain in self.gains)
 
     def _shows(self, differences: Iterable[float]) -> bool:
-        # Of what is many calls long, as a burst of other work is, only the order of magnitude counts.
+        # A burst of other work may last for many calls: asinh leaves only the order of magnitude of such outliers.
         return is_shown([math.asinh(value / max(self.seconds, 1e-9)) for value in differences], self.fewest)
 
 
@@ -103,18 +103,18 @@ def interleaved(
     deadline: Deadline | None = None,
     meter: Meter | None = None,
 ) -> list[Time]:
-    """Time every contestant; a call returns when its work is done.
+    """Run an interleaved trial; a call of a candidate returns when its work is done.
 
     Args:
-        least: gains below so many seconds do not matter.
-        settle: seconds of calls that do not count before each turn, until the threads of whoever ran before sleep.
-        seconds: stop after so long (where nothing is clear, or too little is undisturbed, after PATIENCE times as
-            long), but not before a few turns.
-        deadline: when it has to be over, whatever is known by then.
-        meter: knows which turns were disturbed.
+        least: seconds below which a gain does not matter.
+        settle: seconds of uncounted calls before each turn, until the threads of the previous candidate sleep.
+        seconds: duration (times PATIENCE where the result is undecided or too few turns were undisturbed); a few turns
+            run in any case.
+        deadline: the latest end.
+        meter: detects disturbed turns.
 
     Raises:
-        OutOfTime: not even the few turns fit before the deadline.
+        OutOfTime: even the minimum number of turns does not fit before the deadline.
     """
     deadline, meter = deadline or Deadline(), meter or this_machine_meter()
     try:
@@ -154,7 +154,7 @@ def _in_turns(runners: Sequence[_Runner], seconds: float, least: float, deadline
 
 
 def _warmed_up(candidates: Sequence[Callable[[], object]], settle: float, deadline: Deadline) -> list[_Runner]:
-    """Every contestant after its first calls; the later ones are expected to be as fast as the first."""
+    """Call every candidate for the first time; later ones are expected to be as fast as the first."""
     runners: list[_Runner] = []
     for call in candidates:
         if runners:
@@ -164,12 +164,12 @@ def _warmed_up(candidates: Sequence[Callable[[], object]], settle: float, deadli
 
 
 def fewest_calls(once: float) -> int:
-    """How often at least each contestant is called if a call takes about so many seconds, and at least 10 ms."""
+    """Minimum number of calls of each candidate, for a call of this many seconds, at least 10 ms."""
     return _first_calls(once) + _fewest_turns(once)
 
 
 def _first_calls(once: float) -> int:
-    """How many it takes to know how long a call lasts."""
+    """Number of calls that estimate the time of a call."""
     return 2 if once < PATIENT_CALL else 1
 
 
@@ -178,7 +178,7 @@ def _fewest_turns(once: float) -> int:
 
 
 class _Runner:
-    """One contestant and its samples, in seconds per call."""
+    """One candidate and its samples, in seconds per call."""
 
     def __init__(self, call: Callable[[], object], settle: float) -> None:
         self._call, self._settle = call, settle
@@ -190,16 +190,16 @@ class _Runner:
         self._batch = max(1, round(SHORTEST_SAMPLE / self.once))
         self.samples: list[float] = []
         self.waits: list[float] = []
-        """For how long threads waited in each turn, in parts of its time."""
+        """Waiting of threads in each turn, as a fraction of its time."""
 
     @property
     def turn(self) -> float:
-        """Seconds of a turn, roughly."""
+        """Estimated seconds of a turn."""
         calls = self._calls() * self._batch + (1 if self._settle or self.once < LONG_CALL else 0)
         return calls * self.once + self._settle
 
     def run(self, meter: Meter) -> None:
-        """A turn: the middle one of a few calls, after one that finds caches and threads as another left them."""
+        """Run a turn: the median of a few calls, after an uncounted one that warms up caches and threads."""
         if self._settle or self.once < LONG_CALL:
             self._warm_up()
         waited, begin = meter.waited(), time.perf_counter()
@@ -209,8 +209,8 @@ class _Runner:
         self.samples.append(statistics.median(samples))
 
     def _warm_up(self) -> float:
-        """Seconds of the first call."""
-        # Sleeping instead would leave the caches and the processor's clock as no program finds them.
+        """Run the uncounted calls; returns the seconds of the first one."""
+        # Sleeping instead would leave caches and clock frequency in a state that programs do not have.
         begin = time.perf_counter()
         self._call()
         first = time.perf_counter() - begin
@@ -237,12 +237,12 @@ def _is_decided(times: Sequence[Time], running: Sequence[int], least: float) -> 
     if any(time.is_disturbed or _is_open(time, times[0].seconds, least) for time in others):
         return False
     best = max(others, key=lambda time: time.gain, default=None)
-    # Between two winners the better one matters as well, if it is much better.
+    # With two winners the trial also decides between them, unless they are close.
     return best is None or all(t is best or best.gain - t.gain > 3 * (t.error + best.error) for t in others)
 
 
 def _is_open(time: Time, reference: float, least: float) -> bool:
-    """Whether it is known neither to gain what is worth knowing, nor to gain too little for anybody."""
+    """Whether the gain is neither proven to be worthwhile nor proven to be too little."""
     worth, little = WORTH_KNOWING * reference + least, TOO_LITTLE * reference + least
     return not time.wins(worth) and not time.gains_less(little)
 
@@ -262,10 +262,10 @@ def _time(first: _Runner, runner: _Runner, undisturbed: Sequence[bool], fewest: 
 
 
 def paired(reference: Sequence[float], own: Sequence[float], fewest: int, *, is_disturbed: bool = False) -> Time:
-    """What samples say that were taken in turns: one of the reference's and one of its own in each.
+    """Paired statistics of samples: one of the reference and one of the candidate in each turn.
 
     Args:
-        fewest: after so many turns one looked first.
+        fewest: number of turns at the first look of the sequential test.
     """
     gains = tuple(theirs - mine for theirs, mine in zip(reference, own, strict=True))
     gain = statistics.median(gains)

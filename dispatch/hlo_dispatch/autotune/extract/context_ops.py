@@ -1,8 +1,8 @@
-"""A region as it runs in its program: behind loops of XLA's that make its inputs, ahead of ones that read its results.
+"""Context ops: parallel loop fusions that produce an extracted region's inputs and consume its results.
 
-Alone in a loop a region is measured too well for a vendor library: its thread pool never has to take the cores
-over from XLA's, whose workers spin for a while when a parallel loop is done (and the other way round). So what
-another instruction computes is, for measuring, copied by a loop that XLA would split the same way.
+Without them a vendor library measures too well: its thread pool never competes for cores with XLA's, whose workers
+spin for a while after a parallel loop (and the other way round). So a loop fusion, split over threads as XLA does it,
+copies each input that another instruction computes and each result that one reads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FLOATING = frozenset(("f16", "bf16", "f32", "f64"))
 
 
 def with_context_ops(serialized: bytes, extracted: ExtractedModule, threads: int) -> bytes:
-    """The extracted module, or what a candidate made of it, with its surroundings; in its loop, if it is in one."""
+    """Add context ops to an extracted module, dispatched or not; inside its loop harness, if it has one."""
     module = Module.from_bytes(serialized)
     region = next(c for c in module.proto.computations[:] if c.name == BODY)
     is_entry = region.id == module.entry.id
@@ -55,7 +55,7 @@ def with_context_ops(serialized: bytes, extracted: ExtractedModule, threads: int
 
 
 def _replace_uses(computation: ComputationProto, value: int, copy: int, keep: Sequence[int]) -> None:
-    """Have all but the instructions in `keep` read the copy of a value."""
+    """Replace the uses of a value by its copy, except in the instructions `keep`."""
     for instruction in computation.instructions:
         if instruction.id in keep:
             continue
@@ -67,7 +67,7 @@ def _replace_uses(computation: ComputationProto, value: int, copy: int, keep: Se
 
 
 def _place_copies(entry: ComputationProto, made: dict[int, InstructionProto]) -> None:
-    """Put each new loop behind what it copies."""
+    """Place each context op after the value that it copies."""
     ordered: list[InstructionProto] = []
     loops_of: dict[int, list[InstructionProto]] = {}
     for loop in made.values():
@@ -75,7 +75,7 @@ def _place_copies(entry: ComputationProto, made: dict[int, InstructionProto]) ->
     for instruction in [InstructionProto.FromString(i.SerializeToString()) for i in entry.instructions]:
         ordered.append(instruction)
         ordered += loops_of.pop(instruction.id, [])
-    # A result that is an input as it came is copied twice.
+    # An input that is returned unchanged is copied twice.
     for loops in loops_of.values():
         ordered += loops
     tuples = [i for i in ordered if i.id == entry.root_id]
@@ -85,7 +85,7 @@ def _place_copies(entry: ComputationProto, made: dict[int, InstructionProto]) ->
 
 
 class _ContextOps:
-    """Makes loops that copy a value."""
+    """Builder of context ops: loop fusions that copy a value."""
 
     def __init__(self, module: Module, region: ComputationProto, threads: int) -> None:
         self._module, self._threads = module, threads
@@ -97,7 +97,7 @@ class _ContextOps:
         """Id of a new loop fusion that multiplies by one, split over threads as XLA does it."""
         computation = self._body(shape)
         loop = InstructionProto(
-            opcode="fusion", name=self._module.fresh_name("surroundings"), id=self._next_id, fusion_kind="kLoop"
+            opcode="fusion", name=self._module.fresh_name("context_op"), id=self._next_id, fusion_kind="kLoop"
         )
         self._next_id += 1
         loop.shape.CopyFrom(shape.to_proto())
@@ -109,7 +109,7 @@ class _ContextOps:
 
     def _body(self, shape: Shape) -> ComputationProto:
         identifier = self._module.fresh_computation_id()
-        computation = ComputationProto(id=identifier, name=self._module.fresh_name("surroundings_computation"))
+        computation = ComputationProto(id=identifier, name=self._module.fresh_name("context_op_computation"))
         computation.execution_thread = self._module.entry.execution_thread
         scalar = row_major(shape.element_type, ())
         first = identifier << 32
@@ -118,7 +118,7 @@ class _ContextOps:
             (3, "multiply", shape, (0, 2)),
         ):  # fmt: skip
             proto = computation.instructions.add(opcode=opcode, id=first + place)
-            proto.name = self._module.fresh_name(f"surroundings_{opcode}")
+            proto.name = self._module.fresh_name(f"context_op_{opcode}")
             proto.shape.CopyFrom(result.to_proto())
             proto.operand_ids.extend(first + operand for operand in operands)
             if opcode == "constant":

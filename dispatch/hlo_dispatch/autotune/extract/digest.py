@@ -1,8 +1,7 @@
-"""The canonical form of a part of a module: equal work has an equal digest, in any module and any process.
+"""Digests of instructions and computations: structural hashes that are equal for equal work in any module and process.
 
-Names, ids, where an instruction comes from in the user's program: none of that changes what XLA makes of an
-instruction, so none of it is in the digest. Shapes with their layouts, constants, what is fused with what and
-how a fusion is split over threads: all of that is.
+Names, ids and source locations do not change XLA's code, so the digest ignores them. It covers shapes with layouts,
+small constants, fusion boundaries, and how a fusion is split over threads.
 """
 
 from __future__ import annotations
@@ -16,27 +15,26 @@ from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import shape_of
 
 LARGEST_CONSTANT = 4096
-"""Bytes. A smaller constant is part of what is computed, since what is matched may depend on it; a larger one is an
-input, as weights are."""
+"""Bytes. Smaller constants are hashed, since a match may depend on their value; larger ones are inputs, as weights."""
 
-# Fields that only say where an instruction is; the operands are told by position.
+# Fields that identify an instruction or its place; operands are hashed by position.
 _PLACE = ("name", "id", "operand_ids", "metadata", "control_predecessor_ids", "called_computation_ids")
 
 
 class Digests:
-    """Digests of the instructions and computations of one module, each made once."""
+    """Digests of the instructions and computations of one module, cached."""
 
     def __init__(self, module: Module) -> None:
         self._module = module
         self._computations: dict[int, bytes] = {}
 
     def of_instruction(self, instruction: InstructionProto) -> bytes:
-        """What the instruction does, without its operands."""
+        """Digest input of an instruction, without its operands."""
         if instruction.opcode in PLAIN:
-            # Most instructions of a module are these, and a shape is all they have.
+            # The most frequent opcodes, which have nothing but a shape.
             return instruction.opcode.encode() + instruction.shape.SerializeToString()
         if instruction.opcode == "constant" and shape_of(instruction.shape).bytes > LARGEST_CONSTANT:
-            # Weights: what is computed with them does not depend on their values.
+            # Weights: the code does not depend on their values.
             return b"constant" + instruction.shape.SerializeToString()
         copy = type(instruction)()
         copy.CopyFrom(instruction)
@@ -46,7 +44,7 @@ class Digests:
         return copy.SerializeToString(deterministic=True) + called
 
     def of_computation(self, identifier: int) -> bytes:
-        """What the computation computes."""
+        """Digest of a computation."""
         known = self._computations.get(identifier)
         if known is None:
             computation = self._module.computations[identifier]
@@ -62,5 +60,5 @@ class Digests:
 
 
 def operands(instruction: InstructionProto, position: Mapping[int, int]) -> bytes:
-    """The instruction's operands by their position."""
+    """Digest input of an instruction's operands, by their position."""
     return str([position[operand] for operand in instruction.operand_ids]).encode()

@@ -1,7 +1,7 @@
-"""A match's own part of the fusions that hold it, as XLA would run it had it nothing else to fuse.
+"""Enclosing fusion slice: the instructions of a match inside fusions that it shares with others, as fusions of its own.
 
-The library fusion around the anchor keeps its kind and holds what it held of the match. Instructions that bring
-an operand into form stay in front of it, whole; what other fusions held of the match follows in one loop.
+The library fusion around the anchor op keeps its kind and the match's instructions. Top-level operand ops stay in front
+of it; the match's instructions in other fusions follow in one loop fusion.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hlo_dispatch.process.machine import this_machine
 
 
 class EnclosingFusionSlice:
-    """The nodes of one region, operands first."""
+    """The nodes of a region that shares fusions, divided into operand ops, library fusion and loop fusion."""
 
     def __init__(self, graph: FlatGraph, match: CallableMatch, nodes: list[Node], produced: set[Node]) -> None:
         self._graph, self._match, self._produced = graph, match, produced
@@ -39,7 +39,7 @@ class EnclosingFusionSlice:
         self.library = needed
 
     def _dependent(self, nodes: Sequence[Node]) -> set[Node]:
-        """The anchor and what follows it."""
+        """The anchor op and the nodes that depend on it."""
         found = {self._match.node}
         for node in nodes:
             if any(operand in found for operand in node.operands):
@@ -47,7 +47,7 @@ class EnclosingFusionSlice:
         return found
 
     def _operand_instructions(self, nodes: Iterable[Node], candidates: set[Node]) -> list[int]:
-        """Ids of the top-level instructions that bring the operands of `nodes` into form."""
+        """Ids of the top-level operand ops of `nodes`."""
         found: set[int] = set()
         inside, pending = set(self.library), list(nodes)
         seen = set(pending)
@@ -62,7 +62,7 @@ class EnclosingFusionSlice:
         return [identifier for identifier in self._graph.instruction_of if identifier in found]
 
     def digest(self, settings: str, digests: Digests) -> str:
-        """What `Cutter.digest` says of it."""
+        """The region's digest (`RegionExtractor.digest`)."""
         hasher = hashlib.sha256(
             f"part {settings} {self._enclosing_fusion.fusion_kind} {self._enclosing_fusion.backend_config!r}".encode()
         )
@@ -90,14 +90,14 @@ class EnclosingFusionSlice:
         return hasher.hexdigest()
 
     def extract(self) -> ExtractedModule | Refusal:
-        """The part as a module of its own."""
+        """Extract the slice as a module."""
         library = set(self.library)
         crossing = {o for node in self.loop for o in node.operands if o in library} - set(self.loop)
         back = any(operand in set(self.loop) - library for node in self.library for operand in node.operands)
         result = next(iter(crossing)) if self.loop and crossing else self._match.output
         if len(crossing) > 1 or back or result not in library or self._enclosing_fusion.opcode != "fusion":
             name = self._match.node.name
-            return Refusal("unmeasurable", f"what belongs to %{name} cannot be told from its neighbours", name)
+            return Refusal("unmeasurable", f"%{name} cannot be separated from its neighbours", name)
         costly = next((node for node in self.loop if not may_be_in_loop(node.proto.opcode)), None)
         if costly is not None:
             return Refusal("unmeasurable", f"%{costly.name} would be computed again and again in a loop", costly.name)
@@ -105,7 +105,7 @@ class EnclosingFusionSlice:
 
 
 def _with_ancestors(nodes: Iterable[Node], among: set[Node]) -> list[Node]:
-    """`nodes` and those of `among` that they need, operands first."""
+    """`nodes` and their ancestors in `among`, operands first."""
     found, pending = dict.fromkeys(nodes), list(nodes)
     while pending:
         for operand in pending.pop().operands:
@@ -116,7 +116,7 @@ def _with_ancestors(nodes: Iterable[Node], among: set[Node]) -> list[Node]:
 
 
 class _FusionSliceWriter(ExtractedWriter):
-    """Writes one part."""
+    """Writer of an enclosing fusion slice."""
 
     def __init__(
         self, graph: FlatGraph, part: EnclosingFusionSlice, producer: InstructionProto, produced: set[Node]

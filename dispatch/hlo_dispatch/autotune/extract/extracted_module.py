@@ -1,4 +1,4 @@
-"""A region as a module of its own: the value that measuring works on, and how its borders look."""
+"""Extracted module: a region as a module of its own, with its inputs, results and context."""
 
 from __future__ import annotations
 
@@ -12,50 +12,50 @@ from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, ShapeProt
 from hlo_dispatch.ir.shape import Shape, shape_of
 
 TRIP_CLASSES = (8, 64, 512, 4096)
-"""Upper bounds of classes of trip counts: a region is measured once for all loops of a class."""
+"""Upper bounds of trip-count classes: a region has one measurement for all loops of a class."""
 FROZEN = "frozen_input"
-"""How the name of a parameter begins that is known before the program is called."""
+"""Name prefix of frozen parameters."""
 
 
 @dataclass(frozen=True)
 class LoopContext:
-    """The loop that a region runs in, as far as its time depends on it."""
+    """The loop around a region, as far as the region's time depends on it."""
 
     most_trips: int
-    """The upper bound of its class of trip counts: how often the program runs the region, at most."""
+    """Upper bound of its trip-count class."""
     carried: tuple[tuple[int, int], ...] = ()
-    """(input, result): the next iteration reads this result as this input, in the same buffer."""
+    """Loop-carried values: (input, result) that share a buffer."""
 
     @classmethod
     def of(cls, executions: float, carried: tuple[tuple[int, int], ...] = ()) -> LoopContext:
-        """That of a region which a program runs so often; the last class has no upper bound."""
+        """The context of a region with this many executions; the last class has no upper bound."""
         return cls(next((bound for bound in TRIP_CLASSES if executions <= bound), TRIP_CLASSES[-1]), carried)
 
 
 @dataclass(frozen=True)
 class ExtractedModule:
-    """A region as a module of its own; its entry computation takes and returns plain row-major arrays."""
+    """A region as a module; its entry computation takes and returns row-major arrays."""
 
     module: bytes
     """Serialized HloModuleProto; several results are a tuple."""
     anchor: str
-    """Name of the match's anchor (a pattern's result), as in the module it comes from."""
+    """Name of the match's anchor op (a pattern's result) in the original module."""
     inputs: tuple[Shape, ...]
     results: tuple[Shape, ...]
     produced: tuple[bool, ...]
-    """Of each input: whether another instruction computes it, or it comes into the program from outside."""
+    """For each input, whether another instruction computes it; otherwise it is an input of the program."""
     consumed: tuple[bool, ...]
-    """Of each result: whether another instruction reads it, or it only leaves the program."""
+    """For each result, whether another instruction reads it; otherwise it is only a result of the program."""
     routine: str = ""
     """The library call's name in the table (`eigh`), where the region is one; its results follow."""
     logical: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
-    """Of a library call, for each result its name in the table and its (size, stride) dimensions over its buffer."""
+    """For a library call, each result's name in the table and its (size, stride) dimensions over its buffer."""
     loop: LoopContext | None = None
     """Where the program runs the region in a loop."""
 
     @cached_property
     def frozen(self) -> frozenset[int]:
-        """Numbers of the inputs that are known before the program is called."""
+        """Numbers of the frozen inputs."""
         return frozenset(
             i.parameter_number
             for i in Module.from_bytes(self.module).entry.instructions
@@ -74,7 +74,7 @@ def is_small_constant(instruction: InstructionProto) -> bool:
 
 
 def set_signature(entry: ComputationProto, inputs: Sequence[Shape], result: ShapeProto) -> None:
-    """Say in the computation what it takes and returns."""
+    """Set the computation's program shape."""
     entry.ClearField("program_shape")
     entry.program_shape.parameters.extend(shape.to_proto() for shape in inputs)
     entry.program_shape.parameter_names.extend(f"region_input.{number}" for number in range(len(inputs)))
@@ -87,7 +87,7 @@ def parsed_module(extracted: ExtractedModule) -> Module:
 
 
 def called_by(module: Module, instructions: Iterable[InstructionProto]) -> list[ComputationProto]:
-    """Every computation that the instructions call, directly or not, in the module's order: callees first."""
+    """Transitive callees of the instructions, in the module's order: callees first."""
     found: set[int] = set()
     pending = [called for instruction in instructions for called in instruction.called_computation_ids]
     while pending:

@@ -1,8 +1,8 @@
-"""A library call's region: the call, and what stands around it only to please the library.
+"""Library call slice: a LAPACK call and the layout and copy ops around it, as a region.
 
-It begins at the values that a kernel would read and ends at those it would write. Whatever else XLA has fused with
-the copies in between (what computes a Gaussian process's covariance, say) is left out, so that its inputs can be
-what the routine wants: random numbers before such a computation are no positive definite matrix behind it.
+It begins at the values that a kernel would read and ends at those it would write. Other instructions that XLA has fused
+with the copies (a Gaussian process's covariance, for example) are not part of it, so that its inputs can satisfy the
+routine's preconditions: random inputs of a covariance do not give a positive definite matrix.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from hlo_dispatch.match.protocol import CallableMatch, LibraryCall
 from hlo_dispatch.match.routines.product import is_half_zeros
 from hlo_dispatch.process.machine import this_machine
 
-_FARTHEST = 64
+_MAX_OPS = 64
 
 
 class LibraryCallSlice:
-    """One library call's region."""
+    """The region of one library call."""
 
     def __init__(self, graph: FlatGraph, match: CallableMatch, call: LibraryCall, produced: set[Node]) -> None:
-        """`produced` are those of the values read that another top-level instruction computes."""
+        """`produced`: the values read that another top-level instruction computes."""
         self.match, self.call = match, call
         self._graph, self._produced = graph, produced
         self._chains = [
@@ -38,7 +38,7 @@ class LibraryCallSlice:
         ]
 
     def digest(self, settings: str, digests: Digests) -> str:
-        """What `Cutter.digest` says of it."""
+        """The region's digest (`RegionExtractor.digest`)."""
         match = self.match
         hasher = hashlib.sha256(f"routine {self.call.routine.name} {settings} {self.call.options}".encode())
         hasher.update(digests.of_instruction(self._instruction))
@@ -51,15 +51,15 @@ class LibraryCallSlice:
         return hasher.hexdigest()
 
     def extract(self) -> ExtractedModule | Refusal:
-        """The region as a module of its own."""
+        """Extract the slice as a module."""
         match, name = self.match, self.match.node.name
         chains = [chain for chain in self._chains if chain is not None]
         if len(chains) < len(self._chains):
-            return Refusal("unmeasurable", f"what %{name} reads is not computed from one value alone", name)
+            return Refusal("unmeasurable", f"an operand of %{name} is computed from more than one value", name)
         for chain, view in zip(chains, match.operands, strict=True):
-            # The call may overwrite its operand, which is no parameter then; only copies of real numbers are made.
+            # The call may overwrite its operand, so it must not be a parameter; context ops copy only real numbers.
             if not chain and match.node.opcode == "custom-call" and view.element_type[0] == "c":
-                return Refusal("unmeasurable", f"%{name} overwrites complex numbers as they come", name)
+                return Refusal("unmeasurable", f"%{name} overwrites a complex operand in place", name)
         return _LibraryCallWriter(self._graph, self).write(chains)
 
     @property
@@ -67,25 +67,25 @@ class LibraryCallSlice:
         return self._graph.instruction_of[self.match.node.producers[0]]
 
     def _is_produced(self, node: Node, chain: list[Node] | None) -> bool:
-        """Whether a loop of XLA's is to stand in front of it.
+        """Whether the input gets a context op.
 
-        Where the call itself reads it, one has to, since the call may overwrite it. Where the same loop also
-        computes it, one must not: stock XLA would read it twice.
+        It needs one where the call itself reads it, since the call may overwrite it. It must not have one where the
+        same loop also computes it: stock XLA would read it twice.
         """
         return not chain or (node.top is not None and node in self._produced)
 
     def produced(self, node: Node) -> bool:
-        """The same of a value that is read."""
-        reading = [chain for chain, view in zip(self._chains, self.match.operands, strict=True) if view.node is node]
-        return any(self._is_produced(node, chain) for chain in reading)
+        """Whether a value that is read gets a context op."""
+        chains = [chain for chain, view in zip(self._chains, self.match.operands, strict=True) if view.node is node]
+        return any(self._is_produced(node, chain) for chain in chains)
 
     @property
     def results(self) -> list[tuple[Node, int]]:
-        """Every value that the call becomes, and which of its results that is."""
+        """(value, number of the call's result) for each value that the region computes."""
         return [(value, number) for number, value in enumerate(self.match.results) if value is not None]
 
     def result_ops(self, value: Node) -> list[Node]:
-        """What re-arranges a result of the call until it is `value`, the call's own result left out."""
+        """The layout ops between a result of the call and `value`, operands first."""
         found: list[Node] = []
         while value.opcode != "get-tuple-element" and value is not self.match.node:
             found.append(value)
@@ -94,7 +94,7 @@ class LibraryCallSlice:
 
 
 def _loop_between(operand: Node, source: Node) -> list[Node] | None:
-    """What computes `operand` from `source` in one loop, operands first; None where it needs more than that."""
+    """The nodes of one loop that computes `operand` from `source` alone, operands first; None: there is none."""
     if operand is source:
         return []
     found, pending = {operand}, [operand]
@@ -106,13 +106,13 @@ def _loop_between(operand: Node, source: Node) -> list[Node] | None:
             if value is not source and value not in found:
                 found.add(value)
                 pending.append(value)
-        if len(found) > _FARTHEST:
+        if len(found) > _MAX_OPS:
             return None
     return sorted(found, key=lambda node: node.index)
 
 
 class _LibraryCallWriter(ExtractedWriter):
-    """Writes one library call's region."""
+    """Writer of a library call slice."""
 
     def __init__(self, graph: FlatGraph, part: LibraryCallSlice) -> None:
         super().__init__(graph)
@@ -145,13 +145,13 @@ class _LibraryCallWriter(ExtractedWriter):
         )
 
     def _kind(self, node: Node) -> str:
-        """What the parameter is called: JAX's factors are lower ones, which may lie in memory as upper ones."""
+        """Name prefix of the parameter: JAX's triangular factors are lower, in column-major memory upper ones."""
         if not self._call.routine.factors_of or not is_half_zeros(node):
             return "region_input"
         return LOWER if node.shape.minor_to_major[0] == len(node.shape.dimensions) - 1 else UPPER
 
     def _chain(self, nodes: list[Node]) -> None:
-        """Computes the last of `nodes`: renamings as they are, everything else in one loop as XLA would."""
+        """Write `nodes`: bitcasts as they are, everything else as one loop fusion."""
         if not nodes or nodes[-1] in self.ids:
             return
         if all(node.opcode == "bitcast" for node in nodes):
@@ -162,7 +162,7 @@ class _LibraryCallWriter(ExtractedWriter):
         self.fusion(nodes, nodes[-1], "kLoop", loop_backend_config(nodes[-1].shape, this_machine().threads))
 
     def _write_results(self) -> tuple[list[Shape], list[int]]:
-        """Shapes and ids of the results in the order of memory."""
+        """Write the results; returns their row-major shapes and their ids."""
         shapes: list[Shape] = []
         ids: list[int] = []
         for value, number in self._slice.results:

@@ -1,9 +1,8 @@
 """Loop harness: an extracted region as the body of a `while` loop whose trip count is an argument.
 
-A region that runs in a loop of its program is timed in one: an executable's launch, which costs more than a region of a
-few microseconds, is then paid once for many iterations. Where the program's loop hands a result of the region to the
-next iteration as an operand of the region, so does this one. Both share a buffer then, and the copy that protects the
-operand from a kernel's result is measured with the kernel.
+A region that runs in a loop of its program is timed in one: the launch of an executable costs more than a region of a
+few microseconds, and a loop amortizes it. Loop-carried values of the region are carried by the harness as well: operand
+and result share a buffer, and the copy against the write-after-read hazard is measured with the kernel.
 """
 
 from __future__ import annotations
@@ -17,21 +16,21 @@ from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, Instr
 from hlo_dispatch.ir.shape import Shape, row_major, shape_of
 
 BODY = "region"
-"""Name of the computation that holds a region, in its loop or alone."""
+"""Name of the computation of a region, in a loop harness or alone."""
 _COUNTER, _LIMIT, _INPUTS = range(3)
-"""Elements of the loop's state: the iteration, the trip count, and from there on inputs and results."""
+"""Elements of the loop's state: the iteration, the trip count, then inputs and results."""
 _COUNT = row_major("s32", ())
 _FLAG = row_major("pred", ())
 _PARTS = {"c64": row_major("f32", ()), "c128": row_major("f64", ())}
 
 
 def in_loop(extracted: ExtractedModule) -> ExtractedModule:
-    """The region in its loop: the same inputs and one more, the trip count (s32); the same results."""
+    """Build the loop harness: the same inputs and one more, the trip count (s32); the same results."""
     return replace(extracted, module=_Harness(extracted).written())
 
 
 def result_elements(extracted: ExtractedModule) -> list[int]:
-    """For each result, its element of the loop's state: the input's that it becomes, or one of its own."""
+    """For each result, its element of the loop's state: that of the carried input, or a separate one."""
     assert extracted.loop is not None
     input_of = {result: number for number, result in extracted.loop.carried}
     own = iter(range(_INPUTS + len(extracted.inputs), _INPUTS + len(extracted.inputs) + len(extracted.results)))
@@ -40,7 +39,7 @@ def result_elements(extracted: ExtractedModule) -> list[int]:
 
 
 def input_elements(body: ComputationProto, extracted: ExtractedModule) -> dict[int, InstructionProto]:
-    """Number of each input that a loop's body reads → the instruction that takes it out of the loop's state."""
+    """Number of each input that the loop body reads → its get-tuple-element."""
     state = next(i.id for i in body.instructions if i.opcode == "parameter")
     read = [i for i in body.instructions if i.opcode == "get-tuple-element" and i.operand_ids[0] == state]
     last = _INPUTS + len(extracted.inputs)
@@ -48,7 +47,7 @@ def input_elements(body: ComputationProto, extracted: ExtractedModule) -> dict[i
 
 
 class _Harness:
-    """Writes one region's loop."""
+    """Writer of one loop harness."""
 
     def __init__(self, extracted: ExtractedModule) -> None:
         self._extracted, self._module = extracted, Module.from_bytes(extracted.module)
@@ -71,7 +70,7 @@ class _Harness:
         return module.SerializeToString()
 
     def _body(self) -> ComputationProto:
-        """The region's own computation, its inputs taken out of the loop's state."""
+        """The loop body: the region's computation with elements of the loop's state as inputs."""
         region, count = self._module.entry, len(self._extracted.results)
         body = ComputationProto(id=region.id, name=BODY, execution_thread=region.execution_thread)
         writer = _Writer(body, max(i.id for i in region.instructions))
@@ -102,7 +101,7 @@ class _Harness:
         return body
 
     def _distinct(self, writer: _Writer, results: Sequence[int]) -> list[int]:
-        """The results, each in a buffer of its own, as XLA's copy insertion would leave them in a loop's body."""
+        """The results, each in a separate buffer, as XLA's copy insertion leaves them in a loop body."""
         by_id, seen, distinct = writer.by_id(), set[int](), list[int]()
         for number, result in enumerate(results):
             source = by_id[result]
@@ -129,7 +128,7 @@ class _Harness:
         writer, names = _Writer(entry), ["region_input"] * len(extracted.inputs)
         for instruction in self._module.entry.instructions:
             if instruction.opcode == "parameter":
-                # The name says what the input is: frozen, a triangle.
+                # The name marks frozen inputs and triangular matrices.
                 names[instruction.parameter_number] = instruction.name.partition(".")[0]
         parameters = [writer.parameter(n, name, extracted.inputs[n]) for n, name in enumerate(names)]
         limit = writer.parameter(len(names), "trip_count", _COUNT)
@@ -137,7 +136,7 @@ class _Harness:
         begin = [writer.add("copy", "loop_begin", _COUNT.to_proto(), (writer.constant("loop_zero", 0),)), limit]
         for number, parameter in enumerate(parameters):
             shape = extracted.inputs[number].to_proto()
-            # The loop writes to what is carried, and an argument's buffer is not the program's to write to.
+            # The loop overwrites carried values, and the program must not overwrite its arguments.
             is_written = number in carried
             begin.append(writer.add("copy", f"loop_begin.{number}", shape, (parameter,)) if is_written else parameter)
         for number, shape in list(enumerate(self._state))[len(begin) :]:
@@ -160,7 +159,7 @@ class _Harness:
         return ComputationProto(id=self._last_id, name=name, execution_thread=self._module.entry.execution_thread)
 
     def _fusion(self, writer: _Writer, opcode: str, name: str, result: Shape, operands: Sequence[int]) -> int:
-        """Id of a loop fusion of one operation; of a broadcast, which has no operand, it is filled with zeros."""
+        """Add a loop fusion of one operation (a broadcast has no operand and gives zeros); returns its id."""
         computation = self._new(f"{name}_computation")
         inner = _Writer(computation)
         by_id = writer.by_id()
@@ -180,7 +179,7 @@ class _Harness:
 
 
 def _zero(writer: _Writer, name: str, element_type: str) -> int:
-    """Id of a scalar zero of any type."""
+    """Add a scalar zero of any type; returns its id."""
     zero = writer.constant(f"{name}_zero", 0)
     if element_type in _PARTS:
         part = writer.add("convert", f"{name}_part", _PARTS[element_type].to_proto(), (zero,))
@@ -203,7 +202,7 @@ def _tuple_shape(shapes: Sequence[Shape]) -> ShapeProto:
 
 
 class _Writer:
-    """Adds instructions to a computation; each method returns the new one's id."""
+    """Builder of a computation; each method adds an instruction and returns its id."""
 
     def __init__(self, computation: ComputationProto, last_id: int = 0) -> None:
         self.computation = computation

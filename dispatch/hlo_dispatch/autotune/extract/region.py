@@ -1,15 +1,14 @@
-"""A match's region cut out of its module: what XLA runs for it, as a module of its own, and its digest.
+"""Region extraction: a match's instructions as a module of their own, and the region's digest.
 
-XLA has fused already, and a fusion that holds a part of a match may hold other things too. So the region is
-made of whole top-level instructions: those that hold anything of the match, and those that only bring an
-operand into the form that the match looks past. Stock XLA runs exactly these; with the kernel, the custom-call
-and the rest of these fusions run instead. Both have the same inputs and results, so their times and their
+XLA has fused already, and a fusion with instructions of a match may contain others. So a region consists of whole
+top-level instructions: those with instructions of the match, and operand ops. Stock XLA runs exactly these; with the
+kernel, the custom-call and the rest of these fusions run instead. Both have the same inputs and results, so times and
 values can be compared.
 
-Where one of these fusions holds another anchor as well (XLA's library fusions hold up to seven convolutions), the
-other one would drown the difference, and it is decided on its own anyway: then the region is the match's part
-of the fusion alone (enclosing_fusion_slice.py). So it is where the match reads a value that only another kernel call
-puts into memory, such as a residual. A library call is cut out by library_call_slice.py.
+Where a region shares a fusion with another anchor op (XLA's library fusions contain up to seven convolutions), the
+other one would dominate the times, and it is decided separately anyway: the region is then the enclosing fusion slice
+(enclosing_fusion_slice.py). The same holds where the match reads a value that only another kernel call materializes,
+such as a residual. library_call_slice.py extracts library calls.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from hlo_dispatch.autotune.extract.extracted_module import (
     set_signature,
 )
 from hlo_dispatch.autotune.extract.library_call_slice import LibraryCallSlice
-from hlo_dispatch.autotune.extract.operand_ops import is_made_of_constants, operand_ops_of
+from hlo_dispatch.autotune.extract.operand_ops import is_constant_expression, operand_ops_of
 from hlo_dispatch.autotune.run.running_time import RunningTimes, running_time
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.opcode import ANCHORS
@@ -41,15 +40,15 @@ from hlo_dispatch.ir.shape import Shape, in_memory_order, shape_of
 from hlo_dispatch.match.protocol import CallableMatch, LibraryCall
 
 _MAX_SLOWDOWN_ALONE = 4.0
-"""So many times longer than the instructions it is cut from may a region take, as far as its arithmetic says."""
+"""Maximum ratio of a region's estimated time alone to that of its instructions in the program."""
 _REDUCTIONS = frozenset(("reduce", "reduce-window"))
 
 
 class RegionExtractor:
-    """Cuts regions out of one flat graph."""
+    """Extractor of the regions of one flat graph."""
 
     def __init__(self, graph: FlatGraph, digests: Digests, executions: float = 1.0) -> None:
-        """Cuts out of this graph, which one run of its program runs so often."""
+        """`executions`: executions of the computation in one run of the program."""
         self._graph, self._digests, self._executions = graph, digests, executions
         self._running_times = RunningTimes(graph.module)
         self._users: dict[int, list[int]] = {}
@@ -58,10 +57,10 @@ class RegionExtractor:
                 self._users.setdefault(operand, []).append(identifier)
         self._place = {identifier: place for place, identifier in enumerate(graph.instruction_of)}
         self._latest: tuple[CallableMatch, list[int]] | None = None
-        """The match that was asked about last, and its instructions."""
+        """The latest match, and its top-level instructions."""
 
     def digest(self, match: CallableMatch, settings: str) -> str:
-        """The region's digest; `settings` is whatever else its measurement depends on."""
+        """The region's digest, the key of its measurement; `settings`: what else the measurement depends on."""
         if (loop := self._loop(match)) is not None:
             settings = f"{loop} {settings}"
         if (call := match.library_call) is not None:
@@ -94,14 +93,14 @@ class RegionExtractor:
         return str(shape_of(instruction.shape)).encode() + bytes([self._is_produced(instruction)])
 
     def is_stock_within(self, seconds: float, match: CallableMatch) -> bool:
-        """Whether stock's code for the region is expected to take less than this; not where nobody can say."""
+        """Whether stock's code for the region is estimated to take less than this; False where it is unknown."""
         tops = self._top_level_ids(match) if match.library_call is None else match.node.producers
         instruction_of = self._graph.instruction_of
-        # What an instruction costs besides its work a kernel call costs as well.
+        # An instruction's overhead does not count: a kernel call has it as well.
         return self._running_times.are_within(seconds, [instruction_of[top] for top in tops], instruction_of)
 
     def extract(self, match: CallableMatch) -> ExtractedModule | Refusal:
-        """The region as a module of its own, which takes no longer than its part of the program does."""
+        """Extract the region; refused where alone it would take much longer than in its program."""
         found = self._extract(match)
         return replace(found, loop=self._loop(match)) if isinstance(found, ExtractedModule) else found
 
@@ -124,12 +123,13 @@ class RegionExtractor:
                 and expected_alone > _MAX_SLOWDOWN_ALONE * expected_in_program
             ):
                 name = match.node.name
-                sentence = f"alone, the region of %{name} would take {expected_alone / expected_in_program:.0f} times as long as in its program"
+                ratio = expected_alone / expected_in_program
+                sentence = f"alone, the region of %{name} would take {ratio:.0f} times as long as in its program"
                 return Refusal("unmeasurable", sentence, name)
         return found
 
     def _loop(self, match: CallableMatch) -> LoopContext | None:
-        """The loop around the region, and which of its results the next iteration reads where an operand lies."""
+        """The loop around the region and the values that it carries; None: there is no loop."""
         if self._executions <= 1:
             return None
         if match.library_call is not None or self._shares_fusion(tops := self._top_level_ids(match), match):
@@ -137,7 +137,7 @@ class RegionExtractor:
         return LoopContext.of(self._executions, tuple(self._carried(tops)))
 
     def _carried(self, tops: Sequence[int]) -> Iterable[tuple[int, int]]:
-        """(input, result) for each element of a loop's state that the region reads and writes."""
+        """(input, result) for each loop-carried value that the region reads and writes."""
         instruction_of, next_state = self._graph.instruction_of, self._next_state
         results = self._results(tops)
         inputs = [i for i in self._inputs(tops) if not is_small_constant(i)]
@@ -151,7 +151,7 @@ class RegionExtractor:
 
     @cached_property
     def _next_state(self) -> list[int]:
-        """Elements of the tuple that a loop's body returns, by id."""
+        """Ids of the elements of the tuple that the loop body returns."""
         root = self._graph.instruction_of[self._graph.computation.root_id]
         return [self._peel_bitcasts(o) for o in root.operand_ids] if root.opcode == "tuple" else []
 
@@ -166,13 +166,13 @@ class RegionExtractor:
         return instruction.id
 
     def _inputs(self, tops: Sequence[int]) -> list[InstructionProto]:
-        """What the region's instructions read from outside of it."""
+        """Operands of the region's instructions from outside of it."""
         inside, instruction_of = set(tops), self._graph.instruction_of
         outside = dict.fromkeys(o for t in tops for o in instruction_of[t].operand_ids if o not in inside)
         return [instruction_of[identifier] for identifier in outside]
 
     def _extract_whole_instructions(self, match: CallableMatch, tops: list[int]) -> ExtractedModule | Refusal:
-        """Top-level instructions as they are."""
+        """Extract whole top-level instructions."""
         instructions = [self._graph.instruction_of[identifier] for identifier in tops]
         inside = set(tops)
         inputs = self._inputs(tops)
@@ -188,30 +188,30 @@ class RegionExtractor:
         )
 
     def shares_fusion(self, match: CallableMatch) -> bool:
-        """Whether the region shares its fusions with another anchor, or reads what another call computes."""
+        """Whether the region shares fusions with another anchor op, or reads a value that another call materializes."""
         return match.library_call is None and self._shares_fusion(self._top_level_ids(match), match)
 
     def _shares_fusion(self, tops: Sequence[int], match: CallableMatch) -> bool:
-        """Whether the region holds another anchor, or reads what only another kernel call puts into memory."""
+        """Whether another anchor op is inside, or the match reads a value that another kernel call materializes."""
         covered, members = set(match.covered), self._graph.members
         if self._graph.instruction_of[match.node.producers[0]].opcode != "fusion":
             return False
-        # Two products and all between them are several fusions: no single one's part is the region.
+        # Two products with ops between them span several fusions: the region is no slice of a single one.
         if sum(node.opcode in ANCHORS for node in covered) > 1:
             return False
         hidden = [node for node in _nodes_of_module(match.reads) if node.top is None]
-        if any(not self._is_fused_reduction(node, match) and not is_made_of_constants(node) for node in hidden):
+        if any(not self._is_fused_reduction(node, match) and not is_constant_expression(node) for node in hidden):
             return True
         return any(n.opcode in ANCHORS and n not in covered for top in tops for n in members.get(top, ()))
 
     def reads_a_reduction(self, match: CallableMatch) -> bool:
-        """Whether XLA has fused the anchor with a reduction that it reads: such fusions were seen to be wrong."""
+        """Whether XLA has fused the anchor op with a reduction that it reads: some such fusions are miscompiled."""
         if match.library_call is not None:
             return False
         return any(self._is_fused_reduction(node, match) for node in _nodes_of_module(match.reads))
 
     def _is_fused_reduction(self, node: Node, match: CallableMatch) -> bool:
-        """Whether the anchor's own fusion computes `node` by a reduction: the kernel reads what its rest makes."""
+        """Whether the anchor op's fusion computes `node` by a reduction; the kernel reads what its rest computes."""
         producer, pending = match.node.producers[0], [node]
         while pending:
             value = pending.pop()
@@ -252,7 +252,7 @@ class RegionExtractor:
                 found.add(node.top)
             elif found.isdisjoint(node.producers):
                 found.add(node.producers[0])
-        # A call with several results is its parts.
+        # A call with several results includes its get-tuple-elements.
         parts = {user for top in found if self._is_tuple(top) for user in self._users.get(top, ())}
         found |= {part for part in parts if self._graph.instruction_of[part].opcode == "get-tuple-element"}
         return sorted(found, key=self._place.__getitem__)
@@ -261,7 +261,7 @@ class RegionExtractor:
         return self._graph.instruction_of[identifier].shape.element_type == ELEMENT_TYPE_NUMBERS["tuple"]
 
     def _results(self, tops: Sequence[int]) -> list[int]:
-        """Those of `tops` whose values are needed elsewhere."""
+        """Those of `tops` with users outside of the region."""
         inside, root = set(tops), self._graph.computation.root_id
         return [t for t in tops if t == root or any(user not in inside for user in self._users.get(t, ()))]
 
@@ -278,12 +278,12 @@ class RegionExtractor:
 
 
 def _nodes_of_module(nodes: Iterable[Node]) -> list[Node]:
-    """Those that the module has: operands that are made for a match have no place in it."""
+    """The nodes that exist in the module, without operands that were created for a match."""
     return [node for node in nodes if node.producers or node.top is not None]
 
 
 class _RegionWriter:
-    """Writes one extracted module."""
+    """Writer of an extracted module of whole instructions."""
 
     def __init__(
         self, graph: FlatGraph, instructions: list[InstructionProto], inputs: list[InstructionProto], results: list[int]
@@ -324,7 +324,7 @@ class _RegionWriter:
         )
 
     def _parameter(self, instruction: InstructionProto, number: int) -> Shape:
-        """A parameter with the same bytes: row-major, and renamed where the region wants it otherwise."""
+        """Add a row-major parameter with the value's bytes, and a bitcast where the value has another layout."""
         shape = shape_of(instruction.shape)
         plain = in_memory_order(shape)
         parameter = self._new("parameter", f"{self._kind(instruction)}.{number}", plain)

@@ -1,4 +1,4 @@
-"""Trip-count reduction: a program with the same loops, each run fewer times, for trials of programs that run long."""
+"""Trip-count reduction: the same program with fewer loop iterations, for whole-program trials of long programs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import InstructionProto
 
 FEWEST_TRIPS = 16
-"""Fewer would time what a loop's first iterations cost, and not the loop."""
+"""Minimum trip count: fewer iterations would time the loop's start."""
 
 
 def fitting_trips(module: Module, seconds: float) -> int | None:
-    """The most trips of a loop with which one run of the module is expected to take no longer.
+    """The largest trip limit with which one run of the module is estimated to take at most `seconds`.
 
     Returns:
-        None where it is none, or where the module fits as it is.
+        None where there is none, or where the module fits without a limit.
     """
     run = running_time(module)
     most = max((trip_count(loop) or 0 for loop in _loops(module)), default=0)
@@ -33,9 +33,9 @@ def fitting_trips(module: Module, seconds: float) -> int | None:
 
 
 def with_trips(serialized: bytes, most: int) -> bytes:
-    """The module, none of whose loops with a known trip count runs more often.
+    """The module with known trip counts limited to `most`.
 
-    XLA:CPU runs a loop whose trip count is known by that count; its condition is not asked.
+    XLA:CPU runs a loop with a known trip count by that count, and does not evaluate its condition.
     """
     module = Module.from_bytes(serialized)
     for loop in _loops(module):

@@ -1,4 +1,4 @@
-"""Writes an extracted module from single values of a graph: parameters, whole instructions, fusions of one's own."""
+"""Extracted module writer: builds a module from nodes of a flat graph, as parameters, instructions and new fusions."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from hlo_dispatch.ir.shape import Shape, in_memory_order
 
 
 class ExtractedWriter:
-    """An extracted module's entry computation in the making."""
+    """Builder of an extracted module's entry computation."""
 
     def __init__(self, graph: FlatGraph) -> None:
         self.graph = graph
         first = max(graph.module.computations) + 1
         self.entry = ComputationProto(id=first, name="region", execution_thread=graph.computation.execution_thread)
         self.ids: dict[Node, int] = {}
-        """Value → the entry's instruction that holds it."""
+        """Node → id of its instruction in the entry."""
         self._fused: list[ComputationProto] = []
 
     def module(self, copied: Iterable[InstructionProto]) -> bytes:
-        """The finished module, serialized; `copied` are the module's instructions that it has."""
+        """The serialized module; `copied`: instructions of the original module in it."""
         entry = self.entry
         module = ModuleProto(name="region", entry_computation_name="region", entry_computation_id=entry.id)
         names: set[str] = set()
@@ -31,7 +31,7 @@ class ExtractedWriter:
             for instruction in module.computations[-1].instructions:
                 # It refers to tables of the module that are not copied.
                 instruction.ClearField("metadata")
-                # One value of the flat graph (a constant, say) may be written in several of them.
+                # A node of the flat graph (a constant, for example) may be in several computations.
                 while instruction.name in names:
                     instruction.name += ".again"
                 names.add(instruction.name)
@@ -39,7 +39,7 @@ class ExtractedWriter:
         return module.SerializeToString()
 
     def parameter(self, node: Node, number: int, kind: str = "region_input") -> Shape:
-        """A parameter with the value's bytes: row-major, and renamed where the value has another layout."""
+        """Add a row-major parameter with the value's bytes, and a bitcast where the value has another layout."""
         plain = in_memory_order(node.shape)
         if node.is_static and kind == "region_input":
             kind = FROZEN
@@ -52,7 +52,7 @@ class ExtractedWriter:
         return plain
 
     def copy(self, instruction: InstructionProto) -> None:
-        """A top-level instruction of the module, as it is."""
+        """Copy a top-level instruction of the original module."""
         operands = [self.value(self.graph.value_of[operand]) for operand in instruction.operand_ids]
         copy = self.entry.instructions.add()
         copy.CopyFrom(instruction)
@@ -62,7 +62,7 @@ class ExtractedWriter:
         del copy.control_predecessor_ids[:]
 
     def value(self, node: Node) -> int:
-        """Id of the entry's instruction that holds the value; a constant gets one where it is first read."""
+        """Id of the node's instruction in the entry; adds a constant at its first use."""
         if node not in self.ids:
             copy = self.entry.instructions.add()
             copy.CopyFrom(node.proto)
@@ -70,7 +70,7 @@ class ExtractedWriter:
         return self.ids[node]
 
     def fusion(self, nodes: Sequence[Node], root: Node, kind: str, config: bytes) -> None:
-        """A fusion of `nodes` whose result is `root`."""
+        """Add a fusion of `nodes` with the result `root`."""
         number = len(self._fused)
         computation = ComputationProto(id=self.entry.id + 1 + number, name=f"part.{number}")
         computation.execution_thread = self.entry.execution_thread
@@ -90,7 +90,7 @@ class ExtractedWriter:
             del proto.operand_ids[:]
             proto.operand_ids.extend(own[operand] for operand in node.operands)
             del proto.control_predecessor_ids[:]
-            # Constants, and what is made of them, may stand in both fusions; the anchor keeps its name.
+            # Constants, and nodes computed from them, may be in both fusions; the anchor op keeps its name.
             if number or node in constants:
                 proto.name = f"{proto.name}.part_{number}"
         computation.root_id = own[root]
@@ -104,7 +104,7 @@ class ExtractedWriter:
     def add(
         computation: ComputationProto, opcode: str, name: str, shape: Shape, operands: list[int]
     ) -> InstructionProto:
-        """A new instruction."""
+        """Add an instruction."""
         proto = computation.instructions.add(opcode=opcode, name=name)
         proto.id = next_id(computation)
         proto.shape.CopyFrom(shape.to_proto())
@@ -113,5 +113,5 @@ class ExtractedWriter:
 
 
 def next_id(computation: ComputationProto) -> int:
-    """The id of the instruction that was added last."""
+    """The id of the latest instruction."""
     return (computation.id << 32) + len(computation.instructions)

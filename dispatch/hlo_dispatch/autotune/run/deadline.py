@@ -1,6 +1,6 @@
-"""When measuring has to be over, and what is raised where there is no time left.
+"""Deadlines of measurements, and the exceptions for a lack of time.
 
-What cannot be stopped (a compile, a run) is begun only where what is expected of it fits.
+A compile or a run cannot be stopped, so it starts only if its estimated time fits.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ import time
 
 
 class Unclear(Exception):
-    """The machine was too busy to tell who is faster; the heuristic decides, and another time it is asked again."""
+    """Noise hid which is faster; the cost model decides, and another compile measures again."""
 
 
 class OutOfTime(Unclear):
-    """There is not enough time left; another compile may have it."""
+    """The remaining time does not suffice; another compile may have more."""
 
 
 class Deadline:
-    """A moment of this process's clock."""
+    """A deadline on this process's clock."""
 
     def __init__(self, seconds: float = float("inf")) -> None:
-        """It comes after so many seconds; never, by default."""
+        """`seconds`: from now; infinite by default."""
         self._at = time.perf_counter() + seconds
 
     @property
     def remaining(self) -> float:
-        """Seconds until then; negative afterwards."""
+        """Seconds until the deadline; negative afterwards."""
         return self._at - time.perf_counter()
 
     @property
@@ -33,14 +33,14 @@ class Deadline:
         return self.remaining <= 0
 
     def demand(self, seconds: float) -> None:
-        """Make sure that there is so much time.
+        """Require this much remaining time.
 
         Raises:
-            OutOfTime: there is not.
+            OutOfTime: less remains.
         """
         if seconds > self.remaining:
             raise OutOfTime
 
     def earlier(self, seconds: float) -> Deadline:
-        """The one that comes so many seconds before this one."""
+        """A deadline this many seconds before this one."""
         return Deadline(self.remaining - seconds)

@@ -1,9 +1,9 @@
-"""Compiling and running a module exactly as it is: the only file of the policy room that knows jax.
+"""Module substitution: compiles and runs an optimized module as it is, by substituting it for a placeholder program.
 
-XLA compiles no optimized HLO through JAX, but its hook takes whatever module a callback returns. So a program
-of the same signature is compiled and, when the hook shows it, exchanged. Whoever is in JAX's hook passes what
-it is shown to `substitution()` first: the stand-ins are known by their names, on whichever thread they come, so
-a measurement inside a user's compile never meets our own pass.
+JAX compiles no optimized HLO, but XLA's hook takes whatever module a callback returns. So a placeholder program of
+the same signature is compiled, and the hook substitutes the module. Every callback in JAX's hook passes its module to
+`substitution()` first: placeholders are known by their names, on any thread, so a measurement inside a user's compile
+never runs our own pass. The only file of `autotune/` that imports jax.
 """
 
 # pyright: basic, reportPrivateImportUsage=false
@@ -29,18 +29,18 @@ _HOOK_NAME = "hlo_dispatch_stand_ins"
 _NAME_IS_WITHIN = 256
 _numbers = itertools.count()
 _modules: dict[bytes, bytes] = {}
-"""Stand-in's token → what is to be compiled in its place."""
+"""Placeholder's token → the module that is compiled in its place."""
 _seen: set[bytes] = set()
-"""Tokens that came by."""
+"""Tokens of substituted placeholders."""
 _lock = threading.RLock()
 _is_substitution_relayed = False
-"""Whether another callback in JAX's hook passes what it sees to `substitution()`."""
+"""Whether another callback in JAX's hook calls `substitution()`."""
 _is_hook_installed = False
-"""Whether a callback of our own stays in JAX's hook."""
+"""Whether this module's callback is in JAX's hook."""
 _substitutions: collections.Counter[bytes] = collections.Counter()
-"""How many blocks have a module compiled in the place of each stand-in that JAX itself compiles."""
+"""Number of active `substituting_module` blocks for each placeholder token."""
 _captures: dict[bytes, list[bytes]] = {}
-"""Token of a program of which somebody only wants to see the module → where it goes."""
+"""Token of a program whose optimized module is captured → list for the module."""
 
 _STABLEHLO = {
     "pred": "i1", "s8": "i8", "s16": "i16", "s32": "i32", "s64": "i64", "u8": "ui8", "u16": "ui16", "u32": "ui32",
@@ -50,17 +50,17 @@ _STABLEHLO = {
 
 
 def substitution(serialized: bytes) -> tuple[bool, bytes | None]:
-    """(whether the module is a stand-in, what XLA should compile instead)."""
+    """(whether the module is a placeholder, the module that XLA compiles instead)."""
     start = serialized.find(_PLACEHOLDER.encode(), 0, _NAME_IS_WITHIN)
     end = serialized.find(b"_end", start) if start >= 0 else -1
     awaited = _captures.get(serialized[start:end]) if end >= 0 else None
     if awaited is not None:
-        # Whoever else is in the hook is shown what the first one made of it.
+        # Other callbacks in the hook get the result of the first one.
         if awaited:
             return True, None
         awaited.append(serialized)
         return True, stopping_before_codegen(serialized)
-    # A user's function may be called like that, too.
+    # A user's function may have such a name, too.
     module = _modules.get(serialized[start:end]) if end >= 0 else None
     if module is None:
         return False, None
@@ -69,15 +69,15 @@ def substitution(serialized: bytes) -> tuple[bool, bytes | None]:
 
 
 def relay() -> None:
-    """Says that from now on somebody else in JAX's hook calls `substitution()`."""
+    """Note that another callback in JAX's hook calls `substitution()` from now on."""
     global _is_substitution_relayed
     _is_substitution_relayed = True
 
 
 def install_substitution_hook() -> None:
-    """See to it that stand-ins are exchanged from now on, whoever comes and goes.
+    """Register the substitution callback in JAX's hook, once and for the rest of the process.
 
-    XLA's list of callbacks is not protected from threads that compile while it changes, so it changes once.
+    XLA's list of callbacks is not protected from threads that compile while it changes, so it changes only once.
     """
     global _is_hook_installed
     import jax
@@ -93,26 +93,26 @@ def install_substitution_hook() -> None:
 def _substitution_or_none(serialized: bytes) -> bytes | None:
     try:
         return substitution(serialized)[1]
-    except Exception:  # it is shown what others compile, too; a stand-in that is left does not compile
+    except Exception:  # it gets all modules of the process; a placeholder that remains does not compile
         return None
 
 
 def placeholder_name(what: str) -> str:
-    """A name for a function that JAX compiles and that stands in for something; `what` is letters and digits."""
+    """Name of a placeholder function; `what`: letters and digits that identify it."""
     return f"{_PLACEHOLDER}{what}_end"
 
 
 def is_placeholder(module: str) -> bool:
-    """Whether a module of this name is one that JAX compiles and another is to be compiled for."""
+    """Whether this is the name of a placeholder's module."""
     return _PLACEHOLDER in module
 
 
 @contextlib.contextmanager
 def substituting_module(name: str, module: bytes) -> Generator[None]:
-    """What JAX compiles under a `placeholder_name` inside the block is this serialized module."""
+    """Substitute a serialized module for the placeholder of this name inside the block."""
     token = _token(name)
     program = Module.from_bytes(module)
-    # Whoever else is in the hook knows it by its name, too.
+    # Other callbacks in the hook recognize it by its name, too.
     program.proto.name = name
     with _lock:
         _substitutions[token] += 1
@@ -130,9 +130,9 @@ def substituting_module(name: str, module: bytes) -> Generator[None]:
 
 @contextlib.contextmanager
 def shown(name: str) -> Generator[list[bytes]]:
-    """Gives a list to which what JAX compiles under a `placeholder_name` inside the block is added.
+    """Capture the optimized modules that JAX compiles under a `placeholder_name` inside the block; yields their list.
 
-    No code is made for it: that would take longer than all before it, so compiling ends with an error, and the block.
+    Compilation stops with an error before code generation, the slowest part; the error ends the block.
     """
     modules: list[bytes] = []
     _captures[_token(name)] = modules
@@ -151,7 +151,7 @@ def _token(name: str) -> bytes:
 
 
 class Executable:
-    """A compiled module; safe to call from several threads."""
+    """A compiled module; thread-safe."""
 
     def __init__(self, serialized: bytes) -> None:
         """Compile a serialized HloModuleProto whose entry takes row-major arrays and returns one or a tuple.
@@ -159,8 +159,7 @@ class Executable:
         Raises:
             Exception: XLA does not compile it (whatever jaxlib raises), or no hook is in place.
         """
-        # JAX's own way to an executable ends in the same call; in between stand its caches, which would mistake
-        # the stand-in for a program.
+        # JAX's own compilation ends in this call; JAX's caches would mistake the placeholder for a program.
         program = Module.from_bytes(serialized)
         signature = program.entry.program_shape
         results = signature.result.tuple_shapes or (signature.result,)
@@ -173,22 +172,22 @@ class Executable:
         )
         _modules[token] = program.to_bytes()
         try:
-            # Inside of JAX's hook, where it must not change, somebody relays.
+            # Inside of JAX's hook, where its list must not change, another callback does it.
             if not _is_substitution_relayed:
                 install_substitution_hook()
             self._loaded = compiled(text.encode())
             if token not in _seen:
-                raise RuntimeError("JAX's hook did not show the stand-in: somebody took callbacks out of it")
+                raise RuntimeError("JAX's hook did not show the placeholder: its callbacks were removed")
         finally:
             del _modules[token]
             _seen.discard(token)
 
     def serialize(self) -> bytes:
-        """It as bytes, which XLA of the same version loads on a machine like this one."""
+        """Serialize the executable, for the same version of XLA on a machine like this one."""
         return self._loaded.serialize()
 
     def __call__(self, arguments: Sequence[Any]) -> list[Any]:
-        """Run on jax arrays; returns when the results are there."""
+        """Run on jax arrays; returns when the results are ready."""
         results = self._loaded.execute_sharded(arguments).disassemble_into_single_device_arrays()
         arrays = [result[0] for result in results]
         for array in arrays:
@@ -208,13 +207,13 @@ def compiled(program: bytes) -> Any:
 
     device = _device()
     options = xla_client.CompileOptions()
-    # Left to itself XLA takes the first device of all, which may be another process's.
+    # By default XLA takes the first device of all, which may be another process's.
     options.device_assignment = xla_client.DeviceAssignment.create(numpy.array([[device.id]], "int32"))
     return device.client.compile_and_load(program, xla_client.DeviceList((device,)), options)
 
 
 def to_device(arrays: Sequence[Any]) -> list[Any]:
-    """NumPy arrays as jax arrays of their own, with the types they have."""
+    """Copy NumPy arrays to jax arrays of the same types."""
     import jax
 
     device = _device()
@@ -231,17 +230,17 @@ def _device() -> Any:
 
 
 def start() -> None:
-    """See to it that JAX's CPU client exists, and that modules which were not traced here find LAPACK."""
+    """Initialize JAX's CPU client, and LAPACK for modules that were not traced in this process."""
     import jax
     from jax._src.lib import lapack
 
     jax.devices("cpu")
-    # JAX itself does so when it lowers the first of these calls; until then they end the process.
+    # JAX does so when it lowers the first LAPACK call; before that such a call aborts the process.
     lapack._lapack.initialize()
 
 
 def _placeholder_program(name: str, parameters: Sequence[Shape], results: Sequence[Shape]) -> str:
-    """StableHLO of a program that takes these and returns zeros."""
+    """StableHLO of a placeholder program of this signature, which returns zeros."""
     taken = ", ".join(f"%arg{number}: {_type(shape)}" for number, shape in enumerate(parameters))
     types = ", ".join(_type(shape) for shape in results)
     lines = [f"%r{n} = stablehlo.constant dense<{_zero(s)}> : {_type(s)}" for n, s in enumerate(results)]

@@ -1,7 +1,7 @@
-"""What a library call's results have to satisfy, where they are not unique themselves.
+"""Factorization results: comparable quantities where a LAPACK routine's results are not unique.
 
-Eigenvectors and singular vectors may point either way (or turn, where they are complex), so two right results
-differ. What they multiply to does not, and neither does their being orthonormal.
+Eigenvectors and singular vectors are unique only up to sign (or phase, where they are complex), so two right results
+may differ. Their product and their orthonormality do not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule
 
 
 def comparable(extracted: ExtractedModule, results: Sequence[Any]) -> list[Any]:
-    """The results in a form in which right ones are equal up to rounding."""
+    """Quantities of the results that are equal up to rounding for all right results."""
     if extracted.routine not in ("eigh", "svd"):
         return list(results)
     found = {
@@ -35,7 +35,7 @@ def comparable(extracted: ExtractedModule, results: Sequence[Any]) -> list[Any]:
 
 
 def _logical(value: Any, dimensions: tuple[tuple[int, int], ...]) -> Any:
-    """The array that lies so in the buffer, in double precision."""
+    """The strided array in the buffer, in double precision."""
     flat = np.ascontiguousarray(value).reshape(-1)
     sizes = [size for size, _ in dimensions]
     strides = [stride * flat.itemsize for _, stride in dimensions]

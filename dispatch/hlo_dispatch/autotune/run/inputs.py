@@ -12,20 +12,20 @@ from hlo_dispatch.ir.shape import Shape
 
 MIXED, POSITIVE = "mixed", "positive"
 KINDS = (MIXED, POSITIVE)
-"""In this order: positive values where mixed ones lead to NaN (a variance under a square root)."""
+"""Order of attempts: positive values where mixed ones give NaN (a variance under a square root)."""
 
 LOWER, UPPER = "lower_triangle", "upper_triangle"
-"""How the name of a parameter begins whose other half, in its last two dimensions, is zeros."""
+"""Name prefixes of parameters that are triangular in their last two dimensions."""
 
 _LARGEST_INDEX = 2
 _QUANTIZED = {"s8": (-128, 128), "u8": (0, 256), "s4": (-8, 8), "u4": (0, 16)}
-"""Integers that are no indices, and their bounds, the upper one excluded."""
-# Larger arrays repeat themselves; the length is a prime, so that no row is like another.
+"""Integer types of quantized values, and their bounds (the upper one exclusive)."""
+# Larger arrays repeat this many values; a prime, so that rows differ.
 _DIFFERENT_VALUES = 131_071
 
 
 def random_inputs(module: Module, shapes: Sequence[Shape], seed: int, kind: str = MIXED) -> list[Any]:
-    """NumPy arrays for the shapes.
+    """Random NumPy arrays of these shapes.
 
     Floating values are normal (or positive, around one), scaled so that sums over a row stay small; integers are
     small enough to be indices. Cholesky's matrices are positive definite; square ones of triangular systems, of

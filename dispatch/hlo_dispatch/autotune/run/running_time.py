@@ -1,7 +1,7 @@
-"""How long a program takes at most, roughly, and whether that is known at all before it runs.
+"""Running-time estimate: an upper bound of a program's time from its operation counts, if it does not depend on inputs.
 
-A program that is started cannot be stopped. So it is run for measuring only if it does the same amount of work on
-any inputs, and if even a pessimist expects that it ends in time.
+A running program cannot be stopped. So a measurement runs it only if it does the same work on any inputs, and if the
+upper bound fits into the time.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from hlo_dispatch.ir.opcode import ANCHORS
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
 from hlo_dispatch.ir.shape import Shape, shape_of
 
-# What has an effect besides its results is nobody's to repeat.
+# Ops with side effects must not be repeated.
 NEVER_RUN = frozenset(
     "infeed outfeed send send-done recv recv-done rng rng-bit-generator rng-get-and-update-state all-reduce all-gather "
     "all-to-all collective-permute reduce-scatter partition-id replica-id async-start".split()
 )
-# JAX's own library calls do the same work on all inputs that they do not fail on; of others nobody knows.
+# JAX's own library calls do the same work on all inputs that they succeed on; other calls may not.
 _LAPACK = "lapack_"
 _FREE = frozenset("parameter constant tuple get-tuple-element bitcast after-all partition-id".split())
 # A seventh of the f32 peak of two cores of an AMD EPYC (bench/results). Grouped convolutions, convolutions that are not
@@ -35,9 +35,9 @@ _REDUCED_PER_NANOSECOND = 1.0
 """Of the other library calls, eigenvalues and singular values; both of rows x columns x the fewer of them."""
 ELEMENTS_PER_NANOSECOND = 1.0
 NANOSECONDS_PER_INSTRUCTION = 300.0
-"""Of one that is no part of a fusion; matters in loops of many short steps."""
+"""Overhead of a top-level instruction; matters in loops of many short iterations."""
 NANOSECONDS_PER_LIBRARY_CALL = 1000.0
-"""Until LAPACK has checked its arguments."""
+"""Overhead of a LAPACK call, which checks its arguments."""
 # With the work per element: transcendental functions take 10 to 20 operations.
 _COSTLY: dict[str, int] = dict.fromkeys(
     "exponential log log-plus-one exponential-minus-one tanh erf power sine cosine tan".split(), 10
@@ -45,7 +45,7 @@ _COSTLY: dict[str, int] = dict.fromkeys(
 
 
 def running_time(module: Module) -> float | None:
-    """Seconds for one run on two cores, on the safe side; None where it depends on the inputs."""
+    """Upper bound of seconds for one run on two cores; None where it depends on the inputs."""
     return RunningTimes(module).computation(module.entry.id)
 
 
@@ -60,24 +60,24 @@ def is_library_call(instruction: InstructionProto) -> bool:
 
 
 class RunningTimes:
-    """Running times of the parts of one module, each found once."""
+    """Running-time estimates of one module's computations, cached."""
 
     def __init__(self, module: Module) -> None:
         self._module = module
         self._known: dict[int, float | None] = {}
 
     def computation(self, identifier: int) -> float | None:
-        """Seconds for one run of a computation whose instructions are no parts of a fusion."""
+        """Seconds for one run of a computation that is not a fusion's."""
         if identifier not in self._known:
             by_id = {i.id: i for i in self._module.computations[identifier].instructions}
             self._known[identifier] = self.of(by_id.values(), by_id)
         return self._known[identifier]
 
     def of(self, among: Iterable[InstructionProto], by_id: Mapping[int, InstructionProto]) -> float | None:
-        """Seconds for some instructions of a computation, one after the other; None as for `running_time`.
+        """Total seconds of some instructions of a computation; None as for `running_time`.
 
         Args:
-            by_id: all of the computation's.
+            by_id: all instructions of the computation.
         """
         parts = [self._instruction(i, by_id) for i in among if i.opcode not in _FREE]
         return _sum(parts, NANOSECONDS_PER_INSTRUCTION * 1e-9 * len(parts))
@@ -85,7 +85,7 @@ class RunningTimes:
     def are_within(
         self, limit: float, among: Iterable[InstructionProto], by_id: Mapping[int, InstructionProto]
     ) -> bool:
-        """Whether the work of some instructions of a computation takes fewer seconds; not where that is not known."""
+        """Whether some instructions of a computation take fewer than `limit` seconds; False where that is unknown."""
         for instruction in among:
             seconds = 0.0 if instruction.opcode in _FREE else self._instruction(instruction, by_id)
             limit -= math.inf if seconds is None else seconds
@@ -111,7 +111,7 @@ class RunningTimes:
         return _work(instruction, [shape_of(by_id[operand].shape) for operand in instruction.operand_ids]) * 1e-9
 
     def _fused(self, computation: ComputationProto, kind: str) -> float | None:
-        """Seconds for a fusion: in a loop everything as often as an element of it is read."""
+        """Seconds for a fusion; a loop fusion computes each instruction once for each use of an element."""
         by_id = {instruction.id: instruction for instruction in computation.instructions}
         times = evaluations(computation) if kind == "kLoop" else {}
         parts: list[float | None] = []
@@ -121,7 +121,7 @@ class RunningTimes:
             seconds = self._instruction(instruction, by_id)
             if seconds is not None and times:
                 elements = shape_of(instruction.shape).elements
-                # No product inside a loop is a fast one.
+                # Products inside of a loop fusion are plain loops.
                 slower = DENSE_PER_NANOSECOND / PLAIN_PER_NANOSECOND if instruction.opcode in ANCHORS else 1.0
                 seconds *= slower * max(1.0, times[instruction.id] / max(elements, 1))
             parts.append(seconds)
@@ -136,9 +136,9 @@ def _sum(parts: Sequence[float | None], more: float = 0.0) -> float | None:
 
 
 def _work(instruction: InstructionProto, operands: list[Shape]) -> float:
-    """Nanoseconds of an instruction that calls nothing of weight."""
+    """Nanoseconds of an instruction without expensive callees."""
     result = shape_of(instruction.shape)
-    # Of tuples (a sort's, a variadic reduction's) the operands say how large they are.
+    # For tuples (a sort, a variadic reduction) the operands give the size.
     elements = max(result.elements if result.is_array else 0, *(o.elements for o in operands if o.is_array), 1)
     if instruction.opcode == "dot":
         summed = instruction.dot_dimension_numbers.lhs_contracting_dimensions
@@ -160,7 +160,7 @@ def _work(instruction: InstructionProto, operands: list[Shape]) -> float:
 
 
 def _library_work(target: str, operands: list[Shape]) -> float:
-    """Nanoseconds of a call into LAPACK: "lapack_spotrf_ffi" of (…, m, n)."""
+    """Nanoseconds of a LAPACK call: "lapack_spotrf_ffi" of (…, m, n)."""
     routine = target.removeprefix(_LAPACK).removesuffix("_ffi")[1:]
     matrix, *more = operands
     inner = min(matrix.dimensions[-2:]) if len(matrix.dimensions) > 1 else 1

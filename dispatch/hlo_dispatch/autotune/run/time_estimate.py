@@ -1,6 +1,6 @@
-"""How fast this process compiles, and makes random numbers: what was seen of it says what to expect.
+"""Time estimates of compiling and of creating random inputs, learnt from this process's own times.
 
-The first guesses are those of two cores of an AMD EPYC (bench/results); after the first compile the machine has spoken.
+The initial estimates are those of two cores of an AMD EPYC (bench/results); later ones scale with observed times.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from statistics import median
 
 _REMEMBERED = 5
 _CAUTION = 1.5
-"""So much longer than the last ones the next one may take."""
+"""Safety factor over the median of the latest observations."""
 
 
 class TimeEstimate:
-    """Seconds for something by its size; safe to use from several threads."""
+    """Time estimate of an action, linear in its size; thread-safe."""
 
     def __init__(self, once: float, each: float) -> None:
-        """Seconds that any size takes, and seconds for each unit of it, until more is known."""
+        """Initial estimate: constant seconds, and seconds per unit of size."""
         self._once, self._each = once, each
         self._ratios: deque[float] = deque(maxlen=_REMEMBERED)
         self._lock = threading.Lock()
 
     def expected(self, size: float) -> float:
-        """Seconds, on the safe side, where the first guesses are already."""
+        """Estimated seconds with the safety factor, which the initial estimate includes."""
         with self._lock:
             return (_CAUTION * median(self._ratios) if self._ratios else 1.0) * self._initial_estimate(size)
 
     def observe(self, size: float, seconds: float) -> None:
-        """Learn from what something of this size took."""
+        """Record the time of an action of this size."""
         with self._lock:
             self._ratios.append(seconds / self._initial_estimate(size))
 
@@ -38,6 +38,6 @@ class TimeEstimate:
 
 
 compile_time = TimeEstimate(0.03, 0.2e-3)
-"""By instructions of the module, those of fusions included."""
+"""By number of instructions, those inside fusions included."""
 input_time = TimeEstimate(1e-3, 1.5e-9)
 """By bytes of random inputs."""

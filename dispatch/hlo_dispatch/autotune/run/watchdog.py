@@ -1,7 +1,7 @@
-"""Work that may never end is done on a thread of its own, and not waited for longer than it may take.
+"""Watchdog: runs compiles and measurements on a thread of their own and gives them up after a time limit.
 
-XLA cannot be interrupted. What overruns is left behind: it goes on until it ends or the process does, holds nobody up,
-and while it goes on nothing else is measured. Whoever waits can be interrupted (Ctrl-C) at any time.
+XLA cannot be interrupted. A thread that exceeds its limit is stuck: it runs on until it ends or the process does, and
+while it runs nothing else is measured. The waiting thread can be interrupted (Ctrl-C) at any time.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from typing import TypeVar
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
 
 GRACE = 0.3
-"""Seconds after the deadline: what was expected to fit mostly does."""
+"""Seconds of waiting after the deadline: what was estimated to fit mostly does."""
 MAX_SECONDS = 30.0
-"""Seconds for anything of which no more than this is expected, where there is no deadline."""
+"""Minimum time limit in seconds without a deadline."""
 TIMEOUT_FACTOR = 10.0
-"""Who takes so many times longer than expected is not merely disturbed by others."""
+"""Multiple of the estimated time from which work counts as timed out, and not as disturbed."""
 _MIN_SECONDS = 1.0
-"""Seconds; what took less is never called endless."""
+"""Seconds below which work never counts as timed out."""
 _NAME = "hlo-dispatch-measuring"
 _T = TypeVar("_T")
 _stuck_threads: list[threading.Thread] = []
 _thread_state = threading.local()
 _is_exiting = threading.Event()
 _MAX_POLL_SECONDS = 10e-3
-"""Seconds between two questions whether it is done."""
+"""Maximum seconds between two polls."""
 
 
 class TimedOut(Exception):
-    """It took far longer than anybody could expect, and was not waited for."""
+    """The work exceeded its estimated time by far and was given up."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"it had not ended after {seconds:.1f} s")
@@ -43,9 +43,9 @@ class TimedOut(Exception):
 
 
 def wait_for(is_ready: Callable[[], bool]) -> None:
-    """On a thread that may be left behind, wait in Python; elsewhere return at once.
+    """On a watched thread, poll in Python until ready; elsewhere return at once.
 
-    A thread that is inside XLA, even for a moment, when the interpreter goes takes the whole process down.
+    A thread that is inside of XLA when the interpreter exits aborts the process.
     """
     pause = 20e-6
     while getattr(_thread_state, "is_watched", False) and not is_ready():
@@ -56,17 +56,17 @@ def wait_for(is_ready: Callable[[], bool]) -> None:
 
 
 def has_stuck_threads() -> bool:
-    """Whether something that was left behind still runs, so that nothing can be timed."""
+    """Whether a stuck thread still runs, so that nothing can be timed."""
     _stuck_threads[:] = [thread for thread in _stuck_threads if thread.is_alive()]
     return bool(_stuck_threads)
 
 
 def run_with_watchdog(work: Callable[[], _T], deadline: Deadline, expected: float) -> _T:
-    """The result of `work`, which was expected to take so many seconds.
+    """Run `work`, with an estimated time, under the watchdog; returns its result.
 
     Raises:
         OutOfTime: it was not done at the deadline.
-        Endless: besides, it took much longer than expected.
+        TimedOut: besides, it exceeded its estimated time by far.
     """
     deadline.demand(expected)
     outcome: list[_T] = []
@@ -104,11 +104,11 @@ def _register_exit_handler() -> None:
 
 
 def _exit_without_teardown() -> None:
-    """Where something is still running, left behind or not, the process ends without taking down what it runs in.
+    """Exit handler: with a watched thread still running, the process ends without running destructors of libraries.
 
-    C's `on_exit` hands the exit code on, and runs before the destructors of libraries that were loaded earlier. A
-    thread that comes back from a compile while Python goes down is ended by Python (before 3.14) in the middle of
-    C++, which calls `std::terminate` and so would abort the process: it waits there for the end instead.
+    C's `on_exit` keeps the exit code, and runs before the destructors of libraries that were loaded earlier. Python
+    (before 3.14) ends a thread that returns from a compile during finalization in the middle of C++, which calls
+    `std::terminate` and would abort the process; the handler has it pause instead.
     """
     if not any(thread.name == _NAME for thread in threading.enumerate()):
         return

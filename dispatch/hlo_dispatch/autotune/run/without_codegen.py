@@ -1,4 +1,4 @@
-"""A module that ends a compile before code is made: where only what XLA optimized is wanted."""
+"""Stop before code generation: a module that ends a compilation with an error, once its optimized HLO was captured."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import InstructionProto
 
 UNREGISTERED_TARGET = "hlo_dispatch_nowhere"
-"""A target that nobody registers; XLA's error names it."""
+"""A custom-call target without a handler; XLA's error names it."""
 _TYPED = 4
 """XLA's number for calls of its typed FFI."""
 
 
 def stopping_before_codegen(serialized: bytes) -> bytes:
-    """A module of the same signature for which XLA has no code."""
+    """A module of the same signature that XLA cannot compile."""
     program = Module.from_bytes(serialized)
     entry = program.entry
     parameters = [instruction for instruction in entry.instructions[:] if instruction.opcode == "parameter"]
-    # XLA makes lists as long as the largest number, so it is the next one.
+    # XLA allocates lists as long as the largest id, so this is the next one.
     number = 1 + max(instruction.id for instruction in entry.instructions[:])
     result = InstructionProto(
         name=program.fresh_name("nowhere"),
