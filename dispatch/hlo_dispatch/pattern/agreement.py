@@ -1,4 +1,4 @@
-"""When do a region and a formula agree at a point?
+"""Agreement criterion: the error between a region's value and a formula's value at a probe point.
 
 Both finite: the difference is measured against the larger of the formula's magnitude and a scale, which is
 1 for |x| >= 1 and |x| itself near zero (never below 1e-8). Constants rounded to single precision and
@@ -24,7 +24,7 @@ _SMALLEST_SCALE = 1e-8
 
 @dataclass(frozen=True)
 class ErrorMeasure:
-    """What depends on the points alone."""
+    """The part of the error that depends on the probe points alone."""
 
     scale: np.ndarray
     lenient: np.ndarray
@@ -37,7 +37,7 @@ class ErrorMeasure:
         return cls(scale, ~(magnitude < LENIENT_FROM), points == 0.0)
 
     def errors(self, region: np.ndarray, formula: np.ndarray) -> np.ndarray:
-        """Per point (last axis); inf is a disagreement no tolerance accepts."""
+        """Error per point (last axis); inf is a disagreement beyond every tolerance."""
         errors = np.abs(region - formula) / np.maximum(np.abs(formula), self.scale)
         odd = ~np.isfinite(errors)
         if odd.any():

@@ -1,4 +1,4 @@
-"""What oneDNN's post-op algorithms are called and what they compute.
+"""oneDNN's post-op algorithms: names and formulas.
 
 Names are oneDNN's without `dnnl_eltwise_` / `dnnl_binary_`, exactly as they travel in a custom-call.
 """
@@ -36,7 +36,7 @@ ELTWISE: dict[str, str] = {
 
 @cache
 def meaning(algorithm: str) -> Formula:
-    """The formula of an eltwise algorithm; its names say which of alpha and beta it reads."""
+    """The formula of an eltwise algorithm; its free names tell which of alpha and beta it reads."""
     return parse(ELTWISE[algorithm], ("x", "alpha", "beta"))
 
 

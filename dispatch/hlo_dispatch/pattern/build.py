@@ -1,4 +1,4 @@
-"""From checked shapes to values: names resolved, formulas compiled, solutions proved."""
+"""Table builder: resolves names, compiles formulas and proves solutions of schema-checked entries."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _RESERVED = ("x", "f", "pi", "inf")
 
 
 class Builder:
-    """Builds the entries of one file; every failure is a TableError at the guilty character."""
+    """Builder of one file's entries; every failure is a TableError at the offending character."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -111,7 +111,7 @@ class Builder:
         activations: Iterable[str],
         binaries: Iterable[str],
     ) -> AnchorKind:
-        """The names are those of all files: an anchor may allow what another file defines."""
+        """Builds an anchor's entry. The names are those of all files: an anchor may allow what another file defines."""
         path: Keys = ("anchors", name)
         self._one_of((*path, "opcode"), entry.opcode, ANCHOR_OPCODES, "anchor opcode")
         self._one_of((*path, "kernel"), entry.kernel, kernels, "kernel")
@@ -225,7 +225,7 @@ class Builder:
         )  # fmt: skip
 
     def _own_library(self, path: Keys, entry: KernelEntry) -> Path:
-        """The user's library: looked for, not loaded."""
+        """The path of the user's library, which is looked up but not loaded."""
         if not _is_file_name(entry.library):
             advice = "a kernel with a symbol is in a library such as ./libmine.so"
             raise self._error((*path, "library"), f"{entry.library!r} is not a path", advice)

@@ -1,4 +1,4 @@
-"""From a checked `patterns:` entry to a Pattern: expressions read, names resolved, the kernel's call typed."""
+"""Structural pattern builder: from a schema-checked `patterns:` entry to a Pattern with a typed kernel call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OF_NUMBERS = ("constant", "constant_near", "constant_between")
 
 
 class PatternBuilder:
-    """Builds the patterns of one file; every failure is a TableError at the guilty character."""
+    """Builder of one file's structural patterns; every failure is a TableError at the offending character."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class PatternBuilder:
         self, path: Keys, spelling: Expression, where: Mapping[str, tuple[Condition, ...]],
         operands: tuple[str, ...], attributes: Mapping[str, Attribute], scratch: Attribute | None,
     ) -> None:  # fmt: skip
-        """A value that the kernel never hears of would be computed without."""
+        """Refuses a value that the kernel is not passed, because the call would ignore it."""
         named = set(operands)
         for attribute in (*attributes.values(), *(() if scratch is None else (scratch,))):
             named.update(fact.of for fact in fact_queries(attribute) if fact.fact == "value")
@@ -135,7 +135,7 @@ class PatternBuilder:
 
 
 class _Call:
-    """Checks a pattern's `kernel:` against what the kernel declares."""
+    """Checker of a pattern's `kernel:` against the kernel's declaration."""
 
     def __init__(
         self, source: Source, path: Keys, spellings: list[Expression], where: Mapping[str, tuple[Condition, ...]]

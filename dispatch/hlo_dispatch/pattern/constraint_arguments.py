@@ -1,4 +1,4 @@
-"""What may be written as a constraint's argument: checked, and turned into the value that is compared."""
+"""Constraint arguments: parsers that check an argument and return its value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LABELS = re.compile(r"[bf0-9]+_[io0-9]+->[bf0-9]+")
 
 
 class InvalidArgument(ValueError):
-    """An argument is not what its constraint takes; the message says what would be right."""
+    """An argument that its constraint does not take; the message says what would be right."""
 
 
 def flag(written: Any) -> bool:

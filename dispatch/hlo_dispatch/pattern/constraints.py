@@ -1,4 +1,4 @@
-"""The vocabulary of constraints: what a pattern may demand of a value, each with one sentence for people.
+"""Constraints: predicates that a pattern puts on a matched value, each with one sentence for people.
 
 A constraint is a pure function of a node of the flat graph and its argument. It is written in `where:` under
 the value's name, or as a keyword inside the expression: `broadcast(scale, along=last)`.
@@ -28,20 +28,20 @@ from hlo_dispatch.pattern.constraint_arguments import (
 
 
 class ConstraintContext(Protocol):
-    """What the matcher knows besides the node itself."""
+    """The matcher's state as a constraint sees it."""
 
     def constant(self, node: Any) -> float | None:
-        """The one value of every element, if it is known now."""
+        """The value that all elements share, if it is known; else None."""
         ...
 
     def named(self, name: str) -> Any:
-        """The node that a name of the pattern stands for."""
+        """The node that a name of the pattern is bound to."""
         ...
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """One word of the vocabulary."""
+    """One constraint of the language."""
 
     sentence: str
     """What it demands, with `{}` for the argument: the reference and the messages say this."""
@@ -58,7 +58,7 @@ class Constraint:
 
 @dataclass(frozen=True)
 class Condition:
-    """A constraint with its argument, as one pattern demands it."""
+    """A constraint with its argument, as one pattern requires it."""
 
     name: str
     argument: Any
@@ -96,7 +96,7 @@ def _shown(argument: Any) -> str:
 
 
 def is_row_major(shape: Any) -> bool:
-    """Whether the last dimension varies fastest, and so on; dimensions of one element do not matter."""
+    """Whether the last dimension is the fastest, and so on; dimensions of one element are ignored."""
     order = [number for number in shape.minor_to_major if shape.dimensions[number] != 1]
     return order == sorted(order, reverse=True)
 
@@ -107,7 +107,7 @@ def _near(node: Any, wanted: float, facts: ConstraintContext) -> bool:
 
 
 def close(value: float, wanted: float, element_type: str) -> bool:
-    """Whether a constant of this element type is `wanted`, rounded as the type rounds."""
+    """Whether a constant of this element type equals `wanted`, rounded to the type."""
     tolerance = {"bf16": 4e-3, "f16": 5e-4}.get(element_type, 1e-6)
     return value == wanted or math.isclose(value, wanted, rel_tol=tolerance)
 
@@ -177,7 +177,7 @@ def _labelled(node: Any, wanted: str | None, _: ConstraintContext) -> bool:
 
 
 def convolution_labels(numbers: Any) -> str:
-    """As HLO text writes it: `b01f_01io->b01f`."""
+    """Dimension labels as HLO text writes them: `b01f_01io->b01f`."""
     parts: list[str] = []
     for first, second, first_at, second_at, spatial in (
         ("b", "f", numbers.input_batch_dimension, numbers.input_feature_dimension, numbers.input_spatial_dimensions),

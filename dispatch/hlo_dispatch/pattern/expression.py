@@ -1,4 +1,4 @@
-"""What a structural expression is made of, and which operations it may name."""
+"""Structural expression terms, and the operations that an expression may name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MIRRORED: Mapping[str, str] = {"EQ": "EQ", "NE": "NE", "GT": "LT", "GE": "LE", "
 
 @dataclass(frozen=True)
 class OperationSemantics:
-    """What an operation of the language is in HLO."""
+    """The HLO meaning of an operation of the language."""
 
     opcode: str
     arity: int
@@ -52,7 +52,7 @@ OPERATIONS: Mapping[str, OperationSemantics] = _meanings()
 
 @dataclass(frozen=True, eq=False)
 class Capture:
-    """Any value; the same value wherever the name is repeated."""
+    """A capture: any value, and the same value wherever the name is repeated."""
 
     name: str
 
@@ -62,7 +62,7 @@ class Capture:
 
 @dataclass(frozen=True, eq=False)
 class Number:
-    """This constant, whatever its shape."""
+    """A constant of this value, of any shape."""
 
     value: float
 
@@ -72,7 +72,7 @@ class Number:
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """One HLO instruction on these arguments."""
+    """An HLO instruction with these operands."""
 
     word: str
     """As the language calls it."""
@@ -91,7 +91,7 @@ class Operation:
 
 @dataclass(frozen=True, eq=False)
 class ActivationCall:
-    """An activation of the table, in whatever spelling, on one argument."""
+    """An activation of the table, in any spelling, applied to one argument."""
 
     activation: str
     argument: Term
@@ -132,7 +132,7 @@ class Expression:
 
 
 def terms(root: Term) -> Iterator[Term]:
-    """Every term once, users before their arguments."""
+    """Every term once, users before their operands."""
     seen: set[int] = set()
     pending: list[Term] = [root]
     while pending:
@@ -148,7 +148,7 @@ def terms(root: Term) -> Iterator[Term]:
 
 
 def may_overlap(first: Term, second: Term) -> bool:
-    """Whether one instruction could be matched by both; says yes where only values could tell."""
+    """Whether one instruction could match both terms; true where only values could tell."""
     if isinstance(first, Capture) or isinstance(second, Capture):
         return True
     if isinstance(first, Number) or isinstance(second, Number):

@@ -1,4 +1,4 @@
-"""What a kernel call's attributes can say of the values that were matched: named facts, and literals."""
+"""Facts: named properties of matched values that a kernel call's attributes may refer to, and literals."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _LOOKS_LIKE_A_CALL = re.compile(r"[A-Za-z_]+\s*\(.*\)")
 
 
 class Bindings(Protocol):
-    """Names and what they were bound to."""
+    """Bindings of a pattern's names."""
 
     def named(self, name: str) -> Any:
         """The node of a value."""
         ...
 
     def number(self, name: str) -> float:
-        """The number that a constant or a parameter is."""
+        """The number of a constant or a parameter."""
         ...
 
 
 class MissingDimension(ValueError):
-    """`size(x, 3)` of something with fewer dimensions: the match is refused."""
+    """A fact of a dimension that the value lacks, as in `size(x, 3)` of a matrix: the match is refused."""
 
 
 @dataclass(frozen=True)
 class Fact:
-    """One word of the vocabulary."""
+    """One fact of the language."""
 
     sentence: str
     type: str
@@ -73,7 +73,7 @@ _CONVOLUTION_FACTS = ("groups", "padding_high", "padding_low", "window_dilation"
 
 @dataclass(frozen=True)
 class FactQuery:
-    """A fact of one value: `size(x, -1)`."""
+    """A reference to a fact of one value: `size(x, -1)`."""
 
     fact: str
     of: str
@@ -88,7 +88,7 @@ class FactQuery:
         return self.fact in _CONVOLUTION_FACTS
 
     def evaluate(self, bound: Bindings) -> Any:
-        """Its value; raises NoSuchDimension."""
+        """The fact's value; raises MissingDimension."""
         if self.fact == "value":
             return float(bound.number(self.of))
         return FACTS[self.fact].evaluate(bound.named(self.of), self.dimension)
@@ -99,7 +99,7 @@ Attribute = FactQuery | int | float | str | bool | tuple[int, ...] | Mapping[str
 
 
 def read_attribute(written: Any) -> Attribute:
-    """A fact where it is written as one, else the literal.
+    """Parses an attribute: a fact where it is written as one, else the literal.
 
     Raises:
         ValueError: it is neither; the message says why.
@@ -143,7 +143,7 @@ def fact_queries(attribute: Attribute) -> list[FactQuery]:
 
 
 def type_of(attribute: Attribute) -> str:
-    """The attribute's type on the wire."""
+    """The attribute's type in the custom-call."""
     if isinstance(attribute, FactQuery):
         return attribute.type
     if isinstance(attribute, Mapping):
@@ -162,6 +162,6 @@ def evaluate(attribute: Attribute, bound: Bindings) -> Any:
 
 
 def declared_type(text: str) -> str:
-    """The type that a kernel's attribute begins with: `f32: steepness of the gate`; empty if none."""
+    """The type with which a kernel's attribute description begins: `f32: steepness of the gate`; empty: none."""
     word = text.partition(":")[0].strip()
     return word if word in TYPES else ""

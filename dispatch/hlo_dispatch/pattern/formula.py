@@ -1,4 +1,4 @@
-"""Formulas of a table: parsed against a whitelist, compiled to closures, evaluated in float64.
+"""Formula language: expressions parsed against a whitelist, compiled to closures, evaluated in float64.
 
 Python's own parser reads the text; nothing of it is ever handed to Python's evaluator. Each node that is
 not on the list is refused with its column, so a table from anywhere can be loaded safely.
@@ -27,7 +27,7 @@ Closure = Callable[[Environment], Any]
 
 
 class FormulaError(ValueError):
-    """A formula is wrong. `offset` counts characters from its start; the loader turns it into a TableError."""
+    """An invalid formula. `offset` counts characters from its start; the loader turns it into a TableError."""
 
     def __init__(self, problem: str, offset: int, advice: str = "") -> None:
         self.problem, self.offset, self.advice = problem, offset, advice
@@ -36,7 +36,7 @@ class FormulaError(ValueError):
 
 @dataclass(frozen=True)
 class Formula:
-    """A checked expression. `evaluate` wants a value for each of `names`, and, if it has samples, `f`."""
+    """A checked expression. `evaluate` needs a value for each of `names`, and, if it has samples, `f`."""
 
     text: str
     names: frozenset[str]
@@ -52,7 +52,7 @@ class Formula:
 
 
 def parse(text: str, names: Iterable[str], *, samples: bool = False, condition: bool = False) -> Formula:
-    """Check `text`, an expression over `names` (and `f(point)` if `samples`), and compile it."""
+    """Checks `text`, an expression over `names` (and `f(point)` if `samples`), and compiles it."""
     if len(text) > MAX_LENGTH:
         raise FormulaError(f"the formula has {len(text)} characters", MAX_LENGTH, f"{MAX_LENGTH} are allowed")
     try:
@@ -106,7 +106,7 @@ _SYMBOLS: dict[type[ast.operator], str] = {
 
 
 class _Compiler:
-    """Turns nodes into (is it a condition?, closure) and remembers what was used."""
+    """Compiler from AST nodes to (is it a condition?, closure); records the names and samples used."""
 
     def __init__(self, text: str, names: frozenset[str], samples: bool) -> None:
         self.names, self.samples = names, samples

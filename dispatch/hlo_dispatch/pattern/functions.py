@@ -1,4 +1,4 @@
-"""The whitelist: every name a formula in a table may use, and nothing else.
+"""Function whitelist: every name that a formula may use.
 
 All of them work on NumPy float64 arrays and scalars, and none has a side effect.
 """

@@ -1,4 +1,4 @@
-"""Reads tables: the shipped ones, then the user's. Every mistake is a TableError with file:line:column."""
+"""Table loader: reads the shipped tables, then the user's. Every mistake is a TableError with file:line:column."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _refuse_duplicates(files: list[tuple[Builder, TableFile]]) -> None:
 
 
 def _refuse_equal_anchors(anchors: Iterable[AnchorKind]) -> None:
-    """Two that read the same instructions of one type must say which of them goes first."""
+    """Two entries of one op kind and element type must differ in priority."""
     seen: list[AnchorKind] = []
     for anchor in anchors:
         for first in seen:
@@ -150,7 +150,7 @@ def _refuse_equal_anchors(anchors: Iterable[AnchorKind]) -> None:
 
 
 def _the_only(found: Sequence[Attention]) -> tuple[Attention, ...]:
-    """At most one entry says what becomes of attention: all of them would take the same instructions."""
+    """At most one attention entry is allowed: all of them would match the same instructions."""
     if len(found) > 1:
         location = found[1].location
         problem = f"{found[1].name!r} takes what {found[0].name!r} takes"

@@ -1,4 +1,4 @@
-"""Turns what the schema refuses into one TableError: where, what is wrong, what would be right."""
+"""Schema error messages: turns pydantic's complaints into one TableError with location, problem and advice."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WANTED = {
 
 
 def schema_error(source: Source, error: ValidationError) -> TableError:
-    """The first unknown key if there is one, for it explains what is missing; else the first mistake."""
+    """The first unknown key if there is one, since it explains what is missing; else the first mistake."""
     details = error.errors(include_url=False)
     unknown = [detail for detail in details if detail["type"] == "extra_forbidden"]
     found = [_either(source, group) or _located(source, group[0]) for group in _grouped(source, unknown or details)]
@@ -48,7 +48,7 @@ def suggest(word: str, known: Iterable[str]) -> str:
 
 
 def _grouped(source: Source, details: list[Any]) -> list[list[Any]]:
-    """Several complaints about one value are the branches of an either-or."""
+    """Complaints about one value, grouped: several are the branches of a union."""
     groups: dict[Any, list[Any]] = {}
     for detail in details:
         apart = detail["loc"] if detail["type"] in ("missing", "extra_forbidden") else None
@@ -57,7 +57,7 @@ def _grouped(source: Source, details: list[Any]) -> list[list[Any]]:
 
 
 def _either(source: Source, group: list[Any]) -> TableError | None:
-    """What an either-or wants is said by its description, not by its branches."""
+    """The error of a union, by the field's description instead of its branches."""
     path, value = _written(source, group[0]["loc"]), group[0]["input"]
     if len(group) < 2 or not path or value is None:
         return None

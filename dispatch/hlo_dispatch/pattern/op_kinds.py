@@ -1,6 +1,6 @@
-"""What an anchor's entry may say its instruction is read as, and the kernels that each reading is made for.
+"""Op kinds: the canonical forms that an anchor's entry may name (YAML key `reading`), and the kernels for each.
 
-The readers themselves are in the match room, by the same names.
+The normalizers are in `match/anchors`, by the same names.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class OpKind(NamedTuple):
-    """One way to describe an instruction to a kernel."""
+    """One canonical form of an instruction, which a normalizer produces for kernels."""
 
     name: str
     opcode: str
@@ -97,12 +97,12 @@ ANCHOR_OPCODES: tuple[str, ...] = tuple(dict.fromkeys(op_kind.opcode for op_kind
 
 
 def op_kinds_of(opcode: str) -> list[str]:
-    """The names of an opcode's readings."""
+    """The names of an opcode's op kinds."""
     return [op_kind.name for op_kind in OP_KINDS.values() if op_kind.opcode == opcode]
 
 
 def default_op_kind(opcode: str) -> str | None:
-    """What an entry means that names no reading; None: it has to name one."""
+    """The op kind of an entry that names none; None: it must name one."""
     known = op_kinds_of(opcode)
     usual = [name for name in known if OP_KINDS[name].is_default or len(known) == 1]
     return usual[0] if usual else None

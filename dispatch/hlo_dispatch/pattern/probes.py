@@ -1,4 +1,4 @@
-"""The points at which a region and a formula are compared.
+"""Probe points at which a region and a formula are compared.
 
 Sound recognition needs points wherever two functions could differ and still look alike: around zero
 (signs, subnormals), densely where activations bend, log-spaced out to the end of single precision,
@@ -29,12 +29,12 @@ _FEW_CONSTANTS = 4
 
 
 def fixed_probes(samples: Iterable[float]) -> np.ndarray:
-    """The probes every region is evaluated at: the samples first, in their order, then the rest."""
+    """The probes for every region: the samples first, in their order, then the others."""
     return np.concatenate([np.array(list(samples)), _SPECIAL, _MAGNITUDES, -_MAGNITUDES, _DENSE])
 
 
 def probes_around(constants: Sequence[float]) -> np.ndarray:
-    """Both sides of each constant and of its negative, and a point between any two neighbours.
+    """Probes on both sides of each constant and of its negative, and between any two neighbours.
 
     Of a few constants their sums, differences, products and quotients count as neighbours too: the kinks of
     `relu6(3 * x - 100)` are at quotients.

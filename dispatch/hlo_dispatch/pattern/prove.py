@@ -1,4 +1,4 @@
-"""What loading proves of an activation, so that nothing wrong is ever dispatched.
+"""Table proofs: numeric checks of an entry's claims at load time, so that nothing wrong is ever dispatched.
 
 Three claims of the author are checked with the examples of the parameters: the formula is a function worth
 recognising, each `solve` inverts it, and the post-op with its numbers computes it.
@@ -28,7 +28,7 @@ _SAME = 1e-5  # examples are decimal, the post-op's numbers single precision
 
 
 def proofs(activation: Activation) -> Iterator[ProofFailure]:
-    """The claims that do not hold."""
+    """The claims of an activation that do not hold."""
     examples = {parameter.name: parameter.example for parameter in activation.parameters}
     with np.errstate(all="ignore"):
         yield from _varies(activation, examples)
@@ -37,7 +37,7 @@ def proofs(activation: Activation) -> Iterator[ProofFailure]:
 
 
 def binary_proofs(binary: Binary) -> Iterator[ProofFailure]:
-    """The opcode, the formula, the post-op, and the operands in the other order must be one function."""
+    """The claims of a binary that do not hold: opcode, formula, post-op and reversed form must be one function."""
     y, other = np.meshgrid(_OPERANDS, _OPERANDS)
     operands, swapped = {"y": y, "other": other}, {"y": other, "other": y}
     computed = binary_meaning(OPCODES[binary.opcode])

@@ -1,4 +1,4 @@
-"""Reads structural expressions: `swish(x, beta) + residual`, several lines where inner values have names.
+"""Structural expression parser: `swish(x, beta) + residual`, or several lines where inner values have names.
 
 Python's parser reads the text and nothing of it is ever handed to Python's evaluator; every node that is
 not on the list is refused at its line and column.
@@ -62,7 +62,7 @@ _NAMES_IN_OTHER_LANGUAGES = {
 
 
 class ExpressionError(ValueError):
-    """An expression is wrong, at this line and column (both from 0) of its text."""
+    """An invalid expression, with line and column (both from 0) in its text."""
 
     def __init__(self, problem: str, line: int, column: int, advice: str = "") -> None:
         self.problem, self.line, self.column, self.advice = problem, line, column, advice
@@ -70,7 +70,7 @@ class ExpressionError(ValueError):
 
 
 def read_expression(text: str, activations: Mapping[str, Sequence[str]]) -> Expression:
-    """Check and read one spelling.
+    """Parses and checks one spelling.
 
     Args:
         activations: name → names of its parameters, for every activation of the table.
@@ -293,7 +293,7 @@ def _word(term: Operation | ActivationCall) -> str:
 
 
 def _number(node: ast.expr) -> float | None:
-    """The number written here: a literal, pi, inf, or the negative of one."""
+    """The number of a node: a literal, pi, inf, or the negative of one."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         inner = _number(node.operand)
         return None if inner is None else -inner

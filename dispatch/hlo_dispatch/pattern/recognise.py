@@ -1,4 +1,4 @@
-"""Which activation is this function? Recognition by value, so that spelling does not matter.
+"""Activation recognition by value: which activation of the table equals a function, whatever its spelling.
 
 The engine evaluates a region of one variable in float64 at `probes(constants)`; the recogniser solves each
 activation's parameters from the samples among them, rounds those to single precision as the kernel will,
@@ -33,7 +33,7 @@ _EQUAL_FLOOR = 0.04
 
 @dataclass(frozen=True)
 class Recognised:
-    """The activation a region computes, bound to the kernel's numbers."""
+    """A recognized activation, bound to the kernel's numbers."""
 
     name: str
     formula: str
@@ -58,7 +58,7 @@ class Recognised:
 
 @dataclass(frozen=True)
 class NearestActivation:
-    """The activation that came closest and still failed, for messages."""
+    """The activation that came closest without matching, for messages."""
 
     name: str
     description: str
@@ -93,7 +93,7 @@ class SolvedActivation:
 
 
 class Recogniser:
-    """Made once per table; thread safe, as nothing changes afterwards but what is made of it for parts of the table."""
+    """Activation recognizer of a table; thread-safe, since only restricted copies are created afterwards."""
 
     def __init__(self, activations: Sequence[Activation]) -> None:
         self._activations = tuple(activations)
@@ -116,11 +116,11 @@ class Recogniser:
         self._nan = int(np.flatnonzero(np.isnan(self._fixed))[0])
 
     def has_no_others(self, names: Collection[str]) -> bool:
-        """Whether every activation is one of these."""
+        """Whether all activations of the table are among these."""
         return self._order.keys() <= set(names)
 
     def restricted(self, names: tuple[str, ...]) -> Recogniser:
-        """The recogniser that knows only those of the activations."""
+        """The recognizer for a subset of the activations."""
         if names not in self._restricted:
             everything = self.has_no_others(names)
             own = [activation for activation in self._activations if activation.name in names]
@@ -128,7 +128,7 @@ class Recogniser:
         return self._restricted[names]
 
     def probes(self, constants: Sequence[float] = ()) -> np.ndarray:
-        """Where to evaluate a region that contains these constants."""
+        """The points at which to evaluate a region with these constants."""
         around = probes_around(constants)
         return np.concatenate([self._fixed, around]) if around.size else self._fixed
 
@@ -148,7 +148,7 @@ class Recogniser:
             return self._recognised(fits, tolerance, bool(np.isnan(values[self._nan]))) if fits else None
 
     def nearest(self, probes: np.ndarray, values: np.ndarray, tolerance: float) -> NearestActivation | None:
-        """The activation least far away over all probes and its clearest disagreement; slow, for messages."""
+        """The activation with the smallest error over all probes, and its clearest disagreement; slow, for messages."""
         self._check(probes, values)
         measure = ErrorMeasure.at(probes)
         best: tuple[float, NearestActivation] | None = None
@@ -174,7 +174,7 @@ class Recogniser:
             raise ValueError(f"one float64 value per probe is wanted, not {values.dtype}{values.shape}")
 
     def _screened(self, values: np.ndarray, tolerance: float) -> list[SolvedActivation]:
-        """Candidates that agree at the early points; NumPy's warnings must be off."""
+        """Candidates that agree at the screening probes; NumPy's warnings must be off."""
         region = values[self._early]
         fits = self._early_measure.errors(region, self._plain_early).max(axis=-1) <= tolerance
         survivors = [candidate for candidate, fit in zip(self._plain, fits.tolist(), strict=True) if fit]
@@ -230,7 +230,7 @@ def _clearest(probes: np.ndarray, errors: np.ndarray, wrong: np.ndarray, finite:
 
 
 def solve(activation: Activation, samples: Mapping[float, float]) -> dict[str, float] | None:
-    """The parameters, in single precision as the kernel takes them; None if degenerate."""
+    """The parameters, in the kernel's single precision; None: degenerate."""
     environment: dict[str, object] = {"f": samples}
     parameters: dict[str, float] = {}
     for parameter in activation.parameters:
@@ -244,5 +244,5 @@ def solve(activation: Activation, samples: Mapping[float, float]) -> dict[str, f
 
 
 def number(formula: Formula | None, parameters: Mapping[str, float]) -> float:
-    """A binding's alpha or beta; 0 where the algorithm reads none."""
+    """The value of a binding's alpha or beta; 0 where the algorithm reads none."""
     return 0.0 if formula is None else float(np.float32(formula.closure(parameters)))

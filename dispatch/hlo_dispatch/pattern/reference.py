@@ -1,4 +1,4 @@
-"""The language's reference, as Markdown: the part of patterns/README.md that is written by the schema.
+"""Language reference as Markdown: the generated part of patterns/README.md.
 
 Every table here comes from what the loader itself goes by, so that nothing can be described that is not there.
 `hlo-dispatch patterns reference` prints it; a test compares it with what the README has.
@@ -35,7 +35,7 @@ as a second one, where a pattern's call asks for it).
 
 
 def reference() -> str:
-    """The whole reference, from its heading to the end of the file."""
+    """The complete reference, from its heading to the end of the file."""
     parts = [
         _HEADING,
         "### A table\n",

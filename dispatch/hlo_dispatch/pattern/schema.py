@@ -1,4 +1,4 @@
-"""What a table file may contain, as pydantic models. Imported only when a table is loaded.
+"""Table schema: the content of a table file as pydantic models. Imported only when a table is loaded.
 
 Every field's description is the language's reference: patterns/README.md is checked against them.
 """

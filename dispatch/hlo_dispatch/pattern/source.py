@@ -1,4 +1,4 @@
-"""One YAML file as plain values that remember where each was written.
+"""YAML source: one file as plain values, with the location of each.
 
 Read from libyaml's events: they carry positions, take a tenth of the time of a round-trip loader, and
 cannot overflow the stack as its recursive composer can. Scalars follow YAML 1.2 (`no` is text, `1e-5` a
@@ -36,7 +36,7 @@ Keys = tuple[str | int, ...]
 
 
 class Source:
-    """The values of one file and their places."""
+    """The values of one file and their locations."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -49,13 +49,13 @@ class Source:
         self.values = self._mapping()
 
     def location(self, path: Keys) -> SourceLocation:
-        """Where the value at `path` begins; of the nearest enclosing one if it was never written."""
+        """The location of the value at `path`; of the nearest enclosing one if it was not written."""
         while path and path not in self._places:
             path = path[:-1]
         return self._places.get(path, SourceLocation(self.file, 1, 1))
 
     def key_location(self, path: Keys) -> SourceLocation:
-        """Where the key of the value at `path` was written."""
+        """The location of the key of the value at `path`."""
         return self._keys.get(path) or self.location(path)
 
     def place_within(self, path: Keys, column: int, line: int = 0) -> SourceLocation:

@@ -1,4 +1,4 @@
-"""A structural pattern as the table holds it, and the order in which patterns are tried."""
+"""Structural patterns as the table holds them, and their priority order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hlo_dispatch.pattern.table import Numerics, SourceLocation
 
 @dataclass(frozen=True)
 class Pattern:
-    """An expression over HLO operations, and the kernel call that computes it."""
+    """A structural pattern: an expression over HLO operations, and the kernel call that computes it."""
 
     name: str
     formula: str
@@ -40,14 +40,14 @@ class Pattern:
 
 
 def by_priority(patterns: Iterable[Pattern]) -> tuple[Pattern, ...]:
-    """Highest priority first, a user's before a shipped one."""
+    """The patterns, highest priority first, a user's in front of a shipped one."""
     return tuple(sorted(patterns, key=lambda pattern: (-pattern.priority, not pattern.is_user_defined)))
 
 
 def ambiguous_pair(patterns: Iterable[Pattern]) -> tuple[Pattern, Pattern] | None:
-    """Two patterns of equal priority that could match one instruction: nobody could say which is taken.
+    """Two patterns of equal priority that could match one instruction, so that their order is undefined.
 
-    A user's pattern and a shipped one are none: a table goes on to load when more patterns are shipped.
+    A user's pattern and a shipped one never are such a pair: a table must keep loading when more patterns are shipped.
     """
     seen: list[Pattern] = []
     for pattern in patterns:

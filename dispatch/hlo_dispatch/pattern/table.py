@@ -1,4 +1,4 @@
-"""A loaded table: plain frozen values, checked, with the place each was written at."""
+"""Pattern table: the checked entries of all files as frozen values, each with its source location."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SourceLocation:
-    """Where an entry was written; tables are the author's, so every message can point back."""
+    """File, line and column of an entry, for messages."""
 
     file: str
     line: int
@@ -30,7 +30,7 @@ class SourceLocation:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A number inside an activation's formula, and how a region's samples give it away."""
+    """A parameter of an activation's formula, and how to solve it from a region's samples."""
 
     name: str
     solve: Formula
@@ -40,7 +40,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class EltwiseBinding:
-    """The oneDNN post-op of an activation: its algorithm, and its two numbers from the parameters."""
+    """The oneDNN post-op of an activation: its algorithm, and alpha and beta as formulas of the parameters."""
 
     algorithm: str
     alpha: Formula | None
@@ -49,7 +49,7 @@ class EltwiseBinding:
 
 @dataclass(frozen=True)
 class Activation:
-    """A function of one variable that a kernel can apply to its result."""
+    """An activation: a function of one variable that a kernel can apply to its result."""
 
     name: str
     formula: Formula
@@ -67,7 +67,7 @@ class Activation:
 
 @dataclass(frozen=True)
 class Reversed:
-    """How `other (op) value` is said to a kernel that only computes `value (op) other`."""
+    """The post-ops for `other (op) value`, for kernels that only compute `value (op) other`."""
 
     first: EltwiseBinding
     then: str
@@ -76,7 +76,7 @@ class Reversed:
 
 @dataclass(frozen=True)
 class Binary:
-    """A binary epilogue: `value (op) other`, where `other` does not depend on the anchor."""
+    """A binary epilogue: `value (op) other`, where `other` does not depend on the anchor op."""
 
     name: str
     opcode: str
@@ -95,7 +95,7 @@ class Binary:
 
 @dataclass(frozen=True)
 class Numerics:
-    """How far from stock a kernel's result may be in one element type, and why."""
+    """Tolerance of a kernel's result in one element type, and the reason for it."""
 
     tolerance: float
     why: str
@@ -103,7 +103,7 @@ class Numerics:
 
 @dataclass(frozen=True)
 class AnchorKind:
-    """An instruction that a kernel computes, and what may follow it inside the kernel."""
+    """An anchor entry: an op kind, its kernel, and the epilogue that the kernel supports."""
 
     name: str
     opcode: str
@@ -129,14 +129,14 @@ class AnchorKind:
         return f"{self.name} by {' or '.join((self.kernel, *self.alternative_kernels))}"
 
     def gives(self, element_type: str) -> bool:
-        """Whether the kernel's result may be of this type; it sums in f32 whatever it reads."""
+        """Whether the kernel's result may be of this type; it accumulates in f32 whatever it reads."""
         is_rounded = self.op_kind in ("integer", "integer_product", "pooling") and element_type in INTEGER_TYPES
         return is_rounded or element_type == "f32" or element_type in self.dtypes
 
 
 @dataclass(frozen=True)
 class KernelBinding:
-    """A custom-call target, the library behind it, and what it is given."""
+    """A kernel: its custom-call target, its library, operands and attributes."""
 
     name: str
     target: str
@@ -159,7 +159,7 @@ class KernelBinding:
 
 @dataclass(frozen=True)
 class Routine:
-    """A library call (or a transform) that JAX's program makes, and the kernels that compute the same."""
+    """A library routine: a call (or a transform) of JAX's program, and the kernels that compute the same."""
 
     name: str
     opcode: str
@@ -186,7 +186,7 @@ class Routine:
 
 @dataclass(frozen=True)
 class Attention:
-    """Two products with a softmax between them, and the kernel that computes them together."""
+    """The attention entry: two products with a softmax between them, and the kernel that computes them together."""
 
     name: str
     kernel: str
@@ -202,7 +202,7 @@ class Attention:
 
 @dataclass(frozen=True)
 class Table:
-    """Everything the shipped and the user's files say."""
+    """The content of all shipped and user's files."""
 
     activations: tuple[Activation, ...]
     binaries: Mapping[str, Binary]
@@ -222,7 +222,7 @@ class Table:
 
 
 def describe(name: str, values: list[float | str]) -> str:
-    """`clip(0, 6)`: numbers as short as single precision allows."""
+    """`clip(0, 6)`, with numbers as short as single precision allows."""
     if not values:
         return name
     return f"{name}({', '.join(value if isinstance(value, str) else short(value) for value in values)})"

@@ -1,4 +1,4 @@
-"""A recogniser that notes what each activation cost it; for profiles only, the plain one knows nothing of it."""
+"""Profiling recognizer: records the time that each activation takes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Timed(SolvedActivation):
 
 
 class TimedRecogniser(Recogniser):
-    """Recognises the same; not for several threads."""
+    """An activation recognizer that records times; not thread-safe."""
 
     def __init__(self, activations: tuple[Activation, ...]) -> None:
         self._spent: dict[str, float] = {}
@@ -33,7 +33,7 @@ class TimedRecogniser(Recogniser):
 
     @property
     def spent(self) -> Mapping[str, float]:
-        """Activation → seconds for solving and evaluating it in the last `recognise`; only those looked at.
+        """Activation → seconds for solving and evaluating it in the last `recognise`; only evaluated ones.
 
         Activations without parameters are first compared all at once, which costs next to nothing.
         """

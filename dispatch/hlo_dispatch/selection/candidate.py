@@ -1,4 +1,4 @@
-"""A candidate: a match in one variant, and the kernel's word that it can compute it. All variants there are."""
+"""Candidates: the variants of a match that its kernels support, and the choice of the default variant."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hlo_dispatch.selection.family_cost_models import cost_model_of
 
 @dataclass(frozen=True)
 class Candidate:
-    """A match (or a shortened variant of it) and the kernel's word that it can compute it."""
+    """A variant of a match, and the kernel's answer to the support query for it."""
 
     match: CallableMatch
     attributes: dict[str, Any]
@@ -28,14 +28,16 @@ class Candidate:
 
 
 class KernelSupportQuery(Protocol):
-    """What the kernel says to a match; `attributes` are asked for besides the match's own."""
+    """The kernel support query: a candidate, or the refusal. `attributes` are requested besides the match's own."""
 
     def __call__(self, match: CallableMatch, **attributes: str) -> Candidate | Refusal: ...
 
 
 @dataclass(frozen=True)
 class DefaultVariant:
-    """What is dispatched where nothing was measured: the longest variant that the kernel takes."""
+    """The variant that is dispatched without a measurement: the one with the longest epilogue that the
+    kernel supports.
+    """
 
     candidate: Candidate
     variant: str
@@ -46,7 +48,7 @@ class DefaultVariant:
 def default_variant(
     match: CallableMatch, ask: KernelSupportQuery, machine: Machine | None = None
 ) -> DefaultVariant | Refusal:
-    """The first choice that its kernel takes; where it takes none, as much of the match as it does.
+    """The first preferred variant that its kernel supports; else the match with its epilogue shortened until it is.
 
     Args:
         machine: for which the choices are ordered; None: in the table's order.
@@ -70,7 +72,7 @@ def default_variant(
 
 
 def variants_of(default: DefaultVariant, ask: KernelSupportQuery) -> Iterator[tuple[str, Candidate]]:
-    """Every variant worth measuring, the default first. Names are stable: the store keeps them."""
+    """Every supported variant worth measuring, the default first. Names are stable: the store keeps them."""
     known = default.candidate
     yield default.variant, known
     for name, match, attributes in known.match.variants(default.variant, reorders_weights=known.reorders_weights):
@@ -87,7 +89,7 @@ def variants_of(default: DefaultVariant, ask: KernelSupportQuery) -> Iterator[tu
 
 
 def variants_to_measure(default: DefaultVariant, ask: KernelSupportQuery, most: int) -> list[tuple[str, Candidate]]:
-    """The first `most` variants; and one of every kernel, since nobody knows which library is faster here."""
+    """The first `most` variants, and at least one for every kernel, since no cost model compares libraries."""
     tried: list[tuple[str, Candidate]] = []
     seen: set[str] = set()
     for name, candidate in variants_of(default, ask):
@@ -100,5 +102,5 @@ def variants_to_measure(default: DefaultVariant, ask: KernelSupportQuery, most: 
 
 
 def variant_named(name: str, default: DefaultVariant, ask: KernelSupportQuery) -> Candidate | None:
-    """The variant that the store knows as `name`; None where the kernel does not take it (any more)."""
+    """The variant that the store knows as `name`; None: the kernel does not support it (any more)."""
     return next((candidate for variant, candidate in variants_of(default, ask) if variant == name), None)

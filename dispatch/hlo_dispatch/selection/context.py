@@ -1,4 +1,4 @@
-"""What a measurement is valid for, besides its region: the machine and everything that runs on it."""
+"""Measurement context: the machine, libraries and settings for which a measurement is valid."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RELEVANT = (
 
 @dataclass(frozen=True)
 class Context:
-    """Under what a region was measured."""
+    """The part of a measurement's key that describes machine, versions and settings."""
 
     cpu: str
     features: tuple[str, ...]
@@ -36,12 +36,12 @@ class Context:
 
     @property
     def fingerprint(self) -> str:
-        """The same for equal contexts, in every process."""
+        """A hash, equal for equal contexts in every process."""
         text = json.dumps(asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def describe(self) -> str:
-        """One line for a person."""
+        """One line for people."""
         return f"{self.cpu}, {self.threads} threads, {', '.join(self.libraries)}, jaxlib {self.jaxlib}"
 
 

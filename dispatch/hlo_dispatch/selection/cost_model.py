@@ -1,4 +1,4 @@
-"""The rule of thumb for regions that were not measured, with where each of its numbers comes from.
+"""Cost model of anchor matches, for regions without a measurement, with the origin of each of its numbers.
 
 The numbers are read off `bench/grid.py` (products, `--convolutions`, `--poolings`, `--folding`) on two cores of
 an AMD EPYC (AVX-512, AVX512-BF16), jax 0.10.2 and 0.12.0.1; they are meant to be right by a wide margin, not to
@@ -58,7 +58,7 @@ NANOSECONDS_PER_FOLDING = 15_000
 
 
 def is_worth_folding(match: Match) -> bool:
-    """Whether per-channel scales are cheaper in the weights than behind the convolution."""
+    """Whether per-channel scales are cheaper in the weights than as post-ops."""
     if match.anchor.weights is None:
         return False
     if match.anchor.weights.node.is_static and match.folded is not None:
@@ -86,7 +86,7 @@ def is_worth_dispatching(match: Match, implementation: str, machine: Machine) ->
 
 
 def is_gemv(match: Match) -> bool:
-    """Whether it is a product of one row in f32 that its anchor's entry lets the kernel for few rows compute."""
+    """Whether it is a product of one row in f32 for which the entry names the GEMV kernel as an alternative."""
     anchor = match.anchor
     if GEMV_KERNEL not in anchor.entry.alternative_kernels or anchor.source.element_type != "f32":
         return False
@@ -94,7 +94,7 @@ def is_gemv(match: Match) -> bool:
 
 
 def is_small(match: Match) -> bool:
-    """Whether the match is too small for a call of its own, and as quick in a kernel as in XLA between two calls."""
+    """Whether the match is too small for a call, but as fast in a kernel as in XLA as a glue op between two calls."""
     opcode, arithmetic = match.anchor.node.opcode, match.anchor.multiply_adds
     if opcode == "convolution":
         return arithmetic < (SMALLEST_DENSE_CONVOLUTION if _is_plain(match) else SMALLEST_OTHER_CONVOLUTION)
@@ -139,7 +139,7 @@ def _integer_product(match: Match) -> tuple[bool, str]:
 
 
 def _is_plain(match: Match) -> bool:
-    """Whether XLA has a good kernel of its own: an ungrouped forward convolution in f32 or integers over an area."""
+    """Whether XLA has a good kernel for it: an ungrouped 2-D forward convolution in f32 or integers."""
     anchor = match.anchor
     return (
         anchor.kernel == "onednn.convolution"
@@ -178,11 +178,11 @@ def _dot(match: Match, machine: Machine) -> tuple[bool, str]:
 
 
 def _costly(match: Match) -> list[str]:
-    """The activations of the epilogue that cost XLA a pass of its own."""
+    """The activations of the epilogue for which XLA needs a separate pass."""
     return [op.algorithm for op in match.post_ops if op.algorithm in COSTLY_ACTIVATIONS]
 
 
 def _reads_weights_with_strides(anchor: Anchor) -> bool:
-    """Whether XLA multiplies one row with weights that lie transposed."""
+    """Whether XLA multiplies one row with transposed weights."""
     (rows, _), (columns, _) = anchor.destination[-2:]
     return rows == 1 and columns > 1 and anchor.weights is not None and anchor.weights.strides[-2] == 1

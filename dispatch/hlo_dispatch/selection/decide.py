@@ -1,4 +1,4 @@
-"""Which kernel, if any, computes a match: one function, read from top to bottom.
+"""Kernel selection for one match: forced by the user → measured on this machine → cost model → stock XLA.
 
 forced by the user → measured on this machine → heuristic → stock XLA. The policy sees a match, the machine,
 what a kernel answers to the match's attributes and what was measured; never the module.
@@ -34,7 +34,7 @@ MeasurementLookup = Callable[[CallableMatch, DefaultVariant], Measurement | None
 
 @dataclass(frozen=True)
 class Decision(NoTruthValue):
-    """What was chosen and why; no candidate: the region stays with XLA."""
+    """The chosen candidate and the reason; no candidate: the region stays with XLA."""
 
     candidate: Candidate | None
     reason: str
@@ -48,7 +48,7 @@ class Decision(NoTruthValue):
 
 
 def check_policy(policy: str) -> str:
-    """`policy` itself.
+    """`policy` itself, if it is one.
 
     Raises:
         PolicyError: it is not a policy; the message lists those that are.
@@ -59,7 +59,7 @@ def check_policy(policy: str) -> str:
 
 
 def policy_or_default(policy: str | None, default: str) -> str:
-    """The policy that holds: the argument, else HLO_DISPATCH_POLICY, else `default`.
+    """The policy in effect: the argument, else HLO_DISPATCH_POLICY, else `default`.
 
     Raises:
         PolicyError: it is not a policy; the message says whether the variable names it, and lists those that are.
@@ -73,9 +73,9 @@ def policy_or_default(policy: str | None, default: str) -> str:
 
 
 def predicted_choice(match: CallableMatch, machine: Machine, policy: str) -> CallableMatch | None:
-    """What `decide` will most likely choose, if its first question is answered as usual; None: stock XLA.
+    """The variant that `decide` most likely chooses, if its first support query succeeds; None: stock XLA.
 
-    Lets the answer be prefetched.
+    It allows prefetching the query.
     """
     rule = cost_model_of(match)
     if policy == "never" or (policy == "heuristic" and not rule.is_worth_calling(match, "", machine)[0]):
@@ -90,7 +90,7 @@ def decide(
     ask: KernelSupportQuery,
     recall: MeasurementLookup = lambda match, default: None,
 ) -> Decision:
-    """Choose for one match.
+    """Chooses a candidate, or stock XLA, for one match.
 
     Args:
         match: with its longest epilogue, where it has one.
@@ -130,7 +130,7 @@ def decide(
 def by_measurement(
     measured: Measurement, match: CallableMatch, default: DefaultVariant, ask: KernelSupportQuery
 ) -> Decision:
-    """The variant that won when the region was measured, or stock."""
+    """The variant that won the measurement, or stock."""
     name = match.node.name
     if measured.chosen == STOCK:
         code = "wrong-result" if measured.refused else "slower"

@@ -1,6 +1,6 @@
-"""The rules of thumb, one for each family of matches: what to ask for first, and whether a call would pay.
+"""Cost models by family of matches: preferred variants, and whether a call is expected to pay.
 
-Only here does the policy know one family from another.
+Nothing else in the package distinguishes the families.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ M = TypeVar("M", contravariant=True)
 
 
 class CostModel(Protocol[M]):
-    """What is believed of one family's matches without measuring."""
+    """The cost model of one family of matches."""
 
     def preferred_variants(self, match: M, machine: Machine | None) -> Iterator[Variant]:
-        """What a kernel is asked to compute, the expected fastest first.
+        """The variants for which to query kernel support, the expected fastest first.
 
         Args:
             machine: None: in the table's order.
@@ -44,13 +44,13 @@ class CostModel(Protocol[M]):
         ...
 
     def may_be_glue_op(self, match: M) -> bool:
-        """Whether a kernel is taken between two calls that it joins: what it computes costs little, as it is small."""
+        """Whether a match is small enough to be dispatched as a glue op between two calls."""
         ...
 
 
 class _AnchorCostModel:
     def preferred_variants(self, match: Match, machine: Machine | None) -> Iterator[Variant]:
-        """With the scales in the weights first, where that is cheaper; one row by the kernel that is made for it."""
+        """Folded scales first, where that is cheaper; the GEMV kernel for one row; then the table's order."""
         if is_worth_folding(match) and match.folded is not None:
             yield Variant(FOLDED, match.folded)
         if is_gemv(match):
@@ -73,7 +73,7 @@ class _PatternCostModel:
         yield Variant(FULL_MATCH, match)
 
     def is_worth_calling(self, match: StructuralMatch, implementation: str, machine: Machine) -> tuple[bool, str]:
-        """One of the user's own table is taken where nothing was measured; a shipped one has to be measured."""
+        """A user's pattern is dispatched without a measurement; a shipped one is not."""
         if match.requested_by_user:
             return True, match.requested_by_user
         return False, f"the pattern {match.name} was not measured on this machine"
@@ -100,7 +100,7 @@ class _AttentionCostModel:
         yield Variant(FULL_MATCH, match)
 
     def is_worth_calling(self, match: AttentionMatch, implementation: str, machine: Machine) -> tuple[bool, str]:
-        """XLA writes every score to memory and reads it five times, transposes heads besides, and is never quicker."""
+        """XLA materializes every score, reads it five times and transposes heads besides; it is never faster."""
         arithmetic = match.work.multiply_adds
         if arithmetic < SMALLEST_ATTENTION:
             return False, f"{arithmetic:,} multiply-adds are too few to pay for a call"
@@ -119,5 +119,5 @@ _COST_MODELS: dict[str, CostModel[Any]] = {
 
 
 def cost_model_of(match: CallableMatch) -> CostModel[Any]:
-    """The rule of thumb for the match's family."""
+    """The cost model of the match's family."""
     return _COST_MODELS[match.family]

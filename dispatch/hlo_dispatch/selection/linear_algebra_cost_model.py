@@ -1,4 +1,4 @@
-"""The rule of thumb for library calls that were not measured: which library, and whether it is worth it.
+"""Cost model of library routines, for calls without a measurement: the preferred library, and whether it pays.
 
 The numbers are read off `bench/linear_algebra.py` on two cores of an AMD EPYC (AVX-512), jax 0.10.2 and 0.12.0.1.
 """
@@ -37,7 +37,7 @@ _HEAVY = frozenset(("lu", "qr", "householder_product", "eigh", "svd"))
 
 
 def by_expected_speed(match: RoutineMatch, machine: Machine) -> list[str]:
-    """The routine's kernels, the one expected to be fastest first."""
+    """The routine's kernels, the one that is expected to be fastest first."""
     # oneMKL takes its AVX-512 code on Intel's processors only; elsewhere the OpenBLAS in SciPy wins at large
     # matrices, and loses where it would be busier with its threads than with the matrix.
     is_small = _is_batch_of_small(match) and match.routine.name in _HEAVY - {"lu"} | {"cholesky"}
@@ -75,7 +75,7 @@ def is_worth_calling_library(match: RoutineMatch, machine: Machine) -> tuple[boo
 
 
 def _small(match: RoutineMatch, machine: Machine) -> tuple[bool, str] | None:
-    """Of a batch of small matrices; None: there is nothing special about it."""
+    """The verdict for a batch of small matrices; None: no special case."""
     *batch, rows, columns = match.matrix[0]
     if rows * columns <= LARGEST_TINY_MATRIX and not match.kernel.startswith("blocked."):
         return False, f"a library's call for each matrix of {rows}x{columns} takes longer than its arithmetic"
@@ -86,7 +86,7 @@ def _small(match: RoutineMatch, machine: Machine) -> tuple[bool, str] | None:
 
 
 def _product(match: RoutineMatch, machine: Machine) -> tuple[bool, str]:
-    """Of triangular factors: yes, where it is ours. oneMKL's took twice XLA's time on AMD; elsewhere nobody knows."""
+    """The verdict for products of triangular factors: our own kernel pays; oneMKL's took twice XLA's time on AMD."""
     if match.routine.name == "product":
         return False, "XLA's own product is as fast, for all that is known without measuring"
     if not _suits_blocked(match, machine):
@@ -95,7 +95,7 @@ def _product(match: RoutineMatch, machine: Machine) -> tuple[bool, str]:
 
 
 def _transform(match: RoutineMatch) -> tuple[bool, str]:
-    """Over several dimensions, and in the cache, XLA's DUCC is as fast or faster."""
+    """The verdict for transforms: over several dimensions, and in the cache, XLA's DUCC is as fast or faster."""
     source = match.operands[0]
     length = source.sizes[-1]
     if match.options["rank"] == 1:
@@ -134,5 +134,5 @@ def _has_few_sides(match: RoutineMatch) -> bool:
 
 
 def _sides(match: RoutineMatch) -> int:
-    """For how many vectors a triangular system is solved."""
+    """The number of right-hand sides of a triangular system."""
     return match.operands[1].sizes[-1 if match.options["side"] == ord("L") else -2]

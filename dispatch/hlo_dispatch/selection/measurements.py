@@ -83,7 +83,7 @@ class Measurement:
 
     @property
     def is_worth_remeasuring(self) -> bool:
-        """Whether the next compile measures it again: it is provisional, and was not measured so too often."""
+        """Whether the next compile measures it again: it is provisional, and its attempts are not used up."""
         return self.provisional and self.disturbed_attempts < MAX_DISTURBED_ATTEMPTS
 
     @property
