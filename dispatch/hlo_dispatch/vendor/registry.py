@@ -1,4 +1,4 @@
-"""Which kernels there are. Each says so itself in C++, in the file that defines it (kernels/common/registry.h)."""
+"""Kernel registry: name, target, library and properties of each kernel, as registered in C++ (kernels/common/registry.h)."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ class Kernel:
     """A kernel family that patterns can be bound to."""
 
     name: str
-    """As tables and reports call it."""
+    """Its name in tables and reports."""
     target: str
     """The custom-call's target."""
     library: str
-    """Which library computes it; `libraries.py` describes it."""
+    """Name of the library that computes it (`libraries.py`)."""
     instructions: str
-    """What the processor must have, such as AVX-512; empty: nothing in particular."""
+    """Required instruction set, such as AVX-512; empty: none."""
     runs_alone: bool
-    """Whether it can be called without XLA around it, for benchmarks."""
-    packed_by: str
+    """Whether it can be called without XLA, for benchmarks."""
+    prepacked_by: str
     """The kernel that packs its weights, where its attribute weights_format may be packed (prepacking.py), or empty."""
-    joined_by: str
+    grouped_by: str
     """The kernel whose calls hold several of its calls (passes/call_groups/); else empty."""
     routines: tuple[str, ...]
     """The routines of BLAS and LAPACK that it calls, without the letter of the element type."""
     only_copies: bool
-    """Whether it computes nothing, so that every way in which a library does it is a fast one."""
+    """Whether it only copies, so that every implementation of it is fast."""
     may_write_over_source: bool
     """Whether, in a sequence, its result may lie where its first operand does, if their layouts are the same."""
 
@@ -44,20 +44,20 @@ def kernels() -> Mapping[str, Kernel]:
     Raises:
         LibraryError: the native part cannot be imported; so do the others.
     """
-    made = (Kernel(**entry) for entry in _said()["kernels"])
+    made = (Kernel(**entry) for entry in _native_registry()["kernels"])
     return MappingProxyType({kernel.name: kernel for kernel in made})
 
 
 @lru_cache(maxsize=1)
 def abi() -> int:
     """Version of the attributes' meaning, which every custom-call carries."""
-    return _said()["abi"]
+    return _native_registry()["abi"]
 
 
 def own_version() -> str:
     """Version of our own code, which counts up when results or speed of any of it change."""
-    return _said()["own_version"]
+    return _native_registry()["own_version"]
 
 
-def _said() -> dict[str, Any]:
+def _native_registry() -> dict[str, Any]:
     return native().registry()
