@@ -1,4 +1,4 @@
-"""Kernel registry: name, target, library and properties of each kernel, as registered in C++ (kernels/common/registry.h)."""
+"""Kernel registry: name, target, library and properties of each kernel, registered in C++ (kernels/common/registry.h)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from types import MappingProxyType
 from typing import Any
 
 from hlo_dispatch.vendor.native import native
+
+_FIELDS = {"joined_by": "grouped_by", "packed_by": "prepacked_by"}
+"""Name of a property in C++ → field of `Kernel`, where they differ."""
 
 
 @dataclass(frozen=True)
@@ -26,15 +29,15 @@ class Kernel:
     runs_alone: bool
     """Whether it can be called without XLA, for benchmarks."""
     prepacked_by: str
-    """The kernel that packs its weights, where its attribute weights_format may be packed (prepacking.py), or empty."""
+    """The kernel that prepacks its weights, where its attribute weights_format may be packed (prepacking.py), or empty."""
     grouped_by: str
-    """The kernel whose calls hold several of its calls (passes/call_groups/); else empty."""
+    """The group kernel of its calls (passes/call_groups/), or empty."""
     routines: tuple[str, ...]
     """The routines of BLAS and LAPACK that it calls, without the letter of the element type."""
     only_copies: bool
     """Whether it only copies, so that every implementation of it is fast."""
     may_write_over_source: bool
-    """Whether, in a sequence, its result may lie where its first operand does, if their layouts are the same."""
+    """Whether, in a call group, its result may reuse the buffer of its first operand, if their layouts are the same."""
 
 
 @lru_cache(maxsize=1)
@@ -44,7 +47,10 @@ def kernels() -> Mapping[str, Kernel]:
     Raises:
         LibraryError: the native part cannot be imported; so do the others.
     """
-    made = (Kernel(**entry) for entry in _native_registry()["kernels"])
+    entries = (
+        {_FIELDS.get(name, name): value for name, value in entry.items()} for entry in _native_registry()["kernels"]
+    )
+    made = (Kernel(**entry) for entry in entries)
     return MappingProxyType({kernel.name: kernel for kernel in made})
 
 
