@@ -1,4 +1,4 @@
-"""The pure part of the public face: rewriting a module for any compiler, with no JAX in sight."""
+"""Public API without JAX: `rewrite` for any compiler."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from hlo_dispatch.driver.measured_pipeline import informed
+from hlo_dispatch.driver.measured_pipeline import with_measurements
 from hlo_dispatch.driver.profile import Profile, profiling
 from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.ir import text as hlo_text
 from hlo_dispatch.ir.inline import inlined
 from hlo_dispatch.ir.language import is_stablehlo
 from hlo_dispatch.pattern import load_tables, tables_or_default
-from hlo_dispatch.pipeline import Rewriter
+from hlo_dispatch.pipeline import Pipeline
 from hlo_dispatch.report import Report
 from hlo_dispatch.selection.decide import policy_or_default
 from hlo_dispatch.vendor import kernels
@@ -47,17 +47,17 @@ def rewrite(
     details: bool = False,
     prepare_constants: bool = False,
 ) -> Rewritten:
-    """Dispatch what can be dispatched in one optimized HLO module.
+    """Rewrite one optimized HLO module: supported regions become custom-calls.
 
     Args:
-        module: a serialized HloModuleProto, or HLO text. One that was dumped before XLA optimized it works, too: its
-            calls are written out first; `hlo_dispatch.optimize` has XLA optimize it, and StableHLO.
+        module: a serialized HloModuleProto, or HLO text. Calls of an unoptimized module
+            are inlined first; `hlo_dispatch.optimize` has XLA optimize it, and StableHLO.
         tables: pattern tables of your own, besides the shipped ones; None: those that HLO_DISPATCH_TABLES names.
         policy: "heuristic", "always" or "never"; "stored" decides by what was measured on this machine, "measure"
             also measures what was not, with jax. None: what HLO_DISPATCH_POLICY says, or "heuristic".
         details: the report also says which activation came closest to what is none, and keeps both modules.
-        prepare_constants: compute what depends on large constants alone, and pack weights among them, for this very
-            kind of machine; with jax, as the module's own machine does when it compiles.
+        prepare_constants: compute what depends on large constants alone, and prepack weights among them, for machines
+            like this one; needs jax, as compiling does.
 
     Raises:
         ModuleError: the module does not parse.
@@ -65,8 +65,8 @@ def rewrite(
         PolicyError: there is no such policy.
     """
     serialized = _serialized(module)
-    made = replace(_rewriter_or_default(tables, policy), prepares=prepare_constants)
-    proto, report = informed(made).run(inlined(serialized), details=details)
+    made = replace(_rewriter_or_default(tables, policy), preprocesses_constants=prepare_constants)
+    proto, report = with_measurements(made).run(inlined(serialized), details=details)
     return Rewritten(proto, report, serialized)
 
 
@@ -75,10 +75,10 @@ def profiled(
 ) -> tuple[Report, Profile]:
     """The detailed report of `rewrite`, and what each entry of the tables cost. Arguments and errors as there."""
     serialized = _serialized(module)
-    # The vendor library is loaded by the first question, which is nobody's cost.
+    # The first support query loads the vendor library, which is no entry's cost.
     kernels.warm_up()
-    watched, profile = profiling(load_tables(tables_or_default(tables)), policy_or_default(policy, _POLICY))
-    _, report = watched.run(inlined(serialized), details=True)
+    instrumented, profile = profiling(load_tables(tables_or_default(tables)), policy_or_default(policy, _POLICY))
+    _, report = instrumented.run(inlined(serialized), details=True)
     return report, profile
 
 
@@ -88,16 +88,16 @@ def _serialized(module: bytes | str) -> bytes:
     return hlo_text.from_text(module) if isinstance(module, str) else module
 
 
-def _rewriter_or_default(tables: Sequence[str | Path] | None, policy: str | None) -> Rewriter:
+def _rewriter_or_default(tables: Sequence[str | Path] | None, policy: str | None) -> Pipeline:
     return rewriter(tables_or_default(tables), policy_or_default(policy, _POLICY))
 
 
-def rewriter(tables: tuple[str, ...], policy: str) -> Rewriter:
-    """The pass for these tables and this policy; made once, until one of the files changes."""
+def rewriter(tables: tuple[str, ...], policy: str) -> Pipeline:
+    """The pipeline for these tables and this policy; made once, until one of the files changes."""
     return _made(load_tables(tables).fingerprint, tables, policy)
 
 
 @lru_cache(maxsize=16)
-def _made(fingerprint: str, tables: tuple[str, ...], policy: str) -> Rewriter:
+def _made(fingerprint: str, tables: tuple[str, ...], policy: str) -> Pipeline:
     # Making one takes longer than most passes.
-    return Rewriter.make(load_tables(tables), policy)
+    return Pipeline.make(load_tables(tables), policy)

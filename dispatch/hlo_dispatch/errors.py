@@ -1,4 +1,4 @@
-"""Every exception and every refusal the project knows.
+"""Exceptions and refusals of the whole package.
 
 An exception means our bug or an author's mistake (a bad table, a bad module, a wrong flag). Not being
 able to dispatch a region is neither: it is a :class:`Refusal`, a value with a code, a sentence and the
@@ -12,7 +12,7 @@ from typing import NoReturn
 
 
 class HloDispatchError(Exception):
-    """Base of everything we raise on purpose; the command line prints it and exits with `exit_status`."""
+    """Base of all exceptions of this package; the command line prints it and exits with `exit_status`."""
 
     exit_status = 2
 
@@ -53,31 +53,31 @@ REFUSALS: dict[str, str] = {
     "window-reversal": "the window is reversed",
     "batch-groups": "batch groups are not supported by the kernel",
     "reducer-unsupported": "the windows are reduced by something else than a maximum or a sum",
-    "not-in-memory": "an operand exists only inside a fusion, and writing it to memory would cost more than it saves",
-    "empty-window": "some windows hold nothing but padding",
+    "not-in-memory": "an operand exists only inside a fusion, and materializing it would cost more than it saves",
+    "empty-window": "some windows contain only padding",
     "rank-unsupported": "the kernel has no implementation for this number of dimensions",
     "layout-unsupported": "the memory layout cannot be described by plain strides",
     "dot-dimensions": "the dot's dimensions cannot be read as a batched matrix product",
     "precision-unsupported": "the requested precision algorithm is not what the kernel computes",
-    "attention-softmax": "what stands between two products is no softmax over all keys that is understood",
-    "attention-step": "scores of an attention go through something that no step of the kernel computes",
-    "value-needed": "a value that the kernel would keep nowhere is needed elsewhere",
+    "attention-softmax": "the ops between two products are no supported softmax over all keys",
+    "attention-step": "the scores go through an op that no step of the kernel computes",
+    "value-needed": "a value that the kernel does not materialize is used elsewhere",
     "small-call": "computations hoisted into a small call cannot hold custom-calls",
     "kernel-unsupported": "the vendor library has no primitive for this region",
     "reference-kernel": "the vendor library would fall back to its slow reference implementation",
     "library-missing": "the vendor library is not available",
-    "outranked": "a match that covers more has taken some of these instructions",
-    "near-miss": "a pattern came close and matched nowhere",
+    "outranked": "a larger match owns some of these instructions",
+    "near-miss": "a pattern nearly matched",
     "policy": "the policy left this region to XLA",
-    "unmeasurable": "the region cannot be run on its own, so nothing is known of its speed",
+    "unmeasurable": "the region cannot be run alone, so its speed is unknown",
     "slower": "the kernel was measured on this machine and XLA was as fast or faster",
-    "wrong-result": "the kernel computed something else than XLA when it was measured",
+    "wrong-result": "the kernel's result differed from XLA's when it was measured",
     "rewrite-unsupported": "the surrounding instructions cannot be rebuilt without this region",
 }
 
 
 class NoTruthValue:
-    """Base of answers whose truth value would mislead; asking for it is an error.
+    """Base of values without a truth value, because it would mislead; asking for it is an error.
 
     Where a refusal is false, `refusal or next_question()` loses it; where it is true, `if answer:` takes it for what
     was asked for.
@@ -90,7 +90,7 @@ class NoTruthValue:
 
 @dataclass(frozen=True)
 class Refusal(NoTruthValue):
-    """Why a region stays with XLA."""
+    """Refusal: why a region stays with XLA."""
 
     code: str
     """One of REFUSALS."""

@@ -1,6 +1,6 @@
-"""Where the native library lies, for hosts that are not Python (kernels/hosts.md).
+"""Paths of the native library and its headers, for hosts without Python (kernels/hosts.md).
 
-`libhlo_dispatch_kernels.so` has every kernel behind a C interface, and knows no Python.
+`libhlo_dispatch_kernels.so` contains all kernels behind a C interface.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def native_paths() -> dict[str, Path | str]:
 
 
 def _xla_headers() -> Path | str:
-    """Those that jaxlib brings, which is not imported for that."""
+    """XLA's FFI headers inside jaxlib, which is not imported for that."""
     jaxlib = importlib.util.find_spec("jaxlib")
     places = list(jaxlib.submodule_search_locations or ()) if jaxlib is not None else []
     return Path(places[0]) / "include" if places else ""

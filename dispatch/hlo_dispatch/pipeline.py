@@ -1,7 +1,7 @@
-"""The pass: a serialized module in, a serialized module (or None: unchanged) and a report out.
+"""The pass pipeline: a serialized module in, a serialized module (or None: unchanged) and a report out.
 
-Reads, matches, decides and plans the whole module; only then edits; verifies what it built. Pure: no JAX (unless
-it is to prepare constants), no global state besides caches of plans.
+It matches, decides and plans the whole module before the first edit, and verifies the result. Pure: no JAX (except to
+preprocess constants), no global state besides caches of plans.
 """
 
 from __future__ import annotations
@@ -12,55 +12,58 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from hlo_dispatch.analysis.binding_time import mark_early
+from hlo_dispatch.analysis.binding_time import mark_static_values
 from hlo_dispatch.analysis.flat_graph import FlatGraph
-from hlo_dispatch.autotune.measurement_requests import ModuleTuner, Wanted
+from hlo_dispatch.autotune.measurement_requests import MeasurementRequests, ModuleMeasurer
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.verify import verify
 from hlo_dispatch.match.protocol import CallableMatch
-from hlo_dispatch.passes.async_padding import keep_asynchronous
-from hlo_dispatch.passes.call_groups.grouping import Joined, join
+from hlo_dispatch.passes.async_padding import insert_async_padding
+from hlo_dispatch.passes.call_groups.grouping import CallGroups, group_calls
 from hlo_dispatch.passes.edit import apply_plans
 from hlo_dispatch.passes.huge_page_advice import advise_huge_pages
-from hlo_dispatch.passes.partition.constant_weights import Weights, has_weights, weights_of
+from hlo_dispatch.passes.partition.constant_weights import (
+    ConstantWeights,
+    extract_constant_weights,
+    has_constant_weights,
+)
 from hlo_dispatch.passes.partition.splitter import splitter
 from hlo_dispatch.passes.plan import ComputationPlan
 from hlo_dispatch.passes.planner import Planner
-from hlo_dispatch.passes.program_tuner import Deliberation
+from hlo_dispatch.passes.program_tuner import ProgramTuner
 from hlo_dispatch.passes.region_reports import regions_of
-from hlo_dispatch.passes.stride_propagation.propagate import thin
+from hlo_dispatch.passes.stride_propagation.propagate import propagate_strides
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.process.environment_switches import is_strict
 from hlo_dispatch.process.machine import Machine
-from hlo_dispatch.report import Report, Thinned
-from hlo_dispatch.selection.candidate import Default
+from hlo_dispatch.report import Report, StridedCall
+from hlo_dispatch.selection.candidate import DefaultVariant
 from hlo_dispatch.selection.decide import MEASURING
-from hlo_dispatch.selection.measurements import ALL_IN_KERNELS, Knowledge, Measured
+from hlo_dispatch.selection.measurements import ALL_SUPPORTED_STRATEGIES, KnownMeasurements, Measurement
 
 
 @dataclass(frozen=True)
-class Rewriter:
-    """The pass with one planner; safe to use from several threads."""
+class Pipeline:
+    """The pass pipeline with one planner; safe to use from several threads."""
 
     planner: Planner
-    knowledge: Knowledge = field(default_factory=Knowledge)
-    """What was measured on this machine; asked by the policies "measure" and "stored"."""
-    measuring: Callable[[str], ModuleTuner] | None = field(default=None, compare=False)
-    """Makes, for each module (by name), something that measures what is not known yet; None: nothing is measured."""
+    knowledge: KnownMeasurements = field(default_factory=KnownMeasurements)
+    """Measurements of this machine, for the policies "measure" and "stored"."""
+    make_measurer: Callable[[str], ModuleMeasurer] | None = field(default=None, compare=False)
+    """Makes the measurer of a module, by its name; None: nothing is measured."""
 
     frozen: frozenset[int] = frozenset()
-    """Numbers of the entry's parameters that are known before it is called; whatever depends on nothing else costs
-    nothing in a call."""
-    prepares: bool = False
-    """Whether a module's own large constants are known before, too: what depends on them alone is computed while the
-    module is rewritten, which needs jax."""
-    advises: bool = True
-    """Whether large buffers are advised for huge pages; not where one call is compared with stock's code for it."""
-    mode: str = ""
+    """Numbers of the entry's frozen parameters; values that depend on these alone are static and cost nothing in a
+    call."""
+    preprocesses_constants: bool = False
+    """Whether large constants count as frozen weights, preprocessed while the module is rewritten; needs jax."""
+    advises_huge_pages: bool = True
+    """Whether to insert huge-page advice; not where one call is compared with stock's code for it."""
+    strategy: str = ""
     """What becomes of what was measured (autotune/measurement_requests.py); set while a program is tried."""
 
     @classmethod
-    def make(cls, table: Table, policy: str, machine: Machine | None = None) -> Rewriter:
+    def make(cls, table: Table, policy: str, machine: Machine | None = None) -> Pipeline:
         """Raises PolicyError for an unknown policy."""
         return cls(Planner.make(table, policy, machine))
 
@@ -76,9 +79,11 @@ class Rewriter:
     def machine(self) -> Machine:
         return self.planner.machine
 
-    def knowing(self, knowledge: Knowledge, measuring: Callable[[str], ModuleTuner] | None = None) -> Rewriter:
-        """The same pass with what was measured, and with something that measures the rest."""
-        return replace(self, knowledge=knowledge, measuring=measuring)
+    def with_knowledge(
+        self, knowledge: KnownMeasurements, make_measurer: Callable[[str], ModuleMeasurer] | None = None
+    ) -> Pipeline:
+        """The same pipeline with measurements, and with a measurer of the rest."""
+        return replace(self, knowledge=knowledge, make_measurer=make_measurer)
 
     def run(self, serialized: bytes, *, details: bool = False) -> tuple[bytes | None, Report]:
         """Rewrite one serialized HloModuleProto.
@@ -97,114 +102,134 @@ class Rewriter:
 
     def _run(self, serialized: bytes, details: bool) -> tuple[bytes | None, Report]:
         clock = _Clock()
-        kept = serialized if details else None
+        original = serialized if details else None
         module = Module.from_bytes(serialized)
         clock.lap("parse")
         if not self.planner.may_match({i.opcode for c in module.proto.computations[:] for i in c.instructions[:]}):
-            return None, Report(module.name, (), clock.total(), clock.stages, _instructions(module), before=kept)
-        if self.prepares and has_weights(module) and (weights := weights_of(module)) is not None:
-            return self._with_weights(weights, kept, clock)
+            return None, Report(module.name, (), clock.total(), clock.stages, _instructions(module), before=original)
+        if (
+            self.preprocesses_constants
+            and has_constant_weights(module)
+            and (weights := extract_constant_weights(module)) is not None
+        ):
+            return self._run_with_constant_weights(weights, original, clock)
         instructions = _instructions(module)
         graphs = [(FlatGraph(module, c), small) for c, small in module.control_flow_computations()]
         if self.frozen:
-            mark_early(module, {graph.computation.id: graph for graph, _ in graphs}, self.frozen)
+            mark_static_values(module, {graph.computation.id: graph for graph, _ in graphs}, self.frozen)
         clock.lap("flatten")
         if self.policy in MEASURING:
-            plans, saved = self._deliberated(serialized, module, graphs)
+            plans, saved = self._tuned(serialized, module, graphs)
             clock.lap("match, measure and decide")
         else:
             plans, saved = self._plans(graphs), None
             clock.lap("match and decide")
-        result, sequences, thinned = None, Joined(), dict[str, Thinned]()
+        result, call_groups, strided_calls = None, CallGroups(), dict[str, StridedCall]()
         changed = apply_plans(module, plans, self.table, self.machine.threads)
         if changed:
-            # A dump of a compiled module carries the order its instructions run in, which names some of those
-            # that are gone; at XLA's hook there is none yet.
+            # The schedule of a dumped compiled module names instructions that were removed; at XLA's hook there
+            # is none yet.
             module.proto.ClearField("schedule")
-            smaller, thinned = thin(module)
-            changed |= smaller
+            strided, strided_calls = propagate_strides(module)
+            changed |= strided
             if not self.frozen:
-                # Weights of what is frozen are packed first (passes/partition/), by the calls themselves.
-                sequences = join(module)
-                changed |= sequences.computations
-            changed |= keep_asynchronous(module, [c.match for plan in plans for c in plan.dispatched])
+                # With frozen weights, grouping runs after prepacking, in the splitter (passes/partition/).
+                call_groups = group_calls(module)
+                changed |= call_groups.computations
+            changed |= insert_async_padding(module, [c.match for plan in plans for c in plan.dispatched])
             if not self.frozen:
-                if self.advises:
+                if self.advises_huge_pages:
                     changed |= advise_huge_pages(module)
             clock.lap("edit")
             verify(module, changed)
             result = module.to_bytes()
             clock.lap("verify and serialize")
-        # What the regions came from is gone from the module by now, but not from the plans.
+        # The module no longer has the matched instructions, the plans do.
         regions = regions_of(module, plans, details=details)
         for graph, _ in graphs:
-            graph.take_apart()
+            graph.break_reference_cycles()
         after = result if details else None
         stages, total = clock.stages, clock.total()
-        report = Report(module.name, regions, total, stages, instructions, saved, before=kept, after=after)
-        return result, report.thinned(thinned).joined(sequences.sequences, sequences.calls)
+        report = Report(module.name, regions, total, stages, instructions, saved, before=original, after=after)
+        return result, report.with_strided_calls(strided_calls).with_call_groups(
+            call_groups.sequences, call_groups.calls
+        )
 
-    def _with_weights(self, weights: Weights, kept: bytes | None, clock: _Clock) -> tuple[bytes | None, Report]:
-        """The same of a module whose large constants were taken out."""
+    def _run_with_constant_weights(
+        self, weights: ConstantWeights, original: bytes | None, clock: _Clock
+    ) -> tuple[bytes | None, Report]:
+        """Run on a module with its large constants extracted."""
         clock.lap("take out constants")
-        inner = replace(self, prepares=False, frozen=weights.frozen)
-        if (measuring := self.measuring) is not None:
+        inner = replace(self, preprocesses_constants=False, frozen=weights.frozen)
+        if (make_measurer := self.make_measurer) is not None:
 
-            def given(module: str) -> ModuleTuner:
-                return measuring(module).given(weights.frozen)
+            def with_frozen(module: str) -> ModuleMeasurer:
+                return make_measurer(module).with_frozen(weights.frozen)
 
-            inner = replace(inner, measuring=given)
-        result, report = inner._run(weights.module, kept is not None)
+            inner = replace(inner, make_measurer=with_frozen)
+        result, report = inner._run(weights.module, original is not None)
         failure = ""
         clock.lap("rewrite")
         if result is not None:
-            result, failure = self._prepared(weights, result)
+            result, failure = self._with_preprocessed_constants(weights, result)
             clock.lap("prepare constants")
         clock.stages.pop("rewrite", None)
         stages = clock.stages | report.stages
-        after = result if kept is not None else None
-        return result, replace(report, seconds=clock.total(), stages=stages, failure=failure, before=kept, after=after)
+        after = result if original is not None else None
+        return result, replace(
+            report, seconds=clock.total(), stages=stages, failure=failure, before=original, after=after
+        )
 
-    def _prepared(self, weights: Weights, dispatched: bytes) -> tuple[bytes, str]:
-        """The module with all that is made of its constants; or, where that fails, with themselves, and what failed."""
+    def _with_preprocessed_constants(self, weights: ConstantWeights, dispatched: bytes) -> tuple[bytes, str]:
+        """(module with preprocessed constants, ""), or (module with the original constants, failure)."""
         try:
-            return weights.prepared(dispatched, splitter(self.table, self.machine.threads), self.table), ""
+            return weights.with_preprocessed_constants(
+                dispatched, splitter(self.table, self.machine.threads), self.table
+            ), ""
         except Exception as error:
             if is_strict():
                 raise
-            because = f"constants could not be prepared, which each call does now ({type(error).__name__}: {error})"
-            return weights.put_back(dispatched), because
+            because = f"constants could not be preprocessed; each call does it now ({type(error).__name__}: {error})"
+            return weights.with_original_constants(dispatched), because
 
-    def _deliberated(
+    def _tuned(
         self, serialized: bytes, module: Module, graphs: list[tuple[FlatGraph, bool]]
     ) -> tuple[list[ComputationPlan], float | None]:
-        """The plans by what was measured, and by what is measured now; and how many seconds a run saves by them."""
-        wanted = Wanted(module, self.table, self.knowledge, self.mode, self.frozen)
-        if self.mode:
-            return self._plans(graphs, wanted), None
-        deliberation = Deliberation(
+        """The plans by stored and new measurements, and the seconds that a run saves by them."""
+        requests = MeasurementRequests(module, self.table, self.knowledge, self.strategy, self.frozen)
+        if self.strategy:
+            return self._plans(graphs, requests), None
+        tuner = ProgramTuner(
             serialized=serialized,
-            wanted=wanted,
+            requests=requests,
             knowledge=self.knowledge,
-            measure=self.measuring(module.name) if self.measuring is not None else None,
+            measure=self.make_measurer(module.name) if self.make_measurer is not None else None,
             ask=self.planner.ask,
-            make_plans=lambda: self._plans(graphs, wanted),
-            rewritten=lambda mode: replace(self, measuring=None, mode=mode).run(serialized)[0],
+            make_plans=lambda: self._plans(graphs, requests),
+            rewritten=lambda strategy: replace(self, make_measurer=None, strategy=strategy).run(serialized)[0],
         )
-        plans = deliberation.settle()
-        return plans, deliberation.saved(plans)
+        plans = tuner.choose_plans()
+        return plans, tuner.saved(plans)
 
-    def _plans(self, graphs: list[tuple[FlatGraph, bool]], wanted: Wanted | None = None) -> list[ComputationPlan]:
-        if wanted is None:
-            links = self.policy == "always"
-            return [self.planner.plan(graph, _nothing_known, small=small, links=links) for graph, small in graphs]
-        wanted.begin()
-        # What lies between calls wins nothing alone: it is for the program as a whole to show that it gains.
-        links = wanted.mode in ALL_IN_KERNELS
-        return [self.planner.plan(graph, wanted.recall_in(graph), small=small, links=links) for graph, small in graphs]
+    def _plans(
+        self, graphs: list[tuple[FlatGraph, bool]], requests: MeasurementRequests | None = None
+    ) -> list[ComputationPlan]:
+        if requests is None:
+            with_glue_ops = self.policy == "always"
+            return [
+                self.planner.plan(graph, _no_measurement, small=small, with_glue_ops=with_glue_ops)
+                for graph, small in graphs
+            ]
+        requests.reset()
+        # A glue op gains nothing alone: only a whole-program trial shows the gain.
+        with_glue_ops = requests.strategy in ALL_SUPPORTED_STRATEGIES
+        return [
+            self.planner.plan(graph, requests.lookup_in(graph), small=small, with_glue_ops=with_glue_ops)
+            for graph, small in graphs
+        ]
 
 
-def _nothing_known(match: CallableMatch, default: Default) -> Measured | None:
+def _no_measurement(match: CallableMatch, default: DefaultVariant) -> Measurement | None:
     return None
 
 
@@ -228,7 +253,7 @@ def _collector_paused() -> Generator[None]:
 
 
 class _Clock:
-    """Seconds by stage."""
+    """Timer: seconds by stage."""
 
     def __init__(self) -> None:
         self._start = self._last = time.perf_counter()

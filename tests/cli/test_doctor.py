@@ -58,12 +58,12 @@ def test_another_library_is_not_onednn(run):
 
 
 def test_the_open_door_is_seen(run):
-    assert "open: every JAX program" in run("doctor", env={"HLO_DISPATCH": "1"}).stdout.decode()
+    assert "enabled: every JAX program" in run("doctor", env={"HLO_DISPATCH": "1"}).stdout.decode()
 
 
 def test_a_lesser_processor_that_is_played_is_said(run):
     said = run("doctor", env={"HLO_DISPATCH_MAX_CPU_ISA": "AVX2", "COLUMNS": "200"}).stdout.decode()
-    assert "no more: HLO_DISPATCH_MAX_CPU_ISA is AVX2" in said
+    assert "capped: HLO_DISPATCH_MAX_CPU_ISA is AVX2" in said
     assert "avx512f" not in said
 
 

@@ -299,7 +299,7 @@ def test_explaining_shows_the_members() -> None:
     print_explanation(shown, both.report)
     text = shown.file.getvalue()
     assert "sequences (1)" in text
-    assert "3 calls, waited for once; 2 values between them" in text
+    assert "3 calls, waited for once; 2 intermediate values and scratch" in text
     assert "2 x  relu(x @ w)" in text
     assert "3 of 3 regions dispatched in 1 call;" in text
 

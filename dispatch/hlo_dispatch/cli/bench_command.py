@@ -1,4 +1,4 @@
-"""The command `hlo-dispatch bench`: reads arguments, measures with progress, prints a table."""
+"""Command `bench`: parses arguments, measures with progress, prints a table."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def bench_readme(
 
 
 def _finish(results: Any, entries: list[Any], as_json: bool, draw: Any, interrupted: bool) -> None:
-    """Print what there is, say where it is kept, and end as a command that was interrupted ends."""
+    """Print the entries and the path of the samples; exit as interrupted where it was."""
     if as_json:
         print(json.dumps({"header": results.header, "results": entries}, indent=1))
     elif entries:

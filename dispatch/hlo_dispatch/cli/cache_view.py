@@ -1,4 +1,4 @@
-"""The command `cache`: what is stored, taken to other machines, forgotten."""
+"""Command `cache`: shows, exports, imports and clears the measurement store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SECONDS_PER_DAY = 86_400.0
 
 
 def show(*, regions: bool, as_json: bool) -> None:
-    """Where the store is and what it holds."""
+    """Print the store's path and contents."""
     store = Store()
     entries, contexts = store.entries(), store.contexts()
     if as_json:
@@ -60,7 +60,7 @@ def _regions(entries: Sequence[Entry]) -> Table:
 
 
 def export(output: str) -> None:
-    """Write everything that is stored to a file; - is standard output."""
+    """Write all measurements to a file; - is standard output."""
     module_files.write_atomically(output, Store().export().encode())
 
 
@@ -79,7 +79,7 @@ def load(path: Path) -> None:
 
 
 def clear() -> None:
-    """Forget everything, reproducers and set-aside stores included."""
+    """Delete all measurements, reproducers and broken stores."""
     store = Store()
     count = store.remove()
     shutil.rmtree(store.directory / "reproducers", ignore_errors=True)
@@ -89,7 +89,7 @@ def clear() -> None:
 
 
 def prune(*, days: float | None) -> None:
-    """Forget what this machine, as it is now, cannot use; or what is older than so many days."""
+    """Delete measurements that this machine cannot use, or that are older than so many days."""
     store = Store()
     if days is None:
         count = store.remove(other_than=this_context().fingerprint)

@@ -1,7 +1,6 @@
-"""`hlo-dispatch doctor`: what this machine has, what is missing and how to get it.
+"""Command `doctor`: checks of the processor, jax, the libraries, the kernels and the plugin entry point.
 
-Nothing is assumed to work: jax, the vendor libraries and the native module are each asked on their own, so
-that one missing piece does not hide the others.
+Each is checked separately, so that one missing piece does not hide the others.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _ENVIRONMENT = (
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """Result of one check."""
 
     good: bool
     subject: str
@@ -45,9 +44,9 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Look at everything; never raises."""
+    """Run all checks; never raises."""
     findings = [*_machine(), *_jax(), *_libraries()]
-    return [*findings, *_kernels(), *_door(), *_store()]
+    return [*findings, *_kernels(), *_plugin_entry_point(), *_store()]
 
 
 def print_findings(findings: list[Finding]) -> None:
@@ -68,16 +67,16 @@ def _machine() -> Iterator[Finding]:
     supported = (platform.system(), platform.machine()) == ("Linux", "x86_64")
     advice = "" if supported else ": the vendor libraries are published for Linux x86_64 only"
     yield Finding(supported, "processor", f"{machine.model} ({system}){advice}")
-    played = os.environ.get(ISA_VARIABLE, "")
-    relevant = " ".join(relevant_features()) or "none of those that matter; oneDNN needs at least avx2 to be of use"
-    at_most = f", and no more: {ISA_VARIABLE} is {played}" if played else ""
-    yield Finding("avx2" in machine.features, "instructions", relevant + at_most)
+    isa_cap = os.environ.get(ISA_VARIABLE, "")
+    relevant = " ".join(relevant_features()) or "no relevant ones; oneDNN needs at least avx2"
+    cap_note = f", capped: {ISA_VARIABLE} is {isa_cap}" if isa_cap else ""
+    yield Finding("avx2" in machine.features, "instructions", relevant + cap_note)
     cores = _physical_cores() or "unknown"
     yield Finding(True, "threads", f"{machine.threads} usable, {os.cpu_count()} logical processors, {cores} cores")
 
 
 def _physical_cores() -> int:
-    """Cores on the machine, hyper-threads counted once; 0 if nobody says."""
+    """Cores of the machine, hyper-threads counted once; 0 where unknown."""
     folders = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology")
     try:
         return len(
@@ -97,7 +96,7 @@ def _jax() -> Iterator[Finding]:
             continue
         numbers = tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
         if numbers < OLDEST_JAX:
-            yield Finding(False, name, f"{version} has no hook for us; get 0.10.2 or newer: pip install -U jax")
+            yield Finding(False, name, f"{version} has no compiler hook; get 0.10.2 or newer: pip install -U jax")
         else:
             yield Finding(True, name, version)
 
@@ -121,23 +120,23 @@ def _kernels() -> Iterator[Finding]:
     for name in registry.kernels():
         found = library(name)
         if isinstance(found, Unavailable):
-            continue  # said already
+            continue  # _libraries reports it
         said = answers(name, found.version)
         parts = (
             f"{dtype} no ({planned.sentence})" if isinstance(planned, Refusal) else f"{dtype} {planned.implementation}"
             for dtype, planned in said.items()
         )
         is_good = not said or not all(isinstance(planned, Refusal) for planned in said.values())
-        yield Finding(is_good, name, "; ".join(parts) or "there, and not asked anything")
+        yield Finding(is_good, name, "; ".join(parts) or "available; no sample call")
 
 
-def _door() -> Iterator[Finding]:
+def _plugin_entry_point() -> Iterator[Finding]:
     names = {entry.name for entry in metadata.entry_points(group="jax_plugins")}
     if "hlo_dispatch" not in names:
         yield Finding(
             False,
             "HLO_DISPATCH=1",
-            "JAX does not know us; reinstall the package: pip install --force-reinstall hlo-dispatch",
+            "JAX does not find the plugin; reinstall the package: pip install --force-reinstall hlo-dispatch",
         )
     else:
         try:
@@ -146,7 +145,9 @@ def _door() -> Iterator[Finding]:
             yield Finding(False, "HLO_DISPATCH=1", str(error))
         else:
             state = (
-                "open: every JAX program is dispatched" if opened else "closed: programs call hlo_dispatch.install()"
+                "enabled: every JAX program is dispatched"
+                if opened
+                else "disabled: programs call hlo_dispatch.install()"
             )
             yield Finding(True, "HLO_DISPATCH=1", state)
     for name in _ENVIRONMENT:
@@ -155,7 +156,7 @@ def _door() -> Iterator[Finding]:
 
 
 def _store() -> Iterator[Finding]:
-    """Where measurements are kept; one that was shipped to be read need not be writable."""
+    """The measurement store; one that is only read need not be writable."""
     store = Store()
     problem = store.problem()
     is_shipped = os.environ.get("HLO_DISPATCH_POLICY") == "stored" and store.path.exists()

@@ -1,4 +1,4 @@
-"""A report in full for a terminal: each kind of region with where it comes from and why it ended where it did."""
+"""Report view for a terminal: each kind of region with its source and the end of its epilogue."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def print_explanation(target: Console, report: Report) -> None:
 
 
 def _kinds(regions: Iterable[Region]) -> list[list[Region]]:
-    """Regions that differ in nothing but names and places, together; first come, first listed."""
+    """Groups of regions that differ only in names and source locations, in order of their first region."""
     kinds: dict[tuple[Any, ...], list[Region]] = {}
     for region in regions:
         why = explanation(region)
@@ -55,8 +55,8 @@ def _print_kind(target: Console, kind: list[Region]) -> None:
 
 
 def _print_sequence(target: Console, sequence: CallSequence, members: Sequence[Region]) -> None:
-    """Its calls in order, equal ones in a row together, and the memory between them."""
-    memory = f"{plural(sequence.inner, 'value')} between them and what they work in: {size(sequence.bytes)}"
+    """Prints a sequence: its members in order, runs of equal ones as one row, and its memory."""
+    memory = f"{plural(sequence.inner, 'intermediate value')} and scratch: {size(sequence.bytes)}"
     title = f"%{sequence.name} in {sequence.computation}: {plural(sequence.calls, 'call')}, waited for once; {memory}"
     target.print(Padding(Text(title), (1, 0, 0, 2), expand=False))
     rows = ((member.formula, member.shape, member.implementation or "") for member in members)
@@ -80,7 +80,7 @@ def _details(region: Region, kind: list[Region]) -> Iterator[tuple[str, str]]:
 
 
 def place(region: Region) -> str:
-    """Where a region comes from: the framework's name for it and the end of its file's path."""
+    """Source of a region: the framework's op name and the end of its file's path."""
     path, _, line = region.source.rpartition(":")
     source = f"{'/'.join(PurePath(path).parts[-2:])}:{line}" if path else ""
     return f"{region.op_name} ({source})" if region.op_name and source else region.op_name or source

@@ -1,4 +1,4 @@
-"""The command `hlo-dispatch`: reads arguments, calls the library, prints. Nothing is decided here.
+"""Command line interface of `hlo-dispatch`: parses arguments, calls the library, prints the result.
 
 Every error of ours ends as one line on standard error and exit status 2, without a traceback.
 """
@@ -31,9 +31,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-patterns = typer.Typer(help="The table of what is known.", no_args_is_help=True)
+patterns = typer.Typer(help="The pattern table.", no_args_is_help=True)
 app.add_typer(patterns, name="patterns")
-cache = typer.Typer(help="What was measured on this machine.", no_args_is_help=True)
+cache = typer.Typer(help="The measurement store of this machine.", no_args_is_help=True)
 app.add_typer(cache, name="cache")
 app.add_typer(bench, name="bench")
 app.command()(profile)
@@ -43,9 +43,10 @@ Module = Annotated[
     typer.Argument(metavar="FILE", help="HLO, as text or a serialized module, or StableHLO; - is standard input."),
 ]
 Optimize = Annotated[
-    bool, typer.Option("--optimize", help="HLO that XLA has not optimized: have it do so first. StableHLO always is.")
+    bool,
+    typer.Option("--optimize", help="Run XLA's optimizations first, on unoptimized HLO. StableHLO always needs them."),
 ]
-Tables = Annotated[list[Path], typer.Option("--tables", metavar="FILE", help="A table of yours; may be repeated.")]
+Tables = Annotated[list[Path], typer.Option("--tables", metavar="FILE", help="A table of your own; may be repeated.")]
 Policy = Annotated[
     str | None,
     typer.Option("--policy", help="measure, stored, heuristic, always or never; else HLO_DISPATCH_POLICY decides."),
@@ -85,7 +86,7 @@ def demo(
     seconds: Annotated[float, typer.Option(min=0.1, help="Time spent measuring each model.")] = 6.0,
     policy: Policy = None,
 ) -> None:
-    """Show it: a small example, ResNet50 and a BERT layer, stock XLA against dispatched."""
+    """Demonstration: a small example, ResNet50 and a BERT layer, stock XLA against dispatched."""
     from hlo_dispatch.demo.run import run
     from hlo_dispatch.selection.decide import policy_or_default
 
@@ -95,10 +96,11 @@ def demo(
 @app.command()
 def doctor(
     paths: Annotated[
-        bool, typer.Option("--paths", help="Only where the native library, its header and the vendors' libraries lie.")
+        bool,
+        typer.Option("--paths", help="Only the paths of the native library, its header and the vendors' libraries."),
     ] = False,
 ) -> None:
-    """Say what this machine has and what is missing; exit 1 if something is."""
+    """Check the machine, the libraries and jax; exit 1 if something is missing."""
     from hlo_dispatch.cli.doctor import examine, print_findings
 
     if paths:
@@ -129,7 +131,7 @@ def rewrite(
     ] = False,
     policy: Policy = None,
     tables: Tables = [],  # noqa: B006
-    table: Annotated[bool, typer.Option("--table/--no-table", help="Print what was done, on standard error.")] = True,
+    table: Annotated[bool, typer.Option("--table/--no-table", help="Print the report, on standard error.")] = True,
     prepare_constants: Annotated[
         bool,
         typer.Option(
@@ -138,7 +140,7 @@ def rewrite(
         ),
     ] = False,
 ) -> None:
-    """Rewrite a module: what a vendor kernel can take becomes a custom-call."""
+    """Rewrite a module: supported regions become custom-calls."""
     if compiled and output == "-":
         raise HloDispatchError("an executable is no text: name a file for it with -o")
     as_text = not compiled and module_files.writes_text(output)
@@ -164,14 +166,14 @@ def explain(
     module: Module,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     html: Annotated[
-        str, typer.Option("--html", metavar="OUT", help="Write a page that draws the module before and after.")
+        str, typer.Option("--html", metavar="OUT", help="Write a page with the module's graph before and after.")
     ] = "",
     optimize: Optimize = False,
-    profile: Annotated[bool, typer.Option("--profile", help="Also say what each entry of the table cost.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Also print the cost of each entry of the table.")] = False,
     policy: Policy = None,
     tables: Tables = [],  # noqa: B006
 ) -> None:
-    """Say what would be dispatched in a module, to which kernel, and what is left and why."""
+    """List the regions of a module: formula, kernel, or why XLA computes it."""
     report, tallies = _explained(optimized_source(module, optimize=optimize), module, tables, policy, profile=profile)
     if html:
         from hlo_dispatch.cli.explain_page import write_page
@@ -208,7 +210,7 @@ def tune(
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     tables: Tables = [],  # noqa: B006
 ) -> None:
-    """Measure every region of a module in every variant, and keep what was found; exit 1 if a result was wrong."""
+    """Measure every region of a module in every variant, and store the results; exit 1 if a result was wrong."""
     from hlo_dispatch.cli.tune_view import run, run_for_program
 
     if bool(module) == bool(program):
@@ -227,7 +229,7 @@ def show_cache(
     regions: Annotated[bool, typer.Option("--regions", help="Also each region that can be used here.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For programs: everything.")] = False,
 ) -> None:
-    """Say where measurements are stored and what there is."""
+    """Show the measurement store."""
     from hlo_dispatch.cli.cache_view import show
 
     show(regions=regions, as_json=as_json)
@@ -269,7 +271,7 @@ def prune_cache(
 
 @patterns.command("list")
 def list_patterns(tables: Tables = []) -> None:  # noqa: B006
-    """List the anchors, epilogues and kernels that are known."""
+    """List the anchors, epilogues and kernels of the table."""
     from hlo_dispatch.cli.patterns_view import print_table
 
     print_table(_load(tables or None))
@@ -285,12 +287,12 @@ def show_pattern(name: str, tables: Tables = []) -> None:  # noqa: B006
 
 @patterns.command("check")
 def check_patterns(files: Annotated[list[Path], typer.Argument(metavar="FILE...")]) -> None:
-    """Check tables of yours together with the shipped ones."""
+    """Check tables of your own together with the shipped ones."""
     from hlo_dispatch.cli.patterns_view import entries
 
     table = _load(files)
     own = {str(file.resolve()) for file in files}
-    count = sum(str(Path(entry.place.file).resolve()) in own for entry in entries(table))
+    count = sum(str(Path(entry.location.file).resolve()) in own for entry in entries(table))
     print(f"OK: {count} {'entry' if count == 1 else 'entries'} in {', '.join(map(str, files))}")
 
 

@@ -1,4 +1,4 @@
-"""The pattern table as a person reads it: the list, and one entry in full."""
+"""Pattern table view: the list of entries, and one entry in full."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from hlo_dispatch.errors import HloDispatchError
-from hlo_dispatch.pattern.facts import Asked, Attribute
-from hlo_dispatch.pattern.op_kinds import READINGS
+from hlo_dispatch.pattern.facts import Attribute, NodePredicate
+from hlo_dispatch.pattern.op_kinds import OP_KINDS
 from hlo_dispatch.pattern.structure import Pattern
 from hlo_dispatch.pattern.table import (
     Activation,
@@ -40,7 +40,7 @@ KINDS = {
 
 
 def entries(table: Table) -> Iterator[Entry]:
-    """Everything in the table: attention, patterns, anchors, what may follow them, and the kernels."""
+    """All entries of the table: attention, patterns, anchors, epilogue steps, and kernels."""
     yield from table.attentions
     yield from table.patterns
     yield from table.anchors.values()
@@ -92,7 +92,7 @@ def _becomes(entry: Entry) -> str:
         case Binary():
             return f"binary {entry.algorithm}"
         case AnchorKind():
-            return " or ".join((entry.kernel, *entry.rivals))
+            return " or ".join((entry.kernel, *entry.alternative_kernels))
         case Pattern() | Attention():
             return entry.kernel
         case Routine():
@@ -119,7 +119,7 @@ def _details(entry: Entry) -> Iterator[tuple[str, str]]:
             yield "operand", _pairs(entry.roles)
         case AnchorKind():
             yield "opcode", entry.opcode
-            yield "read as", f"{entry.reading}: {READINGS[entry.reading].sentence}"
+            yield "read as", f"{entry.op_kind}: {OP_KINDS[entry.op_kind].sentence}"
             yield "types", ", ".join(entry.dtypes)
             following = ", ".join((*entry.binaries, *entry.activations))
             yield "followed by", f"{following} (at most {entry.longest_chain})" if following else "nothing"
@@ -141,7 +141,7 @@ def _details(entry: Entry) -> Iterator[tuple[str, str]]:
             yield "operands", _pairs(entry.operands)
             yield "attributes", _pairs(entry.attributes)
     yield "origin", getattr(entry, "origin", "")
-    yield "written at", str(entry.place)
+    yield "written at", str(entry.location)
 
 
 def _pattern_details(pattern: Pattern) -> Iterator[tuple[str, str]]:
@@ -161,7 +161,7 @@ def _tolerances(numerics: Mapping[str, Numerics]) -> Iterator[tuple[str, str]]:
 
 
 def _attribute(value: Attribute) -> str:
-    if not isinstance(value, Asked):
+    if not isinstance(value, NodePredicate):
         return str(value)
     return f"{value.fact}({value.of}{'' if value.dimension is None else f', {value.dimension}'})"
 

@@ -1,4 +1,4 @@
-"""The command `hlo-dispatch profile`: where a program's time goes, and what to dispatch next."""
+"""Command `profile`: time by region, and the largest instructions that stay in generated code."""
 
 from __future__ import annotations
 

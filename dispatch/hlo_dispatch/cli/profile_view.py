@@ -1,4 +1,4 @@
-"""A profile of the pass drawn for a terminal: the most expensive entry of the table first."""
+"""Profile view for a terminal: cost of each entry of the table, the most expensive first."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Middling calls, to ask what a library would run for them here.
+"""Sample calls of medium size for kernel support queries: `hlo-dispatch doctor` shows what each library would run.
 
-No kernel is named: it takes the first of the calls that has the attributes and the shapes it needs and that it can
-compute, and does not look at the others' attributes. One that takes none of them is not asked.
+No kernel is named here: each takes the first call with the attributes and shapes that it needs and that it supports.
+A kernel that takes none of them gets no query.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _ROLES = ("src", "weights", "dst", "diff_weights", "diff_dst")
 
 @dataclass(frozen=True)
 class Sample:
-    """One call, in each of some element types."""
+    """A sample call, in several element types."""
 
     dtypes: tuple[str, ...]
     attributes: Callable[[str], dict[str, Any]]
-    """Element type → all attributes but those that every call has."""
+    """Element type → the attributes, without those that every call has."""
 
 
 def answers(name: str, version: str) -> dict[str, Planned | Refusal]:
-    """What the library of this version says to the kernel's call, by element type; empty where there is no call."""
+    """The library's answers to the kernel's sample call, by element type; empty where there is no call."""
     refused: dict[str, Planned | Refusal] = {}
     for sample in SAMPLES:
         try:
@@ -36,32 +36,32 @@ def answers(name: str, version: str) -> dict[str, Planned | Refusal]:
             continue  # the attributes or shapes of another kernel
         if not all(isinstance(answer, Refusal) for answer in found.values()):
             return found
-        refused = refused or found  # another one may be made for it
+        refused = refused or found  # a later sample may fit better
     return refused
 
 
 def call(sample: Sample, dtype: str, version: str) -> dict[str, Any]:
     """All attributes of the call."""
     common = {"abi": registry.abi(), "library": version, "scratch": 0}
-    # What a sequence holds are calls themselves.
-    said = {
+    # The members of a call group are calls themselves.
+    described = {
         name: common | value if name.startswith("member_") else value
         for name, value in sample.attributes(dtype).items()
     }
-    return common | said
+    return common | described
 
 
 def _products(dtype: str, size: int = 256) -> dict[str, Any]:
     square = {"type": dtype, "dims": [size, size], "strides": [size, 1]}
-    said = {f"{role}_{key}": value for role in _ROLES for key, value in square.items()}
-    return said | {"algorithm": "softmax", "statistics": "variance", "epsilon": 1e-6}
+    described = {f"{role}_{key}": value for role in _ROLES for key, value in square.items()}
+    return described | {"algorithm": "softmax", "statistics": "variance", "epsilon": 1e-6}
 
 
-def _narrow_products(dtype: str) -> dict[str, Any]:
-    """One row, and weights of eight bits."""
+def _quantized_matmuls(dtype: str) -> dict[str, Any]:
+    """GEMV with weights of eight bits."""
     row = {"dims": [1, 256], "strides": [256, 1]}
-    said = {f"{role}_{key}": value for role in ("src", "dst") for key, value in (row | {"type": dtype}).items()}
-    return said | {"weights_type": "s8", "weights_dims": [256, 256], "weights_strides": [256, 1]}
+    described = {f"{role}_{key}": value for role in ("src", "dst") for key, value in (row | {"type": dtype}).items()}
+    return described | {"weights_type": "s8", "weights_dims": [256, 256], "weights_strides": [256, 1]}
 
 
 def _images(dtype: str) -> dict[str, Any]:
@@ -80,14 +80,14 @@ def _heads(dtype: str) -> dict[str, Any]:
 
 
 def _gates(dtype: str) -> dict[str, Any]:
-    """An image, and a number for each of its channels."""
+    """An image, and a gate: a factor for each channel."""
     image = {"type": dtype, "dims": [1, 64, 56, 56], "strides": [200704, 1, 3584, 64]}
     gate = {"kind": "binary", "algorithm": "mul", "type": dtype, "dims": [1, 64, 1, 1], "strides": [64, 1, 64, 64]}
     return {f"{role}_{key}": value for role in ("src", "dst") for key, value in image.items()} | {"post_op_0": gate}
 
 
 def _means(dtype: str) -> dict[str, Any]:
-    """An image, and a window over all of its space."""
+    """A mean over space: a window as large as the image."""
     image = {"type": dtype, "dims": [1, 64, 56, 56], "strides": [200704, 1, 3584, 64]}
     mean = {"type": dtype, "dims": [1, 64, 1, 1], "strides": [64, 1, 64, 64]}
     window = {"strides": [1, 1], "dilations": [0, 0], "padding_low": [0, 0], "padding_high": [0, 0], "window": [56, 56]}
@@ -96,20 +96,20 @@ def _means(dtype: str) -> dict[str, Any]:
     return described | window | {"algorithm": "average"}
 
 
-def _towers(dtype: str) -> dict[str, Any]:
-    """Channels of two images, one behind the other."""
+def _concatenations(dtype: str) -> dict[str, Any]:
+    """Concatenation of two images along their channels."""
     columns = {"src": 64, "src_1": 32, "dst": 96}
     tensors = {role: {"type": dtype, "dims": [3136, c], "strides": [c, 1]} for role, c in columns.items()}
     described = {f"{role}_{key}": value for role, tensor in tensors.items() for key, value in tensor.items()}
     return described | {"sources": len(tensors) - 1}
 
 
-def _packed_products(target: str, size: int = 256) -> Callable[[str], dict[str, Any]]:
+def _prepacked_products(target: str, size: int = 256) -> Callable[[str], dict[str, Any]]:
     return lambda dtype: _products(dtype, size) | {"weights_format": "packed", "target": target}
 
 
-def _sequences(dtype: str) -> dict[str, Any]:
-    """Two products, one after the other."""
+def _call_groups(dtype: str) -> dict[str, Any]:
+    """A call group of two matrix products."""
     kernel, product = "onednn.matmul", _products(dtype)
     planned = plan(kernel, {"abi": registry.abi(), "library": "", "scratch": 0} | product)
     scratch = 0 if isinstance(planned, Refusal) else planned.scratch_bytes
@@ -122,14 +122,14 @@ def _sequences(dtype: str) -> dict[str, Any]:
 
 
 def _matrices(mode: str) -> Callable[[str], dict[str, Any]]:
-    """Of a routine: everything is a square matrix, which the vectors need not be told apart."""
+    """A LAPACK routine or transform of square matrices, which also serve as the vectors."""
 
     def attributes(dtype: str) -> dict[str, Any]:
         roles = "a b x product factor lu qr q v destroyed u vt src dst".split()
         square = {f"{role}_dims": [8, 8] for role in roles} | {f"{role}_strides": [8, 1] for role in roles}
         letters = {"side": "L", "uplo": "L", "trans_x": "N", "diag": "N", "mode": mode}
         is_real = dtype in ("f32", "f64")
-        # Only the transform of a complex array is the same size; real ones have the kind of their own.
+        # Only the transform of a complex array keeps its size; a real one halves the last dimension.
         if is_real:
             square |= {"dst_dims": [8, 5], "dst_strides": [5, 1]}
         kind = {"type": dtype, "tau_dims": [8], "fft_type": 2 if is_real else 0, "rank": 2}
@@ -146,11 +146,11 @@ SAMPLES = (
     Sample(_LOW, _means),
     Sample(_LOW, _heads),
     Sample(_LOW, _gates),
-    Sample(_LOW, _towers),
-    Sample(_LOW, _packed_products("onednn.matmul")),
-    Sample(_LOW, _sequences),
-    Sample(_LOW, _packed_products("onemkl.gemm", size=2048)),
-    Sample(_LOW, _narrow_products),
+    Sample(_LOW, _concatenations),
+    Sample(_LOW, _prepacked_products("onednn.matmul")),
+    Sample(_LOW, _call_groups),
+    Sample(_LOW, _prepacked_products("onemkl.gemm", size=2048)),
+    Sample(_LOW, _quantized_matmuls),
     Sample(("u8",), lambda dtype: {"bytes": [32 << 20]}),
     Sample(_HIGH, _matrices("V")),
     Sample(_HIGH, _matrices("A")),

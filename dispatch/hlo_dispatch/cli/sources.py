@@ -1,4 +1,4 @@
-"""What the command line is given to read: optimized HLO as it is, anything else through XLA's pipeline first."""
+"""Input modules of the command line: optimized HLO as it is, anything else through XLA's pipeline first."""
 
 from __future__ import annotations
 

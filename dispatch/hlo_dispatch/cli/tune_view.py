@@ -1,4 +1,4 @@
-"""The command `tune`: reads a module, measures with a progress line, prints a table or JSON."""
+"""Command `tune`: reads a module, measures with a progress line, prints a table or JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hlo_dispatch.report.wording import duration, plural
 def run(
     module: bytes | str, *, tables: Sequence[Path], seconds: float | None, validate_only: bool, as_json: bool
 ) -> int:
-    """Tune a module and say what was found; returns the exit status: 1 if a kernel computed something wrong."""
+    """Tune a module and print the results; returns the exit status: 1 if a kernel's result was wrong."""
     with _progress() as step:
         tuned = tune_module(module, tables=tables or None, seconds=seconds, validate_only=validate_only, step=step)
     if as_json:
@@ -39,7 +39,7 @@ def run_for_program(
     with _progress() as step:
         found = tune_program(
             command, tables=tables, seconds=seconds, validate_only=validate_only, quietly=as_json,
-            step=lambda module: step, told=_say,
+            step=lambda module: step, announce=_say,
         )  # fmt: skip
     if as_json:
         print(json.dumps([tuned.to_dict() for tuned in found.tuned], indent=2))

@@ -1,4 +1,4 @@
-"""What a person typed wrong, in one line instead of typer's box."""
+"""Usage errors in one line, instead of typer's box."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 import typer
 
-# Typer has click inside, under no public name; older ones import it. Their public exception has the ones wanted here
-# for its parents.
+# Typer vendors click without a public name; older ones import it. The wanted classes are bases of typer's public
+# exception.
 ClickException: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 _NO_ARGUMENTS = "NoArgsIsHelpError"
 
 
 def sentence(error: Any) -> str:
-    """What is wrong and who says more; empty where nothing is, but the help was asked for by typing nothing else."""
+    """The error and the help command; empty where the command was called without arguments and printed its help."""
     if type(error).__name__ == _NO_ARGUMENTS:
         return ""
     message = str(error.format_message()).rstrip(".")

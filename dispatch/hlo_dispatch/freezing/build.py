@@ -1,4 +1,4 @@
-"""From the module that XLA optimized to its two halves: dispatched, packed, cut."""
+"""Build of a frozen program: dispatches the optimized module and partitions it into prologue and steady-state program."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from hlo_dispatch.pipeline import Pipeline
 def build(
     serialized: bytes, frozen: AbstractSet[int], rewriter: Pipeline, widened: AbstractSet[int] = frozenset()
 ) -> Split:
-    """Dispatch the module's regions, and cut off what depends on nothing but the frozen parameters.
+    """Dispatch the module's regions and split off the prologue, which depends on frozen parameters alone.
 
     Args:
         serialized: the optimized module, as XLA made it.
         frozen: numbers of the entry's parameters that are frozen.
-        rewriter: the pass; what its policy measures is measured here.
-        widened: frozen parameters that are held narrower than they are computed with; what is made of them is made in
-            each call, where it would be larger.
+        rewriter: the pipeline; its policy's measurements happen here.
+        widened: frozen parameters that are stored narrower than they are computed with; values computed from them
+            belong to the steady-state program where they would be larger.
 
     Raises:
         ModuleError: the bytes are not a module.
     """
     early = frozenset(frozen) - widened
-    knowing = with_measurements(replace(rewriter, frozen=early, prepares=False))
-    dispatched, report = knowing.run(serialized)
+    pipeline = with_measurements(replace(rewriter, frozen=early, preprocesses_constants=False))
+    dispatched, report = pipeline.run(serialized)
     halves = split(dispatched or serialized, early, widened, table=rewriter.table, threads=rewriter.machine.threads)
-    return replace(halves, report=report.joined(halves.call_groups, halves.group_of_call))
+    return replace(halves, report=report.with_call_groups(halves.call_groups, halves.group_of_call))

@@ -10,9 +10,9 @@ from hlo_dispatch.report.values import (
     Group,
     Region,
     Report,
-    Thinned,
+    StridedCall,
     explanation,
     grouped,
 )
 
-__all__ = ["CallSequence", "Group", "Region", "Report", "Thinned", "explanation", "grouped"]
+__all__ = ["CallSequence", "Group", "Region", "Report", "StridedCall", "explanation", "grouped"]

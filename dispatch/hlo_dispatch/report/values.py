@@ -1,6 +1,6 @@
-"""What the pass saw in one module and what it did about it, as plain values.
+"""Report values: the regions of one module, the decision for each, and the modules before and after.
 
-Written by the rewriter, read by everybody (the command line, the demo, tests, a notebook).
+Written by the pipeline, read by the command line, the demo, tests and notebooks.
 """
 
 from __future__ import annotations
@@ -14,36 +14,36 @@ from hlo_dispatch.errors import Refusal
 
 @dataclass(frozen=True)
 class Region:
-    """One anchor (a convolution, a dot, …) with the epilogue that was found behind it."""
+    """One anchor op (a convolution, a dot, …) with its epilogue, and the decision for it."""
 
     name: str
-    """The anchor's instruction name in the module as XLA gave it to us."""
+    """The anchor op's instruction name in XLA's module."""
     computation: str
-    """The computation that holds it (the fusion's caller if it sat inside a fusion)."""
+    """The computation that contains it (the fusion's caller if it is inside a fusion)."""
     opcode: str
-    """The anchor's HLO opcode."""
+    """The anchor op's HLO opcode."""
     formula: str
     """What the region computes, for a person: `relu(conv(x, w) + bias)`."""
     kernel: str | None
-    """The kernel it was bound to; None when it was left to XLA."""
+    """The selected kernel; None where XLA computes the region."""
     implementation: str | None
-    """The vendor library's own name of what will run (`brgconv:avx512_core`)."""
+    """The vendor library's name of the implementation (`brgconv:avx512_core`)."""
     attributes: dict[str, Any]
-    """The kernel call's attributes, as they travel in the custom-call."""
+    """The custom-call's attributes."""
     covered: tuple[str, ...]
     """Names of the instructions this region replaces."""
     op_name: str
-    """Where it comes from in the user's program, as the framework named it."""
+    """The op name that the framework recorded for the user's program."""
     source: str
     """`file:line` of the user's program, or empty."""
     reason: str
     """Why this choice was made, in one sentence."""
     refusal: Refusal | None
-    """Why no kernel took it; None when one did."""
+    """Why no kernel was selected; None where one was."""
     shape: str
     """The region's result, for a person: `f32[1,112,112,64]`."""
     stopped_at: str = ""
-    """The instruction at which the region's epilogue ended; empty where the value has to be in memory."""
+    """The instruction at which the region's epilogue ended; empty where the value must be materialized."""
     stopped_because: str = ""
     """Why the epilogue ended there; with the nearest miss where the report was asked for details."""
     call: str = ""
@@ -51,7 +51,7 @@ class Region:
     saved: float | None = None
     """Seconds that the call saves, measured alone; None where that is not known."""
     entry: str = ""
-    """The table's anchor, pattern or routine that it was matched by; empty where no entry took it."""
+    """The table entry (anchor, pattern or routine) that matched; empty where none did."""
 
     @property
     def dispatched(self) -> bool:
@@ -60,45 +60,45 @@ class Region:
 
     @property
     def missed(self) -> bool:
-        """Is this only where a pattern that matched nowhere came closest? There is nothing to dispatch then."""
+        """Is this only the near miss of a pattern? There is nothing to dispatch then."""
         return self.refusal is not None and self.refusal.code == "near-miss"
 
 
 @dataclass(frozen=True)
-class Thinned:
-    """What became of a kernel call when positions that nothing reads were left out."""
+class StridedCall:
+    """A kernel call after stride propagation: it computes no dead positions."""
 
     attributes: dict[str, Any]
-    """The call's, now."""
+    """The call's new attributes."""
     implementation: str
     shape: str
-    """Its result's; empty where the call computes all that it did, and only its source is smaller."""
+    """The new result's; empty where only the source changed."""
 
 
 @dataclass(frozen=True)
 class CallSequence:
-    """Several kernel calls that are one custom-call."""
+    """A call group: several kernel calls as one custom-call (reports and kernels call it a sequence)."""
 
     name: str
-    """The custom-call's, which its regions have as their `call`."""
+    """The custom-call's name, which its regions have as their `call`."""
     computation: str
     calls: int
     inner: int
-    """How many values only its members see."""
+    """How many intermediate values it has."""
     bytes: int
-    """The memory those lie in, together with what the members work in."""
+    """Memory of the intermediate values and the members' scratch."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """Everything the pass can say about one module; `str` is a table, and so is what a notebook shows."""
+    """Report of one module; `str` is a table, and so is its notebook representation."""
 
     module: str
     """The module's name."""
     regions: tuple[Region, ...] = ()
     """Dispatched and left regions, in program order."""
     seconds: float = 0.0
-    """What the whole pass took."""
+    """Seconds of the whole pass."""
     stages: dict[str, float] = field(default_factory=dict[str, float])
     """Seconds by stage of the pass, in the order in which they ran."""
     instructions: int = 0
@@ -111,9 +111,9 @@ class Report:
     before: bytes | None = field(default=None, repr=False, compare=False)
     """The serialized module as it came in, where the report was asked for details."""
     after: bytes | None = field(default=None, repr=False, compare=False)
-    """The serialized module as the pass left it; None: unchanged, or no details were asked for."""
+    """The rewritten serialized module; None: unchanged, or no details were asked for."""
     failure: str = ""
-    """What of ours failed although the module was dispatched, with the error, in one sentence; empty: nothing did."""
+    """A failure of the pass although the module was dispatched, in one sentence; empty: none."""
 
     @property
     def dispatched(self) -> tuple[Region, ...]:
@@ -122,32 +122,34 @@ class Report:
 
     @property
     def calls(self) -> int:
-        """How many custom-calls compute the dispatched regions; a sequence is one, whatever else it holds."""
+        """How many custom-calls compute the dispatched regions; a sequence is one."""
         return len({region.call or region.name for region in self.dispatched})
 
     @property
     def candidates(self) -> tuple[Region, ...]:
-        """The regions that a kernel could have taken, and may have: all but the patterns' near misses."""
+        """All regions but the near misses of patterns."""
         return tuple(region for region in self.regions if not region.missed)
 
     @property
     def left(self) -> tuple[Region, ...]:
-        """The regions that stay as XLA made them, near misses among them."""
+        """The regions that XLA computes, near misses among them."""
         return tuple(region for region in self.regions if not region.dispatched)
 
-    def thinned(self, calls: Mapping[str, Thinned]) -> Report:
-        """The same of a module in which positions that nothing reads were left out.
+    def with_strided_calls(self, calls: Mapping[str, StridedCall]) -> Report:
+        """This report after stride propagation.
 
         Args:
-            calls: name of a call that changed → what it is now.
+            calls: name of a changed call → its new attributes.
         """
-        return replace(self, regions=tuple(_thinned(r, calls.get(r.call)) for r in self.regions)) if calls else self
+        return (
+            replace(self, regions=tuple(_with_strides(r, calls.get(r.call)) for r in self.regions)) if calls else self
+        )
 
-    def joined(self, sequences: Iterable[CallSequence], calls: Mapping[str, str]) -> Report:
-        """The same of a module whose calls were joined.
+    def with_call_groups(self, sequences: Iterable[CallSequence], calls: Mapping[str, str]) -> Report:
+        """This report after call grouping.
 
         Args:
-            calls: name of a call that is a member now → its sequence's.
+            calls: name of a member → its sequence's name.
         """
         if not calls:
             return self
@@ -171,11 +173,11 @@ class Report:
         return asdict(replace(self, before=None, after=None), dict_factory=_without_modules)
 
 
-def _thinned(region: Region, now: Thinned | None) -> Region:
+def _with_strides(region: Region, now: StridedCall | None) -> Region:
     if now is None:
         return region
-    reason = f"{region.reason}; computed as {now.shape}, for nothing reads the rest" if now.shape else region.reason
-    return replace(region, attributes=now.attributes, implementation=now.implementation, reason=reason)
+    note = f"; computed as {now.shape}: stride propagation, nothing reads the rest" if now.shape else ""
+    return replace(region, attributes=now.attributes, implementation=now.implementation, reason=region.reason + note)
 
 
 def _without_modules(fields: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -184,7 +186,7 @@ def _without_modules(fields: list[tuple[str, Any]]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Group:
-    """Regions that a table shows as one row, because they differ only in name."""
+    """A row of a table: regions that differ only in name."""
 
     count: int
     formula: str
@@ -206,7 +208,7 @@ def grouped(regions: Iterable[Region]) -> tuple[Group, ...]:
 
 
 def explanation(region: Region) -> str:
-    """Why the region is where it is, without the instruction's name (so that equal cases group)."""
+    """Why the region was decided so, without the instruction's name (so that equal cases group)."""
     if region.refusal is None or region.refusal.code == "policy":
         return region.reason
     return f"{region.refusal.code}: {region.refusal.sentence}"

@@ -1,4 +1,4 @@
-"""What the page shows, as plain lists for JSON: both modules' graphs, and the regions in them.
+"""Data of the explain page, as plain lists for JSON: both modules' graphs and their regions.
 
 A graph has the top-level instructions of one computation; a fusion carries its members as rows. Strings are
 kept once, in a table, because names and shapes repeat thousands of times. Of a module too large to be drawn
@@ -23,11 +23,11 @@ _TUPLE = 13
 
 
 def drawing(report: Report) -> dict[str, Any]:
-    """Everything the page needs. The report holds its modules."""
+    """All data of the page. The report must contain its modules."""
     assert report.before is not None
     strings = _Strings()
     before = _graphs(report.before, _Covered(report.regions), strings)
-    # Where nothing was dispatched there is one picture, not two equal ones.
+    # Where nothing was dispatched there is one graph, not two equal ones.
     after = _graphs(report.after, _Calls(report.regions), strings) if report.after is not None else []
     return {
         "module": report.module,
@@ -40,7 +40,7 @@ def drawing(report: Report) -> dict[str, Any]:
 
 
 class _Strings:
-    """Every string once; graphs refer to them by number."""
+    """String table: graphs refer to strings by number."""
 
     def __init__(self) -> None:
         self.listed: list[str] = []
@@ -55,7 +55,7 @@ class _Strings:
 
 
 class _Covered:
-    """Before: a region is what its kernel call replaces; of one that was left, the anchor."""
+    """Regions in the module before: all replaced instructions, or the anchor op where XLA computes the region."""
 
     def __init__(self, regions: tuple[Region, ...]) -> None:
         self._numbers: dict[tuple[str, str], int] = {}
@@ -72,7 +72,7 @@ class _Covered:
 
 
 class _Calls:
-    """After: a region is its custom-call, and where it was left still its anchor."""
+    """Regions in the module after: the custom-call, or the anchor op where XLA computes it."""
 
     def __init__(self, regions: tuple[Region, ...]) -> None:
         self._numbers: dict[tuple[str, str], list[int]] = {}
