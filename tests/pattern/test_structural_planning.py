@@ -68,7 +68,7 @@ def test_what_an_anchor_does_not_take_is_left_for_the_pattern(tmp_path: Path) ->
     result = rewrite(write_table(tmp_path, "square(a + b)"), PRODUCT, policy="heuristic")
     assert taken(result.report) == {"mine.kernel": 2}
     (region,) = result.report.dispatched
-    assert region.reason == "the pattern mine of your table asks for it"
+    assert region.reason == "the pattern mine of your table requests it"
     assert region.implementation == "library:Kernel"
     assert rewrite(write_table(tmp_path, "square(a + b)"), PRODUCT, policy="never").proto is None
 

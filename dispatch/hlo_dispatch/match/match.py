@@ -29,15 +29,15 @@ class Match:
     anchor: Anchor
     chain: Chain
     step_count: int
-    """How many of the chain's steps this match takes."""
+    """Number of leading chain steps that this match includes."""
     extra_reads: tuple[Node, ...] = ()
-    """What the operands are computed from, where they are made for this match."""
+    """Values from which operands are computed, where a variant adds instructions that compute them."""
     unfolded: Match | None = field(default=None, repr=False)
-    """The same with its scales behind the convolution, where this match has them in the weights."""
+    """The same match with unfolded scales, where this one has them in the weights."""
     alternative_kernel: str = ""
-    """The kernel that is asked in the stead of the entry's first; empty: that one."""
+    """The kernel in place of the entry's first one; empty: the first."""
     notes: dict[str, Any] = field(init=False, default_factory=dict[str, Any], repr=False)
-    """What later rooms worked out about the match and will ask again."""
+    """Cache of results that later packages derive from the match."""
 
     family: ClassVar[str] = "anchor"
     has_planned_scratch: ClassVar[bool] = True
@@ -60,7 +60,7 @@ class Match:
 
     @property
     def in_module(self) -> Match:
-        # Folded scales are instructions that no module has yet; they cover what the whole match does.
+        # Folded scales are instructions that no module has yet; the folded match covers the same instructions.
         return self.unfolded or self
 
     @property
@@ -107,7 +107,7 @@ class Match:
                 continue
             yield Variant(kernel, self.with_kernel(kernel))
             if weights is not None and weights.node.is_static:
-                # Packed once, or read as they are: both are there to be compared.
+                # Prepacked or read in place: both variants are compared.
                 yield Variant(kernel + PLAIN_WEIGHTS, self.with_kernel(kernel), {"weights_format": "plain"})
         if self.unfolded is not None:
             yield Variant(FULL_MATCH, self.unfolded)

@@ -15,7 +15,7 @@ class MatchWithoutEpilogue:
     """The part of a match (protocol.py) without an epilogue: it cannot be shortened, nor folded."""
 
     notes: dict[str, Any] = field(init=False, default_factory=dict[str, Any], repr=False)
-    """What later rooms worked out about the match and will ask again."""
+    """Cache of results that later packages derive from the match."""
 
     @property
     def in_module(self) -> Self:

@@ -19,11 +19,11 @@ from hlo_dispatch.match.epilogue.steps import rounded_alike
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.pattern import Table
 
-# How many instructions above a value are searched for the anchor that may produce it.
+# Number of instructions above a value among which its anchor op is searched.
 _MAX_SEARCHED = 128
-# Readings of which a kernel may compute a part alone.
+# Op kinds whose kernels can compute a slice of the result.
 _SLICED = frozenset(("forward", "product"))
-# What may stand directly behind an anchor of which a slice is used.
+# Opcodes that may follow an anchor op of which a slice is used.
 _UP_TO_SLICE = frozenset(("bitcast", "convert", "slice"))
 
 

@@ -22,7 +22,7 @@ from hlo_dispatch.pattern.table import Numerics
 FULL_MATCH, FOLDED = "whole", "folded"
 PREPACKED, PLAIN_WEIGHTS = ", weights packed", ", weights plain"
 SHORTER, BARE = "one step less", "bare"
-"""Names of variants; the store keeps them."""
+"""Names of variants, as the store keeps them."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Work:
     """Estimated amount of work."""
 
     multiply_adds: int
-    """0: nobody counts them."""
+    """0: unknown."""
     bytes: int
     """Read and written."""
     is_streaming: bool = False
@@ -57,7 +57,7 @@ class CallableMatch(Protocol):
     """Instructions that one kernel call may replace."""
 
     family: ClassVar[str]
-    """The table's section that it is an entry of: anchor, pattern or routine. Says which rule of thumb applies."""
+    """The table's section that it is an entry of: anchor, pattern or routine. Selects the cost model."""
     has_planned_scratch: ClassVar[bool]
     """Whether working memory, as much as the kernel's plan says, is one more result of the call."""
 
@@ -169,8 +169,8 @@ class CallableMatch(Protocol):
         """Other variants of this match, most promising first.
 
         Args:
-            chosen: the name of the variant that this one is.
-            reorders_weights: whether the kernel copies its weights into another layout in every call.
+            chosen: the name of this variant.
+            reorders_weights: whether the kernel reorders its weights in every call.
         """
         ...
 
@@ -178,8 +178,8 @@ class CallableMatch(Protocol):
         """The instruction at which the epilogue ended, and the reason; both empty where there is no epilogue.
 
         Args:
-            cut: what the kernel said to a longer one.
-            details: also say which activation came closest, which is slow.
+            epilogue_refusal: the kernel's refusal of a longer epilogue.
+            details: include the nearest activation, which is slow.
         """
         ...
 
@@ -190,4 +190,4 @@ class Variant(NamedTuple):
     name: str
     match: CallableMatch
     attributes: Mapping[str, str] = MappingProxyType({})
-    """Asked for besides the match's own."""
+    """Requested besides the match's own."""

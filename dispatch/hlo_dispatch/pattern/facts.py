@@ -95,7 +95,7 @@ class FactQuery:
 
 
 Attribute = FactQuery | int | float | str | bool | tuple[int, ...] | Mapping[str, Any]
-"""An attribute as a pattern binds it: asked of a value, or written down (a mapping holds further ones)."""
+"""An attribute as a pattern binds it: a fact of a value, or a literal (a mapping contains further ones)."""
 
 
 def read_attribute(written: Any) -> Attribute:

@@ -1,6 +1,6 @@
 """Formula language: expressions parsed against a whitelist, compiled to closures, evaluated in float64.
 
-Python's own parser reads the text; nothing of it is ever handed to Python's evaluator. Each node that is
+Python's own parser reads the text; Python's evaluator never runs any of it. Each node that is
 not on the list is refused with its column, so a table from anywhere can be loaded safely.
 """
 
@@ -42,7 +42,7 @@ class Formula:
     names: frozenset[str]
     """The free names it really uses."""
     samples: tuple[float, ...]
-    """The points at which it asks for `f(...)`, in order of appearance."""
+    """The points of its `f(...)`, in order of appearance."""
     closure: Closure
 
     def evaluate(self, environment: Environment) -> Any:

@@ -14,11 +14,11 @@ class OpKind(NamedTuple):
     name: str
     opcode: str
     kernels: tuple[str, ...]
-    """Whose operands and attributes the reading gives."""
+    """Kernels that take the operands and attributes of this form."""
     sentence: str
-    """Which instructions are read so."""
+    """The instructions of this op kind."""
     is_default: bool = False
-    """Whether an entry means it that names none of its opcode's readings."""
+    """Whether it is the op kind of an entry that names none."""
 
 
 OP_KINDS: dict[str, OpKind] = {
@@ -47,7 +47,7 @@ OP_KINDS: dict[str, OpKind] = {
             "product",
             "dot",
             ("onednn.matmul", "onemkl.gemm", "own.narrow_product"),
-            "every other product; it is what an entry means that says nothing",
+            "every other product; the default of an entry that names none",
             is_default=True,
         ),
         OpKind(
@@ -68,30 +68,30 @@ OP_KINDS: dict[str, OpKind] = {
             "whole_window",
             "reduce",
             ("own.channel_sums", "onednn.pooling"),
-            "a sum over all of space, between calls that can be a sequence",
+            "a sum over all of space, as a glue op between the calls of a call group",
         ),
         OpKind(
             "scaling",
             "multiply",
             ("own.channel_scaling", "onednn.binary"),
-            "a product element by element, between calls that can be a sequence; an argument times a number ahead of"
+            "an elementwise product, as a glue op between the calls of a call group; an argument times a number ahead of"
             " them",
         ),
         OpKind(
             "rectifying",
             "maximum",
             ("onednn.binary",),
-            "the larger of a value and a number, between calls that can be a sequence",
+            "the maximum of a value and a number, as a glue op between the calls of a call group",
         ),
         OpKind(
             "concatenation",
             "concatenate",
             ("onednn.concat",),
-            "arrays one behind the other, between calls that can be a sequence",
+            "a concatenation, as a glue op between the calls of a call group",
         ),
     )
 }
-"""By name. An instruction has one reading at most."""
+"""By name. An instruction has at most one op kind."""
 
 ANCHOR_OPCODES: tuple[str, ...] = tuple(dict.fromkeys(op_kind.opcode for op_kind in OP_KINDS.values()))
 
@@ -109,13 +109,13 @@ def default_op_kind(opcode: str) -> str | None:
 
 
 INTEGER_TYPES = frozenset(("s8", "u8"))
-"""What an integer convolution's image is; an entry's `dtypes` are those of everything else it reads."""
+"""Element types of an integer convolution's image; an entry's `dtypes` are those of all other operands."""
 
 INTEGER_WEIGHTS = "s8"
-"""What its weights are."""
+"""Element type of its weights."""
 
 NARROW_TYPES = frozenset(("s4", "s8"))
-"""What the weights of a narrow product are, likewise."""
+"""Element types of the weights of a weight-only quantized matmul."""
 
 ATTENTION_KERNELS = ("own.attention",)
-"""Kernels that take what an attention is read as."""
+"""Kernels for attention."""

@@ -1,6 +1,6 @@
 """Structural expression parser: `swish(x, beta) + residual`, or several lines where inner values have names.
 
-Python's parser reads the text and nothing of it is ever handed to Python's evaluator; every node that is
+Python's parser reads the text and Python's evaluator never runs any of it; every node that is
 not on the list is refused at its line and column.
 """
 
@@ -193,7 +193,7 @@ class _Reader:
         if any(isinstance(argument, ast.Starred) for argument in node.args):
             raise self._error(node, f"{word}(...) with starred arguments", "write plain arguments")
         if word in _PEELED:
-            raise self._error(node, f"{word} is not written", "changes of shape and of float type are looked through")
+            raise self._error(node, f"{word} is not written", "changes of shape and of float type are peeled")
         if word not in self._activations and word not in OPERATIONS:
             known = [*self._activations, *OPERATIONS]
             raise self._error(node, f"unknown operation {word!r}", _nearest(word, known))

@@ -79,9 +79,9 @@ class NumericsEntry(_Entry):
 class AnchorEntry(_Entry):
     opcode: Text = Field(description="the HLO opcode")
     reading: Name | None = Field(
-        None, description="as what it is read; needed where the opcode has several readings and none is the usual one"
+        None, description="its op kind; required where the opcode has several and none is the default"
     )
-    kernel: KernelName = Field(description="the kernel that computes it, one that the reading is made for")
+    kernel: KernelName = Field(description="the kernel that computes it, one for that op kind")
     rivals: list[KernelName] = Field(
         [], description="kernels that compute the same of the same attributes, which are measured as well"
     )
@@ -93,7 +93,7 @@ class AnchorEntry(_Entry):
         None, description="what may follow inside the kernel; left out, everything that the kernel can take"
     )
     numerics: dict[Text, NumericsEntry] = Field(description="per element type of what it reads")
-    priority: int = Field(0, description="which of several entries with one reading goes first; 0 for the shipped ones")
+    priority: int = Field(0, description="order of entries of one op kind, highest first; 0 for the shipped ones")
     origin: Text = Field(description="who computes it, and in which model")
 
 

@@ -19,19 +19,19 @@ class Pattern:
     formula: str
     spellings: tuple[Expression, ...]
     where: Mapping[str, tuple[Condition, ...]]
-    """Value's name → what is demanded of it."""
+    """Value's name → its constraints."""
     kernel: str
     operands: tuple[str, ...]
-    """Names of the values that the kernel is given, in its order."""
+    """Names of the values that are the kernel's operands, in its order."""
     attributes: Mapping[str, Attribute]
     scratch: Attribute | None
-    """Bytes of working memory, a second result of the call; None: the call has one plain result."""
+    """Scratch bytes, a second result of the call; None: the call has a single result."""
     numerics: Mapping[str, Numerics]
     priority: int
     has_explicit_priority: bool
     """Whether the author wrote the priority."""
     is_user_defined: bool
-    """Whether it stands in a user's table: then it was asked for."""
+    """Whether it is in a user's table, and so requested explicitly."""
     origin: str
     location: SourceLocation
 

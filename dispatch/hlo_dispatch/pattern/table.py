@@ -85,7 +85,7 @@ class Binary:
     reversed: Reversed | None
     formula: Formula
     roles: Mapping[str, str]
-    """What such an operand is called, by its broadcast: per-channel, full, ..."""
+    """Names of such an operand, by its broadcast: per-channel, full, ..."""
     origin: str
     location: SourceLocation
 
@@ -108,17 +108,17 @@ class AnchorKind:
     name: str
     opcode: str
     op_kind: str
-    """As what the instruction is read, one of READINGS."""
+    """One of OP_KINDS."""
     kernel: str
     alternative_kernels: tuple[str, ...]
-    """Kernels that are given the same attributes, and tried where speed is measured."""
+    """Kernels for the same attributes, which are tried where speed is measured."""
     dtypes: tuple[str, ...]
-    """What the kernel reads."""
+    """Element types that the kernel reads."""
     activations: tuple[str, ...]
-    """What may follow inside the kernel, by name."""
+    """Names of activations that the kernel supports as post-ops."""
     binaries: tuple[str, ...]
     longest_chain: int
-    """How many post-ops may follow."""
+    """Maximum number of post-ops."""
     priority: int
     numerics: Mapping[str, Numerics]
     formula: str
@@ -166,7 +166,7 @@ class Routine:
     targets: Mapping[str, str]
     """Element type → the custom-call's target; empty where the opcode says it all."""
     kernels: tuple[str, ...]
-    """Every kernel that can; the policy chooses."""
+    """Its alternative kernels; selection chooses."""
     operands: Mapping[str, str]
     """Name → "matrix" or "vector", in order."""
     results: Mapping[str, str]

@@ -20,11 +20,11 @@ class Candidate:
     attributes: dict[str, Any]
     implementation: str
     scratch_bytes: int | None
-    """Working memory, which is a second result of the call; None: the call has one plain result."""
+    """Scratch bytes, a second result of the call; None: the call has a single result."""
     backend_config: str = ""
-    """The attributes as text, if somebody had to write it already."""
+    """The attributes as text, if they have been serialized already."""
     reorders_weights: bool = False
-    """Whether every call copies its weights into another layout."""
+    """Whether every call reorders its weights."""
 
 
 class KernelSupportQuery(Protocol):
@@ -42,7 +42,7 @@ class DefaultVariant:
     candidate: Candidate
     variant: str
     epilogue_refusal: Refusal | None = None
-    """What the kernel said to the whole epilogue, where it takes only a part of it."""
+    """The kernel's refusal of the full epilogue, where it supports a part of it only."""
 
 
 def default_variant(
@@ -51,17 +51,17 @@ def default_variant(
     """The first preferred variant that its kernel supports; else the match with its epilogue shortened until it is.
 
     Args:
-        machine: for which the choices are ordered; None: in the table's order.
+        machine: orders the variants; None: the table's order.
     """
     whole: Refusal | None = None
     for name, choice, _ in cost_model_of(match).preferred_variants(match, machine):
         candidate = ask(choice)
         if not isinstance(candidate, Refusal):
             return DefaultVariant(candidate, name)
-        # What a variant made of new instructions is refused for says nothing of the match.
+        # The refusal of a variant with new instructions does not apply to the match.
         if whole is None and choice.in_module is choice:
             whole = candidate
-    assert whole is not None, "the match as it came is a choice"
+    assert whole is not None, "the full match is a variant"
     refusal, shorter = whole, match.shortened()
     while shorter is not None and refusal.code != "library-missing":
         candidate = ask(shorter)
@@ -83,7 +83,7 @@ def variants_of(default: DefaultVariant, ask: KernelSupportQuery) -> Iterator[tu
             candidate, shorter = ask(shorter, **attributes), shorter.shortened()
         if isinstance(candidate, Refusal):
             continue
-        # Where the kernel gives the weights no other layout there is nothing to compare.
+        # Where the kernel keeps the layout of the weights the two variants are equal.
         if not attributes or is_alternative or candidate.reorders_weights != known.reorders_weights:
             yield name, candidate
 

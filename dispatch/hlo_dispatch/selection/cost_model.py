@@ -24,7 +24,7 @@ SMALLEST_DENSE_CONVOLUTION = 4_000_000
 # Depthwise and grouped, 1-D and 3-D, transposed convolutions and gradients: XLA is 3 to 100 times slower.
 SMALLEST_OTHER_CONVOLUTION = 30_000
 # Elements that all windows of a pooling read. Where they overlap XLA takes 85 to 210 us for 150,000 and oneDNN
-# 15 to 40; where each element is read once XLA is at most 1.5 times slower, which a call's surroundings cost.
+# 15 to 40; where each element is read once XLA is at most 1.5 times slower, which a call's overhead costs.
 SMALLEST_POOLING = 150_000
 FEWEST_READS_OF_AN_ELEMENT = 1.5
 SMALLEST_DOT = 1_000_000
@@ -73,7 +73,7 @@ def is_worth_folding(match: Match) -> bool:
 def is_worth_dispatching(match: Match, implementation: str, machine: Machine) -> tuple[bool, str]:
     """Whether the kernel is expected to beat XLA on this match, and the sentence why."""
     if match.anchor.node.opcode in MAY_BE_GLUE_OPS:
-        return False, "a call pays only between others that it joins"
+        return False, "a glue op pays only between two calls of a call group"
     if match.anchor.node.opcode == "convolution":
         return _convolution(match, implementation)
     if match.anchor.node.opcode == "reduce-window":
@@ -173,7 +173,7 @@ def _dot(match: Match, machine: Machine) -> tuple[bool, str]:
     if costly and not is_vector:
         return True, f"{costly[0]} costs no pass of its own"
     if anchor.weights is not None and anchor.weights.node.is_static and not is_vector:
-        return True, "its weights are packed before the first call, and the kernel reads them as they lie"
+        return True, "its weights are prepacked before the first call, and the kernel reads them in place"
     return False, f"XLA's own {half or 'f32'} product is as fast, and what follows it is cheap"
 
 

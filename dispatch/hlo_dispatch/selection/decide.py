@@ -1,7 +1,6 @@
 """Kernel selection for one match: forced by the user → measured on this machine → cost model → stock XLA.
 
-forced by the user → measured on this machine → heuristic → stock XLA. The policy sees a match, the machine,
-what a kernel answers to the match's attributes and what was measured; never the module.
+Selection sees a match, the machine, answers to kernel support queries and measurements; never the module.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ POLICY_VARIABLE = "HLO_DISPATCH_POLICY"
 """The policy for wherever an argument names none."""
 
 MeasurementLookup = Callable[[CallableMatch, DefaultVariant], Measurement | None]
-"""What was measured of a match whose default variant is known."""
+"""Looks up the measurement of a match by its default variant."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +39,11 @@ class Decision(NoTruthValue):
     reason: str
     refusal: Refusal | None = None
     epilogue_refusal: Refusal | None = None
-    """What the kernel said to the whole epilogue, where it takes only a part of it."""
+    """The kernel's refusal of the full epilogue, where it supports a part of it only."""
     saved: float | None = None
-    """Seconds that the call saves, where it was measured."""
+    """Measured seconds that the call saves."""
     is_required: bool = False
-    """Whether stock is wrong there, so that it must not be left to it, whatever that gains."""
+    """Whether stock's result is wrong, so that the kernel is required whatever its time."""
 
 
 def check_policy(policy: str) -> str:
@@ -94,8 +93,8 @@ def decide(
 
     Args:
         match: with its longest epilogue, where it has one.
-        ask: what the kernel says to a match; asked again with a shorter epilogue while it refuses.
-        recall: what is known of the match from measuring; None where it was never measured.
+        ask: the kernel support query; repeated with a shorter epilogue while the kernel refuses.
+        recall: looks up the match's measurement; None: there is none.
     """
     name = match.node.name
     if policy == "never":

@@ -35,7 +35,7 @@ class CostModel(Protocol[M]):
         """The variants for which to query kernel support, the expected fastest first.
 
         Args:
-            machine: None: in the table's order.
+            machine: orders the variants; None: the table's order.
         """
         ...
 
@@ -57,7 +57,7 @@ class _AnchorCostModel:
             yield Variant(GEMV_KERNEL, match.with_kernel(GEMV_KERNEL))
         yield Variant(FULL_MATCH, match)
         if match.anchor.node.opcode in MAY_BE_GLUE_OPS:
-            # What only joins calls is not measured by itself: the table's order is all there is.
+            # A glue op is not measured by itself, so that only the table's order remains.
             for kernel in match.anchor.entry.alternative_kernels:
                 yield Variant(kernel, match.with_kernel(kernel))
 

@@ -18,7 +18,7 @@ from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES, INTEGER_WEIGHTS
 from hlo_dispatch.pattern.table import AnchorKind
 
 COMPUTED_TYPES = frozenset(DTYPES)
-"""What a program may compute in for any of the readers; what a kernel takes of these, the table's entry says."""
+"""Element types that the normalizers accept; the table's entry restricts them to those of its kernel."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Anchor:
     roles: tuple[str, str, str] = ("src", "weights", "dst")
     """What the kernel's attributes call source, weights and result."""
     covers: tuple[Node, ...] = ()
-    """Instructions besides `node` that the kernel computes too, and nobody else needs."""
+    """Instructions besides `node` that the kernel computes too, and that have no other users."""
     first: PostOp | None = None
     """What the primitive has to do with its result before any epilogue."""
     formula: str = ""
@@ -53,7 +53,7 @@ class Anchor:
     value: Node | None = None
     """What the kernel gives, where that is only a part of the node's own value: the last of `covers`."""
     extra_sources: tuple[View, ...] = ()
-    """What the kernel reads as it reads the source, behind it."""
+    """Further sources, which the kernel reads like the source."""
     scales: View | None = None
     """What the kernel multiplies weights with, (groups, channels); a group is so many of those that are summed up."""
     unsliced: Anchor | None = field(default=None, hash=False, compare=False)
@@ -112,5 +112,5 @@ def unsupported_types(node: Node, types: AbstractSet[str] = COMPUTED_TYPES) -> R
         return Refusal("control-dependency", "the instruction has control predecessors", node.name)
     algorithm = node.proto.precision_config.algorithm
     if algorithm:
-        return Refusal("precision-unsupported", f"dot algorithm {algorithm} is asked for", node.name)
+        return Refusal("precision-unsupported", f"dot algorithm {algorithm} is requested", node.name)
     return None

@@ -32,7 +32,7 @@ from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
 from hlo_dispatch.pattern.table import AnchorKind
 
 Entries = Mapping[str, Sequence[AnchorKind]]
-"""Reading → the table's anchors that are read so, in the order in which they are tried."""
+"""Op kind → the table's entries for it, in the order in which they are tried."""
 
 
 def by_op_kind(entries: Iterable[AnchorKind]) -> Entries:
@@ -145,4 +145,4 @@ NORMALIZERS: dict[str, Callable[[Node, AnchorKind, FlatGraph], Anchor | Refusal]
     "rectifying": lambda node, entry, graph: normalize_relu(node, entry),
     "concatenation": lambda node, entry, graph: normalize_concatenation(node, entry),
 }
-"""The table's readings, by name."""
+"""Op kind → its normalizer."""

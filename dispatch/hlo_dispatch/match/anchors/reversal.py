@@ -17,14 +17,14 @@ from hlo_dispatch.match.epilogue.steps import Step
 _MOVING = frozenset(("bitcast", "copy", "reverse", "transpose"))
 
 ReversedDimensions = frozenset[int]
-"""Numbers of the view's dimensions that are read back to front."""
+"""Numbers of the view's dimensions that are read in reverse."""
 
 
 def peeled_views_with_reversal(view: View, policy: PeelingPolicy) -> list[tuple[View, ReversedDimensions]]:
     """`view` and every peeled view, nearest first, with its reversed dimensions.
 
     Args:
-        opcodes: what to look through besides `reverse`.
+        policy: what to peel besides `reverse`.
     """
     found = [(view, ReversedDimensions())]
     while True:

@@ -67,7 +67,7 @@ def normalize_weight_only_quantized_matmul(node: Node, entry: AnchorKind) -> Anc
     if refusal is not None:
         return refusal
     sides = _sides(node)
-    assert sides is not None, "it was asked whether it is one"
+    assert sides is not None, "the op kind says so"
     contracting, free = _contracting(node), free_dimensions(node)
     sources = matrix_views(node.operands[sides.source], [], [free[sides.source], contracting[sides.source]])
     result = full_view(node).dimensions
@@ -77,13 +77,13 @@ def normalize_weight_only_quantized_matmul(node: Node, entry: AnchorKind) -> Anc
     if not sources or rows is None or columns is None:
         return Refusal("dot-dimensions", "dimensions of the source do not lie behind one another", node.name)
     weights = _matrix(sides.narrow.view, contracting[sides.weights], free[sides.weights])
-    assert weights is not None, "they were looked at"
+    assert weights is not None, "checked by _sides"
     destination = with_dense_strides((rows, columns), (rows, columns))
     first = scales = None
     if sides.narrow.scale is not None:
         groups, channels = _matrix_of(sides.narrow.scale, contracting[sides.weights], free[sides.weights])
-        assert groups is not None, "it was looked at"
-        assert channels is not None, "it was looked at"
+        assert groups is not None, "checked by _sides"
+        assert channels is not None, "checked by _sides"
         if groups[0] > 1:
             scales = View(sides.narrow.scale.node, with_dense_strides((groups, channels), destination))
         else:

@@ -4,7 +4,7 @@
 
 JAX writes it as a convolution of x by dy: its batch is x's features i, its features are x's batch n, its window
 is all of dy, its window dilation the forward stride and its stride the forward dilation. XLA:CPU transposes x
-and dy into that shape; the kernel reads them as they were before. Groups come in three forms: batch groups;
+and dy into that shape; the kernel reads them in front of that. Groups have three encodings: batch groups;
 one more spatial dimension in which result g meets only input g and window position g (XLA's expansion of batch
 groups); and a diagonal cut out of a dense gradient (diagonal.py).
 """
@@ -47,7 +47,7 @@ class _Roles:
     window: tuple[WindowDimensionProto, ...]
     """One entry per dimension of space, without those that are groups."""
     groups: tuple[int, ...]
-    """Which dimensions of all three are groups in the form of space."""
+    """The dimensions of all three that are groups encoded as space."""
 
 
 def is_weights_gradient(node: Node) -> bool:
@@ -56,7 +56,7 @@ def is_weights_gradient(node: Node) -> bool:
     It is where the window is at least as large as the result in space, and what the convolution calls features
     lies in memory as a batch does: outside of space, and outside of what it calls its batch.
     """
-    # Groups in the form of space are as many on both sides, so they do not matter here.
+    # Groups encoded as space are as many on both sides, so they do not matter here.
     numbers = node.proto.convolution_dimension_numbers
     window = math.prod(dimension.size for dimension in node.proto.window.dimensions[:])
     if window < math.prod(node.shape.dimensions[number] for number in numbers.output_spatial_dimensions[:]):
@@ -211,12 +211,12 @@ def _readings(view: View, roles: _Roles, backwards: int) -> list[View]:
         backwards: 1 for where its space lies back to front to what the convolution reads, 0 for where it does not.
     """
     numbers = [n for n in range(_SPACE, len(view.dimensions)) if n not in roles.groups]
-    wanted = ReversedDimensions(n for n in numbers if backwards and view.dimensions[n][0] > 1)
+    expected = ReversedDimensions(n for n in numbers if backwards and view.dimensions[n][0] > 1)
     found: list[View] = []
     for candidate, turned in peeled_views_with_reversal(view, PEEL_CONVERTS_AND_LAYOUTS):
         dimensions = candidate.dimensions
         channels = merge_dimensions([dimensions[_CHANNELS], *(dimensions[number] for number in roles.groups)])
-        if channels is not None and turned == wanted:
+        if channels is not None and turned == expected:
             merged = (dimensions[_BATCH], channels, *(dimensions[number] for number in numbers))
             found.append(View(candidate.node, with_dense_strides(merged, merged)))
     return found

@@ -111,7 +111,7 @@ class _Attempt:
         query, key, value = (fully_peeled(place, count, fixed) for place in products[:3])
         query, factor = peel_scale(query)
         if factor != 1:
-            # There may be more to look past behind it.
+            # The scale may have hidden instructions that can be peeled.
             query = fully_peeled(query, count, fixed)
         query, key, value = (materialized(place) for place in (query, key, value))
         taken = simplified([ScoreStep("scale", factor), *(arrangement.legalized(step) for step in steps)])

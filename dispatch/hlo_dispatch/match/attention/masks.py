@@ -48,7 +48,7 @@ def match_mask(place: Placement, axes: Axes, *, keeps_true: bool) -> list[Mask]:
     """Decomposes a mask into conditions that must all hold.
 
     Args:
-        wanted: whether scores are kept where the value is true, or where it is false.
+        keeps_true: whether scores are kept where the value is true, or where it is false.
 
     Raises:
         NotAttention: it is the opposite of something that would have to be read.

@@ -3,11 +3,11 @@
     ((conv(x, w) + b) · s + t)  =  conv(x, w · s) + (b · s + t)
 
 A scale as a post-op costs a pass over every result element, in the weights one over every weight. Where
-results are many and weights few (early layers, depthwise convolutions) folding is the faster form. The
+results are many and weights few (early layers, depthwise convolutions) folding is faster. The
 weights' product and the bias become ordinary HLO, computed at every call: nothing is assumed constant.
 
 Weights of half precision are rounded once more by it, which is as much as the rounding between the steps that a kernel
-leaves out. They are folded where they are known early: what computes so is not done in every call.
+leaves out. They are folded where they are static, since that part is not computed in every call.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ not go on to r, although r > 0 says the same:
     min(z, high) < k     is  z < k   for k <= high
     clamp(low, z, high)  keeps both, for low <= k < high and low < k <= high
 
-and so do their opposites, <= and >=. Where every other reader of z is such a comparison, it reads r; z is then
-for the activation alone, and never has to be in memory. NaN stays NaN in r and compares as false.
+and so do their opposites, <= and >=. Where all other users of z are such comparisons, they read r instead; z then
+has the activation as its only user, and need not be materialized. NaN stays NaN in r and compares as false.
 
 Where r is single precision that holds half precision's values, and is rounded to that and widened again (JAX 0.10
 spells half precision so), the comparisons read it behind that: the same values, and a kernel can end at the rounding.

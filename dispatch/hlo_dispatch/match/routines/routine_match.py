@@ -24,12 +24,12 @@ class RoutineMatch(MatchWithoutEpilogue):
 
     routine: Routine
     kernel: str
-    """Which of them is asked."""
+    """The kernel of this variant."""
     node: Node
     """The instruction itself."""
     operands: tuple[View, ...]
     results: tuple[Node | None, ...]
-    """The value each result becomes; None where nobody reads it."""
+    """The value of each result; None where it is dead."""
     result_shapes: tuple[Shape, ...]
     destinations: tuple[Dimensions, ...]
     """Each result's dimensions over the buffer of its value."""
@@ -37,7 +37,7 @@ class RoutineMatch(MatchWithoutEpilogue):
     symmetrised: bool
     options: dict[str, int]
     removed_copies: int
-    """How many copies between orders it makes superfluous."""
+    """Number of layout copies that the call makes redundant."""
 
     family: ClassVar[str] = "routine"
     has_planned_scratch: ClassVar[bool] = False

@@ -31,7 +31,7 @@ from hlo_dispatch.pattern.recognise import Recognised
 _MAX_STEPS = 2_000
 
 RegionCache = dict[tuple[bool, Node], tuple[ElementwiseRegion, ...]]
-"""The regions that end in a node, by how the expression looks at shapes: attempts at one graph share them."""
+"""The regions that end in a node, by the expression's peeling policy; attempts at one graph share them."""
 
 Goals = tuple[Term, Node, "Goals"] | None
 
@@ -48,7 +48,7 @@ class Attempt:
         self._spelling, self._peeling = spelling, spelling.peeling
         self._steps = 0
         self.matched = 0
-        """How many operations had matched where the attempt came furthest."""
+        """Number of matched operations in the deepest partial match."""
         self._stopped_chain: tuple[Node, str, tuple[object, ...]] | None = None
 
     @property

@@ -37,14 +37,14 @@ class StructuralFinder:
     def __init__(self, table: Table, match: Callable[[Attempt], StructuralMatch | None] = Attempt.match) -> None:
         """`match` runs an attempt; a profile wraps it."""
         self._match = match
-        wanted = {
+        activations = {
             term.activation
             for pattern in table.patterns
             for expression in pattern.spellings
             for term in terms(expression.root)
             if isinstance(term, ActivationCall)
         }
-        recognisers = {name: Recogniser([table.activation(name)]) for name in sorted(wanted)}
+        recognisers = {name: Recogniser([table.activation(name)]) for name in sorted(activations)}
         self._spellings = [
             Spelling(pattern, expression, recognisers) for pattern in table.patterns for expression in pattern.spellings
         ]

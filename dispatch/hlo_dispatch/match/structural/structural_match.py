@@ -25,7 +25,7 @@ class StructuralMatch(MatchWithoutEpilogue):
     operands: tuple[View, ...]
     bound_attributes: dict[str, Any]
     scratch_bytes: int | None
-    """Working memory the pattern asks for; None: the call has one plain result."""
+    """Scratch bytes that the pattern declares; None: the call has a single result."""
 
     family: ClassVar[str] = "pattern"
     has_planned_scratch: ClassVar[bool] = True
@@ -79,7 +79,7 @@ class StructuralMatch(MatchWithoutEpilogue):
         """The reason to dispatch without a measurement; empty: the cost model decides."""
         if not self.pattern.is_user_defined:
             return ""
-        return f"the pattern {self.pattern.name} of your table asks for it"
+        return f"the pattern {self.pattern.name} of your table requests it"
 
     def numerics(self) -> Numerics:
         """The pattern's tolerance for the result's type."""
