@@ -122,9 +122,13 @@ def test_the_decision_names_it(tmp_path: Path) -> None:
     decided: list[Decision] = []
 
     def noted(
-        match: CallableMatch, machine: Machine, policy: str, ask: KernelSupportQuery, recall: MeasurementLookup
+        match: CallableMatch,
+        machine: Machine,
+        policy: str,
+        support_query: KernelSupportQuery,
+        lookup: MeasurementLookup,
     ) -> Decision:
-        decided.append(decide(match, machine, policy, ask, recall))
+        decided.append(decide(match, machine, policy, support_query, lookup))
         return decided[-1]
 
     planner = Planner.make(load_tables([write(tmp_path)]), "always")

@@ -36,7 +36,7 @@ class Match:
     """The same match with unfolded scales, where this one has them in the weights."""
     alternative_kernel: str = ""
     """The kernel in place of the entry's first one; empty: the first."""
-    notes: dict[str, Any] = field(init=False, default_factory=dict[str, Any], repr=False)
+    derived_results: dict[str, Any] = field(init=False, default_factory=dict[str, Any], repr=False)
     """Cache of results that later packages derive from the match."""
 
     family: ClassVar[str] = "anchor"

@@ -14,7 +14,7 @@ from hlo_dispatch.match.protocol import LibraryCall, Variant
 class MatchWithoutEpilogue:
     """The part of a match (protocol.py) without an epilogue: it cannot be shortened, nor folded."""
 
-    notes: dict[str, Any] = field(init=False, default_factory=dict[str, Any], repr=False)
+    derived_results: dict[str, Any] = field(init=False, default_factory=dict[str, Any], repr=False)
     """Cache of results that later packages derive from the match."""
 
     @property

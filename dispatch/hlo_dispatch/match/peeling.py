@@ -74,7 +74,7 @@ class ExpressionPeeling:
             # What comes last in the program has all its users inside already, if it ever will.
             node = max(frontier, key=lambda node: node.index)
             frontier.discard(node)
-            if not self._joins(node, result, known, constants, frontier):
+            if not self._extend_region(node, result, known, constants, frontier):
                 return
             known.add(node)
             inside.append(node)
@@ -87,7 +87,9 @@ class ExpressionPeeling:
             if not frontier or entries == _MAX_ENTRIES:
                 return
 
-    def _joins(self, node: Node, result: Node, known: set[Node], constants: list[float], frontier: set[Node]) -> bool:
+    def _extend_region(
+        self, node: Node, result: Node, known: set[Node], constants: list[float], frontier: set[Node]
+    ) -> bool:
         """Whether `node` belongs to the region; records its constants and tensor operands then."""
         elementwise = node.opcode in ELEMENTWISE or self.can_peel(node)
         if not elementwise or node.shape.element_type not in _REGION_TYPES or node.proto.control_predecessor_ids:

@@ -149,7 +149,7 @@ class CallableMatch(Protocol):
         ...
 
     @property
-    def notes(self) -> dict[str, Any]:
+    def derived_results(self) -> dict[str, Any]:
         """Cache of results that later packages derive from the match."""
         ...
 

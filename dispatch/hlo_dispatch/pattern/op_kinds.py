@@ -74,8 +74,8 @@ OP_KINDS: dict[str, OpKind] = {
             "scaling",
             "multiply",
             ("own.channel_scaling", "onednn.binary"),
-            "an elementwise product, as a glue op between the calls of a call group; an argument times a number ahead of"
-            " them",
+            "an elementwise product, as a glue op between the calls of a call group; an argument times a number ahead"
+            " of them",
         ),
         OpKind(
             "rectifying",

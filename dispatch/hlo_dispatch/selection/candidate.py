@@ -46,7 +46,7 @@ class DefaultVariant:
 
 
 def default_variant(
-    match: CallableMatch, ask: KernelSupportQuery, machine: Machine | None = None
+    match: CallableMatch, support_query: KernelSupportQuery, machine: Machine | None = None
 ) -> DefaultVariant | Refusal:
     """The first preferred variant that its kernel supports; else the match with its epilogue shortened until it is.
 
@@ -55,7 +55,7 @@ def default_variant(
     """
     whole: Refusal | None = None
     for name, choice, _ in cost_model_of(match).preferred_variants(match, machine):
-        candidate = ask(choice)
+        candidate = support_query(choice)
         if not isinstance(candidate, Refusal):
             return DefaultVariant(candidate, name)
         # The refusal of a variant with new instructions does not apply to the match.
@@ -64,23 +64,23 @@ def default_variant(
     assert whole is not None, "the full match is a variant"
     refusal, shorter = whole, match.shortened()
     while shorter is not None and refusal.code != "library-missing":
-        candidate = ask(shorter)
+        candidate = support_query(shorter)
         if not isinstance(candidate, Refusal):
             return DefaultVariant(candidate, FULL_MATCH, epilogue_refusal=whole)
         refusal, shorter = candidate, shorter.shortened()
     return Refusal(whole.code, whole.sentence, whole.instruction or match.node.name)
 
 
-def variants_of(default: DefaultVariant, ask: KernelSupportQuery) -> Iterator[tuple[str, Candidate]]:
+def variants_of(default: DefaultVariant, support_query: KernelSupportQuery) -> Iterator[tuple[str, Candidate]]:
     """Every supported variant worth measuring, the default first. Names are stable: the store keeps them."""
     known = default.candidate
     yield default.variant, known
     for name, match, attributes in known.match.variants(default.variant, reorders_weights=known.reorders_weights):
         is_alternative = match.kernel != known.match.kernel
-        candidate = ask(match, **attributes)
+        candidate = support_query(match, **attributes)
         shorter = match.shortened() if is_alternative else None
         while isinstance(candidate, Refusal) and shorter is not None and candidate.code != "library-missing":
-            candidate, shorter = ask(shorter, **attributes), shorter.shortened()
+            candidate, shorter = support_query(shorter, **attributes), shorter.shortened()
         if isinstance(candidate, Refusal):
             continue
         # Where the kernel keeps the layout of the weights the two variants are equal.
@@ -88,11 +88,13 @@ def variants_of(default: DefaultVariant, ask: KernelSupportQuery) -> Iterator[tu
             yield name, candidate
 
 
-def variants_to_measure(default: DefaultVariant, ask: KernelSupportQuery, most: int) -> list[tuple[str, Candidate]]:
+def variants_to_measure(
+    default: DefaultVariant, support_query: KernelSupportQuery, most: int
+) -> list[tuple[str, Candidate]]:
     """The first `most` variants, and at least one for every kernel, since no cost model compares libraries."""
     tried: list[tuple[str, Candidate]] = []
     seen: set[str] = set()
-    for name, candidate in variants_of(default, ask):
+    for name, candidate in variants_of(default, support_query):
         if len(tried) < most or candidate.match.kernel not in seen:
             tried.append((name, candidate))
             seen.add(candidate.match.kernel)
@@ -101,6 +103,6 @@ def variants_to_measure(default: DefaultVariant, ask: KernelSupportQuery, most: 
     return tried
 
 
-def variant_named(name: str, default: DefaultVariant, ask: KernelSupportQuery) -> Candidate | None:
+def variant_named(name: str, default: DefaultVariant, support_query: KernelSupportQuery) -> Candidate | None:
     """The variant that the store knows as `name`; None: the kernel does not support it (any more)."""
-    return next((candidate for variant, candidate in variants_of(default, ask) if variant == name), None)
+    return next((candidate for variant, candidate in variants_of(default, support_query) if variant == name), None)

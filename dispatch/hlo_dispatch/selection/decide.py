@@ -76,31 +76,31 @@ def predicted_choice(match: CallableMatch, machine: Machine, policy: str) -> Cal
 
     It allows prefetching the query.
     """
-    rule = cost_model_of(match)
-    if policy == "never" or (policy == "heuristic" and not rule.is_worth_calling(match, "", machine)[0]):
+    family_cost_model = cost_model_of(match)
+    if policy == "never" or (policy == "heuristic" and not family_cost_model.is_worth_calling(match, "", machine)[0]):
         return None
-    return next(rule.preferred_variants(match, machine)).match
+    return next(family_cost_model.preferred_variants(match, machine)).match
 
 
 def decide(
     match: CallableMatch,
     machine: Machine,
     policy: str,
-    ask: KernelSupportQuery,
-    recall: MeasurementLookup = lambda match, default: None,
+    support_query: KernelSupportQuery,
+    lookup: MeasurementLookup = lambda match, default: None,
 ) -> Decision:
     """Chooses a candidate, or stock XLA, for one match.
 
     Args:
         match: with its longest epilogue, where it has one.
-        ask: the kernel support query; repeated with a shorter epilogue while the kernel refuses.
-        recall: looks up the match's measurement; None: there is none.
+        support_query: the kernel support query; repeated with a shorter epilogue while the kernel refuses.
+        lookup: looks up the match's measurement; None: there is none.
     """
     name = match.node.name
     if policy == "never":
         return _stock(Refusal("policy", 'the policy "never" leaves everything to XLA', name))
     is_forced = policy == "always"
-    default = default_variant(match, ask, None if is_forced else machine)
+    default = default_variant(match, support_query, None if is_forced else machine)
     if isinstance(default, Refusal):
         return _stock(default)
     rest = (
@@ -111,12 +111,12 @@ def decide(
     if is_forced:
         reason = f'the policy "always" takes every kernel that can compute the region{rest}'
         return Decision(default.candidate, reason, epilogue_refusal=default.epilogue_refusal)
-    measured = recall(match, default) if policy in MEASURING else None
+    measured = lookup(match, default) if policy in MEASURING else None
     if measured is DECIDED_BY_PROGRAM:
         reason = f"measured: the whole program is fastest with every region in a kernel{rest}"
         return Decision(default.candidate, reason, epilogue_refusal=default.epilogue_refusal)
     if measured is not None and not (measured.provisional and measured.chosen == STOCK):
-        return by_measurement(measured, match, default, ask)
+        return by_measurement(measured, match, default, support_query)
     chosen = default.candidate
     is_worth_it, reason = cost_model_of(match).is_worth_calling(chosen.match, chosen.implementation, machine)
     if measured is not None:
@@ -127,14 +127,14 @@ def decide(
 
 
 def by_measurement(
-    measured: Measurement, match: CallableMatch, default: DefaultVariant, ask: KernelSupportQuery
+    measured: Measurement, match: CallableMatch, default: DefaultVariant, support_query: KernelSupportQuery
 ) -> Decision:
     """The variant that won the measurement, or stock."""
     name = match.node.name
     if measured.chosen == STOCK:
         code = "wrong-result" if measured.refused else "slower"
         return _stock(Refusal(code, measured.sentence(default.candidate.implementation), name))
-    candidate = variant_named(measured.chosen, default, ask)
+    candidate = variant_named(measured.chosen, default, support_query)
     if candidate is None:
         sentence = f"measured: {measured.chosen} is fastest, but the kernel does not take it any more"
         return _stock(Refusal("kernel-unsupported", sentence, name))

@@ -53,8 +53,8 @@ def _operands(source: View, weights: View, window: int) -> tuple[View, View, dic
     Weights that the program reverses, as it does for an input gradient, are read ahead of the reversal: XLA
     computes it, with the transpose that goes with it, in a pass of its own on one thread.
     """
-    readings = peeled_window_views(weights, window, PEEL_CONVERTS_AND_LAYOUTS)
-    backwards = [view for view, is_backwards in readings if is_backwards]
+    views = peeled_window_views(weights, window, PEEL_CONVERTS_AND_LAYOUTS)
+    backwards = [view for view, is_backwards in views if is_backwards]
     if not backwards:
         return *peeled_to_half_precision(source, weights), {}
     source, weights = fully_peeled(peeled_views(source, PEEL_CONVERTS), backwards)

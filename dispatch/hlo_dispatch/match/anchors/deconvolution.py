@@ -47,8 +47,8 @@ def normalize_deconvolution(node: Node, entry: AnchorKind) -> Anchor | Refusal:
         attributes["dilations"].append(dilation - 1 if dimension.size > 1 else 0)
         attributes["padding_low"].append(low)
         attributes["padding_high"].append(high)
-    readings = dict(peeled_window_views(by_group(weights, _groups(node)), len(window), PEEL_CONVERTS_AND_LAYOUTS))
-    source, weights = fully_peeled(peeled_views(source, PEEL_CONVERTS), list(readings))
+    views = dict(peeled_window_views(by_group(weights, _groups(node)), len(window), PEEL_CONVERTS_AND_LAYOUTS))
+    source, weights = fully_peeled(peeled_views(source, PEEL_CONVERTS), list(views))
     has_order = any(dimension.size > 1 for dimension in window)
     return Anchor(
         node=node,
@@ -58,7 +58,7 @@ def normalize_deconvolution(node: Node, entry: AnchorKind) -> Anchor | Refusal:
         destination=destination.dimensions,
         channel=1,
         multiply_adds=arithmetic,
-        attributes=attributes | {"weights_reversed": int(has_order and not readings[weights])},
+        attributes=attributes | {"weights_reversed": int(has_order and not views[weights])},
         formula="conv_transpose(x, w)",
     )
 

@@ -89,21 +89,21 @@ def normalize_anchor(node: Node, entries: Entries, graph: FlatGraph) -> Anchor |
     anchor = NORMALIZERS[op_kind](node, first, graph)
     if isinstance(anchor, Refusal):
         return anchor
-    refusal = _not_taken(anchor)
+    refusal = _unsupported_by_entry(anchor)
     for entry in others:
         if refusal is None:
             break
         anchor = replace(anchor, entry=entry)
-        refusal = _not_taken(anchor)
+        refusal = _unsupported_by_entry(anchor)
     return anchor if refusal is None else refusal
 
 
-def _not_taken(anchor: Anchor) -> Refusal | None:
+def _unsupported_by_entry(anchor: Anchor) -> Refusal | None:
     """A refusal if the anchor's entry does not support what its kernel would read, produce or compute."""
     entry, name = anchor.entry, anchor.node.name
     views = (anchor.source, *anchor.extra_sources, anchor.weights, anchor.scales, anchor.first and anchor.first.operand)
     for view in views:
-        if view in _of_known_type(anchor):
+        if view in _type_checked_operands(anchor):
             continue
         if view is not None and view.element_type not in entry.dtypes:
             sentence = f"the anchor {entry.name} takes {' or '.join(entry.dtypes)}, not {view.element_type}"
@@ -116,7 +116,7 @@ def _not_taken(anchor: Anchor) -> Refusal | None:
     return None
 
 
-def _of_known_type(anchor: Anchor) -> tuple[View | None, ...]:
+def _type_checked_operands(anchor: Anchor) -> tuple[View | None, ...]:
     """Operands whose types the normalizer has checked."""
     if anchor.entry.op_kind in ("integer", "integer_product"):
         return anchor.source, anchor.weights

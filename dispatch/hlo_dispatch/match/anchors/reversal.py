@@ -30,11 +30,11 @@ def peeled_views_with_reversal(view: View, policy: PeelingPolicy) -> list[tuple[
     while True:
         nearest, backwards = found[-1]
         if nearest.node.opcode == "reverse":
-            turned = _turned(nearest)
-            further = None if turned is None else _ahead(nearest)
+            turned = _reversed_dimensions(nearest)
+            further = None if turned is None else _peel_reverse(nearest)
             backwards ^= turned or ReversedDimensions()
         elif _changes_no_value(nearest.node):
-            further = _ahead(nearest)
+            further = _peel_reverse(nearest)
         else:
             further = peel(nearest, policy)
         if further is None:
@@ -76,7 +76,7 @@ def peeled_window_views(weights: View, window: int, policy: PeelingPolicy) -> li
     ]
 
 
-def _turned(view: View) -> ReversedDimensions | None:
+def _reversed_dimensions(view: View) -> ReversedDimensions | None:
     """The view's dimensions that its node reverses; None: it reverses a part of one, or several as one."""
     shape = view.node.shape
     turned: set[int] = set()
@@ -100,7 +100,7 @@ def _changes_no_value(node: Node) -> bool:
     return source.opcode == "convert" and source.operands[0].shape.element_type == node.shape.element_type
 
 
-def _ahead(view: View) -> View | None:
+def _peel_reverse(view: View) -> View | None:
     """The view over the operand of its node, whose elements are the same, in the same or reversed order."""
     source = view.node.operands[0]
     dimensions = rebase_dimensions(view.dimensions, view.node.shape, source.shape.strides)

@@ -23,7 +23,7 @@ from hlo_dispatch.match.peeling import is_widening
 NodePredicate = Callable[[Node], bool]
 
 
-class _Cut(NamedTuple):
+class _SliceDimension(NamedTuple):
     """The part of one of the anchor's result dimensions that a slice keeps."""
 
     start: int
@@ -55,7 +55,7 @@ def narrow_to_slice(anchor: Anchor, is_owned: NodePredicate, is_materialized: No
     passed += _rounding_behind(passed, is_owned, is_materialized)
     if passed[-1].shape.element_type == "f32" and any(is_widening(node) for node in passed):
         return "the slice that follows is of values rounded to half precision, which the kernel would not round"
-    cuts = [_cut(dimension, cut) for dimension in anchor.destination]
+    cuts = [_slice_dimension(dimension, cut) for dimension in anchor.destination]
     kept = [found for found in cuts if found is not None]
     if len(kept) < len(cuts):
         return "the slice that follows takes elements at uneven distances"
@@ -111,7 +111,7 @@ def _rounding_behind(passed: Sequence[Node], is_owned: NodePredicate, is_materia
     return [user] if rounds and widened and user.shape.strides == cut.shape.strides else []
 
 
-def _cut(dimension: Dimension, cut: Node) -> _Cut | None:
+def _slice_dimension(dimension: Dimension, cut: Node) -> _SliceDimension | None:
     """The part of a dimension that the slice keeps, over its operand's buffer; None: it has no single stride."""
     source = cut.operands[0].shape
     parts = split_dimension(dimension, source)
@@ -133,10 +133,10 @@ def _cut(dimension: Dimension, cut: Node) -> _Cut | None:
             places.append((count, cut.shape.strides[number]))
         unit *= size
     merged, place = merge_dimensions(kept), merge_dimensions(places)
-    return None if merged is None or place is None else _Cut(start, merged[0], merged[1], place)
+    return None if merged is None or place is None else _SliceDimension(start, merged[0], merged[1], place)
 
 
-def _product(anchor: Anchor, cuts: Sequence[_Cut]) -> Anchor | str:
+def _product(anchor: Anchor, cuts: Sequence[_SliceDimension]) -> Anchor | str:
     *batch, rows, columns = cuts
     assert anchor.weights is not None, "what has one operand is not narrowed"
     source, weights = list(anchor.source.dimensions), list(anchor.weights.dimensions)
@@ -150,10 +150,10 @@ def _product(anchor: Anchor, cuts: Sequence[_Cut]) -> Anchor | str:
     for matrix in (source[-2:], weights[-2:]):
         if not any(size == 1 or stride == 1 for size, stride in matrix):
             return "the slice that follows takes single columns, which do not lie behind one another"
-    return _reading(anchor, source, in_source + first, weights, in_weights + second)
+    return _with_operand_slices(anchor, source, in_source + first, weights, in_weights + second)
 
 
-def _convolution(anchor: Anchor, cuts: Sequence[_Cut]) -> Anchor | str:
+def _convolution(anchor: Anchor, cuts: Sequence[_SliceDimension]) -> Anchor | str:
     images, channels, *space = cuts
     attributes = anchor.attributes
     assert anchor.weights is not None, "what has one operand is not narrowed"
@@ -182,11 +182,11 @@ def _convolution(anchor: Anchor, cuts: Sequence[_Cut]) -> Anchor | str:
             return "the slice that follows crops more than the padding, and the kernel crops no image"
         high.append(max(0, behind))
     moved = {"strides": strides, "padding_low": low, "padding_high": high}
-    smaller = _reading(anchor, source, in_source, weights, in_weights)
+    smaller = _with_operand_slices(anchor, source, in_source, weights, in_weights)
     return replace(smaller, attributes=smaller.attributes | moved)
 
 
-def _reading(
+def _with_operand_slices(
     anchor: Anchor, source: Sequence[Dimension], in_source: int, weights: Sequence[Dimension], in_weights: int
 ) -> Anchor:
     """The anchor with operands that are parts of their buffers."""

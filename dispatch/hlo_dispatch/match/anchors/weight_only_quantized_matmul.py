@@ -116,12 +116,12 @@ def _sides(node: Node) -> _Sides | None:
         narrow = _narrow(node.operands[weights])
         if narrow is None or _matrix(narrow.view, contracting[weights], free[weights]) is None:
             continue
-        if _is_taken(narrow, contracting[weights], free[weights]):
+        if _has_supported_scale(narrow, contracting[weights], free[weights]):
             return _Sides(weights, source, narrow)
     return None
 
 
-def _is_taken(narrow: _NarrowOperand, contracting: Sequence[int], free: Sequence[int]) -> bool:
+def _has_supported_scale(narrow: _NarrowOperand, contracting: Sequence[int], free: Sequence[int]) -> bool:
     """Whether the kernel supports the layout of the weights' scales."""
     if narrow.scale is None:
         return True

@@ -84,10 +84,10 @@ def normalize_weights_gradient(node: Node, entry: AnchorKind, graph: FlatGraph) 
         return attributes
     groups = math.prod(roles.source.sizes[number] for number in roles.groups) * max(1, node.proto.batch_group_count)
     backwards = 1 if any(dimension.window_reversal and dimension.size > 1 for dimension in roles.window) else 0
-    sources = _readings(roles.source, roles, backwards)
-    gradients = _readings(roles.gradient, roles, 0)
+    sources = _candidate_views(roles.source, roles, backwards)
+    gradients = _candidate_views(roles.gradient, roles, 0)
     if not sources or not gradients:
-        if backwards and _readings(roles.source, roles, 0):
+        if backwards and _candidate_views(roles.source, roles, 0):
             return Refusal("window-reversal", "only one of the operands is read backwards", node.name)
         sentence = "the groups and the channels of an operand do not lie behind one another"
         return Refusal("layout-unsupported", sentence, node.name)
@@ -204,7 +204,7 @@ def _attributes(node: Node, roles: _Roles) -> dict[str, Any] | Refusal:
     return attributes | {"weights_reversed": int(backwards)}
 
 
-def _readings(view: View, roles: _Roles, backwards: int) -> list[View]:
+def _candidate_views(view: View, roles: _Roles, backwards: int) -> list[View]:
     """The operand's peeled views, nearest first, with groups and channels merged into one dimension.
 
     Args:

@@ -57,7 +57,7 @@ def match_products(first: Placement, second: Node, side: int, axes: Axes) -> Pro
     keys = axes.of_kind(KEY)
     over_keys = [number for number in (0, 1) if any(sides[number].dimensions[axis][1] for axis in keys)]
     if len(over_keys) != 1 or not all(sides[over_keys[0]].dimensions[axis][1] for axis in keys):
-        raise _unfit(first.node, "its operands share the dimensions that the second product sums over")
+        raise _unsupported_call(first.node, "its operands share the dimensions that the second product sums over")
     return Products(
         sides[1 - over_keys[0]], sides[over_keys[0]], _value(second, side, axes), _result(second, side, axes)
     )
@@ -70,7 +70,7 @@ def _dimension_of(place: Placement, axis: int) -> tuple[int, int] | None:
         return None
     parts = split_dimension((size, stride), place.node.shape)
     if not parts:
-        raise _unfit(place.node, "its dimensions cannot be told apart behind it")
+        raise _unsupported_call(place.node, "its dimensions cannot be told apart behind it")
     if len(parts) > 1:
         raise AxisSplit(axis, [part for part, _, _ in reversed(parts)])
     return parts[0][1:]
@@ -119,7 +119,7 @@ def _result(product: Node, side: int, axes: Axes) -> Placement:
     )
 
 
-def _unfit(product: Node, why: str) -> NotAttention:
+def _unsupported_call(product: Node, why: str) -> NotAttention:
     return NotAttention(Refusal("dot-dimensions", f"%{product.name}: {why}", product.name))
 
 

@@ -41,7 +41,7 @@ class EpilogueFinder:
     def __init__(self, recogniser: Recogniser, binaries: Mapping[str, Binary]) -> None:
         self._recogniser = recogniser
         self._binaries = binaries
-        self._known: dict[tuple[object, ...], tuple[int, Recognised] | None] = {}
+        self._recognised_functions: dict[tuple[object, ...], tuple[int, Recognised] | None] = {}
 
     def grow(
         self,
@@ -134,9 +134,9 @@ class EpilogueFinder:
     def _recall(self, region: ElementwiseRegion, entry: AnchorKind) -> tuple[int, Recognised] | None:
         """The recognized exit of the region and its activation; cached by function."""
         key = (entry.activations, region.structure())
-        if key not in self._known:
-            self._known[key] = self._recognise(region, self._recogniser.restricted(entry.activations))
-        return self._known[key]
+        if key not in self._recognised_functions:
+            self._recognised_functions[key] = self._recognise(region, self._recogniser.restricted(entry.activations))
+        return self._recognised_functions[key]
 
     def _recognise(self, region: ElementwiseRegion, recogniser: Recogniser) -> tuple[int, Recognised] | None:
         probes = recogniser.probes(region.constants)

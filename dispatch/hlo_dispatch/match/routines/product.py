@@ -18,7 +18,7 @@ Dimensions = tuple[Dimension, ...]
 _MAX_SOURCES = 64
 
 
-def read_product(
+def normalize_product(
     node: Node, fits: Callable[[Dimensions], bool], is_unmaterialized: Callable[[Node], bool]
 ) -> tuple[list[list[View]], Dimensions] | Refusal:
     """Normalizes a dot as (batch…, M, K) · (batch…, K, N) → (batch…, M, N).

@@ -25,7 +25,7 @@ from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.ir.schema import CUSTOM_CALL_API_TYPED_FFI
 from hlo_dispatch.ir.shape import Shape, shape_of
 from hlo_dispatch.match.elementwise_region import scalar_constant
-from hlo_dispatch.match.routines.product import read_product, reads_factor, stands_alone
+from hlo_dispatch.match.routines.product import normalize_product, reads_factor, stands_alone
 from hlo_dispatch.match.routines.routine_match import Dimensions, RoutineMatch
 from hlo_dispatch.pattern import Routine, Table
 
@@ -50,7 +50,7 @@ class RoutineFinder:
         unmaterialized: set[Node] = set()
         factors: set[Node] = set()
         for node in graph.nodes:
-            known = self._known(node, graph, factors) if node.opcode in self.opcodes else None
+            known = self._routine_of(node, graph, factors) if node.opcode in self.opcodes else None
             if known is not None:
                 found = _read(node, *known, unmaterialized.__contains__)
                 if isinstance(found, RoutineMatch):
@@ -59,7 +59,7 @@ class RoutineFinder:
                     factors.add(node)
                 yield node, found
 
-    def _known(self, node: Node, graph: FlatGraph, factors: set[Node]) -> tuple[Routine, str] | None:
+    def _routine_of(self, node: Node, graph: FlatGraph, factors: set[Node]) -> tuple[Routine, str] | None:
         """The table's routine for the instruction, one of `opcodes`, and its element type."""
         if node.opcode == "custom-call":
             return self._by_target.get(node.proto.custom_call_target)
@@ -76,7 +76,7 @@ def _read(
     node: Node, routine: Routine, dtype: str, is_unmaterialized: Callable[[Node], bool]
 ) -> RoutineMatch | Refusal:
     shapes = tuple(shape_of(part) for part in node.proto.shape.tuple_shapes) or (node.shape,)
-    refusal = _unfit(node, routine, shapes)
+    refusal = _unsupported_call(node, routine, shapes)
     if refusal is not None:
         return refusal
     options = _options(node)
@@ -100,10 +100,10 @@ def _read(
     covered: list[Node] = [node]
     final_shapes: list[Shape] = []
     for number, (kind, shape) in enumerate(zip(routine.results.values(), shapes, strict=True)):
-        value = _part(node, number, shapes)
+        value = _result_value(node, number, shapes)
         dimensions = strided_dimensions_of(shape)
         if value is not None and kind != "vector":
-            path, dimensions = _behind(value, dimensions, _FITS[kind])
+            path, dimensions = _follow_copies(value, dimensions, _FITS[kind])
             covered += path[:-1] if value is node else path
             removed_copies += not _same_order(dimensions, strided_dimensions_of(shape))
             value = path[-1]
@@ -122,11 +122,11 @@ def _read(
 def _product(
     node: Node, routine: Routine, shapes: tuple[Shape, ...], is_unmaterialized: Callable[[Node], bool]
 ) -> RoutineMatch | Refusal:
-    found = read_product(node, _is_matrix, is_unmaterialized)
+    found = normalize_product(node, _is_matrix, is_unmaterialized)
     if isinstance(found, Refusal):
         return found
     operands, destination = found
-    path, destination = _behind(node, destination, _is_matrix)
+    path, destination = _follow_copies(node, destination, _is_matrix)
     views = tuple(_cheapest_to_materialize(views) for views in operands)
     removed_copies = sum(view.node is not operand for view, operand in zip(views, node.operands, strict=True))
     return RoutineMatch(
@@ -135,7 +135,7 @@ def _product(
     )  # fmt: skip
 
 
-def _unfit(node: Node, routine: Routine, shapes: tuple[Shape, ...]) -> Refusal | None:
+def _unsupported_call(node: Node, routine: Routine, shapes: tuple[Shape, ...]) -> Refusal | None:
     """A refusal if the instruction is not the table's routine, or cannot be replaced."""
     proto = node.proto
     if node.opcode == "custom-call" and proto.custom_call_api_version != CUSTOM_CALL_API_TYPED_FFI:
@@ -166,7 +166,7 @@ def _options(node: Node) -> dict[str, int]:
     return {name: int(value) for name, value in _OPTION.findall(node.proto.backend_config.decode())}
 
 
-def _part(node: Node, number: int, shapes: tuple[Shape, ...]) -> Node | None:
+def _result_value(node: Node, number: int, shapes: tuple[Shape, ...]) -> Node | None:
     """The call's result of this number, if it has users."""
     if node.shape.element_type != "tuple":
         return node
@@ -273,7 +273,9 @@ def _same_order(first: Dimensions, second: Dimensions) -> bool:
     return [b for _, b in sorted(long)] == sorted(b for _, b in long)
 
 
-def _behind(value: Node, dimensions: Dimensions, fits: Callable[[Dimensions], bool]) -> tuple[list[Node], Dimensions]:
+def _follow_copies(
+    value: Node, dimensions: Dimensions, fits: Callable[[Dimensions], bool]
+) -> tuple[list[Node], Dimensions]:
     """Follows a result through copies that only change its layout, as long as they are its only use.
 
     Returns the values on the way, the last of which is the result, and the result's dimensions over its buffer.

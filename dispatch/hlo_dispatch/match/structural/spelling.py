@@ -42,13 +42,13 @@ class Spelling:
                     self.deferred_conditions.append((name, condition))
                 else:
                     self.conditions.setdefault(name, []).append(condition)
-        self._known: dict[tuple[object, ...], Recognised | None] = {}
+        self._recognised_functions: dict[tuple[object, ...], Recognised | None] = {}
 
     def recognise(self, activation: str, region: ElementwiseRegion) -> Recognised | None:
         """The activation with its parameters if the region computes it; cached by function."""
         key = (activation, region.structure())
-        if key in self._known:
-            return self._known[key]
+        if key in self._recognised_functions:
+            return self._recognised_functions[key]
         recogniser = self._recognisers[activation]
         probes = recogniser.probes(region.constants)
         kinds = {node.shape.element_type for node in (region.entry, *region.nodes)} & set(TOLERANCES)
@@ -56,8 +56,8 @@ class Spelling:
         found = recogniser.recognise(probes, values, max(TOLERANCES[kind] for kind in kinds))
         if found is not None and found.name != activation:
             found = None
-        if len(self._known) < _MAX_CACHED:
-            self._known[key] = found
+        if len(self._recognised_functions) < _MAX_CACHED:
+            self._recognised_functions[key] = found
         return found
 
 
