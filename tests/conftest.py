@@ -63,7 +63,7 @@ def _undisturbed() -> Iterator[None]:
 def pytest_collection_finish() -> None:
     """Where tests are about to run; with xdist that is not the process that hands them out."""
     from compiled_once import keep_what_stock_compiles
-    from kept_contexts import keep_contexts
+    from reused_contexts import keep_contexts
 
     keep_what_stock_compiles()
     keep_contexts()

@@ -24,7 +24,7 @@ from hlo_dispatch.process.machine import Machine
 from hlo_dispatch.report import Region
 from hlo_dispatch.selection.candidate import KernelSupportQuery
 from hlo_dispatch.selection.decide import Decision, MeasurementLookup, decide
-from reading import serialized
+from matching import serialized
 from side_by_side import assert_close, run_module
 
 ENTRY = """\

@@ -17,7 +17,7 @@ from hlo_dispatch.selection.candidate import (
 )
 from hlo_dispatch.selection.decide import decide
 from hlo_dispatch.selection.measurements import STOCK, Measurement
-from reading import only_match
+from matching import only_match
 
 AVX2 = Machine("old", frozenset(("avx2", "fma")), 4)
 AVX512 = Machine("newer", frozenset(("avx2", "avx512f", "avx512_bf16")), 8)
@@ -128,10 +128,10 @@ def test_a_form_that_the_kernel_no_longer_takes_is_stock() -> None:
 # --- variants -------------------------------------------------------------------------------------------------
 
 
-def variants(match: Match, ask: Kernel) -> dict[str, Candidate]:
-    default = default_variant(match, ask)
+def variants(match: Match, support_query: Kernel) -> dict[str, Candidate]:
+    default = default_variant(match, support_query)
     assert isinstance(default, DefaultVariant)
-    return dict(variants_of(default, ask))
+    return dict(variants_of(default, support_query))
 
 
 def test_forms_of_a_product() -> None:
@@ -192,10 +192,10 @@ def test_a_rival_has_as_much_of_the_epilogue_as_it_takes() -> None:
 def test_what_is_tried_in_a_hurry() -> None:
     """Of each kernel one: nobody knows which is faster here."""
 
-    def tried(match: Match, ask: Kernel, most: int) -> list[str]:
-        default = default_variant(match, ask)
+    def tried(match: Match, support_query: Kernel, most: int) -> list[str]:
+        default = default_variant(match, support_query)
         assert isinstance(default, DefaultVariant)
-        return [name for name, _ in variants_to_measure(default, ask, most)]
+        return [name for name, _ in variants_to_measure(default, support_query, most)]
 
     each = ["whole", "onemkl.gemm", "own.narrow_product"]
     assert tried(dense(), Kernel(), 1) == each
@@ -237,11 +237,11 @@ def test_forms_of_a_scaled_convolution() -> None:
 
 
 def test_a_form_is_found_by_its_name() -> None:
-    match, ask = only_match(SCALED), Kernel()
-    default = default_variant(match, ask)
+    match, support_query = only_match(SCALED), Kernel()
+    default = default_variant(match, support_query)
     assert isinstance(default, DefaultVariant)
-    for name, candidate in variants_of(default, ask):
-        found = variant_named(name, default, ask)
+    for name, candidate in variants_of(default, support_query):
+        found = variant_named(name, default, support_query)
         assert found is not None
         assert found.attributes == candidate.attributes
-    assert variant_named("upside down", default, ask) is None
+    assert variant_named("upside down", default, support_query) is None

@@ -9,7 +9,7 @@ from hlo_dispatch.errors import PolicyError, Refusal
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.process.machine import Machine, this_machine
 from hlo_dispatch.selection.decide import POLICIES, Candidate, Decision, check_policy, decide
-from reading import only_match
+from matching import only_match
 
 MODERN = Machine("modern", frozenset(("avx2", "avx512f", "avx512_bf16")), 8)
 

@@ -14,7 +14,7 @@ from hlo_dispatch.selection.cost_model import (
     SMALLEST_POOLING,
     is_worth_dispatching,
 )
-from reading import only_match, table
+from matching import only_match, table
 
 MODERN = Machine("modern", frozenset(("avx512f", "avx512_bf16")), 8)
 PLAIN = Machine("no bf16 arithmetic", frozenset(("avx2", "avx512f")), 8)

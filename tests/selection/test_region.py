@@ -22,7 +22,7 @@ from hlo_dispatch.driver.single_call import dispatch_single_call
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.selection.candidate import DefaultVariant, default_variant
 from hlo_dispatch.vendor import registration
-from reading import parsed
+from matching import parsed
 
 # A product in a fusion of its own, bias and tanh in the next one, which computes something else as well.
 FUSED = """
@@ -73,7 +73,7 @@ def regions(text: str) -> dict[str, tuple[RegionExtractor, DefaultVariant]]:
     for node, (match, decision) in plan.decisions.items():
         assert match is not None, str(decision.refusal)
         assert decision.candidate is not None, decision.reason
-        default = default_variant(decision.candidate.match, planner.ask)
+        default = default_variant(decision.candidate.match, planner.support_query)
         assert isinstance(default, DefaultVariant)
         found[node.name] = extractor, default
     return found

@@ -9,7 +9,7 @@ import pytest
 from hlo_dispatch.autotune.compare.validation import difference, is_finite, judge
 from hlo_dispatch.autotune.run.inputs import KINDS, random_inputs
 from hlo_dispatch.ir.shape import row_major
-from reading import parsed
+from matching import parsed
 
 F32 = np.linspace(-1, 1, 1001, dtype="float32")
 

@@ -9,7 +9,7 @@ import numpy as np
 import hlo_dispatch
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import Shape, shape_of
-from reading import serialized
+from matching import serialized
 from side_by_side import assert_close, run_module
 
 NAMES = {"f32": "float32", "bf16": "bfloat16", "s32": "int32"}

@@ -11,7 +11,7 @@ import pytest
 from hlo_dispatch import rewrite
 from hlo_dispatch.errors import Unavailable
 from hlo_dispatch.vendor.libraries import onednn
-from reading import serialized
+from matching import serialized
 
 pytestmark = pytest.mark.skipif(isinstance(onednn(), Unavailable), reason="oneDNN is not installed")
 

@@ -10,7 +10,7 @@ from hlo_dispatch.ir.entry_parameters import keep_inputs, renumber_parameters
 from hlo_dispatch.ir.module import Module, new_instruction
 from hlo_dispatch.ir.shape import row_major, shape_of
 from hlo_dispatch.ir.verify import verify
-from reading import instruction
+from matching import instruction
 
 TEXT = """
 HloModule donated, input_output_alias={ {0}: (1, {}, may-alias), {1}: (3, {1}, must-alias) }, buffer_donor={ (2, {}) }

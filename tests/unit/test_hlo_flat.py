@@ -5,7 +5,7 @@ from __future__ import annotations
 import networkx as nx
 
 from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
-from reading import flattened, instruction, node
+from matching import flattened, instruction, node
 
 # XLA writes the bias and the relu out in each of the fusions that need them.
 DUPLICATED = """

@@ -13,7 +13,7 @@ from hlo_dispatch.ir import text as hlo_text
 from hlo_dispatch.ir.inline import inlined
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.verify import verify
-from reading import serialized
+from matching import serialized
 from side_by_side import run_module
 
 RELU = """

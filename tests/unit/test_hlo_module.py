@@ -6,7 +6,7 @@ import pytest
 
 from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.ir.module import Module
-from reading import parsed
+from matching import parsed
 
 LOOP = """
 condition { s.1 = (s32[], f32[2]{0}) parameter(0)

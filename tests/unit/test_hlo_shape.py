@@ -6,7 +6,7 @@ import pytest
 
 from hlo_dispatch.ir.schema import ShapeProto
 from hlo_dispatch.ir.shape import Shape, row_major, shape_of
-from reading import instruction, parsed
+from matching import instruction, parsed
 
 
 def shape(text: str) -> Shape:

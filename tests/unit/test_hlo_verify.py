@@ -10,7 +10,7 @@ from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import row_major
 from hlo_dispatch.ir.verify import verify
-from reading import instruction, parsed
+from matching import instruction, parsed
 
 # p ── negate ──┐         x, y ── fusion ── tanh ── root
 # q ────────────┴ add

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hlo_dispatch.match.match import Match
-from reading import flattened, matches, node, only_match, table
+from matching import flattened, matches, node, only_match, table
 
 F = "f32[4,16]{1,0}"
 HEAD = f"""

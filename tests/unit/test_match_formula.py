@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reading import only_match
+from matching import only_match
 
 F = "f32[1,4,4,16]{3,2,1,0}"
 HEAD = f"""

@@ -9,7 +9,7 @@ import pytest
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph
 from hlo_dispatch.match.elementwise_region import ElementwiseRegion, grow_region, scalar_constant
-from reading import flattened, node
+from matching import flattened, node
 
 F = "f32[8]{0}"
 CONSTANTS = f"""

@@ -7,7 +7,7 @@ import pytest
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
-from reading import finder, flattened, node, table
+from matching import finder, flattened, node, table
 
 SUM = "r { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[] add(a, b) }\n"
 

@@ -7,7 +7,7 @@ from running import calls, rewritten_and_run
 
 from hlo_dispatch.match.epilogue.masks import redirect_masks_to_results
 from hlo_dispatch.match.match import Match
-from reading import flattened, matches, node
+from matching import flattened, matches, node
 
 F, P = "f32[4,16]{1,0}", "pred[4,16]{1,0}"
 BOUNDS = {

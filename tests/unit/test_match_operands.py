@@ -6,7 +6,7 @@ import pytest
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.match import Match
-from reading import flattened, matches, only_match
+from matching import flattened, matches, only_match
 
 
 def product(operands: str, dot: str = "lhs_contracting_dims={1}, rhs_contracting_dims={0}") -> dict:

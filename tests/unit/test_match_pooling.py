@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hlo_dispatch.errors import Refusal
-from reading import flattened, matches, only_match
+from matching import flattened, matches, only_match
 
 REDUCER = "r { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[] OPERATION(a, b) }\n"
 

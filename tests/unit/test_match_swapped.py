@@ -6,7 +6,7 @@ import pytest
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.match import Match
-from reading import flattened, matches
+from matching import flattened, matches
 
 
 def convolution(kernel: str, image: str, window: str, result: str, turned: str = "{0,1}") -> str:

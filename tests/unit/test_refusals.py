@@ -7,7 +7,7 @@ import pytest
 from hlo_dispatch.errors import NoTruthValue, Refusal, Unavailable
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.selection.decide import Decision
-from reading import flattened, matches
+from matching import flattened, matches
 
 REFUSAL = Refusal("policy", "because")
 

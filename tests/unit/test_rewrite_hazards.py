@@ -15,7 +15,7 @@ from hlo_dispatch.analysis.in_place_updates import writes_in_place, written_oper
 from hlo_dispatch.ir import text as hlo_text
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.passes.write_after_read_hazards import Draft, RewriteUnsupported, resolve_hazards
-from reading import parsed
+from matching import parsed
 
 F = "f32[4]{0}"
 STATE = f"(s32[], {F}, {F})"
@@ -167,7 +167,9 @@ def test_a_donated_input_whose_output_is_the_whole_result() -> None:
 
 
 def test_a_donated_input_whose_output_is_a_part_of_the_result() -> None:
-    drafted = Drafted(DONATED + f"ROOT t = ({F}, {F}) tuple(kernel, new)", created=["kernel"]).resolve_hazards([((0,), 1)])
+    drafted = Drafted(DONATED + f"ROOT t = ({F}, {F}) tuple(kernel, new)", created=["kernel"]).resolve_hazards(
+        [((0,), 1)]
+    )
     assert drafted.said["hazard_copy.0"] == "copy(new) after kernel"
     assert drafted.said["t"] == "tuple(kernel, hazard_copy.0)"
 
@@ -188,7 +190,9 @@ def test_parts_of_a_result_that_is_no_tuple() -> None:
   kernel = {F} custom-call(a), custom_call_target="kernel"
   ROOT next = {STATE} custom-call(kernel), custom_call_target="loop"
 """
-    with pytest.raises(RewriteUnsupported, match=r"^%next is no tuple: the buffers of its elements cannot be followed$"):
+    with pytest.raises(
+        RewriteUnsupported, match=r"^%next is no tuple: the buffers of its elements cannot be followed$"
+    ):
         Drafted(text, created=["kernel"]).resolve_hazards(STATE_PAIRS)
     # What nobody looks into needs no place.
     Drafted(text, created=["kernel"]).resolve_hazards([((0, 2), 2)])

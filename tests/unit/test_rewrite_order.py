@@ -6,7 +6,7 @@ import pytest
 
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.passes.instruction_order import in_order, without_dead_code
-from reading import parsed
+from matching import parsed
 
 F = "f32[4]{0}"
 TEXT = f"""

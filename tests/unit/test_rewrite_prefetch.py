@@ -10,7 +10,7 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.pipeline import Pipeline
 from hlo_dispatch.process.machine import Machine
 from hlo_dispatch.vendor import kernels
-from reading import serialized, table
+from matching import serialized, table
 
 F = "f32[1,16,16,32]{3,2,1,0}"
 # Two convolutions in a row with a residual add: each may have the add, and the last one does.

@@ -7,8 +7,8 @@ from running import rewritten, rewritten_and_run
 
 import hlo_dispatch
 from hlo_dispatch.ir.module import Module
+from matching import instruction, parsed, serialized
 from processor import skip_without
-from reading import instruction, parsed, serialized
 
 M = "f32[64,64]{1,0}"
 DOT = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"

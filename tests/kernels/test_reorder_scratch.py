@@ -80,7 +80,7 @@ def observe() -> None:
 
 
 def test_bounded_and_given_back() -> None:
-    command = [sys.executable, "-c", "import test_packing_memory; test_packing_memory.start()"]
+    command = [sys.executable, "-c", "import test_reorder_scratch; test_reorder_scratch.start()"]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=300, env=environment(), cwd=FOLDER
     )

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 import pytest
 from calls import Call, Window, convolution_call, matmul_call, tensor
-from packed_calls import packing, reading, with_packed
-from test_kernel_packed import packed_or_skipped
+from prepacked_calls import packing, reading, with_packed
+from test_kernel_prepacked import packed_or_skipped
 
 from hlo_dispatch.vendor import kernels, registry
 from hlo_dispatch.vendor.libraries import onednn
@@ -100,7 +100,9 @@ def test_what_is_packed_has_another_size_or_type() -> None:
 
 def test_the_packed_buffer_has_another_size() -> None:
     call, form = product()
-    larger = PrepackedCall(form.bytes + 64, form.call, form.pack_target, form.pack, form.pack_scratch)
+    larger = PrepackedCall(
+        form.bytes + 64, form.call, form.prepack_target, form.prepack_attributes, form.prepack_scratch
+    )
     says(packing(larger), [call.operands[1]], f"packed: expected {form.bytes} bytes of u8")
 
 
@@ -133,7 +135,7 @@ def test_too_little_scratch_memory() -> None:
     )  # fmt: skip
     call.spec["weights_reversed"] = 1
     form = packed_or_skipped(call)
-    assert form.pack_scratch >= 64 * 9 * 4
+    assert form.prepack_scratch >= 64 * 9 * 4
     says(packing(form, scratch=0), call.operands[1:2], "attribute 'scratch': planned 0 bytes", "compile it again")
 
 

@@ -12,7 +12,7 @@ import test_kernel_matmul as products
 from calls import Call, Window, assert_close, convolution_call, convolve, matmul_call, random_values, tensor
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packed_calls import form_of, packing, reading, run_packed, with_packed, written
+from prepacked_calls import form_of, packing, reading, run_packed, with_packed, written
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.vendor import kernels

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from narrow_calls import DTYPES, GROUPED, WEIGHTS, NarrowProduct, narrow_product, random_weights, wrong
+from quantized_matmul_calls import DTYPES, GROUPED, WEIGHTS, NarrowProduct, narrow_product, random_weights, wrong
 
 from environment import clean_environment
 from hlo_dispatch import _kernels
@@ -183,7 +183,7 @@ def test_the_same_whatever_thread_computes_it() -> None:
 @pytest.mark.any_processor  # it plays them itself
 @pytest.mark.parametrize(("name", "most"), [("SSE41", "plain"), ("AVX2", "avx2"), ("AVX512_CORE", "avx512")])
 def test_lesser_instruction_sets(name: str, most: str) -> None:
-    worker = Path(__file__).with_name("narrow_cases.py")
+    worker = Path(__file__).with_name("quantized_matmul_cases.py")
     paths = {"PYTHONPATH": ":".join([str(worker.parent), str(worker.parents[1])]), ISA_VARIABLE: name}
     done = subprocess.run([sys.executable, str(worker)], env=clean_environment(**paths), capture_output=True, text=True,
                           check=False, timeout=600)  # fmt: skip

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from calls import Call, assert_close, matmul_call, random_values, tensor
-from packed_calls import form_of, packing, reading, run_packed, with_packed
+from prepacked_calls import form_of, packing, reading, run_packed, with_packed
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.vendor import kernels
@@ -75,7 +75,7 @@ def test_the_plan_says_what_the_layout_depends_on() -> None:
     layout = form.call["packed_layout"]
     for fact in ("f32 2600x1301", "for 70 rows", "branch", "columns, by sgemm_pack"):
         assert fact in layout
-    assert form.pack_target == "hlo_dispatch.onemkl.pack"
+    assert form.prepack_target == "hlo_dispatch.onemkl.pack"
     assert prepacked_call(GEMM, form.call) == form
     other = packed(product(201)[0])
     assert other.call["packed_layout"] != layout

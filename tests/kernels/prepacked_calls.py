@@ -35,7 +35,9 @@ def custom_call(target: str, attributes: Mapping[str, Any], result: jax.ShapeDty
 
 def packing(form: PrepackedCall, **changes: Any) -> Callable[..., Any]:
     """What packs the weights; `changes` replace attributes (None: leaves one out)."""
-    return custom_call(form.pack_target, {**form.pack, **changes}, jax.ShapeDtypeStruct((form.bytes,), np.uint8))
+    return custom_call(
+        form.prepack_target, {**form.prepack_attributes, **changes}, jax.ShapeDtypeStruct((form.bytes,), np.uint8)
+    )
 
 
 def reading(call: Call, form: PrepackedCall, **changes: Any) -> Callable[..., Any]:

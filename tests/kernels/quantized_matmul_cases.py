@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import jax
-from narrow_calls import GROUPED, WEIGHTS, narrow_product, wrong
+from quantized_matmul_calls import GROUPED, WEIGHTS, narrow_product, wrong
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.vendor import registration
