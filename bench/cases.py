@@ -1,4 +1,4 @@
-"""The list of cases that tests, benches and the report draw from: a pattern, a shape, a type, and who has it."""
+"""Benchmark cases: pattern, shape, element type and source model, for tests, benchmarks and the report."""
 
 from __future__ import annotations
 

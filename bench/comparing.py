@@ -1,4 +1,4 @@
-"""Compile one program in several ways, and time them in turns."""
+"""Comparison of one program compiled in several ways, by interleaved timing."""
 
 # pyright: basic
 # jax has no complete type hints.

@@ -1,4 +1,4 @@
-"""How long the pass takes over programs of many sizes, beside XLA's own compile, and how it grows.
+"""Compile time of the pass by program size, beside XLA's compile, and its growth.
 
     python -m bench.compile_time [--kinds NAME …] [--sizes N …] [--compiled N] [--policies NAME …]
 
@@ -25,7 +25,7 @@ import jax
 from hlo_dispatch.api import rewriter
 from hlo_dispatch.bench.header import header
 from hlo_dispatch.bench.sized import KINDS, sized
-from hlo_dispatch.driver.measured_pipeline import BUDGET_VARIABLE, informed
+from hlo_dispatch.driver.measured_pipeline import BUDGET_VARIABLE, with_measurements
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.jax_plugin.hook import enabled
 from hlo_dispatch.jax_plugin.lowering import compile_afresh
@@ -95,7 +95,7 @@ def measured(kind: str, instructions: int, policies: list[str], *, with_code: bo
 
 
 def _pass_seconds(module: bytes, policy: str) -> float:
-    ready = informed(replace(rewriter((), policy), prepares=True))
+    ready = with_measurements(replace(rewriter((), policy), preprocesses_constants=True))
     begin = time.perf_counter()
     ready.run(module)
     return time.perf_counter() - begin

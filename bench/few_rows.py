@@ -1,4 +1,4 @@
-"""Products of few rows, by kernel: `python -m bench.few_rows [--rows 1 4 8] [--output FILE]`.
+"""Small-batch matmul by kernel, GEMV for one row: `python -m bench.few_rows [--rows 1 4 8] [--output FILE]`.
 
 In turns, in one process: XLA's product, oneDNN's and our own, with weights of f32 and bf16 in both orders. Warm: the
 same weights in every call. Cold: each call takes the next of as many copies as do not fit into the caches, as a model's

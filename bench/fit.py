@@ -1,4 +1,4 @@
-"""Fits the heuristic's thresholds to this machine, and says what the present ones lose.
+"""Fit of the cost model's thresholds to this machine, and the loss of the present ones.
 
     python -m bench.fit [--seconds 0.2] [--context 35] [--only SMALLEST_DOT …]
 

@@ -1,4 +1,4 @@
-"""A model frozen against the same dispatched and not frozen: speed, results, memory."""
+"""Frozen model against the same model dispatched but not frozen: speed, results, memory."""
 
 # pyright: basic
 # jax has no complete type hints.

@@ -1,4 +1,4 @@
-"""A Gaussian process fitted from beginning to end: stock XLA against measured choice, whole runs in turns.
+"""Gaussian process fit, end to end: stock XLA against measured selection, whole runs in turns.
 
     python -m bench.gaussian_process [--points 2000] [--steps 200] [--turns 2] [--dtype float32] [--policy measure]
 

@@ -1,4 +1,4 @@
-"""Where dispatching pays: single products and convolutions over a grid of sizes, against stock XLA.
+"""Break-even sizes of kernels: single products and convolutions over a grid of sizes, against stock XLA.
 
     python -m bench.grid [--seconds 0.2] [--convolutions | --folding | --poolings]
 

@@ -1,4 +1,4 @@
-"""What a number was measured on: without it the number means nothing."""
+"""Header of a result: the machine and the versions it was measured with."""
 
 from __future__ import annotations
 

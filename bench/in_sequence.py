@@ -1,4 +1,4 @@
-"""What one more small call costs inside a sequence: `python -m bench.in_sequence`.
+"""Overhead of one more small call in a call group: `python -m bench.in_sequence`.
 
 A chain of equal products is one sequence. Its time with many members less its time with two, per member, is compared
 with the same primitive called without XLA in the same chain, waited for each time: two buffers in turns, as what one
@@ -63,13 +63,13 @@ def microseconds(functions: dict[str, Callable[[], object]]) -> dict[str, float]
 
 
 def measured(rows: int, columns: int) -> tuple[float, float, float]:
-    """Microseconds of one more call: in a sequence, by itself in a program, without XLA."""
+    """Microseconds of one more call: in a call group, ungrouped in a program, without XLA."""
     random = np.random.default_rng(0)
     weights = jnp.asarray(random.standard_normal((columns, columns)) / columns**0.5, "float32")
     x = jnp.asarray(random.standard_normal((rows, columns)), "float32")
     functions: dict[str, Callable[[], object]] = {}
     said: dict = {}
-    for name, sequences in (("joined", "1"), ("apart", "0")):
+    for name, sequences in (("grouped", "1"), ("ungrouped", "0")):
         for length in (FEW, MANY):
             functions[f"{name} {length}"], said = compiled(weights, x, length, sequences)
     target = registry.kernels()[said.pop("kernel")].target
@@ -82,10 +82,10 @@ def measured(rows: int, columns: int) -> tuple[float, float, float]:
             functions[f"{name} {length}"] = partial(in_turns, calls, length, times)
     found = microseconds(functions)
     more = MANY - FEW
-    joined, apart, alone, empty = (
-        (found[f"{name} {MANY}"] - found[f"{name} {FEW}"]) / more for name in ("joined", "apart", "raw", "empty")
+    grouped, ungrouped, alone, empty = (
+        (found[f"{name} {MANY}"] - found[f"{name} {FEW}"]) / more for name in ("grouped", "ungrouped", "raw", "empty")
     )
-    return joined, apart, alone - empty
+    return grouped, ungrouped, alone - empty
 
 
 def in_turns(calls: list[object], length: int, times: int) -> None:
@@ -97,10 +97,10 @@ def in_turns(calls: list[object], length: int, times: int) -> None:
 def main() -> None:
     """Print the table."""
     before = os.environ.get(SEQUENCES_VARIABLE)
-    table = Table("rows x columns", "in a sequence, µs", "by itself, µs", "without XLA, µs", "sequence's more, µs")
+    table = Table("rows x columns", "in a call group, µs", "ungrouped, µs", "without XLA, µs", "group over raw, µs")
     for rows, columns in SIZES:
-        joined, apart, alone = measured(rows, columns)
-        table.add_row(f"{rows} x {columns}", *(f"{value:.1f}" for value in (joined, apart, alone, joined - alone)))
+        grouped, ungrouped, alone = measured(rows, columns)
+        table.add_row(f"{rows} x {columns}", *(f"{value:.1f}" for value in (grouped, ungrouped, alone, grouped - alone)))
     os.environ.pop(SEQUENCES_VARIABLE)
     if before is not None:
         os.environ[SEQUENCES_VARIABLE] = before

@@ -1,4 +1,4 @@
-"""Single patterns against their peers: who runs where, in turns, and what is kept.
+"""Micro-benchmarks of single patterns against their peers: worker processes, turns, and stored samples.
 
 Sides: `stock` XLA; `xla-onednn`, its own oneDNN path; `ours`, the default policy; `always`, every region that a
 kernel can take dispatched; `raw`, the same primitive executed in a loop with nothing around it; `torch`, eager.

@@ -1,4 +1,4 @@
-"""Products of few rows with weights of eight or four bits: `python -m bench.narrow [--rows 1 4 16] [--output FILE]`.
+"""Weight-only quantized matmul, s8 and s4: `python -m bench.narrow [--rows 1 4 16] [--output FILE]`.
 
 In turns, in one process: XLA's product with f32 weights, XLA's with narrow ones (`x @ (w.astype(x.dtype) * scale)`),
 and ours with the same, in both orders of the weights; scales are one for each column, or one for each and every GROUP

@@ -1,4 +1,4 @@
-"""What a pattern's name begins with: operations, the shapes they take, what they have to compute and to move.
+"""Operations that a pattern's name begins with: their shapes, arithmetic and memory traffic.
 
 Sizes are elements, work is floating-point operations (a multiplication and an addition are two). Neither knows
 a framework; `in_jax.py` and `in_torch.py` have one function for each name.

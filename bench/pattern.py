@@ -1,4 +1,4 @@
-"""A pattern's name taken apart: `conv_bias_relu` is the operation `conv` and the steps `bias` and `relu`."""
+"""Parser of a pattern's name: `conv_bias_relu` is the operation `conv` and the steps `bias` and `relu`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this machine can do at most, measured: arithmetic by large matrix products, memory by long additions."""
+"""Peak of this machine, measured: arithmetic by large matrix products, memory bandwidth by long additions."""
 
 # pyright: basic
 # jax has no complete type hints.

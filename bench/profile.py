@@ -1,4 +1,4 @@
-"""Where a program's time goes, stock and dispatched, region by region, and what is left in generated code."""
+"""Profile of a program, stock and dispatched: time by region, and the rest in generated code."""
 
 # pyright: basic
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hlo_dispatch.ir.entry_parameters import keep_inputs
 from hlo_dispatch.ir.inline import inlined
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import shape_of
-from hlo_dispatch.passes.call_groups.grouping import calls_apart
+from hlo_dispatch.passes.call_groups.grouping import without_call_groups
 from hlo_dispatch.report import Region, Report
 from hlo_dispatch.vendor import registration
 
@@ -103,20 +103,20 @@ def profile_module(
     executable.start()
     registration.register()
     result = rewrite(serialized, tables=tables, policy=policy, details=True)
-    apart = result
+    ungrouped = result
     if result.report.sequences:
         # Their members are timed as calls of their own: nobody sees them inside.
-        with calls_apart():
-            apart = rewrite(serialized, tables=tables, policy=policy, details=True)
-    joined, after = (r.proto if r.proto is not None else serialized for r in (result, apart))
+        with without_call_groups():
+            ungrouped = rewrite(serialized, tables=tables, policy=policy, details=True)
+    grouped, after = (r.proto if r.proto is not None else serialized for r in (result, ungrouped))
     shapes = [shape_of(shape) for shape in before.entry.program_shape.parameters]
     operands = executable.to_device(random_inputs(before, shapes, 0))
     calls = {
         "stock": partial(executable.Executable(serialized), operands),
-        "dispatched": partial(executable.Executable(joined), operands),
+        "dispatched": partial(executable.Executable(grouped), operands),
     }
     times = interleaved(calls, seconds=seconds)
-    if joined != after:
+    if grouped != after:
         calls["dispatched"] = partial(executable.Executable(after), operands)
     # In turns as well: half of the runs each before the other.
     halves = [(name, instruction_seconds(calls[name], max(1, runs // 2))) for name in (*calls, *reversed(calls))]
@@ -129,8 +129,8 @@ def profile_module(
         dispatched=times["dispatched"].median,
         stock_instructions=sum(stock.values()),
         dispatched_instructions=sum(dispatched.values()),
-        regions=_regions(apart.report, before, stock, dispatched),
-        left=_left(apart.report, Module.from_bytes(after), dispatched),
+        regions=_regions(ungrouped.report, before, stock, dispatched),
+        left=_left(ungrouped.report, Module.from_bytes(after), dispatched),
     )
 
 

@@ -1,4 +1,4 @@
-"""What `bench.never_slower` has measured so far, in a file that another run goes on with."""
+"""Record of `bench.never_slower`'s results, in a file that a later run resumes from."""
 
 from __future__ import annotations
 

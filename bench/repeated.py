@@ -1,4 +1,4 @@
-"""A program that runs its only kernel call several times: what one more call costs inside of an executable.
+"""Repeated call: a program that runs its only kernel call several times, for the overhead of one more call.
 
 The time of a whole program holds JAX's own launch, which has nothing to do with dispatching. The difference between
 a program with several calls and one with a single call does not.
@@ -7,7 +7,7 @@ a program with several calls and one with a single call does not.
 from __future__ import annotations
 
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.passes.async_padding import NAME as BALLAST
+from hlo_dispatch.passes.async_padding import NAME as ASYNC_PADDING
 
 CALLS, CALLS_OF_LONG, LONG = 9, 3, 1e-3
 """How many calls the longer program has; fewer of what takes longer than this, in seconds."""
@@ -15,9 +15,9 @@ _FREE = ("parameter", "constant", "bitcast", "tuple", "get-tuple-element")
 
 
 def only_call(serialized: bytes) -> bool:
-    """Whether the entry of a module is one custom-call and nothing else that takes time, but for our own ballast."""
+    """Whether the entry of a module is one custom-call and nothing else that takes time, but for async padding."""
     instructions = Module.from_bytes(serialized).entry.instructions[:]
-    taking_time = [i.opcode for i in instructions if i.opcode not in _FREE and not i.name.startswith(BALLAST)]
+    taking_time = [i.opcode for i in instructions if i.opcode not in _FREE and not i.name.startswith(ASYNC_PADDING)]
     return taking_time == ["custom-call"]
 
 

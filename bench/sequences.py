@@ -1,7 +1,7 @@
-"""Models with sequences and without, as a jitted function and frozen: `python -m bench.sequences resnet50 mobilenetv2`.
+"""Call groups on and off for whole models, jitted and frozen: `python -m bench.sequences resnet50 mobilenetv2`.
 
 Each is compiled in one process with the policy "measure", no limit of time and an empty store, and all are timed in
-turns with stock XLA. Results with sequences are compared with those without.
+turns with stock XLA. Results with call groups are compared with those without.
 """
 
 # pyright: basic
@@ -27,20 +27,26 @@ from hlo_dispatch.demo.compare import relative_difference
 from hlo_dispatch.demo.timing import interleaved
 from hlo_dispatch.process.environment_switches import SEQUENCES_VARIABLE
 
-STOCK, JOINED, APART, FROZEN_JOINED, FROZEN_APART = "stock", "joined", "apart", "frozen, joined", "frozen, apart"
+STOCK, GROUPED, UNGROUPED, FROZEN_GROUPED, FROZEN_UNGROUPED = (
+    "stock",
+    "grouped",
+    "ungrouped",
+    "frozen, grouped",
+    "frozen, ungrouped",
+)
 
 
 def made(name: str) -> Ways:
-    """Calls of a model in all ways."""
+    """Executables of a model in all ways."""
     program = model(name)
     ways: dict[str, Any] = {}
-    for way, joins in ((STOCK, ""), (APART, "0"), (JOINED, "1")):
-        os.environ[SEQUENCES_VARIABLE] = joins
+    for way, switch in ((STOCK, ""), (UNGROUPED, "0"), (GROUPED, "1")):
+        os.environ[SEQUENCES_VARIABLE] = switch
         with nullcontext() if way == STOCK else hlo_dispatch.enabled(policy="measure"):
             executable, _ = compiled(program)
         ways[way] = blocking(executable, program.arguments)
-    for way, joins in ((FROZEN_APART, "0"), (FROZEN_JOINED, "1")):
-        os.environ[SEQUENCES_VARIABLE] = joins
+    for way, switch in ((FROZEN_UNGROUPED, "0"), (FROZEN_GROUPED, "1")):
+        os.environ[SEQUENCES_VARIABLE] = switch
         with hlo_dispatch.enabled(policy="measure"):
             frozen = hlo_dispatch.freeze(program.function, *program.weights)
             jax.block_until_ready(frozen(*program.inputs))
@@ -49,16 +55,16 @@ def made(name: str) -> Ways:
 
 
 def row(name: str, seconds: float) -> tuple[str, ...]:
-    """Milliseconds, how many times as fast as apart, and how far results differ."""
+    """Milliseconds, speedup over ungrouped calls, and the difference of the results."""
     ways = made(name)
-    differs = max(relative_difference(ways[apart](), ways[joined]()) for joined, apart in _PAIRS)
+    differs = max(relative_difference(ways[ungrouped](), ways[grouped]()) for grouped, ungrouped in _PAIRS)
     times = {way: timing.median for way, timing in interleaved(ways, seconds=seconds).items()}
-    ratios = [times[apart] / times[joined] for joined, apart in _PAIRS]
+    ratios = [times[ungrouped] / times[grouped] for grouped, ungrouped in _PAIRS]
     milliseconds = [f"{1e3 * times[way]:.3g}" for way in (STOCK, *itertools.chain(*_PAIRS))]
     return (name, *milliseconds, *(f"{ratio:.2f}x" for ratio in ratios), f"{differs:.1e}")
 
 
-_PAIRS = ((JOINED, APART), (FROZEN_JOINED, FROZEN_APART))
+_PAIRS = ((GROUPED, UNGROUPED), (FROZEN_GROUPED, FROZEN_UNGROUPED))
 
 
 def main() -> None:
@@ -68,8 +74,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="of timing each model")
     chosen = parser.parse_args()
     print("\n".join(header()), flush=True)
-    ways = ("stock, ms", "joined", "apart", "frozen, joined", "frozen, apart")
-    table = Table("model", *ways, "joined over apart", "the same, frozen", "results differ by")
+    ways = ("stock, ms", "grouped", "ungrouped", "frozen, grouped", "frozen, ungrouped")
+    table = Table("model", *ways, "grouped over ungrouped", "the same, frozen", "results differ by")
     before = os.environ.copy()
     for name in chosen.models:
         with tempfile.TemporaryDirectory() as store:

@@ -1,4 +1,4 @@
-"""Programs of any size, each of one kind of instruction: what compiling time is measured on."""
+"""Synthetic programs of any size, each of one kind of instruction, for compile times."""
 
 # pyright: basic, reportArgumentType=false
 # jax has no complete type hints.

@@ -1,4 +1,4 @@
-"""How long each instruction of an executable takes: XLA's own profiler records one event for each, by its name."""
+"""Time by instruction of an executable: XLA's profiler records one event for each, by its name."""
 
 # pyright: basic
 # jax has no complete type hints.

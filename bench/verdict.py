@@ -1,4 +1,4 @@
-"""One program, timed in all ways: the limits, whether it keeps them, and the lines that say so."""
+"""Verdict on one program, timed in all ways: the limits, whether it keeps them, and the lines that say so."""
 
 # pyright: basic
 # jax has no complete type hints.

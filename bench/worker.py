@@ -1,4 +1,4 @@
-"""A process of its own for one way of running cases: XLA's flags hold for a whole process, and thread pools of one
+"""Worker process for one way of running cases: XLA's flags hold for a whole process, and thread pools of one
 library must not live beside another's. Requests and answers are lines of JSON.
 """
 

@@ -1,4 +1,4 @@
-"""Every peer on every configuration: in each round a process of its own, in which it measures when it is its turn.
+"""Campaign: every peer on every configuration, one process for each peer in each round, measuring in turns.
 
 The processes of a round wait for one another, and take several short turns each: what a shared machine does to one peer
 it does to the next. A file has an entry for each configuration, with one record for each peer and round, so a campaign

@@ -1,4 +1,4 @@
-"""A peer's process as its parent sees it: it compiles when it starts, and measures when it is asked."""
+"""Handle of a peer's process: it compiles when it starts, and measures on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each peer's way from a model to something that can be called; a call returns when its result is there."""
+"""Peers: how each one compiles a model to a callable; a call returns when its result is ready."""
 
 # pyright: basic, reportMissingImports=false
 # The frameworks have no complete type hints, and are not there everywhere.

@@ -1,4 +1,4 @@
-"""One model by one peer, in a process of its own, which measures when it is asked: a JSON object in each line."""
+"""Process of one peer on one model, which measures on request: a JSON object in each line."""
 
 # pyright: basic
 from __future__ import annotations

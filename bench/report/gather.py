@@ -1,4 +1,4 @@
-"""Files of results, sorted by what they hold."""
+"""Result files, sorted by their kind."""
 
 from __future__ import annotations
 

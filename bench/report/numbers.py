@@ -1,4 +1,4 @@
-"""What the figures and tables show, as plain numbers."""
+"""Numbers of the figures and tables."""
 
 from __future__ import annotations
 

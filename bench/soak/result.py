@@ -1,4 +1,4 @@
-"""What a soak came to: the numbers of each process, and whether memory was level in the end."""
+"""Result of a soak test: the numbers of each process, and whether memory was level in the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where epilogues ended although an elementwise instruction follows: what the matcher could still learn."""
+"""Ends of epilogues before an elementwise instruction: what the matcher does not support yet."""
 
 # pyright: basic
 # jax has no complete type hints.

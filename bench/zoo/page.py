@@ -1,4 +1,4 @@
-"""The list of models as a page: what of each a kernel may compute, and for the rest the sentence why.
+"""Page of the zoo's models: dispatched anchor ops, and the refusals of the rest.
 
 The policy is `always`: whatever some kernel can compute counts as taken. Which of that is faster, measured choice says.
 """

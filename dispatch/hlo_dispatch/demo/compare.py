@@ -1,4 +1,4 @@
-"""Compile one workload in this process, with and without the pass and frozen, and put that side by side."""
+"""Side-by-side comparison of one workload: stock, dispatched and frozen, in one process."""
 
 # pyright: basic
 # The frameworks have no complete type hints.

@@ -1,4 +1,4 @@
-"""Whole models as (function, arguments), one list for the demo, the tests and the benches.
+"""Model workloads as (function, arguments): one list for the demo, the tests and the benchmarks.
 
 Weights are random (nothing is downloaded) and are arguments, not constants: XLA would otherwise fold them
 and no model is used that way. Batch-norm statistics are random too, because zeros and ones would hide a

@@ -1,4 +1,4 @@
-"""What is going on, for a person who waits: a live line on a terminal, plain lines in a log."""
+"""Progress output: a live line on a terminal, plain lines in a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interleaved timing: several ways of doing one thing, measured in turns so that drift hits all of them.
+"""Interleaved timing: alternatives are measured in turns, so that drift affects all of them equally.
 
 What lies to you, and what is done about it: a busy or throttled machine (turns, medians), the first call
 after the other side ran (cold caches, spinning thread pools of the other library: one unrecorded call opens
