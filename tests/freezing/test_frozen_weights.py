@@ -173,8 +173,8 @@ def test_the_report_says_what_is_held(everything_prepared: None) -> None:
     assert made.bytes == fast.nbytes == 64 * 64 * 4 + 64 * 4
     assert str(fast.report).splitlines() == [
         "(f32[4,64]): 16.6 kB",
-        "  prepared  copy.1  f32[64,64]{1,0}  16.4 kB",
-        "  packed    copy.0  f32[64]{0}       256 B",
+        "  preprocessed  copy.1  f32[64,64]{1,0}  16.4 kB",
+        "  prepacked     copy.0  f32[64]{0}       256 B",
     ]
 
 

@@ -106,7 +106,7 @@ def regions(function, *arguments) -> list[tuple[ExtractedModule, DefaultVariant]
         extractor = RegionExtractor(graph, Digests(module), times[computation.id])
         for match, decision in plan.decisions.values():
             if match is not None and decision.candidate is not None and times[computation.id] > 1:
-                default = default_variant(decision.candidate.match, planner.ask)
+                default = default_variant(decision.candidate.match, planner.support_query)
                 assert isinstance(default, DefaultVariant)
                 extracted = extractor.extract(default.candidate.match.in_module)
                 assert isinstance(extracted, ExtractedModule), extracted

@@ -187,7 +187,9 @@ ENTRY e { x = f32[4]{0} parameter(0)
 @pytest.fixture
 def _only_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The budget is over once the program was tried as the heuristic has it."""
-    monkeypatch.setattr(tuner_module.Tuner, "__call__", lambda self, unknown, ask: setattr(self, "_reached_all", False))
+    monkeypatch.setattr(
+        tuner_module.Tuner, "__call__", lambda self, unknown, support_query: setattr(self, "_reached_all", False)
+    )
 
 
 @pytest.mark.usefixtures("_only_programs")

@@ -8,7 +8,7 @@ import jax
 import pytest
 from encoders import flax_block, plain_block
 
-from hlo_dispatch.analysis.loop_fusion import is_recomputed, may_be_in_loop
+from hlo_dispatch.analysis.loop_fusion import is_loop_fusible, is_recomputed
 from hlo_dispatch.api import rewriter
 from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule
 from hlo_dispatch.autotune.measurement_requests import MeasurementRequest
@@ -43,7 +43,7 @@ class Cuts:
         self.refusals: list[Refusal] = []
         self.candidates: list[bytes] = []
 
-    def __call__(self, unknown: Sequence[MeasurementRequest], ask) -> int:
+    def __call__(self, unknown: Sequence[MeasurementRequest], support_query) -> int:
         for region in unknown:
             found = region.extractor.extract(region.default.candidate.match.in_module)
             if isinstance(found, Refusal):
@@ -85,7 +85,7 @@ def test_regions_of_a_block(name: str) -> None:
         assert alone < whole
         for computation in loops(extracted.module):
             opcodes = {i.opcode for i in computation.instructions}
-            assert opcodes in own or all(may_be_in_loop(opcode) for opcode in opcodes - {"parameter"}), opcodes
+            assert opcodes in own or all(is_loop_fusible(opcode) for opcode in opcodes - {"parameter"}), opcodes
             assert not is_recomputed(computation)
 
 
@@ -99,5 +99,5 @@ def test_what_users_get(name: str) -> None:
     assert dispatched is not None
     for computation in loops(dispatched):
         opcodes = {i.opcode for i in computation.instructions}
-        assert any(opcodes <= one for one in own) or all(may_be_in_loop(o) for o in opcodes - {"parameter"}), opcodes
+        assert any(opcodes <= one for one in own) or all(is_loop_fusible(o) for o in opcodes - {"parameter"}), opcodes
         assert not is_recomputed(computation)

@@ -118,7 +118,7 @@ def test_an_empty_report() -> None:
 
 def test_a_freeze_report_in_a_notebook() -> None:
     fast = hlo_dispatch.freeze(lambda w, x: jnp.tanh(x @ w), jnp.ones((8, 8)))
-    assert "nothing is prepared yet" in fast.report._repr_html_()
+    assert "nothing is preprocessed yet" in fast.report._repr_html_()
     fast(jnp.ones((2, 8)))
     heads, *rows = _Cells(fast.report._repr_html_()).rows
     assert heads == ["kind", "origin", "shape", "held"]

@@ -334,7 +334,7 @@ class Tuner:
     def _note_failed_attempt(
         self, digest: str, formula: str, shape: str, kernel: str, timed_out_after: float = 0.0
     ) -> None:
-        """Count a failed attempt in the store: after a few of them other processes give up, so their compiles are quick.
+        """Count a failed attempt in the store: after a few of them other processes give up, which keeps compiles quick.
 
         Args:
             timed_out_after: seconds after which it was given up; no other process tries it then.

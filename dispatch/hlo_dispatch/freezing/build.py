@@ -1,4 +1,4 @@
-"""Build of a frozen program: dispatches the optimized module and partitions it into prologue and steady-state program."""
+"""Build of a frozen program: dispatches the optimized module, then splits it into prologue and steady-state program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program takes and returns, in words that a file can hold: shapes, types, and trees of plain containers."""
+"""Call signature of a frozen program: abstract values and pytree structures of arguments and results, as JSON."""
 
 # pyright: basic
 # jax has no complete type hints.
@@ -20,48 +20,49 @@ _NUMBERS = (bool, int, float, complex)
 
 @dataclass(frozen=True)
 class CallSignature:
-    """Of one program."""
+    """Arguments and results of one frozen program."""
 
     arguments: Sequence[Any]
-    """Abstract values of the leaves."""
+    """Abstract values of the arguments' leaves."""
     arguments_tree: Any
     """Tree of (args, kwargs)."""
     results: Sequence[Any]
     results_tree: Any
     """Tree of the results."""
     donated: tuple[int, ...] = ()
-    """Numbers of the positional arguments that are taken over."""
+    """Numbers of the donated positional arguments."""
 
     @property
     def key(self) -> Hashable:
-        """Equal to `key_of` the arguments that it takes."""
+        """Equal to `key_of` of matching arguments."""
         return (self.arguments_tree, *((aval.shape, aval.dtype, aval.weak_type) for aval in self.arguments))
 
     def to_json(self) -> dict[str, Any]:
-        """For JSON.
+        """Plain values, ready for JSON.
 
         Raises:
             FreezeError: an argument or a result is in a container, or of a type, that only the model's code can make.
         """
         return {
-            "arguments": [_aval_in_words(aval) for aval in self.arguments],
-            "taken": _tree_in_words(self.arguments_tree, "the arguments are"),
-            "results": [_aval_in_words(aval) for aval in self.results],
-            "returned": _tree_in_words(self.results_tree, "the results are"),
+            "arguments": [_aval_to_json(aval) for aval in self.arguments],
+            "taken": _tree_to_json(self.arguments_tree, "the arguments are"),
+            "results": [_aval_to_json(aval) for aval in self.results],
+            "returned": _tree_to_json(self.results_tree, "the results are"),
             "donated": list(self.donated),
         }
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> CallSignature:
-        """What `to_json` said."""
-        arguments, results = ([_aval(said) for said in stored[name]] for name in ("arguments", "results"))
+        """The inverse of `to_json`."""
+        arguments, results = ([_aval_from_json(aval) for aval in stored[name]] for name in ("arguments", "results"))
         donated = tuple(map(int, stored["donated"]))
-        signature = cls(arguments, _tree(stored["taken"]), results, _tree(stored["returned"]), donated)
+        arguments_tree, results_tree = _tree_from_json(stored["taken"]), _tree_from_json(stored["returned"])
+        signature = cls(arguments, arguments_tree, results, results_tree, donated)
         if (signature.arguments_tree.num_leaves, signature.results_tree.num_leaves) != (len(arguments), len(results)):
             raise ValueError("a tree has another number of leaves")
         positional, _ = signature.arguments_tree.children()
         if any(not 0 <= number < len(positional.children()) for number in donated):
-            raise ValueError("an argument is taken over that there is not")
+            raise ValueError("a donated argument does not exist")
         return signature
 
     def __str__(self) -> str:
@@ -69,16 +70,16 @@ class CallSignature:
 
 
 def key_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
-    """The same for calls that one program takes."""
+    """Equal for all calls that one program takes."""
     leaves, structure = jax.tree.flatten((args, kwargs))
     return (structure, *map(_kind, leaves))
 
 
 def type_named(name: str) -> numpy.dtype[Any]:
-    """The type of elements of this name, NumPy's or one of JAX's own, such as bfloat16.
+    """The element type of this name, NumPy's or one of JAX's own, such as bfloat16.
 
     Raises:
-        ValueError: there is none, or its elements are no numbers.
+        ValueError: there is none, or its elements are not numbers.
     """
     try:
         found = numpy.dtype(getattr(jax.numpy, name).dtype if hasattr(jax.numpy, name) else name)
@@ -101,43 +102,43 @@ def _kind(leaf: Any) -> Hashable:
     return leaf.shape, jax.dtypes.canonicalize_dtype(dtype), False
 
 
-def _aval_in_words(aval: Any) -> list[Any]:
+def _aval_to_json(aval: Any) -> list[Any]:
     if is_key(aval.dtype):
         raise FreezeError(f"{aval.str_short()} cannot be saved: give the data of a jax.random key, and wrap it inside")
     return [aval.dtype.name, list(aval.shape), bool(aval.weak_type)]
 
 
-def _aval(stored: list[Any]) -> ShapedArray:
+def _aval_from_json(stored: list[Any]) -> ShapedArray:
     name, shape, weak_type = stored
     return ShapedArray(tuple(map(int, shape)), type_named(name), weak_type=bool(weak_type))
 
 
-def _tree_in_words(structure: Any, what: str) -> Any:
-    return _in_words(jax.tree.unflatten(structure, range(structure.num_leaves)), what)
+def _tree_to_json(structure: Any, what: str) -> Any:
+    return _to_json(jax.tree.unflatten(structure, range(structure.num_leaves)), what)
 
 
-def _in_words(node: Any, what: str) -> Any:
-    """A leaf is its number, a container an object that says which it is; subclasses are the model's own."""
+def _to_json(node: Any, what: str) -> Any:
+    """Leaves become numbers, containers objects with their type; refuses subclasses, which are the model's code."""
     if node is None or type(node) is int:
         return node
     if type(node) in (tuple, list):
-        return {type(node).__name__: [_in_words(part, what) for part in node]}
+        return {type(node).__name__: [_to_json(part, what) for part in node]}
     if type(node) is dict and all(type(key) is str for key in node):
-        return {"dict": [[key, _in_words(part, what)] for key, part in node.items()]}
+        return {"dict": [[key, _to_json(part, what)] for key, part in node.items()]}
     raise FreezeError(
         f"{what} in a {type(node).__qualname__}, which only the model's code can make: freeze a function of plain "
         "tuples, lists and dicts with names, as in freeze(lambda p, x: tuple(model(p, x)), p)"
     )
 
 
-def _tree(stored: Any) -> Any:
-    return jax.tree.structure(_container(stored))
+def _tree_from_json(stored: Any) -> Any:
+    return jax.tree.structure(_container_from_json(stored))
 
 
-def _container(stored: Any) -> Any:
+def _container_from_json(stored: Any) -> Any:
     if stored is None or type(stored) is int:
         return stored
     ((kind, parts),) = stored.items()
     if kind == "dict":
-        return {str(key): _container(part) for key, part in parts}
-    return {"tuple": tuple, "list": list}[kind](_container(part) for part in parts)
+        return {str(key): _container_from_json(part) for key, part in parts}
+    return {"tuple": tuple, "list": list}[kind](_container_from_json(part) for part in parts)

@@ -1,4 +1,4 @@
-"""`hlo_dispatch.freeze`: a function some of whose arguments are prepared once, as a function of the others."""
+"""`hlo_dispatch.freeze`: weight preprocessing once, and a function of the remaining arguments."""
 
 # pyright: basic
 # jax has no complete type hints.
@@ -36,7 +36,7 @@ _logger = logging.getLogger("hlo_dispatch")
 
 
 def freeze(model: Any, /, *frozen: Any, keep: bool = False, donate: bool = False, weights: str | None = None) -> Frozen:
-    """Prepare weights once instead of in every call.
+    """Preprocess weights once instead of in every call.
 
     Args:
         model: a function, jitted or not, whose leading arguments are frozen; the arrays that it closes over are, too.
@@ -44,30 +44,30 @@ def freeze(model: Any, /, *frozen: Any, keep: bool = False, donate: bool = False
             weights are frozen and which infers.
         frozen: the leading arguments, any pytrees. Arrays among them are weights, everything else is part of the
             program.
-        keep: hold the weights, so that calls of other shapes can be prepared, and the function be differentiated,
-            after the caller has let go of them.
-        donate: take the weights: JAX's arrays among them (a model's, too) are deleted as they are prepared, whoever
-            holds them, so that they are never in memory twice; so are those of `update`. What does not compile deletes
-            nothing. Arrays of NumPy's, and those that a function closes over, stay.
-        weights: "bf16" holds weights of f32 with two or more dimensions (those that are multiplied or looked up in) as
-            bf16, in half the memory, and multiplies as the processor does best; "int8" holds those of f32,
-            bf16 or f16 that are multiplied in products alone as integers of eight bits and a scale for each output;
-            "int4" as integers of four bits and a scale for each group of 64 that are summed up; None holds them as
-            they are. The report says which are not narrowed, and why; a warning, that none is.
+        keep: keep references to the weights, so that calls of other shapes can be compiled, and the function be
+            differentiated, after the caller has dropped them.
+        donate: JAX's arrays among the weights (a model's, too) are deleted as they are preprocessed, whoever refers to
+            them, so that they are never in memory twice; so are those of `update`. A failed compilation deletes
+            nothing. NumPy's arrays, and arrays that a function closes over, stay.
+        weights: "bf16" stores f32 weights with two or more dimensions (operands of products, convolutions and lookups)
+            as bf16, in half the memory, and multiplies in the processor's fastest type; "int8" stores f32, bf16 or f16
+            weights that only products read as 8-bit integers with a scale for each output; "int4" as 4-bit integers
+            with a scale for each group of 64 along the contracted dimension; None leaves them unchanged. The report
+            says which are not narrowed, and why; a warning says if none is.
 
     Returns:
-        A function of the remaining arguments, which behaves as if it were jitted. Its first call compiles and prepares.
+        A function of the remaining arguments that behaves like a jitted one. Its first call compiles and preprocesses.
 
     Raises:
         FreezeError: a frozen array is traced, deleted, or lies on several devices; `model` is nothing to call;
-            `weights` is nothing that they can be held as; both `keep` and `donate`.
+            `weights` is no format; both `keep` and `donate`.
         PolicyError: HLO_DISPATCH_POLICY names no policy, and none is installed.
     """
     return Frozen(model, frozen, keep=keep, donate=donate, weights=weights)
 
 
 class Frozen:
-    """What `freeze` returns; safe to call from several threads."""
+    """The frozen function that `freeze` returns; thread-safe."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Frozen:
         if keep and donate:
             raise FreezeError("keep=True and donate=True contradict each other: weights are either held or taken")
         self._weight_format = checked_weight_format(weights)
-        installed_policy()  # says now what is wrong with it
+        installed_policy()  # raises an invalid policy now
         self._donate = donate
         self._adapter = models.adapter_for(model, frozen)
         self._keep = keep
@@ -91,7 +91,7 @@ class Frozen:
         self._programs: dict[Hashable, Program] = {}
         self._latest: Program | None = None
         self._changes: dict[Hashable, float] = {}
-        """By signature, how far smaller weights were found to move results."""
+        """Signature → largest change of results by reduced precision (`largest_change`)."""
         self.__name__ = getattr(model, "__name__", type(model).__name__)
         self.__doc__ = getattr(model, "__doc__", None)
 
@@ -99,9 +99,8 @@ class Frozen:
         """The function's value.
 
         Raises:
-            FreezeError: weights that were let go of are needed once more, an argument lies on several devices, or is
-                a tensor of PyTorch's.
-            Exception: what the function raises when it is traced, and what jit says of arguments.
+            FreezeError: released weights are needed once more, an argument is on several devices or a PyTorch tensor.
+            Exception: what tracing the function raises, and jit's own errors of arguments.
         """
         if not trace_state_clean():
             return self._call_stock("a call inside of jax.jit, jax.grad or jax.vmap", args, kwargs)
@@ -119,14 +118,14 @@ class Frozen:
         return self._slow_path(args, kwargs)
 
     def update(self, model: Any, /, *frozen: Any) -> None:
-        """Prepare new weights of the same shapes and types; nothing is compiled again.
+        """Preprocess new weights of the same shapes and types, without compiling again.
 
         Args:
-            model: what `freeze` took: the frozen arguments alone, or the model.
+            model: as for `freeze`: the first frozen argument, or the model.
             frozen: further frozen arguments, where there were several.
 
         Raises:
-            FreezeError: the new weights have another form; everything is as it was then.
+            FreezeError: the new weights have other shapes, types or structure; nothing changes then.
         """
         new = FrozenArrays(self._adapter.updated(model, frozen))
         with self._lock:
@@ -135,18 +134,18 @@ class Frozen:
             self._originals, self._changes = new, {}
             self._adapter.rebind(model)
             self._release_weights()
-        # What held the former weights would stay with the C library, more with every update.
+        # Memory of the former weights would stay with the C library, more with every update.
         return_free_memory()
 
     def save(self, path: str | Path) -> None:
-        """Write its programs and all that they hold to a file, which `hlo_dispatch.load` reads on a machine like this.
+        """Write its programs and their arrays to a file, which `hlo_dispatch.load` reads on a machine like this one.
 
-        Those are the programs of the signatures that it has been called with.
+        These are the programs of the signatures that it has been called with.
 
         Raises:
             FreezeError: it was not called yet; or an argument or a result is a key of jax.random, or in a container
                 that only the model's code can make.
-            OSError: the file cannot be written; one that was there is as it was.
+            OSError: the file cannot be written; an existing one is unchanged.
         """
         programs = list(self._programs.values())
         if not programs:
@@ -154,16 +153,16 @@ class Frozen:
         save(programs, self.__name__, path)
 
     def largest_change(self, /, *args: Any, **kwargs: Any) -> float:
-        """How far smaller weights move the result of a call with these arguments; the report says it from then on.
+        """Largest change of a call's results by reduced precision of weights; the report shows it from then on.
 
-        The function is compiled and run with the weights as they were given, which are needed once more for that.
+        The function is compiled and run with the original weights, which are needed once more for that.
 
         Returns:
-            the largest difference of a floating-point result, over the largest value of that result.
+            The largest difference of a floating-point result, over the largest value of that result.
 
         Raises:
             FreezeError: the weights are gone.
-            Exception: as a call.
+            Exception: as for a call.
         """
         originals = self._originals.arrays("comparing with the weights as they were given")
         wanted, got = (_floating(jax.jit(self._named())(originals, *args, **kwargs)), _floating(self(*args, **kwargs)))
@@ -174,7 +173,7 @@ class Frozen:
 
     @property
     def report(self) -> FreezeReport:
-        """What was prepared into what, for each signature it was called with."""
+        """Preprocessed values and frozen inputs of each signature's program."""
         programs = list(self._programs.items())
         return FreezeReport(tuple(replace(made.report, change=self._changes.get(key)) for key, made in programs))
 
@@ -190,14 +189,14 @@ class Frozen:
         return f"<frozen {self.__name__}, {len(self._programs)} programs>"
 
     def _call_stock(self, what: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The value by the function that was frozen."""
+        """Call the original function."""
         return self._function(self._originals.arrays(what), *args, **kwargs)
 
     def _function(self, arrays: Any, /, *args: Any, **kwargs: Any) -> Any:
         return self._adapter.call(self._originals.tree(arrays), args, kwargs)
 
     def _slow_path(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The value by a program that may have to be made or compiled first."""
+        """Call a program that may have to be built or compiled first."""
         if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
             return self._call_stock("a call with jit disabled", args, kwargs)
         refuse_tensors(jax.tree.leaves((args, kwargs)))
@@ -217,9 +216,9 @@ class Frozen:
                 }
                 program = made.with_weights(originals, arrays_by_source, donate=donate)
                 self._warn_if_nothing_was_narrowed(program)
-                # Not what an update brings, which the next one may replace soon.
+                # Not for weights of `update`, which the next update may replace soon.
                 program.use_large_pages()
-                # Its weights may be nowhere else by now, whatever becomes of this call.
+                # Its weights may exist nowhere else by now, even if this call fails.
                 self._programs = {**self._programs, key: program}
             result = program.program.compile_and_run(program.arrays, *args, **kwargs)
             self._latest = program
@@ -227,7 +226,7 @@ class Frozen:
             return result
 
     def _warn_if_nothing_was_narrowed(self, program: Program) -> None:
-        """Log once that `weights` changes nothing, unless all of them take no more bytes than that already."""
+        """Log once that `weights` narrows nothing, unless all weights are that small already."""
         if program.smaller or not program.not_narrowed or self._programs:
             return
         name, why = next(iter(program.report.not_narrowed.items()))
@@ -237,10 +236,10 @@ class Frozen:
         )  # fmt: skip
 
     def _preprocess_again(self, new: FrozenArrays) -> None:
-        """Have all programs hold what is prepared from other arrays."""
+        """Preprocess new weights for all programs."""
         arrays = new.arrays("update")
         if self._donate:
-            # Arrays that lie on another device than the former ones are compiled for anew: before one is deleted.
+            # Arrays on another device need another compilation, which must precede deleting one.
             for program in self._programs.values():
                 program.compile_prologue(arrays)
         arrays_by_source: dict[Hashable, tuple[Any, ...]] = {}

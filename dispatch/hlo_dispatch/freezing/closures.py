@@ -1,4 +1,4 @@
-"""Arrays that a traced function closes over, as arguments: as constants they would be copied into the module."""
+"""Closure conversion: arrays that a traced function closes over become arguments, and not constants of the module."""
 
 # pyright: basic
 # jax has no complete type hints.
@@ -14,13 +14,13 @@ CALLS = {
     **dict.fromkeys(("jit", "pjit", "closed_call", "checkpoint", "remat", "remat2"), "jaxpr"),
     **dict.fromkeys(("core_call", "custom_jvp_call", "custom_vjp_call"), "call_jaxpr"),
 }  # fmt: skip
-"""Primitives that call a function, and where it is; what it is under a derivative does not matter here."""
+"""Call primitives → the parameter with the callee; custom derivatives do not matter here."""
 _LITERAL = 1
-"""Elements; what has no more stays a constant, which patterns and folding can see."""
+"""Maximum elements of an array that stays a constant, which patterns and folding can see."""
 
 
 def arrays_in(closed: Any) -> list[Any]:
-    """Arrays that a closed jaxpr, or one that it calls, closes over; each once."""
+    """Arrays that a closed jaxpr and its callees close over; each once."""
     found: dict[int, Any] = {}
     for constant in closed.consts:
         if getattr(constant, "size", 0) > _LITERAL:
@@ -35,11 +35,11 @@ def arrays_in(closed: Any) -> list[Any]:
 def evaluated(
     closed: Any, array_for: Callable[[Any], Any], arguments: Sequence[Any], replaced: Collection[int]
 ) -> list[Any]:
-    """The jaxpr's results, with something in the place of what it closes over.
+    """Evaluate a jaxpr with replaced constants.
 
     Args:
-        array_for: what stands for a constant.
-        replaced: ids of the constants that something stands for.
+        array_for: returns the replacement of a constant.
+        replaced: ids of the constants with a replacement.
     """
     constants = [array_for(constant) if id(constant) in replaced else constant for constant in closed.consts]
 
@@ -54,13 +54,13 @@ def evaluated(
 
 
 Read = Callable[[Any], Any]
-"""The value of a variable or a literal."""
+"""Returns the value of a variable or literal."""
 
 
 def evaluated_by(
     results: Callable[[Any, Read], Sequence[Any]], jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Any]
 ) -> list[Any]:
-    """The jaxpr's results, those of each of its equations by a rule of the caller's."""
+    """Evaluate a jaxpr with the caller's rule for each equation."""
     values: dict[Any, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
     values.update(zip(jaxpr.invars, arguments, strict=True))
 
@@ -73,9 +73,9 @@ def evaluated_by(
 
 
 def bound(equation: Any, operands: Sequence[Any], **changed: Any) -> Sequence[Any]:
-    """The results of one equation with these operands; parameters of its primitive may be other ones."""
+    """Bind one equation's primitive to these operands, with changed parameters."""
     parameters = equation.primitive.get_bind_params(equation.params)
-    # Until jax 0.12 the functions among them came apart.
+    # Before jax 0.12 functions were separate from the other parameters.
     functions, parameters = parameters if isinstance(parameters, tuple) else ((), parameters)
     parameters = {**parameters, **changed}
     written = equation.source_info
@@ -86,5 +86,5 @@ def bound(equation: Any, operands: Sequence[Any], **changed: Any) -> Sequence[An
 
 
 def _called(equation: Any) -> Any | None:
-    """The closed jaxpr of a jitted function that is called; others take what they close over as operands."""
+    """The closed jaxpr of a jitted callee; others take what they close over as operands."""
     return equation.params["jaxpr"] if equation.primitive.name in ("jit", "pjit") else None

@@ -1,7 +1,7 @@
-"""Arguments that the frozen function's own jit takes over: their memory becomes that of results.
+"""Buffer donation: arguments that the frozen function's own jit donates, whose memory is reused for results.
 
-A language model's cache is as large as a layer and changes by a line in each call. Copied, it costs more than what is
-computed with it; `jax.jit(f, donate_argnums=...)` is how a user says that it need not be.
+A language model's KV cache is as large as a layer and changes by a row in each call. A copy costs more than the
+computation; `jax.jit(f, donate_argnums=...)` is how a user avoids it.
 """
 
 # pyright: basic
@@ -15,7 +15,7 @@ import jax
 
 
 def donated_arguments(closed: Any, leading: int, args: tuple[Any, ...]) -> tuple[int, ...]:
-    """Numbers of the positional arguments that a jitted function inside takes over whole.
+    """Numbers of the positional arguments whose leaves are all donated to a jitted function inside.
 
     Args:
         closed: the jaxpr of a function of `leading` frozen leaves, then those of `args`.
@@ -33,13 +33,13 @@ def donated_arguments(closed: Any, leading: int, args: tuple[Any, ...]) -> tuple
 
 
 def leaves_of(numbers: tuple[int, ...], args: tuple[Any, ...]) -> list[int]:
-    """Numbers of their leaves among all leaves of the arguments."""
+    """Numbers of the leaves of these arguments among all leaves."""
     counts = [len(jax.tree.leaves(argument)) for argument in args]
     return [leaf for number in numbers for leaf in range(sum(counts[:number]), sum(counts[: number + 1]))]
 
 
 def _donated_variables(jaxpr: Any) -> set[Any]:
-    """Variables that are given to nobody but one function, which takes them over."""
+    """Variables with a single use, by a function to which they are donated."""
     uses = Counter(id(atom) for equation in jaxpr.eqns for atom in equation.invars)
     uses.update(id(atom) for atom in jaxpr.outvars)
     return {

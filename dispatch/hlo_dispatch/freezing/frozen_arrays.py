@@ -1,4 +1,4 @@
-"""What a function was frozen with: held until it has been prepared, known as long as somebody else holds it."""
+"""Frozen arrays: strong references until they are preprocessed, then weak references."""
 
 # pyright: basic
 # jax has no complete type hints.
@@ -22,7 +22,7 @@ _GONE = (
 
 
 class FrozenArrays:
-    """A pytree whose arrays are weights, and whose other leaves are part of the program."""
+    """A frozen pytree: its arrays are weights, its other leaves are part of the program."""
 
     def __init__(self, tree: Any, *, holds_arrays: bool = True) -> None:
         """Raises FreezeError: a leaf is traced, deleted, or lies on several devices."""
@@ -30,7 +30,7 @@ class FrozenArrays:
         self._leaves = [leaf for _, leaf in paths]
         self.places = [place for place, leaf in enumerate(self._leaves) if _is_array(leaf)]
         self.names = [jax.tree_util.keystr(paths[place][0]) for place in self.places]
-        """Where in the tree each array is."""
+        """Path of each array in the tree."""
         arrays = [self._leaves[place] for place in self.places]
         for name, array in zip(self.names, arrays, strict=True):
             _check(name, array)
@@ -46,7 +46,7 @@ class FrozenArrays:
             self.release()
 
     def release(self) -> None:
-        """Hold the arrays no more."""
+        """Drop the strong references."""
         self._held = None
 
     @property
@@ -57,7 +57,7 @@ class FrozenArrays:
         """The arrays.
 
         Raises:
-            FreezeError: one is gone; `what` says what needs them.
+            FreezeError: one no longer exists; `what` names the purpose.
         """
         arrays = [known() for known in self._references]
         if any(array is None or _is_deleted(array) for array in arrays):
@@ -65,17 +65,17 @@ class FrozenArrays:
         return arrays
 
     def tree(self, arrays: Sequence[Any]) -> Any:
-        """The tree with these arrays in the place of its own."""
+        """The tree with these arrays."""
         leaves = list(self._leaves)
         for place, array in zip(self.places, arrays, strict=True):
             leaves[place] = array
         return jax.tree.unflatten(self._structure, leaves)
 
     def check_compatible_with(self, new: FrozenArrays) -> None:
-        """See whether what is compiled for these arrays takes new ones.
+        """Check that programs compiled for these arrays take new ones.
 
         Raises:
-            FreezeError: it does not; says which array, and what to do.
+            FreezeError: they do not; names the array and the remedy.
         """
         if new._structure != self._structure or new.places != self.places:
             raise FreezeError(_difference(self, new))
@@ -131,7 +131,7 @@ def _is_equal(old: Any, new: Any) -> bool:
         return True
     try:
         return type(old) is type(new) and bool(old == new)
-    except Exception:  # whatever a user's class makes of it
+    except Exception:  # a user's class may raise anything
         return False
 
 

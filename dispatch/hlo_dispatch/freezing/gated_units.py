@@ -1,10 +1,10 @@
-"""Gated units whose two halves come from one product, as two products.
+"""Gated unit splitting: gated linear units (GLU, GEGLU, SwiGLU) whose halves come from one product become two products.
 
     a, g = split(x @ w + b);  a * f(g)    is    (x @ w_a + b_a) * f(x @ w_g + b_g)
 
-Of one product XLA writes all columns to memory, and a loop of its own reads them again, half of them for `f`. Of two,
-each kernel ends in its share of that: the gate's in `f`, the other's in the multiplication. The weights are parted
-once, since they are frozen; in a function whose weights are not, they would be copied in each call.
+With one product XLA writes all columns to memory, and a loop reads them again, half of them for `f`. With two, each
+kernel has its part as epilogue: the gate's kernel `f`, the other one the multiplication. The weights are split once,
+since they are frozen; otherwise each call would copy them.
 """
 
 # pyright: basic
@@ -28,19 +28,19 @@ _ELEMENTWISE = frozenset(
 )  # fmt: skip
 _ROUNDING = frozenset(("convert_element_type", "reduce_precision"))
 _CALLER = object()
-"""Stands among the users of what is returned."""
+"""User of the values that are returned."""
 
 
 def may_have_gated_units(closed: Any) -> bool:
-    """Whether anything in a closed jaxpr is halved; quick."""
+    """Whether a closed jaxpr halves any value; a quick test."""
     return any(_halves(equation) for equation in _equations(closed.jaxpr))
 
 
 def with_split_products(closed: Any, frozen: int) -> Callable[..., list[Any]] | None:
-    """The function of a closed jaxpr with its gated units in two products; None where it has none.
+    """The function of a closed jaxpr with split gated units; None where it has none.
 
     Args:
-        frozen: how many of its arguments, from the first one on, are weights.
+        frozen: number of leading arguments that are weights.
     """
     flat = jax.make_jaxpr(lambda *args: _inlined(closed, args))(*closed.in_avals)
     units = _units(flat.jaxpr, frozen)
@@ -49,12 +49,12 @@ def with_split_products(closed: Any, frozen: int) -> Callable[..., list[Any]] | 
 
 @dataclass(frozen=True)
 class _ProductSlice:
-    """What one result of a split, or a slice, keeps of the last dimension, and of what it is computed anew."""
+    """One half of a gated unit: its columns of the product, and how to recompute it with these columns alone."""
 
     product: Any
-    """The equation."""
+    """The product's equation."""
     epilogue: tuple[tuple[Any, int], ...]
-    """The equations between it and the slice, and which operand of each is the value."""
+    """Equations between product and slice: (equation, place of the operand)."""
     start: int
     end: int
 
@@ -75,11 +75,11 @@ class _ProductSlice:
 
 
 _GatedUnits = dict[int, dict[Any, _ProductSlice]]
-"""Of an equation that splits or slices, by its id: its results, and what each is computed as."""
+"""Id of an equation that splits or slices → its results and the product slice of each."""
 
 
 def _evaluated(flat: Any, units: _GatedUnits, arguments: Sequence[Any]) -> list[Any]:
-    """A jaxpr's results. What nobody reads any more is evaluated, too: XLA leaves it out."""
+    """Evaluate a jaxpr with split gated units. Dead values are evaluated, too: XLA eliminates them."""
 
     def results(equation: Any, read: Read) -> Sequence[Any]:
         parts = units.get(id(equation))
@@ -91,7 +91,7 @@ def _evaluated(flat: Any, units: _GatedUnits, arguments: Sequence[Any]) -> list[
 
 
 def _inlined(closed: Any, arguments: Sequence[Any]) -> list[Any]:
-    """A jaxpr's results, called functions written out: what is looked for may begin in one and end in another."""
+    """Evaluate a jaxpr with calls inlined: a gated unit may begin in one function and end in another."""
 
     def results(equation: Any, read: Read) -> Sequence[Any]:
         operands = [read(atom) for atom in equation.invars]
@@ -111,7 +111,7 @@ def _equations(jaxpr: Any) -> Iterator[Any]:
 
 
 def _halves(equation: Any) -> list[tuple[Any, int, int]]:
-    """Results that are one half of the operand's last dimension, with where each begins and ends."""
+    """Results that are one half of the operand's last dimension: (result, begin, end)."""
     name, params = equation.primitive.name, equation.params
     if name not in ("slice", "split") or not equation.invars[0].aval.ndim:
         return []
@@ -155,7 +155,7 @@ def _units(jaxpr: Any, frozen: int) -> _GatedUnits:
 
 
 def _frozen(jaxpr: Any, count: int) -> set[Any]:
-    """Everything that depends on nothing but weights and constants."""
+    """Static values: they depend on weights and constants alone."""
     known = {*jaxpr.constvars, *jaxpr.invars[:count]}
     for equation in jaxpr.eqns:
         if all(isinstance(atom, Literal) or atom in known for atom in equation.invars):
@@ -166,9 +166,9 @@ def _frozen(jaxpr: Any, count: int) -> set[Any]:
 def _producing_product(
     value: Any, made_by: dict[Any, Any], users: dict[Any, list[Any]], known: set[Any]
 ) -> tuple[Any, tuple[tuple[Any, int], ...]] | None:
-    """The product with frozen weights that gives `value`, but for its bias and roundings, and those; None: it is none.
+    """The product with frozen weights that computes `value`, and the bias and roundings after it; None: there is none.
 
-    Nobody else may read what lies between.
+    The intermediate values must have no other users.
     """
     epilogue: list[tuple[Any, int]] = []
     while value in made_by:
@@ -189,19 +189,19 @@ def _producing_product(
             return None
         epilogue.append((equation, place))
         columns, value = value.aval.shape[-1], equation.invars[place]
-        # A product with one column may be what is repeated, and a bias what has all of them.
+        # A product with one column may be broadcast along the columns of a bias.
         if isinstance(value, Literal) or users[value] != [equation] or value.aval.shape[-1:] != (columns,):
             return None
     return None
 
 
 def _is_bias(atom: Any, known: set[Any]) -> bool:
-    """Whether an operand is frozen, such as one number for each column."""
+    """Whether an operand is static, such as a bias."""
     return isinstance(atom, Literal) or atom in known
 
 
 def _are_multiplied_together(one: Any, other: Any, users: dict[Any, list[Any]], known: set[Any]) -> bool:
-    """Whether both halves, or functions of each alone, are multiplied with each other."""
+    """Whether both halves, or elementwise functions of each, are multiplied with each other."""
     others = _elementwise_functions_of(other, users, known)
     readers = [
         user for value in _elementwise_functions_of(one, users, known) for user in users[value] if user is not _CALLER
@@ -213,7 +213,7 @@ def _are_multiplied_together(one: Any, other: Any, users: dict[Any, list[Any]], 
 
 
 def _elementwise_functions_of(half: Any, users: dict[Any, list[Any]], known: set[Any]) -> set[Any]:
-    """What is computed element by element of a half and of what is frozen."""
+    """Values computed elementwise from a half and static values."""
     found, pending = {half}, [half]
     while pending:
         for user in users[pending.pop()]:

@@ -1,4 +1,4 @@
-"""`hlo_dispatch.load`: programs that were frozen and saved, without the model's code."""
+"""`hlo_dispatch.load`: reads saved frozen programs, without the model's code."""
 
 # pyright: basic
 # jax has no complete type hints.
@@ -33,9 +33,9 @@ _DAMAGED = (
     *(LookupError, ValueError, TypeError, AttributeError, EOFError),
     *(ArithmeticError, RecursionError, NotImplementedError),
 )
-"""What reading a file raises that is not as it was written."""
+"""Exceptions of reading a damaged file."""
 _PIECE = 1 << 20
-"""Bytes that are read at once: the archive's reader copies them, and a whole array would exist twice."""
+"""Bytes per read: the archive's reader copies them, so that a single read would hold an array twice."""
 
 
 @dataclass(frozen=True)
@@ -49,18 +49,18 @@ class _Saved:
 
 
 def load(path: str | Path) -> Loaded:
-    """A frozen function that was saved.
+    """Load a saved frozen function.
 
-    Nothing is traced, decided, measured or packed, and no code of the model's is needed. Its programs are compiled by
-    this process's XLA when they are first called, or found in JAX's compilation cache.
+    Nothing is traced, selected, measured or prepacked, and the model's code is not needed. This process's XLA compiles
+    the programs at their first calls, or finds them in JAX's compilation cache.
 
     Returns:
         A function of the arguments that were not frozen, with the signatures that it was called with before it was
         saved.
 
     Raises:
-        FreezeError: the file is damaged or none of ours, or was saved for another processor, another number of threads,
-            or other versions of jaxlib or the libraries: the sentence says which.
+        FreezeError: the file is damaged, no saved frozen function, or was saved for another processor, number of
+            threads, or versions of jaxlib or the libraries: the sentence says which.
         OSError: it cannot be read.
     """
     try:
@@ -83,7 +83,7 @@ def load(path: str | Path) -> Loaded:
 
 
 class Loaded:
-    """What `load` returns; safe to call from several threads."""
+    """The frozen function that `load` returns; thread-safe."""
 
     def __init__(self, name: str, programs: list[_Saved]) -> None:
         self.__name__ = name
@@ -113,7 +113,7 @@ class Loaded:
 
     @property
     def report(self) -> FreezeReport:
-        """What was prepared into what, for each signature."""
+        """Preprocessed values and frozen inputs of each signature's program."""
         return FreezeReport(tuple(saved.report for saved in self._programs.values()))
 
     @property
@@ -135,8 +135,8 @@ class Loaded:
             if saved is None:
                 signatures = " and ".join(str(other.signature) for other in self._programs.values())
                 raise FreezeError(
-                    f"{self.__name__} was saved with programs for {signatures}, and these arguments are of another shape, "
-                    "type or tree: call it so before it is saved"
+                    f"{self.__name__} was saved with programs for {signatures}, and these arguments are of another "
+                    "shape, type or tree: call it so before it is saved"
                 )
             result = saved.program.compile_and_run(saved.arrays, *args, **kwargs)
             self._latest = saved
@@ -163,12 +163,12 @@ def _program(archive: zipfile.ZipFile, number: int, stored: dict[str, Any], arra
 
 
 def _check(module: Module, given: list[Any], signature: CallSignature) -> None:
-    """See whether a module takes and returns what the index says, and calls nothing of Python's.
+    """Check a module: the verifier, no callbacks into Python, and the index's signature.
 
     Raises:
         FreezeError: it calls back into Python.
-        ModuleError: it is not sound.
-        ValueError: it does not.
+        ModuleError: the verifier rejects it.
+        ValueError: it has another signature.
     """
     verify(module)
     refuse_callbacks("a program", module)
@@ -181,19 +181,19 @@ def _check(module: Module, given: list[Any], signature: CallSignature) -> None:
 
 
 def _array(archive: zipfile.ZipFile, number: int, stored: dict[str, Any]) -> Any:
-    """An array of JAX's, in memory that lies as it lay where it was saved."""
+    """Read an array into memory with the saved alignment."""
     dtype, shape = type_named(stored["dtype"]), tuple(map(int, stored["shape"]))
     member = archive.getinfo(array_name(number))
     size = int(numpy.prod(shape, dtype=numpy.int64)) * dtype.itemsize
     if member.file_size != size or min(shape, default=0) < 0:
         raise ValueError(f"{member.filename} has {member.file_size} bytes, and not {size}")
-    # What is packed is bytes to JAX.
+    # Prepacked weights are bytes to JAX.
     page = LARGE_PAGE if dtype == numpy.uint8 and size > LARGE_PAGE else PAGE
     memory = numpy.empty(size + page, numpy.uint8)
     begin = (int(stored["place"]) - memory.ctypes.data) % page
     lying = memory[begin : begin + size]
     with archive.open(member) as file:
-        # A buffered reader, though the module's types do not say so.
+        # A buffered reader, unlike its declared type.
         into: Any = file
         read = 0
         while read < size:
@@ -202,6 +202,6 @@ def _array(archive: zipfile.ZipFile, number: int, stored: dict[str, Any]) -> Any
                 raise EOFError(f"{member.filename} ends early")
             read += count
         file.read()  # which compares the checksum
-    # What XLA has made inside of a module may be wider than the user's setting lets an array be.
+    # Values of a module may be wider than jax_enable_x64 allows.
     with jax.enable_x64(True):
         return jax.device_put(lying.view(dtype).reshape(shape), may_alias=True)

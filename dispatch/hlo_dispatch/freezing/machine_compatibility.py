@@ -1,4 +1,4 @@
-"""Where a program that was saved can run: what it was compiled and its weights were prepared for."""
+"""Machine compatibility of saved programs: versions, threads, instruction sets and libraries that must match."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hlo_dispatch.vendor.library import Library
 
 
 def called_libraries(modules: Iterable[bytes]) -> list[str]:
-    """The libraries that calls in these modules need."""
+    """Libraries that the custom-calls of these modules need."""
     needs = {kernel.target: kernel.library for kernel in registry.kernels().values()}
     found = {
         needs[instruction.custom_call_target]
@@ -26,7 +26,7 @@ def called_libraries(modules: Iterable[bytes]) -> list[str]:
 
 
 def what_it_needs(names: Iterable[str]) -> dict[str, Any]:
-    """What another process has to have as this one has it, `names` being the libraries that are called."""
+    """Requirements of saved programs, as this process meets them; `names`: the libraries that are called."""
     context = this_context()
     return {
         "hlo-dispatch": hlo_dispatch.__version__,
@@ -39,7 +39,7 @@ def what_it_needs(names: Iterable[str]) -> dict[str, Any]:
 
 
 def differences(needed: dict[str, Any]) -> list[str]:
-    """What this process has otherwise, each in a few words; loads the libraries."""
+    """Requirements that this process does not meet, each in a few words; loads the libraries."""
     return list(_differences(needed, what_it_needs(needed["libraries"])))
 
 

@@ -1,6 +1,6 @@
-"""What can be frozen, as a function and its weights: functions with arguments, and the models of frameworks.
+"""Model adapters: functions with arguments, and models of frameworks, as a pure function of weights and arguments.
 
-A framework that the user did not import is not imported: its model could not have been made.
+No framework is imported that the user did not import: its models could not exist.
 """
 
 # pyright: basic
@@ -19,17 +19,17 @@ from hlo_dispatch.freezing.purity_check import refuse_change, unchanging
 
 
 class ModelAdapter:
-    """A function whose leading arguments are frozen."""
+    """Adapter of a function whose leading arguments are frozen."""
 
     def __init__(self, model: Any) -> None:
         self._call = model
 
     def frozen(self, model: Any, frozen: tuple[Any, ...]) -> Any:
-        """What is frozen, as one pytree, of what `freeze` took."""
+        """The weights among `freeze`'s arguments, as one pytree."""
         return frozen
 
     def updated(self, model: Any, frozen: tuple[Any, ...]) -> Any:
-        """The same of what `update` took."""
+        """The weights among `update`'s arguments, as one pytree."""
         return (model, *frozen)
 
     def call(self, weights: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -42,17 +42,17 @@ class ModelAdapter:
             return self._call(*weights, *args, **kwargs)
 
     def rebind(self, model: Any) -> None:
-        """What `update` took is frozen from now on."""
+        """Adopt the model that `update` took."""
 
     def release(self) -> None:
-        """Hold nothing that holds weights."""
+        """Drop references to objects with weights."""
 
 
 def adapter_for(model: Any, frozen: tuple[Any, ...]) -> ModelAdapter:
-    """What `freeze` was given.
+    """Create the adapter of `freeze`'s arguments.
 
     Raises:
-        FreezeError: it cannot be frozen.
+        FreezeError: they cannot be frozen.
     """
     if not frozen:
         for is_one, adapter in _MODELS:
@@ -66,7 +66,7 @@ def adapter_for(model: Any, frozen: tuple[Any, ...]) -> ModelAdapter:
 
 
 class _Model(ModelAdapter):
-    """A model whose weights are frozen, and which infers."""
+    """Adapter of a framework's model in inference mode."""
 
     def __init__(self, model: Any) -> None:
         super().__init__(None)
@@ -82,15 +82,15 @@ class _Model(ModelAdapter):
         return self.weights(model)
 
     def weights(self, model: Any) -> Any:
-        """As one pytree."""
+        """The model's weights as one pytree."""
         raise NotImplementedError
 
     @property
     def model(self) -> Any:
-        """The model itself.
+        """The model.
 
         Raises:
-            FreezeError: it is gone.
+            FreezeError: it no longer exists.
         """
         model = self._held if self._held is not None else self._references()
         if model is None:
@@ -145,7 +145,7 @@ class _Nnx(_Model):
             return model(*args, **kwargs)
 
     def _split(self, model: Any) -> tuple[Any, Any]:
-        """The definition and the arrays of a copy that infers; the model itself stays as it is."""
+        """Graph definition and arrays of a copy in inference mode; the model itself does not change."""
         copy = self._nnx.merge(*self._nnx.split(model))
         copy.eval()
         return self._nnx.split(copy)
@@ -159,7 +159,7 @@ class _Equinox(_Model):
         return weights(*args, **kwargs)
 
     def rebind(self, model: Any) -> None:
-        """It is a pytree, and nothing else is needed of it."""
+        """An Equinox model is a pytree: nothing else is needed."""
 
 
 class _Torchax(_Model):
@@ -172,16 +172,16 @@ class _Torchax(_Model):
 
 
 def _names(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Collection[str]:
-    """Of the parameters that a call gives."""
+    """Names of the parameters that a call passes."""
     try:
         return inspect.signature(fn).bind_partial(*args, **kwargs).arguments
-    except (TypeError, ValueError):  # what the call itself says is better than what could be said here
+    except (TypeError, ValueError):  # the call's own error is better
         return kwargs
 
 
 @contextlib.contextmanager
 def _inferring(module: Any) -> Generator[Any]:
-    """A torch module that infers inside the block."""
+    """A torch module in evaluation mode inside the block."""
     training = [inner for inner in module.modules() if inner.training]
     module.eval()
     try:
@@ -192,7 +192,7 @@ def _inferring(module: Any) -> Generator[Any]:
 
 
 def _is_a(module: str, *names: str) -> Any:
-    """Whether something is an instance of a class in a module, which is not imported for that."""
+    """Predicate: instance of a class of a module, without importing the module."""
 
     def is_one(model: Any) -> bool:
         found = sys.modules.get(module)

@@ -1,9 +1,9 @@
-"""Modules as jitted functions: JAX compiles a stand-in of the same signature, and its hook exchanges the two.
+"""Placeholder executables: modules as jitted functions, by module substitution in JAX's hook.
 
-The stand-in is jitted as any function is, so a call of it takes jit's own short way, and where arguments lie, how they
-are converted and what is found in JAX's compilation cache is jit's affair. It does nothing but call a target that does
-not exist: where it was not exchanged it does not compile. Its name holds a digest of all that the compilation depends
-on, so that two stand-ins of one name are one program, in any process.
+JAX compiles a placeholder of the same signature, and the hook substitutes the module. The placeholder is jitted, as
+any function is: calls take jit's fast path, and jit handles devices, conversions and the compilation cache. It calls a
+target that does not exist: without substitution it does not compile. Its name contains a digest of everything that the
+compilation depends on, so two placeholders of one name are one program, in any process.
 """
 
 # pyright: basic
@@ -34,12 +34,12 @@ _UNKNOWN_OPTION = "No such compile option"
 
 
 class NotCompiledForArguments(Exception):
-    """A stand-in was called with arguments, or on a device, that it has not been compiled for."""
+    """A placeholder was called with arguments, or on a device, for which it was not compiled."""
 
 
 class _CompilingThread(threading.local):
     compiles: str | None = None
-    """Name of the stand-in that this thread compiles."""
+    """Name of the placeholder that this thread compiles."""
 
 
 _thread = _CompilingThread()
@@ -54,23 +54,23 @@ class PlaceholderExecutable:
     ) -> None:  # fmt: skip
         """
         Args:
-            module: its entry takes the leaves of (arrays, args, kwargs) in their order.
-            results: the abstract value of each of its results.
-            structure: their tree.
-            options: of XLA's, for compiling it; left out where this XLA does not know them.
-            donated: numbers of those of `args` that the module takes over.
+            module: its entry takes the leaves of (arrays, args, kwargs) in this order.
+            results: abstract values of its results.
+            structure: pytree structure of its results.
+            options: compiler options of XLA; omitted where this XLA does not know them.
+            donated: numbers of the donated `args`.
         """
         self._donated = tuple(1 + number for number in donated)
         self._options = options
         self._module, self._results, self._structure = module, tuple(results), structure
         self.name = placeholder_name(f"frozen_{_digest(module)}")
         self._runs: list[Callable[..., Any]] = []
-        """Functions that have run, the latest first: one for each device that it was called on."""
+        """Jitted functions, the latest first: one for each device that it was called on."""
         self.run = self._jitted()
-        """The latest; raises Elsewhere unless it was compiled for these arguments."""
+        """The latest jitted function; raises NotCompiledForArguments unless it was compiled for the arguments."""
 
     def _jitted(self) -> Callable[..., Any]:
-        """A function of its own: jit gives up its short way for good where the first call of a function fails."""
+        """Create a new jitted function: jit disables the fast path of a function whose first call fails."""
 
         def call(arrays: Any, /, *args: Any, **kwargs: Any) -> Any:
             if _thread.compiles != self.name:
@@ -83,7 +83,7 @@ class PlaceholderExecutable:
         return jax.jit(call, keep_unused=True, compiler_options=self._options, donate_argnums=self._donated)
 
     def compile_and_run(self, arrays: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """As `run`, and compiles what has to be compiled."""
+        """Call the module, compiling it first where necessary."""
         for run in self._runs:
             with contextlib.suppress(NotCompiledForArguments):
                 result = run(arrays, *args, **kwargs)
@@ -95,7 +95,7 @@ class PlaceholderExecutable:
         return result
 
     def compile(self, arrays: Any, /, *args: Any, **kwargs: Any) -> None:
-        """Compile what has to be compiled, so that a call finds it; abstract values are as good as arrays."""
+        """Compile the module for arguments, arrays or abstract values, where necessary."""
         for run in self._runs:
             with contextlib.suppress(NotCompiledForArguments):
                 run.lower(arrays, *args, **kwargs).compile()
@@ -109,20 +109,19 @@ class PlaceholderExecutable:
         with substituting_module(self.name, self._module), self._compiling():
             run = self._jitted()
             try:
-                run.lower(arrays, *args, **kwargs).compile()  # the call finds it
+                run.lower(arrays, *args, **kwargs).compile()  # the call uses it
             except jax.errors.JaxRuntimeError as error:
                 if self._options is None or _UNKNOWN_OPTION not in str(error):
                     raise
-                self._options = None  # this XLA does not know them any more
+                self._options = None  # this XLA no longer knows them
                 run = self._jitted()
                 run.lower(arrays, *args, **kwargs).compile()
-            # Where weights are prepared, originals and results exist at once: what compiling left comes not on top of
-            # that.
+            # Weight preprocessing holds originals and results at once: memory of the compilation must not add to that.
             return_free_memory()
             yield run
 
     def _remember(self, run: Callable[..., Any]) -> None:
-        # What none of them has been compiled for is what JAX's caches forgot: the oldest go.
+        # JAX's caches may evict compilations: keep the latest functions only.
         self._runs = [run, *(other for other in self._runs if other is not run)][:_MOST_RUNS]
         self.run = run
 
@@ -136,9 +135,9 @@ class PlaceholderExecutable:
 
 
 def _digest(module: bytes) -> str:
-    """The same for the same program on the same kind of machine with the same libraries."""
+    """Digest of a program, the kind of machine and the versions of libraries."""
     program = Module.from_bytes(module)
-    # Neither what XLA counts in a process nor where a function is written changes what is compiled.
+    # XLA's module ids and source locations do not change the code.
     program.proto.id = 0
     program.proto.name = ""
     program.proto.ClearField("stack_frame_index")
@@ -152,14 +151,14 @@ def _digest(module: bytes) -> str:
 
 
 def _lowered(ctx: Any, *operands: Any, name: str, results: Any) -> Any:
-    # JAX also lowers again what it has traced: for another device, say.
+    # JAX may lower a traced function again, for another device for example.
     if _thread.compiles != name:
         raise NotCompiledForArguments
     return jax.ffi.ffi_lowering(f"{_TARGET}{name}", has_side_effect=False)(ctx, *operands)
 
 
 def _evaluated(*_: Any, **__: Any) -> Any:
-    # jax_debug_nans runs a function again step by step, once its result is known to hold a NaN.
+    # jax_debug_nans evaluates a function again op by op, once its result contains a NaN.
     raise FloatingPointError(
         "invalid value (nan) encountered in a frozen function: call the function that was frozen to see where"
     )

@@ -1,4 +1,4 @@
-"""Compiled program of a frozen function, for one call signature: prologue, preprocessed weights, steady-state program."""
+"""Program of a frozen function for one call signature: prologue, preprocessed weights, steady-state program."""
 
 # pyright: basic
 # jax has no complete type hints.
@@ -108,7 +108,7 @@ class Program:
         return built_or_stock(found.module, frozen, rewriter, found.widened, compiled)
 
     def compile(self, originals: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Compile prologue and program for arrays like these: what fails to compile does so before an array is deleted."""
+        """Compile prologue and program for arrays like these, so that a failure comes before an array is deleted."""
         frozen = (*originals, *self.constants)
         made = self.compile_prologue(originals)
         kept = [self._abstract(frozen, number) for number in self.split.frozen_inputs]

@@ -1,6 +1,6 @@
-"""What is frozen stays as it is: a function that changes state while it is traced is refused, and told what to do.
+"""Purity check: refuses functions that change a model's state while they are traced, with a sentence about the remedy.
 
-Left alone it would fail in the framework's own words, lose the change, or leave a tracer in the user's model.
+Without it they would fail with the framework's own error, lose the change, or leave a tracer in the user's model.
 """
 
 # pyright: basic
@@ -19,7 +19,7 @@ from hlo_dispatch.errors import FreezeError
 
 @contextlib.contextmanager
 def unchanging(frozen: Any) -> Generator[None]:
-    """Run a function in here.
+    """Check a function that is traced inside the block.
 
     Args:
         frozen: its frozen arguments.
@@ -33,7 +33,7 @@ def unchanging(frozen: Any) -> Generator[None]:
         try:
             yield
         except _flax_errors() as error:
-            # Behind its own sentence there is a link.
+            # Its message ends with a link.
             raise FreezeError(_said(f"state ({str(error).split(' (http')[0].rstrip('.')})")) from error
     if changed:
         raise FreezeError(_said(f"{changed[0]} of a Keras model"))
@@ -42,27 +42,27 @@ def unchanging(frozen: Any) -> Generator[None]:
 
 
 def refuse_change(old: Any, new: Any, name: str) -> None:
-    """Say that a call changes the model.
+    """Refuse a changed value.
 
     Raises:
-        FreezeError: the value is another one than before.
+        FreezeError: the value is not the old one.
     """
     if old is not new:
         raise FreezeError(_said(f"the model's {name}"))
 
 
 def refuse_changes(old: Sequence[Any], new: Sequence[Any]) -> None:
-    """The same for the states of an nnx.Module.
+    """Refuse a changed state of an nnx.Module.
 
     Raises:
-        FreezeError: a value is another one than before.
+        FreezeError: a value is not the old one.
     """
     for (_, before), (path, after) in zip(old, new, strict=True):
         refuse_change(before, after, jax.tree_util.keystr(path))
 
 
 def nnx_state(module: Any) -> Sequence[Any]:
-    """The arrays of an nnx.Module, with their places."""
+    """The arrays of an nnx.Module, with their paths."""
     return jax.tree_util.tree_leaves_with_path(sys.modules["flax.nnx"].state(module))
 
 
@@ -75,7 +75,7 @@ def _said(what: str) -> str:
 
 @contextlib.contextmanager
 def _keras_scope() -> Generator[Sequence[str]]:
-    """Names of the variables that are assigned to inside the block; they themselves stay as they are."""
+    """Names of the Keras variables that are assigned inside the block, which does not change them."""
     changed: list[str] = []
     keras: Any = sys.modules.get("keras")
     if not hasattr(keras, "StatelessScope"):

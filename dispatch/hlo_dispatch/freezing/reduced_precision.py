@@ -1,9 +1,9 @@
-"""Weights of f32 that are held in fewer bytes: the same function of them, multiplying as the processor does best.
+"""Reduced precision of weights: stores f32 weights in bf16 and multiplies in the processor's fastest type.
 
-A traced function is evaluated once more with some of its arguments in bf16 (weight_only_quantization.py: made
-integers). They are followed through what only moves elements, into loops, branches and called functions, to where they
-are multiplied: there the other operand is rounded, too, where the processor multiplies bf16 (sums stay f32), and else
-the weights are widened. Whatever else reads them gets them widened.
+A traced function is evaluated again with some of its arguments in bf16 (as integers: weight_only_quantization.py).
+The evaluation follows them through data movement, loops, branches and calls to products. There the other operand is
+rounded as well if the processor multiplies bf16 (with f32 accumulation); otherwise the weights are widened. All other
+users get widened weights.
 """
 
 # pyright: basic
@@ -26,22 +26,22 @@ HALF = (jax.numpy.dtype("bfloat16"), jax.numpy.dtype("float16"))
 
 @dataclass(frozen=True)
 class WeightFormat:
-    """As what weights are held."""
+    """Storage format of weights."""
 
     dtype: Any
     is_multiplied: Callable[[Machine], bool]
-    """Whether a processor multiplies elements of that type themselves."""
+    """Whether a processor multiplies elements of this type directly."""
     group: int = 0
-    """Of integers: how many that are summed up have one scale; 0: all of them."""
+    """For integers, number of elements along the contracted dimension with one scale; 0: all."""
 
 
 WEIGHT_FORMATS = {
     "bf16": WeightFormat(jax.numpy.dtype("bfloat16"), lambda machine: machine.has_bf16_arithmetic),
     "int8": WeightFormat(jax.numpy.dtype("int8"), lambda machine: False),
-    # Half a bit more for each of them.
+    # The scales add half a bit to each weight.
     "int4": WeightFormat(jax.numpy.dtype("int4"), lambda machine: False, group=64),
 }
-"""What `freeze(..., weights=...)` may ask for."""
+"""Values of `freeze(..., weights=...)`."""
 LEAST_DIMENSIONS = 2
 
 _NOT_A_WEIGHT = "it is neither multiplied nor looked up in"
@@ -51,28 +51,28 @@ _DATA_MOVEMENT = frozenset(
     ("broadcast_in_dim", "concatenate", "copy", "dynamic_slice", _LOOKUP, "reshape", "rev", "slice", "split", "squeeze",
      "transpose")
 )  # fmt: skip
-"""Primitives whose results are elements of their first operand (of all, where they are put together)."""
+"""Primitives whose results are elements of their first operand (of all, for a concatenation)."""
 
 
 @dataclass(frozen=True)
 class Narrowing:
-    """What is to be done to weights on one machine."""
+    """Narrowing of weights on one machine."""
 
     dtype: Any
-    """What they are held in."""
+    """Stored element type."""
     multiplies: bool
-    """Whether they are multiplied in it."""
+    """Whether products multiply in this type."""
     group: int = 0
-    """Of integers: how many that are summed up have one scale; 0: all of them."""
+    """For integers, number of elements along the contracted dimension with one scale; 0: all."""
 
     @property
     def is_integer(self) -> bool:
-        """Whether there is a scale beside them."""
+        """Whether the stored type is an integer with scales."""
         return jax.numpy.issubdtype(self.dtype, jax.numpy.integer)
 
     @classmethod
     def on(cls, machine: Machine, form: str | None) -> Narrowing | None:
-        """None where weights are held as they are."""
+        """The narrowing for this format; None: none."""
         return (
             None
             if form is None
@@ -84,40 +84,39 @@ class Narrowing:
 
 @dataclass(frozen=True)
 class NarrowedFunction:
-    """A function some of whose arguments are narrower than it was written for."""
+    """A function some of whose arguments have narrower types."""
 
     function: Callable[..., list[Any]]
-    """Takes and returns what the jaxpr does, with the narrower ones among it."""
+    """Takes and returns the values of the jaxpr, narrowed arguments in their narrow type."""
     narrow: frozenset[int]
-    """Numbers of the arguments that are."""
+    """Numbers of the narrowed arguments."""
     widened: frozenset[int]
-    """Of those, the ones that are widened in order to be multiplied."""
+    """Numbers of the narrowed arguments that are widened for products."""
     integers: frozenset[int] = frozenset()
-    """Numbers of further arguments, which are given as they were and made integers first."""
+    """Numbers of further arguments, which the function itself quantizes to integers."""
     kept: Mapping[int, str] = field(default_factory=dict)
-    """Numbers of the arguments that could be held in fewer bytes by their shape and type, and why they are not."""
+    """Arguments that are not narrowed despite their shape and type: number → why not."""
 
 
 def checked_weight_format(weights: str | None) -> str | None:
-    """What `freeze` was asked for.
+    """Check the value of `freeze(..., weights=...)`.
 
     Raises:
-        FreezeError: there is no such form.
+        FreezeError: there is no such format.
     """
     if weights is not None and weights not in WEIGHT_FORMATS:
         there_is = ", ".join(map(repr, WEIGHT_FORMATS))
-        raise FreezeError(f"weights={weights!r} is nothing that weights can be held as: None (as they are), {there_is}")
+        raise FreezeError(f"weights={weights!r} is no format of weights: None (unchanged), {there_is}")
     return weights
 
 
 def narrowed(closed: Any, candidates: Collection[int], narrowing: Narrowing) -> NarrowedFunction:
-    """Find which arguments of a closed jaxpr are weights, and have them narrower.
+    """Find the weights among the arguments of a closed jaxpr, and narrow them.
 
-    Weights are arrays of f32 with two or more dimensions that are multiplied (a product, a convolution) or looked up
-    in.
+    Weights are f32 arrays with two or more dimensions that are operands of a product, a convolution or a lookup.
 
     Args:
-        candidates: numbers of the arguments that may be.
+        candidates: numbers of the arguments that may be weights.
     """
     avals = closed.in_avals
     wide = narrowable_arrays(avals, candidates, narrowing)
@@ -133,7 +132,7 @@ def narrowed(closed: Any, candidates: Collection[int], narrowing: Narrowing) -> 
 
 
 def narrowable_arrays(avals: Sequence[Any], candidates: Collection[int], narrowing: Narrowing) -> list[int]:
-    """Numbers of the candidates that are weights by their shape, and take more bytes than they are to be held in."""
+    """Numbers of the candidates that have the shape of weights and more bits than the stored type."""
     bits = itemsize_bits(narrowing.dtype)
     return [
         number
@@ -145,39 +144,39 @@ def narrowable_arrays(avals: Sequence[Any], candidates: Collection[int], narrowi
 
 
 def itemsize_bits(dtype: Any) -> int:
-    """Bits that an element takes in memory."""
+    """Bits of an element in memory."""
     of = jax.numpy.iinfo if jax.numpy.issubdtype(dtype, jax.numpy.integer) else jax.numpy.finfo
     return of(dtype).bits
 
 
 def other_type(aval: Any) -> str:
-    """Why an array stays as it is whose elements are of a type that is not narrowed."""
+    """Why an array of this element type is not narrowed."""
     return f"weights of {aval.dtype} are not narrowed"
 
 
 @dataclass(frozen=True)
 class NarrowArray:
-    """Stands for an array of f32 whose elements are those of narrower ones."""
+    """Abstract f32 array whose elements are stored in a narrower type."""
 
     value: Any
     arguments: frozenset[int]
-    """Numbers of the arguments that it is made of."""
+    """Numbers of the arguments that its elements come from."""
     dims: tuple[int, ...] = ()
-    """Which of the argument's dimensions its own are, where that matters."""
+    """The argument's dimension for each of its own, where that matters."""
 
 
 class Evaluation:
-    """Of one jaxpr, with some of its arguments narrower."""
+    """Evaluation of a jaxpr with narrowed arguments."""
 
     data_movement = _DATA_MOVEMENT
-    """Primitives that arguments are followed through."""
+    """Primitives through which narrowed arguments are followed."""
 
     def __init__(self, narrow: Collection[int], narrowing: Narrowing) -> None:
         self._narrow, self._narrowing = frozenset(narrow), narrowing
         self.weights: set[int] = set()
-        """Arguments that were multiplied or looked up in."""
+        """Arguments that are operands of products or lookups."""
         self.widened: set[int] = set()
-        """Arguments that were widened in order to be multiplied."""
+        """Arguments that were widened for products."""
 
     def of(self, closed: Any, arguments: Sequence[Any]) -> list[Any]:
         given = [self._cast_array(n, a) if n in self._narrow else a for n, a in enumerate(arguments)]
@@ -193,7 +192,7 @@ class Evaluation:
         )  # fmt: skip
 
     def _called(self, function: Any, arguments: Sequence[Any]) -> list[Any]:
-        """Of a jaxpr, closed or not."""
+        """Evaluate a callee, a closed jaxpr or not."""
         return self._evaluated(getattr(function, "jaxpr", function), getattr(function, "consts", ()), arguments)
 
     def _results(self, equation: Any, operands: list[Any]) -> Sequence[Any]:
@@ -234,7 +233,7 @@ class Evaluation:
 
     def _scan(self, equation: Any, operands: list[Any]) -> list[Any]:
         params, inner = equation.params, equation.params["jaxpr"].jaxpr
-        # Its parameters say so in another way in each release: what is read row by row has one dimension less inside.
+        # Parameter names change with jax's releases; operands that are read row by row have one dimension less inside.
         read = sum(out.aval.ndim != in_.aval.ndim for out, in_ in zip(equation.invars, inner.invars, strict=True))
         carried = sum(out.aval.ndim == in_.aval.ndim for out, in_ in zip(equation.outvars, inner.outvars, strict=True))
         known, carry, rows = _split_operands(operands, len(operands) - read - carried, carried)
@@ -266,7 +265,7 @@ class Evaluation:
 
 
 def _split_operands(values: list[Any], first: int, second: int) -> tuple[list[Any], list[Any], list[Any]]:
-    """So many, so many, and the rest."""
+    """The first ones, the second ones, and the rest."""
     return values[:first], values[first : first + second], values[first + second :]
 
 
@@ -278,7 +277,7 @@ _CONTROL: dict[str, Callable[[Evaluation, Any, list[Any]], list[Any]]] = {
 
 
 def _is_data_movement(name: str, operands: Sequence[Any]) -> bool:
-    """Whether every element of the result is one of narrow operands."""
+    """Whether every element of the result comes from narrowed operands."""
     return all(isinstance(operand, NarrowArray) for operand in (operands if name == "concatenate" else operands[:1]))
 
 
@@ -291,11 +290,11 @@ def _value(operand: Any) -> Any:
 
 
 def _row_of(part: Any, whole: Any) -> Any:
-    """A row of an operand, standing for what the operand does."""
+    """A row of an operand, narrowed if the operand is."""
     return NarrowArray(part, whole.arguments, whole.dims[1:]) if isinstance(whole, NarrowArray) else part
 
 
 def _is_default_precision(precision: Any) -> bool:
-    """Whether nobody asked for more than the usual precision."""
+    """Whether the precision is the default."""
     asked = precision if isinstance(precision, tuple) else (precision,)
     return all(one in (None, jax.lax.Precision.DEFAULT) for one in asked)

@@ -1,4 +1,4 @@
-"""What was made of frozen arrays, as plain values."""
+"""Report of a frozen function: preprocessed values and frozen inputs of each program, as values, text and HTML."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hlo_dispatch.report.content import TextTable
 from hlo_dispatch.report.wording import size
 
 _MOST = 12
-"""Rows of a table that are written out."""
+"""Maximum rows of a printed table."""
 _MOST_NAMES = 4
 
 
 def bytes_of(array: Any) -> int:
-    """Size of an array of JAX's in memory, where numbers of four bits share a byte."""
+    """Size of a JAX array in memory, where two 4-bit elements share a byte."""
     return array.nbytes if is_key(array.dtype) else array.on_device_size_in_bytes()
 
 
@@ -26,50 +26,50 @@ class FrozenValue:
     """One array that a program holds."""
 
     origin: str
-    """Where it is from: an instruction of the module, the call that it was packed for, or the argument itself."""
+    """Its origin: an instruction of the module, the call that it was prepacked for, or the argument itself."""
     shape: str
     bytes: int
     is_packed: bool = False
-    """Whether it lies as one library's kernel wants it on this kind of processor."""
+    """Whether it is prepacked in a layout of one library's kernel for this kind of processor."""
 
 
 _Row = tuple[FrozenValue, str]
-"""A value and how it is held."""
+"""(value, kind)."""
 
 
 @dataclass(frozen=True)
 class ProgramReport:
-    """One program, for one signature of the arguments that are not frozen."""
+    """Report of one program, for one signature of the remaining arguments."""
 
     signature: str
     prepared: tuple[FrozenValue, ...]
-    """What was computed once from frozen arrays."""
+    """Preprocessed values, computed once from frozen arrays."""
     kept: tuple[FrozenValue, ...]
-    """Frozen arrays that the program reads as they are."""
+    """Frozen arrays that the program reads unchanged."""
     dispatched: Report | None = None
-    """What the pass did with the program."""
+    """The pass's report of the program."""
     narrowed: int = 0
-    """How many frozen arrays are held narrower than they were given."""
+    """Number of frozen arrays with a narrowed stored type."""
     not_narrowed: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Weights that were to be held narrower and are not: name → why not."""
+    """Weights that are not narrowed despite the request: name → why not."""
     change: float | None = None
-    """How far that moves results, as `largest_change` found it; None: it was not asked."""
+    """Largest change of results by narrowing (`largest_change`); None: not computed."""
 
     @property
     def bytes(self) -> int:
-        """Of all that it holds."""
+        """Bytes of all arrays that it holds."""
         return sum(value.bytes for value in (*self.prepared, *self.kept))
 
 
 @dataclass(frozen=True)
 class FreezeReport:
-    """A frozen function's programs; `str` is a table, and so is what a notebook shows."""
+    """Report of a frozen function's programs; a table as text and in notebooks."""
 
     programs: tuple[ProgramReport, ...] = ()
 
     def __str__(self) -> str:
         if not self.programs:
-            return "nothing is prepared yet: the first call does it"
+            return "nothing is preprocessed yet: the first call does it"
         return "\n\n".join("\n".join(_lines(program)) for program in self.programs)
 
     def _repr_html_(self) -> str:
@@ -111,8 +111,8 @@ def _sentences(program: ProgramReport) -> Iterator[str]:
 
 def _rows(program: ProgramReport) -> list[_Row]:
     """Largest first."""
-    rows = [(value, "packed" if value.is_packed else "prepared") for value in program.prepared]
-    rows += [(value, "as it is") for value in program.kept]
+    rows = [(value, "prepacked" if value.is_packed else "preprocessed") for value in program.prepared]
+    rows += [(value, "unchanged") for value in program.kept]
     return sorted(rows, key=lambda row: -row[0].bytes)
 
 

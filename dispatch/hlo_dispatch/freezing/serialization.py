@@ -1,7 +1,7 @@
-"""Frozen programs as a file: modules, prepared arrays, and words. Nothing in it is code of Python's.
+"""Serialization of frozen programs: modules, preprocessed arrays and an index in one file, without Python code.
 
-A file is a ZIP archive, stored and not compressed: `programs.json` says what there is, `program-N.pb` is a serialized
-module, each array is bytes of its own. All of it is checked when it is read (loading.py).
+A file is an uncompressed ZIP archive: `programs.json` is the index, `program-N.pb` a serialized module, each array a
+member of raw bytes. loading.py checks all of it.
 """
 
 # pyright: basic
@@ -27,16 +27,16 @@ from hlo_dispatch.freezing.signature import is_key
 FORMAT = 2
 INDEX = "programs.json"
 PAGE, LARGE_PAGE = 4096, 2 << 20
-"""What oneMKL packs can be read from an address that lies as the one it was written to, in its page; on some
-processors in its large page (kernels/onemkl/prepacked_alignment.h)."""
+"""oneMKL's prepacked weights must keep their address modulo the page size; on some processors modulo that of large
+pages (kernels/onemkl/prepacked_alignment.h)."""
 
 
 def save(programs: Sequence[Program], name: str, path: str | Path) -> None:
-    """Write programs, and all that they hold, to a file that appears whole or not at all.
+    """Atomically write programs and their arrays to a file.
 
     Raises:
-        FreezeError: something of them cannot be in a file.
-        OSError: it cannot be written.
+        FreezeError: a value cannot be serialized.
+        OSError: the file cannot be written.
     """
     arrays: dict[Hashable, Any] = {key: array for program in programs for key, array in _held(program).items()}
     numbers = {key: number for number, key in enumerate(arrays)}
@@ -44,7 +44,7 @@ def save(programs: Sequence[Program], name: str, path: str | Path) -> None:
         "format": FORMAT,
         "name": name,
         "needs": what_it_needs(called_libraries(program.split.program for program in programs)),
-        "arrays": [_in_words(array) for array in arrays.values()],
+        "arrays": [_to_json(array) for array in arrays.values()],
         "programs": [
             {
                 "form": program.call_signature.to_json(),
@@ -65,20 +65,20 @@ def save(programs: Sequence[Program], name: str, path: str | Path) -> None:
 
 
 def module_name(number: int) -> str:
-    """Of a program's module in the archive."""
+    """Name of a program's module in the archive."""
     return f"program-{number}.pb"
 
 
 def array_name(number: int) -> str:
-    """Of an array in the archive."""
+    """Name of an array in the archive."""
     return f"array-{number}.bin"
 
 
 def _held(program: Program) -> dict[Hashable, Any]:
-    """Its arrays in their order, by what they are; one that is held twice is there once."""
+    """Key → array, in the program's order; programs that share an array have the same key."""
     held: dict[Hashable, Any] = {}
     for number, array in enumerate(program.arrays):
-        # Equal keys would be one parameter less: an array that one program takes twice is written twice.
+        # An array that one program takes twice needs two keys: it is written twice.
         key: Hashable = id(array)
         held[key if key not in held else (key, number)] = array
     return held
@@ -88,7 +88,7 @@ def _values(program: Program) -> list[Any]:
     return [*program.report.prepared, *program.report.kept]
 
 
-def _in_words(array: Any) -> dict[str, Any]:
+def _to_json(array: Any) -> dict[str, Any]:
     if is_key(array.dtype):
         raise FreezeError("a jax.random key among what is frozen cannot be saved: freeze its data, and wrap it inside")
     place = array.unsafe_buffer_pointer() % LARGE_PAGE if array.nbytes else 0
@@ -101,7 +101,7 @@ def _bytes(array: Any) -> Any:
 
 @contextlib.contextmanager
 def _replaced(path: Path) -> Generator[Any]:
-    """A file beside `path` that is renamed to it once all is written."""
+    """A temporary file that replaces `path` at the end of the block."""
     target = path.resolve()
     handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:

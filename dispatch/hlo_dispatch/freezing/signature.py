@@ -1,4 +1,4 @@
-"""What a program is compiled for: the shapes and types of the arguments, and the settings of JAX that count."""
+"""Compilation key of a frozen function: shapes and types of the arguments, and JAX's trace context."""
 
 # pyright: basic
 # jax has no complete type hints.
@@ -15,26 +15,26 @@ from jax.core import Tracer
 from hlo_dispatch.errors import FreezeError
 
 trace_state_clean = core.trace_state_clean
-"""Whether nothing is being traced: jax.grad, jax.vmap, jax.jit and the like."""
+"""Whether no trace (jax.grad, jax.vmap, jax.jit) is active."""
 _NUMBERS = (bool, int, float, complex)
 
 
 def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
-    """The same for two calls that jit would compile once."""
+    """Equal for two calls that jit would compile once."""
     leaves, structure = jax.tree.flatten((args, kwargs))
     return (structure, config.trace_context(), *map(_kind, leaves))
 
 
 def is_key(dtype: Any) -> bool:
-    """Whether elements are the keys of jax.random, which NumPy does not have."""
+    """Whether elements are jax.random keys, which NumPy does not have."""
     return jax.dtypes.issubdtype(dtype, jax.dtypes.extended)  # pyright: ignore[reportPrivateImportUsage]
 
 
 def refuse_tensors(leaves: list[Any]) -> None:
-    """Say that an argument is PyTorch's, or torchax's, which JAX does not take.
+    """Refuse tensors of PyTorch or torchax, which JAX does not take.
 
     Raises:
-        FreezeError: one is.
+        FreezeError: there is one.
     """
     torch: Any = sys.modules.get("torch")
     if torch is not None and any(isinstance(leaf, torch.Tensor) for leaf in leaves):
@@ -45,10 +45,10 @@ def refuse_tensors(leaves: list[Any]) -> None:
 
 
 def refuse_several_devices(leaves: list[Any], what: str) -> None:
-    """Say that arrays lie on more than one device.
+    """Refuse arrays on more than one device.
 
     Raises:
-        FreezeError: one does.
+        FreezeError: there is one.
     """
     for leaf in leaves:
         if isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer) and len(leaf.sharding.device_set) > 1:
@@ -59,10 +59,10 @@ def refuse_several_devices(leaves: list[Any], what: str) -> None:
 
 
 def refuse_layouts(leaves: list[Any]) -> None:
-    """Say that an array does not lie row by row: a program is compiled for those that do.
+    """Refuse arrays that are not row-major, for which programs are compiled.
 
     Raises:
-        FreezeError: one does not.
+        FreezeError: there is one.
     """
     for leaf in leaves:
         layout = getattr(getattr(leaf, "format", None), "layout", None)
@@ -81,5 +81,5 @@ def _kind(leaf: Any) -> Hashable:
     dtype = getattr(leaf, "dtype", None)
     if dtype is None:
         return type(leaf)
-    # What jit makes of it: the same as an array of JAX's own.
+    # jit converts it to an array of JAX's own.
     return leaf.shape, jax.dtypes.canonicalize_dtype(dtype), False

@@ -1,4 +1,4 @@
-"""Building a frozen program as a guest: counted as a compile is, and stock XLA's where something of ours fails."""
+"""Stock fallback of frozen programs: where the pass fails, stock XLA's program is built, and the failure is counted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hlo_dispatch.freezing.build import build
 from hlo_dispatch.ir.split_module import Split
 from hlo_dispatch.jax_plugin.hook import leave_to_stock
 from hlo_dispatch.jax_plugin.record import record
-from hlo_dispatch.passes.partition.split_at_frontier import uncut
+from hlo_dispatch.passes.partition.split_at_frontier import without_prologue
 from hlo_dispatch.pipeline import Pipeline
 from hlo_dispatch.process.environment_switches import is_strict
 from hlo_dispatch.report import Report
@@ -22,10 +22,10 @@ _Result = TypeVar("_Result")
 
 
 def attempted_or_skipped(attempt: Callable[[], _Result], what: str) -> _Result | None:
-    """What an attempt gives that freezing can do without; None, counted and said, where it fails.
+    """Run an optional step of freezing; where it fails, count and log that, and return None.
 
     Raises:
-        Exception: what failed, with HLO_DISPATCH_STRICT=1.
+        Exception: the failure, with HLO_DISPATCH_STRICT=1.
     """
     begin = time.perf_counter()
     try:
@@ -46,13 +46,13 @@ def built_or_stock(
     widened: AbstractSet[int],
     compiled: Callable[[Split], _Result],
 ) -> _Result:
-    """What XLA compiles of what `build` gives; where either fails, of the whole module, undispatched: and one warning.
+    """Build and compile a frozen program; where that fails, log it and compile the undispatched module.
 
     Args:
-        compiled: compiles both halves, and touches nothing that could be lost.
+        compiled: compiles prologue and program, without deleting any array.
 
     Raises:
-        Exception: what failed, with HLO_DISPATCH_STRICT=1; what compiling the undispatched module raises.
+        Exception: the failure, with HLO_DISPATCH_STRICT=1; what compiling the undispatched module raises.
     """
     begin = time.perf_counter()
     seconds = 0.0
@@ -68,7 +68,7 @@ def built_or_stock(
         return result
     except Exception as error:
         leave_to_stock(error, serialized)
-        return compiled(uncut(serialized, frozen))
+        return compiled(without_prologue(serialized, frozen))
     finally:
         is_rewritten = report is not None and len(report.dispatched) > 0
         record.count(rewritten=is_rewritten, failed=failed, seconds=seconds or time.perf_counter() - begin)

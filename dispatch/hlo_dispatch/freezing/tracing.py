@@ -1,4 +1,4 @@
-"""A function with frozen arguments as one optimized module whose first parameters are everything that is frozen."""
+"""Tracing of a frozen function: its optimized module, with all frozen arrays as leading parameters."""
 
 # pyright: basic
 # jax has no complete type hints.
@@ -33,32 +33,32 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class TracedModule:
-    """What XLA makes of a function."""
+    """The optimized module of a function, and its signature."""
 
     module: bytes
     """Serialized; its parameters are the frozen arrays, the constants, then the other arguments' leaves."""
     constants: Sequence[Any]
     """Arrays that the function closes over."""
     results: Sequence[Any]
-    """Abstract values."""
+    """Abstract values of the results."""
     structure: Any
-    """Of the results."""
+    """Pytree structure of the results."""
     arguments: Sequence[Any]
     """Abstract values of the leaves of the arguments that are not frozen."""
     signature: str
-    """Of the arguments that are not frozen, for a person."""
+    """Signature of the remaining arguments, for reports."""
     types: Sequence[Any]
-    """Of the elements of the frozen arrays and the constants, as they are given; the module has them so, but for:"""
+    """Element types of the frozen arrays and the constants; `narrow` has the exceptions in the module."""
     narrow: Mapping[int, Any]
-    """Frozen arrays and constants, by number, that the module has in a narrower type, and which that is."""
+    """Narrowed frozen arrays and constants: number → element type in the module."""
     widened: frozenset[int]
-    """Of those, the ones that it widens in order to multiply with them, and those that it makes integers."""
+    """Numbers of those that the module widens for products, or quantizes to integers."""
     smaller: int
-    """How many frozen arrays and constants are held in fewer bytes."""
+    """Number of frozen arrays and constants that are stored in fewer bytes."""
     not_narrowed: Mapping[int, str]
-    """Those that were to be, by number, and why they are not."""
+    """Weights that are not narrowed despite the request: number → why not."""
     donated: tuple[int, ...]
-    """Numbers of the positional arguments whose memory becomes that of results."""
+    """Numbers of the donated positional arguments."""
 
 
 def traced_module(
@@ -68,14 +68,13 @@ def traced_module(
     kwargs: dict[str, Any],
     narrowing: Narrowing | None = None,
 ) -> TracedModule:
-    """Have `fn(frozen, *args, **kwargs)` compiled by stock XLA; nothing is run.
+    """Trace `fn(frozen, *args, **kwargs)` and have XLA optimize it; nothing runs.
 
     Args:
-        narrowing: what is done to weights; None: they stay as they are.
+        narrowing: narrowing of weights; None: none.
 
     Raises:
-        FreezeError: it calls back into Python, closes over an array that is traced, or runs on something else than a
-            CPU.
+        FreezeError: it calls back into Python, closes over a traced array, or does not run on a CPU.
         Exception: what tracing the function raises.
     """
     name = getattr(fn, "__name__", type(fn).__name__)
@@ -86,7 +85,7 @@ def traced_module(
         raise
     closed, rest = traced.jaxpr, jax.tree.leaves((args, kwargs))
     if len(closed.in_avals) > len(frozen) + len(rest):
-        # JAX makes operands of them.
+        # Traced arrays that it closes over are operands.
         raise FreezeError(
             f"{name} cannot be frozen: it closes over an array that is traced (inside of jax.jit, jax.grad or "
             "jax.vmap), so its value is not known: give it as an argument, and let no such array out of its function"
@@ -147,7 +146,7 @@ def traced_module(
 
 
 def _lowered(function: Callable[..., Any], name: str, given: tuple[list[Any], ...], donated: Sequence[int]) -> Any:
-    """`function(frozen, constants, rest)`, with these of the rest donated."""
+    """Lower `function(frozen, constants, rest)`, with these leaves of the rest donated."""
 
     def apart(frozen: Any, constants: Any, *rest: Any) -> Any:
         return function(frozen, constants, list(rest))
@@ -159,7 +158,7 @@ def _lowered(function: Callable[..., Any], name: str, given: tuple[list[Any], ..
 
 
 def _with_split_gated_units(function: Callable[..., Any], given: tuple[list[Any], ...]) -> Callable[..., Any]:
-    """The function with its gated units in two products each; itself where it has none."""
+    """The function with split gated units; itself where it has none."""
     frozen, constants, _ = given
     parted = with_split_products(jax.make_jaxpr(function)(*given), len(frozen) + len(constants))
     if parted is None:
@@ -177,7 +176,7 @@ def _of_type(dtype: Any, array: Any) -> Any:
 
 
 def refuse_callbacks(name: str, module: Module) -> None:
-    """Raises FreezeError: the module calls back into Python."""
+    """Refuse a module that calls back into Python; raises FreezeError."""
     for computation in module.proto.computations[:]:
         for instruction in computation.instructions[:]:
             if _CALLBACK in instruction.custom_call_target:

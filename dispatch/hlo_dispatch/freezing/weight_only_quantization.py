@@ -1,14 +1,14 @@
-"""Weight-only quantization: weights of f32, bf16 or f16 held as integers of eight or four bits, with scales.
+"""Weight-only quantization: f32, bf16 or f16 weights stored as 8-bit or 4-bit integers, with scales.
 
-    x @ w  ~  (x @ q) * s,    s = max |w| along what is summed up / 127,    q = round(w / s)
+    x @ w  ~  (x @ q) * s,    s = max |w| along the contracted dimension / 127,    q = round(w / s)
 
-so in eight bits, with one scale for each output of a product. In four bits the largest is 7, which is little for all
-that an output sums up: every group of it has a scale of its own, and x @ w ~ x @ (q * s). Where operands are of
-half precision they are widened, which is exact, summed in f32, scaled there, and rounded once.
+with 8 bits, one scale for each output of a product. With 4 bits the largest value is 7, too little for a whole
+contracted dimension: each group of it has its own scale, and x @ w ~ x @ (q * s). Half-precision operands are widened
+exactly, accumulated and scaled in f32, and rounded once.
 
-A traced function is evaluated twice more. First it is seen of which weights that can be said: arrays that are an
-operand of products alone, always summed up along the same dimensions, and in between only transposed or taken row by
-row. Then those are made integers where the function begins, which depends on nothing but them and so is done once.
+A traced function is evaluated twice more. The first evaluation finds the weights that qualify: operands of products
+alone, always contracted along the same dimensions, with only transposes and row reads in between. The second one
+quantizes them at the start of the function; this depends on weights alone, so the prologue does it once.
 """
 
 # pyright: basic
@@ -35,15 +35,15 @@ from hlo_dispatch.freezing.reduced_precision import (
 )
 
 _TYPES = frozenset((WIDE, *HALF))
-"""Of weights that can be made integers, and of what they are multiplied with."""
+"""Element types of weights that can be quantized, and of the other operand."""
 _DATA_MOVEMENT = frozenset(("copy", "squeeze", "transpose"))
 
 
 def with_integers(closed: Any, candidates: Collection[int], narrowing: Narrowing) -> NarrowedFunction:
-    """Find which arguments of a closed jaxpr can be held so, and have them so.
+    """Find the arguments of a closed jaxpr that can be quantized, and quantize them.
 
     Args:
-        candidates: numbers of the arguments that may be.
+        candidates: numbers of the arguments that may be weights.
     """
     avals = closed.in_avals
     wide = narrowable_arrays(avals, candidates, narrowing)
@@ -57,7 +57,7 @@ def with_integers(closed: Any, candidates: Collection[int], narrowing: Narrowing
 
 
 class _Search(Evaluation):
-    """Finds along which of its dimensions an argument is summed up."""
+    """First evaluation: finds the contracted dimensions of each argument."""
 
     data_movement = _DATA_MOVEMENT
 
@@ -65,10 +65,10 @@ class _Search(Evaluation):
         super().__init__(narrow, narrowing)
         self.summed: dict[int, frozenset[int]] = {}
         self.refused: dict[int, str] = {}
-        """Why not."""
+        """Number of an argument → why it cannot be quantized."""
 
     def reason(self, number: int) -> str:
-        """Why an argument cannot be held as integers."""
+        """Why an argument cannot be quantized."""
         return self.refused.get(number, "it is in no product")
 
     def _cast_array(self, number: int, argument: Any) -> NarrowArray:
@@ -102,7 +102,7 @@ class _Search(Evaluation):
 
 
 class _Integers(Evaluation):
-    """Of a jaxpr, with some of its arguments as pairs of integers and scales."""
+    """Second evaluation: some arguments are pairs of integers and scales."""
 
     data_movement = _DATA_MOVEMENT
 
@@ -115,7 +115,7 @@ class _Integers(Evaluation):
         groups = _Groups.of(argument.shape, self._along[number], self._group)
         apart = jax.lax.convert_element_type(argument, WIDE).reshape(groups.apart)
         largest = jnp.max(jnp.abs(apart), axis=groups.axes, keepdims=True)
-        # What is no number stays none, in its scale.
+        # The scale of a NaN is NaN, and so are its values.
         scale = jnp.where(largest == 0, jnp.ones_like(largest), largest / self._largest)
         integers = jnp.clip(jnp.round(apart / scale), -self._largest, self._largest).astype(self._dtype)
         return NarrowArray((integers.reshape(argument.shape), scale.reshape(groups.of_scales)), frozenset((number,)))
@@ -141,18 +141,18 @@ class _Integers(Evaluation):
 
 
 class _Groups(NamedTuple):
-    """Weights with what has one scale as dimensions of its own."""
+    """Shapes of weights with the elements of one scale as separate dimensions."""
 
     apart: tuple[int, ...]
-    """Sizes, one dimension taken apart into groups and what is in each, where there are groups."""
+    """Shape, with a dimension split into groups and elements of a group, where there are groups."""
     axes: tuple[int, ...]
-    """Those of `apart` along which there is one scale."""
+    """Dimensions of `apart` along which there is one scale."""
     of_scales: tuple[int, ...]
-    """Sizes of the scales: 1 along what has one scale, or as many as there are groups."""
+    """Shape of the scales: 1 or the number of groups along contracted dimensions."""
 
     @classmethod
     def of(cls, shape: Sequence[int], summed: Collection[int], group: int) -> _Groups:
-        """For a scale for each `group` of what is summed up, if that is one dimension of a multiple of it (0: none)."""
+        """Groups of `group` elements along a single, divisible contracted dimension (0: no groups)."""
         scales = tuple(1 if dim in summed else size for dim, size in enumerate(shape))
         dim = min(summed)
         if not group or len(summed) > 1 or shape[dim] % group:
@@ -164,12 +164,12 @@ class _Groups(NamedTuple):
 
 
 def _exact(operand: Any) -> Any:
-    """The same numbers in f32."""
+    """The operand in f32, which is exact."""
     return jax.lax.convert_element_type(operand, WIDE)
 
 
 def _scaled(integers: Any, scale: Any) -> Any:
-    """The numbers that they stand for."""
+    """Dequantized weights."""
     apart: list[int] = []
     ones: list[int] = []
     for size, scales in zip(integers.shape, scale.shape, strict=True):
@@ -181,7 +181,7 @@ def _scaled(integers: Any, scale: Any) -> Any:
 
 
 def _kept_dims(equation: Any, dims: tuple[int, ...]) -> tuple[int, ...]:
-    """Which of the argument's dimensions the result's are."""
+    """The argument's dimension for each of the result's."""
     if equation.primitive.name == "transpose":
         return tuple(dims[number] for number in equation.params["permutation"])
     if equation.primitive.name == "squeeze":
@@ -191,7 +191,7 @@ def _kept_dims(equation: Any, dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _along_result(scale: Any, equation: Any, place: int) -> Any:
-    """The scale of an operand, of size 1 along what is summed up, as it is multiplied with the product."""
+    """An operand's scale, of size 1 along contracted dimensions, in the shape that broadcasts with the product."""
     contracted, batch = (sides[place] for sides in equation.params["dimension_numbers"])
     free = [number for number in range(scale.ndim) if number not in (*contracted, *batch)]
     batches, columns = ([scale.shape[number] for number in numbers] for numbers in (batch, free))

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 
 from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
-from hlo_dispatch.analysis.loop_fusion import may_be_in_loop
+from hlo_dispatch.analysis.loop_fusion import is_loop_fusible
 from hlo_dispatch.autotune.extract.digest import Digests
 from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule, is_small_constant, set_signature
 from hlo_dispatch.autotune.extract.writer import ExtractedWriter
@@ -98,7 +98,7 @@ class EnclosingFusionSlice:
         if len(crossing) > 1 or back or result not in library or self._enclosing_fusion.opcode != "fusion":
             name = self._match.node.name
             return Refusal("unmeasurable", f"%{name} cannot be separated from its neighbours", name)
-        costly = next((node for node in self.loop if not may_be_in_loop(node.proto.opcode)), None)
+        costly = next((node for node in self.loop if not is_loop_fusible(node.proto.opcode)), None)
         if costly is not None:
             return Refusal("unmeasurable", f"%{costly.name} would be computed again and again in a loop", costly.name)
         return _FusionSliceWriter(self._graph, self, self._enclosing_fusion, self._produced).write(self._match, result)

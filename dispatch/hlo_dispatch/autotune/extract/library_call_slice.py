@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
-from hlo_dispatch.analysis.loop_fusion import may_be_in_loop
+from hlo_dispatch.analysis.loop_fusion import is_loop_fusible
 from hlo_dispatch.autotune.extract.digest import Digests
 from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule, set_signature
 from hlo_dispatch.autotune.extract.writer import ExtractedWriter
@@ -100,7 +100,7 @@ def _loop_between(operand: Node, source: Node) -> list[Node] | None:
     found, pending = {operand}, [operand]
     while pending:
         node = pending.pop()
-        if (not node.operands and node.opcode not in ("constant", "iota")) or not may_be_in_loop(node.proto.opcode):
+        if (not node.operands and node.opcode not in ("constant", "iota")) or not is_loop_fusible(node.proto.opcode):
             return None
         for value in node.operands:
             if value is not source and value not in found:

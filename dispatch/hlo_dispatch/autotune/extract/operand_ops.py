@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, Node
-from hlo_dispatch.analysis.loop_fusion import may_be_in_loop
+from hlo_dispatch.analysis.loop_fusion import is_loop_fusible
 
 _MAX_OPS = 64
 # Never operand ops: their results come from outside of the computation, or cost more than an elementwise op.
@@ -61,5 +61,5 @@ def _may_be_operand_op(node: Node) -> bool:
     return (
         bool(node.operands)
         and node.opcode not in _ENDS
-        and (node.opcode == INSERTED_COPY or may_be_in_loop(node.opcode))
+        and (node.opcode == INSERTED_COPY or is_loop_fusible(node.opcode))
     )
