@@ -20,7 +20,7 @@ inline Matrix From(const Matrix& matrix, int64_t row, int64_t column) {
           matrix.column_bytes};
 }
 
-// Rows in f32 or bf16 one behind another, whether they lie so in the operand or were copied.
+// Contiguous rows in f32 or bf16, in the operand or copied.
 struct Lines {
   const char* first;
   int64_t bytes;  // from one to the next
@@ -70,7 +70,7 @@ class Task {
 
   // In f32, or in bf16 for pairs.
   Lines InLines(const Matrix& matrix, int64_t rows, int64_t columns, float* room) const;
-  // For few queries: numbers or bf16 as they lie. `whole`: the arithmetic reads whole vectors.
+  // For few queries: f32 or bf16 in place. `whole`: the arithmetic reads whole vectors.
   Lines AsTheyLie(const Matrix& matrix, int64_t rows, int64_t columns, float* room, bool whole) const;
   Lines Fetched(const Matrix& matrix, int64_t rows, int64_t columns, float* room, int64_t units) const;
 
@@ -85,7 +85,7 @@ class Task {
   void TakeWhatMatters();
   // Some queries against some keys of the block that is packed: whole vectors, but at the block's end.
   void Take(int64_t row, int64_t rows, int64_t first, int64_t last, const Range& range);
-  // One panel of the block's values, packed or as they lie.
+  // One panel of the block's values, packed or in place.
   Lines ValuesOf(int64_t panel, int64_t keys) const;
   void Apply(const Step& step, float* scores, int64_t row, int64_t key, int64_t count) const;
 

@@ -1,4 +1,4 @@
-// How much of an attention is worked on at once.
+// Tiling of an attention.
 #ifndef HLO_DISPATCH_ATTENTION_TILING_H_
 #define HLO_DISPATCH_ATTENTION_TILING_H_
 

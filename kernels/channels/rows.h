@@ -9,13 +9,13 @@
 
 namespace hlo_dispatch::channels {
 
-// Channels vary fastest, then what lies in space, then images; nothing lies in between.
+// Dense, channels-last: channels vary fastest, then space, then images.
 struct Rows {
   int64_t images;
   int64_t positions;  // rows of each image
   int64_t channels;
 
-  // Throws Failure(kUnsupported) where they lie otherwise, or are of another type than f32 and bf16.
+  // Throws Failure(kUnsupported) for other layouts, and for other types than f32 and bf16.
   static Rows Of(const StridedArray& array);
 };
 

@@ -15,8 +15,8 @@
 
 namespace hlo_dispatch {
 
-// The processors that this process may use, in ascending order: those of its first thread. Others may have been given
-// fewer, by whoever made them.
+// The processors that this process may use, in ascending order: those of its first thread. Other threads may be bound
+// to fewer.
 std::vector<int> AllowedProcessors();
 
 // Lets the calling thread run on these processors only, and the threads that it makes from now on.

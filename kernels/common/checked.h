@@ -25,7 +25,7 @@ int64_t Elements(const std::vector<int64_t>& dims, const std::string& what);
 // strides must not be negative. Throws likewise.
 int64_t Extent(const std::vector<int64_t>& dims, const std::vector<int64_t>& strides, const std::string& what);
 
-// Throws Failure(kInvalid) where two elements lie, or might lie, at one place.
+// Throws Failure(kInvalid) where two elements overlap, or might overlap.
 void CheckApart(const std::vector<int64_t>& dims, const std::vector<int64_t>& strides, const std::string& what);
 // Throws Failure(kInvalid) unless every place between the first and the last element is that of one element, as in
 // all of XLA's arrays: a result that leaves places out would show what was in memory before.

@@ -12,7 +12,8 @@ enum class ElementType { kF32, kBF16, kF16, kS8, kU8 };
 
 enum class Integers { kNone, kOfEightBits };
 
-// Throws Failure(kInvalid), naming `attribute`, when `name` is not one of ours, or of integers that are not wanted.
+// Throws Failure(kInvalid), naming `attribute`, when `name` is unknown, or an integer type that the kernel does not
+// take.
 ElementType ElementTypeFromName(const std::string& name, const std::string& attribute,
                                 Integers integers = Integers::kNone);
 bool IsInteger(ElementType type);

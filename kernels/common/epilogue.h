@@ -31,7 +31,7 @@ class Epilogue {
   Epilogue(const Provider& provider, const Attributes& attributes, const StridedArray& destination,
            const EpilogueOwner& owner = {"oneMKL's gemm", /*widens=*/false});
 
-  // What the call is given behind src and weights, in order.
+  // Operands of the call after src and weights, in order.
   const std::vector<StridedArray>& operands() const { return operands_; }
   bool is_empty() const { return steps_.empty(); }
 

@@ -1,5 +1,5 @@
-// What goes wrong inside a kernel's C++. Thrown inside this library only: its borders (the XLA FFI in
-// common/ffi_failure.h, hosts in c_api/error.h) turn it into their own kind of error.
+// Failure: the exception of this library. Never leaves it: the XLA FFI handlers (common/ffi_failure.h) and the C API
+// (c_api/error.h) convert it to their errors.
 #ifndef HLO_DISPATCH_COMMON_FAILURE_H_
 #define HLO_DISPATCH_COMMON_FAILURE_H_
 

@@ -30,11 +30,9 @@ inline constexpr Vendor kOwnEverywhere{kOwnName, "own"};
 template <typename Made, const Vendor&... vendors>
 class Family {
  public:
-  // Args:
-  //   routines: of BLAS and LAPACK that it calls, without the letter of the element type.
-  //   packed_by: the kernel that packs its weights (common/registry.h), if there is one.
-  //   joined_by: the kernel whose calls hold several of its calls, likewise.
-  //   may_write_over_source: as the kernel has it (common/registry.h).
+  // Args: routines: of BLAS and LAPACK that it calls, without the letter of the element type. packed_by: the kernel
+  // that prepacks its weights (common/registry.h), if there is one. joined_by: the call-group kernel of its calls,
+  // likewise. may_write_over_source: as the kernel has it (common/registry.h).
   explicit Family(const std::string& name, const std::vector<std::string>& routines = {},
                   const std::string& packed_by = "", const std::string& joined_by = "",
                   bool may_write_over_source = false) {

@@ -1,4 +1,4 @@
-// What an FFI handler throws, as the error that XLA shows.
+// Conversion of exceptions in FFI handlers to XLA errors.
 #ifndef HLO_DISPATCH_COMMON_FFI_FAILURE_H_
 #define HLO_DISPATCH_COMMON_FFI_FAILURE_H_
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr char kFolder[] = "/sys/kernel/mm/transparent_hugepage/";
 
-// Bytes of a huge page; 0 where there are none, or nobody is to have them.
+// Bytes of a huge page; 0 where the system has none or disables them.
 uintptr_t HugePageBytes() {
   std::string enabled;
   std::getline(std::ifstream(std::string(kFolder) + "enabled"), enabled);
@@ -29,7 +29,7 @@ void AdviseHugePages(void* begin, int64_t bytes) {
   static const uintptr_t page = HugePageBytes();
   if (page == 0) return;
   const auto address = reinterpret_cast<uintptr_t>(begin);
-  // Only whole pages of the buffer: what lies around it is somebody else's.
+  // Only whole pages inside of the buffer.
   const uintptr_t first = (address + page - 1) / page * page;
   const uintptr_t last = (address + static_cast<uintptr_t>(bytes)) / page * page;
   if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);

@@ -7,13 +7,13 @@
 namespace hlo_dispatch {
 
 // Bytes from which a buffer is advised. Allocators map such blocks anew for each run and unmap them afterwards (glibc
-// from 32 MB on at the latest); smaller ones mostly lie where they lay before. The advice costs a microsecond, the
-// faults of so many bytes a thousand times that.
+// from 32 MB on at the latest); smaller ones mostly keep their addresses. The advice costs a microsecond, the faults of
+// so many bytes a thousand times that.
 inline constexpr int64_t kLeastAdvised = int64_t{16} << 20;
 
 // Asks the operating system to back a buffer with huge pages when it is written (MADV_HUGEPAGE), where it holds whole
-// ones; contents stay, and no memory is taken before it is written. Nothing is asked for smaller buffers, nor where
-// whoever runs the machine said "never"; a refusal is ignored, since the buffer works all the same.
+// ones; contents stay, and no memory is taken before it is written. Does nothing for smaller buffers, nor where the
+// system is configured to "never"; a failure is ignored, since it is only advice.
 void AdviseHugePages(void* begin, int64_t bytes);
 
 }  // namespace hlo_dispatch

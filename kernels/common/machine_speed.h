@@ -1,5 +1,5 @@
-// How fast one thread of this machine is, and what it costs to hand work to another one: measured when first asked for,
-// once in a process, in about a millisecond.
+// Machine speed: throughput of one thread and the cost of waking another one, measured on first use, once in a process,
+// in about a millisecond.
 #ifndef HLO_DISPATCH_COMMON_MACHINE_SPEED_H_
 #define HLO_DISPATCH_COMMON_MACHINE_SPEED_H_
 
@@ -16,8 +16,8 @@ struct MachineSpeed {
   double Seconds(double multiply_adds_done, double bytes_touched) const {
     return std::max(multiply_adds_done / multiply_adds, bytes_touched / bytes);
   }
-  // Whether work that takes one thread so long is worth asking others for help. The caller wakes a helper, and tells it
-  // in the end that all is done; the helper takes about as long to come and to go.
+  // Whether work of so many seconds on one thread is worth waking helpers for. The caller wakes a helper and notifies
+  // it at the end; the helper takes about as long to start and to stop.
   bool RepaysHelp(double seconds) const { return seconds > 4 * wake_up; }
 
   // The best of several trials each, so that another process on the processor does not show.

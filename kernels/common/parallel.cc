@@ -61,7 +61,7 @@ struct Loop {
   }
 };
 
-// How many tasks of ours a pool has not begun. XLA's interface names no pool: those of one size share the count.
+// Tasks that a pool has not begun. XLA's interface names no pool: those of one size share the count.
 std::atomic<int64_t>& Waiting(int64_t threads) {
   static std::array<std::atomic<int64_t>, 64> waiting{};
   return waiting[static_cast<size_t>(threads) % waiting.size()];

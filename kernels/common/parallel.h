@@ -1,5 +1,5 @@
-// Loops over independent pieces of work: on XLA's own thread pool, so that nothing of ours runs beside it, or on the
-// threads of the library that computed just before.
+// Parallel loops over independent pieces of work, on XLA's thread pool or on the threads of the library that computed
+// just before; there is no other pool.
 #ifndef HLO_DISPATCH_COMMON_PARALLEL_H_
 #define HLO_DISPATCH_COMMON_PARALLEL_H_
 

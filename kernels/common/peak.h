@@ -1,5 +1,5 @@
-// How long the processors take for arithmetic at the peak of their vector units, all threads at once: two threads of
-// one core share those units, which no count of the system's shows.
+// Peak-arithmetic probe: time of all threads at the peak of the vector units; hyper-threads of one core share those,
+// which virtual machines do not report.
 #ifndef HLO_DISPATCH_COMMON_PEAK_H_
 #define HLO_DISPATCH_COMMON_PEAK_H_
 
@@ -7,7 +7,7 @@
 
 namespace hlo_dispatch {
 
-// Rounds of independent multiply-adds in registers; returns what keeps the compiler from leaving them out.
+// Rounds of independent multiply-adds in registers; returns a value so that the compiler does not remove them.
 using PeakArithmetic = float (*)(int64_t rounds);
 extern const PeakArithmetic kPlainPeak, kAvx2Peak, kAvx512Peak;
 

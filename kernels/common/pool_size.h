@@ -1,4 +1,4 @@
-// How many threads XLA's pool has, for what is planned before there is a call that could ask it.
+// Size of XLA's thread pool, for planning, where no call provides the pool.
 #ifndef HLO_DISPATCH_COMMON_POOL_SIZE_H_
 #define HLO_DISPATCH_COMMON_POOL_SIZE_H_
 

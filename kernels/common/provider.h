@@ -1,4 +1,4 @@
-// Who computes BLAS and LAPACK in this process: oneMKL, opened at run time, or the OpenBLAS inside SciPy that JAX
+// Providers of BLAS and LAPACK in this process: oneMKL, opened at run time, or the OpenBLAS inside SciPy that JAX
 // itself calls. Both offer the same Fortran routines, so every family of this folder serves both. For a few routines
 // there is a third one, our own (blocked.h).
 #ifndef HLO_DISPATCH_COMMON_PROVIDER_H_

@@ -55,7 +55,7 @@ class Routine {
 // Throws Failure(kUnsupported) where the library has nothing for such a call.
 using RoutineMaker = std::unique_ptr<Routine> (*)(const Attributes&);
 
-// Both stages of a call: what XLA calls, and what planning asks.
+// Both stages of a call: XLA's handlers, and kernel support queries.
 std::unique_ptr<xla::ffi::Ffi> RoutineInstantiation(const Kernel& kernel, RoutineMaker make);
 XLA_FFI_Handler* RoutineExecution();
 Answer AnswerOfRoutine(const Kernel& kernel, RoutineMaker make, const Attributes& attributes);

@@ -19,7 +19,7 @@ struct RowsAndColumns {
   // `dims` has more of them, all rows or none.
   static RowsAndColumns Of(const StridedArray& array, const std::vector<int64_t>& dims);
 
-  // Whether the elements of a row lie side by side.
+  // Whether the elements of a row are contiguous.
   bool is_by_row() const { return column_stride == 1 || columns == 1; }
   bool is_by_column() const { return row_stride == 1 || rows == 1; }
   // Which of the two a result is written by: the longer lines where it is both.

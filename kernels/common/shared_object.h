@@ -7,7 +7,7 @@
 
 namespace hlo_dispatch {
 
-// A file that is looked for where nobody names one.
+// Search for a library file without an explicit path.
 struct SharedObject {
   std::string file;
   std::string variable;  // the environment variable that names another one
@@ -25,7 +25,7 @@ bool IsFile(const std::string& path);
 // dlopen's handle; throws Failure(kUnavailable) with the loader's words where that fails.
 void* OpenWithDependencies(const std::string& path);
 
-// Where the library of a handle lies; `otherwise` if that is not known.
+// Path of a handle's library; `otherwise` if that is unknown.
 std::string PathOf(void* handle, const std::string& otherwise);
 
 }  // namespace hlo_dispatch

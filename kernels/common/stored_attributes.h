@@ -1,5 +1,5 @@
-// Attributes as values of our own, for a call that is planned: they outlive the Python dict they were copied from,
-// and any thread may read them.
+// Attributes stored as values, for support queries: they outlive the Python dict they were copied from, and are
+// thread-safe to read.
 #ifndef HLO_DISPATCH_COMMON_STORED_ATTRIBUTES_H_
 #define HLO_DISPATCH_COMMON_STORED_ATTRIBUTES_H_
 

@@ -16,14 +16,14 @@ struct StridedArray {
   ElementType type;
   std::vector<int64_t> dims;
   std::vector<int64_t> strides;
-  int64_t offset = 0;    // elements in front of the first one, where the buffer holds more than the array
+  int64_t offset = 0;    // elements before the first one, where the array is a part of the buffer
   int64_t elements = 0;  // of the whole buffer then; 0: the array is the buffer
 
   // Bytes from the first to the last element; at most kMostBytes (common/checked.h).
   int64_t Bytes() const;
   // The buffer's size; equals Bytes() unless the array is a part of it, as XLA's arrays have no holes.
   int64_t BufferBytes() const;
-  // Where the first element lies in that buffer.
+  // Address of the first element in that buffer.
   void* Begin(void* buffer) const;
 };
 

@@ -1,4 +1,4 @@
-// The functions that a shared library keeps to itself, as the symbol table of its file names them.
+// Symbol table of a shared library's file: addresses of functions that it does not export.
 //
 // The loader needs exported names only. A file that was not stripped has all names, with C++'s types in them.
 #ifndef HLO_DISPATCH_COMMON_SYMBOL_TABLE_H_

@@ -27,8 +27,8 @@ class FunctionDelegate final : public tbb_abi::Delegate {
   const std::function<void()>& body_;
 };
 
-// Of an arena, before another one is made. A loop's pieces are sent to the places of an arena, and what is sent to a
-// place that nobody takes lies there until the arena ends: some hundred bytes for each place in each call.
+// Of an arena, before another one is made. A loop's tasks are mailed to the slots of an arena, and mail of an empty
+// slot stays until the arena ends: some hundred bytes for each slot in each call.
 constexpr int64_t kMostCalls = 256;
 
 }  // namespace

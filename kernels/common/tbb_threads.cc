@@ -30,7 +30,7 @@ bool Find(void* library, const char* name, Function& function) {
   return function != nullptr;
 }
 
-// What the threads of one loop share. It lies on the caller's stack, who leaves when all have said that they are done.
+// State that the threads of one loop share, on the caller's stack; the caller returns when all are done.
 struct Loop {
   int64_t count;
   int64_t grain;

@@ -1,5 +1,5 @@
-// The oneTBB that a library computes with: loops of ours on its threads, for what runs between that library's calls;
-// and other threads in place of its own.
+// The oneTBB that a library computes with: own loops on its threads, for call-group members between that library's
+// calls, and other threads instead of its workers.
 #ifndef HLO_DISPATCH_COMMON_TBB_THREADS_H_
 #define HLO_DISPATCH_COMMON_TBB_THREADS_H_
 

@@ -23,7 +23,7 @@ constexpr Roles kRoles{"src", nullptr, "dst", /*has_space=*/false, /*may_be_prep
 using CreateBinary = Status(PrimitiveDescriptor**, Engine*, Algorithm, const MemoryDescriptor*, const MemoryDescriptor*,
                             const MemoryDescriptor*, const PrimitiveAttributes*);
 
-// Whether every channel of one image is multiplied by a value of its own: squeeze-and-excite's gate.
+// Whether every channel of one image is multiplied by its own value: squeeze-and-excite's gate.
 bool IsGate(const CallOperands& operands, const BinaryPostOp& first) {
   const Tensor &source = operands.source, &gate = first.operand;
   if (first.algorithm != kBinaryMul || source.dims.size() != 4 || source.dims[0] != 1) return false;
@@ -51,7 +51,7 @@ std::optional<CallPlan> PlanDepthwise(CallOperands& operands, const BinaryPostOp
   if (ImplementationName(descriptor.get()).rfind("brdgmm_dw", 0) != 0) return std::nullopt;
   const MemoryDescriptor* preferred =
       library.functions().primitive_desc_query_md(descriptor.get(), kQueryArgument, kArgumentWeights);
-  // In blocks of channels, without a gap: so it lies already.
+  // Blocked by channels without padding: the gate's layout already.
   const bool is_dense =
       static_cast<int64_t>(library.functions().memory_desc_get_size(preferred)) == operands.weights.Bytes();
   if (!is_dense) return std::nullopt;

@@ -69,7 +69,7 @@ void PairRow(const uint16_t* first, const uint16_t* second, uint16_t* to, int64_
   }
 }
 
-// Asks for a row's lines of memory; an address that is nobody's does no harm.
+// Prefetches a row; an invalid address does no harm.
 template <int kSize, typename Element>
 void Prefetch(const Element* row) {
   const auto at = reinterpret_cast<uintptr_t>(row);
@@ -209,7 +209,7 @@ void BlockedCopy::CopyPieces(int64_t begin, int64_t end, const Element* from, El
       }
     }
   }
-  if constexpr (kStores == StoreKind::kStreaming) _mm_sfence();  // before anybody is told that the copy is there
+  if constexpr (kStores == StoreKind::kStreaming) _mm_sfence();  // before other threads learn that the copy is done
 }
 
 template <typename Element, StoreKind kStores>

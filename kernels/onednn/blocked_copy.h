@@ -19,12 +19,12 @@ namespace hlo_dispatch::onednn {
 
 class BlockedCopy {
  public:
-  // Nothing unless the innermost block goes along a dimension in which the tensor is dense, with nothing inside of
-  // it but, in half precision, pairs of another dimension: then all there is to do is to copy or to interleave rows.
-  // The last `reversed` dimensions are read back to front.
+  // Nothing unless the innermost block goes along a dimension in which the tensor is dense, with nothing inside of it
+  // but, in half precision, pairs of another dimension: then all there is to do is to copy or to interleave rows. The
+  // last `reversed` dimensions are reversed.
   static std::optional<BlockedCopy> Plan(const Tensor& tensor, const BlockedLayout& layout, size_t reversed);
 
-  // What lies beyond the tensor's sizes becomes zero.
+  // Padding becomes zero.
   void Run(const void* from, void* to, const Parallel& parallel) const;
 
  private:
@@ -46,7 +46,7 @@ class BlockedCopy {
   void CopyWhole(const Element* from, Element* to, const Parallel& parallel) const;
 
   std::vector<int64_t> dims_, strides_;  // of the tensor; negative strides where it is reversed
-  int64_t origin_ = 0;                   // where its first element lies
+  int64_t origin_ = 0;                   // offset of its first element
   int64_t element_bytes_ = 0;
   size_t row_ = 0;  // the dimension of the innermost block
   int64_t row_size_ = 0;

@@ -27,7 +27,7 @@ std::optional<BlockedLayout> BlockedLayout::Read(const MemoryDescriptor* descrip
   const int64_t elements =
       std::accumulate(layout.padded.begin(), layout.padded.end(), int64_t{1}, std::multiplies<int64_t>());
   layout.more_bytes = static_cast<int64_t>(onednn.memory_desc_get_size(descriptor)) - elements * ElementBytes(type);
-  // Of integers oneDNN keeps sums behind the elements; of anything else such a layout would be one that nobody knows.
+  // For integers oneDNN appends sums to the elements; for other types such a layout is unknown.
   const bool may_have_more = IsInteger(type) && layout.more_bytes > 0;
   if (rank == 0 || (layout.more_bytes != 0 && !may_have_more)) return std::nullopt;
   return layout;

@@ -1,4 +1,4 @@
-// Where oneDNN's blocked layouts put the elements of a tensor.
+// Blocked layouts of oneDNN: the position of each element of a tensor.
 #ifndef HLO_DISPATCH_ONEDNN_BLOCKED_LAYOUT_H_
 #define HLO_DISPATCH_ONEDNN_BLOCKED_LAYOUT_H_
 
@@ -11,7 +11,7 @@
 
 namespace hlo_dispatch::onednn {
 
-// A layout that cuts dimensions into blocks: all strides lie between whole blocks, whose elements are innermost.
+// A layout that tiles dimensions: strides are between blocks, whose elements are innermost.
 struct BlockedLayout {
   struct Block {
     size_t dimension;
@@ -22,7 +22,8 @@ struct BlockedLayout {
   std::vector<Block> blocks;     // slowest first
   int64_t more_bytes = 0;        // behind the elements
 
-  // Nothing for layouts of another kind, and for those that hold more than the elements, but for sums of integers.
+  // Nothing for layouts of another kind, and for those that contain more than the elements, except for sums of
+  // integers.
   static std::optional<BlockedLayout> Read(const MemoryDescriptor* descriptor, ElementType type);
 };
 

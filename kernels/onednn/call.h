@@ -23,7 +23,7 @@ namespace hlo_dispatch::onednn {
 // One kernel family: reads the attributes, chooses the implementation.
 using Planner = CallPlan (*)(const Attributes&);
 
-// What XLA calls, what planning asks, and a call without XLA.
+// XLA's handlers, kernel support queries, and raw calls.
 std::unique_ptr<xla::ffi::Ffi> Instantiation(const Kernel& kernel, Planner planner);
 XLA_FFI_Handler* Execution();
 Answer AnswerOf(const Kernel& kernel, Planner planner, const Attributes& attributes);

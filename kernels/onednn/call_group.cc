@@ -1,10 +1,9 @@
 // hlo_dispatch.onednn.sequence
 //
-// member_0; member_1; …      a call of another oneDNN kernel, or of an own kernel that may be a member, on values of
-// the call group
+//   member_0; member_1; …      calls of other oneDNN kernels, or of own kernels that may be members
 //
 // Call group: the members run in order. oneDNN's members are waited for once; own kernels wait for the members before
-// them and run on the library's threads where those are oneTBB's, which are awake and would compete with XLA's for
+// them and run on the library's threads where those are oneTBB's: they are awake, and XLA's would compete with them for
 // processors. A member may have an in-place sum (attribute `accumulated`). Operands: values that members read and none
 // writes; the first ones are coalesced into one buffer of held_bytes where attribute `held` has their offsets. Results:
 // values that are read outside, then scratch, which holds the intermediate values (call_group_plan.h).
@@ -64,7 +63,7 @@ struct CallGroupState {
 ffi::TypeId CallGroupState::id = {};
 
 CallGroupPlan PlanOf(const Attributes& attributes) {
-  attributes.Text("library");  // which one it is each member asks
+  attributes.Text("library");  // each member checks which one it is
   return CallGroupPlan::Read(attributes);
 }
 

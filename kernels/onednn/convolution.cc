@@ -32,14 +32,14 @@ CallPlan PlanWith(CallOperands& operands, const Window& window, WeightsFormat we
   return MakePlan(operands, OwnedDescriptor(descriptor));
 }
 
-// From so many result positions on, large f32 weights are better packed although oneDNN runs the same implementation
+// From so many result positions on, large f32 weights are better reordered although oneDNN runs the same implementation
 // on plain ones: their rows are far apart, which costs it up to a third. Measured on a Zen 5, with cold weights:
 // 3x3x1280x1280 at 16x16 positions 1.19x, 3x3x512x512 at 8x7x7 1.15x, but at 7x7 0.78x.
 constexpr int64_t kPositionsRepayingCopy = 256;
 constexpr int64_t kLargeWeightsBytes = 1024 * 1024;
 
-// A copy of ours is cheap; a reorder of oneDNN's is not. It needs more positions: on the same processor 1x1 weights
-// of 2048x512 in bf16 lose by it at 7x7 positions (0.40 against 0.22 ms) and win at 14x14.
+// An own copy is cheap; oneDNN's reorder is not. It needs more positions: on the same processor 1x1 weights of 2048x512
+// in bf16 lose by it at 7x7 positions (0.40 against 0.22 ms) and win at 14x14.
 constexpr int64_t kPositionsRepayingReorder = 64;
 
 int64_t Positions(const CallOperands& operands) {
@@ -70,12 +70,12 @@ bool MayHaveAnotherForm(const CallOperands& operands, const std::string& impleme
          Positions(operands) >= kPositionsRepayingCopy;
 }
 
-// Plain weights where oneDNN runs the same implementation on them (f32 brgemm) and a copy would not repay itself.
-// The same implementation may have another form for packed weights, which shows in the memory that it asks for.
-// Otherwise plain ones would lead to an im2col GEMM or to a dense kernel for a depthwise convolution, 1.3 to 50
-// times slower, so they are packed, unless oneDNN would have to do that and there is too little to gain.
+// Plain weights where oneDNN runs the same implementation on them (f32 brgemm) and a copy would not repay itself. The
+// same implementation may have another variant for reordered weights, which its scratchpad size shows. Otherwise plain
+// ones would lead to an im2col GEMM or to a dense kernel for a depthwise convolution, 1.3 to 50 times slower, so they
+// are reordered, unless oneDNN would have to do that and there is too little to gain.
 //
-// Asking oneDNN takes it 0.1 to 0.5 ms each time, so where the answer is known it is not asked twice.
+// A query takes oneDNN 0.1 to 0.5 ms, so known answers are not queried again.
 CallPlan PlanBest(CallOperands& operands, const Window& window) {
   const bool grouped = operands.weights.dims.size() > operands.source.dims.size();
   const int64_t positions = Positions(operands);

@@ -26,15 +26,15 @@ constexpr int64_t kSize = 256;  // of the product's three dimensions: 17 million
 constexpr int kMostProducts = 50;
 constexpr unsigned kFlushSubnormals = 0x8040;  // MXCSR: results to zero, and operands
 
-// The object that `make` puts where it is told to; nothing where it fails.
+// The object that `make` returns through its argument; empty where it fails.
 template <typename Owned, typename Make>
 Owned Made(Make make) {
   typename Owned::pointer object = nullptr;
   return Owned(make(&object) == kSuccess ? object : nullptr);
 }
 
-// Runs a product of square matrices over and over, until there are so many threads of the library's name besides
-// this one. Returns what there is of them when nothing more comes of it.
+// Runs a product of square matrices over and over, until there are so many threads of the library's name besides this
+// one. Returns those that exist when no more are started.
 std::vector<pid_t> WakeThreads(const Library& library, Engine* engine, size_t count) {
   const Functions& onednn = library.functions();
   const int64_t shape[] = {kSize, kSize}, strides[] = {kSize, 1};
@@ -83,7 +83,7 @@ Status MakeEngineHere(const Library& library, Engine** engine) {
   const std::vector<int> processors = AllowedProcessors();
   pthread_setname_np(pthread_self(), kThreadName);
   BlockHostSignals();
-  // Whoever asks for the engine first may be kept on fewer processors than its process.
+  // The thread that needs the engine first may be bound to fewer processors than its process.
   RunOn(processors);
   // As in XLA's own threads: the library's inherit this one's control register, too.
   _mm_setcsr(_mm_getcsr() | kFlushSubnormals);
@@ -126,7 +126,7 @@ Status MakeEngine(const Library& library, Engine** engine) {
 
   std::promise<Status> made;
   std::future<Status> status = made.get_future();
-  const bool stays = library.runtime() == kTbb;  // TBB sends its workers away when nobody is left who called it
+  const bool stays = library.runtime() == kTbb;  // TBB dismisses its workers when no thread that called it is left
   std::thread thread([&library, engine, stays, made = std::move(made)]() mutable {
     try {
       made.set_value(MakeEngineHere(library, engine));

@@ -59,7 +59,7 @@ std::optional<Tensor> ReadVector(const Attributes& attributes, const std::string
   return Tensor{{role, ElementTypeFromName(attributes.Text(type), type), {size}, {1}}};
 }
 
-// oneDNN 3.13 takes any order of the result, and writes another one than it was told.
+// oneDNN 3.13 accepts any order of the result, but writes a fixed one.
 void CheckOrder(const Tensor& source, const Tensor& destination) {
   for (size_t i = 0; i < source.dims.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {

@@ -145,7 +145,7 @@ void* Library::Address(const std::string& name) const {
 
 Engine* Library::engine() const {
   if (Engine* engine = engine_.load(std::memory_order_acquire)) return engine;
-  CheckThreads();  // whoever held the lock in the parent does not release it here
+  CheckThreads();  // a thread of the parent may hold the lock, and never releases it here
   std::lock_guard<std::mutex> lock(engine_mutex_);
   if (Engine* engine = engine_.load(std::memory_order_acquire)) return engine;
   const bool has_threads = runtime_ != "sequential" && runtime_ != "threadpool";

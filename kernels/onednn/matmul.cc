@@ -16,9 +16,9 @@ namespace {
 
 constexpr Roles kRoles{"src", "weights", "dst", /*has_space=*/false};
 
-// From so many rows on, weights in half precision are packed as a whole, by us, rather than in blocks by each thread
-// that comes to them. Measured on a Zen 5, with cold weights: 4096x320x320 1.26x, 3136x384x96 1.27x, 1024x768x3072
-// 1.04x, but 128x768x3072 0.95x. In f32 nothing is gained below 3072 columns of the source.
+// From so many rows on, weights in half precision are reordered once a call, by an own copy, rather than in blocks by
+// each thread that reads them. Measured on a Zen 5, with cold weights: 4096x320x320 1.26x, 3136x384x96 1.27x,
+// 1024x768x3072 1.04x, but 128x768x3072 0.95x. In f32 nothing is gained below 3072 columns of the source.
 constexpr int64_t kRowsRepayingCopy = 1024;
 
 CallPlan PlanWith(const Library& library, const CallOperands& operands) {
@@ -40,8 +40,8 @@ bool MayRepayCopy(const CallOperands& operands) {
   return weights.type != ElementType::kF32 && operands.destination.dims[rank - 2] >= kRowsRepayingCopy;
 }
 
-// Weights that are packed once are read as brgemm likes them best: in blocks, or by columns where the source is one
-// row. A GEMM has no layout of its own: it asks for rows.
+// Prepacked weights are read in brgemm's preferred layout: blocked, or column-major where the source is one row. A GEMM
+// has no layout of its own: it asks for rows.
 CallPlan PlanPrepacked(const Library& library, CallOperands& operands) {
   CallPlan prepacked = PlanWith(library, operands);
   if (prepacked.implementation.rfind("brg", 0) == 0) return prepacked;

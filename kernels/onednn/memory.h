@@ -1,4 +1,4 @@
-// An operand of a call as oneDNN is told of it: dimensions and strides are in oneDNN's order.
+// An operand as a oneDNN memory descriptor: dimensions and strides in oneDNN's order.
 #ifndef HLO_DISPATCH_ONEDNN_MEMORY_H_
 #define HLO_DISPATCH_ONEDNN_MEMORY_H_
 

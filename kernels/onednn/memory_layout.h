@@ -1,4 +1,4 @@
-// How a call divides a piece of memory that it is given.
+// Layout of a call's scratch memory.
 #ifndef HLO_DISPATCH_ONEDNN_MEMORY_LAYOUT_H_
 #define HLO_DISPATCH_ONEDNN_MEMORY_LAYOUT_H_
 
@@ -6,7 +6,7 @@
 
 namespace hlo_dispatch::onednn {
 
-// Hands out parts of a piece of memory, one after the other.
+// Bump allocator of offsets.
 class MemoryLayout {
  public:
   // Where a part of so many bytes begins.

@@ -57,7 +57,7 @@ bool ReadReversed(const Attributes& attributes, const Roles& roles) {
 }
 
 // Plans the copy of `operand` between the buffer's layout and the primitive's, where they differ. Our own copy reads
-// the last `reversed` dimensions back to front.
+// the last `reversed` dimensions reversed.
 void PlanReorder(const Library& library, const OwnedDescriptor& descriptor, bool is_result, MemoryLayout& memory,
                  Operand& operand, size_t reversed = 0) {
   const Functions& onednn = library.functions();

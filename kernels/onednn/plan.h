@@ -39,8 +39,8 @@ struct ExpectedBuffer {
 struct Operand {
   Tensor tensor;
   int index;  // which argument of the primitive it is
-  // Set when the primitive has the spatial dimensions back to front and no copy of ours into its layout turns them:
-  // every call copies an operand so to this offset of the scratch memory, and a result from it.
+  // Set where the primitive has reversed spatial dimensions and no own reorder reverses them: every call copies an
+  // operand reversed to this offset of the scratch memory, and a result from it.
   std::optional<int64_t> reversed_offset;
   LayoutReorder reorder;
   // Not 0: the buffer has so many bytes, of the tensor as the primitive has it (prepacked_layout.h).
@@ -73,7 +73,7 @@ struct CallPlan {
 
   // Whether every call copies an operand or the result between layouts.
   bool Reorders() const;
-  // Whether all such copies are ours.
+  // Whether all such copies are own ones.
   bool Copies() const;
   // Lower bound of a call's time on one thread.
   double LeastSeconds() const;
@@ -113,7 +113,7 @@ struct CallOperands {
   Tensor bias;
   WeightsFormat weights_format = WeightsFormat::kBest;
   bool has_space = true;  // whether all but the first two dimensions are spatial
-  // The primitive has the weights' (or their gradient's) spatial dimensions back to front (weights_reversed).
+  // The primitive has the weights' (or their gradient's) spatial dimensions reversed (weights_reversed).
   bool weights_reversed = false;
   PostOpChain chain;
 
@@ -125,7 +125,7 @@ struct CallOperands {
   // If the call has a bias: `length` values along `axis` of a tensor of `rank` dimensions.
   void ReadBias(const Attributes& attributes, int64_t length, int rank, int axis);
   OwnedMemoryDescriptor DescribeWeights() const;
-  // Whether turning the weights' spatial dimensions moves an element.
+  // Whether reversing the weights' spatial dimensions moves an element.
   bool ReversesWeights() const;
 };
 
@@ -138,7 +138,7 @@ CallPlan MakePlan(const CallOperands& operands, OwnedDescriptor descriptor, cons
 // what it is named after. Throws Failure(kUnsupported) otherwise.
 CallPlan WithExactSums(CallPlan plan);
 
-// What a primitive asks for as working memory of its own.
+// Size of a primitive's scratchpad.
 int64_t ScratchpadBytes(const OwnedDescriptor& descriptor);
 
 // oneDNN's own name for what a primitive descriptor would run, such as brgconv:avx512_core.

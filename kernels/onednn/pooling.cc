@@ -40,8 +40,8 @@ Algorithm ReadAlgorithm(const Attributes& attributes) {
   throw Failure(FailureKind::kInvalid, "attribute 'algorithm': expected max or average, got '" + name + "'");
 }
 
-// Over planes one behind the other oneDNN's pooling turns them so that channels are innermost, but not an operand of
-// the result's own size: 3.13 reads that one beyond its end and answers with what lies there.
+// With channels-first layouts oneDNN's pooling transposes to channels-last, but not an operand of the result's own
+// size: 3.13 reads that one beyond its end.
 void CheckPostOps(const CallOperands& operands) {
   const Tensor& destination = operands.destination;
   if (destination.strides[1] == 1 || destination.dims[1] == 1) return;

@@ -1,6 +1,6 @@
 // hlo_dispatch.onednn.pack
 //
-// packed = weights, in the preferred layout of a call's primitive
+//   packed = weights, in the preferred layout of a call's primitive
 //
 // Weight prepacking, for a call of the kernel that attribute 'target' names (onednn.matmul), with weights_format
 // packed; all attributes of that call are given, too. Reversed weights are reversed here. Operands: weights, as the

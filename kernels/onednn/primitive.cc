@@ -10,15 +10,15 @@ namespace hlo_dispatch::onednn {
 
 namespace {
 
-// So many primitives are given to the library before they are waited for; over other runtimes than SYCL's each is done
-// when it was given, and waiting costs nothing. In an in-order queue of SYCL's each waits for the one before it, and
-// the runtime walks that whole chain again for each that is given: the longer it is, the longer the caller takes, on a
-// processor that the library's threads need. Each wait costs about as much as a few calls, more where threads are slow
-// to wake: few at a time lose on sequences of a hundred calls, no limit at all on those of two hundred and more.
+// Primitives in flight before a wait. Over other runtimes than SYCL each is done when it is submitted, and waiting
+// costs nothing. In SYCL's in-order queue each depends on the one before it, and the runtime walks the whole chain for
+// each submission: the longer it is, the longer the caller takes, on a processor that the library's threads need. Each
+// wait costs about as much as a few calls, more where threads are slow to wake: few at a time lose on sequences of a
+// hundred calls, no limit at all on those of two hundred and more.
 constexpr int kMaxInFlight = 32;
 
-// A memory object, and where it points: telling the library costs more than asking ourselves, and a program's buffers
-// mostly lie where they lay before.
+// A memory object and its buffer's address: setting it costs more than comparing it, and a program's buffers mostly
+// keep their addresses.
 struct PlacedMemory {
   OwnedMemory memory;
   void* address = nullptr;
@@ -26,7 +26,7 @@ struct PlacedMemory {
   void Point(const Library& library, void* buffer) {
     if (buffer == address) return;
     const Status status = library.functions().memory_set_data_handle(memory.get(), buffer);
-    // The words only where they are needed: a small primitive takes no longer than making them.
+    // The message only where it is needed: making it takes as long as a small primitive.
     if (status != kSuccess) library.Check(status, "pointing a memory object at its buffer");
     address = buffer;
   }
@@ -185,7 +185,7 @@ void Primitive::Repeat(const std::vector<void*>& operands, void* destination, vo
   Library::Get().CheckThreads();
   std::unique_ptr<Context> context = AcquireContext();
   ReorderScratchLease reorder_scratch(plan_.reorder_scratch_bytes);
-  StreamLease stream;  // the last one: it goes first
+  StreamLease stream;  // declared last, so that it is destroyed first
   Point(*context, operands, destination, static_cast<char*>(scratch), reorder_scratch.data());
   for (int64_t i = 0; i < count; ++i) {
     Submit(*context, stream.Use());

@@ -21,7 +21,7 @@ class Primitive {
 
   const CallPlan& plan() const { return plan_; }
 
-  // Runs once and waits. `operands` has one address for each of plan().operands; copies of ours share `parallel`.
+  // Runs once and waits. `operands` has one address for each of plan().operands; own reorders use `parallel`.
   void Execute(const std::vector<void*>& operands, void* destination, void* scratch, const Parallel& parallel);
 
   // Runs `count` times with nothing between the library and its caller: memory objects are pointed at the buffers
@@ -37,16 +37,16 @@ class Primitive {
   std::unique_ptr<Context> AcquireContext();
   // Not after an execution that failed.
   void Release(std::unique_ptr<Context> context);
-  // Where the primitive reads an operand or writes the result: in the scratch memory, if that is back to front.
+  // Address that the primitive reads or writes: in scratch memory, if the operand is reversed.
   static void* AddressOf(const Operand& operand, void* buffer, char* scratch);
   void Point(Context& context, const std::vector<void*>& operands, void* destination, char* scratch,
              char* reorder_scratch) const;
-  // Gives the work to the stream; the caller waits for it.
+  // Submits the work to the stream; the caller waits for it.
   void Submit(const Context& context, Stream* stream) const;
 
   CallPlan plan_;
   // Of the plan, what every call needs: the plan itself has left the caches by the time of the next one.
-  bool is_plain_ = false;  // the primitive reads and writes every buffer as it is given
+  bool is_plain_ = false;  // the primitive uses every buffer without reorder or reversal
   int64_t scratch_offset_ = 0;
   ReorderScratchReservation reorder_scratch_reservation_;
   OwnedPrimitive primitive_;
@@ -62,16 +62,16 @@ class Submission {
  public:
   // With the reorder scratch of the primitive that needs most.
   explicit Submission(int64_t reorder_scratch_bytes);
-  // Whatever is still under way is waited for.
+  // Waits for all submissions.
   ~Submission();
   Submission(const Submission&) = delete;
   Submission& operator=(const Submission&) = delete;
 
-  // Gives the work to the library, behind what it was given before. `operands` has one address for each of
-  // plan().operands. Copies of ours share `parallel`, and wait for what was given before: it may write what they read.
+  // Submits the work to the library. `operands` has one address for each of plan().operands. Own reorders use
+  // `parallel`, and wait for earlier submissions, which may write what they read.
   void Submit(Primitive& primitive, const std::vector<void*>& operands, void* destination, void* scratch,
               const Parallel& parallel);
-  // Waits for what was given so far. Throws what went wrong.
+  // Waits for all submissions so far. Throws on failure.
   void Wait();
   // Likewise, and releases all contexts.
   void Finish();
@@ -88,7 +88,7 @@ class Submission {
 
   std::vector<ActiveContext> contexts_;
   ReorderScratchLease reorder_scratch_;
-  StreamLease stream_;  // the last one: it goes first
+  StreamLease stream_;  // declared last, so that it is destroyed first
   const Primitive* last_submitted_ = nullptr;
   int in_flight_ = 0;
 };

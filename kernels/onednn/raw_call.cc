@@ -43,7 +43,7 @@ void Fill(void* memory, ElementType type, int64_t bytes) {
   }
 }
 
-// The plan with the library's own reorders where ours would copy.
+// The plan with the library's reorders instead of own copies.
 CallPlan ByLibraryAlone(CallPlan plan) {
   for (Operand& operand : plan.operands) operand.reorder.copy.reset();
   return plan;

@@ -1,5 +1,5 @@
-// Copying a tensor with its spatial dimensions back to front. oneDNN's memory descriptors have no negative
-// strides, and weights are small next to the data, so a plain loop is enough.
+// Copy of a tensor with reversed spatial dimensions. oneDNN's memory descriptors have no negative strides, and weights
+// are small next to the data, so a plain loop is enough.
 #ifndef HLO_DISPATCH_ONEDNN_REVERSE_H_
 #define HLO_DISPATCH_ONEDNN_REVERSE_H_
 

@@ -15,7 +15,7 @@ constexpr int64_t kMostOrdinaryBytes = int64_t{8} << 20;
 
 constexpr double kClearly = 0.9;     // of the preferred kind's time; less of a difference changes nothing
 constexpr double kNewWeight = 0.25;  // of the latest time in the average
-constexpr double kMostOfOne = 2.0;   // times the average: somebody else was given the processor
+constexpr double kMostOfOne = 2.0;   // times the average: the thread was preempted
 
 StoreKind Other(StoreKind kind) { return kind == StoreKind::kOrdinary ? StoreKind::kStreaming : StoreKind::kOrdinary; }
 

@@ -1,4 +1,4 @@
-// Which stores write a copy that other threads will read: ordinary ones, into the caches, or streaming ones, past them.
+// Choice between ordinary stores and streaming (non-temporal) stores for a copy that other threads will read.
 //
 // Ordinary stores are the faster where all cores share a cache, unless the copy is large. Where they do not, lines
 // that another core has read are slow to take back from it. A virtual machine may be either, and change while a

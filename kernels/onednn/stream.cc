@@ -48,7 +48,7 @@ class StreamPool {
 StreamLease::StreamLease() : stream_(StreamPool::Get().Take()) {}
 
 StreamLease::~StreamLease() {
-  // One that failed is nobody's any more.
+  // A failed stream is not reused.
   if (!busy_ || Library::Get().functions().stream_wait(stream_) == kSuccess) StreamPool::Get().Release(stream_);
 }
 

@@ -3,10 +3,10 @@
 //   diff_weights[o, i, k] = sum over n, p of src[n, i, p * strides + k * (dilations + 1) - padding_low]
 //                                            * diff_dst[n, o, p]
 //
-// the gradient of a convolution with respect to its weights; strides, dilations and paddings are that
-// convolution's. With one more dimension in front of diff_weights (g) its channels are split into groups, up to
-// depthwise. With weights_reversed = 1 the result is written back to front in every spatial dimension. Operands:
-// src, diff_dst. Results: diff_weights, scratch. There are no post-ops.
+// the gradient of a convolution with respect to its weights; strides, dilations and paddings are that convolution's.
+// With one more dimension in front of diff_weights (g) its channels are split into groups, up to depthwise. With
+// weights_reversed = 1 the result is reversed in every spatial dimension. Operands: src, diff_dst. Results:
+// diff_weights, scratch. There are no post-ops.
 #include <utility>
 
 #include "common/failure.h"

@@ -1,4 +1,4 @@
-// What the convolution families share: the window's attributes and how the ranks of their operands fit together.
+// Windows of the convolution families: attributes, and checks of the operands' ranks.
 #ifndef HLO_DISPATCH_ONEDNN_WINDOW_H_
 #define HLO_DISPATCH_ONEDNN_WINDOW_H_
 

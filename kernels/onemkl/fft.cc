@@ -22,7 +22,7 @@ enum Kind { kFft = 0, kInverse = 1, kReal = 2, kInverseReal = 3 };
 
 // Below so many elements a second thread is not worth waking.
 constexpr int64_t kParallelElements = 1 << 15;
-// oneMKL works out a table of this length when it is told of a transform, before there is a buffer: 25 s for 2^30.
+// oneMKL computes a table of this length when a descriptor is committed, before there is a buffer: 25 s for 2^30.
 constexpr int64_t kMostLength = 1 << 24;
 
 struct BatchDimension {
@@ -93,8 +93,8 @@ class Transform {
   }
 
  private:
-  // The batch dimensions that lie behind one another in both arrays are one; the largest of what is left goes to
-  // DFTI, the others are walked here.
+  // Batch dimensions that are contiguous in both arrays are merged; the largest remaining one goes to DFTI, the others
+  // are walked here.
   void SplitBatch(const Tensor& source, const Tensor& destination, size_t count) {
     for (size_t i = 0; i < count; ++i) {
       if (source.dims[i] != destination.dims[i]) {

@@ -78,7 +78,7 @@ bool ReadMayBePrepacked(const Attributes& attributes) {
   return format == "packed";
 }
 
-// What one thread may call its own. The processor is asked once: in a virtual machine it is slow to answer.
+// Cache size of one thread. Queried once: CPUID is slow in a virtual machine.
 int64_t CacheBytes(int64_t threads) {
   static const int64_t own = sysconf(_SC_LEVEL2_CACHE_SIZE);
   static const int64_t shared = sysconf(_SC_LEVEL3_CACHE_SIZE);
@@ -111,7 +111,7 @@ Gemm::Gemm(const Provider& provider, const Attributes& attributes)
   source_operand_ = GemmOperand::Of(source_, by_row_, "src");
   weights_operand_ = GemmOperand::Of(weights_, by_row_, "weights");
   destination_operand_ = GemmOperand::Of(destination_, by_row_, "dst");
-  // oneMKL packs for results of the same order; for the other one nothing is packed.
+  // oneMKL packs for results of the same order only; for the other one nothing is prepacked.
   if (may_be_packed_ && by_row_) panels_.emplace(provider_, functions_, destination_.rows, weights_);
   if (panels_.has_value() && !panels_->is_worth_its_memory()) panels_.reset();
 

@@ -1,4 +1,4 @@
-// Products in single precision by oneMKL's gemm, for the kernel itself and for the one that packs its weights.
+// Products in single precision by oneMKL's gemm, for the kernel itself and for the one that prepacks its weights.
 #ifndef HLO_DISPATCH_ONEMKL_GEMM_H_
 #define HLO_DISPATCH_ONEMKL_GEMM_H_
 
@@ -34,9 +34,9 @@ class Gemm final : public Routine {
   const PrepackedWeights* prepacked() const override;
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override;
 
-  // Null where the weights are read as they are, packed or not asked for.
+  // Null where the weights are read plain.
   const PrepackedPanels* panels() const { return panels_.has_value() ? &*panels_ : nullptr; }
-  // As the call has them where they are not packed.
+  // The call's plain weights.
   const StridedArray& plain_weights() const { return weights_array_; }
 
  private:
@@ -48,7 +48,7 @@ class Gemm final : public Routine {
   GemmFunctions functions_;
   StridedArray source_array_, weights_array_, destination_array_;
   RowsAndColumns source_, weights_, destination_;
-  bool by_row_;  // how the result lies
+  bool by_row_;  // whether the result is row-major
   GemmOperand source_operand_, weights_operand_, destination_operand_;
   Epilogue epilogue_;
   bool may_be_packed_ = false;

@@ -1,4 +1,4 @@
-// An array of rows and columns as gemm is told of it.
+// GEMM operand: a matrix with transposition and leading dimension.
 #ifndef HLO_DISPATCH_ONEMKL_GEMM_OPERAND_H_
 #define HLO_DISPATCH_ONEMKL_GEMM_OPERAND_H_
 

@@ -1,6 +1,6 @@
 // hlo_dispatch.onemkl.pack
 //
-// packed = weights, as a call of onemkl.gemm with weights_format packed reads them: weight prepacking
+//   packed = weights, as a call of onemkl.gemm with weights_format packed reads them: weight prepacking
 //
 // All attributes of that call are given beside `target`, its kernel's name. Operands: weights, as the call would read
 // them plain. Results: packed (u8), scratch.

@@ -15,7 +15,7 @@ namespace hlo_dispatch::onemkl {
 
 namespace {
 
-// Of weights: more are not packed for trying, but taken to need the larger alignment, which is never wrong.
+// Larger weights are not packed for the test; they get the larger alignment, which is always right.
 constexpr int64_t kMostTried = 64 << 20;
 
 struct Free {

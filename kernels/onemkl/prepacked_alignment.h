@@ -13,8 +13,8 @@ namespace hlo_dispatch::onemkl {
 inline constexpr int64_t kPage = 4096;
 inline constexpr int64_t kLargePage = 2 << 20;
 
-// kPage or kLargePage: so far apart, or a multiple of it, are the places that it can be moved between. Found by packing
-// to several places, once in a process for each kind of product. Throws Failure(kUnsupported) where neither is enough.
+// kPage or kLargePage: the alignment at which the packed bytes are position-independent. Found by packing to several
+// addresses, once in a process for each kind of product. Throws Failure(kUnsupported) where neither is enough.
 int64_t PrepackedAlignment(const Provider& provider, const GemmFunctions& functions, int rows, int columns, int depth);
 
 }  // namespace hlo_dispatch::onemkl

@@ -37,7 +37,7 @@ class PrepackedPanels {
   // The panels of such a buffer, where they can be read.
   class Reader {
    public:
-    // Throws Failure(kInvalid) where the buffer holds something else.
+    // Throws Failure(kInvalid) where the buffer has other contents.
     Reader(const PrepackedPanels& panels, const void* buffer);
     const float* Panel(int64_t panel) const;
 
@@ -46,7 +46,7 @@ class PrepackedPanels {
       void operator()(char* memory) const;
     };
     const PrepackedPanels& panels_;
-    std::unique_ptr<char, Free> copy_;  // of panels that lie otherwise than they were written
+    std::unique_ptr<char, Free> copy_;  // of panels whose alignment has changed
     const char* first_;
   };
 
@@ -63,7 +63,7 @@ class PrepackedPanels {
   int64_t panel_bytes_ = 0;
   int64_t alignment_ = 1;
   bool is_worth_its_memory_ = false;
-  uint64_t mark_ = 0;  // what a buffer of ours begins with
+  uint64_t mark_ = 0;  // magic number of the header
   PrepackedWeights prepacked_;
 };
 

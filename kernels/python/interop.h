@@ -39,7 +39,7 @@ inline PyObject* PythonKind(hlo_dispatch_error_kind kind) {
   return PyExc_RuntimeError;
 }
 
-// Throws what the library answered, unless that is null; Python's lock is held.
+// Throws the library's error, unless it is null; the GIL is held.
 inline void Check(hlo_dispatch_error* error) {
   if (error == nullptr) return;
   PyErr_SetString(PythonKind(hlo_dispatch_error_kind_of(error)), hlo_dispatch_error_message(error));
@@ -59,7 +59,7 @@ PyObject* RaisingInPython(Body body) {
   return nullptr;
 }
 
-// Lets other Python threads run while it lives.
+// Releases the GIL during its lifetime.
 class WithoutLock {
  public:
   WithoutLock() : state_(PyEval_SaveThread()) {}

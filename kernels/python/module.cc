@@ -36,7 +36,7 @@ PyObject* LoadOnemkl(PyObject*, PyObject* given) {
 
 PyObject* load_in_python = nullptr;  // set once, under Python's lock
 
-// Called by any thread, whether or not it has Python's lock.
+// Called by any thread, with or without the GIL.
 void AskPython(const char* name, hlo_dispatch_fail fail, void* why) {
   if (!Py_IsInitialized()) return fail(why, "Python has ended");
   const PyGILState_STATE state = PyGILState_Ensure();
@@ -99,7 +99,7 @@ SupportQuery ReadSupportQuery(PyObject* arguments) {
   return query;
 }
 
-// `ask` is called without Python's lock.
+// `ask` is called without the GIL.
 template <typename Ask>
 Owned AnswerOf(Ask ask) {
   hlo_dispatch_answer* answer = nullptr;

@@ -14,20 +14,19 @@ struct Piece {
   int64_t rows;
   int64_t depth;
   const void* weights;
-  int64_t weights_distance;  // from row to row where columns lie side by side, else from column to column
+  int64_t weights_distance;  // from row to row for row-major weights, else from column to column
   const void* end;           // of the buffer that the weights are in: so far may be read
   const float* scales;       // null: there are none
   int64_t scales_distance;   // from group to group
-  int64_t scales_step;       // from column to column; 1 where columns of weights lie side by side
+  int64_t scales_step;       // from column to column; 1 for row-major weights
   int64_t group;             // rows of weights that have one scale for each column, a multiple of kGroupGrain
   int64_t columns;
-  float* sums;  // in rows, columns side by side
+  float* sums;  // row-major
   int64_t sums_distance;
   float* scratch;  // as many numbers, for sums that lie so that all of a few columns are in the cache at once
 };
 
-// For weights whose columns lie side by side, and for those whose rows do: each is fetched from memory once, in the
-// order in which they lie, and becomes a number of f32 in a register.
+// For row-major and for column-major weights: each is loaded once, in memory order, and dequantized in a register.
 struct Loops {
   void (*contiguous_columns)(const Piece& piece);
   void (*contiguous_rows)(const Piece& piece);

@@ -1,4 +1,4 @@
-// Matrices in f32, whatever they are in memory, and results in what they are to be in memory.
+// Conversion of matrices to f32, and of results from f32.
 #ifndef HLO_DISPATCH_QUANTIZED_MATMUL_HALVES_H_
 #define HLO_DISPATCH_QUANTIZED_MATMUL_HALVES_H_
 
@@ -11,7 +11,7 @@
 
 namespace hlo_dispatch::quantized_matmul {
 
-// A matrix, row by row, the elements of each side by side.
+// A row-major matrix in f32.
 class WidenedMatrix {
  public:
   WidenedMatrix(const StridedArray& array, const RowsAndColumns& matrix, const void* buffer);

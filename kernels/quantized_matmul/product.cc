@@ -62,7 +62,7 @@ class QuantizedMatmul final : public Routine {
       operands.push_back(others.back().begin());
     }
     const int64_t columns = problem_.weights.columns;
-    // Where the sums are; apart from the result if that is no matrix of f32 by row.
+    // Buffer of the sums: the result, or a separate one if that is no row-major f32 matrix.
     RowsAndColumns sums = problem_.destination;
     auto* values = static_cast<float*>(buffers.results[0]);
     std::unique_ptr<float[]> separate_sums;
