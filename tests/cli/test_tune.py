@@ -95,4 +95,4 @@ def test_what_was_not_reached_is_said(run, text_file: Path, here) -> None:
     assert done.returncode == 0
     said = done.stdout.decode()
     # How far it comes in that time is the machine's affair.
-    assert "1 different region in" in said or "1 not reached: left to the heuristic" in said
+    assert "1 different region in" in said or "1 not reached: left to the cost model" in said

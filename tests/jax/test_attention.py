@@ -14,6 +14,7 @@ import pytest
 from jax import nn
 
 import hlo_dispatch
+from hlo_dispatch.autotune import whole_program_trial
 from hlo_dispatch.autotune.compare import comparison
 from hlo_dispatch.autotune.compare.timing import Time
 from hlo_dispatch.autotune.store import Store
@@ -323,6 +324,7 @@ def test_it_is_measured_as_a_whole(is_faster: bool, tmp_path: Path, monkeypatch:
     monkeypatch.setenv("HLO_DISPATCH_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("HLO_DISPATCH_MEASURE_SECONDS", "60")
     monkeypatch.setattr(comparison, "interleaved", interleaved)
+    monkeypatch.setattr(whole_program_trial, "interleaved", interleaved)
     q, k, v = random_inputs("float32", *[(2, 96, 4, 32)] * 3)
     expected = jax.jit(lambda *a: attend(*a, is_causal=True))(q, k, v)
     with hlo_dispatch.enabled(policy="measure"):

@@ -120,25 +120,25 @@ STOCK_WINS, KERNEL_WINS = (
 
 def test_a_witness_notes_what_was_asked() -> None:
     known = KnownMeasurements({"one": STOCK_WINS, "other": STOCK_WINS})
-    witness = DependencyRecorder(known)
-    assert witness.get("one") == STOCK_WINS
-    assert witness.get("unknown") is None
-    assert witness.regions == ("one", "unknown")
+    recorder = DependencyRecorder(known)
+    assert recorder.get("one") == STOCK_WINS
+    assert recorder.get("unknown") is None
+    assert recorder.regions == ("one", "unknown")
     known.add("other", KERNEL_WINS)
-    assert not witness.has_learnt()
+    assert not recorder.has_learnt()
     known.add("one", replace(STOCK_WINS, seconds={STOCK: 1.0, "form": 2.1}))
-    assert not witness.has_learnt(), "the same again, a little slower"
+    assert not recorder.has_learnt(), "the same again, a little slower"
     known.add("unknown", STOCK_WINS)
-    assert witness.has_learnt()
+    assert recorder.has_learnt()
 
 
 def test_grounds_are_read_as_they_were_kept(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("HLO_DISPATCH_CACHE_DIR", str(tmp_path))
     known = KnownMeasurements({"one": STOCK_WINS})
-    witness = DependencyRecorder(known)
-    witness.get("one")
+    recorder = DependencyRecorder(known)
+    recorder.get("one")
     assert decision_dependencies.read("00module") is None
-    kept = DecisionDependencies.seen(witness, "first")
+    kept = DecisionDependencies.seen(recorder, "first")
     decision_dependencies.keep("00module", kept)
     assert decision_dependencies.read("00module") == kept
     assert kept.key_now(known) == "first"

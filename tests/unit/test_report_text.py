@@ -103,7 +103,7 @@ def test_what_tune_returns(monkeypatch: pytest.MonkeyPatch) -> None:
     row = next(line for line in text.splitlines() if "relu(x @ w)" in line)
     assert row.split() == ["2", "relu(x", "@", "w)", "f32[4,8]", "2.000", "1.000", "plain", "plain", "50%", "±", "5%"]
     assert "wrong result: x < y" in text
-    assert text.endswith("2 ms saved by a run, all regions together; 1 not reached: left to the heuristic")
+    assert text.endswith("2 ms saved by a run, all regions together; 1 not reached: left to the cost model")
     fragment = TUNED._repr_html_()
     assert "wrong result: x &lt; y" in fragment
     heads, row = _Cells(fragment).rows

@@ -1,9 +1,9 @@
-"""JAX's persistent compilation cache and the pass: an executable is found again only where it would be made again.
+"""Compilation-cache key: extends JAX's key by the pass's settings and a module's decision dependencies.
 
-JAX's key says what goes into XLA. What comes out also depends on the pass, so without this an executable that was
-cached before `install()` is used after it, and the other way round. JAX gives a module's key away in one function,
-whose answer is changed here: where the pass does nothing it is JAX's own, and else it also says what the decisions
-for this very module rest on (decision_dependencies.py), so that measuring one program makes no other compile again.
+JAX's key covers XLA's inputs. The executable also depends on the pass: without the extension, an executable that was
+cached before `install()` would be used after it, and the other way round. JAX computes the key in one function, which
+is wrapped here: with an inactive pass the key is JAX's own; otherwise it includes the decision dependencies of this
+module (decision_dependencies.py), so that measuring one program does not recompile others.
 """
 
 # pyright: basic
@@ -40,23 +40,23 @@ _is_extended = False
 
 @dataclass(frozen=True)
 class _Pending:
-    """A module whose key was made, and which is about to be compiled."""
+    """A module with a computed key that is about to be compiled."""
 
     name: str
     module: str
-    """What stands for it among the grounds."""
+    """Name of its decision dependencies."""
     key: str
-    """What its key says of them."""
+    """The key's state of its decision dependencies."""
 
 
 class _Slot:
-    """What one thread is about to compile."""
+    """The module that one thread is about to compile."""
 
     pending: _Pending | None = None
 
 
 _slots: weakref.WeakSet[_Slot] = weakref.WeakSet()
-"""Of all threads that live."""
+"""Slots of all live threads."""
 
 
 class _Thread(threading.local):
@@ -70,10 +70,10 @@ _thread = _Thread()
 
 
 def extend(settings: Callable[[], Pipeline | None]) -> None:
-    """Have every key say what the pass does; once in a process.
+    """Wrap JAX's key function; once in a process.
 
     Args:
-        settings: makes the pass as it is installed now; None: it is not.
+        settings: returns the installed pass; None: there is none.
     """
     global _is_extended
     try:
@@ -99,12 +99,12 @@ def extend(settings: Callable[[], Pipeline | None]) -> None:
         )
 
 
-def compiled(name: str, witness: DependencyRecorder) -> None:
-    """Keep what the decisions for a module rested on, if its key was asked for."""
+def compiled(name: str, recorder: DependencyRecorder) -> None:
+    """Store the decision dependencies of a compiled module, if its key was computed."""
     try:
         pending = _claim_pending(name)
         if pending is not None and _writes():
-            decision_dependencies.keep(pending.module, DecisionDependencies.seen(witness, pending.key))
+            decision_dependencies.keep(pending.module, DecisionDependencies.seen(recorder, pending.key))
     except Exception:
         if is_strict():
             raise
@@ -112,16 +112,15 @@ def compiled(name: str, witness: DependencyRecorder) -> None:
 
 
 def _extended(key: str, settings) -> str:
-    """JAX's own key with what the pass adds; where that fails one that no other module has, so that nothing is found
-    and the user's compile goes on."""
+    """JAX's own key with the extension; where that fails a unique key, so that the user's compile goes on."""
     _thread.slot.pending = None
     try:
         rewriter = settings()
         if is_placeholder(_name(key)):
-            # Its name says all that what is compiled in its place depends on.
+            # Its name contains a digest of everything that the substituted module depends on.
             return key
         if record.is_capturing or record.wants_details:
-            # Somebody wants to see it compiled, and perhaps as it is not compiled otherwise.
+            # `explain` needs a compilation, possibly with other settings.
             return _with(key, str(uuid.uuid4()))
         if rewriter is None or rewriter.policy == "never":
             return key
@@ -137,7 +136,7 @@ def _added(key: str, rewriter: Pipeline) -> str:
     plan = f"table {rewriter.table.fingerprint} {rewriter.policy}"
     if _is_shared_by_processes():
         return plan
-    # A cached executable may call any of them.
+    # A cached executable may call any library.
     found = (
         f"{name} {'none' if isinstance(library, Unavailable) else library.version}"
         for name, library in libraries.survey().items()
@@ -147,14 +146,14 @@ def _added(key: str, rewriter: Pipeline) -> str:
         return plan
     module = hashlib.sha256(f"{key} {plan}".encode()).hexdigest()
     known = decision_dependencies.read(module)
-    # Of a module that was never seen, all that is measured may have a say.
-    rests_on = known.key_now(rewriter.knowledge) if known is not None else rewriter.knowledge.fingerprint
-    _thread.slot.pending = _Pending(_name(key), module, rests_on)
-    return f"{plan} {rests_on}"
+    # A module without stored dependencies may depend on every measurement.
+    dependencies_state = known.key_now(rewriter.knowledge) if known is not None else rewriter.knowledge.fingerprint
+    _thread.slot.pending = _Pending(_name(key), module, dependencies_state)
+    return f"{plan} {dependencies_state}"
 
 
 def _with(key: str, addition: str) -> str:
-    """A key of JAX's own form: the module's name and a hash."""
+    """A key in JAX's format: the module's name and a hash."""
     return f"{_name(key)}-{hashlib.sha256(f'{key} hlo_dispatch {addition}'.encode()).hexdigest()}"
 
 
@@ -163,7 +162,7 @@ def _name(key: str) -> str:
 
 
 def _is_shared_by_processes() -> bool:
-    """Whether one process compiles for all, which find its executable by the key: it has to be the same in all."""
+    """Whether one process compiles for all others, which find its executable by an equal key."""
     import jax
     from jax._src import distributed
 
@@ -172,23 +171,23 @@ def _is_shared_by_processes() -> bool:
 
 
 def _writes() -> bool:
-    """Whether JAX writes what this process compiles: with jax.distributed the first does, which also decides for all
-    (replica_consensus.py)."""
+    """Whether JAX caches what this process compiles: with jax.distributed only process 0 does, which also decides for
+    all (replica_consensus.py)."""
     from jax._src import distributed
 
     return not distributed.global_state.process_id
 
 
 def _received(event: str, **_) -> None:
-    """What was found in the cache is not compiled."""
+    """Event listener: a cache hit is not compiled."""
     if event == _HIT:
         _thread.slot.pending = None
 
 
 def _claim_pending(name: str) -> _Pending | None:
-    """What this thread, or in some versions of jax a thread that waits for this one, is compiling under this name.
+    """Take the pending module of this name, of this thread or (in some versions of jax) of a thread that waits for it.
 
-    None where two threads compile modules of one name: nothing is kept rather than the wrong thing.
+    None where two threads compile modules of one name: no dependencies are stored rather than wrong ones.
     """
     own = _thread.slot
     with _lock:
@@ -204,5 +203,5 @@ def _is(pending: _Pending | None, name: str) -> bool:
 
 
 def _plain(name: str) -> str:
-    """XLA and JAX differ in what they make of letters that are none."""
+    """The name without special characters, which XLA and JAX replace differently."""
     return re.sub(r"[^A-Za-z0-9]", "", name)

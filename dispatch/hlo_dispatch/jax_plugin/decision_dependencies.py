@@ -1,7 +1,7 @@
-"""What the decisions for a module rested on, kept beside the measurements for later processes.
+"""Decision dependencies: the measurements that a module's decisions depend on, stored for later processes.
 
-A compile looks up regions, and its program as a whole, in what was measured. As long as none of these answers
-changes, compiling the module again comes to the same result, whatever else is measured meanwhile.
+A compile looks up the measurements of its regions and of its program. As long as none of these changes, compiling the
+module again has the same result, whatever else is measured meanwhile.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from hlo_dispatch.selection.measurements import CONVINCING_GAIN, STOCK, KnownMea
 
 FOLDER = "modules"
 _MOST_FILES = 5000
-"""Of modules; the oldest go. One that is gone is compiled once more."""
+"""Maximum number of files; the oldest are deleted, and their modules are compiled once more."""
 
 
 class DependencyRecorder(KnownMeasurements):
-    """The same knowledge, and a note of what was asked of it and answered first."""
+    """Dependency recorder: a table of measurements that records each lookup and its first answer."""
 
     def __init__(self, knowledge: KnownMeasurements) -> None:
         super().__init__()
@@ -52,44 +52,44 @@ class DependencyRecorder(KnownMeasurements):
 
     @property
     def regions(self) -> tuple[str, ...]:
-        """What was asked for."""
+        """Digests of the recorded lookups."""
         return tuple(sorted(self._answers))
 
     def has_learnt(self) -> bool:
-        """Whether an answer would be another one now."""
+        """Whether a lookup would have another answer now."""
         return any(_said(self._asked_of.get(region)) != said for region, said in self._answers.items())
 
 
 def state(knowledge: KnownMeasurements, regions: Iterable[str]) -> str:
-    """The same for equal answers to the same questions."""
+    """Hash of the answers to these lookups."""
     text = "\n".join(f"{region} {_said(knowledge.get(region))}" for region in regions)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class DecisionDependencies:
-    """What one module's last compile rested on."""
+    """Decision dependencies of one module's last compile."""
 
     regions: tuple[str, ...]
     state: str
-    """Of the regions, when the compile was over."""
+    """State of the regions at the end of the compile."""
     key: str | None
-    """What the cache's key said when the compile began, if nothing was learnt on the way: the executable that is
-    cached under it is the one that would be made now."""
+    """State in the cache key at the start of the compile, if no lookup has changed since: the executable cached under
+    it is current."""
 
     def key_now(self, knowledge: KnownMeasurements) -> str:
-        """What the cache's key has to say."""
+        """State for the cache key."""
         now = state(knowledge, self.regions)
         return self.key if self.key is not None and now == self.state else now
 
     @classmethod
-    def seen(cls, witness: DependencyRecorder, key: str) -> DecisionDependencies:
-        """Of the compile that `witness` saw."""
-        return cls(witness.regions, state(witness, witness.regions), None if witness.has_learnt() else key)
+    def seen(cls, recorder: DependencyRecorder, key: str) -> DecisionDependencies:
+        """The dependencies of the compile that `recorder` has recorded."""
+        return cls(recorder.regions, state(recorder, recorder.regions), None if recorder.has_learnt() else key)
 
 
 def read(module: str) -> DecisionDependencies | None:
-    """What was kept; None: nothing, or nothing that can be read."""
+    """Read a module's stored dependencies; None: there are none, or they are damaged."""
     try:
         values = json.loads(_file(module).read_text())
         return DecisionDependencies(tuple(map(str, values["regions"])), str(values["state"]), values["key"])
@@ -97,15 +97,15 @@ def read(module: str) -> DecisionDependencies | None:
         return None
 
 
-def keep(module: str, grounds: DecisionDependencies) -> None:
-    """Keep it; where nothing can be written the module is one of which nothing is known."""
+def keep(module: str, dependencies: DecisionDependencies) -> None:
+    """Store a module's dependencies; without a writable directory the module has none."""
     file = _file(module)
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         handle, path = tempfile.mkstemp(dir=file.parent, suffix=".new")
         try:
             with os.fdopen(handle, "w") as new:
-                json.dump(asdict(grounds), new)
+                json.dump(asdict(dependencies), new)
             os.replace(path, file)
         except OSError:
             Path(path).unlink(missing_ok=True)
@@ -125,7 +125,7 @@ def _file(module: str) -> Path:
 
 
 def _said(known: Measurement | None) -> str:
-    """All that a decision reads of a measurement, and not the times themselves: they differ whenever it is repeated."""
+    """The part of a measurement that decisions depend on, without its times, which differ in each repetition."""
     if known is None or known.provisional:
         return "" if known is None else known.sentence()
     unsure = known.loss < 0 if known.chosen == STOCK else known.gain < CONVINCING_GAIN * known.stock

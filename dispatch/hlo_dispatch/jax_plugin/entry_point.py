@@ -1,7 +1,7 @@
-"""The door that needs no code: JAX imports this through its `jax_plugins` entry point.
+"""Plugin entry point: JAX imports this module through the `jax_plugins` entry point.
 
-`HLO_DISPATCH=1` does what `install()` does, by `HLO_DISPATCH_TABLES` and `HLO_DISPATCH_POLICY`. Where it is 0, empty or
-unset nothing happens. What is wrong with these variables is said in one line, and JAX starts without the pass.
+`HLO_DISPATCH=1` does what `install()` does, with `HLO_DISPATCH_TABLES` and `HLO_DISPATCH_POLICY`. Where it is 0, empty
+or unset nothing happens. Invalid variables are logged in one line, and JAX starts without the pass.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ ENABLE_VARIABLE = "HLO_DISPATCH"
 
 
 def is_open() -> bool:
-    """Whether every JAX program is to be dispatched.
+    """Whether the environment enables the pass for every JAX program.
 
     Raises:
-        PolicyError: the variable says neither yes nor no.
+        PolicyError: the variable is invalid.
     """
     wanted = switch(ENABLE_VARIABLE, PolicyError, zero="programs install the pass themselves", one="every JAX program")
     return bool(wanted)
@@ -28,7 +28,7 @@ def is_open() -> bool:
 
 @cache
 def initialize() -> None:
-    """Called by JAX while it discovers its plug-ins, before a backend exists; does nothing the second time."""
+    """Entry point: JAX calls it during plugin discovery, before a backend exists; idempotent."""
     try:
         if not is_open():
             return

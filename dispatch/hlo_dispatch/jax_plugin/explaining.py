@@ -1,4 +1,4 @@
-"""Compiling a user's function only to see what becomes of it."""
+"""`explain` and `optimized`: compile a user's function to report on the pass, or to get its optimized module."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _UNSEEN = "the pass saw nothing of this function: it failed (a warning says how)
 
 
 def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
-    """What the pass does with `fn`: compiles `fn(*args, **kwargs)` afresh and returns its report.
+    """Report of the pass on `fn`: compiles `fn(*args, **kwargs)` again and returns its report.
 
     `fn` is a function, plain or jitted (by `jax.jit` with static or donated arguments, `eqx.filter_jit`, `nnx.jit`),
     or what lowering one gave (`jax.stages.Lowered`), without arguments then. Nothing is run, and what JAX has compiled
@@ -57,7 +57,7 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
 
 
 def optimized(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> bytes:
-    """The module that XLA makes of `fn(*args, **kwargs)`, as the pass would see it, serialized.
+    """The serialized module of `fn(*args, **kwargs)` after XLA's optimizations, as the pass would get it.
 
     Takes what `explain` takes.
 
@@ -80,20 +80,19 @@ def optimized(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> bytes:
 
 
 def active_pass() -> Pipeline:
-    """The pass as it is installed, or would be as soon as JAX starts; where it is not, the one that
-    the environment names.
+    """The installed pass, or the one that the environment names.
 
-    Nothing is installed, so nothing that JAX has compiled is forgotten.
+    Installs nothing, so JAX's caches stay valid.
     """
     entry_point.initialize()
     return installed_pass() or rewriter(installed_tables(), installed_policy())
 
 
 def _stock(compiled: Any) -> bytes:
-    """The optimized module of an executable, if no kernel of ours, or of a table's, is in it.
+    """The optimized module of an executable without kernel calls.
 
     Raises:
-        HloDispatchError: one is, or the executable does not say what it is made of.
+        HloDispatchError: it has kernel calls, or the executable does not contain its module.
     """
     executable = compiled.runtime_executable()
     modules: list[Any] = executable.hlo_modules() if executable is not None else []
@@ -111,6 +110,6 @@ def _stock(compiled: Any) -> bytes:
 
 
 def _pass_enabled(policy: str | None = None) -> AbstractContextManager[None]:
-    """The pass as it is installed, or would be as soon as JAX starts; enabled for the block where it is not."""
+    """Enable the pass inside the block, unless it is installed."""
     entry_point.initialize()
     return contextlib.nullcontext() if installed() else enabled(policy=policy)

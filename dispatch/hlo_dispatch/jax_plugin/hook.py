@@ -1,8 +1,8 @@
-"""The door into JAX: the only caller of its HLO hook.
+"""Compiler hook: registers the pass in JAX's HLO hook, and is the only module that does.
 
-JAX calls us back with every module it compiles for the CPU. Whatever goes wrong on our side, the answer is
-"unchanged" and the user's compile goes on with the stock module; the failure is logged once, the module
-kept on disk, and counted in `statistics()` (record.py). With `HLO_DISPATCH_STRICT=1` failures are raised instead.
+JAX calls the callback with every module that it compiles for the CPU. On any failure the answer is "unchanged", and the
+user's compile goes on with the stock module; the failure is logged once, its module written to a file, and counted in
+`statistics()` (record.py). With `HLO_DISPATCH_STRICT=1` failures are raised instead.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from hlo_dispatch.vendor import registration, users_kernels
 NAME = "hlo_dispatch"
 PLATFORMS = ("cpu",)
 _POLICY = "measure"
-"""Where neither an argument nor the environment names one."""
+"""Default policy."""
 _PRE_SCHEDULER = 0
-"""The number of jax.extend.xla's stage of that name."""
+"""Number of jax.extend.xla's pre-scheduler stage."""
 _logger = logging.getLogger("hlo_dispatch")
 
 
@@ -46,39 +46,39 @@ _logger = logging.getLogger("hlo_dispatch")
 class _Settings:
     rewriter: Pipeline
     handlers: tuple[users_kernels.Handler, ...]
-    """The users' own kernels of its table."""
+    """Handlers of the users' own kernels in its table."""
     tables: tuple[str, ...] = ()
     """The users' own tables."""
 
     @cached_property
     def with_measurements(self) -> Pipeline:
-        """The pass with what was measured on this machine; loads the vendor libraries."""
+        """The pass with this machine's measurements; loads the vendor libraries."""
         return measured_pipeline.with_measurements(self.rewriter)
 
     @classmethod
     def make(cls, tables: Sequence[str | Path] | None, policy: str | None) -> _Settings:
-        """Of arguments, None where the environment decides. Raises TableError, PolicyError."""
+        """Settings from arguments; None: from the environment. Raises TableError, PolicyError."""
         check_switches(PolicyError)
         own = tables_or_default(tables)
-        made = replace(rewriter(own, policy_or_default(policy, _POLICY)), prepares=True)
+        made = replace(rewriter(own, policy_or_default(policy, _POLICY)), preprocesses_constants=True)
         if made.policy == "measure":
-            measured_pipeline.budget()  # says now what is wrong with it
+            measured_pipeline.budget()  # raises an invalid variable now
         return cls(made, tuple(users_kernels.open_handlers(made.table)), own)
 
 
 class _State:
-    """Everything global, behind one lock, which is not held while JAX is asked for anything.
+    """Global state behind one lock, which is never held during a call into JAX.
 
-    JAX calls us while it holds locks of its own, and takes them where we call it.
+    JAX calls the hook while it holds locks of its own, and takes them in calls from here.
     """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.settings: _Settings | None = None
         self.environment: _Settings | None = None
-        """What HLO_DISPATCH=1 asked for, whether or not it was to decide."""
+        """Settings of HLO_DISPATCH=1, even if the program's own settings override them."""
         self.is_decided = False
-        """Whether the program itself said what it wants, so that the environment is not asked."""
+        """Whether the program itself has called install or uninstall, which overrides the environment."""
         self.hooked = False
         self.warned = False
 
@@ -89,17 +89,17 @@ _state = _State()
 def install(
     tables: Sequence[str | Path] | None = None, policy: str | None = None, platforms: str | Sequence[str] = "cpu"
 ) -> None:
-    """Put the pass into JAX's compiler; programs compiled from now on are dispatched. Idempotent.
+    """Install the pass in JAX's compiler; programs compiled from now on are dispatched. Idempotent.
 
     Args:
         tables: pattern tables of your own, besides the shipped ones; None: those that HLO_DISPATCH_TABLES names.
-        policy: "measure" (what is not known yet is measured while it is compiled, for a few seconds at most),
+        policy: "measure" (unmeasured regions are measured during compilation, for a few seconds at most),
             "stored" (nothing is measured), "heuristic", "always" or "never"; None: what HLO_DISPATCH_POLICY says, or
             "measure".
         platforms: only "cpu" for now.
 
     Raises:
-        TableError, PolicyError: nothing is installed then, and what was installed before stays.
+        TableError, PolicyError: nothing changes then.
     """
     for platform in (platforms,) if isinstance(platforms, str) else platforms:
         if platform not in PLATFORMS:
@@ -110,7 +110,7 @@ def install(
 
 
 def install_from_environment() -> None:
-    """What `HLO_DISPATCH=1` asks for when JAX starts; what the program itself said comes first.
+    """Install the pass by the environment's settings when JAX starts; the program's own settings override them.
 
     Raises:
         TableError, PolicyError, LibraryError.
@@ -125,12 +125,12 @@ def install_from_environment() -> None:
 
 
 def uninstall() -> None:
-    """Take the pass out again; programs compiled from now on are stock XLA's. Idempotent."""
+    """Uninstall the pass; programs compiled from now on are stock XLA's. Idempotent."""
     _apply_settings(None, is_decided=True)
 
 
 def installed() -> bool:
-    """Whether the pass is in JAX's compiler."""
+    """Whether the pass is installed."""
     return _state.settings is not None
 
 
@@ -138,7 +138,7 @@ def installed() -> bool:
 def enabled(
     tables: Sequence[str | Path] | None = None, policy: str | None = None, platforms: str | Sequence[str] = "cpu"
 ) -> Generator[None]:
-    """Dispatch inside a `with` block; afterwards everything is as it was before."""
+    """Install the pass inside a `with` block; restores the former settings at its end."""
     with _state.lock:
         before, was_decided = _state.settings, _state.is_decided
     install(tables, policy, platforms)
@@ -149,41 +149,41 @@ def enabled(
 
 
 def installed_tables() -> tuple[str, ...]:
-    """The users' own tables that are installed, or would be."""
+    """The users' own tables that are installed, or that the environment names."""
     return _state.settings.tables if _state.settings is not None else tables_or_default(None)
 
 
 def installed_pass() -> Pipeline | None:
-    """The pass that is installed, without what was measured on this machine; None: none is."""
+    """The installed pass, without measurements; None: there is none."""
     return _state.settings.rewriter if _state.settings is not None else None
 
 
 def installed_policy() -> str:
-    """The policy that is installed, or would be."""
+    """The policy that is installed, or that the environment names."""
     return _state.settings.rewriter.policy if _state.settings is not None else policy_or_default(None, _POLICY)
 
 
 def reconsider() -> None:
-    """Make what was measured meanwhile take effect: compile anew what is called next."""
+    """Clear JAX's caches, so that new measurements take effect."""
     if installed():
         _clear_jax_caches()
 
 
 def _apply_settings(settings: _Settings | None, *, is_decided: bool, from_environment: bool = False) -> None:
-    """Have exactly these settings from now on; starts nothing.
+    """Apply settings; does not start JAX's backends.
 
     Args:
-        gives_way: do nothing where the program itself said what it wants.
+        from_environment: whether the program's own settings override these.
     """
     try:
         from jax._src import lib
 
-        # jax.extend.xla's functions of the same purpose start JAX's backends first; these are what they end in.
+        # jax.extend.xla's functions would start JAX's backends first; these are the functions that they call.
         hooks: Any = lib._xla  # pyright: ignore[reportPrivateImportUsage, reportPrivateUsage]
         register = hooks.register_xla_transform
     except (ImportError, AttributeError) as error:
         raise HloDispatchError(f"this jax has no hook for passes ({error}); jax 0.10.2 and 0.12 have one") from error
-    # What is wrong with the environment's variable is said before anything changes.
+    # An invalid variable is raised before anything changes.
     if settings is None:
         release_memory()
     else:
@@ -194,14 +194,14 @@ def _apply_settings(settings: _Settings | None, *, is_decided: bool, from_enviro
             return
         changed = _state.settings != settings
         _state.settings, _state.is_decided = settings, is_decided
-        # The list of passes is XLA's own and waits for nobody: taken out of it while another thread compiles, a pass
-        # is called that is gone. So it stays, and changes nothing. JAX runs a name that is registered twice twice.
+        # XLA's list of passes has no lock: a pass that is removed while another thread compiles would be called after
+        # its destruction. So it stays registered, and does nothing. A name that is registered twice would run twice.
         if settings is not None and not _state.hooked:
             register(NAME, _PRE_SCHEDULER, _transform)
             _state.hooked = True
             executable.relay()
     cache_key.extend(_for_cache_key)
-    # Where the environment is asked JAX is about to start, and has compiled nothing.
+    # From the environment: JAX is about to start, and has compiled nothing.
     if changed and not from_environment:
         _clear_jax_caches()
 
@@ -212,7 +212,7 @@ def _register_kernels() -> None:
 
 
 def _for_cache_key() -> Pipeline | None:
-    """The pass as it is now; the key is made before the cache is asked, and what the cache holds may call kernels."""
+    """The installed pass for the cache key; registers kernels first, which a cached executable may call."""
     settings = _state.settings
     if settings is None:
         return None
@@ -221,7 +221,7 @@ def _for_cache_key() -> Pipeline | None:
 
 
 def _transform(serialized: bytes) -> bytes | None:
-    """JAX's callback. An exception here would abort the user's compile, so none leaves."""
+    """JAX's callback. It lets no exception out, which would abort the user's compile."""
     try:
         is_placeholder, module = executable.substitution(serialized)
         if is_placeholder:
@@ -244,11 +244,11 @@ def _dispatched(settings: _Settings, serialized: bytes) -> bytes | None:
     result, failed, failure = None, True, ""
     try:
         rewriter = settings.with_measurements
-        witness = DependencyRecorder(rewriter.knowledge)
-        witnessed = replace(rewriter, knowledge=witness)
-        result, report = replica_consensus.run(witnessed, serialized, details=record.wants_details)
+        recorder = DependencyRecorder(rewriter.knowledge)
+        recording = replace(rewriter, knowledge=recorder)
+        result, report = replica_consensus.run(recording, serialized, details=record.wants_details)
         record.keep(report)
-        cache_key.compiled(report.module, witness)
+        cache_key.compiled(report.module, recorder)
         if result is not None:
             _register_kernels()
         failed, failure = False, report.failure
@@ -262,12 +262,12 @@ def _dispatched(settings: _Settings, serialized: bytes) -> bytes | None:
 
 
 def leave_to_stock(error: Exception, serialized: bytes) -> None:
-    """Something of ours failed on a module: note it, and say it once.
+    """Handle a failure of the pass on a module: count it, and log the first one.
 
     Raises:
         Exception: the error itself, with HLO_DISPATCH_STRICT=1.
     """
-    # Not even what the user's own log handlers raise.
+    # The user's log handlers may raise, too.
     with contextlib.suppress(Exception):
         record.fail(error)
     if is_strict():
@@ -278,7 +278,7 @@ def leave_to_stock(error: Exception, serialized: bytes) -> None:
 
 
 def _warn(what: str, serialized: bytes, command: str) -> None:
-    """Say once what failed, where the module is kept, and what shows it; later failures are only counted."""
+    """Log the first failure, with the module's file and a command that reproduces it; later ones are only counted."""
     with _state.lock:
         if _state.warned:
             return
@@ -299,7 +299,7 @@ def _warn(what: str, serialized: bytes, command: str) -> None:
 
 
 def _clear_jax_caches() -> None:
-    """Make the change take effect: what JAX has compiled already would otherwise be used again."""
+    """Clear JAX's in-memory caches, so that a change takes effect."""
     import jax
 
     jax.clear_caches()

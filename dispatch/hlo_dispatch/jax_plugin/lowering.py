@@ -1,7 +1,7 @@
-"""What people have, as something that XLA compiles: functions, jitted in whatever way or not, and JAX's own stages.
+"""Lowering of user functions: plain, jitted in any way, or JAX's own stages, to `jax.stages.Lowered`.
 
-A jitted function says itself which arguments are static and which it may overwrite; asked for its lowering it keeps
-all of that, which a function of our own around it would lose. Equinox and Flax wrap JAX's stages in their own.
+A jitted function's own `lower` keeps its static and donated arguments, which a wrapper would lose. Equinox and Flax
+wrap JAX's stages in their own.
 """
 
 # pyright: basic
@@ -21,13 +21,13 @@ _TAKEN = (
     "a function, a jitted one (jax.jit, eqx.filter_jit, nnx.jit), or what lowering or compiling one gave "
     "(jax.stages.Traced, Lowered, Compiled)"
 )
-# Means something for another device only, and is part of what JAX's caches go by, those in memory and those on disk.
+# Has no effect on a CPU, and is part of the key of JAX's caches, in memory and on disk.
 _UNIQUE_OPTION = "xla_gpu_kernel_cache_file"
 _numbers = itertools.count()
 
 
 def compiled_stage(fn: Any) -> Any | None:
-    """The `jax.stages.Compiled` that `fn` is, or that another package's stage wraps; None where it is neither."""
+    """The `jax.stages.Compiled` that `fn` is, or that another package's stage wraps; None: it is neither."""
     import jax
 
     inner = getattr(fn, "compiled", None)
@@ -35,10 +35,10 @@ def compiled_stage(fn: Any) -> Any | None:
 
 
 def lowered_stage(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The `jax.stages.Lowered` of `fn(*args, **kwargs)`; nothing is run.
+    """Lower `fn(*args, **kwargs)`; nothing runs.
 
     Raises:
-        HloDispatchError: `fn` is nothing that can be lowered, or it is lowered already and arguments came with it.
+        HloDispatchError: `fn` cannot be lowered, or it is lowered already and there are arguments.
         Exception: what tracing the function raises.
     """
     import jax
@@ -62,10 +62,10 @@ def lowered_stage(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
 
 def refuse_arguments(stage: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Say that a stage knows its arguments.
+    """Refuse arguments of a stage that has its own.
 
     Raises:
-        HloDispatchError: there are some.
+        HloDispatchError: there are arguments.
     """
     if args or kwargs:
         name = type(stage).__name__
@@ -73,13 +73,13 @@ def refuse_arguments(stage: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def compile_afresh(lowered: Any) -> None:
-    """Compile what JAX may have compiled already, and forget the result."""
+    """Compile without JAX's caches, and discard the result."""
     with _without_persistent_cache():
         lowered.compile(compiler_options={_UNIQUE_OPTION: f"hlo_dispatch {os.getpid()} {next(_numbers)}"})
 
 
 def name_of(lowered: Any) -> str:
-    """The name of its module."""
+    """The name of a lowered function's module."""
     return str(lowered.compiler_ir().operation.attributes["sym_name"].value)
 
 
@@ -91,7 +91,7 @@ def _as_lowered(fn: Any) -> Any | None:
 
 
 def _lowered_plain(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What jax.jit cannot take (a string, a function) is static, as it is where a jitted function calls this one."""
+    """Lower a plain function; leaves that jax.jit does not take (a string, a function) are static."""
     import jax
 
     leaves, structure = jax.tree.flatten((args, kwargs))
@@ -113,7 +113,7 @@ def _is_traced(leaf: Any) -> bool:
 
 
 def _without_persistent_cache() -> contextlib.AbstractContextManager[Any]:
-    """Nothing compiled in here goes into the persistent cache, where nobody would ever find it again."""
+    """Disable writes to the persistent cache inside the block."""
     try:
         from jax._src import config
 

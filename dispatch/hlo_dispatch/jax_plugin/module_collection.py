@@ -1,8 +1,8 @@
-"""The modules that a program compiles, put into a folder: what `hlo-dispatch tune --program` tunes afterwards.
+"""Module collection: writes the modules that a program compiles to a directory, for `hlo-dispatch tune --program`.
 
-In a process that collects, every module stays as XLA made it, whatever the program installs: nothing is measured twice,
-and the program runs as fast as stock. Beside the modules lies what their measurements depend on besides: the tables in
-use, and the settings of XLA and the libraries as they were when the first module came.
+A collecting process dispatches nothing, whatever the program installs: nothing is measured twice, and the program runs
+as fast as stock. The directory also has everything else that measurements depend on: the installed tables, and the
+settings of XLA and the libraries at the first module.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ _seen: set[str] = set()
 
 @dataclass(frozen=True)
 class Collected:
-    """One module, and the users' tables that were installed."""
+    """A collected module and the installed users' tables."""
 
     module: bytes
     tables: tuple[str, ...]
 
 
 def folder() -> Path | None:
-    """Where this process's modules go; None: it is no process that collects."""
+    """The directory of this process's modules; None: it does not collect."""
     name = os.environ.get(VARIABLE, "")
     return Path(name) if name else None
 
 
 def collect(target: Path, serialized: bytes, tables: Sequence[str]) -> None:
-    """Keep a module; equal ones once, whichever process they come from."""
+    """Write a module; equal ones of all processes once."""
     digest = hashlib.sha256(serialized + repr(tables).encode()).hexdigest()
     with _lock:
         if digest in _seen:
             return
         _seen.add(digest)
-    # The program runs on where the folder is gone: whoever wanted the modules has given up.
+    # The program runs on without the directory: the tuning command has ended.
     with contextlib.suppress(OSError):
         _keep_settings(target)
         write_atomically(str(target / f"{digest}.json"), json.dumps(list(tables)).encode())
@@ -66,7 +66,7 @@ def collect(target: Path, serialized: bytes, tables: Sequence[str]) -> None:
 
 
 def collected(target: Path) -> list[Collected]:
-    """What is in a folder, the largest modules first."""
+    """Read a directory's modules, the largest first."""
     found: list[Collected] = []
     for path in target.glob("*.pb"):
         tables = json.loads(path.with_suffix(".json").read_text())
@@ -75,7 +75,7 @@ def collected(target: Path) -> list[Collected]:
 
 
 def apply_settings(target: Path) -> None:
-    """Set this process's environment as the program's was, as far as measurements depend on it."""
+    """Set this process's environment to the program's settings that measurements depend on."""
     path = target / _SETTINGS
     if path.exists():
         settings = json.loads(path.read_text())

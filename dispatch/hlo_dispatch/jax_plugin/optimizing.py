@@ -1,6 +1,6 @@
-"""Programs of any front end through XLA's own pipeline for this machine's CPU, up to where the pass begins.
+"""`optimize`: runs XLA:CPU's optimization pipeline on programs of any front end, up to the compiler hook.
 
-Nothing is run and no code is made: XLA optimizes the program, and its hook shows what it made of it.
+Nothing runs, and code generation is skipped: the hook captures the optimized module.
 """
 
 # pyright: basic, reportPrivateImportUsage=false
@@ -25,7 +25,7 @@ _numbers = itertools.count()
 
 
 def optimize(program: bytes | str) -> bytes:
-    """What XLA:CPU makes of a program before it schedules it: the serialized HloModuleProto that `rewrite` takes.
+    """Optimize a program up to XLA:CPU's scheduler: returns the serialized HloModuleProto that `rewrite` takes.
 
     Args:
         program: StableHLO, as text or bytecode (a portable artifact, such as `jax.export` writes, included), or HLO
@@ -38,24 +38,24 @@ def optimize(program: bytes | str) -> bytes:
 
 
 def optimize_stablehlo(program: bytes | str) -> bytes:
-    """As `optimize`, of what can only be StableHLO."""
+    """`optimize` for StableHLO."""
     executable.start()
     name = executable.placeholder_name(f"optimized_{os.getpid()}_{next(_numbers)}")
-    bytecode, had = stablehlo.named(program, name)
+    bytecode, original_name = stablehlo.named(program, name)
     try:
         with executable.shown(name) as modules:
             executable.compiled(bytecode)
-    except Exception as error:  # whatever XLA's status becomes
+    except Exception as error:  # jaxlib's exception of an XLA status
         raise ModuleError(_sentence(error)) from None
     if not modules:
         raise ModuleError("XLA compiled this program without showing it: JAX's hook was cleared meanwhile")
     module = Module.from_bytes(modules[-1])
-    module.proto.name = had
+    module.proto.name = original_name
     return module.to_bytes()
 
 
 def _from_hlo(program: bytes | str) -> bytes:
-    """StableHLO of a module that XLA has not optimized, without calls."""
+    """Convert an unoptimized HLO module to StableHLO, with calls inlined."""
     from jax._src.lib import _jax
 
     serialized = inlined(from_text(program) if isinstance(program, str) else program)

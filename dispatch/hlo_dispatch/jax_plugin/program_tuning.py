@@ -1,4 +1,4 @@
-"""Tuning a whole program: it is run once, as it is, and every module that it compiles is tuned thoroughly."""
+"""Program tuning (`hlo-dispatch tune --program`): runs a program once and tunes every module that it compiles."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ from hlo_dispatch.jax_plugin import module_collection
 from hlo_dispatch.jax_plugin.tuning import Tuned, tune_module
 
 Announce = Callable[[str], None]
-"""Told in a sentence what begins."""
+"""Called with a sentence about the next step."""
 
 
 @dataclass
 class TunedProgram:
-    """What became of a program's modules."""
+    """Result of tuning a program's modules."""
 
     status: int
-    """How the program ended; negative: the signal that ended it."""
+    """Exit status of the program; negative: the signal that ended it."""
     modules: int = 0
-    """Different ones that it compiled."""
+    """Number of different modules that it compiled."""
     tuned: list[Tuned] = field(default_factory=list[Tuned])
-    """Those with regions to measure."""
+    """Results of the modules with regions."""
     is_interrupted: bool = False
-    """Whether Ctrl-C ended the tuning; what was measured is kept."""
+    """Whether Ctrl-C ended the tuning; finished measurements are stored."""
 
     @property
     def was_ended(self) -> bool:
-        """Whether Ctrl-C ended the program, which is how an endless one ends."""
+        """Whether Ctrl-C ended the program, as it ends one that runs forever."""
         return self.status in (-signal.SIGINT, 128 + signal.SIGINT)
 
 
 def run_program(command: str, target: Path, *, quietly: bool = False) -> int:
-    """Run a program as a child whose modules are collected in a folder; returns its exit status.
+    """Run a program as a child process that collects its modules in a directory; returns its exit status.
 
-    Its output is shown. Ctrl-C is the program's to answer: an endless one is ended so, and tuned with what it compiled.
+    Its output is shown. Ctrl-C goes to the program: it ends one that runs forever, which is then tuned.
 
     Args:
-        quietly: its standard output goes to standard error.
+        quietly: redirect its standard output to standard error.
 
     Raises:
         HloDispatchError: there is no such program.
@@ -59,7 +59,7 @@ def run_program(command: str, target: Path, *, quietly: bool = False) -> int:
     environment = os.environ | {
         "HLO_DISPATCH": "1",
         module_collection.VARIABLE: str(target),
-        # What comes from a cache is not compiled, and nobody would see it.
+        # A cache hit would not reach the hook.
         "JAX_ENABLE_COMPILATION_CACHE": "0",
     }
     try:
@@ -82,12 +82,12 @@ def tune_program(
     step: Callable[[str], TuningProgress],
     announce: Announce,
 ) -> TunedProgram:
-    """Run a program, then tune every module it compiled; largest first.
+    """Run a program, then tune every module that it compiled, the largest first.
 
     Args:
-        tables: of yours, besides those that the program installs.
+        tables: pattern tables of your own, besides those that the program installs.
         seconds: for each module.
-        step: makes, for a module's name, what is told how far it is.
+        step: module name → its progress callback.
 
     Raises:
         HloDispatchError: there is no such program, or it compiled nothing that JAX's hook shows.
@@ -116,7 +116,7 @@ def tune_program(
 
 
 def _different(modules: Sequence[module_collection.Collected]) -> Iterator[tuple[Module, module_collection.Collected]]:
-    """Without those that differ in names only."""
+    """The modules without those that differ only in names."""
     seen: set[tuple[bytes, tuple[str, ...]]] = set()
     for one in modules:
         module = Module.from_bytes(one.module)

@@ -1,4 +1,4 @@
-"""What the pass did in this process: counts, the latest reports, and what somebody is waiting to be shown."""
+"""Process-wide record of the pass: statistics, the latest reports, and captures for `explain` and `optimized`."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _KEPT_REPORTS = 64
 
 @dataclass(frozen=True)
 class Statistics:
-    """What the pass did in this process."""
+    """Statistics of the pass in this process."""
 
     modules: int = 0
-    """Modules that were looked at."""
+    """Modules that the pass got."""
     rewritten: int = 0
     """Modules in which at least one region was dispatched."""
     failures: int = 0
-    """Modules where something of ours failed: stock XLA was used instead, or constants are prepared in each call."""
+    """Modules on which the pass failed: they are stock XLA's, or their constants are preprocessed in each call."""
     seconds: float = 0.0
-    """Time spent in the pass, measuring included."""
+    """Seconds in the pass, measurements included."""
     measured: int = 0
     """Regions that were measured."""
     measuring_failures: int = 0
-    """Regions whose measuring failed: the heuristic decided."""
+    """Regions whose measurement failed: the cost model decided."""
 
 
 class Record:
-    """The counts and reports of this process, behind one lock that is never held while anything else is called."""
+    """Statistics and reports of this process, behind one lock that is never held during other calls."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -45,7 +45,7 @@ class Record:
         self._captured: list[bytes] | None = None
 
     def count(self, *, rewritten: bool, failed: bool, seconds: float) -> None:
-        """One more module was looked at."""
+        """Count a module."""
         with self._lock:
             counted = self._statistics
             self._statistics = replace(
@@ -58,12 +58,12 @@ class Record:
 
     @property
     def statistics(self) -> Statistics:
-        """The counts as they are now."""
+        """The current statistics."""
         done = measured_pipeline.tally
         return replace(self._statistics, measured=done.measured, measuring_failures=done.failures)
 
     def keep(self, report: Report) -> None:
-        """One more report."""
+        """Add a report."""
         at_exit.add(report)
         with self._lock:
             self._reports.append(report)
@@ -72,18 +72,18 @@ class Record:
 
     @property
     def reports(self) -> list[Report]:
-        """The latest, newest last."""
+        """The latest reports, newest last."""
         with self._lock:
             return list(self._reports)
 
     @property
     def wants_details(self) -> bool:
-        """Whether somebody listens, who wants reports to have details."""
+        """Whether a `detailed` block is active."""
         return bool(self._listening)
 
     @contextlib.contextmanager
     def detailed(self) -> Generator[list[Report]]:
-        """Reports have details inside the block; gives a list that those kept meanwhile are added to."""
+        """Reports have details inside the block; yields the list of its reports."""
         heard: list[Report] = []
         with self._lock:
             self._listening.append(heard)
@@ -94,20 +94,20 @@ class Record:
                 self._listening = [other for other in self._listening if other is not heard]
 
     def fail(self, error: Exception) -> None:
-        """Nothing became of a module, for this reason."""
+        """Add a failure to the run report."""
         at_exit.add_failure(f"{type(error).__name__}: {error}")
 
     def write_at_exit(self) -> None:
-        """Write everything that is kept from here on when the process ends, where the environment asks for it."""
+        """Start the run report, which is written at exit, if the environment asks for it."""
         at_exit.begin(lambda: asdict(self.statistics))
 
     @property
     def is_capturing(self) -> bool:
-        """Whether somebody wants modules as XLA made them."""
+        """Whether a `captured` block is active."""
         return self._captured is not None
 
     def capture(self, serialized: bytes) -> bool:
-        """Whether somebody wants the module as XLA made it; it is theirs then."""
+        """Capture a module if a `captured` block is active; returns whether it is."""
         captured = self._captured
         if captured is not None:
             captured.append(serialized)
@@ -115,7 +115,7 @@ class Record:
 
     @contextlib.contextmanager
     def captured(self) -> Generator[list[bytes]]:
-        """Modules are left alone inside the block; gives a list that each is added to."""
+        """Capture modules inside the block without dispatching them; yields their list."""
         with self._capturing:
             self._captured = modules = []
             try:
@@ -128,10 +128,10 @@ record = Record()
 
 
 def statistics() -> Statistics:
-    """What the pass did in this process so far."""
+    """Statistics of the pass in this process so far."""
     return record.statistics
 
 
 def reports() -> list[Report]:
-    """The reports of the modules compiled most recently, newest last."""
+    """Reports of the latest compiled modules, newest last."""
     return record.reports

@@ -1,9 +1,9 @@
-"""One answer for all replicas: with jax.distributed, process 0 decides of a program and tells the others.
+"""Replica consensus: with jax.distributed, process 0 decides for a program, and the other processes follow.
 
-Processes that measure for themselves may choose differently, and what they compute would differ by rounding: the
-copies of a model's parameters would drift apart. So of a program that spans processes the first one says what its
-decisions rest on, and the others decide by exactly that; they measure nothing. Programs of one process alone stay
-its own affair. What is told goes through the key-value store that jax.distributed keeps for its own use.
+Processes that measure separately may choose different kernels, whose results differ by rounding: the replicas of a
+model's parameters would diverge. So for a program that spans processes, process 0 publishes the measurements that its
+decisions depend on, and the others decide by these alone and measure nothing. A program of a single process is not
+affected. Publication uses the key-value store of jax.distributed.
 """
 
 # pyright: basic
@@ -30,13 +30,13 @@ from hlo_dispatch.selection.decide import MEASURING
 from hlo_dispatch.selection.measurements import KnownMeasurements, Measurement
 
 WAIT = 60.0
-"""Seconds until the first process has to have decided; once it had not, nobody waits for it any more."""
+"""Seconds of waiting for process 0; after one timeout a process does not wait again."""
 _SLICE = 500
-"""Milliseconds of one question, so that Ctrl-C is heard meanwhile."""
+"""Milliseconds of one request, between which Ctrl-C works."""
 _logger = logging.getLogger("hlo_dispatch")
 _lock = threading.Lock()
 _times: collections.Counter[str] = collections.Counter()
-"""How often this process has compiled each program: the others count alike."""
+"""Number of compiles of each program in this process, which is equal in all processes."""
 _has_given_up = False
 
 
@@ -45,26 +45,26 @@ class _Processes:
     """The processes of one distributed program."""
 
     client: Any
-    """Of jax.distributed's service."""
+    """Client of jax.distributed's service."""
     process: int
 
     def put(self, key: str, values: Mapping[str, Any]) -> None:
         self.client.key_value_set_bytes(key, zlib.compress(json.dumps(values).encode()))
 
     def get(self, key: str, seconds: float) -> dict[str, Any] | None:
-        """What was put; None where nothing was in so many seconds."""
+        """Get a published value; None after the timeout."""
         deadline = time.monotonic() + seconds
         while True:
             try:
                 return json.loads(zlib.decompress(self.client.blocking_key_value_get_bytes(key, _SLICE)))
-            except Exception as error:  # whatever jaxlib raises
+            except Exception as error:  # jaxlib's exception
                 if "DEADLINE_EXCEEDED" not in str(error) or time.monotonic() > deadline:
-                    _logger.debug("nothing was told of %s: %s", key, error)
+                    _logger.debug("nothing was published for %s: %s", key, error)
                     return None
 
 
 def run(rewriter: Pipeline, serialized: bytes, *, details: bool) -> tuple[bytes | None, Report]:
-    """The pass over one module (`Rewriter.run`); of a program of several processes, as the first of them decides."""
+    """Run the pass on one module; for a program of several processes, as process 0 decides."""
     group = _group() if rewriter.policy in MEASURING else None
     if group is None or not _spans_processes(module := Module.from_bytes(serialized)):
         return rewriter.run(serialized, details=details)
@@ -77,7 +77,7 @@ def run(rewriter: Pipeline, serialized: bytes, *, details: bool) -> tuple[bytes 
 def _decide_and_publish(
     group: _Processes, key: str, rewriter: Pipeline, serialized: bytes, details: bool
 ) -> tuple[bytes | None, Report]:
-    """Decide, and tell what the decisions rest on."""
+    """Process 0: decide, and publish the measurements that the decisions depend on."""
     consulted = _AnswerRecorder(rewriter.knowledge)
     published: dict[str, Any] = {"stock": True}
     try:
@@ -85,7 +85,7 @@ def _decide_and_publish(
         known = {region: measured.to_dict() for region, measured in consulted.answers.items() if measured is not None}
         published = {"stock": False, "context": this_context().fingerprint, "known": known}
     finally:
-        # Where the pass fails the module stays as it is, everywhere.
+        # Where the pass fails the module is stock XLA's in every process.
         group.put(key, published)
     return result
 
@@ -93,17 +93,17 @@ def _decide_and_publish(
 def _follow_process_0(
     group: _Processes, key: str, rewriter: Pipeline, serialized: bytes, details: bool
 ) -> tuple[bytes | None, Report]:
-    """Decide by what was told."""
+    """Other processes: decide by the published measurements."""
     published = _received(group, key)
     if published is not None and published["stock"]:
         return Pipeline.make(rewriter.table, "never", rewriter.machine).run(serialized, details=details)
     if published is None or published["context"] != this_context().fingerprint:
-        # Another kind of machine computes other bits whatever it is told.
+        # Another kind of machine computes other bits in any case.
         return rewriter.run(serialized, details=details)
     knowledge = KnownMeasurements(
         {region: Measurement.from_dict(values) for region, values in published["known"].items()}
     )
-    return replace(rewriter, knowledge=knowledge, measuring=None).run(serialized, details=details)
+    return replace(rewriter, knowledge=knowledge, make_measurer=None).run(serialized, details=details)
 
 
 def _received(group: _Processes, key: str) -> dict[str, Any] | None:
@@ -121,7 +121,7 @@ def _received(group: _Processes, key: str) -> dict[str, Any] | None:
 
 
 class _AnswerRecorder(KnownMeasurements):
-    """Knowledge that remembers what it was last asked for, and what it said."""
+    """Recorder of lookups and their latest answers."""
 
     def __init__(self, knowledge: KnownMeasurements) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ class _AnswerRecorder(KnownMeasurements):
 
 
 def _group() -> _Processes | None:
-    """The processes that this one belongs to; None where it is alone."""
+    """The processes of this distributed program; None: there is only one."""
     try:
         from jax._src import distributed
 
@@ -142,11 +142,11 @@ def _group() -> _Processes | None:
         is_alone = state.client is None or (state.num_processes or 1) < 2
         return None if is_alone else _Processes(state.client, state.process_id)
     except (ImportError, AttributeError):
-        return None  # a jax that keeps it elsewhere: each process decides for itself
+        return None  # a jax without it: each process decides for itself
 
 
 def _spans_processes(module: Module) -> bool:
-    """Whether the module runs on devices of other processes, too."""
+    """Whether the module also runs on devices of other processes."""
     import jax
 
     own = {device.id for device in jax.local_devices(backend="cpu")}
@@ -155,7 +155,7 @@ def _spans_processes(module: Module) -> bool:
 
 
 def _key(module: Module, rewriter: Pipeline) -> str:
-    """The same for the same compile in every process."""
+    """Key of a compile, equal in all processes."""
     entry = Digests(module).of_computation(module.entry.id).hex()
     digest = hashlib.sha256(f"{rewriter.table.fingerprint} {rewriter.policy} {entry}".encode()).hexdigest()
     with _lock:

@@ -1,4 +1,4 @@
-"""A rewritten module as XLA's executable in bytes, for processes that only load and run it."""
+"""Ahead-of-time compilation: serializes XLA's executable of a rewritten module, for processes that only load it."""
 
 # pyright: basic
 # jax has no complete type hints.
@@ -19,7 +19,7 @@ _CALLBACK = "callback"
 
 
 def serialized_executable(module: bytes, tables: Sequence[str | Path] | None = None) -> bytes:
-    """What XLA:CPU of this jaxlib makes of an optimized module, for machines like this one.
+    """Compile an optimized module with this jaxlib's XLA:CPU to a serialized executable, for machines like this one.
 
     Args:
         module: a serialized HloModuleProto, rewritten or not.
@@ -27,8 +27,8 @@ def serialized_executable(module: bytes, tables: Sequence[str | Path] | None = N
             HLO_DISPATCH_TABLES names.
 
     Raises:
-        ModuleError: XLA has not optimized it, it takes or returns what is not row-major, it calls back into Python, or
-            XLA does not compile it.
+        ModuleError: it is not optimized, its entry layouts are not row-major, it calls back into Python, or XLA does
+            not compile it.
         TableError: a table is wrong.
     """
     if inlined(module) != module:
@@ -47,5 +47,5 @@ def serialized_executable(module: bytes, tables: Sequence[str | Path] | None = N
         return executable.Executable(module).serialize()
     except KeyError as error:
         raise ModuleError(f"no executable is made of a program that takes or returns {error.args[0]}") from None
-    except Exception as error:  # whatever XLA's status becomes
+    except Exception as error:  # jaxlib's exception of an XLA status
         raise ModuleError(f"XLA does not compile this module: {first_lines(error)}") from None

@@ -1,4 +1,4 @@
-"""StableHLO of any front end, read by jaxlib's MLIR, and a sentence for each thing that XLA:CPU cannot compile."""
+"""StableHLO import: parses programs of any front end with jaxlib's MLIR, and refuses what XLA:CPU cannot compile."""
 
 # pyright: basic, reportPrivateImportUsage=false
 # jax has no complete type hints, and exports none of what is private.
@@ -14,7 +14,7 @@ from hlo_dispatch.errors import ModuleError
 
 MAIN = "main"
 _PORTABLE = b"StableHLO_v"
-"""Producer of bytecode that serves other versions of StableHLO, within the first bytes of a file."""
+"""Producer string of portable bytecode, within the first bytes of a file."""
 _HEADER = 64
 _PLACE = re.compile(r":(\d+):(\d+)")
 _FOREIGN = re.compile(r"Dialect `(\w+)' not found|`!?\"?(\w+)\"?<.*unregistered dialect")
@@ -22,11 +22,11 @@ _DEVICES = {"mhlo.num_partitions": "partitions", "mhlo.num_replicas": "replicas"
 
 
 def named(program: bytes | str, name: str) -> tuple[bytes, str]:
-    """The bytecode of a program under another name, and the name that it had.
+    """Rename a program; returns its bytecode and its original name.
 
     Raises:
-        ModuleError: it does not parse, or it is nothing that is compiled for one CPU: several modules, no entry,
-            dynamic dimensions, several devices.
+        ModuleError: it does not parse, or cannot be compiled for one CPU: several modules, no entry, dynamic
+            dimensions, several devices.
     """
     from jax._src.lib.mlir import ir
     from jax.interpreters import mlir
@@ -37,17 +37,17 @@ def named(program: bytes | str, name: str) -> tuple[bytes, str]:
         _refuse_several_devices(module)
         _refuse_types(_entry(module, ir), ir)
         attributes = module.operation.attributes
-        had = ir.StringAttr(attributes["sym_name"]).value if "sym_name" in attributes else MAIN
+        original_name = ir.StringAttr(attributes["sym_name"]).value if "sym_name" in attributes else MAIN
         attributes["sym_name"] = ir.StringAttr.get(name)
         written = io.BytesIO()
         module.operation.write_bytecode(written)
-        return written.getvalue(), had
+        return written.getvalue(), original_name
 
 
 def _parsed(program: bytes | str, ir: Any) -> Any:
     from jax.extend.mlir import deserialize_portable_artifact
 
-    # What is damaged is said by an exception here; the function below prints it.
+    # Raises for damaged bytecode, where the function below would print.
     module = ir.Module.parse(program)
     is_portable = isinstance(program, bytes) and _PORTABLE in program[:_HEADER]
     return deserialize_portable_artifact(program) if is_portable else module
@@ -55,10 +55,10 @@ def _parsed(program: bytes | str, ir: Any) -> Any:
 
 @contextlib.contextmanager
 def _parse_errors_as_sentences() -> Generator[None]:
-    """MLIR's first complaint, with its place in the text and what is to be done."""
+    """Convert MLIR's first diagnostic into a ModuleError, with its location and a remedy."""
     try:
         yield
-    except Exception as error:  # MLIRError, or whatever jaxlib makes of a status
+    except Exception as error:  # MLIRError, or jaxlib's exception of a status
         first: Any = next(iter(getattr(error, "error_diagnostics", [])), None)
         message = " ".join(str(error if first is None else first.message).split())
         place = _PLACE.search("" if first is None else str(first.location))
@@ -71,15 +71,15 @@ def _parse_errors_as_sentences() -> Generator[None]:
 
 
 def not_compiled(what: str) -> str:
-    """Says so, and what to do about it."""
+    """Sentence about an op or type that XLA does not compile, with the remedy."""
     return f"{what} is nothing that XLA compiles: lower it to StableHLO where it was made"
 
 
 def _entry(module: Any, ir: Any) -> Any:
-    """The function that is compiled; the only one is renamed to what XLA looks for.
+    """The entry function; a single public function is renamed to `main`, which XLA requires.
 
     Raises:
-        ModuleError: there is none, or it is not clear which.
+        ModuleError: there is none, or it is ambiguous.
     """
     operations = [operation.operation for operation in module.body.operations]
     inner = [operation for operation in operations if operation.name == "builtin.module"]

@@ -1,4 +1,4 @@
-"""Measuring on purpose: every region of a program, every variant of its kernel, and a table of what was found."""
+"""`tune`: thorough measurement of every region of a program, in every variant, and a table of the results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from hlo_dispatch.api import rewriter
 from hlo_dispatch.autotune.compare.measure import THOROUGH
-from hlo_dispatch.autotune.progress import Line
+from hlo_dispatch.autotune.progress import ProgressLine
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.autotune.tuner import MeasuredRegion, TuningProgress
 from hlo_dispatch.driver import measured_pipeline
@@ -25,16 +25,16 @@ from hlo_dispatch.selection.measurements import STOCK, KnownMeasurements
 
 
 def tune(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Tuned:
-    """Measure every region of `fn(*args, **kwargs)` in every variant, and keep what was found on this machine.
+    """Measure every region of `fn(*args, **kwargs)` in every variant, and store the results for this machine.
 
-    Takes whatever `explain` takes, and as long as it takes: `HLO_DISPATCH_MEASURE_SECONDS` limits only what compiling
-    does by itself. Programs that are compiled afterwards use what was found.
+    Takes whatever `explain` takes. Its time is unlimited: `HLO_DISPATCH_MEASURE_SECONDS` limits measurements during
+    compilation only. Programs that are compiled afterwards use the results.
 
     Raises:
         HloDispatchError: as for `explain`.
     """
     tables = hook.installed_tables()
-    tuned = tune_module(optimized(fn, *args, **kwargs), tables=tables, step=Line())
+    tuned = tune_module(optimized(fn, *args, **kwargs), tables=tables, step=ProgressLine())
     hook.reconsider()
     return tuned
 
@@ -51,9 +51,9 @@ def tune_module(
 
     Args:
         tables: pattern tables of your own; None: those that HLO_DISPATCH_TABLES names.
-        seconds: stop after so long; None: when everything is measured.
-        validate_only: only compare results; what is right is not kept, what is wrong is refused from now on.
-        step: told what is going on.
+        seconds: time limit; None: unlimited.
+        validate_only: only validate results; wrong variants are refused from now on, right ones are not stored.
+        step: progress callback.
 
     Raises:
         ModuleError, TableError.
@@ -61,15 +61,17 @@ def tune_module(
     start = time.perf_counter()
     serialized = inlined(hlo_text.from_text(module) if isinstance(module, str) else module)
     own = tables_or_default(tables)
-    plain = replace(rewriter(own, "measure"), prepares=True)
+    plain = replace(rewriter(own, "measure"), preprocesses_constants=True)
     store, context = Store(), this_context()
-    # Knowing nothing it asks for everything; what the store has measured as thoroughly is not measured again.
+    # Without known measurements it requests all regions; thorough measurements of the store are not repeated.
     tuner = measured_pipeline.tuner_for(plain, store, KnownMeasurements(), THOROUGH, seconds, step)
     tuner.timed = not validate_only
-    _, report = plain.knowing(tuner.knowledge, lambda module: tuner.for_one_module()).run(serialized)
-    measured_pipeline.read_again(store, context)
+    _, report = plain.with_knowledge(tuner.knowledge, lambda module: tuner.for_one_module()).run(serialized)
+    measured_pipeline.reload_knowledge(store, context)
     if validate_only:
-        _, report = measured_pipeline.with_measurements(replace(rewriter(own, "stored"), prepares=True)).run(serialized)
+        _, report = measured_pipeline.with_measurements(
+            replace(rewriter(own, "stored"), preprocesses_constants=True)
+        ).run(serialized)
     refused = [why for record in tuner.records for why in record.measured.refused.values()]
     return Tuned(
         report=report,

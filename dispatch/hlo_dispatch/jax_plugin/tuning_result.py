@@ -1,4 +1,4 @@
-"""The result of tuning a module, as values, and its text and HTML."""
+"""Tuning result of a module, as plain values, text and HTML."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hlo_dispatch.selection.measurements import STOCK
 
 @dataclass(frozen=True)
 class TunedRegion:
-    """One region, as often as the module has it."""
+    """Tuning result of one region and its repetitions in the module."""
 
     count: int
     formula: str
@@ -29,33 +29,33 @@ class TunedRegion:
     noise: float
     """Seconds: how uncertain the gain is."""
     differences: dict[str, float]
-    """Form → largest difference from the right result over its largest value."""
+    """Variant → largest difference from the right result over its largest value."""
     refused: dict[str, str]
-    """Form → why it must not be used."""
+    """Variant → why it must not be used."""
     provisional: bool = False
     """Whether the machine was too busy to be sure: the cost model decides, and it is measured again another time."""
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What tuning a module found."""
+    """Tuning result of a module."""
 
     report: Report
-    """What the pass does with the module now."""
+    """The pass's report of the module with the new measurements."""
     regions: tuple[TunedRegion, ...]
     """Largest first."""
     seconds: float
-    """What tuning took."""
+    """Seconds of tuning."""
     unmeasurable: int = 0
-    """Regions that cannot be run on their own: the heuristic decides."""
+    """Regions that cannot be run alone: the cost model decides."""
     unclear: int = 0
-    """Regions where the machine was too busy to tell who is faster: the heuristic decides."""
+    """Regions where noise hid which is faster: the cost model decides."""
     failures: int = 0
-    """Regions whose measuring failed: the heuristic decides."""
+    """Regions whose measurement failed: the cost model decides."""
     left: int = 0
-    """Regions that the time did not reach."""
+    """Regions beyond the time limit."""
     reproducers: tuple[str, ...] = field(default=())
-    """Why each wrong result was refused, and where its reproducer is."""
+    """Sentences about refused wrong results and their reproducers."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts and lists, ready for JSON."""
@@ -73,7 +73,7 @@ class Tuned:
 
 
 def tuned_content(tuned: Tuned, *, validate_only: bool = False) -> Iterator[TextTable | str]:
-    """The table of regions, the wrong ones, and two closing lines."""
+    """The table of regions, the wrong results, and two closing lines."""
     if tuned.regions:
         yield _validated(tuned.regions) if validate_only else _table(tuned.regions)
     for sentence in tuned.reproducers:
@@ -91,10 +91,10 @@ def _closing(tuned: Tuned) -> str:
         (tuned.left, "not reached"),
         (tuned.unmeasurable, "that cannot be run alone"),
         (tuned.unclear, "where the machine was too busy to tell"),
-        (tuned.failures, "whose measuring failed"),
+        (tuned.failures, "whose measurement failed"),
     ):
         if count:
-            parts.append(f"{count} {what}: left to the heuristic")
+            parts.append(f"{count} {what}: left to the cost model")
     return "; ".join(parts)
 
 

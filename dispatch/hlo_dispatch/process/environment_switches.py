@@ -1,4 +1,4 @@
-"""The environment's variables that are on, off or unset."""
+"""Environment switches: variables that are on, off or unset."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ SEQUENCES_VARIABLE = "HLO_DISPATCH_SEQUENCES"
 
 
 def switch(variable: str, error: type[HloDispatchError], zero: str, one: str) -> bool | None:
-    """What the variable says, None where it is unset or empty; `zero` and `one` are what its values mean.
+    """Value of a switch, None where it is unset or empty; `zero` and `one` describe its values.
 
-    `true`, `yes` and `on` are other words for 1, and `false`, `no` and `off` for 0, however they are written.
+    `true`, `yes` and `on` are synonyms of 1, and `false`, `no` and `off` of 0, in any case.
 
     Raises:
-        error: it is something else.
+        error: the value is invalid.
     """
     value = os.environ.get(variable, "").strip()
     word = value.lower()
@@ -28,20 +28,20 @@ def switch(variable: str, error: type[HloDispatchError], zero: str, one: str) ->
 
 
 def is_strict() -> bool:
-    """Whether what fails in the pass is raised. What is no answer is none; installing refuses it."""
+    """Whether failures of the pass are raised. An invalid value counts as off; installation refuses it."""
     return os.environ.get(STRICT_VARIABLE, "").strip().lower() in ON
 
 
 def groups_calls() -> bool:
-    """Whether runs of kernel calls become one call. What is no answer is none; installing refuses it."""
+    """Whether kernel calls are combined into call groups. An invalid value counts as on; installation refuses it."""
     return os.environ.get(SEQUENCES_VARIABLE, "").strip().lower() not in OFF
 
 
 def check_switches(error: type[HloDispatchError]) -> None:
-    """See to it that `is_strict()` and `groups_calls()` have an answer.
+    """Check the variables of `is_strict()` and `groups_calls()`.
 
     Raises:
-        error: the variable is something else.
+        error: a value is invalid.
     """
-    switch(STRICT_VARIABLE, error, zero="stock XLA is used where the pass fails", one="what fails is raised")
-    switch(SEQUENCES_VARIABLE, error, zero="each kernel call stays one of its own", one="runs of them are one call")
+    switch(STRICT_VARIABLE, error, zero="stock XLA is used where the pass fails", one="failures are raised")
+    switch(SEQUENCES_VARIABLE, error, zero="each kernel call stays separate", one="successive calls are combined")

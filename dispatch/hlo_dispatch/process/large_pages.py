@@ -1,9 +1,9 @@
-"""Memory that is read again and again, moved into large pages by the operating system: fewer addresses to look up.
+"""Large pages: moves weights into transparent huge pages, which reduces TLB misses.
 
-A product of one row reads all of its weights once, and in pages of 4 KB the processor looks up an address for each 64
-lines, and its prefetchers end where a page does. Linux moves what it is asked to (MADV_COLLAPSE, from 6.1 on), or does
-so by and by (MADV_HUGEPAGE); contents and addresses stay as they are, and as much memory is used as before, since only
-pages that are whole are asked for. Whoever runs the machine may have said "never"; then nothing is asked.
+A GEMV reads all of its weights once. With pages of 4 KB the processor translates an address for each 64 cache lines,
+and its prefetchers stop at the end of a page. Linux collapses pages on request (MADV_COLLAPSE, from 6.1 on) or in the
+background (MADV_HUGEPAGE). Contents and addresses do not change, and memory use does not grow, since only whole large
+pages are requested. Where the administrator has set "never", nothing is requested.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from pathlib import Path
 FOLDER = Path("/sys/kernel/mm/transparent_hugepage")
 _NEVER = "[never]"
 _HUGEPAGE, _COLLAPSE = 14, 25
-"""Linux's numbers of the advices."""
+"""Linux's numbers of the advice values."""
 _SAME_BLOCK = 4096
-"""Bytes between two arrays of which one lies behind the other: malloc's own words about a block, and alignment."""
+"""Maximum gap in bytes between adjacent arrays: malloc's block headers, and alignment."""
 
 
 def move_to_large_pages(pieces: Iterable[tuple[int, int]]) -> int:
-    """Ask for large pages, and wait until what lies in whole ones is moved: a second or two for a gigabyte.
+    """Request large pages and wait for the collapse: a second or two for a gigabyte.
 
     Args:
-        pieces: address and bytes of each, which stay allocated while this runs.
+        pieces: address and bytes of each array; they must stay allocated during the call.
 
     Returns:
-        the bytes that lie in large pages now for certain.
+        Bytes that were certainly moved to large pages.
     """
     size = _page_bytes(FOLDER)
     advise = getattr(ctypes.CDLL(None), "madvise", None)
@@ -36,7 +36,7 @@ def move_to_large_pages(pieces: Iterable[tuple[int, int]]) -> int:
     moved = 0
     for begin, end in _whole_pages(pieces, size):
         address, length = ctypes.c_void_p(begin), ctypes.c_size_t(end - begin)
-        # What is refused (an older system, no memory that lies together) stays in small pages, and works.
+        # On failure (an older kernel, fragmented memory) the memory stays in small pages.
         advise(address, length, _HUGEPAGE)
         if advise(address, length, _COLLAPSE) == 0:
             moved += end - begin
@@ -44,7 +44,7 @@ def move_to_large_pages(pieces: Iterable[tuple[int, int]]) -> int:
 
 
 def _page_bytes(folder: Path) -> int:
-    """Of a large page; 0 where there are none, or nobody is to have them."""
+    """Bytes of a large page; 0 where there are none, or they are disabled."""
     try:
         if _NEVER in (folder / "enabled").read_text():
             return 0
@@ -54,7 +54,7 @@ def _page_bytes(folder: Path) -> int:
 
 
 def _whole_pages(pieces: Iterable[tuple[int, int]], size: int) -> list[tuple[int, int]]:
-    """Begin and end of what lies in one piece, where that holds whole pages."""
+    """(begin, end) of the whole large pages inside of adjacent arrays."""
     joined: list[list[int]] = []
     for begin, count in sorted(pieces):
         if joined and begin - joined[-1][1] <= _SAME_BLOCK:

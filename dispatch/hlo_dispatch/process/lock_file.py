@@ -1,7 +1,7 @@
-"""Files that exist only to be locked: opened without following a link and without changing a byte.
+"""Lock files: opened without following symbolic links and without changing their contents.
 
-The folder may be anywhere that a variable names, /tmp among others, where somebody else may have put a link to a
-file of ours in the lock's place.
+An environment variable may name any directory, such as /tmp, where another user may have put a link to one of our files
+in the lock's place.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from pathlib import Path
 
 
 class LockIsSymlink(OSError):
-    """A symbolic link has the name of a lock file; its text is a sentence."""
+    """A lock file is a symbolic link; its text is a sentence."""
 
 
 def open_lock(path: Path) -> int:
-    """The descriptor of a lock file, made if there is none; whoever asked for it closes it.
+    """Open a lock file, creating it if necessary; the caller closes the descriptor.
 
     Raises:
-        LinkInTheWay: a symbolic link has the name.
+        LockIsSymlink: it is a symbolic link.
         OSError: it cannot be opened.
     """
     # Network file systems lock only what is open for writing.

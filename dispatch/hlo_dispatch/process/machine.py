@@ -1,4 +1,4 @@
-"""What decisions may depend on, as one frozen value, so that tests can pretend to be another machine."""
+"""Machine description: the CPU's features and threads that decisions depend on, as one value that tests can replace."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pathlib import Path
 from hlo_dispatch.errors import PolicyError
 
 ISA_VARIABLE = "HLO_DISPATCH_MAX_CPU_ISA"
-"""Plays a lesser processor than this one, for tests: a name of oneDNN's, which reads ONEDNN_MAX_CPU_ISA itself."""
+"""ISA cap for tests: limits the instruction sets to one of oneDNN's names; oneDNN itself reads ONEDNN_MAX_CPU_ISA."""
 
 MOST_POOL_THREADS = 256
-"""Of XLA's CPU client."""
+"""Maximum threads of XLA's CPU client."""
 
 RELEVANT_FEATURES = (
     *("avx2", "fma", "f16c", "avx_vnni"),
     *("avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16"),
     *("amx_tile", "amx_bf16", "amx_int8", "amx_fp16"),
 )
-"""The instruction sets that change which kernels a vendor library picks."""
+"""Instruction sets that change a vendor library's choice of kernels."""
 
-# What each of these processors lacks, by how the kernel's flags begin.
+# ISA cap → prefixes of the CPU flags above it.
 _ABOVE_BF16 = ("avx512_fp16", "amx", "avx10", "avx_")
 _ABOVE_VNNI = ("avx512_bf16", *_ABOVE_BF16)
 _FEATURES_ABOVE: dict[str, tuple[str, ...]] = {
@@ -38,15 +38,15 @@ _FEATURES_ABOVE: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Machine:
-    """A CPU as the policy sees it."""
+    """A CPU: model, instruction sets, threads."""
 
     model: str
-    """The CPU's own name."""
+    """The CPU's model name."""
     features: frozenset[str]
-    """Instruction set flags as the kernel names them: "avx2", "avx512f", "avx512_bf16", "amx_tile" …; without what
-    HLO_DISPATCH_MAX_CPU_ISA leaves out."""
+    """Instruction set flags as Linux names them: "avx2", "avx512f", "avx512_bf16", "amx_tile" …; without those above
+    the ISA cap HLO_DISPATCH_MAX_CPU_ISA."""
     threads: int
-    """Threads of XLA's pool, for which the vendor libraries divide their work, too."""
+    """Threads of XLA's pool, by which the vendor libraries divide their work, too."""
 
     @property
     def has_bf16_arithmetic(self) -> bool:
@@ -55,9 +55,9 @@ class Machine:
 
 @lru_cache(maxsize=1)
 def this_machine() -> Machine:
-    """The machine this process runs on, or the lesser one it is to play.
+    """The machine of this process, limited by the ISA cap.
 
-    Raises PolicyError if HLO_DISPATCH_MAX_CPU_ISA names none.
+    Raises PolicyError if HLO_DISPATCH_MAX_CPU_ISA is invalid.
     """
     beyond = _features_above_cap()
     model = "unknown"
@@ -76,16 +76,16 @@ def this_machine() -> Machine:
 
 
 def relevant_features() -> list[str]:
-    """Those of the relevant instruction sets that this processor has."""
+    """The relevant instruction sets of this processor."""
     present = this_machine().features
     return [feature for feature in RELEVANT_FEATURES if feature in present]
 
 
 def pool_threads() -> int:
-    """How many threads XLA's CPU client has in its pool, as it reckons that; kernels/common/pool_size.cc does the same.
+    """Number of threads in the pool of XLA's CPU client, computed as XLA does (and kernels/common/pool_size.cc).
 
-    The environment may say so; otherwise there is one for each processor that this process may use. A quota of
-    processor time does not count.
+    Environment variables have precedence; otherwise it is the number of processors in the affinity mask. A CPU quota
+    does not count.
     """
     for variable in ("PJRT_NPROC", "NPROC"):
         said = re.fullmatch(r"\s*([+-]?\d+)\s*", os.environ.get(variable, ""), re.ASCII)

@@ -1,13 +1,12 @@
-"""Memory between runs, where the user asks for it: the C library keeps what a program gave back.
+"""Retained memory: an optional malloc setting that keeps freed memory in the process between runs.
 
-For each run XLA allocates what a program needs besides its operands and frees it afterwards. glibc returns blocks
-of 32 MB and more to the operating system each time, and smaller ones often; the next run then writes to pages that
-the system clears one by one as they are touched. A network that became ten times as fast notices: of MobileNetV2
-on a batch of eight that was a fifth of the time in bf16 and a third in f32.
+For each run XLA allocates a program's temporary buffers and frees them afterwards. glibc returns blocks of 32 MB and
+more to the operating system each time, and smaller ones often; the next run then has a page fault for each page. In a
+fast network that matters: for MobileNetV2 on a batch of eight it was a fifth of the time in bf16 and a third in f32.
 
-But the setting is the whole process's: whatever else in it frees memory keeps it, too (twenty arrays of 48 MB that
-were dropped left 1 GB), and glibc has no way back to the rule that it began with. So it is the user's to choose. The
-memory in question is XLA's own, which no memory of ours could stand in for.
+But the setting applies to the whole process: other freed memory is kept as well (twenty dropped arrays of 48 MB left
+1 GB), and glibc cannot restore its initial dynamic rule. So the user has to choose it. The memory is XLA's own; no
+allocation of ours could replace it.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from hlo_dispatch.process.environment_switches import switch
 
 KEEP_VARIABLE = "HLO_DISPATCH_KEEP_MEMORY"
 LARGEST_KEPT = 64 << 20
-"""Bytes of the largest block that comes from a heap: twice the most that glibc's own rule reaches. The heaps of all
-threads but the first are no larger, so that more would not help there."""
+"""Bytes of the largest block from a heap: twice the maximum of glibc's dynamic rule. The heaps of all threads but the
+first are no larger, so a larger value would not help there."""
 MOST_FREE = 128 << 20
 """Bytes that may be free at the end of a heap before they are returned."""
 _RULES_LARGEST, _RULES_FREE = 32 << 20, 64 << 20
-"""Where glibc's own rule arrives in a program that has freed large blocks, which every program with arrays does."""
+"""Values of glibc's dynamic rule after a program has freed large blocks, as every program with arrays does."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """The numbers of glibc's mallopt(3)."""
 _logger = logging.getLogger("hlo_dispatch")
@@ -36,9 +35,9 @@ _kept = False
 
 
 def keep_memory(policy: str) -> bool:
-    """Ask the C library to keep freed memory if the environment says so, and no longer otherwise; says whether it does.
+    """Apply the environment's setting to malloc, except with the policy "never"; returns whether memory is retained.
 
-    With the policy "never" it is not asked. Where it refuses, a warning says so.
+    A warning says where the C library refuses.
 
     Raises:
         PolicyError: the variable is neither 0 nor 1.
@@ -61,7 +60,7 @@ def keep_memory(policy: str) -> bool:
 
 
 def release_memory() -> None:
-    """Undo `keep_memory()` as far as glibc can: what is free is returned, and about as much as before from now on."""
+    """Undo `keep_memory()` as far as glibc can: returns free memory now, and about as much as before from now on."""
     global _kept
     with _lock:
         if not _kept:
@@ -72,10 +71,10 @@ def release_memory() -> None:
 
 
 def return_free_memory() -> None:
-    """Have the C library return what it holds free to the operating system, once, unless the user has it kept.
+    """Return malloc's free memory to the operating system once, unless the user has it retained.
 
-    Compiling leaves some ten megabytes in pieces that large arrays do not fit into. It takes milliseconds, and changes
-    no setting.
+    A compilation leaves tens of megabytes in fragments that do not fit large arrays. This takes milliseconds, and
+    changes no setting.
     """
     with _lock:
         # Other C libraries than glibc have no such function.

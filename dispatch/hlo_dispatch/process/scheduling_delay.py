@@ -1,4 +1,4 @@
-"""How long this process's threads waited for a processor, and what other work the processors had, as Linux counts."""
+"""Scheduling delay: time that this process's threads waited for a processor, and other processes' CPU time."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from pathlib import Path
 TASKS = Path("/proc/self/task")
 STAT = Path("/proc/stat")
 MOST_THREADS = 256
-"""Of a process with more of them some are read: each is a descriptor, of which the host process needs the rest."""
+"""Maximum threads that are read: each needs a descriptor, and the host process needs descriptors, too."""
 LEAST_SLICE = 0.75e-3
-"""Seconds that Linux's scheduler gives a process at least before another one has its turn."""
+"""Minimum time slice of Linux's scheduler, in seconds."""
 _LONGEST_LINE = 64
 
 
 class RunDelay:
-    """Seconds that this process's threads waited for a processor while they were ready to run.
+    """Run delay: seconds that this process's threads were runnable and waited for a processor.
 
-    Each thread's count is a file that stays open: reading it takes a microsecond, opening it ten.
+    Each thread's counter is a file that stays open: reading it takes a microsecond, opening it ten.
     """
 
     def __init__(self, tasks: Path = TASKS) -> None:
-        """Threads that start later are not seen."""
+        """Open the counters of the current threads; later threads do not count."""
         self._files: dict[int, int] = {}
-        """Descriptor → the nanoseconds that the thread had run."""
+        """Descriptor → the thread's nanoseconds of running at the start."""
         self._last: dict[int, tuple[int, int]] = {}
-        """Descriptor → what was read last, which is all that a thread leaves that ends."""
+        """Descriptor → latest values, which remain when a thread ends."""
         with contextlib.suppress(OSError):
             for thread in os.listdir(tasks)[:MOST_THREADS]:
                 with contextlib.suppress(OSError):
@@ -40,13 +40,13 @@ class RunDelay:
         self._is_counted = bool(self._files)
 
     def forget_idle_threads(self) -> None:
-        """Read no more of threads that did not run since the beginning."""
+        """Close the counters of threads that have not run since the start."""
         for descriptor, ran in list(self._files.items()):
             if self._counts(descriptor)[0] == ran:
                 self._drop(descriptor)
 
     def seconds(self) -> float:
-        """Until now, of all threads together; of forced switches, each a slice, where the system counts no waiting."""
+        """Total seconds of waiting; without counters, involuntary context switches times the minimum slice."""
         if not self._is_counted:
             return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw * LEAST_SLICE
         return sum(self._counts(descriptor)[1] for descriptor in list(self._files)) * 1e-9
@@ -72,16 +72,16 @@ class RunDelay:
 
 @dataclass(frozen=True)
 class OtherWork:
-    """What others had of the processors that this process may use, until a moment; seconds of a processor."""
+    """CPU seconds of other work on the processors of this process, up to a moment."""
 
     busy: float
-    """Other processes' time, with what the host gave to other machines; this includes what `stolen` is."""
+    """Time of other processes and of other virtual machines; includes `stolen`."""
     stolen: float
-    """What the host gave to other machines."""
+    """Time of other virtual machines (steal time)."""
 
 
 def other_work(stat: Path = STAT) -> OtherWork | None:
-    """Until now, in steps of the system's clock tick; None where the system does not say."""
+    """Other work so far, in clock ticks; None where the system does not count it."""
     try:
         lines = stat.read_bytes().splitlines()
         ours = {b"cpu%d" % number for number in os.sched_getaffinity(0)}

@@ -25,23 +25,23 @@ _logger = logging.getLogger("hlo_dispatch")
 
 
 class _Run:
-    """This process's report in the making."""
+    """This process's run report."""
 
     def __init__(self, destination: Destination, statistics: Statistics) -> None:
         self.destination, self.statistics = destination, statistics
         self.kept = AccumulatedReports()
 
     def forked(self) -> None:
-        """In the child: what the parent compiled is the parent's to tell."""
+        """In a forked child: start anew, since the parent reports its own modules."""
         self.kept = AccumulatedReports()
         self.destination = self.destination.of_child()
 
     def write(self) -> None:
-        """Write the report and say so; nothing is raised while the interpreter ends."""
+        """Write the report and its summary line; raises nothing during interpreter shutdown."""
         if self.destination.is_child and not self.kept.totals.modules:
-            return  # a worker that compiled nothing has nothing to say
+            return  # a worker process that compiled nothing writes nothing
         try:
-            # Drawing takes a while to load, and nobody waits for it now.
+            # A slow import, which compiles should not wait for.
             from hlo_dispatch.jax_plugin.at_exit.document import document, summary
 
             content = document(self.kept, self.statistics(), is_page=self.destination.is_page)
@@ -57,10 +57,10 @@ _asked = False
 
 
 def begin(statistics: Statistics) -> None:
-    """Keep reports from here on if the environment asks for it; only the first call in a process counts.
+    """Start accumulating reports if the environment asks for it; only the first call in a process counts.
 
     Args:
-        statistics: what the pass did, as plain values, asked when the process ends.
+        statistics: returns the process's statistics as plain values; called at exit.
     """
     global _run, _asked
     name = os.environ.get(VARIABLE, "")
@@ -78,14 +78,14 @@ def begin(statistics: Statistics) -> None:
 
 
 def add(report: Report) -> None:
-    """Keep one module's report, if any are kept."""
+    """Add one module's report, if reports are accumulated."""
     run = _run
     if run is not None:
         run.kept.add(report)
 
 
 def add_failure(sentence: str) -> None:
-    """Note that the pass failed on a module, which stayed as XLA made it."""
+    """Add a failure of the pass on a module, which stayed stock XLA's."""
     run = _run
     if run is not None:
         run.kept.add_failure(sentence)
@@ -93,12 +93,12 @@ def add_failure(sentence: str) -> None:
 
 def _forked() -> None:
     global _lock
-    _lock = threading.Lock()  # another thread may have held the parent's
+    _lock = threading.Lock()  # another thread may have held the parent's lock
     if _run is not None:
         _run.forked()
 
 
 def _say(line: str) -> None:
-    # Whoever closed standard error does not want to know.
+    # The program may have closed standard error.
     if sys.stderr is not None and not sys.stderr.closed:
         print(line, file=sys.stderr, flush=True)

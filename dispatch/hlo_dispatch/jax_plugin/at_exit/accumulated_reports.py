@@ -1,4 +1,4 @@
-"""Every report of a process, in little memory: a program that compiles for days is not to notice."""
+"""Accumulated reports of a process, compressed in bounded memory for programs that compile for days."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from typing import Any
 from hlo_dispatch.report import Report
 
 MOST_BYTES = 8 << 20
-"""Of compressed reports: some fifty thousand regions. What comes later is counted only."""
+"""Maximum bytes of compressed reports, about fifty thousand regions. Later ones are only counted."""
 _MOST_FAILURES = 100
 
 
 @dataclass(frozen=True)
 class Totals:
-    """What the reports come to, those that were not kept included."""
+    """Totals of all reports, those without room included."""
 
     modules: int = 0
     regions: int = 0
-    """That a kernel could have taken."""
+    """Number of regions that a kernel could compute."""
     dispatched: int = 0
     seconds: float = 0.0
-    """Spent in the pass."""
+    """Seconds in the pass."""
     saved: float | None = None
-    """Seconds that running every module once saves, as far as it was measured; None: nothing was."""
+    """Measured seconds that one run of every module saves; None: nothing was measured."""
     failures: int = 0
-    """Modules that the pass failed on."""
+    """Number of modules on which the pass failed."""
 
 
 class AccumulatedReports:
-    """The reports so far; safe to use from several threads."""
+    """The reports so far; thread-safe."""
 
     def __init__(self) -> None:
         self.totals = Totals()
         self.left_out = 0
-        """Reports that there was no room for."""
+        """Number of reports without room."""
         self.failures: list[str] = []
         self._lock = threading.Lock()
         self._reports: list[bytes] = []
         self._bytes = 0
 
     def add(self, report: Report) -> None:
-        """Keep a report."""
+        """Add a report."""
         compressed = zlib.compress(json.dumps(report.to_dict(), separators=(",", ":")).encode(), level=1)
         with self._lock:
             self.totals = _with(self.totals, report)
@@ -58,7 +58,7 @@ class AccumulatedReports:
             self._reports.append(compressed)
 
     def add_failure(self, sentence: str) -> None:
-        """Note a module that the pass failed on."""
+        """Add a module on which the pass failed."""
         with self._lock:
             self.totals = replace(self.totals, modules=self.totals.modules + 1)
             self._fail(sentence)
@@ -69,7 +69,7 @@ class AccumulatedReports:
             self.failures.append(sentence)
 
     def reports(self) -> Iterator[dict[str, Any]]:
-        """The kept reports as plain values, in the order in which they came."""
+        """The reports as plain values, in the order of compilation."""
         with self._lock:
             kept = list(self._reports)
         for compressed in kept:

@@ -1,8 +1,8 @@
-"""Where a process's report goes: one name, possibly many processes that were given it.
+"""Destination of a run report: the user's file name, shared by all processes of a program.
 
-Data loaders, distributed workers and whatever a program starts inherit the variable. None of them may write over
-another's report, and a new run of the program should replace the old run's: so a file that is younger than this
-process is somebody else's of the same run, and this process puts its number into the name.
+Data loaders, distributed workers and other child processes inherit the variable. None of them may overwrite another's
+report, and a new run of the program should replace the old run's. So a file that is younger than this process belongs
+to another process of the same run, and this process adds its id to the name.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ PAGE, DATA = ".html", ".json"
 
 @dataclass(frozen=True)
 class Destination:
-    """A report's file, as the user named it."""
+    """The report's file, as the user named it."""
 
     path: Path
     """Absolute; may have the placeholder in its name."""
     begun: float
-    """When this process began to keep reports; seconds since 1970."""
+    """Start of accumulating reports; seconds since 1970."""
     process: int
-    """Whose it is."""
+    """Process id."""
     is_child: bool = False
-    """Whether the process was started by another one of its program, as far as Python knows."""
+    """Whether Python's multiprocessing started the process."""
 
     @classmethod
     def of(cls, name: str) -> Destination:
-        """The file that `name` asks for; it is there only once it is written.
+        """Parse and check a file name; does not create the file.
 
         Raises:
             HloDispatchError: the name has another suffix, or no file can be made there.
@@ -50,7 +50,7 @@ class Destination:
         if path.is_dir():
             raise HloDispatchError("this is a directory; name a file")
         try:
-            # The only sure way to know: a volume may be read-only for somebody who may do anything.
+            # The only reliable test: a volume may be read-only despite all permissions.
             with tempfile.TemporaryFile(dir=path.parent):
                 pass
         except OSError as problem:
@@ -59,15 +59,15 @@ class Destination:
 
     @property
     def is_page(self) -> bool:
-        """Whether a page is asked for, instead of data."""
+        """Whether the report is an HTML page, and not data."""
         return self.path.suffix == PAGE
 
     def of_child(self) -> Destination:
-        """The same in a process that was forked just now."""
+        """The destination of a process that was just forked."""
         return replace(self, begun=time.time(), process=os.getpid(), is_child=True)
 
     def write(self, content: bytes) -> Path:
-        """Write the report, over no other process's of this run; returns where.
+        """Write the report without overwriting another process's of this run; returns its path.
 
         Raises:
             OSError, HloDispatchError: it cannot be written.
@@ -95,10 +95,10 @@ def _is_written_since(path: Path, moment: float) -> bool:
 
 @contextlib.contextmanager
 def _locked_directory(folder: Path) -> Generator[None]:
-    """Two processes that end together do not both find the name free. Leaves nothing behind."""
+    """Lock the directory, so that two processes that end together do not use one name. Creates no file."""
     handle = os.open(folder, os.O_RDONLY)
     try:
-        # Where folders cannot be locked, processes that end in the same millisecond may meet.
+        # Without directory locks, processes that end in the same millisecond may collide.
         with contextlib.suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield

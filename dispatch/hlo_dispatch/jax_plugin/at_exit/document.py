@@ -1,4 +1,4 @@
-"""A process's report as JSON or as a page, and in one line."""
+"""Run report document: JSON, HTML page and summary line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORMAT = "hlo-dispatch run 1"
 
 
 def document(kept: AccumulatedReports, statistics: Mapping[str, Any], *, is_page: bool) -> bytes:
-    """Everything that is known, for a program or for a person."""
+    """The run report, as JSON or as an HTML page."""
     about = {
         "format": FORMAT,
         "process": os.getpid(),

@@ -1,4 +1,4 @@
-"""The page of a whole process: every module with its regions, equal ones counted. Loads nothing from anywhere."""
+"""HTML page of a run report: every module with its regions, equal ones counted; self-contained."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Row = tuple[str, str, str, str]
 
 
 def page(about: Mapping[str, Any], modules: Iterable[Mapping[str, Any]]) -> str:
-    """The page as text; modules in which there is nothing to dispatch share one line."""
+    """The page as text; modules without regions share one line."""
     sections: list[str] = []
     plain: Counter[str] = Counter()
     for module in modules:
@@ -90,7 +90,7 @@ def _notes(about: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _is_missed(region: Mapping[str, Any]) -> bool:
-    """Whether it is only where a pattern came closest."""
+    """Whether it is only a near miss of a pattern."""
     return region["refusal"] is not None and region["refusal"]["code"] == "near-miss"
 
 
