@@ -34,7 +34,7 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/pycache
 help:
 	@echo 'make demo      show it: small example, ResNet50, a BERT layer, a Gaussian process: stock against dispatched'
 	@echo 'make test      run the whole test suite (TESTS=tests/unit for a part)'
-	@echo 'make test-isa  kernels and policies on a lesser processor that is played: ISA=AVX2 or AVX512_CORE'
+	@echo 'make test-isa  kernels and policies under an ISA cap: ISA=AVX2 or AVX512_CORE'
 	@echo 'make install   only set up $(VENV)'
 	@echo 'make lint      ruff, its formatter and clang-format: what they would change is an error'
 	@echo 'make format    let them change it'

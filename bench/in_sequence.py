@@ -100,7 +100,9 @@ def main() -> None:
     table = Table("rows x columns", "in a call group, µs", "ungrouped, µs", "without XLA, µs", "group over raw, µs")
     for rows, columns in SIZES:
         grouped, ungrouped, alone = measured(rows, columns)
-        table.add_row(f"{rows} x {columns}", *(f"{value:.1f}" for value in (grouped, ungrouped, alone, grouped - alone)))
+        table.add_row(
+            f"{rows} x {columns}", *(f"{value:.1f}" for value in (grouped, ungrouped, alone, grouped - alone))
+        )
     os.environ.pop(SEQUENCES_VARIABLE)
     if before is not None:
         os.environ[SEQUENCES_VARIABLE] = before

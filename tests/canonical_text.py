@@ -1,4 +1,4 @@
-"""HLO text that is the same on every machine: what the golden files hold."""
+"""Canonical HLO text, the same on every machine: the contents of golden files."""
 
 from __future__ import annotations
 

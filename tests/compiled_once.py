@@ -1,4 +1,4 @@
-"""What stock XLA has compiled in this process is not compiled by it again.
+"""Cache of stock XLA's compiles in this process.
 
 The pass has JAX forget what is compiled whenever it comes or goes, so that each `jnp.ones` beside a test's own program,
 and each program that several tests compare with, would be compiled anew. Only stock XLA's work is kept: a compile that

@@ -1,4 +1,4 @@
-"""Modules written in a test, and what the rooms make of them."""
+"""Helpers to parse, flatten and match modules that a test writes as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The repository's pages taken apart: fenced blocks, inline code, links, headings, and the commands in them."""
+"""Parser of the repository's pages: fenced blocks, inline code, links, headings, and commands."""
 
 from __future__ import annotations
 

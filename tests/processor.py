@@ -1,4 +1,4 @@
-"""What this processor can be asked for: tests that need more of it are skipped, and say why.
+"""Requirements of tests on the processor: tests that need more are skipped, with the reason.
 
 What a library can do is the library's answer; only where a library chooses by the processor is the processor asked.
 """

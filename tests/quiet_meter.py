@@ -1,4 +1,4 @@
-"""A meter of disturbance on a machine that nothing disturbs: what follows from times is tested on any machine."""
+"""Disturbance meter that reports a quiet machine, so that decisions by times are tested on any machine."""
 
 from __future__ import annotations
 

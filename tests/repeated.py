@@ -1,4 +1,4 @@
-"""A block of a real model many times over: one module of as many instructions as a test wants."""
+"""Repeated block of a real model: one module with as many instructions as a test needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a module is lowered in serves more than one module, as it does in newer JAX.
+"""Reused MLIR contexts: one context serves many modules, as in newer JAX.
 
 An MLIR context loads every dialect that JAX knows, which takes longer than lowering a test's small program; jax 0.10.2
 makes one for each module.

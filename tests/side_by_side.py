@@ -1,4 +1,4 @@
-"""One program, compiled by stock XLA and by XLA with the pass, run on the same inputs and compared.
+"""Comparison of one program compiled by stock XLA and by XLA with the pass, on the same inputs.
 
 Also: one HLO module, run exactly as it is. XLA compiles no HLO text through JAX, but its own hook takes
 whatever module a callback returns, so a program of the same signature is compiled and exchanged.

@@ -1,4 +1,4 @@
-"""The rules of the house that a reader relies on: who may import whom, how long a file is, what an import does."""
+"""Architecture rules: import order, file size, what importing loads."""
 
 from __future__ import annotations
 

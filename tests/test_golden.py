@@ -1,4 +1,4 @@
-"""The table's entries, each shown at work and each shown declining: tests/golden/<entry>/<case>.*.hlo
+"""Golden tests of the table's entries, accepted and refused: tests/golden/<entry>/<case>.*.hlo
 
 A `.before.hlo` is a module as XLA hands it to us; its `.after.hlo` is what the policy "always" makes of it.
 A `.refused.hlo` starts with comments that say what is left to XLA and why; the test compares them. After a

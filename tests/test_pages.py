@@ -1,4 +1,4 @@
-"""The pages are true: their commands run or exist, their code runs, their links and paths lead somewhere.
+"""Checks of the pages: their commands run or exist, their code runs, their links and paths exist.
 
 What takes long (`make demo`, installing, benchmarks) is only checked to exist, options included. The language's
 reference has tests of its own (tests/pattern/test_pattern_readme.py), and so has the example of a user's kernel.

@@ -1,4 +1,4 @@
-"""`bench.zoo`'s page: what was taken of what there was, and each reason once, with where it holds."""
+"""`bench.zoo`'s page: dispatched anchor ops by model, and each refusal once, with its models."""
 
 from __future__ import annotations
 

@@ -57,11 +57,11 @@ def test_another_library_is_not_onednn(run):
     assert "is not oneDNN" in " ".join(done.stdout.decode().split())
 
 
-def test_the_open_door_is_seen(run):
+def test_the_enabled_entry_point_is_reported(run):
     assert "enabled: every JAX program" in run("doctor", env={"HLO_DISPATCH": "1"}).stdout.decode()
 
 
-def test_a_lesser_processor_that_is_played_is_said(run):
+def test_an_isa_cap_is_reported(run):
     said = run("doctor", env={"HLO_DISPATCH_MAX_CPU_ISA": "AVX2", "COLUMNS": "200"}).stdout.decode()
     assert "capped: HLO_DISPATCH_MAX_CPU_ISA is AVX2" in said
     assert "avx512f" not in said

@@ -1,4 +1,4 @@
-"""What a person mistyped, or cannot have, is one line; what goes into a pipe is as wide as it has to be."""
+"""Usage errors are one line; output into a pipe is not cut."""
 
 from __future__ import annotations
 

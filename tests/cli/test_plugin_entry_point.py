@@ -1,4 +1,4 @@
-"""`HLO_DISPATCH=1` and its companions, for a program that knows nothing of us."""
+"""Plugin entry point: `HLO_DISPATCH=1` and its companions, for a program without our code."""
 
 from __future__ import annotations
 

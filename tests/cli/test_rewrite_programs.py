@@ -285,7 +285,7 @@ def test_numbers_that_share_a_byte_are_compiled(run, tmp_path) -> None:
     assert (tmp_path / "out.xla").stat().st_size > 0
 
 
-def test_types_that_no_stand_in_takes_are_named(run, one_line, tmp_path) -> None:
+def test_types_that_no_placeholder_takes_are_named(run, one_line, tmp_path) -> None:
     (tmp_path / "in.mlir").write_text(function(ADDED + "tensor<4xf8E5M2>", "tensor<4xf8E5M2>"))
     assert run("rewrite", "in.mlir", "-o", "out.pb").returncode == 0
     line = one_line(run("rewrite", "in.mlir", "--compile", "-o", "out.xla"))

@@ -1,4 +1,4 @@
-"""`HLO_DISPATCH_REPORT`: what the pass did in a process, for a program that knows nothing of us."""
+"""`HLO_DISPATCH_REPORT`: the report of a whole process, for a program without our code."""
 
 from __future__ import annotations
 

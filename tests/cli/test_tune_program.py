@@ -1,4 +1,4 @@
-"""`hlo-dispatch tune --program`: everything that a program compiles is settled before it goes into production."""
+"""`hlo-dispatch tune --program`: every module of a program is tuned before it goes into production."""
 
 from __future__ import annotations
 

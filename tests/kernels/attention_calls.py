@@ -1,4 +1,4 @@
-"""Calls of our own attention for tests: attributes from arrays and steps, and the reference in float64."""
+"""Attention calls for tests: attributes from arrays and steps, and the float64 reference."""
 
 from __future__ import annotations
 

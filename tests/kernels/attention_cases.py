@@ -1,4 +1,4 @@
-"""Some attentions of every kind, and whether they are right, in this process: for processors that are played.
+"""Some attentions of every kind, and whether they are right, in this process: for ISA caps.
 
 `python attention_cases.py` prints the implementation, how far memory grew, and what was wrong.
 """

@@ -1,4 +1,4 @@
-"""What a call's attributes say, read a second time: in float64, from the strides, with NumPy alone.
+"""Reference semantics of a call's attributes: in float64, from the strides, with NumPy alone.
 
 The kernels' own code has no part in it, so that a call which was accepted although its attributes lie is found out:
 its operands would be read, or its result written, where it has no elements, or the result is another.

@@ -1,4 +1,4 @@
-"""Attention for the attributes' fuzzer: calls that are right, and what they compute."""
+"""Attribute fuzzer, attention: valid calls and their reference."""
 
 from __future__ import annotations
 

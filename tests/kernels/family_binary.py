@@ -1,4 +1,4 @@
-"""Products and sums element by element for the attributes' fuzzer: calls that are right, and what they compute."""
+"""Attribute fuzzer, elementwise products and sums: valid calls and their reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images scaled by channel for the attributes' fuzzer: calls that are right, and what they compute."""
+"""Attribute fuzzer, scaling by channel: valid calls and their reference."""
 
 from __future__ import annotations
 

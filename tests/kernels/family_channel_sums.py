@@ -1,4 +1,4 @@
-"""Means over space for the attributes' fuzzer: calls that are right, and what they compute."""
+"""Attribute fuzzer, means over space: valid calls and their reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays one behind the other for the attributes' fuzzer: calls that are right, and what they compute."""
+"""Attribute fuzzer, concatenation: valid calls and their reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""oneMKL's gemm for the attributes' fuzzer: calls that are right, what they compute, and what packing reads."""
+"""Attribute fuzzer, oneMKL's gemm and its prepacking: valid calls and their reference."""
 
 from __future__ import annotations
 

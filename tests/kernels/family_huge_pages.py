@@ -1,4 +1,4 @@
-"""Huge-page advice for the attributes' fuzzer: calls that are right; nobody reads what they return."""
+"""Attribute fuzzer, huge-page advice: valid calls, whose results are dead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Normalization for the attributes' fuzzer: calls that are right, and what they compute."""
+"""Attribute fuzzer, normalization: valid calls and their reference."""
 
 from __future__ import annotations
 

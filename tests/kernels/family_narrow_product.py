@@ -1,4 +1,4 @@
-"""Products of few rows for the attributes' fuzzer: calls that are right, and what they compute."""
+"""Attribute fuzzer, weight-only quantized matmul: valid calls and their reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packing for the attributes' fuzzer: calls that are right, and what they write."""
+"""Attribute fuzzer, weight prepacking: valid calls and their reference."""
 
 from __future__ import annotations
 

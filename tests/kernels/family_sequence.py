@@ -1,4 +1,4 @@
-"""Sequences for the attributes' fuzzer: calls that are right, and what their members compute one after the other."""
+"""Attribute fuzzer, call groups: valid calls, and the reference of their members in order."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def _gate(m: int, n: int) -> WireCall:
     return onednn("binary", attributes, [Array("f32", [m, n]), Array("f32", [m, 1])], Array("f32", [m, n]))
 
 
-def sequence(
+def call_group(
     members: list[tuple[WireCall, list[int], int]], operands: list[Array], results: list[Array], offsets: list[int]
 ) -> WireCall:
-    """A sequence of calls: each with the values that it reads and the one that it writes."""
-    inner = [offset + 4 * int(np.prod(call.results[0].dims)) for offset, (call, _, value) in _inner(members, offsets,
-             len(operands) + len(results))]  # fmt: skip
-    arena = -(-max(inner, default=0) // 64) * 64
-    scratch = arena + max(call.attributes["scratch"][1] for call, _, _ in members)
+    """A call group of members: each with the values that it reads and the one that it writes."""
+    intermediates = _intermediates(members, offsets, len(operands) + len(results))
+    ends = [offset + 4 * int(np.prod(call.results[0].dims)) for offset, (call, _, _) in intermediates]
+    intermediates_bytes = -(-max(ends, default=0) // 64) * 64
+    scratch = intermediates_bytes + max(call.attributes["scratch"][1] for call, _, _ in members)
     attributes: dict[str, Any] = {
         "abi": 1, "library": LOADED, "scratch": scratch, "operands": len(operands), "results": len(results),
         "members": len(members), "offsets": offsets,
@@ -53,15 +53,15 @@ def sequence(
     return WireCall("onednn.sequence", tags, operands, [*results, Array("u8", [scratch])])
 
 
-def _apart(said: dict[str, Any], given: list[np.ndarray]) -> list[np.ndarray]:
+def _split_buffer(said: dict[str, Any], given: list[np.ndarray]) -> list[np.ndarray]:
     """The operands, of which the first ones may lie in one buffer, each from its place to the buffer's end."""
     if "held" not in said:
         return given
-    together = given[0].reshape(-1).view(np.float32)
-    return [*(together[place // 4 :] for place in said["held"]), *given[1:]]
+    coalesced_buffer = given[0].reshape(-1).view(np.float32)
+    return [*(coalesced_buffer[place // 4 :] for place in said["held"]), *given[1:]]
 
 
-def _inner(members: list[Any], offsets: list[int], first: int) -> list[tuple[int, Any]]:
+def _intermediates(members: list[Any], offsets: list[int], first: int) -> list[tuple[int, Any]]:
     return [(offsets[member[2] - first], member) for member in members if member[2] >= first]
 
 
@@ -69,12 +69,12 @@ def valid_calls() -> list[WireCall]:
     """Two in a row; a branch whose sides meet again, one of them a result, too; one call alone; a gate in place."""
     libraries.onednn()
     array = lambda *dims: Array("f32", list(dims))  # noqa: E731
-    chain = sequence(
+    chain = call_group(
         [(_product(5, 7, 16), [0, 1], 4), (_product(5, 16, 3), [4, 2], 3)],
         [array(5, 7), array(7, 16), array(16, 3)], [array(5, 3)], [0],
     )  # fmt: skip
     # Values: x, v, w, residual's sum, the branch, two inner ones.
-    branch = sequence(
+    branch = call_group(
         [
             (_product(4, 8, 8), [0, 1], 5),
             (_product(4, 8, 8), [5, 2], 4),
@@ -83,14 +83,14 @@ def valid_calls() -> list[WireCall]:
         ],
         [array(4, 8), array(8, 8), array(8, 8)], [array(4, 8), array(4, 8)], [0, 128],
     )  # fmt: skip
-    alone = sequence([(_product(3, 5, 2), [0, 1], 2)], [array(3, 5), array(5, 2)], [array(3, 2)], [])
-    return [chain, branch, alone, gated([0, 128, 0]), held([0, 448], 640), attended([0, 128]), added([0, 128, 0])]
+    single = call_group([(_product(3, 5, 2), [0, 1], 2)], [array(3, 5), array(5, 2)], [array(3, 2)], [])
+    return [chain, branch, single, gated([0, 128, 0]), coalesced([0, 448], 640), attended([0, 128]), added([0, 128, 0])]
 
 
-def held(places: list[int], size: int) -> WireCall:
+def coalesced(places: list[int], size: int) -> WireCall:
     """Two products in a row, whose weights lie in one buffer of so many bytes."""
     array = lambda *dims: Array("f32", list(dims))  # noqa: E731
-    call = sequence(
+    call = call_group(
         [(_product(5, 7, 16), [2, 0], 4), (_product(5, 16, 3), [4, 1], 3)],
         [array(7, 16), array(16, 3), array(5, 7)], [array(5, 3)], [0],
     )  # fmt: skip
@@ -101,7 +101,7 @@ def held(places: list[int], size: int) -> WireCall:
 def gated(offsets: list[int]) -> WireCall:
     """Two products, one the other's gate, and a third of what came of them, which lies at the last offset."""
     array = lambda *dims: Array("f32", list(dims))  # noqa: E731
-    return sequence(
+    return call_group(
         [
             (_product(4, 8, 8), [0, 1], 4),
             (_product(4, 8, 1), [0, 2], 5),
@@ -115,7 +115,7 @@ def gated(offsets: list[int]) -> WireCall:
 def added(offsets: list[int], accumulated: int = 4) -> WireCall:
     """Two products in a row, the second one's result added to the first one's, and a third of the sum."""
     array = lambda *dims: Array("f32", list(dims))  # noqa: E731
-    return sequence(
+    return call_group(
         [
             (_product(4, 8, 8), [0, 1], 4),
             (_product(4, 8, 8), [4, 2], 5),
@@ -137,7 +137,7 @@ def attended(offsets: list[int]) -> WireCall:
     attention = WireCall(
         "own.attention", attributes, [*[array(4, 8)] * 3, Array("pred", [4])], [array(4, 8), Array("u8", [0])]
     )
-    return sequence(
+    return call_group(
         [(_product(4, 8, 8), [0, 1], 5), (attention, [5, 0, 5, 3], 6), (_product(4, 8, 8), [6, 2], 4)],
         [array(4, 8), array(8, 8), array(8, 8), Array("pred", [4])], [array(4, 8)], offsets,
     )  # fmt: skip
@@ -157,7 +157,7 @@ def _with_residual(
 
 def pairs(said: dict[str, Any], given: list[np.ndarray], results: list[np.ndarray], of_member: Any) -> list[Any]:
     """Every result, and what the members make of the operands; nothing where a member's meaning is not known."""
-    values: dict[int, np.ndarray] = dict(enumerate(_apart(said, given)))
+    values: dict[int, np.ndarray] = dict(enumerate(_split_buffer(said, given)))
     expected: list[Any] = []
     first, last = said["operands"], said["operands"] + said["results"]
     for number in range(said["members"]):

@@ -1,4 +1,4 @@
-"""A oneDNN of which some functions are the test's own, in C++; the rest is the real one's."""
+"""Interposed oneDNN: some functions are the test's, in C++; the rest are the real ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random changes to a valid call: attributes that lie, buffers that are others."""
+"""Attribute fuzzer: random mutations of a valid call, of its attributes and buffers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same as attribute_meaning.py for oneDNN's calls: sums over windows, one position at a time."""
+"""Reference semantics of oneDNN's calls, as attribute_meaning.py: sums over windows, one position at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernel calls whose weights are packed once, for tests."""
+"""Kernel calls with prepacked weights, for tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def written(call: Call) -> dict[str, Any]:
     return call.asked() | {"scratch": planned.scratch_bytes}
 
 
-def form_of(call: Call) -> PrepackedCall | None:
+def prepacked_call_of(call: Call) -> PrepackedCall | None:
     """How the call would have its weights packed."""
     return prepacked_call(call.name, written(call))
 
@@ -47,12 +47,12 @@ def reading(call: Call, form: PrepackedCall, **changes: Any) -> Callable[..., An
     return custom_call(registry.kernels()[call.name].target, {**form.call, **changes}, result)
 
 
-def with_packed(call: Call, form: PrepackedCall, packed: Any) -> list[Any]:
+def with_prepacked(call: Call, form: PrepackedCall, packed: Any) -> list[Any]:
     """The operands of the call on packed weights."""
     return [*call.operands[: form.operand], packed, *call.operands[form.operand + 1 :]]
 
 
-def run_packed(call: Call, form: PrepackedCall) -> np.ndarray:
+def run_prepacked(call: Call, form: PrepackedCall) -> np.ndarray:
     """Packed, then read: the logical result, in float64."""
     packed = packing(form)(call.operands[form.operand])
-    return call.logical(reading(call, form)(*with_packed(call, form, packed)))
+    return call.logical(reading(call, form)(*with_prepacked(call, form, packed)))

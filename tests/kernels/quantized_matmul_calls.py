@@ -1,4 +1,4 @@
-"""Products of few rows for tests, and what they give in float64."""
+"""Weight-only quantized matmul calls for tests, and their float64 reference."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROUNDING = {"f32": 1e-6, "bf16": 2.0**-8, "f16": 2.0**-10}
 
 
 @dataclass
-class NarrowProduct:
+class QuantizedMatmulCall:
     """One call with its operands."""
 
     call: Call
@@ -56,11 +56,11 @@ def random_weights(generator: np.random.Generator, kind: str, dims: tuple[int, .
     return generator.standard_normal(dims).astype(DTYPES[kind])
 
 
-def narrow_product(
+def quantized_matmul(
     rows: int, depth: int, columns: int, *, by_column: bool = False, dtype: str = "f32", result: str = "f32",
     layouts: Sequence[Sequence[int]] = ((0, 1), (0, 1)), seed: int = 0, kind: str = "s8", groups: int = 0,
     scales: str = "f32", scales_layout: Sequence[int] = (0, 1),
-) -> NarrowProduct:  # fmt: skip
+) -> QuantizedMatmulCall:  # fmt: skip
     """Random operands.
 
     Of s4 what lies side by side is made one more where it is odd.
@@ -90,7 +90,7 @@ def narrow_product(
         spec |= {"scales_type": scales, "scales_dims": [groups, columns]}
         spec["scales_strides"] = strides_of([groups, columns], scales_layout)
     call = Call(NAME, spec, operands, (rows, columns), DTYPES[result], tuple(layouts[1]))
-    return NarrowProduct(call, source, weights, factors)
+    return QuantizedMatmulCall(call, source, weights, factors)
 
 
 def wrong(found: np.ndarray, expected: np.ndarray, magnitude: np.ndarray, dtype: str = "f32") -> str:

@@ -1,4 +1,4 @@
-"""A block of a ResNet as a module: what a host without Python is given, and what JAX makes of it.
+"""A ResNet block as a module: the input of a host without Python, and JAX's result.
 
     python resnet_block.py FOLDER
 

@@ -1,4 +1,4 @@
-"""oneDNN's threads have a processor each where that was measured to be better, or is wished."""
+"""Thread affinity: oneDNN's threads are bound to processors where that was measured to be better, or is requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The C interface of the native library: what it shows, what it says, and what a host's XLA gets from it."""
+"""C interface of the native library: exports, versions, and registration with a host's XLA."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Creating oneDNN's engine leaves its process as it was, and fails as a refusal."""
+"""Engine creation leaves the process unchanged, and fails as a refusal."""
 
 from __future__ import annotations
 

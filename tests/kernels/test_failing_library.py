@@ -1,4 +1,4 @@
-"""What is done when oneDNN fails in the middle of a call: nothing of the call's is let go while it may be written."""
+"""Failures of oneDNN during a call: no buffer of the call is released while it may be written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A child forked from a process that has used oneDNN: plans are made there, executions fail, nothing hangs."""
+"""Abandoned threads: a child forked from a process that has used oneDNN plans calls, cannot execute, never hangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""oneMKL's weights packed once: they give what plain ones give, wherever they are moved, and nothing else is taken."""
+"""Weight prepacking of oneMKL: results equal those of plain weights, at any address, and other buffers are refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from calls import Call, assert_close, matmul_call, random_values, tensor
-from prepacked_calls import form_of, packing, reading, run_packed, with_packed
+from prepacked_calls import packing, prepacked_call_of, reading, run_prepacked, with_prepacked
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.vendor import kernels
@@ -36,7 +36,7 @@ def product(
 
 
 def packed(call: Call) -> PrepackedCall:
-    form = form_of(call)
+    form = prepacked_call_of(call)
     if form is None:
         pytest.skip("oneMKL wants too much memory for these weights on this processor")
     return form
@@ -47,7 +47,7 @@ def packed(call: Call) -> PrepackedCall:
 @pytest.mark.parametrize(("rows", "columns"), [(1, 4099), (5, 4099), (33, 4099), (64, 1301), (70, 2048), (201, 1301)])
 def test_packed_weights_give_what_plain_ones_give(rows: int, columns: int, by_column: bool) -> None:
     call, expected, magnitude = product(rows, columns=columns, by_column=by_column)
-    found = run_packed(call, packed(call))
+    found = run_prepacked(call, packed(call))
     assert_close(found, expected, magnitude)
     assert_close(call.run(), found, magnitude)
 
@@ -57,7 +57,7 @@ def test_small_weights_are_not_worth_the_memory() -> None:
     planned = call.planned(weights_format="packed")
     assert not isinstance(planned, Refusal)
     if not planned.packed_bytes:
-        assert form_of(call) is None
+        assert prepacked_call_of(call) is None
         assert (planned.implementation, planned.packed_layout) == ("sgemm", "")
     else:
         assert planned.packed_bytes <= 3 * 5 * 7 * 4 + 3
@@ -66,7 +66,7 @@ def test_small_weights_are_not_worth_the_memory() -> None:
 def test_results_by_column_have_plain_weights() -> None:
     call, *_ = product(70)
     call.spec |= {"dst_strides": [1, 70]}
-    assert form_of(call) is None
+    assert prepacked_call_of(call) is None
 
 
 def test_the_plan_says_what_the_layout_depends_on() -> None:
@@ -92,7 +92,7 @@ def test_weights_may_be_moved(distance: int) -> None:
     moved = room[begin : begin + form.bytes]
     moved[:] = made
     given = jnp.asarray(moved)  # not copied: it is aligned as JAX wants it
-    found = call.logical(reading(call, form)(*with_packed(call, form, given)))
+    found = call.logical(reading(call, form)(*with_prepacked(call, form, given)))
     assert_close(found, expected, magnitude)
 
 
@@ -103,7 +103,7 @@ def test_weights_that_are_a_part_of_their_buffer() -> None:
     call.operands[1] = weights
     call.spec |= {"weights_strides": [1500, 1], "weights_offset": 6, "weights_elements": weights.size}
     expected = source.astype(np.float64) @ weights[:, 6:1370].astype(np.float64)
-    np.testing.assert_allclose(run_packed(call, packed(call)), expected, rtol=0, atol=1e-3)
+    np.testing.assert_allclose(run_prepacked(call, packed(call)), expected, rtol=0, atol=1e-3)
 
 
 def refused(function, operands, *fragments: str) -> None:
@@ -116,17 +116,17 @@ def refused(function, operands, *fragments: str) -> None:
 def test_what_was_not_packed_here_is_refused() -> None:
     call, *_ = product(70)
     form = packed(call)
-    nothing = with_packed(call, form, np.zeros(form.bytes, np.uint8))
+    nothing = with_prepacked(call, form, np.zeros(form.bytes, np.uint8))
     expected = "weights: expected what hlo_dispatch.onemkl.pack wrote as 'f32 2600x1301"
     refused(reading(call, form), nothing, "INVALID_ARGUMENT", expected)
     other, *_ = product(201)
     elsewhere = packing(packed(other))(other.operands[1])
     if elsewhere.size == form.bytes:
-        refused(reading(call, form), with_packed(call, form, elsewhere), expected)
+        refused(reading(call, form), with_prepacked(call, form, elsewhere), expected)
     broken = np.array(packing(form)(call.operands[1]))
     broken[8:16] = 255  # where it says where the panels begin
-    refused(reading(call, form), with_packed(call, form, broken), expected)
-    short = with_packed(call, form, np.zeros(form.bytes - 1, np.uint8))
+    refused(reading(call, form), with_prepacked(call, form, broken), expected)
+    short = with_prepacked(call, form, np.zeros(form.bytes - 1, np.uint8))
     refused(reading(call, form), short, f"weights: expected {form.bytes} bytes of U8")
 
 
@@ -145,7 +145,7 @@ def test_attributes_of_another_machine(changes: dict[str, object], fragments: tu
     call, *_ = product(70)
     form = packed(call)
     blob = packing(form)(call.operands[1])
-    refused(reading(call, form, **changes), with_packed(call, form, blob), "hlo_dispatch.onemkl.gemm: ", *fragments)
+    refused(reading(call, form, **changes), with_prepacked(call, form, blob), "hlo_dispatch.onemkl.gemm: ", *fragments)
 
 
 def test_packing_for_nobody() -> None:
@@ -164,7 +164,7 @@ def test_threads_that_read_the_same_weights() -> None:
     call, expected, magnitude = product(70)
     form = packed(call)
     function = reading(call, form)
-    operands = with_packed(call, form, packing(form)(call.operands[1]))
+    operands = with_prepacked(call, form, packing(form)(call.operands[1]))
     first = np.asarray(function(*operands))
     assert_close(call.logical(first), expected, magnitude)
 

@@ -143,7 +143,7 @@ def wide_window(weights_format: str):
     return call, source, weights, window, None
 
 
-def test_small_weights_are_reordered_for_another_form_of_the_same_kernel():
+def test_small_weights_are_reordered_for_another_variant_of_the_same_kernel():
     """Which shows in the memory that it asks for."""
     planned = {name: kernels.plan(call.name, call.spec) for name in ("plain", "any", "best")
                for call in [wide_window(name)[0]]}  # fmt: skip
@@ -155,7 +155,7 @@ def test_small_weights_are_reordered_for_another_form_of_the_same_kernel():
 
 
 @pytest.mark.timing
-def test_small_weights_in_the_better_form():
+def test_small_weights_in_the_better_layout():
     """Plain ones take seven times as long with oneDNN 3.13 on a processor with AVX-512."""
     call = wide_window("plain")[0]
     planned = kernels.plan(call.name, call.spec)

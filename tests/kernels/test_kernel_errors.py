@@ -1,4 +1,4 @@
-"""What is said when a call is malformed: the operand or attribute, what was expected, what came."""
+"""Errors of malformed calls: the operand or attribute, what was expected, what came."""
 
 from __future__ import annotations
 

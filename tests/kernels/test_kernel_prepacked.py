@@ -1,4 +1,4 @@
-"""Weights that are packed once: the call on them computes what the call on plain ones does, whatever they are."""
+"""Weight prepacking of oneDNN: results equal those of plain weights, for all layouts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import test_kernel_matmul as products
 from calls import Call, Window, assert_close, convolution_call, convolve, matmul_call, random_values, tensor
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prepacked_calls import form_of, packing, reading, run_packed, with_packed, written
+from prepacked_calls import packing, prepacked_call_of, reading, run_prepacked, with_prepacked, written
 
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.vendor import kernels
@@ -28,10 +28,10 @@ def check(call: Call, expected: np.ndarray, magnitude: np.ndarray, dtype: str) -
     """The call on packed weights against float64, and bit for bit against the call that packs them each time."""
     if isinstance(kernels.plan(call.name, call.spec), Refusal):
         return
-    form = form_of(call)
+    form = prepacked_call_of(call)
     if form is None:
         return
-    found = run_packed(call, form)
+    found = run_prepacked(call, form)
     assert_close(found, expected, magnitude, dtype)
     call.spec["weights_format"] = "any"
     planned = kernels.plan(call.name, call.spec)
@@ -133,8 +133,8 @@ def image(dtype: str = "f32", groups: int = 1) -> Call:
     return call.binary("add", residual.values, [0, 2, 3, 1]).eltwise("relu")
 
 
-def packed_or_skipped(call: Call):
-    form = form_of(call)
+def prepacked_or_skipped(call: Call):
+    form = prepacked_call_of(call)
     if form is None:
         planned = kernels.plan(call.name, call.spec)
         assert not isinstance(planned, Refusal), planned
@@ -147,8 +147,8 @@ def packed_or_skipped(call: Call):
 @pytest.mark.parametrize("groups", [1, 4, 48])
 def test_an_epilogue_behind_packed_weights(dtype: str, groups: int) -> None:
     call = image(dtype, groups)
-    form = packed_or_skipped(call)
-    found = run_packed(call, form)
+    form = prepacked_or_skipped(call)
+    found = run_prepacked(call, form)
     call.spec["weights_format"] = "any"
     np.testing.assert_array_equal(found, call.run())
 
@@ -163,18 +163,18 @@ def test_half_precision_of_five_bits() -> None:
 
 def test_nothing_is_copied_in_the_calls() -> None:
     call = dense()
-    form = packed_or_skipped(call)
+    form = prepacked_or_skipped(call)
     planned = kernels.plan(call.name, dict(form.call))
     assert not isinstance(planned, Refusal)
     assert not planned.reorders_weights
     assert (planned.packed_bytes, planned.scratch_bytes) == (form.bytes, form.call["scratch"])
 
 
-def test_weights_that_lie_as_the_library_wants_them() -> None:
+def test_weights_in_the_preferred_layout() -> None:
     """One column of results: it is read where it is, and the plan says so."""
     generator = np.random.default_rng(9)
     call = matmul_call(tensor(random_values(generator, [9, 300])), tensor(random_values(generator, [300, 1])))
-    assert form_of(call) is None
+    assert prepacked_call_of(call) is None
     planned = kernels.plan(call.name, written(call) | {"weights_format": "packed"})
     assert not isinstance(planned, Refusal)
     assert (planned.packed_bytes, planned.packed_layout) == (0, "")
@@ -184,9 +184,9 @@ def test_weights_that_are_only_turned() -> None:
     """The layout may be the operand's own: packing turns them all the same, and once."""
     call = image(groups=48)
     call.spec["weights_reversed"] = 1
-    form = packed_or_skipped(call)
+    form = prepacked_or_skipped(call)
     assert "back to front" in form.call["packed_layout"]
-    found = run_packed(call, form)
+    found = run_prepacked(call, form)
     call.spec["weights_format"] = "any"
     np.testing.assert_array_equal(found, call.run())
 
@@ -197,9 +197,9 @@ def test_weights_that_are_a_part_of_their_buffer() -> None:
     call = matmul_call(tensor(source), tensor(weights[:, 6:77]))
     call.operands[1] = weights
     call.spec |= {"weights_strides": [133, 1], "weights_offset": 6, "weights_elements": weights.size}
-    form = packed_or_skipped(call)
+    form = prepacked_or_skipped(call)
     expected = source.astype(np.float64) @ weights[:, 6:77].astype(np.float64)
-    np.testing.assert_allclose(run_packed(call, form), expected, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(run_prepacked(call, form), expected, rtol=0, atol=1e-4)
 
 
 def test_the_kernels_that_have_no_such_weights() -> None:
@@ -211,30 +211,32 @@ def test_a_call_that_its_kernel_refuses() -> None:
     assert prepacked_call("onednn.matmul", written(dense()) | {"src_dims": [24, 7], "src_strides": [7, 1]}) is None
 
 
-def test_a_form_made_again_is_the_same() -> None:
+def test_prepacking_again_is_the_same() -> None:
     """What the pass has of a call may be packed already."""
     call = image()
-    form = packed_or_skipped(call)
+    form = prepacked_or_skipped(call)
     assert prepacked_call(call.name, form.call) == form
 
 
 @pytest.fixture
 def packed() -> tuple[Call, np.ndarray]:
     call = dense()
-    return call, np.asarray(packing(packed_or_skipped(call))(call.operands[1]))
+    return call, np.asarray(packing(prepacked_or_skipped(call))(call.operands[1]))
 
 
 def test_packed_weights_are_not_written_to(packed: tuple[Call, np.ndarray]) -> None:
     """Not even where they are filled up: another call may be reading them."""
     call, weights = packed
     before = weights.copy()
-    reading(call, packed_or_skipped(call))(*with_packed(call, packed_or_skipped(call), weights)).block_until_ready()
+    reading(call, prepacked_or_skipped(call))(
+        *with_prepacked(call, prepacked_or_skipped(call), weights)
+    ).block_until_ready()
     np.testing.assert_array_equal(weights, before)
 
 
 def test_threads_that_read_the_same_weights(packed: tuple[Call, np.ndarray]) -> None:
     call, weights = packed
-    form = packed_or_skipped(call)
+    form = prepacked_or_skipped(call)
     function = reading(call, form)
     generator = np.random.default_rng(11)
     sources = [generator.integers(-2, 3, (24, 300)).astype(call.result_dtype) for _ in range(8)]
@@ -251,7 +253,7 @@ def test_threads_that_read_the_same_weights(packed: tuple[Call, np.ndarray]) -> 
 def test_threads_that_pack_at_once() -> None:
     calls = [dense(), image(), image(groups=48)]
     calls[1].spec["weights_reversed"] = 1
-    forms = [packed_or_skipped(call) for call in calls]
+    forms = [prepacked_or_skipped(call) for call in calls]
     functions = [packing(form) for form in forms]
     expected = [np.asarray(function(call.operands[1])) for function, call in zip(functions, calls, strict=True)]
 

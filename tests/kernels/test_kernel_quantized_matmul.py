@@ -1,4 +1,4 @@
-"""Products of few rows against float64: sizes, both orders of the weights, types, what follows them."""
+"""Weight-only quantized matmul against float64: sizes, both orders of the weights, types, epilogues."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from quantized_matmul_calls import DTYPES, GROUPED, WEIGHTS, NarrowProduct, narrow_product, random_weights, wrong
+from quantized_matmul_calls import (
+    DTYPES,
+    GROUPED,
+    WEIGHTS,
+    QuantizedMatmulCall,
+    quantized_matmul,
+    random_weights,
+    wrong,
+)
 
 from environment import clean_environment
 from hlo_dispatch import _kernels
@@ -29,7 +37,7 @@ ROWS = st.one_of(st.just(1), st.integers(1, 32))
 LENGTHS = st.one_of(st.integers(1, 20), st.integers(1, 300), st.sampled_from([15, 16, 17, 63, 64, 65, 1023, 1500]))
 
 
-def checked(product: NarrowProduct, dtype: str = "f32") -> None:
+def checked(product: QuantizedMatmulCall, dtype: str = "f32") -> None:
     assert wrong(product.call.run(), product.expected, product.magnitude, dtype) == ""
 
 
@@ -37,7 +45,7 @@ def checked(product: NarrowProduct, dtype: str = "f32") -> None:
 @pytest.mark.parametrize("by_column", [False, True])
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_sizes(sizes: tuple[int, int, int], by_column: bool, kind: str) -> None:
-    checked(narrow_product(*sizes, by_column=by_column, kind=kind))
+    checked(quantized_matmul(*sizes, by_column=by_column, kind=kind))
 
 
 @settings(max_examples=6 * settings().max_examples)
@@ -45,7 +53,7 @@ def test_sizes(sizes: tuple[int, int, int], by_column: bool, kind: str) -> None:
        st.permutations([0, 1]), st.permutations([0, 1]), st.sampled_from(WEIGHTS))  # fmt: skip
 def test_random_products(rows, depth, columns, by_column, dtype, result, source_layout, result_layout, kind) -> None:
     layouts = (source_layout, result_layout)
-    product = narrow_product(rows, depth, columns, by_column=by_column, dtype=dtype, result=result, layouts=layouts,
+    product = quantized_matmul(rows, depth, columns, by_column=by_column, dtype=dtype, result=result, layouts=layouts,
                              kind=kind)  # fmt: skip
     checked(product, result)
 
@@ -56,21 +64,21 @@ def test_random_products(rows, depth, columns, by_column, dtype, result, source_
                                    (32, 2, 64, 131), (17, 32, 128, 1029)], ids=str)  # fmt: skip
 def test_scales_of_groups(sizes: tuple[int, int, int, int], by_column: bool, kind: str) -> None:
     rows, groups, group, columns = sizes
-    checked(narrow_product(rows, groups * group, columns, by_column=by_column, kind=kind, groups=groups))
+    checked(quantized_matmul(rows, groups * group, columns, by_column=by_column, kind=kind, groups=groups))
 
 
 @settings(max_examples=4 * settings().max_examples)
 @given(ROWS, st.integers(1, 9), st.integers(1, 9), LENGTHS, st.booleans(), st.sampled_from(list(DTYPES)),
        st.sampled_from(list(DTYPES)), st.permutations([0, 1]), st.sampled_from(GROUPED))  # fmt: skip
 def test_random_groups(rows, groups, sixteens, columns, by_column, dtype, scales, scales_layout, kind) -> None:
-    product = narrow_product(rows, groups * sixteens * 16, columns, by_column=by_column, dtype=dtype, kind=kind,
+    product = quantized_matmul(rows, groups * sixteens * 16, columns, by_column=by_column, dtype=dtype, kind=kind,
                              groups=groups, scales=scales, scales_layout=scales_layout)  # fmt: skip
     checked(product)
 
 
 def test_scales_ahead_of_what_follows() -> None:
     """And in a batch of one, as matches with numbers for each row are."""
-    product = narrow_product(3, 64, 50, groups=2, kind="s4")
+    product = quantized_matmul(3, 64, 50, groups=2, kind="s4")
     bias = np.random.default_rng(1).standard_normal(50).astype(np.float32)
     call = product.call
     call.operands.append(bias)
@@ -87,7 +95,7 @@ def test_scales_ahead_of_what_follows() -> None:
 @pytest.mark.parametrize("kind", DTYPES)
 def test_what_follows(kind: str, by_column: bool) -> None:
     """Scale, bias, residual and a relu, in half precision, too."""
-    product = narrow_product(3, 200, 1100, by_column=by_column, dtype=kind, result=kind)
+    product = quantized_matmul(3, 200, 1100, by_column=by_column, dtype=kind, result=kind)
     generator = np.random.default_rng(1)
     scale, bias, residual = (generator.random(dims).astype(DTYPES[kind]) for dims in ((1, 1100), (1, 1100), (3, 1100)))
     call = product.call
@@ -103,7 +111,7 @@ def test_what_follows(kind: str, by_column: bool) -> None:
 
 
 def test_a_bias_and_rows_in_a_batch() -> None:
-    product = narrow_product(6, 40, 90)
+    product = quantized_matmul(6, 40, 90)
     bias = np.random.default_rng(2).standard_normal(90).astype(np.float32)
     call = product.call
     call.operands.append(bias)
@@ -120,7 +128,7 @@ def test_parts_of_buffers(by_column: bool, kind: str) -> None:
     generator = np.random.default_rng(3)
     source = generator.standard_normal((4, 50)).astype(np.float32)
     weights = random_weights(generator, kind, (40, 70))
-    product = narrow_product(2, 33, 27, kind=kind)
+    product = quantized_matmul(2, 33, 27, kind=kind)
     if kind == "s4":
         return checked_part_of_pairs(by_column=by_column)
     product.source = source[1:4:2, 17:]
@@ -138,7 +146,7 @@ def test_parts_of_buffers(by_column: bool, kind: str) -> None:
 def checked_part_of_pairs(*, by_column: bool) -> None:
     """Where a byte begins."""
     weights = random_weights(np.random.default_rng(3), "s4", (40, 70))
-    product = narrow_product(2, 32, 26, kind="s4")
+    product = quantized_matmul(2, 32, 26, kind="s4")
     product.weights = weights[8:, 44:] if not by_column else weights[14:, 38:].T[:, :26]
     product.call.operands[1] = weights
     offset = 14 * 70 + 38 if by_column else 8 * 70 + 44
@@ -152,7 +160,7 @@ def checked_part_of_pairs(*, by_column: bool) -> None:
 @pytest.mark.parametrize("special", [np.nan, np.inf])
 def test_what_is_no_number_stays_none(special: float, kind: str, by_column: bool) -> None:
     """Also where its weight is 0; and nobody else's result has it."""
-    product = narrow_product(9, 77, 83, by_column=by_column, kind=kind)
+    product = quantized_matmul(9, 77, 83, by_column=by_column, kind=kind)
     source, weights = product.call.operands
     source[3, 70] = special
     (weights.T if by_column else weights)[70, ::2] = 0
@@ -164,7 +172,7 @@ def test_what_is_no_number_stays_none(special: float, kind: str, by_column: bool
 
 def test_the_same_whatever_thread_computes_it() -> None:
     """Alone, again, and two and more at once."""
-    made = [narrow_product(1 + n % 5, 600 + n, 2000 - 7 * n, by_column=n % 2 == 1, seed=n, kind=WEIGHTS[n % 4])
+    made = [quantized_matmul(1 + n % 5, 600 + n, 2000 - 7 * n, by_column=n % 2 == 1, seed=n, kind=WEIGHTS[n % 4])
             for n in range(9)]  # fmt: skip
     functions = [product.call.compiled() for product in made]
     alone = [np.asarray(f(*product.call.operands)) for f, product in zip(functions, made, strict=True)]
@@ -218,7 +226,7 @@ def test_lesser_instruction_sets(name: str, most: str) -> None:
     ],
 )  # fmt: skip
 def test_what_there_is_no_code_for_is_a_refusal(changes: dict[str, object], sentence: str) -> None:
-    refused = narrow_product(5, 8, 6).call.planned(**changes)
+    refused = quantized_matmul(5, 8, 6).call.planned(**changes)
     assert isinstance(refused, Refusal)
     assert refused.code == "kernel-unsupported"
     assert refused.sentence.startswith(f"own.narrow_product: {sentence}")
@@ -246,7 +254,7 @@ def test_what_there_is_no_code_for_is_a_refusal(changes: dict[str, object], sent
 )
 def test_bad_attributes_are_errors_that_name_them(changes: dict[str, object], fragment: str) -> None:
     with pytest.raises((ValueError, ImportError), match=re.escape(fragment)):
-        _kernels.plan("hlo_dispatch.own.narrow_product", narrow_product(5, 8, 6).call.asked() | changes)
+        _kernels.plan("hlo_dispatch.own.quantized_matmul", quantized_matmul(5, 8, 6).call.asked() | changes)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +262,7 @@ def test_bad_attributes_are_errors_that_name_them(changes: dict[str, object], fr
     [("s4", "48 bytes of S4"), ("s8", "48 bytes of S8"), ("bf16", "96 bytes of BF16"), ("f32", "192 bytes of F32")],
 )
 def test_a_buffer_of_another_type(kind: str, wanted: str) -> None:
-    product = narrow_product(2, 8, 6, kind=kind)
+    product = quantized_matmul(2, 8, 6, kind=kind)
     function = product.call.compiled()
     source, weights = product.call.operands
     with pytest.raises(jax.errors.JaxRuntimeError, match=f"weights: expected {wanted}"):

@@ -1,4 +1,4 @@
-"""Weights copied into oneDNN's layouts by us: blocks that are not full, odd pairs, memory that others have used."""
+"""Own reorders into oneDNN's layouts: partial blocks, odd pairs, reused memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine inside oneDNN's SYCL build, which computes with TBB: what it is taken for, and when it is not."""
+"""Native (non-SYCL) engine inside oneDNN's SYCL build: when it is used, and when it is not."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_another_value_is_said_to_be_wrong() -> None:
     assert refused(HLO_DISPATCH_ONEDNN_RUNTIME="opencl") == sentence
 
 
-def test_a_stripped_library_has_no_door(copy: Path) -> None:
+def test_a_stripped_library_has_no_native_engine(copy: Path) -> None:
     subprocess.run(["strip", str(copy)], check=True)
     why = f"{copy} has no table of its symbols: it was stripped"
     named = {"HLO_DISPATCH_ONEDNN_LIBRARY": str(copy)}
@@ -88,7 +88,7 @@ def test_a_stripped_library_has_no_door(copy: Path) -> None:
     assert sentence.endswith(f"{why}; unset it")
 
 
-def test_calls_that_somebody_watches_are_not_led_past_him(tmp_path: Path) -> None:
+def test_interposed_functions_are_not_bypassed(tmp_path: Path) -> None:
     watching = """
     extern "C" int dnnl_stream_wait(void* stream) {
       return reinterpret_cast<int (*)(void*)>(dlsym(RTLD_NEXT, "dnnl_stream_wait"))(stream);

@@ -1,4 +1,4 @@
-"""What is taken for the number of threads is what XLA's pool has, and oneDNN computes with no more than that."""
+"""Size of XLA's thread pool: the planned number of threads is the pool's, and oneDNN uses no more."""
 
 from __future__ import annotations
 

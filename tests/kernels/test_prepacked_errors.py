@@ -1,4 +1,4 @@
-"""What is said where packed weights are not those that a call expects."""
+"""Errors of prepacked weights that a call does not expect."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import jax
 import numpy as np
 import pytest
 from calls import Call, Window, convolution_call, matmul_call, tensor
-from prepacked_calls import packing, reading, with_packed
-from test_kernel_prepacked import packed_or_skipped
+from prepacked_calls import packing, reading, with_prepacked
+from test_kernel_prepacked import prepacked_or_skipped
 
 from hlo_dispatch.vendor import kernels, registry
 from hlo_dispatch.vendor.libraries import onednn
@@ -18,7 +18,7 @@ from hlo_dispatch.vendor.prepacking import PrepackedCall
 
 def product() -> tuple[Call, PrepackedCall]:
     call = matmul_call(tensor(np.ones((3, 40), np.float32)), tensor(np.ones((40, 50), np.float32)))
-    return call, packed_or_skipped(call)
+    return call, prepacked_or_skipped(call)
 
 
 def says(function: Any, operands: list[Any], *fragments: str) -> None:
@@ -32,7 +32,7 @@ def reader_says(*fragments: str, packed: np.ndarray | None = None, **changes: An
     """Fails with these words where the attributes or the packed weights are others."""
     call, form = product()
     weights = np.zeros(form.bytes, np.uint8) if packed is None else packed
-    operands = with_packed(call, form, weights)
+    operands = with_prepacked(call, form, weights)
     says(reading(call, form, **changes), operands, "hlo_dispatch.onednn.matmul: ", *fragments)
 
 
@@ -134,7 +134,7 @@ def test_too_little_scratch_memory() -> None:
         Window((1, 1), (0, 0), (1, 1), (1, 1)), None, [0, 2, 3, 1],
     )  # fmt: skip
     call.spec["weights_reversed"] = 1
-    form = packed_or_skipped(call)
+    form = prepacked_or_skipped(call)
     assert form.prepack_scratch >= 64 * 9 * 4
     says(packing(form, scratch=0), call.operands[1:2], "attribute 'scratch': planned 0 bytes", "compile it again")
 

@@ -1,4 +1,4 @@
-"""What the extension says of its kernels is what the tables, the descriptions of libraries and JAX go by."""
+"""Kernel registry: consistent with the tables, the libraries' descriptions and JAX."""
 
 from __future__ import annotations
 

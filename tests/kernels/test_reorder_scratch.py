@@ -1,4 +1,4 @@
-"""Memory for copies of weights: bounded between calls, whatever ran at once, and given back with the executables."""
+"""Reorder scratch: bounded between calls, whatever ran at once, and freed with the executables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process keeps its signal handlers, whatever the vendor libraries that are loaded into it take over."""
+"""Signal handler guard: the process keeps its signal handlers, whatever vendor libraries replace."""
 
 from __future__ import annotations
 

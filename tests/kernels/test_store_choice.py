@@ -1,4 +1,4 @@
-"""Which stores a copy is written with, chosen by the copies' own times: the C++ class, compiled by itself."""
+"""Choice between ordinary and streaming stores, by the copies' times: the C++ class, compiled alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prefetched questions are answered as if they were asked directly."""
+"""Kernel support queries: prefetched ones have the same answers as direct ones."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_each_number_serves_once() -> None:
             _kernels.wait(unknown)
 
 
-def test_what_asking_ahead_gets_wrong_is_said_when_the_answer_is_wanted() -> None:
+def test_errors_of_prefetched_queries_are_raised_by_the_wait() -> None:
     number = _kernels.ask(TARGET, spec(132, src_dims=[132]))
     with pytest.raises(ValueError, match="src"):
         _kernels.wait(number)

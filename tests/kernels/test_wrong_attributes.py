@@ -1,4 +1,4 @@
-"""Attributes that once ended the process, or that nobody checked, and what is said of each.
+"""Wrong attributes that once ended the process, or were unchecked, and the error of each.
 
 In a child process, because a call that is not refused may write over anything.
 """
@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Iterator
 
 import pytest
-from family_sequence import added, gated, held
+from family_sequence import added, coalesced, gated
 from wire_calls import Array, WireCall, strides, valid_calls
 from worker_pool import Worker
 
@@ -262,7 +262,7 @@ def test_only_what_can_be_written_over_shares_memory(worker: Worker, offsets: li
         ([0, 128, 0], -1, "expected the number of one of 7 values, got -1"),
     ],
 )
-def test_what_is_added_to_lies_where_the_sum_will(
+def test_the_target_of_an_in_place_sum_is_at_the_result(
     worker: Worker, offsets: list[int], accumulated: int, fragment: str
 ) -> None:
     refused(worker, added(offsets, accumulated), fragment)
@@ -278,7 +278,7 @@ def test_only_members_add_to_what_is_there(worker: Worker) -> None:
     refused(worker, alone.but(accumulated=1), "attribute 'accumulated': expected a post-op of the kind sum")
 
 
-def test_a_product_does_not_lie_over_its_source(worker: Worker) -> None:
+def test_a_product_does_not_overwrite_its_source(worker: Worker) -> None:
     branch = first("onednn.sequence", members=4, results=2)
     refused(worker, branch.but(offsets=[0, 0]), "two values lie at")
 
@@ -301,10 +301,12 @@ def test_a_product_does_not_lie_over_its_source(worker: Worker) -> None:
         ([0], 640, "expected 3 operands and 2 results, got 2 and 2"),
     ],
 )
-def test_what_is_held_lies_within_its_buffer(worker: Worker, places: list[int], size: int, fragment: str) -> None:
-    refused(worker, held(places, size), fragment)
+def test_coalesced_operands_are_within_their_buffer(
+    worker: Worker, places: list[int], size: int, fragment: str
+) -> None:
+    refused(worker, coalesced(places, size), fragment)
 
 
-def test_the_buffer_of_what_is_held_is_as_large_as_is_said(worker: Worker) -> None:
-    refused(worker, held([0, 448], 640).but(held_bytes=704), "held operands: expected 704 bytes of u8")
-    refused(worker, held([0, 448], 640).but(held_bytes=None), "attribute 'held_bytes' is missing")
+def test_the_buffer_of_coalesced_operands_has_the_declared_size(worker: Worker) -> None:
+    refused(worker, coalesced([0, 448], 640).but(held_bytes=704), "held operands: expected 704 bytes of u8")
+    refused(worker, coalesced([0, 448], 640).but(held_bytes=None), "attribute 'held_bytes' is missing")
