@@ -233,7 +233,7 @@ def test_how_far_results_move_is_told() -> None:
     change = fast.largest_change(x)
     assert change == pytest.approx(np.abs(got - x @ w).max() / np.abs(x @ w).max(), rel=1e-3)
     assert 0 < change < ROUNDED
-    assert "1 weights are held smaller" in str(fast.report)
+    assert "1 weights are narrowed" in str(fast.report)
     assert f"at most by {change:.2g}" in str(fast.report)
 
 

@@ -163,7 +163,7 @@ def test_how_far_results_move_is_told() -> None:
     w = array(64, 64)
     fast = hlo_dispatch.freeze(lambda w, x: (x @ w, jnp.argmax(x @ w)), w, weights="bf16")
     fast(X)
-    assert "1 weights are held smaller" in str(fast.report)
+    assert "1 weights are narrowed" in str(fast.report)
     assert "largest_change" in str(fast.report)
     change = fast.largest_change(X)
     wanted, got = X @ w, fast(X)[0]

@@ -243,8 +243,8 @@ class MeasurementRequests:
     def _key_settings(self, match: CallableMatch, default: DefaultVariant, numerics: Numerics) -> str:
         """What else the measurement depends on: the kernel call and the tolerance."""
         binding = self._table.kernels[match.kernel]
-        early = [view.node.is_static for view in match.operands]
-        frozen = f"frozen {early} " if any(early) else ""
+        static_operands = [view.node.is_static for view in match.operands]
+        frozen = f"frozen {static_operands} " if any(static_operands) else ""
         alternatives = "".join(f"{kernel} " for kernel in match.kernels if kernel != match.kernel)
         call = f"{alternatives}{binding.target} {default.candidate.attributes}"
         return f"{frozen}{call} {numerics.tolerance} {self._footprint} {_library_build(binding)}"

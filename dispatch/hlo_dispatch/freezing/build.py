@@ -26,8 +26,8 @@ def build(
     Raises:
         ModuleError: the bytes are not a module.
     """
-    early = frozenset(frozen) - widened
-    pipeline = with_measurements(replace(rewriter, frozen=early, preprocesses_constants=False))
+    static = frozenset(frozen) - widened
+    pipeline = with_measurements(replace(rewriter, frozen=static, preprocesses_constants=False))
     dispatched, report = pipeline.run(serialized)
-    halves = split(dispatched or serialized, early, widened, table=rewriter.table, threads=rewriter.machine.threads)
+    halves = split(dispatched or serialized, static, widened, table=rewriter.table, threads=rewriter.machine.threads)
     return replace(halves, report=report.with_call_groups(halves.call_groups, halves.group_of_call))

@@ -15,7 +15,7 @@ from jax.core import Tracer
 from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.freezing.signature import refuse_several_devices
 
-_GONE = (
+_RELEASED = (
     "the arrays that this was frozen with are gone, and {what} needs them once more: keep them (hold the weights, or "
     "freeze(..., keep=True)), or call update(weights) first"
 )
@@ -61,7 +61,7 @@ class FrozenArrays:
         """
         arrays = [known() for known in self._references]
         if any(array is None or _is_deleted(array) for array in arrays):
-            raise FreezeError(_GONE.format(what=what))
+            raise FreezeError(_RELEASED.format(what=what))
         return arrays
 
     def tree(self, arrays: Sequence[Any]) -> Any:
@@ -96,8 +96,8 @@ def _difference(old: FrozenArrays, new: FrozenArrays) -> str:
     missing = [name for name in old.names if name not in set(new.names)]
     added = [name for name in new.names if name not in set(old.names)]
     if missing or added:
-        said = [f"frozen{name} is missing" for name in missing[:1]] + [f"frozen{name} is new" for name in added[:1]]
-        return f"{' and '.join(said)}: update takes what freeze took, with new values; for another model freeze anew"
+        found = [f"frozen{name} is missing" for name in missing[:1]] + [f"frozen{name} is new" for name in added[:1]]
+        return f"{' and '.join(found)}: update takes what freeze took, with new values; for another model freeze anew"
     return (
         f"the new values are arranged otherwise ({new._structure} instead of {old._structure}): update takes what "
         "freeze took, with new values; for another model freeze anew"

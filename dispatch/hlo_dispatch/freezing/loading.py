@@ -146,23 +146,23 @@ class Loaded:
 def _program(archive: zipfile.ZipFile, number: int, stored: dict[str, Any], arrays: list[Any]) -> _Saved:
     signature = CallSignature.from_json(stored["form"])
     serialized = archive.read(module_name(number))
-    held = tuple(arrays[place] for place in stored["arrays"])
-    _check(Module.from_bytes(serialized), [*held, *signature.arguments], signature)
+    held_arrays = tuple(arrays[place] for place in stored["arrays"])
+    _check(Module.from_bytes(serialized), [*held_arrays, *signature.arguments], signature)
     values = [
         FrozenValue(str(origin), str(shape), bytes_of(array), bool(packed))
-        for (origin, shape, packed), array in zip(stored["holds"], held, strict=True)
+        for (origin, shape, packed), array in zip(stored["holds"], held_arrays, strict=True)
     ]
     count = int(stored["prepared"])
     report = ProgramReport(str(signature)[1:-1], tuple(values[:count]), tuple(values[count:]))
     return _Saved(
         signature,
         PlaceholderExecutable(serialized, signature.results, signature.results_tree, donated=signature.donated),
-        held,
+        held_arrays,
         report,
     )
 
 
-def _check(module: Module, given: list[Any], signature: CallSignature) -> None:
+def _check(module: Module, arguments_given: list[Any], signature: CallSignature) -> None:
     """Check a module: the verifier, no callbacks into Python, and the index's signature.
 
     Raises:
@@ -174,7 +174,7 @@ def _check(module: Module, given: list[Any], signature: CallSignature) -> None:
     refuse_callbacks("a program", module)
     taken, result = module.entry.program_shape.parameters[:], module.entry.program_shape.result
     returned = result.tuple_shapes[:] if shape_of(result).element_type == "tuple" else [result]
-    for shapes, values in ((taken, given), (returned, signature.results)):
+    for shapes, values in ((taken, arguments_given), (returned, signature.results)):
         stored = [(shape.dimensions, dtype_of(shape)) for shape in map(shape_of, shapes)]
         if stored != [(tuple(value.shape), numpy.dtype(value.dtype)) for value in values]:
             raise ValueError("a program takes or returns something else than the index says")

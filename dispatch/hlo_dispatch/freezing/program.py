@@ -95,7 +95,7 @@ class Program:
         closed = [f" (closed over: {jax.typeof(constant).str_short()})" for constant in found.constants]
 
         def compiled(split: Split) -> Program:
-            stages = split_into_stages(split, is_one=not donate)
+            stages = split_into_stages(split, is_single=not donate)
             prologue_executables = [_prologue_executable(stage, split) for stage in stages]
             executable = PlaceholderExecutable(split.program, found.results, found.structure, donated=found.donated)
             program = cls(

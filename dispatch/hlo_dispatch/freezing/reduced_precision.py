@@ -179,10 +179,10 @@ class Evaluation:
         """Arguments that were widened for products."""
 
     def of(self, closed: Any, arguments: Sequence[Any]) -> list[Any]:
-        given = [self._cast_array(n, a) if n in self._narrow else a for n, a in enumerate(arguments)]
-        return self._wide(self._evaluated(closed.jaxpr, closed.consts, given))
+        values = [self._narrow_argument(n, a) if n in self._narrow else a for n, a in enumerate(arguments)]
+        return self._wide(self._evaluated(closed.jaxpr, closed.consts, values))
 
-    def _cast_array(self, number: int, argument: Any) -> NarrowArray:
+    def _narrow_argument(self, number: int, argument: Any) -> NarrowArray:
         return NarrowArray(argument, frozenset((number,)))
 
     def _evaluated(self, jaxpr: Any, constants: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
@@ -242,16 +242,16 @@ class Evaluation:
             results = self._wide(self._called(params["jaxpr"], [*known, *carry, *map(_row_of, row, rows)]))
             return results[:carried], results[carried:]
 
-        settings = {name: params[name] for name in ("length", "reverse", "unroll")}
-        carry, stacked = jax.lax.scan(body, self._wide(carry), list(map(_value, rows)), **settings)
+        options = {name: params[name] for name in ("length", "reverse", "unroll")}
+        carry, stacked = jax.lax.scan(body, self._wide(carry), list(map(_value, rows)), **options)
         return [*carry, *stacked]
 
     def _while(self, equation: Any, operands: list[Any]) -> list[Any]:
         params = equation.params
-        asked, known, carry = _split_operands(operands, params["cond_nconsts"], params["body_nconsts"])
+        condition_constants, known, carry = _split_operands(operands, params["cond_nconsts"], params["body_nconsts"])
 
         def goes_on(carry: Any) -> Any:
-            return self._called(params["cond_jaxpr"], [*asked, *carry])[0]
+            return self._called(params["cond_jaxpr"], [*condition_constants, *carry])[0]
 
         def body(carry: Any) -> Any:
             return self._wide(self._called(params["body_jaxpr"], [*known, *carry]))
@@ -259,9 +259,9 @@ class Evaluation:
         return jax.lax.while_loop(goes_on, body, self._wide(carry))
 
     def _cond(self, equation: Any, operands: list[Any]) -> list[Any]:
-        which, *given = operands
+        which, *inputs = operands
         branches = equation.params["branches"]
-        return jax.lax.switch(which, [lambda branch=b: self._wide(self._called(branch, given)) for b in branches])
+        return jax.lax.switch(which, [lambda branch=b: self._wide(self._called(branch, inputs)) for b in branches])
 
 
 def _split_operands(values: list[Any], first: int, second: int) -> tuple[list[Any], list[Any], list[Any]]:
@@ -296,5 +296,5 @@ def _row_of(part: Any, whole: Any) -> Any:
 
 def _is_default_precision(precision: Any) -> bool:
     """Whether the precision is the default."""
-    asked = precision if isinstance(precision, tuple) else (precision,)
-    return all(one in (None, jax.lax.Precision.DEFAULT) for one in asked)
+    precisions = precision if isinstance(precision, tuple) else (precision,)
+    return all(one in (None, jax.lax.Precision.DEFAULT) for one in precisions)

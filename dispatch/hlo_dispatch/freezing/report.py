@@ -83,7 +83,7 @@ class FreezeReport:
         for program in self.programs:
             yield from (sentence.strip() for sentence in _sentences(program))
             rows = _rows(program)
-            yield TextTable(("kind", "origin", "shape", "held"), tuple(map(_cells, rows[:_MOST])))
+            yield TextTable(("kind", "origin", "shape", "size"), tuple(map(_cells, rows[:_MOST])))
             yield from (sentence.strip() for sentence in _omitted_rows(rows))
 
 
@@ -93,8 +93,8 @@ def _lines(program: ProgramReport) -> Iterator[str]:
     shown = rows[:_MOST]
     widths = [max((len(text) for text in column), default=0) for column in zip(*map(_cells, shown), strict=True)]
     for row in shown:
-        kind, origin, shape, held = (text.ljust(width) for text, width in zip(_cells(row), widths, strict=True))
-        yield f"  {kind}  {origin}  {shape}  {held}".rstrip()
+        kind, origin, shape, memory = (text.ljust(width) for text, width in zip(_cells(row), widths, strict=True))
+        yield f"  {kind}  {origin}  {shape}  {memory}".rstrip()
     yield from _omitted_rows(rows)
 
 
@@ -102,7 +102,7 @@ def _sentences(program: ProgramReport) -> Iterator[str]:
     yield f"({program.signature}): {size(program.bytes)}"
     if program.narrowed:
         change = "largest_change(...) tells how far" if program.change is None else f"at most by {program.change:.2g}"
-        yield f"  {program.narrowed} weights are held smaller than they were given, which moves results: {change}"
+        yield f"  {program.narrowed} weights are narrowed, which changes results: {change}"
     for why in dict.fromkeys(program.not_narrowed.values()):
         names = [name for name, reason in program.not_narrowed.items() if reason == why]
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""

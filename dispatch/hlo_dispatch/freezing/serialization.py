@@ -38,7 +38,7 @@ def save(programs: Sequence[Program], name: str, path: str | Path) -> None:
         FreezeError: a value cannot be serialized.
         OSError: the file cannot be written.
     """
-    arrays: dict[Hashable, Any] = {key: array for program in programs for key, array in _held(program).items()}
+    arrays: dict[Hashable, Any] = {key: array for program in programs for key, array in _keyed_arrays(program).items()}
     numbers = {key: number for number, key in enumerate(arrays)}
     index = {
         "format": FORMAT,
@@ -48,7 +48,7 @@ def save(programs: Sequence[Program], name: str, path: str | Path) -> None:
         "programs": [
             {
                 "form": program.call_signature.to_json(),
-                "arrays": [numbers[key] for key in _held(program)],
+                "arrays": [numbers[key] for key in _keyed_arrays(program)],
                 "prepared": len(program.report.prepared),
                 "holds": [[value.origin, value.shape, value.is_packed] for value in _values(program)],
             }
@@ -74,14 +74,14 @@ def array_name(number: int) -> str:
     return f"array-{number}.bin"
 
 
-def _held(program: Program) -> dict[Hashable, Any]:
+def _keyed_arrays(program: Program) -> dict[Hashable, Any]:
     """Key → array, in the program's order; programs that share an array have the same key."""
-    held: dict[Hashable, Any] = {}
+    keyed: dict[Hashable, Any] = {}
     for number, array in enumerate(program.arrays):
         # An array that one program takes twice needs two keys: it is written twice.
         key: Hashable = id(array)
-        held[key if key not in held else (key, number)] = array
-    return held
+        keyed[key if key not in keyed else (key, number)] = array
+    return keyed
 
 
 def _values(program: Program) -> list[Any]:

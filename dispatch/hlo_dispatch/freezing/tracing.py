@@ -148,12 +148,12 @@ def traced_module(
 def _lowered(function: Callable[..., Any], name: str, given: tuple[list[Any], ...], donated: Sequence[int]) -> Any:
     """Lower `function(frozen, constants, rest)`, with these leaves of the rest donated."""
 
-    def apart(frozen: Any, constants: Any, *rest: Any) -> Any:
+    def flattened(frozen: Any, constants: Any, *rest: Any) -> Any:
         return function(frozen, constants, list(rest))
 
-    apart.__name__ = apart.__qualname__ = name
+    flattened.__name__ = flattened.__qualname__ = name
     frozen, constants, rest = given
-    jitted = jax.jit(apart, keep_unused=True, donate_argnums=tuple(2 + number for number in donated))
+    jitted = jax.jit(flattened, keep_unused=True, donate_argnums=tuple(2 + number for number in donated))
     return jitted.trace(frozen, constants, *rest).lower()
 
 

@@ -71,7 +71,7 @@ class _Search(Evaluation):
         """Why an argument cannot be quantized."""
         return self.refused.get(number, "it is in no product")
 
-    def _cast_array(self, number: int, argument: Any) -> NarrowArray:
+    def _narrow_argument(self, number: int, argument: Any) -> NarrowArray:
         return NarrowArray(argument, frozenset((number,)), tuple(range(argument.ndim)))
 
     def _product(self, equation: Any, operands: list[Any]) -> Sequence[Any]:
@@ -111,13 +111,13 @@ class _Integers(Evaluation):
         self._along, self._dtype, self._group = along, narrowing.dtype, narrowing.group
         self._largest = int(jnp.iinfo(narrowing.dtype).max)
 
-    def _cast_array(self, number: int, argument: Any) -> NarrowArray:
+    def _narrow_argument(self, number: int, argument: Any) -> NarrowArray:
         groups = _Groups.of(argument.shape, self._along[number], self._group)
-        apart = jax.lax.convert_element_type(argument, WIDE).reshape(groups.apart)
-        largest = jnp.max(jnp.abs(apart), axis=groups.axes, keepdims=True)
+        grouped = jax.lax.convert_element_type(argument, WIDE).reshape(groups.grouped_shape)
+        largest = jnp.max(jnp.abs(grouped), axis=groups.axes, keepdims=True)
         # The scale of a NaN is NaN, and so are its values.
         scale = jnp.where(largest == 0, jnp.ones_like(largest), largest / self._largest)
-        integers = jnp.clip(jnp.round(apart / scale), -self._largest, self._largest).astype(self._dtype)
+        integers = jnp.clip(jnp.round(grouped / scale), -self._largest, self._largest).astype(self._dtype)
         return NarrowArray((integers.reshape(argument.shape), scale.reshape(groups.of_scales)), frozenset((number,)))
 
     def _product(self, equation: Any, operands: list[Any]) -> Sequence[Any]:
@@ -143,10 +143,10 @@ class _Integers(Evaluation):
 class _Groups(NamedTuple):
     """Shapes of weights with the elements of one scale as separate dimensions."""
 
-    apart: tuple[int, ...]
+    grouped_shape: tuple[int, ...]
     """Shape, with a dimension split into groups and elements of a group, where there are groups."""
     axes: tuple[int, ...]
-    """Dimensions of `apart` along which there is one scale."""
+    """Dimensions of `grouped_shape` along which there is one scale."""
     of_scales: tuple[int, ...]
     """Shape of the scales: 1 or the number of groups along contracted dimensions."""
 
@@ -170,13 +170,13 @@ def _exact(operand: Any) -> Any:
 
 def _scaled(integers: Any, scale: Any) -> Any:
     """Dequantized weights."""
-    apart: list[int] = []
+    grouped_shape: list[int] = []
     ones: list[int] = []
     for size, scales in zip(integers.shape, scale.shape, strict=True):
         is_grouped = 1 < scales < size
-        apart += [scales, size // scales] if is_grouped else [size]
+        grouped_shape += [scales, size // scales] if is_grouped else [size]
         ones += [scales, 1] if is_grouped else [scales]
-    wide = jax.lax.convert_element_type(integers, WIDE).reshape(apart)
+    wide = jax.lax.convert_element_type(integers, WIDE).reshape(grouped_shape)
     return (wide * scale.reshape(ones)).reshape(integers.shape)
 
 
@@ -185,8 +185,8 @@ def _kept_dims(equation: Any, dims: tuple[int, ...]) -> tuple[int, ...]:
     if equation.primitive.name == "transpose":
         return tuple(dims[number] for number in equation.params["permutation"])
     if equation.primitive.name == "squeeze":
-        gone = equation.params["dimensions"]
-        return tuple(dim for number, dim in enumerate(dims) if number not in gone)
+        squeezed = equation.params["dimensions"]
+        return tuple(dim for number, dim in enumerate(dims) if number not in squeezed)
     return dims
 
 

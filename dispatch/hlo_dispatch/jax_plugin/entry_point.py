@@ -42,5 +42,5 @@ def initialize() -> None:
 
 
 def _say(problem: str) -> None:
-    asked = f"{ENABLE_VARIABLE}={os.environ.get(ENABLE_VARIABLE, '')}"
-    logging.getLogger("hlo_dispatch").error("%s, but hlo-dispatch is not installed: %s", asked, problem)
+    setting = f"{ENABLE_VARIABLE}={os.environ.get(ENABLE_VARIABLE, '')}"
+    logging.getLogger("hlo_dispatch").error("%s, but hlo-dispatch is not installed: %s", setting, problem)

@@ -88,9 +88,9 @@ def pool_threads() -> int:
     does not count.
     """
     for variable in ("PJRT_NPROC", "NPROC"):
-        said = re.fullmatch(r"\s*([+-]?\d+)\s*", os.environ.get(variable, ""), re.ASCII)
-        if said and -(2**31) <= int(said[1]) < 2**31:
-            return min(max(int(said[1]), 1), MOST_POOL_THREADS)
+        parsed = re.fullmatch(r"\s*([+-]?\d+)\s*", os.environ.get(variable, ""), re.ASCII)
+        if parsed and -(2**31) <= int(parsed[1]) < 2**31:
+            return min(max(int(parsed[1]), 1), MOST_POOL_THREADS)
     return min(len(os.sched_getaffinity(os.getpid())), MOST_POOL_THREADS)
 
 

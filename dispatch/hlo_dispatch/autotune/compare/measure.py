@@ -137,18 +137,18 @@ def measure(
     verdict = _verdict(trial, found, stock, description)
     is_open = False
     while verdict.chosen != STOCK and not task.shares_fusion and not verdict.provisional:
-        lost = _lost_confirmation(trial, verdict, found[verdict.chosen])
-        if lost is None:
+        lost_confirmation = _lost_confirmation(trial, verdict, found[verdict.chosen])
+        if lost_confirmation is None:
             return verdict
-        if lost[1].is_disturbed and not refused:
+        if lost_confirmation[1].is_disturbed and not refused:
             return replace(verdict, provisional=True)
-        is_open |= lost[1].may_win(lost[0].seconds, trial.least(lost[0].seconds))
+        is_open |= lost_confirmation[1].may_win(lost_confirmation[0].seconds, trial.least(lost_confirmation[0].seconds))
         # The next variant may be as fast and have less noise.
         del found[verdict.chosen]
         chosen = _fastest(trial, found, stock.seconds)
-        seconds = {**verdict.seconds, STOCK: lost[0].seconds, verdict.chosen: lost[1].seconds}
+        seconds = {**verdict.seconds, STOCK: lost_confirmation[0].seconds, verdict.chosen: lost_confirmation[1].seconds}
         gain, noise = (found[chosen].gain, found[chosen].error) if chosen != STOCK else (0.0, verdict.noise)
-        why = _lost_confirmation_reason(trial, lost) if chosen == STOCK else ""
+        why = _lost_confirmation_reason(trial, lost_confirmation) if chosen == STOCK else ""
         verdict = replace(verdict, chosen=chosen, seconds=seconds, gain=gain, noise=noise, why=why)
     if is_open and not refused:
         raise Unclear
@@ -218,17 +218,17 @@ def _lost_confirmation(trial: _Trial, verdict: Measurement, first: Time) -> tupl
     gains = first.gains
     for turn in range(trial.further_timings):
         try:
-            stock, own = _confirmation(trial, verdict.chosen, retain_results=turn % 2 == 0)
+            stock, variant_time = _confirmation(trial, verdict.chosen, retain_results=turn % 2 == 0)
         except OutOfTime:
             if not turn:
                 raise
             return None
-        gains += own.gains
+        gains += variant_time.gains
         # The first look at the combined turns was the first trial.
-        together = replace(own, gains=gains, fewest=len(gains) + 1)
-        is_undecided = own.may_win(stock.seconds, trial.least(stock.seconds))
-        if not trial.wins(together if is_undecided else own, stock.seconds):
-            return stock, own
+        combined = replace(variant_time, gains=gains, fewest=len(gains) + 1)
+        is_undecided = variant_time.may_win(stock.seconds, trial.least(stock.seconds))
+        if not trial.wins(combined if is_undecided else variant_time, stock.seconds):
+            return stock, variant_time
     return None
 
 
@@ -236,13 +236,13 @@ def _confirmation(trial: _Trial, variant: str, *, retain_results: bool) -> tuple
     """Interleaved trial of stock and one variant after a pause; repeated until it is decided or time is up."""
     trial.deadline.demand(PAUSE)
     sleep(PAUSE)
-    stock, own = trial.timed([variant], retain_results=retain_results)
+    stock, variant_time = trial.timed([variant], retain_results=retain_results)
     for _ in range(MOST_UNCLEAR - 1):
-        is_decided = own.is_disturbed or not own.may_win(stock.seconds, trial.least(stock.seconds))
+        is_decided = variant_time.is_disturbed or not variant_time.may_win(stock.seconds, trial.least(stock.seconds))
         if is_decided or trial.deadline.is_over:
             break
-        stock, own = trial.timed([variant], retain_results=retain_results)
-    return stock, own
+        stock, variant_time = trial.timed([variant], retain_results=retain_results)
+    return stock, variant_time
 
 
 def _modules(task: Task, extracted: ExtractedModule, variants: Sequence[str], deadline: Deadline) -> dict[str, bytes]:
@@ -277,16 +277,16 @@ def _verdict(trial: _Trial, found: dict[str, Time], reference: Time, description
 def _provisional(verdict: Measurement, stock: Time, found: Mapping[str, Time]) -> Measurement:
     """The provisional measurement of a disturbed trial: by minimum times, the fastest variant if it is far ahead."""
     fastest = min(found, key=lambda variant: found[variant].least)
-    own = found[fastest].least
-    is_clear = stock.least >= CLEAR * own
+    variant_time = found[fastest].least
+    is_clear = stock.least >= CLEAR * variant_time
     seconds = {**verdict.seconds, STOCK: stock.least, **{variant: time.least for variant, time in found.items()}}
-    chosen, gain = (fastest, stock.least - own) if is_clear else (STOCK, 0.0)
+    chosen, gain = (fastest, stock.least - variant_time) if is_clear else (STOCK, 0.0)
     return replace(verdict, chosen=chosen, seconds=seconds, gain=gain, provisional=True, why="")
 
 
-def _lost_confirmation_reason(trial: _Trial, lost: tuple[Time, Time]) -> str:
-    stock, own = lost
-    reason = missing_gain(own, stock.seconds, trial.least(stock.seconds))
+def _lost_confirmation_reason(trial: _Trial, lost_confirmation: tuple[Time, Time]) -> str:
+    stock, variant_time = lost_confirmation
+    reason = missing_gain(variant_time, stock.seconds, trial.least(stock.seconds))
     return f"it won one trial and not another, in which {reason or 'it was slower'}"
 
 

@@ -30,17 +30,17 @@ class SplitExecutable(Executable):
 
     def __call__(self, arguments: Sequence[Any]) -> list[Any]:
         with self._lock:
-            known = self._preprocessed.get(id(arguments))
-        if known is None:
-            known = arguments, self._read(arguments)
+            cached = self._preprocessed.get(id(arguments))
+        if cached is None:
+            cached = arguments, self._program_arguments(arguments)
             with self._lock:
-                self._preprocessed[id(arguments)] = known
+                self._preprocessed[id(arguments)] = cached
                 if len(self._preprocessed) > MAX_CACHED:
                     self._preprocessed.popitem(last=False)
-        return super().__call__(known[1])
+        return super().__call__(cached[1])
 
-    def _read(self, arguments: Sequence[Any]) -> list[Any]:
+    def _program_arguments(self, arguments: Sequence[Any]) -> list[Any]:
         """The steady-state program's arguments."""
         split = self._split
-        prepared = [] if self._prologue is None else self._prologue([arguments[n] for n in split.prologue_inputs])
-        return [*prepared, *(arguments[n] for n in (*split.frozen_inputs, *split.dynamic_inputs))]
+        preprocessed = [] if self._prologue is None else self._prologue([arguments[n] for n in split.prologue_inputs])
+        return [*preprocessed, *(arguments[n] for n in (*split.frozen_inputs, *split.dynamic_inputs))]
