@@ -1,14 +1,14 @@
-"""The flat view: one computation with every fusion expanded into a single dataflow graph.
+"""Flat graph: value-numbered dataflow graph of one computation with every fusion expanded.
 
-Optimized HLO has fused and *duplicated* everything: an add and a relu that three fusions need are written
-out in all three. The flat view undoes both. Equal instructions on equal operands are one `Node`, and a node
-remembers every top-level instruction (`homes`) that computes it, so that the matcher sees the program as
-the user wrote it and the rewriter knows what has to be rebuilt.
+Optimized HLO is fused, and fusion has *duplicated* instructions: an add and a relu that three fusions need are in all
+three. The flat view undoes both. Equal instructions on equal operands are one `Node`, and a node
+has the ids of all top-level instructions that compute it (`producers`): the matcher sees the program as the
+user wrote it, and the module rewriter knows which instructions to rewrite.
 
-XLA:CPU widens bf16 early, then transposes and copies f32. Widening changes no value, so the flat view moves it
-behind what only rearranges: a kernel that multiplies bf16 finds bf16 elements in the order it wants them in.
+XLA:CPU converts bf16 to f32 first, then transposes and copies f32. Widening changes no value, so the flat view sinks
+the convert below rearranging ops: a bf16 kernel finds bf16 elements in its order.
 
-Guaranteed afterwards: `graph.nodes` is in topological order (operands before users); a fusion that cannot
+Invariants: `graph.nodes` is in topological order (operands before users); a fusion that cannot
 be expanded (several outputs) is one opaque node.
 """
 
@@ -26,20 +26,20 @@ from hlo_dispatch.ir.shape import HALF_TYPES, Shape, shape_of
 if TYPE_CHECKING:
     import networkx as nx
 
-KEPT_COPY = "kept-copy"
+INSERTED_COPY = "kept-copy"
 
 
 class Node:
     """A value of the flat graph: one instruction, however often XLA wrote it."""
 
     __slots__ = (
-        "homes",
         "index",
-        "is_early",
         "is_live_out",
         "is_result",
+        "is_static",
         "opcode",
         "operands",
+        "producers",
         "proto",
         "scalar",
         "shape",
@@ -58,18 +58,18 @@ class Node:
         """Distinct nodes that have this one as an operand."""
         self.proto = proto
         """The instruction (the first one seen) that computes this value."""
-        self.homes: list[int] = []
+        self.producers: list[int] = []
         """Ids of the top-level instructions that compute this value, alone or inside a fusion."""
         self.top: int | None = None
         """Id of the top-level instruction whose result this is, if it is one's result."""
-        self.is_early = False
-        """Whether it is known before the computation is called (binding_time.py)."""
+        self.is_static = False
+        """Whether the value is static (binding_time.py)."""
         self.is_live_out = False
         """Whether the computation's result is this value."""
         self.is_result = False
-        """Whether a call that was decided already gives this value: what is before it may not exist."""
+        """Whether a dispatched call has this result; the values before it may not exist."""
         self.scalar: float | bool | None = False
-        """The match room's note: the one value of a constant node, None for no such node, False for not asked."""
+        """Cache of the match package: value of a scalar constant, None for other nodes, False if not computed."""
 
     @property
     def name(self) -> str:
@@ -109,24 +109,24 @@ class FlatGraph:
             node = self._expand(instruction, operands, members)
             members += self._narrow
             for member in members:
-                member.homes.append(identifier)
+                member.producers.append(identifier)
             self.members[identifier] = members
         else:
-            # Copy insertion has run: a copy outside a fusion keeps two live ranges apart and must stay.
-            opcode = KEPT_COPY if instruction.opcode == "copy" else instruction.opcode
+            # Copy insertion has run: a copy outside a fusion separates two live ranges and must stay.
+            opcode = INSERTED_COPY if instruction.opcode == "copy" else instruction.opcode
             node = self._number(instruction, operands, opcode, inside=False)
-            node.homes.append(identifier)
+            node.producers.append(identifier)
             if self._narrow:
                 self._narrow_of[identifier] = list(self._narrow)
                 for narrow in self._narrow:
-                    narrow.homes.append(identifier)
+                    narrow.producers.append(identifier)
         self._narrow.clear()
         if node.top is None:
             node.top = identifier
         self.value_of[identifier] = node
 
     def computed_by(self, identifier: int) -> list[Node]:
-        """Everything that a top-level instruction computes: a fusion's members, or its own value."""
+        """All values that a top-level instruction computes: a fusion's members, or its own value."""
         members = self.members.get(identifier)
         if members is None:
             return [self.value_of[identifier], *self._narrow_of.get(identifier, ())]
@@ -187,7 +187,7 @@ class FlatGraph:
         return self._number(wide, (moved,), "convert", inside=inside)
 
     def _drop_dead(self) -> None:
-        """Forget users that nothing needs (XLA leaves dead code inside some fusions)."""
+        """Drop dead users (XLA leaves dead code inside some fusions)."""
         self.root.is_live_out = True
         alive = bytearray(len(self.nodes))
         for node in reversed(self.nodes):
@@ -202,8 +202,8 @@ class FlatGraph:
                 if not all(alive[user.index] for user in node.users):
                     node.users = [user for user in node.users if alive[user.index]]
 
-    def take_apart(self) -> None:
-        """Free the nodes: they refer to each other, and only Python's cycle collector would find them.
+    def break_reference_cycles(self) -> None:
+        """Break the reference cycles of the nodes, so that they are freed without Python's cycle collector.
 
         Nothing may use the graph afterwards.
         """
@@ -222,7 +222,7 @@ class FlatGraph:
 
 @contextmanager
 def flat_graphs(module: Module) -> Generator[Callable[[int], FlatGraph]]:
-    """Gives what has the flat view of a computation by its id; they are taken apart at the end."""
+    """A context with a function from a computation's id to its cached flat view; their cycles are broken at the end."""
     graphs: dict[int, FlatGraph] = {}
 
     def graph_of(identifier: int) -> FlatGraph:
@@ -234,15 +234,15 @@ def flat_graphs(module: Module) -> Generator[Callable[[int], FlatGraph]]:
         yield graph_of
     finally:
         for graph in graphs.values():
-            graph.take_apart()
+            graph.break_reference_cycles()
 
 
 def _key(
     instruction: InstructionProto, shape: Shape, operands: tuple[Node, ...], opcode: str
 ) -> tuple[object, ...] | None:
-    """What instructions of equal value have in common, if more than opcode, shape and operands.
+    """Value-numbering key of an instruction whose value does not depend on opcode, shape and operands alone.
 
-    None where the value may be another every time.
+    None where the value is not deterministic.
     """
     if opcode == "broadcast":
         return (opcode, shape, operands, tuple(instruction.dimensions[:]))
