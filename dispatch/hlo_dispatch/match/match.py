@@ -190,7 +190,7 @@ class Match:
 
     @cached_property
     def _post_ops(self) -> tuple[PostOp, ...]:
-        first = (self.anchor.first,) if self.anchor.first is not None else ()
+        first = (self.anchor.leading_post_op,) if self.anchor.leading_post_op is not None else ()
         return (*first, *(post_op for step in self.steps for post_op in step.post_ops))
 
     @cached_property

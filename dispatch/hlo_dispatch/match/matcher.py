@@ -48,9 +48,7 @@ class Matcher:
         return self._anchors
 
     def glue_ops(self) -> list[Node]:
-        """The glue ops, which a kernel computes only between two calls, in program order: each reads results of earlier
-        ones.
-        """
+        """The glue ops, which a kernel computes only between two calls, in program order."""
         return [node for node in self._graph.nodes if node.opcode in MAY_BE_GLUE_OPS and is_glue_op(node)]
 
     def entry_name(self, node: Node) -> str:
@@ -74,9 +72,7 @@ class Matcher:
     def rematch(
         self, node: Node, is_owned: Callable[[Node], bool], is_materialized: Callable[[Node], bool]
     ) -> Match | Refusal:
-        """The same with the anchor op normalized again, now that the results of calls are known, where
-        peeling stops.
-        """
+        """The same with the anchor op normalized again, because peeling stops at results of calls that are known now."""
         self._read.pop(node, None)
         return self.match(node, is_owned, is_materialized)
 

@@ -1,6 +1,4 @@
-"""Anchors: an anchor op in its kernel's canonical form, with operands as strided views, result dimensions and
-attributes.
-"""
+"""Anchors: an anchor op in its kernel's canonical form: strided views of operands, result dimensions, attributes."""
 
 from __future__ import annotations
 
@@ -27,37 +25,37 @@ class Anchor:
 
     node: Node
     entry: AnchorKind
-    """The table's, which says what may follow, and in which types."""
+    """The table's entry, which declares element types and the supported epilogue."""
     source: View
     weights: View | None
     """None: the kernel has no second operand."""
     destination: tuple[Dimension, ...]
     """The result's dimensions in the kernel's order, over the anchor's buffer."""
     channel: int
-    """Which of `destination` a bias runs along."""
+    """The number of the dimension of `destination` along which a bias varies."""
     multiply_adds: int
     """Arithmetic: multiply-add pairs (of a pooling: elements that its windows read)."""
     attributes: dict[str, Any] = field(default_factory=dict[str, Any], hash=False, compare=False)
-    """What the kernel needs besides dimensions and types (strides, padding …)."""
+    """Kernel attributes besides dimensions and types (strides, padding …)."""
     roles: tuple[str, str, str] = ("src", "weights", "dst")
-    """What the kernel's attributes call source, weights and result."""
+    """Prefixes of the kernel's attributes for source, weights and result."""
     covers: tuple[Node, ...] = ()
     """Instructions besides `node` that the kernel computes too, and that have no other users."""
-    first: PostOp | None = None
-    """What the primitive has to do with its result before any epilogue."""
+    leading_post_op: PostOp | None = None
+    """The post-op that the primitive needs in front of any epilogue."""
     formula: str = ""
-    """What the kernel computes, for a person; empty: by the instruction's opcode."""
+    """The formula, for people; empty: it follows from the opcode."""
     kernel_specific_step: Callable[..., Any] | None = field(default=None, hash=False, compare=False)
-    """Set where the kernel has no post-ops: (value, destination, steps so far, is_inner) → the Step in which the
-    kernel computes the value's user too, or None. `is_inner` says whether a value is for one user alone."""
+    """Set where the kernel has no post-ops: (value, destination, steps so far, is_inner) → the Step with which the
+    kernel computes the value's user too, or None. `is_inner` tells whether a value has a single user."""
     value: Node | None = None
-    """What the kernel gives, where that is only a part of the node's own value: the last of `covers`."""
+    """The kernel's result, where that is not the node's own value: the last of `covers`."""
     extra_sources: tuple[View, ...] = ()
     """Further sources, which the kernel reads like the source."""
     scales: View | None = None
-    """What the kernel multiplies weights with, (groups, channels); a group is so many of those that are summed up."""
+    """Scales of the weights, (groups, channels); a group is a part of the contracted dimension."""
     unsliced: Anchor | None = field(default=None, hash=False, compare=False)
-    """The anchor that gives all of the node's value, where this one gives a part."""
+    """The anchor for the full value of the node, where this one computes a slice."""
 
     @property
     def kernel(self) -> str:

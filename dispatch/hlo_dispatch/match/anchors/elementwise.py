@@ -59,7 +59,7 @@ def normalize_elementwise(
         channel=1,
         multiply_adds=node.shape.elements,
         roles=("src", "", "dst"),
-        first=PostOp(
+        leading_post_op=PostOp(
             "binary", algorithm, formula, operand=View(view.node, with_dense_strides(dimensions, destination))
         ),
         formula="x",

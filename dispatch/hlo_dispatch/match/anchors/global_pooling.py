@@ -75,7 +75,7 @@ def normalize_global_pooling(node: Node, entry: AnchorKind, graph: FlatGraph) ->
             "padding_high": [0] * len(space),
         },
         roles=("src", "", "dst"),
-        first=PostOp("eltwise", "linear", "{}", float(count)),
+        leading_post_op=PostOp("eltwise", "linear", "{}", float(count)),
         formula="sum_pool(x)",
     )
 

@@ -101,7 +101,13 @@ def normalize_anchor(node: Node, entries: Entries, graph: FlatGraph) -> Anchor |
 def _unsupported_by_entry(anchor: Anchor) -> Refusal | None:
     """A refusal if the anchor's entry does not support what its kernel would read, produce or compute."""
     entry, name = anchor.entry, anchor.node.name
-    views = (anchor.source, *anchor.extra_sources, anchor.weights, anchor.scales, anchor.first and anchor.first.operand)
+    views = (
+        anchor.source,
+        *anchor.extra_sources,
+        anchor.weights,
+        anchor.scales,
+        anchor.leading_post_op and anchor.leading_post_op.operand,
+    )
     for view in views:
         if view in _type_checked_operands(anchor):
             continue
@@ -111,7 +117,7 @@ def _unsupported_by_entry(anchor: Anchor) -> Refusal | None:
     if not entry.gives(anchor.result.shape.element_type):
         sentence = f"the anchor {entry.name} does not give {anchor.result.shape.element_type}"
         return Refusal("dtype-unsupported", sentence, name)
-    if anchor.first is not None and not entry.longest_chain:
+    if anchor.leading_post_op is not None and not entry.longest_chain:
         return Refusal("kernel-unsupported", f"the anchor {entry.name} may have no post-op, and needs one", name)
     return None
 

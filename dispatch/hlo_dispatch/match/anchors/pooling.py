@@ -95,7 +95,7 @@ def normalize_pooling(node: Node, entry: AnchorKind, computations: Mapping[int, 
         },
         roles=("src", "", "dst"),
         covers=pooled.covers,
-        first=PostOp("eltwise", "linear", "{}", float(count)) if algorithm == "average" else None,
+        leading_post_op=PostOp("eltwise", "linear", "{}", float(count)) if algorithm == "average" else None,
         formula="max_pool(x)" if algorithm == "max" else "sum_pool(x)",
     )
 

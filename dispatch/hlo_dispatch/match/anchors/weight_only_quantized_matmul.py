@@ -97,7 +97,7 @@ def normalize_weight_only_quantized_matmul(node: Node, entry: AnchorKind) -> Anc
         destination=destination,
         channel=1,
         multiply_adds=rows[0] * columns[0] * weights[0][0],
-        first=first,
+        leading_post_op=first,
         scales=scales,
         formula="x @ w" if scales is None else "x @ (w · s)",
     )

@@ -62,7 +62,7 @@ class EpilogueFinder:
         steps: list[Step] = []
         current = anchor.result
         destination = anchor.destination
-        post_ops = 0 if anchor.first is None else 1
+        post_ops = 0 if anchor.leading_post_op is None else 1
         while True:
             end = _ended_chain(steps, current, is_materialized)
             if end is not None:
