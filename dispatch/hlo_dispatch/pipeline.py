@@ -204,7 +204,7 @@ class Pipeline:
             requests=requests,
             knowledge=self.knowledge,
             measure=self.make_measurer(module.name) if self.make_measurer is not None else None,
-            ask=self.planner.ask,
+            support_query=self.planner.support_query,
             make_plans=lambda: self._plans(graphs, requests),
             rewritten=lambda strategy: replace(self, make_measurer=None, strategy=strategy).run(serialized)[0],
         )

@@ -45,11 +45,11 @@ def computations(draw: st.DrawFn) -> ComputationProto:
 
 @given(computations())
 def test_groups_do_not_wait_for_themselves(computation: ComputationProto) -> None:
-    groups = GroupFinder(computation, KERNELS)
-    found = groups.found()
+    finder = GroupFinder(computation, KERNELS)
+    found = finder.groups()
     group_of = {member.id: -number for number, group in enumerate(found, 1) for member in group}
     # What takes a member's result or renames it comes with the group.
-    place = {i.id: group_of.get(groups.origin.get(i.id, i.id), i.id) for i in computation.instructions}
+    place = {i.id: group_of.get(finder.producer_of.get(i.id, i.id), i.id) for i in computation.instructions}
     whole = nx.DiGraph()
     for instruction in computation.instructions:
         whole.add_node(place[instruction.id])
@@ -76,7 +76,7 @@ def chain(*between: str) -> ComputationProto:
 
 
 def sizes(computation: ComputationProto) -> list[int]:
-    return [len(group) for group in GroupFinder(computation, KERNELS).found()]
+    return [len(group) for group in GroupFinder(computation, KERNELS).groups()]
 
 
 def test_renamings_are_nothing_between() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph
-from hlo_dispatch.analysis.loop_fusion import evaluations, has_few_paths, is_recomputed, is_loop_fusible
+from hlo_dispatch.analysis.loop_fusion import evaluations, has_few_paths, is_loop_fusible, is_recomputed
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.text import from_text
 

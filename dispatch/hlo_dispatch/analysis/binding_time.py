@@ -1,7 +1,7 @@
-"""Which values of a computation are known before its module is called: they depend on frozen parameters and constants.
+"""Binding-time analysis: classifies a module's values as static (computable before a call) or dynamic.
 
-A loop's body and a branch are computations of their own. What enters them unchanged in every turn is as early in there
-as it is outside.
+A static value depends on frozen parameters and constants only. Loop bodies and branches are separate computations: a
+loop-invariant element of a body's tuple is static inside where it is static outside.
 """
 
 from __future__ import annotations
@@ -9,56 +9,58 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 
-from hlo_dispatch.analysis.flat_graph import KEPT_COPY, FlatGraph, Node
-from hlo_dispatch.analysis.stacked_slices import picked_values
+from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
+from hlo_dispatch.analysis.stacked_slices import find_stacked_slices
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.opcode import ELEMENTWISE, LOOP_FUSIBLE, PURE_WITH_FIELDS
 from hlo_dispatch.ir.schema import InstructionProto
 
-# The same value every time, and nothing else happens. (A fusion in a flat view is one that was not expanded.)
+# Deterministic opcodes without side effects. (A fusion in a flat view is one that was not expanded.)
 _PURE = ELEMENTWISE | LOOP_FUSIBLE | PURE_WITH_FIELDS | {
-    "bitcast-convert", "cholesky", "complex", "count-leading-zeros", "fft", "imag", KEPT_COPY, "map", "popcnt",
+    "bitcast-convert", "cholesky", "complex", "count-leading-zeros", "fft", "imag", INSERTED_COPY, "map", "popcnt",
     "real", "remainder", "scatter", "shift-left", "shift-right-arithmetic", "shift-right-logical", "sort", "topk",
     "triangular-solve", "tuple",
 }  # fmt: skip
 _CALLS = frozenset(("call", "conditional", "fusion", "while"))
 
 
-def early_values(graph: FlatGraph, given: AbstractSet[int]) -> set[Node]:
-    """Values that depend on what is given and constants, and on at least one that is no scalar.
+def static_values(graph: FlatGraph, static_inputs: AbstractSet[int]) -> set[Node]:
+    """Static values: they depend on static inputs and constants only, and on at least one that is no scalar.
 
     Args:
-        given: numbers of the entry's frozen parameters; in another computation, those elements of its one parameter, a
-            tuple, that are early (`given_everywhere`).
+        static_inputs: numbers of the entry's frozen parameters; in another computation, indexes of the static
+            elements of its one parameter, a tuple (`static_inputs_by_computation`).
     """
-    is_given = _is_frozen if graph.computation.id == graph.module.proto.entry_computation_id else _is_passed
-    known: set[Node] = set()
-    early: set[Node] = set()
+    is_static_input = (
+        _is_frozen if graph.computation.id == graph.module.proto.entry_computation_id else _is_static_element
+    )
+    pure: set[Node] = set()
+    static: set[Node] = set()
     for node in graph.nodes:
-        if is_given(node, given):
-            early.add(node)
+        if is_static_input(node, static_inputs):
+            static.add(node)
         elif node.opcode in ("constant", "iota"):
-            known.add(node)
+            pure.add(node)
             if node.opcode == "constant" and node.shape.elements > 1:
-                early.add(node)
-        elif node.operands and all(operand in early or operand in known for operand in node.operands):
+                static.add(node)
+        elif node.operands and all(operand in static or operand in pure for operand in node.operands):
             if is_pure(graph.module, node.proto, node.opcode):
-                known.add(node)
-                if any(operand in early for operand in node.operands):
-                    early.add(node)
-    return early
+                pure.add(node)
+                if any(operand in static for operand in node.operands):
+                    static.add(node)
+    return static
 
 
-def _is_frozen(node: Node, given: AbstractSet[int]) -> bool:
-    return node.opcode == "parameter" and node.proto.parameter_number in given
+def _is_frozen(node: Node, static_inputs: AbstractSet[int]) -> bool:
+    return node.opcode == "parameter" and node.proto.parameter_number in static_inputs
 
 
-def _is_passed(node: Node, given: AbstractSet[int]) -> bool:
-    return is_element(node) and node.proto.tuple_index in given
+def _is_static_element(node: Node, static_inputs: AbstractSet[int]) -> bool:
+    return is_parameter_element(node) and node.proto.tuple_index in static_inputs
 
 
 def is_pure(module: Module, proto: InstructionProto, opcode: str) -> bool:
-    """Whether the instruction computes the same value every time and does nothing besides."""
+    """Whether the instruction is deterministic and has no side effects."""
     if proto.control_predecessor_ids:
         return False
     if opcode == "custom-call":
@@ -69,41 +71,43 @@ def is_pure(module: Module, proto: InstructionProto, opcode: str) -> bool:
     return opcode in _PURE
 
 
-def is_element(node: Node) -> bool:
-    """Whether it is an element of the computation's parameter."""
+def is_parameter_element(node: Node) -> bool:
+    """Whether the node is an element of the computation's tuple parameter."""
     return node.opcode == "get-tuple-element" and node.operands[0].opcode == "parameter"
 
 
-def given_everywhere(
+def static_inputs_by_computation(
     module: Module, frozen: AbstractSet[int], graph_of: Callable[[int], FlatGraph]
 ) -> Mapping[int, AbstractSet[int]]:
-    """Id of the entry, of each loop's body and of each branch → what is given there, as `early_values` takes it.
+    """Id of the entry, of each loop body and of each branch → its static inputs, as for `static_values`.
 
     Args:
-        frozen: numbers of the entry's parameters.
+        frozen: numbers of the entry's frozen parameters.
         graph_of: id of a computation → its flat view.
     """
     found: dict[int, AbstractSet[int]] = {module.entry.id: frozen}
-    waiting = [module.entry.id]
-    while waiting:
-        identifier = waiting.pop()
+    pending = [module.entry.id]
+    while pending:
+        identifier = pending.pop()
         graph = graph_of(identifier)
-        early = early_values(graph, found[identifier])
+        static = static_values(graph, found[identifier])
         for instruction in graph.instruction_of.values():
-            for called, operand in entered(instruction):
-                passed = _passed(module, graph, instruction, called, operand) & _early_elements(graph, operand, early)
+            for called, operand in control_flow_callees(instruction):
+                static_elements = _invariant_elements(module, graph, instruction, called, operand) & _static_elements(
+                    graph, operand, static
+                )
                 if called in found:
-                    passed &= found[called]  # entered from two places
-                if passed != found.get(called):
-                    found[called] = passed
-                    waiting.append(called)
+                    static_elements &= found[called]  # it has two call sites
+                if static_elements != found.get(called):
+                    found[called] = static_elements
+                    pending.append(called)
     return found
 
 
-def entered(instruction: InstructionProto) -> Iterator[tuple[int, int]]:
-    """The computations that an instruction may run as a part of the program, each with the id of what enters it.
+def control_flow_callees(instruction: InstructionProto) -> Iterator[tuple[int, int]]:
+    """(id of a loop body or branch that the instruction runs, id of the operand that becomes its parameter).
 
-    (What XLA calls by `call` holds no kernel's call; a loop's condition is no place for one.)
+    (XLA's `call`s contain no kernel calls, and loop conditions have none.)
     """
     called = instruction.called_computation_ids[:]
     if instruction.opcode == "while":
@@ -112,18 +116,20 @@ def entered(instruction: InstructionProto) -> Iterator[tuple[int, int]]:
         yield from zip(called, instruction.operand_ids[1:], strict=True)
 
 
-def _early_elements(graph: FlatGraph, operand: int, early: AbstractSet[Node]) -> AbstractSet[int]:
+def _static_elements(graph: FlatGraph, operand: int, static: AbstractSet[Node]) -> AbstractSet[int]:
     node = graph.value_of[operand]
-    return {n for n, element in enumerate(node.operands) if element in early} if node.opcode == "tuple" else frozenset()
+    return (
+        {n for n, element in enumerate(node.operands) if element in static} if node.opcode == "tuple" else frozenset()
+    )
 
 
-def _passed(
+def _invariant_elements(
     module: Module, graph: FlatGraph, instruction: InstructionProto, called: int, operand: int
 ) -> AbstractSet[int]:
-    """Which elements of what enters a computation are the same whenever it is entered."""
-    everything = range(len(graph.value_of[operand].operands))
+    """Indexes of the tuple elements that every run of the callee gets: a loop body returns them unchanged."""
+    all_elements = range(len(graph.value_of[operand].operands))
     if instruction.opcode != "while":
-        return frozenset(everything)
+        return frozenset(all_elements)
     body = module.computations[called]
     by_id = {inner.id: inner for inner in body.instructions[:]}
     root = by_id[body.root_id]
@@ -137,20 +143,20 @@ def _passed(
     }
 
 
-def mark_early(module: Module, graphs: Mapping[int, FlatGraph], frozen: AbstractSet[int]) -> None:
-    """Note it in the nodes of a module's computations.
+def mark_static_values(module: Module, graphs: Mapping[int, FlatGraph], frozen: AbstractSet[int]) -> None:
+    """Set `is_static` in the nodes of a module's computations.
 
     Args:
-        graphs: their flat views, by id; of the entry and of all that `entered` names.
+        graphs: flat views by computation id: the entry, loop bodies and branches.
     """
-    for identifier, given in given_everywhere(module, frozen, graphs.__getitem__).items():
-        early = early_values(graphs[identifier], given)
-        # Of several early ones a product's weights are as good as early: each is packed once. What a scale would be
-        # multiplied into would be made anew in every turn.
-        picked = (node for node in picked_values(graphs[identifier], early) if _is_for_products(node))
-        for node in (*early, *picked):
-            node.is_early = True
+    for identifier, static_inputs in static_inputs_by_computation(module, frozen, graphs.__getitem__).items():
+        static = static_values(graphs[identifier], static_inputs)
+        # A slice of static stacked weights counts as static for a product: each slice is prepacked once. With other
+        # users it does not: a scale would be multiplied into the slice in every iteration.
+        slices = (node for node in find_stacked_slices(graphs[identifier], static) if _has_only_products(node))
+        for node in (*static, *slices):
+            node.is_static = True
 
 
-def _is_for_products(node: Node) -> bool:
-    return all(user.opcode == "dot" or (user.opcode == "bitcast" and _is_for_products(user)) for user in node.users)
+def _has_only_products(node: Node) -> bool:
+    return all(user.opcode == "dot" or (user.opcode == "bitcast" and _has_only_products(user)) for user in node.users)

@@ -1,4 +1,7 @@
-"""Which parts of a computation's parameters lie where which parts of its result do, as XLA has already decided."""
+"""Buffer aliasing: which elements of a computation's parameters share a buffer with which elements of its result.
+
+XLA has decided this before the pipeline runs.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +20,22 @@ _TUPLE = ELEMENT_TYPE_NUMBERS["tuple"]
 
 Pair = tuple[tuple[int, ...], int | None]
 """(parameter number, tuple index…), index into the result tuple or None for the whole result."""
-_Place = tuple[int, int, tuple[int, ...]]
-"""A computation's id, an instruction's in it, tuple index…: something that lies in a buffer."""
+_Position = tuple[int, int, tuple[int, ...]]
+"""(computation id, instruction id, tuple index…): an array in a buffer, XLA's HloPosition."""
 
 
-class Sharing:
-    """Who shares with whom in a module that nothing changes meanwhile: each of its indexes is made once."""
+class BufferAliasing:
+    """The aliased pairs of one module; caches its indexes, so the module must not change meanwhile."""
 
     def __init__(self, module: Module) -> None:
         self._module = module
 
     def pairs(self, computation: ComputationProto) -> list[Pair]:
-        """Which parts of a computation's parameters share a buffer with which parts of its result."""
+        """Pairs of a parameter's element and a result's element that share a buffer."""
         if computation.id == self._module.proto.entry_computation_id:
             return _donated(self._module)
         caller = self._callers.get(computation.id)
-        # A while calls its body first, then its condition, whose state shares with nothing.
+        # A while calls its body first, then its condition, whose state aliases nothing.
         if caller is not None and caller.opcode == "while" and computation.id == caller.called_computation_ids[0]:
             return [((0, index), index) for index in range(len(caller.shape.tuple_shapes))]
         if caller is not None and caller.opcode == "conditional":
@@ -41,7 +44,7 @@ class Sharing:
 
     @cached_property
     def _callers(self) -> dict[int, InstructionProto]:
-        """Id of a computation that runs as a loop's or a branch's → an instruction that calls it."""
+        """Id of a loop's or a branch's computation → an instruction that calls it."""
         return {
             called: instruction
             for computation in self._module.proto.computations[:]
@@ -51,14 +54,14 @@ class Sharing:
         }
 
     def _of_branch(self, branch: ComputationProto) -> list[Pair]:
-        """A branch's pairs depend on where its operand came from and on where its result goes."""
-        results = list(_places(branch, _instruction(branch, branch.root_id)))
+        """The pairs of a branch, which depend on the origin of its operand and the users of its result."""
+        results = list(_positions(branch, _instruction(branch, branch.root_id)))
         pairs: list[Pair] = []
         for parameter in branch.instructions[:]:
             if parameter.opcode == "parameter":
-                for place in _places(branch, parameter):
-                    buffer = self._buffers.get(place)
-                    part = (parameter.parameter_number, *place[2])
+                for position in _positions(branch, parameter):
+                    buffer = self._buffers.get(position)
+                    part = (parameter.parameter_number, *position[2])
                     shared = [
                         result for result in results if buffer is not None and self._buffers.get(result) == buffer
                     ]
@@ -66,12 +69,12 @@ class Sharing:
         return pairs
 
     @cached_property
-    def _buffers(self) -> dict[_Place, int]:
-        """Place → the number of the buffer that it lies in, whatever else does."""
+    def _buffers(self) -> dict[_Position, int]:
+        """Position → number of its buffer."""
         import networkx as nx  # a fifth of a second, which only programs with branches have to pay
 
-        buffers = enumerate(nx.connected_components(_lying_together(self._module)))
-        return {place: number for number, places in buffers for place in places}
+        buffers = enumerate(nx.connected_components(_aliasing_graph(self._module)))
+        return {position: number for number, positions in buffers for position in positions}
 
 
 def _donated(module: Module) -> list[Pair]:
@@ -84,16 +87,16 @@ def _donated(module: Module) -> list[Pair]:
     ]
 
 
-def _lying_together(module: Module) -> nx.Graph[_Place]:
-    """Places, with an edge between two that lie in one buffer."""
+def _aliasing_graph(module: Module) -> nx.Graph[_Position]:
+    """Graph of positions, with an edge between two that share a buffer."""
     import networkx as nx
 
-    graph: nx.Graph[_Place] = nx.Graph()
+    graph: nx.Graph[_Position] = nx.Graph()
     for computation, _ in module.control_flow_computations():
         by_id = {instruction.id: instruction for instruction in computation.instructions[:]}
         for instruction in by_id.values():
             operands = [by_id[operand] for operand in instruction.operand_ids[:]]
-            for (where, one, path), (there, other, rest) in _joined(module, computation, instruction, operands):
+            for (where, one, path), (there, other, rest) in _aliased_values(module, computation, instruction, operands):
                 graph.add_edges_from(
                     ((where.id, one.id, (*path, *leaf)), (there.id, other.id, (*rest, *leaf)))
                     for leaf in _leaves(_part(one.shape, path))
@@ -107,14 +110,14 @@ def _lying_together(module: Module) -> nx.Graph[_Place]:
     return graph
 
 
-_Part = tuple[ComputationProto, InstructionProto, tuple[int, ...]]
-"""A part of an instruction's value."""
+_Value = tuple[ComputationProto, InstructionProto, tuple[int, ...]]
+"""(computation, instruction, tuple index…): an instruction's value or an element of it."""
 
 
-def _joined(
+def _aliased_values(
     module: Module, here: ComputationProto, instruction: InstructionProto, operands: list[InstructionProto]
-) -> Iterator[tuple[_Part, _Part]]:
-    """Parts of values that have the same type and lie in the same buffers, because of one instruction."""
+) -> Iterator[tuple[_Value, _Value]]:
+    """Pairs of values of the same type that share their buffers because of one instruction."""
     opcode, whole = instruction.opcode, (here, instruction, ())
     if opcode == "tuple":
         yield from (((here, operand, ()), (here, instruction, (n,))) for n, operand in enumerate(operands))
@@ -123,27 +126,27 @@ def _joined(
     elif opcode in UPDATES or opcode in ("bitcast", "while"):
         yield whole, (here, operands[0], ())
     elif opcode == "fusion":
-        # One that updates in place writes over an operand of its own type.
+        # An in-place update overwrites an operand of its own type.
         if writes_in_place(module, instruction):
             yield from ((whole, (here, o, ())) for o in operands if o.shape == instruction.shape)
     if opcode in ("while", "call", "conditional"):
         for number, identifier in enumerate(instruction.called_computation_ids[:]):
             given = operands[number + 1 :] if opcode == "conditional" else operands
-            yield from _entered(module.computations[identifier], here, given)
+            yield from _parameter_bindings(module.computations[identifier], here, given)
             if opcode != "while" or number == 0:  # a loop's condition returns no part of its state
                 inner = module.computations[identifier]
                 yield whole, (inner, _instruction(inner, inner.root_id), ())
 
 
-def _entered(
+def _parameter_bindings(
     inner: ComputationProto, here: ComputationProto, given: list[InstructionProto]
-) -> Iterator[tuple[_Part, _Part]]:
+) -> Iterator[tuple[_Value, _Value]]:
     for parameter in inner.instructions[:]:
         if parameter.opcode == "parameter":
             yield (inner, parameter, ()), (here, given[parameter.parameter_number], ())
 
 
-def _places(computation: ComputationProto, instruction: InstructionProto) -> Iterator[_Place]:
+def _positions(computation: ComputationProto, instruction: InstructionProto) -> Iterator[_Position]:
     for leaf in _leaves(instruction.shape):
         yield computation.id, instruction.id, leaf
 

@@ -16,29 +16,29 @@ from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, ShapeProto
 from hlo_dispatch.ir.shape import shape_of
 
-LEAST_PLACED = 1 << 18
-"""Bytes of the smallest value that is looked up a place in a result's buffer."""
+MIN_SHARED_BYTES = 1 << 18
+"""Bytes of the smallest value that may share a result's buffer."""
 _OWN_BUFFERS = frozenset(("constant", "parameter"))
 _RENAMES = frozenset(("bitcast", "get-tuple-element", "tuple"))
 _NO_WORK = _OWN_BUFFERS | _RENAMES
 _CALLS = frozenset(("call", "conditional", "while"))
 _FRESH = frozenset(("call", "conditional"))
-"""Of what may write in place: results have buffers of their own all the same."""
+"""Opcodes that may update in place, but whose results have their own buffers."""
 
 
 @dataclass(slots=True, eq=False)
 class _LiveValue:
-    """An array, and where in the order of instructions it is live."""
+    """An array and its live range, in positions of the instruction order."""
 
     size: int
     first: int
     last: int
     """Twice the number of an instruction, or one more for what runs just behind it."""
     is_fused: bool
-    """A fusion may write it over an operand that it reads for the last time, a call does not."""
+    """Whether a fusion defines it, which may overwrite an operand that it reads last; a call does not."""
 
-    def meets(self, other: _LiveValue) -> bool:
-        """Whether both are live at once."""
+    def overlaps(self, other: _LiveValue) -> bool:
+        """Whether the live ranges overlap."""
         earlier, later = (self, other) if self.first <= other.first else (other, self)
         return earlier.last > later.first or (earlier.last == later.first and not later.is_fused)
 
@@ -60,22 +60,22 @@ def fresh_buffers(module: Module) -> list[int]:
     donated = {entry.output_shape_index[0] if entry.output_shape_index else 0
                for entry in module.proto.input_output_alias.entries}  # fmt: skip
     results = [value for index, element in enumerate(ranges.results) if index not in donated for value in element]
-    return [ranges.most_live(_not_placed(ranges.others(), results)), *(value.size for value in results)]
+    return [ranges.most_live(_temporaries(ranges.others(), results)), *(value.size for value in results)]
 
 
-def _not_placed(values: list[_LiveValue], results: list[_LiveValue]) -> list[_LiveValue]:
-    """Those that find no room in a result's buffer, the largest first, each in the smallest that is free."""
-    buffers = sorted(((result.size, [result]) for result in results if result.size >= LEAST_PLACED), key=_size)
-    left = [value for value in values if value.size < LEAST_PLACED]
-    for value in sorted((value for value in values if value.size >= LEAST_PLACED), key=lambda value: -value.size):
-        fitting = (held for size, held in buffers if value.size <= size)
-        place = next((held for held in fitting if not any(map(value.meets, held))), left)
+def _temporaries(values: list[_LiveValue], results: list[_LiveValue]) -> list[_LiveValue]:
+    """Values that fit into no result's buffer; the others are placed largest first, into the smallest free buffer."""
+    buffers = sorted(((result.size, [result]) for result in results if result.size >= MIN_SHARED_BYTES), key=_size)
+    temporary = [value for value in values if value.size < MIN_SHARED_BYTES]
+    for value in sorted((value for value in values if value.size >= MIN_SHARED_BYTES), key=lambda value: -value.size):
+        fitting = (occupants for size, occupants in buffers if value.size <= size)
+        place = next((occupants for occupants in fitting if not any(map(value.overlaps, occupants))), temporary)
         place.append(value)
-    return left
+    return temporary
 
 
 def _leaves(instructions: Sequence[InstructionProto], root: int) -> set[int]:
-    """Ids of what makes one of several results and nothing else: XLA schedules it as soon as its operands are there."""
+    """Ids of instructions whose only user is a result tuple: XLA schedules them as soon as their operands exist."""
     leaves, read = {root}, set[int]()
     for instruction in reversed(instructions):
         passes_on = instruction.opcode in _RENAMES and instruction.id in leaves and instruction.id not in read
@@ -84,7 +84,7 @@ def _leaves(instructions: Sequence[InstructionProto], root: int) -> set[int]:
 
 
 def _shapes(instruction: InstructionProto) -> list[ShapeProto]:
-    """Of the elements of its result."""
+    """Shapes of the elements of its result."""
     return instruction.shape.tuple_shapes[:] or [instruction.shape]
 
 
@@ -93,7 +93,7 @@ def _size(buffer: tuple[int, list[_LiveValue]]) -> int:
 
 
 class _LiveRanges:
-    """Those of one computation's values."""
+    """Live ranges of one computation's values."""
 
     def __init__(self, module: Module, computation: ComputationProto, most: dict[int, int]) -> None:
         """
@@ -119,17 +119,17 @@ class _LiveRanges:
                 for value in self._values_of(operands):
                     value.last = max(value.last, place)
         self.results = self._elements[computation.root_id]
-        """They lie in buffers of the caller's, or in the program's own."""
+        """The computation's results, in buffers of the caller or the program."""
         for value in self._values_of([computation.root_id]):
             value.last = 2 * len(self._instructions) - 1
 
     def others(self) -> list[_LiveValue]:
-        """Values that are no results."""
+        """Values that are not results."""
         results = {id(value) for element in self.results for value in element}
         return [value for value in self._values if id(value) not in results]
 
     def most_live(self, values: list[_LiveValue]) -> int:
-        """The most bytes of these that are live at once, what a loop or a call needs for itself included."""
+        """Peak of the live bytes of these values, including the peaks of called loops and computations."""
         count = 2 * len(self._instructions)
         begin, end = [0] * count, [0] * count
         for value in values:
@@ -165,9 +165,9 @@ class _LiveRanges:
         return [value for operand in operands for element in self._elements[operand] for value in element]
 
     def _written_over(self, instruction: InstructionProto) -> _Elements:
-        """Values whose buffers the instruction's result takes; nothing where it has one of its own."""
+        """Values whose buffers the instruction's result overwrites; empty where the result has its own buffer."""
         operands = instruction.operand_ids[:]
-        large = any(shape_of(shape).bytes >= LEAST_PLACED for shape in _shapes(instruction))
+        large = any(shape_of(shape).bytes >= MIN_SHARED_BYTES for shape in _shapes(instruction))
         if not large or instruction.opcode in _FRESH or not writes_in_place(self._module, instruction):
             return []
         if instruction.shape.tuple_shapes[:]:

@@ -7,15 +7,15 @@ from collections.abc import Collection, Iterable
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import InstructionProto
 
-# Instructions that write (a part of) their result over an operand, and those that call others that may.
+# Instructions that write their result, or a part of it, over an operand, and those that may call such ones.
 UPDATES = frozenset(("dynamic-update-slice", "scatter"))
 _IN_PLACE = UPDATES | frozenset("async-start async-update call conditional sort while".split())
-# What an update's target may be under another name or in another layout.
+# Ops between a parameter and an update's target: same elements, another layout or type.
 _SAME_VALUE = frozenset("bitcast convert copy reshape transpose".split())
 
 
 def writes_in_place(module: Module, instruction: InstructionProto) -> bool:
-    """Whether the instruction may write over an operand that XLA has not copied for it."""
+    """Whether the instruction may overwrite an operand that XLA has not copied for it."""
     if instruction.opcode == "fusion":
         fused = module.computations[instruction.called_computation_ids[0]]
         return any(inner.opcode in UPDATES for inner in fused.instructions[:])
@@ -23,7 +23,7 @@ def writes_in_place(module: Module, instruction: InstructionProto) -> bool:
 
 
 def written_operands(module: Module, instruction: InstructionProto) -> Collection[int]:
-    """The numbers of the operands that an instruction which writes in place may write over."""
+    """Numbers of the operands that an in-place update may overwrite."""
     if instruction.opcode == "fusion":
         fused = module.computations[instruction.called_computation_ids[0]].instructions[:]
         if not any(inner.opcode == "fusion" for inner in fused):
@@ -32,7 +32,7 @@ def written_operands(module: Module, instruction: InstructionProto) -> Collectio
 
 
 def updated_parameters(fused: Iterable[InstructionProto]) -> set[int]:
-    """The numbers of the parameters that a fused computation may write over; no fusion is inside of it."""
+    """Numbers of the parameters that a fused computation without inner fusions may overwrite."""
     by_id = {instruction.id: instruction for instruction in fused}
     found: set[int] = set()
     for update in by_id.values():
@@ -46,5 +46,5 @@ def updated_parameters(fused: Iterable[InstructionProto]) -> set[int]:
 
 
 def _targets(instruction: InstructionProto) -> range:
-    # An update writes over its first operand; the rest it only reads.
+    # A dynamic-update-slice overwrites its first operand only.
     return range(1 if instruction.opcode == "dynamic-update-slice" else len(instruction.operand_ids))

@@ -1,10 +1,10 @@
-"""What a loop fusion may hold, and how often it computes what it holds.
+"""Loop-fusion legality and recomputation: which ops a loop fusion may contain, and how often it evaluates them.
 
-A loop fusion computes its result element by element, and for each element everything that the element needs. What
-is read through one and the same index is computed once for it; what is read through another index (behind a
-transpose, a broadcast, a reduction) is computed again. So a product inside a loop is computed anew for every element
-that reads it, and what is read in two ways doubles the work of everything before it: a few of them, one behind the
-other, are a program that never ends. XLA fuses nothing of the kind, and nor may we.
+A loop fusion computes its result element by element, with all operands of each element. An operand that is read through
+one index is evaluated once per element; through a different index (behind a transpose, a broadcast, a reduction) it is
+evaluated again. A product inside a loop would be recomputed for every element that reads it, and a value with two read
+paths doubles the work of everything before it: a chain of such values is exponential. XLA does not fuse these ops, and
+the module rewriter must not either.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from hlo_dispatch.ir.opcode import ELEMENTWISE, LOOP_FUSIBLE
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
 from hlo_dispatch.ir.shape import Shape, shape_of
 
-# Elementwise, too, though no epilogue is made of them.
+# Elementwise opcodes that no epilogue contains.
 _ELEMENTWISE = ELEMENTWISE | frozenset(
     "bitcast-convert complex count-leading-zeros imag popcnt real reduce-precision remainder shift-left "
     "shift-right-arithmetic shift-right-logical".split()
 )
-_MAY_BE_IN_LOOP = (_ELEMENTWISE | LOOP_FUSIBLE) - {"reduce", "reduce-window"}
-# So many different indices are told apart; behind them each way to an instruction counts.
-_MOST_INDICES = 64
-_MUCH = 16.0
-"""So many times as much work as elements: no loop that XLA makes of what may be in one comes near."""
+_LOOP_FUSIBLE = (_ELEMENTWISE | LOOP_FUSIBLE) - {"reduce", "reduce-window"}
+# Largest number of distinct indices per value; beyond it the paths are summed.
+_MAX_INDICES = 64
+_MAX_RECOMPUTATION = 16.0
+"""Evaluations per element above which a loop counts as recomputing; XLA's own loops stay far below."""
 
 Indices = dict[object, float]
-"""An index, known by the re-arranging instructions that it went through → how often something is read with it."""
+"""Index, identified by the rearranging instructions on its path → number of reads through it."""
 
 
-def may_be_in_loop(opcode: str) -> bool:
-    """Whether a loop fusion that we write may hold the instruction: one element of it costs little.
+def is_loop_fusible(opcode: str) -> bool:
+    """Whether a created loop fusion may contain the opcode: one element of it costs little.
 
-    The rest stands alone, or in the kind of fusion that it came from.
+    Other ops stay unfused, or in their original kind of fusion.
     """
-    return opcode in _MAY_BE_IN_LOOP
+    return opcode in _LOOP_FUSIBLE
 
 
 def evaluations(computation: ComputationProto) -> dict[int, float]:
-    """Instruction id → how many elements of it a loop computes for the whole result of a fused computation."""
+    """Instruction id → number of elements of it that a loop evaluates for the whole result of a fused computation."""
     instructions = {instruction.id: instruction for instruction in computation.instructions}
     shapes = {identifier: shape_of(instruction.shape) for identifier, instruction in instructions.items()}
     read: dict[int, Indices] = {identifier: {} for identifier in instructions}
     read[computation.root_id] = {(): float(max(shapes[computation.root_id].elements, 1))}
     for user in reversed(instructions.values()):
         own = read[user.id]
-        if len(own) > _MOST_INDICES:
+        if len(own) > _MAX_INDICES:
             own = {user.id: sum(own.values())}
         operands = [shapes[operand] for operand in user.operand_ids]
         for place, operand in enumerate(user.operand_ids):
@@ -56,35 +56,35 @@ def evaluations(computation: ComputationProto) -> dict[int, float]:
                 for index, times in own.items():
                     read[operand][index] = max(read[operand].get(index, 0.0), times)
             else:
-                each = _read_for_one(user, shapes[user.id], operands)
+                each = _reads_per_element(user, shapes[user.id], operands)
                 read[operand].update({(index, user.id, place): times * each for index, times in own.items()})
     return {identifier: sum(indices.values()) for identifier, indices in read.items()}
 
 
 def is_recomputed(computation: ComputationProto) -> bool:
-    """Whether a loop of this fused computation would compute what it holds many times over."""
+    """Whether a loop fusion of this computation would recompute its ops many times."""
     plain = sum(shape_of(i.shape).elements for i in computation.instructions if i.opcode != "parameter")
     times = evaluations(computation)
     total = sum(times[i.id] for i in computation.instructions if i.opcode not in ("parameter", "constant"))
-    return total > _MUCH * plain
+    return total > _MAX_RECOMPUTATION * plain
 
 
-def has_few_ways(group: Sequence[Node]) -> bool:
-    """Whether there are so few ways from the last of the nodes to the others that `is_recomputed` cannot be true.
+def has_few_paths(group: Sequence[Node]) -> bool:
+    """Whether there are so few paths from the last node to the others that `is_recomputed` must be false.
 
-    The nodes may be in a loop, operands first. Each way reads a node once for an element of the last one, at most.
+    The nodes are loop-fusible, operands first. Each path reads a node at most once per element of the last one.
     """
-    ways = dict.fromkeys(group, 0)
-    ways[group[-1]] = 1
+    paths = dict.fromkeys(group, 0)
+    paths[group[-1]] = 1
     for node in reversed(group):
         for operand in node.operands:
-            if operand in ways:
-                ways[operand] += ways[node]
-    return sum(ways.values()) <= _MUCH
+            if operand in paths:
+                paths[operand] += paths[node]
+    return sum(paths.values()) <= _MAX_RECOMPUTATION
 
 
-def _read_for_one(user: InstructionProto, shape: Shape, operands: Sequence[Shape]) -> float:
-    """How many elements of an operand an instruction reads for one element of its result."""
+def _reads_per_element(user: InstructionProto, shape: Shape, operands: Sequence[Shape]) -> float:
+    """Number of elements of an operand that an instruction reads per result element."""
     if user.opcode == "reduce" and shape.is_array:
         return max(1.0, operands[0].elements / max(shape.elements, 1))
     if user.opcode == "dot":

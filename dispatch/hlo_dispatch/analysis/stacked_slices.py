@@ -1,4 +1,4 @@
-"""Values that are one of several early ones, in one array: a scan over layers has its weights so, and a counter."""
+"""Slices of stacked weights: values that a loop index selects from a static array, as in a scan over layers."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.ir.shape import Shape
 
-_MOST = 256
-"""Packing calls for one array: each is an instruction of the preparation."""
+_MAX_SLICES = 256
+"""Largest number of slices: each one needs a prepack call in the prologue."""
 
 
 @dataclass(frozen=True)
-class Picked:
-    """One value out of an early array of several."""
+class StackedSlice:
+    """A slice of a static array along its outermost dimension in memory."""
 
     stack: int
-    """Id of the instruction whose value they all are, along its outermost dimension in memory."""
+    """Id of the instruction whose value is the stacked array."""
     shape: Shape
-    """Of that array."""
+    """Shape of the stacked array."""
     index: int
-    """Id of the instruction that says which, a scalar; what is too small or large for it means the first or last."""
+    """Id of the scalar index; a dynamic-slice clamps it to the first or the last slice."""
     index_shape: Shape
 
     @property
@@ -30,22 +30,22 @@ class Picked:
         return self.shape.dimensions[0]
 
 
-def picked_values(graph: FlatGraph, early: AbstractSet[Node]) -> Mapping[Node, Picked]:
-    """The values of a computation that are one of several early ones, as they lie in memory."""
-    found: dict[Node, Picked] = {}
+def find_stacked_slices(graph: FlatGraph, static: AbstractSet[Node]) -> Mapping[Node, StackedSlice]:
+    """The values of a computation that are contiguous slices of static arrays."""
+    found: dict[Node, StackedSlice] = {}
     for node in graph.nodes:
-        if node.opcode == "dynamic-slice" and node.operands[0] in early:
-            if (picked := _picked(node)) is not None:
-                found[node] = picked
+        if node.opcode == "dynamic-slice" and node.operands[0] in static:
+            if (stacked_slice := _stacked_slice(node)) is not None:
+                found[node] = stacked_slice
         elif node.opcode == "bitcast" and node.operands[0] in found:
             found[node] = found[node.operands[0]]
     return found
 
 
-def _picked(node: Node) -> Picked | None:
+def _stacked_slice(node: Node) -> StackedSlice | None:
     stack, index = node.operands[:2]
     shape = stack.shape
-    is_one = node.shape.dimensions == (1, *shape.dimensions[1:]) and shape.minor_to_major[-1] == 0
-    if not is_one or not 1 < shape.dimensions[0] <= _MOST or stack.top is None or index.top is None:
+    is_single_slice = node.shape.dimensions == (1, *shape.dimensions[1:]) and shape.minor_to_major[-1] == 0
+    if not is_single_slice or not 1 < shape.dimensions[0] <= _MAX_SLICES or stack.top is None or index.top is None:
         return None
-    return Picked(stack.top, shape, index.top, index.shape)
+    return StackedSlice(stack.top, shape, index.top, index.shape)

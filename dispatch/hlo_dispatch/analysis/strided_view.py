@@ -65,7 +65,7 @@ def dimension_number(dimension: Dimension, node: Node) -> int | None:
 
 
 def split_dimension(dimension: Dimension, shape: Shape) -> list[tuple[int, int, int]] | None:
-    """Split a dimension over `shape`'s buffer into pieces that each lie in one dimension of `shape`.
+    """Split a dimension over `shape`'s buffer into pieces, each within one dimension of `shape`.
 
     Returns (size, dimension number, step within it) from the fastest to the slowest, or None where a
     boundary falls inside a piece.
@@ -89,11 +89,11 @@ def split_dimension(dimension: Dimension, shape: Shape) -> list[tuple[int, int, 
     return found if covered == size else None
 
 
-def merge_dimensions(parts: Iterable[Dimension]) -> Dimension | None:
-    """One dimension that walks over `parts` (fastest first), or None if no single stride does."""
+def merge_dimensions(factors: Iterable[Dimension]) -> Dimension | None:
+    """One dimension that walks over `factors` (fastest first), or None if no single stride does."""
     size = 1
     stride: int | None = None
-    for part_size, part_stride in parts:
+    for part_size, part_stride in factors:
         if part_size == 1:
             continue
         if stride is None:
@@ -120,10 +120,10 @@ def rebase_dimensions(
         if size == 1 or stride == 0:
             restated.append((size, stride))
             continue
-        parts = split_dimension((size, stride), shape)
-        if parts is None:
+        factors = split_dimension((size, stride), shape)
+        if factors is None:
             return None
-        merged = merge_dimensions((part, strides[number] * step) for part, number, step in parts)
+        merged = merge_dimensions((factor, strides[number] * step) for factor, number, step in factors)
         if merged is None:
             return None
         restated.append((size, merged[1]))
@@ -190,8 +190,8 @@ def peel(view: View, policy: PeelingPolicy) -> View | None:
 def peeled_views(view: View, policy: PeelingPolicy) -> list[View]:
     """`view` and every view that repeated peeling gives, nearest first."""
     found = [view]
-    while (further := peel(found[-1], policy)) is not None:
-        found.append(further)
+    while (peeled := peel(found[-1], policy)) is not None:
+        found.append(peeled)
     return found
 
 
@@ -210,10 +210,10 @@ def project_dimensions(view: View, shape: Shape, onto: Sequence[Dimension]) -> t
         if number is not None:  # the common case, and quick
             projected.append((size, strides[number]) if strides[number] else (1, 1))
             continue
-        parts = split_dimension((size, stride), shape)
-        if parts is None:
+        factors = split_dimension((size, stride), shape)
+        if factors is None:
             return None
-        moved = [(part, strides[number] * step) for part, number, step in parts]
+        moved = [(factor, strides[number] * step) for factor, number, step in factors]
         if all(step == 0 for _, step in moved):
             projected.append((1, 1))
             continue
@@ -227,14 +227,14 @@ def project_dimensions(view: View, shape: Shape, onto: Sequence[Dimension]) -> t
 
 
 def project_groups(view: View, shape: Shape, dimension: Dimension) -> Dimension | None:
-    """Likewise for one dimension along which a value repeats for a number of elements, then takes the next one.
+    """Likewise for one dimension along which each value repeats for a number of elements.
 
-    Returns (how many values there are, stride), or None where it does not change so.
+    Returns (number of values, stride), or None where the dimension has no such groups.
     """
-    parts = split_dimension(dimension, shape)
-    if parts is None:
+    factors = split_dimension(dimension, shape)
+    if factors is None:
         return None
-    moved = [(part, view.strides[number] * step) for part, number, step in parts]
+    moved = [(factor, view.strides[number] * step) for factor, number, step in factors]
     first = next((place for place, (_, step) in enumerate(moved) if step), len(moved))
     return None if any(step == 0 for _, step in moved[first:]) else merge_dimensions(moved[first:])
 

@@ -1,6 +1,6 @@
 """A topological order of instructions that gain dependencies: Pearce and Kelly's algorithm.
 
-A dependency that the order has already costs nothing; another one moves only what stands between its two ends.
+A dependency that the order already satisfies costs nothing; another one moves only the instructions between its ends.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ Rank = tuple[int, int]
 
 
 class TopologicalOrder:
-    """Instructions in an order in which they could run, kept while dependencies are added."""
+    """A topological order of instructions, maintained while dependencies are added."""
 
     def __init__(self, ordered: Sequence[InstructionProto]) -> None:
-        """Take instructions that stand in such an order already."""
+        """Start from instructions in topological order."""
         self._rank: dict[int, Rank] = {proto.id: (place, 0) for place, proto in enumerate(ordered)}
         self._needs = {proto.id: [*proto.operand_ids[:], *proto.control_predecessor_ids[:]] for proto in ordered}
         self._users: dict[int, list[int]] = {identifier: [] for identifier in self._rank}
@@ -25,32 +25,34 @@ class TopologicalOrder:
                 self._users[earlier].append(identifier)
 
     def rank(self, identifier: int) -> Rank:
-        """Less than that of everything that must run after the instruction."""
+        """The instruction's rank, less than those of all instructions that must run after it."""
         return self._rank[identifier]
 
     def insert(self, identifier: int, operand: int) -> None:
-        """A new instruction that reads one operand, and that nothing reads yet."""
+        """Add an instruction with one operand and no users."""
         # The second number grows with each: ranks differ, and this one comes after its operand's.
         self._rank[identifier] = self._rank[operand][0], len(self._rank)
         self._needs[identifier], self._users[identifier] = [operand], []
         self._users[operand].append(identifier)
 
     def add(self, earlier: int, later: int) -> bool:
-        """Have one instruction run before another; False: it must run after it, and nothing changes."""
+        """Add the dependency of `later` on `earlier`; False, and no change, where it would be a cycle."""
         first, last = self._rank[later], self._rank[earlier]
         if last >= first:
-            behind = self._between(later, self._users, first, last)
-            if earlier in behind:
+            successors = self._reachable_in_range(later, self._users, first, last)
+            if earlier in successors:
                 return False
-            moved = [*self._between(earlier, self._needs, first, last), *behind]
+            moved = [*self._reachable_in_range(earlier, self._needs, first, last), *successors]
             ranks = sorted(self._rank[identifier] for identifier in moved)
             self._rank.update(zip(moved, ranks, strict=True))
         self._needs[later].append(earlier)
         self._users[earlier].append(later)
         return True
 
-    def _between(self, start: int, edges: Mapping[int, list[int]], first: Rank, last: Rank) -> dict[int, None]:
-        """What the edges lead to from `start` among those with these ranks, itself included, in order."""
+    def _reachable_in_range(
+        self, start: int, edges: Mapping[int, list[int]], first: Rank, last: Rank
+    ) -> dict[int, None]:
+        """Instructions reachable from `start`, itself included, with ranks in this range, in order."""
         found = {start}
         pending = [start]
         while pending:

@@ -1,7 +1,7 @@
-"""The pass together with what was measured on this machine: policies "measure" and "stored".
+"""Pipeline with measurements of this machine: policies "measure" and "stored".
 
-Puts the rooms together: the store knows, the tuner measures, the rewriter makes the candidates' modules. What is
-known is read once in a process and shared by every pass of it.
+Connects the packages: the store has the measurements, the tuner measures, the pipeline makes the candidates' modules.
+A process reads the store once and shares the measurements among its pipelines.
 """
 
 from __future__ import annotations
@@ -13,54 +13,59 @@ from dataclasses import replace
 from pathlib import Path
 
 from hlo_dispatch.autotune.compare.measure import QUICK, Effort
-from hlo_dispatch.autotune.counters import Tally
-from hlo_dispatch.autotune.progress import Line
+from hlo_dispatch.autotune.counters import TuningCounters
+from hlo_dispatch.autotune.progress import ProgressLine
 from hlo_dispatch.autotune.run import executable
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.autotune.tuner import Tuner, TuningProgress, silent
-from hlo_dispatch.driver.single_call import one_call
+from hlo_dispatch.driver.single_call import dispatch_single_call
 from hlo_dispatch.errors import PolicyError
 from hlo_dispatch.passes.partition.splitter import splitter
-from hlo_dispatch.pipeline import Rewriter
+from hlo_dispatch.pipeline import Pipeline
 from hlo_dispatch.selection.context import Context, this_context
 from hlo_dispatch.selection.decide import MEASURING
-from hlo_dispatch.selection.measurements import Knowledge
+from hlo_dispatch.selection.measurements import KnownMeasurements
 from hlo_dispatch.vendor import registration, users_kernels
 
 BUDGET_VARIABLE = "HLO_DISPATCH_MEASURE_SECONDS"
 BUDGET = 5.0
-"""Seconds of measuring for one module; what is not reached is decided by the heuristic and measured another time."""
+"""Seconds of measuring for one module; the cost model decides the remaining regions, which a later compile measures."""
 
 _lock = threading.Lock()
-_knowledge: dict[tuple[Path, Context], Knowledge] = {}
+_knowledge: dict[tuple[Path, Context], KnownMeasurements] = {}
 _given_up: set[str] = set()
-tally = Tally()
-"""What compiling has measured in this process."""
+tally = TuningCounters()
+"""Counts of the measurements that compiling has made in this process."""
 
 
-def informed(rewriter: Rewriter) -> Rewriter:
-    """The pass with what is known; the same pass where its policy does not ask for measurements."""
+def with_measurements(rewriter: Pipeline) -> Pipeline:
+    """The pipeline with measurements, if its policy uses them."""
     if rewriter.policy not in MEASURING:
         return rewriter
     store, context = Store(), this_context()
     knowledge = knowledge_of(store, context)
     if rewriter.policy == "stored":
-        return rewriter.knowing(knowledge)
+        return rewriter.with_knowledge(knowledge)
     tuner = tuner_for(rewriter, store, knowledge, QUICK, budget(), silent)
     tuner.tally, tuner.given_up = tally, _given_up
     tuner.remembers, tuner.frozen = False, rewriter.frozen
-    return rewriter.knowing(knowledge, lambda module: replace(tuner, step=Line(module)).for_one_module())
+    return rewriter.with_knowledge(knowledge, lambda module: replace(tuner, step=ProgressLine(module)).for_one_module())
 
 
 def tuner_for(
-    rewriter: Rewriter, store: Store, knowledge: Knowledge, effort: Effort, seconds: float | None, step: TuningProgress
+    rewriter: Pipeline,
+    store: Store,
+    knowledge: KnownMeasurements,
+    effort: Effort,
+    seconds: float | None,
+    step: TuningProgress,
 ) -> Tuner:
     """A tuner whose candidates are made by `rewriter`.
 
     Args:
         seconds: for one module; None: as long as it takes.
     """
-    plain = rewriter.knowing(Knowledge())
+    plain = rewriter.with_knowledge(KnownMeasurements())
 
     def prepare() -> None:
         executable.start()
@@ -71,7 +76,7 @@ def tuner_for(
         context=this_context(),
         knowledge=knowledge,
         effort=effort,
-        build=lambda extracted, default, variant: one_call(plain, extracted, default, variant),
+        build=lambda extracted, default, variant: dispatch_single_call(plain, extracted, default, variant),
         threads=rewriter.machine.threads,
         split=splitter(rewriter.table, rewriter.machine.threads),
         budget=seconds,
@@ -80,17 +85,17 @@ def tuner_for(
     )
 
 
-def knowledge_of(store: Store, context: Context) -> Knowledge:
-    """What the store says of this context, read once."""
+def knowledge_of(store: Store, context: Context) -> KnownMeasurements:
+    """The store's measurements of this context, read once."""
     key = store.directory, context
     with _lock:
         if key not in _knowledge:
-            _knowledge[key] = Knowledge(store.known(context))
+            _knowledge[key] = KnownMeasurements(store.known(context))
         return _knowledge[key]
 
 
-def read_again(store: Store, context: Context) -> None:
-    """Forget what was read: the store was changed from outside of a compile."""
+def reload_knowledge(store: Store, context: Context) -> None:
+    """Read the store again, which changed outside of a compile."""
     with _lock:
         known = _knowledge.get((store.directory, context))
     if known is not None:
@@ -102,7 +107,7 @@ def budget() -> float:
     """Seconds that a compile may measure for.
 
     Raises:
-        PolicyError: the environment says something that is no number of seconds.
+        PolicyError: the environment variable is not a number of seconds.
     """
     text = os.environ.get(BUDGET_VARIABLE, "")
     if not text:

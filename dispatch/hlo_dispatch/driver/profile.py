@@ -1,7 +1,7 @@
-"""The pass with a stopwatch: what each entry of the table cost, and what it found.
+"""Profiler of the pipeline: time, tries and hits of each entry of the table.
 
-The plain pass has no counters. Here every place that tries an entry is given something that counts around it, so
-a profile sees the same decisions, a little slower.
+The plain pipeline has no counters. The profiled one has counting subclasses of the finders and the matcher, makes the
+same decisions, and is a little slower.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from hlo_dispatch.passes.planner import Planner
 from hlo_dispatch.pattern import Recogniser, Table
 from hlo_dispatch.pattern.table import AnchorKind
 from hlo_dispatch.pattern.timed_recogniser import TimedRecogniser
-from hlo_dispatch.pipeline import Rewriter
+from hlo_dispatch.pipeline import Pipeline
 from hlo_dispatch.process.machine import Machine
-from hlo_dispatch.selection.candidate import Ask, Candidate
+from hlo_dispatch.selection.candidate import Candidate, KernelSupportQuery
 
 
 @dataclass
 class EntryCost:
-    """What one entry of the table did."""
+    """Tries, hits and seconds of one entry of the table."""
 
     kind: str
-    """One of pattern, anchor, activation, binary, kernel; a "function" is no entry: nobody knows it."""
+    """One of pattern, anchor, activation, binary, kernel; a "function" is an unknown function, no entry."""
     name: str
     place: str
     """Where the entry is written: `file:line`."""
     tries: int = 0
     hits: int = 0
     seconds: float = 0.0
-    """All tries together. An anchor's time holds that of its epilogue."""
+    """Of all tries. An anchor's time includes that of its epilogue."""
     hit_seconds: float = 0.0
     """The tries that hit."""
 
@@ -68,7 +68,7 @@ class Profile:
             "kernel": table.kernels.values(),
         }
         written = ((kind, entry) for kind, entries in kinds.items() for entry in entries)
-        return cls({(kind, entry.name): f"{entry.place.file}:{entry.place.line}" for kind, entry in written})
+        return cls({(kind, entry.name): f"{entry.location.file}:{entry.place.line}" for kind, entry in written})
 
     def count(self, kind: str, name: str, seconds: float, *, hit: bool) -> None:
         """Note one try."""
@@ -86,12 +86,12 @@ class Profile:
         return [asdict(tally) for tally in self.tallies.values()]
 
     def untried(self) -> list[str]:
-        """Entries that nothing in the module led to."""
+        """Entries without a try in the module."""
         return [f"{kind} {name}" for kind, name in self.places if (kind, name) not in self.tallies]
 
 
-def profiling(table: Table, policy: str, machine: Machine | None = None) -> tuple[Rewriter, Profile]:
-    """The pass, and the profile that it counts into; made anew for each profile, as it must not remember anything.
+def profiling(table: Table, policy: str, machine: Machine | None = None) -> tuple[Pipeline, Profile]:
+    """A counting pipeline and its profile; new for each profile, since it must not cache matches.
 
     Raises:
         PolicyError: there is no such policy.
@@ -101,20 +101,20 @@ def profiling(table: Table, policy: str, machine: Machine | None = None) -> tupl
         plain,
         finder=_CountingEpilogueFinder(table, profile),
         patterns=StructuralFinder(table, partial(_counted, profile)),
-        ask=_CountingAsk(plain.ask, profile),
+        support_query=_CountingSupportQuery(plain.support_query, profile),
         matcher=partial(_CountingMatcher, profile),
     )
-    return Rewriter(planner), profile
+    return Pipeline(planner), profile
 
 
 @dataclass(frozen=True)
-class _CountingAsk:
-    ask: Ask
+class _CountingSupportQuery:
+    support_query: KernelSupportQuery
     profile: Profile
 
     def __call__(self, match: CallableMatch, **attributes: str) -> Candidate | Refusal:
         start = time.perf_counter()
-        answer = self.ask(match, **attributes)
+        answer = self.support_query(match, **attributes)
         seconds = time.perf_counter() - start
         self.profile.count("kernel", match.kernel, seconds, hit=not isinstance(answer, Refusal))
         return answer
@@ -125,9 +125,11 @@ class _CountingMatcher(Matcher):
         super().__init__(graph, table, finder)
         self._profile = profile
 
-    def match(self, node: Node, is_taken: Callable[[Node], bool], is_needed: Callable[[Node], bool]) -> Match | Refusal:
+    def match(
+        self, node: Node, is_owned: Callable[[Node], bool], is_materialized: Callable[[Node], bool]
+    ) -> Match | Refusal:
         start = time.perf_counter()
-        match = super().match(node, is_taken, is_needed)
+        match = super().match(node, is_owned, is_materialized)
         seconds = time.perf_counter() - start
         name = self.entry_name(node) if isinstance(match, Refusal) else match.name
         self._profile.count("anchor", name, seconds, hit=not isinstance(match, Refusal))
@@ -152,7 +154,7 @@ class _CountingEpilogueFinder(EpilogueFinder):
         found = super()._recognise(region, recogniser)
         assert isinstance(recogniser, TimedRecogniser), "made of one"
         for name, seconds in recogniser.spent.items():
-            # The one that it is was looked up, and is counted there.
+            # The activation that matched is counted where it was looked up.
             if found is None or found[1].name != name:
                 self._profile.count("activation", name, seconds, hit=False)
         return found
@@ -162,11 +164,11 @@ class _CountingEpilogueFinder(EpilogueFinder):
         anchor: Anchor,
         current: Node,
         destination: tuple[Dimension, ...],
-        is_taken: Callable[[Node], bool],
+        is_owned: Callable[[Node], bool],
         is_result_of_another: Callable[[Node, Node], bool],
     ) -> Step | str:
         start = time.perf_counter()
-        step = super()._binary(anchor, current, destination, is_taken, is_result_of_another)
+        step = super()._binary(anchor, current, destination, is_owned, is_result_of_another)
         seconds = time.perf_counter() - start
         binary = self._binaries.get(current.users[0].opcode)
         if binary is not None:

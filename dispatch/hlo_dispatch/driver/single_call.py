@@ -1,4 +1,4 @@
-"""One kernel call and nothing else: an extracted module with its one region dispatched in a given variant."""
+"""Single-call pipeline: rewrites an extracted module so that it has one kernel call, in a given variant."""
 
 from __future__ import annotations
 
@@ -7,47 +7,56 @@ from dataclasses import dataclass, replace
 from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.protocol import CallableMatch
-from hlo_dispatch.pipeline import Rewriter
+from hlo_dispatch.pipeline import Pipeline
 from hlo_dispatch.process.machine import Machine
-from hlo_dispatch.selection.candidate import Ask, Default, variant_named
-from hlo_dispatch.selection.decide import Decision, Recall
-from hlo_dispatch.selection.family_cost_models import rule_of
+from hlo_dispatch.selection.candidate import DefaultVariant, KernelSupportQuery, variant_named
+from hlo_dispatch.selection.decide import Decision, MeasurementLookup
+from hlo_dispatch.selection.family_cost_models import cost_model_of
 
-_STAYS = Decision(None, "", Refusal("policy", "another region is being measured"))
+_REFUSED = Decision(None, "", Refusal("policy", "another region is being measured"))
 
 
 @dataclass(frozen=True)
-class OneCall:
-    """Decides everything: one match's default has to be `wanted`, and is dispatched as `variant`; the rest stays."""
+class SingleCall:
+    """A `decide` that dispatches one match, whose default must be `wanted`, as `variant`, and refuses the rest."""
 
     anchor: str
     """Name of the match's instruction."""
-    wanted: Default
+    wanted: DefaultVariant
     variant: str
 
-    def __call__(self, match: CallableMatch, machine: Machine, policy: str, ask: Ask, recall: Recall) -> Decision:
-        """What a planner's `decide` says."""
-        # Here nobody else has taken a part of the epilogue, so the match may be longer than in its module.
+    def __call__(
+        self,
+        match: CallableMatch,
+        machine: Machine,
+        policy: str,
+        support_query: KernelSupportQuery,
+        lookup: MeasurementLookup,
+    ) -> Decision:
+        """Decide on one match, as a planner's `decide`."""
+        # No other match owns a part of the epilogue here, so the match may be longer than in its program.
         shorter = match if match.node.name == self.anchor else None
         while shorter is not None:
-            default = self._as_wanted(shorter, ask)
+            default = self._as_wanted(shorter, support_query)
             if default is not None:
-                candidate = variant_named(self.variant, default, ask)
-                return _STAYS if candidate is None else Decision(candidate, "it is being measured")
+                candidate = variant_named(self.variant, default, support_query)
+                return _REFUSED if candidate is None else Decision(candidate, "it is being measured")
             shorter = shorter.shortened()
-        return _STAYS
+        return _REFUSED
 
-    def _as_wanted(self, match: CallableMatch, ask: Ask) -> Default | None:
-        """The match in the variant that is the default in its program, if it is the same call here."""
-        for name, choice, _ in rule_of(match).first_choices(match, None):
+    def _as_wanted(self, match: CallableMatch, support_query: KernelSupportQuery) -> DefaultVariant | None:
+        """The match in its program's default variant, if that is the same call here."""
+        for name, choice, _ in cost_model_of(match).preferred_variants(match, None):
             if name == self.wanted.variant:
-                candidate = ask(choice)
+                candidate = support_query(choice)
                 if not isinstance(candidate, Refusal) and candidate.attributes == self.wanted.candidate.attributes:
-                    return Default(candidate, name)
+                    return DefaultVariant(candidate, name)
         return None
 
 
-def one_call(rewriter: Rewriter, extracted: ExtractedModule, default: Default, variant: str) -> bytes | None:
-    """The extracted module with its region dispatched; None where it matches otherwise than in its program."""
-    planner = replace(rewriter.planner, policy="always", decide=OneCall(extracted.anchor, default, variant))
-    return Rewriter(planner, frozen=extracted.frozen, advises=False).run(extracted.module)[0]
+def dispatch_single_call(
+    rewriter: Pipeline, extracted: ExtractedModule, default: DefaultVariant, variant: str
+) -> bytes | None:
+    """The extracted module with its region dispatched; None where it does not match as in its program."""
+    planner = replace(rewriter.planner, policy="always", decide=SingleCall(extracted.anchor, default, variant))
+    return Pipeline(planner, frozen=extracted.frozen, advises_huge_pages=False).run(extracted.module)[0]

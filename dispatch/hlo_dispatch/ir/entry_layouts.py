@@ -1,4 +1,4 @@
-"""What a module takes and returns in another way than a signature in StableHLO can say."""
+"""Entry layouts: refuses arguments and results that are not row-major or of dynamic size, as StableHLO cannot say."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hlo_dispatch.ir.shape import row_major, shape_of
 
 
 def refuse_entry_layouts(serialized: bytes) -> None:
-    """See whether a module's arguments and results are row-major, and of one size.
+    """Check that a module's arguments and results are row-major and of static size.
 
     Raises:
         ModuleError: one is not, or the bytes are no module.
@@ -21,7 +21,7 @@ def refuse_entry_layouts(serialized: bytes) -> None:
                 raise ModuleError(
                     f"{what} {number} of this module is {shape}, of a size that is known at run time only"
                 )
-            # Where nothing is said of the order it is the usual one.
+            # Without a layout it is row-major.
             usual = row_major(shape.element_type, shape.dimensions).minor_to_major
             if shape.minor_to_major not in ((), usual):
                 raise ModuleError(

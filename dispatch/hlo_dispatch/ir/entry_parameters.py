@@ -1,7 +1,7 @@
 """Entry parameters: renumbering, together with everything in a module that refers to a parameter by its number.
 
-Whoever adds, drops or reorders an entry's parameters does it here. Aliases and buffer donors that were left as they
-were refer to other parameters, and XLA frees or overwrites what is not its own: measured, a corrupted heap.
+Every pass that adds, drops or reorders an entry's parameters calls this module. Stale aliases and buffer donors refer
+to other parameters, and XLA frees or overwrites buffers that it does not own: measured, a corrupted heap.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def renumber_parameters(module: Module, order: Sequence[int]) -> None:
 
 
 def keep_inputs(module: Module) -> None:
-    """Have a module take over no parameter's buffer: they are read again, or belong to another entry."""
+    """Remove all aliases and donors: the parameters are read again, or belong to another entry."""
     module.proto.ClearField("input_output_alias")
     module.proto.ClearField("buffer_donor")
 
@@ -61,7 +61,7 @@ def _parameters(module: Module) -> list[InstructionProto]:
 
 
 def _sign(module: Module) -> None:
-    """Have the signature say what the entry takes and returns now."""
+    """Update the signature to the entry's parameters and result."""
     entry = module.entry
     parameters = sorted(_parameters(module), key=lambda instruction: instruction.parameter_number)
     result = next(instruction for instruction in entry.instructions[:] if instruction.id == entry.root_id)

@@ -1,8 +1,7 @@
-"""Calls written out where they stand, as XLA does before it optimizes anything.
+"""Inlining of plain calls, as XLA does before its optimizations.
 
-A module that was dumped before that has an activation, a layer, whatever was jitted on its own, behind a `call`, where
-no match looks. Calls that XLA leaves in optimized modules mean something (a small call, a task of several threads)
-and stay.
+A module that was dumped before them has activations, layers and other nested jits behind a `call`, which the matcher
+does not enter. Calls in optimized modules have a meaning (a small call, a parallel task) and stay.
 """
 
 from __future__ import annotations
@@ -10,11 +9,21 @@ from __future__ import annotations
 from hlo_dispatch.ir.module import Module, copy_of
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
 
-# A call as the wire has it: field 2, four bytes. Most modules have none, and need not be read for it.
+# A call in the wire format: field 2, four bytes. Most modules have none and are not parsed.
 _CALL = b"\x12\x04call"
-_MOST_COPIES = 100_000
+_MAX_COPIES = 100_000
 """Instructions: calls of calls of calls multiply."""
-_TALKING = ("all-", "collective-", "reduce-scatter", "send", "recv", "infeed", "outfeed", "partition-id", "replica-id")
+_COMMUNICATING = (
+    "all-",
+    "collective-",
+    "reduce-scatter",
+    "send",
+    "recv",
+    "infeed",
+    "outfeed",
+    "partition-id",
+    "replica-id",
+)
 _PARALLEL = "parallel_"
 """How XLA's CPU compiler names what it runs on several threads."""
 
@@ -29,12 +38,12 @@ def inlined(serialized: bytes) -> bytes:
         return serialized
     module = Module.from_bytes(serialized)
     if module.proto.schedule:
-        return serialized  # compiled already: what is called is called for a reason
-    left, changed = _MOST_COPIES, False
-    # Callees stand before their callers: what is copied has no calls of its own any more.
+        return serialized  # compiled already: its calls have a meaning
+    copies_left, changed = _MAX_COPIES, False
+    # Callees precede callers: a copied computation contains no plain calls any more.
     for computation in module.proto.computations[:]:
-        copied = _inline_into(module, computation, left)
-        left -= copied or 0
+        copied = _inline_into(module, computation, copies_left)
+        copies_left -= copied or 0
         changed |= copied is not None
     if not changed:
         return serialized
@@ -45,26 +54,26 @@ def inlined(serialized: bytes) -> bytes:
     return module.to_bytes()
 
 
-def _inline_into(module: Module, computation: ComputationProto, left: int) -> int | None:
+def _inline_into(module: Module, computation: ComputationProto, copies_left: int) -> int | None:
     """Replace the plain calls of one computation; returns how many instructions were copied, None without a call."""
     calls = [i for i in computation.instructions[:] if i.opcode == "call" and _is_plain(module, computation, i)]
     count = sum(len(module.computations[call.called_computation_ids[0]].instructions) for call in calls)
-    if not calls or count > left:
+    if not calls or count > copies_left:
         return None
     plain = {call.id for call in calls}
     fresh = max(instruction.id for instruction in computation.instructions[:]) + 1
-    stands_for: dict[int, int] = {}
+    replacement: dict[int, int] = {}
     result: list[InstructionProto] = []
     for instruction in computation.instructions[:]:
-        instruction.operand_ids[:] = [stands_for.get(operand, operand) for operand in instruction.operand_ids[:]]
+        instruction.operand_ids[:] = [replacement.get(operand, operand) for operand in instruction.operand_ids[:]]
         if instruction.id not in plain:
             result.append(instruction)
             continue
         copies, root = _copied(module, instruction, fresh)
-        stands_for[instruction.id] = root
+        replacement[instruction.id] = root
         result += copies
         fresh += len(copies)
-    computation.root_id = stands_for.get(computation.root_id, computation.root_id)
+    computation.root_id = replacement.get(computation.root_id, computation.root_id)
     kept = [copy_of(instruction) for instruction in result]
     del computation.instructions[:]
     computation.instructions.extend(kept)
@@ -72,7 +81,7 @@ def _inline_into(module: Module, computation: ComputationProto, left: int) -> in
 
 
 def _copied(module: Module, call: InstructionProto, fresh: int) -> tuple[list[InstructionProto], int]:
-    """The instructions that a call stands for, with ids from `fresh` on, and the id of its result."""
+    """The inlined instructions of a call, with ids from `fresh` on, and the id of its result."""
     called = module.computations[call.called_computation_ids[0]]
     ids: dict[int, int] = {}
     copies: list[InstructionProto] = []
@@ -90,7 +99,7 @@ def _copied(module: Module, call: InstructionProto, fresh: int) -> tuple[list[In
 
 
 def _is_plain(module: Module, caller: ComputationProto, call: InstructionProto) -> bool:
-    """Whether a call means nothing but what it calls, and that may be written out once more."""
+    """Whether a call has no meaning besides its callee, which may be copied."""
     if len(call.called_computation_ids) != 1 or call.frontend_attributes.map or call.backend_config:
         return False
     if call.control_predecessor_ids or any(call.id in i.control_predecessor_ids for i in caller.instructions[:]):
@@ -103,6 +112,6 @@ def _is_plain(module: Module, caller: ComputationProto, call: InstructionProto) 
         and called.execution_thread == caller.execution_thread
         and not called.name.startswith(_PARALLEL)
         # A fusion has its computation to itself, and a channel its number.
-        and not any(i.opcode == "fusion" or i.opcode.startswith(_TALKING) for i in called.instructions[:])
+        and not any(i.opcode == "fusion" or i.opcode.startswith(_COMMUNICATING) for i in called.instructions[:])
         and not any(i.opcode == "parameter" and i.control_predecessor_ids for i in called.instructions[:])
     )

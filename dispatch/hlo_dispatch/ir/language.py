@@ -1,4 +1,4 @@
-"""In which language a program is written: HLO, or StableHLO, which other front ends than JAX write, too."""
+"""Program language detection: HLO or StableHLO, text or MLIR bytecode."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ def is_hlo(program: bytes | str) -> bool:
 
 
 def _begin(text: str) -> int:
-    """Where the comments have ended that a text begins with."""
+    """Offset of the first character after leading comments."""
     comments = _COMMENTS.match(text)
     return comments.end() if comments is not None else 0

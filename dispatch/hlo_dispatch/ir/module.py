@@ -1,9 +1,8 @@
-"""One module: bytes in, computations and instructions by id, bytes out.
+"""Module: a parsed HloModuleProto with its computations by id, and fresh ids and names.
 
-The protobuf message *is* the module; this class only keeps the indexes that every room asks for and hands
-out fresh ids and names, so that an edit can never collide with what XLA wrote. Repeated fields are read as
-slices (`operand_ids[:]`) all over the package: protobuf ends every other walk over one with an exception, which
-costs more than the walk.
+The protobuf message *is* the module; this class adds indexes, and ids and names that cannot collide with XLA's.
+The package reads repeated fields as slices (`operand_ids[:]`): protobuf ends every other iteration over one with an
+exception, which costs more than the iteration.
 """
 
 from __future__ import annotations
@@ -104,7 +103,7 @@ class Module:
         if not self._names:
             self._names = {i.name for c in self.proto.computations[:] for i in c.instructions[:]}
             self._names.update(c.name for c in self.proto.computations[:])
-        # A name is tried from where its stem was left: thousands of parameters share one.
+        # The search starts at the stem's last number: thousands of parameters share one stem.
         number = self._last_number.get(stem, -1) + 1
         name = f"{stem}.{number}" if number else stem
         while name in self._names:
@@ -125,10 +124,10 @@ def copy_of(instruction: InstructionProto) -> InstructionProto:
 def new_instruction(
     module: Module, opcode: str, identifier: int, shape: Shape, *operands: int, stem: str = ""
 ) -> InstructionProto:
-    """One that belongs to no computation yet; `operands` are ids.
+    """An instruction that belongs to no computation yet; `operands` are ids.
 
     Args:
-        stem: what its name in the module begins with; else it is named by its opcode.
+        stem: prefix of its name; default: the opcode.
     """
     name = module.fresh_name(stem or opcode)
     made = InstructionProto(opcode=opcode, id=identifier, name=name, operand_ids=operands)

@@ -1,4 +1,4 @@
-"""Modules on disk, for the command line: what a file holds is found out, what is written appears whole.
+"""Module files of the command line: format detection on reading, atomic writes.
 
 Reads text, a serialized `HloModuleProto`, bytecode of MLIR's, and the `HloProto` wrapper that `--xla_dump_hlo_as_proto`
 writes. A file is written under a temporary name next to its target and renamed over it.

@@ -1,4 +1,4 @@
-"""What the rooms need to know about HLO opcodes, as tables."""
+"""Opcode tables: elementwise, rearranging, pure, loop-fusible opcodes, anchors, glue ops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ELEMENTWISE = ELEMENTWISE_UNARY | ELEMENTWISE_BINARY | ELEMENTWISE_TERNARY
 # The same bytes under another shape.
 BITCAST = "bitcast"
 
-# The same elements in other places, or under another shape.
+# The same elements in another order or shape.
 REARRANGING = frozenset(("bitcast", "copy", "reshape", "transpose"))
 
 # Instructions whose meaning lies in opcode, shape and operands alone: equal ones compute equal values.
@@ -32,7 +32,7 @@ LOOP_FUSIBLE = ELEMENTWISE | frozenset(
     "reduce-window reshape reverse slice transpose".split()
 )
 ANCHORS = frozenset(("convolution", "dot"))
-# A window that reduces may pool; which ones do, the match room knows.
+# A reduce-window may be a pooling; the match package decides.
 MAY_BE_ANCHORS = ANCHORS | {"reduce-window"}
-# What a kernel computes only between other calls.
-MAY_BE_LINKS = frozenset(("concatenate", "maximum", "multiply", "reduce"))
+# Opcodes that a kernel computes only between two other calls.
+MAY_BE_GLUE_OPS = frozenset(("concatenate", "maximum", "multiply", "reduce"))

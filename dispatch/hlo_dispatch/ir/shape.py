@@ -1,4 +1,4 @@
-"""Shapes with layouts: element type, dimensions, and where each dimension lies in memory."""
+"""Shapes with layouts: element type, dimensions, and the strides of the dimensions in memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Shape:
     """Dimension numbers from the fastest varying to the slowest."""
     is_dynamic: bool = False
     packed_bits: int = 0
-    """How many an element takes, where several share a byte; 0: none does."""
+    """Bits of an element where several share a byte; 0: no packing."""
 
     @cached_property
     def elements(self) -> int:
@@ -46,7 +46,7 @@ class Shape:
         return tuple(strides)
 
     @cached_property
-    def places(self) -> tuple[tuple[int, int], ...]:
+    def strided_dimensions(self) -> tuple[tuple[int, int], ...]:
         """(size, stride) of each dimension."""
         return tuple(zip(self.dimensions, self.strides, strict=True))
 
@@ -68,7 +68,7 @@ class Shape:
         return f"{self.element_type}[{dimensions}]{layout}"
 
     def to_proto(self) -> schema.ShapeProto:
-        """The ShapeProto with a plain (untiled) layout. One for all who ask: to be copied, never changed."""
+        """The ShapeProto with a plain (untiled) layout. Shared: copy it, never change it."""
         return self._proto
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The two halves of a module some of whose parameters are frozen, as values."""
+"""Split module: the prologue and the steady-state program of a module with frozen parameters, as values."""
 
 from __future__ import annotations
 
@@ -11,39 +11,43 @@ from hlo_dispatch.report import CallSequence, Report
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """One value that the preparation makes and the program reads."""
+class PreprocessedValue:
+    """A preprocessed value: the prologue computes it once, the steady-state program reads it in every call."""
 
     shape: Shape
     origin: str
-    """What it was in the whole module: an instruction's name, or the call whose kernel it was packed for."""
-    is_packed: bool = False
+    """The value's name in the module before the split: an instruction, or the call for whose kernel it is prepacked."""
+    is_prepacked: bool = False
     """Whether only one library's kernel on this kind of processor can read it."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """Both halves are serialized optimized HloModuleProtos; parameters are counted as in the whole module's entry."""
+    """Prologue and steady-state program: two serialized optimized HloModuleProtos.
 
-    preparation: bytes | None
-    """Takes the frozen parameters in `read`, returns a tuple of `prepared`; None where nothing is prepared."""
-    read: Sequence[int]
-    """Frozen parameters that the preparation takes, in its order."""
-    prepared: Sequence[Prepared]
+    Parameter numbers are those of the entry before the split.
+    """
+
+    prologue: bytes | None
+    """Takes the frozen parameters in `prologue_inputs`, returns a tuple of `preprocessed`; None where it
+    is empty."""
+    prologue_inputs: Sequence[int]
+    """Frozen parameters of the prologue, in its order."""
+    preprocessed: Sequence[PreprocessedValue]
     program: bytes
-    """Takes `prepared`, then the frozen parameters in `kept`, then the other parameters of `free`; returns what the
-    whole module returns."""
-    kept: Sequence[int]
-    """Frozen parameters that the program reads as they are."""
-    free: Sequence[int]
-    """Every parameter that is not frozen, in order, whether or not anything reads it."""
-    sequences: Sequence[CallSequence] = ()
-    """Of the program."""
-    joined: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Name of a call that is a member of one → that one's."""
+    """The steady-state program: takes `preprocessed`, then `frozen_inputs`, then `dynamic_inputs`; returns the results
+    of the module before the split."""
+    frozen_inputs: Sequence[int]
+    """Frozen parameters that the steady-state program reads without preprocessing."""
+    dynamic_inputs: Sequence[int]
+    """Every parameter that is not frozen, in order, dead ones included."""
+    call_groups: Sequence[CallSequence] = ()
+    """Call groups of the steady-state program."""
+    group_of_call: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Name of a member call → name of its call group."""
     report: Report | None = None
-    """What the pass did with the program."""
+    """The pipeline's report of the program."""
 
 
 Splitter = Callable[[bytes, AbstractSet[int]], Split]
-"""A serialized module, which of its parameters are frozen → its halves, packed for the kernels that are in it."""
+"""(serialized module, numbers of its frozen parameters) → split module, weights prepacked for its kernels."""

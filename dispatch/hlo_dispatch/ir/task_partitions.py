@@ -1,4 +1,4 @@
-"""How a new loop fusion is split over threads: XLA's parallel task assignment has run before us."""
+"""Task partitions of a created loop fusion over threads: XLA's parallel task assignment has already run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BYTES_PER_TASK = 256 * 1024
 
 
 def loop_backend_config(shape: Shape, threads: int) -> bytes:
-    """The backend_config of a kLoop fusion with this result: its outer dimensions cut into tasks, or empty."""
+    """The backend_config of a kLoop fusion with this result: its outer dimensions partitioned into tasks, or empty."""
     tasks = min(threads, shape.bytes // BYTES_PER_TASK)
     if tasks < 2:
         return b""

@@ -1,4 +1,4 @@
-"""A verifier for what we build: the rules XLA's own import enforces by aborting, checked with a sentence."""
+"""Verifier of rewritten modules: the rules that XLA's import enforces by aborting, reported as errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, ShapeProt
 from hlo_dispatch.ir.shape import shape_of
 from hlo_dispatch.ir.verify_donation import verify_donation
 
-# Most of a module's instructions; the others are asked whom they call.
+# Opcodes of most instructions, which have no callees to check.
 _CALLS_NOTHING = ELEMENTWISE | {BITCAST, "broadcast", "constant", "copy", "get-tuple-element", "reshape", "transpose"}
 
 

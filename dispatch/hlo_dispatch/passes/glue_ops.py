@@ -1,8 +1,8 @@
-"""What lies between calls that can be one sequence and is not worth a call of its own: means, gates, small products.
+"""Glue ops: means, gates and small products between two kernel calls, which a kernel call alone would not pay for.
 
-A sequence ends where XLA computes something between two of its calls. What a kernel can compute there joins them, and
-costs no more than its arithmetic. What scales an argument ahead of the first call counts as such, too: a program that
-is nothing but one call is run by the thread that calls it.
+A call group ends where XLA computes something between two of its members. A kernel that computes the op there connects
+the members and costs its arithmetic only. The scaling of an argument ahead of the first call counts as a glue op, too:
+XLA runs a program of one call on the caller's thread.
 """
 
 from __future__ import annotations
@@ -12,174 +12,193 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import renames_layout
+from hlo_dispatch.analysis.strided_view import is_bitcast_copy
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.scaling import is_leading_scaling
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
 from hlo_dispatch.match.protocol import CallableMatch
-from hlo_dispatch.passes.half_precision_results import readers_of_unrounded, rounded
-from hlo_dispatch.passes.ownership import Claims
-from hlo_dispatch.selection.candidate import Ask, Candidate, Default, default_of
+from hlo_dispatch.passes.half_precision_results import readers_of_unrounded, with_rounded_result
+from hlo_dispatch.passes.ownership import InstructionOwnership
+from hlo_dispatch.selection.candidate import Candidate, DefaultVariant, KernelSupportQuery, default_variant
 from hlo_dispatch.vendor import registry
 
-REASON = "it lies between calls that are one sequence"
-# What a call reads may be another's result under another shape or type.
+REASON = "it is a glue op between calls that form one call group"
+# Ops between a result and a call's operand that change the shape or the type only.
 _SAME_VALUE = frozenset(("bitcast", "broadcast", "convert"))
 
 
 @dataclass(frozen=True)
-class Link:
-    """A match that joins calls."""
+class GlueOp:
+    """A match that connects two calls of a call group."""
 
     match: CallableMatch
-    default: Default
+    default: DefaultVariant
 
 
 @dataclass(frozen=True)
-class Joints:
-    """What is to be dispatched besides what is, and what is to give its result otherwise."""
+class GlueOps:
+    """Glue ops to dispatch, and dispatched calls to replace by ones with a rounded result."""
 
-    links: Mapping[Node, Link]
-    """By the instruction that stands for each."""
+    glue_ops: Mapping[Node, GlueOp]
+    """Instruction → its glue op."""
     rounded: Mapping[CallableMatch, Candidate]
-    """What is dispatched, or could not be as it is → what takes its place."""
+    """Match with an unrounded result → the candidate with a rounded result that replaces it."""
 
 
-def joints(
+def find_glue_ops(
     dispatched: Sequence[CallableMatch],
     refused: AbstractSet[Node],
     unrounded: Sequence[CallableMatch],
     matcher: Matcher,
-    claims: Claims,
-    ask: Ask,
-) -> Joints:
-    """What makes calls one sequence, by what lies between them.
+    ownership: InstructionOwnership,
+    support_query: KernelSupportQuery,
+) -> GlueOps:
+    """Find the glue ops that connect the dispatched calls to call groups.
 
     Args:
-        dispatched: what is already.
-        refused: anchors that stay with XLA only because a call by itself would cost too much.
-        unrounded: what kernels may compute if they round the result.
-        claims: of what is dispatched; they stay as they are.
+        dispatched: the dispatched matches.
+        refused: anchors that stay with XLA only because a separate call would cost too much.
+        unrounded: matches that kernels support only with a rounded result.
+        ownership: of the dispatched matches; it does not change.
     """
-    joining = [match for match in dispatched if _joins(match)]
-    if len(joining) < 2:
-        return Joints({}, {})
-    possible = matcher.links()
-    free = [match for match in unrounded if claims.obstruct(match) is None and claims.hide(match) is None]
-    found = {match: rounded(match, set(possible), claims.needed) for match in (*joining, *free)}
-    asked = {match: ask(longer) for match, longer in found.items() if longer is not None}
+    members = [match for match in dispatched if _can_be_member(match)]
+    if len(members) < 2:
+        return GlueOps({}, {})
+    candidates = matcher.glue_ops()
+    roundable = [
+        match
+        for match in unrounded
+        if ownership.conflict(match) is None and ownership.unmaterialized_operand(match) is None
+    ]
+    found = {
+        match: with_rounded_result(match, set(candidates), ownership.materialized) for match in (*members, *roundable)
+    }
+    asked = {match: support_query(longer) for match, longer in found.items() if longer is not None}
     changed = {match: answer for match, answer in asked.items() if isinstance(answer, Candidate)}
     while True:
-        claimed = claims.copy()
+        extended = ownership.copy()
         for match, candidate in changed.items():
-            claimed.exchange(match, candidate.match)
+            extended.extend(match, candidate.match)
             match.output.is_result = False
-        # What is given rounded or not at all comes last.
-        given = [changed[match].match if match in changed else match for match in joining]
-        given += [changed[match].match for match in free if match in changed]
-        links = _links(given, sorted({*possible, *refused}, key=lambda node: node.index), matcher, claimed, ask)
-        left = {
+        # Matches with a rounded result come last.
+        call_results = [changed[match].match if match in changed else match for match in members]
+        call_results += [changed[match].match for match in roundable if match in changed]
+        glue_ops = _supported_glue_ops(
+            call_results, sorted({*candidates, *refused}, key=lambda node: node.index), matcher, extended, support_query
+        )
+        undone = {
             match
             for match, candidate in changed.items()
             if isinstance(longer := candidate.match, Match)
-            if not links.keys() >= set(readers_of_unrounded(longer))
+            if not glue_ops.keys() >= set(readers_of_unrounded(longer))
         }
-        if not left:
-            return Joints(links, changed)
-        # Somebody reads the value as it is: once more without these.
-        for match in left:
+        if not undone:
+            return GlueOps(glue_ops, changed)
+        # A user reads the unrounded value: repeat without these.
+        for match in undone:
             changed.pop(match).match.output.is_result = False
 
 
-def _links(
-    joining: Sequence[CallableMatch], possible: Sequence[Node], matcher: Matcher, claims: Claims, ask: Ask
-) -> dict[Node, Link]:
-    """What is to be dispatched of `possible`, which is in order; changes `claims`."""
-    given = {match.output for match in joining}
-    read = {node for match in joining for node in match.reads}
-    # Ahead of the first call an image is scaled. Weights that are scaled in each call stay with XLA.
-    sources = {match.anchor.source.node for match in joining if isinstance(match, Match)}
-    whole = {
+def _supported_glue_ops(
+    members: Sequence[CallableMatch],
+    candidates: Sequence[Node],
+    matcher: Matcher,
+    ownership: InstructionOwnership,
+    support_query: KernelSupportQuery,
+) -> dict[Node, GlueOp]:
+    """The supported glue ops among `candidates`, which is in program order; changes `ownership`."""
+    call_results = {match.output for match in members}
+    read = {node for match in members for node in match.reads}
+    # A leading scaling applies to an image. Weights that each call scales stay with XLA.
+    sources = {match.anchor.source.node for match in members if isinstance(match, Match)}
+    matches = {
         node: match
-        for node, match in _reached(given, possible, matcher, claims).items()
-        if not is_leading_scaling(node) or any(_origin(source, {match.output}) is match.output for source in sources)
+        for node, match in _match_on_results(call_results, candidates, matcher, ownership).items()
+        if not is_leading_scaling(node)
+        or any(_peel_to_result(source, {match.output}) is match.output for source in sources)
     }
-    answers: dict[Node, Default | Refusal] = {}
-    found: Mapping[Node, CallableMatch] = whole
+    answers: dict[Node, DefaultVariant | Refusal] = {}
+    found: Mapping[Node, CallableMatch] = matches
     while True:
-        kept = _leading_back(found, read)
-        for node in kept:
+        live = _read_by_members(found, read)
+        for node in live:
             if node not in answers:
-                answers[node] = default_of(whole[node], ask)
-        taken = {node: answer for node in kept if isinstance(answer := answers[node], Default)}
-        found = _following({node: default.candidate.match for node, default in taken.items()}, given)
-        if len(found) == len(kept):
-            return {node: Link(whole[node], taken[node]) for node in found}
+                answers[node] = default_variant(matches[node], support_query)
+        supported = {node: answer for node in live if isinstance(answer := answers[node], DefaultVariant)}
+        found = _reading_a_result({node: default.candidate.match for node, default in supported.items()}, call_results)
+        if len(found) == len(live):
+            return {node: GlueOp(matches[node], supported[node]) for node in found}
 
 
-def _joins(match: CallableMatch) -> bool:
+def _can_be_member(match: CallableMatch) -> bool:
     kernel = registry.kernels().get(match.kernel)
-    return kernel is not None and bool(kernel.joined_by)
+    return kernel is not None and bool(kernel.grouped_by)
 
 
-def _origin(node: Node, results: AbstractSet[Node]) -> Node:
-    """The result that a value is, under whatever shape and type; else what it is made of, as far as it is the same."""
-    while node not in results and (node.opcode in _SAME_VALUE or renames_layout(node)):
+def _peel_to_result(node: Node, results: AbstractSet[Node]) -> Node:
+    """Peel converts, broadcasts and bitcasts from a value, down to a result or another op."""
+    while node not in results and (node.opcode in _SAME_VALUE or is_bitcast_copy(node)):
         node = node.operands[0]
     return node
 
 
-def _with_unrounded(result: Node) -> tuple[Node, ...]:
-    """A result, and what it was before it was rounded."""
+def _result_and_unrounded(result: Node) -> tuple[Node, ...]:
+    """A result, and its value before rounding."""
     return (result, *result.operands) if result.opcode == "convert" else (result,)
 
 
-def _reached(
-    given: AbstractSet[Node], possible: Sequence[Node], matcher: Matcher, claims: Claims
+def _match_on_results(
+    call_results: AbstractSet[Node], candidates: Sequence[Node], matcher: Matcher, ownership: InstructionOwnership
 ) -> dict[Node, CallableMatch]:
-    """What could be computed of the calls' results, of what is computed of those, and so on."""
+    """Matches that read the calls' results, transitively."""
     found: dict[Node, CallableMatch] = {}
-    results = set(given)
+    results = set(call_results)
     for node in results:
         node.is_result = True
-    readable = {node for result in results for node in _with_unrounded(result)}
-    for node in possible:
-        reads_result = any(_origin(operand, results) in readable for operand in node.operands)
-        if node in claims.taken or not (reads_result or is_leading_scaling(node)):
+    readable = {node for result in results for node in _result_and_unrounded(result)}
+    for node in candidates:
+        reads_result = any(_peel_to_result(operand, results) in readable for operand in node.operands)
+        if node in ownership.owned or not (reads_result or is_leading_scaling(node)):
             continue
-        match = matcher.match_again(node, claims.taken.__contains__, claims.needed.__contains__)
-        if isinstance(match, Refusal) or not _joins(match) or claims.hide(match) is not None:
+        match = matcher.rematch(node, ownership.owned.__contains__, ownership.materialized.__contains__)
+        if (
+            isinstance(match, Refusal)
+            or not _can_be_member(match)
+            or ownership.unmaterialized_operand(match) is not None
+        ):
             continue
         found[node] = match
-        claims.claim(match)
+        ownership.acquire(match)
         results.add(match.output)
-        readable.update(_with_unrounded(match.output))
+        readable.update(_result_and_unrounded(match.output))
         match.output.is_result = True
-    # What is not kept in the end is no result.
+    # Only dispatched matches have results.
     for match in found.values():
         match.output.is_result = False
-    return _following(found, given)
+    return _reading_a_result(found, call_results)
 
 
-def _following(found: Mapping[Node, CallableMatch], given: AbstractSet[Node]) -> dict[Node, CallableMatch]:
-    """Those that read a call's result, or that of another one which does; and what comes ahead of the first call."""
-    results = set(given)
-    kept: dict[Node, CallableMatch] = {}
+def _reading_a_result(
+    found: Mapping[Node, CallableMatch], call_results: AbstractSet[Node]
+) -> dict[Node, CallableMatch]:
+    """The matches that read a call's result, transitively, and leading scalings."""
+    results = set(call_results)
+    live: dict[Node, CallableMatch] = {}
     for node, match in found.items():
-        if is_leading_scaling(node) or any(_origin(operand, results) in results for operand in match.reads):
-            kept[node] = match
+        if is_leading_scaling(node) or any(_peel_to_result(operand, results) in results for operand in match.reads):
+            live[node] = match
             results.add(match.output)
-    return kept
+    return live
 
 
-def _leading_back(found: Mapping[Node, CallableMatch], read: Iterable[Node]) -> dict[Node, CallableMatch]:
-    """Those whose result a call reads, or another one whose result is read."""
+def _read_by_members(found: Mapping[Node, CallableMatch], read: Iterable[Node]) -> dict[Node, CallableMatch]:
+    """The matches whose result a call reads, transitively."""
     results = {match.output for match in found.values()}
-    wanted = {_origin(node, results) for node in read}
-    kept: dict[Node, CallableMatch] = {}
+    read_values = {_peel_to_result(node, results) for node in read}
+    live: dict[Node, CallableMatch] = {}
     for node, match in reversed(list(found.items())):
-        if match.output in wanted:
-            kept[node] = match
-            wanted.update(_origin(operand, results) for operand in match.reads)
-    return dict(reversed(list(kept.items())))
+        if match.output in read_values:
+            live[node] = match
+            read_values.update(_peel_to_result(operand, results) for operand in match.reads)
+    return dict(reversed(list(live.items())))

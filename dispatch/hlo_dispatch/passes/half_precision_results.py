@@ -1,7 +1,7 @@
-"""Calls that give their result rounded to half precision although XLA keeps it as it was, for links that read it so.
+"""Half-precision results: calls that round their result for glue ops, although XLA stores it unrounded.
 
-A program in half precision rounds each value. XLA leaves that out where it widens the value again at once, as a mean
-or a normalization does, and so writes twice as much for the others, too.
+A program in half precision rounds each value. XLA omits the rounding where the next op widens the value again, as a
+mean or a normalization does, and then stores twice as many bytes for the other users, too.
 """
 
 from __future__ import annotations
@@ -16,33 +16,37 @@ from hlo_dispatch.match.epilogue.steps import Chain, Step
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.protocol import CallableMatch
 
-_LINKS = frozenset(("multiply", "reduce"))
-"""Which ones read a value as a call gives it."""
+_GLUE_OPCODES = frozenset(("multiply", "reduce"))
+"""Opcodes of glue ops that read a rounded result."""
 
 
-def rounded(match: CallableMatch, links: AbstractSet[Node], needed: AbstractSet[Node]) -> Match | None:
-    """The match with the rounding of its result as one more step, where nothing but links reads the value unrounded.
+def with_rounded_result(
+    match: CallableMatch, glue_candidates: AbstractSet[Node], materialized: AbstractSet[Node]
+) -> Match | None:
+    """The match with the rounding as one more step, where only glue ops read the unrounded value.
 
     Args:
-        links: instructions that may be dispatched between calls.
-        needed: values that have to be in memory.
+        glue_candidates: instructions that may become glue ops.
+        materialized: values that must be in memory.
     """
-    if not isinstance(match, Match) or match.output in needed or match.output.shape.element_type != "f32":
+    if not isinstance(match, Match) or match.output in materialized or match.output.shape.element_type != "f32":
         return None
     value = match.output
     roundings = [user for user in value.users if user.opcode == "convert" and user.shape.element_type in HALF_TYPES]
     if len(roundings) != 1 or len(value.users) < 2 or roundings[0].shape.strides != value.shape.strides:
         return None
     (result,) = roundings
-    if any(user not in links or user.opcode not in _LINKS for user in value.users if user is not result):
+    if any(
+        user not in glue_candidates or user.opcode not in _GLUE_OPCODES for user in value.users if user is not result
+    ):
         return None
     if not match.anchor.entry.gives(result.shape.element_type):
         return None
     steps = (*match.steps, Step((result,), (), match.destination))
-    return replace(match, chain=Chain(steps, None, "the value is needed in memory"), taken=len(steps))
+    return replace(match, chain=Chain(steps, None, "the value is needed in memory"), step_count=len(steps))
 
 
 def readers_of_unrounded(match: Match) -> Sequence[Node]:
-    """What reads the value that such a match rounds."""
+    """Users of the unrounded value, besides the rounding."""
     (result,) = match.steps[-1].nodes
     return [user for user in result.operands[0].users if user is not result]

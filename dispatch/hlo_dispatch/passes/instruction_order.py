@@ -1,4 +1,4 @@
-"""Which instructions a rebuilt computation still needs, and in what order they stand."""
+"""Dead-code elimination and topological order of a rewritten computation."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import heapq
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-# Instructions that nothing misses when nobody reads them.
 from hlo_dispatch.ir.schema import InstructionProto
 
+# Instructions without side effects, which are dead without users.
 _VALUES_ONLY = frozenset(("bitcast", "constant", "fusion"))
 
 
-def needed(
+def without_dead_code(
     kept: Sequence[InstructionProto], created: Sequence[InstructionProto], root_id: int
 ) -> list[InstructionProto]:
-    """Those of the `kept` instructions that something reads or waits for, or that may do more than compute.
+    """The live instructions of `kept`: with users or control successors, or with possible side effects.
 
     Args:
         kept: operands before users.
@@ -32,8 +32,8 @@ def needed(
     return [proto for proto in kept if proto.id in found]
 
 
-def made_of(instructions: Sequence[InstructionProto], root_id: int) -> list[InstructionProto]:
-    """Those of the instructions that the root is made of.
+def reachable_from_root(instructions: Sequence[InstructionProto], root_id: int) -> list[InstructionProto]:
+    """The instructions that the root depends on.
 
     Args:
         instructions: operands before users.
@@ -48,24 +48,27 @@ def made_of(instructions: Sequence[InstructionProto], root_id: int) -> list[Inst
 
 def in_order(
     protos: Mapping[int, InstructionProto],
-    place: Mapping[int, int],
-    wishes: Mapping[int, AbstractSet[int]] | None = None,
+    positions: Mapping[int, int],
+    preferred_predecessors: Mapping[int, AbstractSet[int]] | None = None,
 ) -> list[InstructionProto]:
-    """Operands and control predecessors before users, otherwise as near to the original order as can be.
+    """Topological order, as close to the original order as possible.
 
     Args:
         protos: the computation's instructions by id.
-        place: id → position in the original order that the instruction should stand near.
-        wishes: id → ids of the instructions that should come before it, too, wherever that is possible.
+        positions: id → preferred position in the original order.
+        preferred_predecessors: id → ids of instructions that should precede it, too, wherever that is possible.
     """
-    position = {identifier: (place[identifier], identifier) for identifier in protos}
-    straight = [protos[identifier] for _, identifier in sorted(position.values())]
-    if not wishes and _is_ordered(straight):
-        return straight
+    position = {identifier: (positions[identifier], identifier) for identifier in protos}
+    original_order = [protos[identifier] for _, identifier in sorted(position.values())]
+    if not preferred_predecessors and _is_ordered(original_order):
+        return original_order
     needs = {i: {*proto.operand_ids[:], *proto.control_predecessor_ids[:]} for i, proto in protos.items()}
-    (waiting, users), (wishing, wished) = _counted(needs), _counted(wishes or {})
-    # One that still wishes for something comes when nothing else can.
-    ready = [(wishing.get(i, 0) > 0, position[i]) for i, count in waiting.items() if not count]
+    (waiting, users), (unmet_preferences, preferred_successors) = (
+        _counted(needs),
+        _counted(preferred_predecessors or {}),
+    )
+    # An instruction with an unmet preference comes when no other one is ready.
+    ready = [(unmet_preferences.get(i, 0) > 0, position[i]) for i, count in waiting.items() if not count]
     heapq.heapify(ready)
     ordered: dict[int, InstructionProto] = {}
     while ready:
@@ -73,18 +76,18 @@ def in_order(
         if identifier in ordered:
             continue
         ordered[identifier] = protos[identifier]
-        for counts, others in ((waiting, users), (wishing, wished)):
+        for counts, others in ((waiting, users), (unmet_preferences, preferred_successors)):
             for other in others.get(identifier, ()):
                 counts[other] -= 1
                 if not waiting[other]:
-                    heapq.heappush(ready, (wishing.get(other, 0) > 0, position[other]))
+                    heapq.heappush(ready, (unmet_preferences.get(other, 0) > 0, position[other]))
     if len(ordered) != len(protos):
-        raise AssertionError("the rebuilt computation has a cycle")
+        raise AssertionError("the rewritten computation has a cycle")
     return list(ordered.values())
 
 
 def _counted(before: Mapping[int, AbstractSet[int]]) -> tuple[dict[int, int], dict[int, list[int]]]:
-    """How many come before each; and what each comes before."""
+    """(number of predecessors by id, successors by id)."""
     after: dict[int, list[int]] = {}
     for identifier, others in before.items():
         for other in others:

@@ -1,4 +1,4 @@
-"""Which instructions are spoken for while one computation is planned."""
+"""Ownership of instructions by matches while one computation is planned: conflicts and unmaterialized operands."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.match.protocol import CallableMatch
 
 
-class Claims:
-    """What the dispatched matches cover, and what has to be in memory for them."""
+class InstructionOwnership:
+    """The instructions that dispatched matches own, and the values that must be materialized for them."""
 
     def __init__(self, root: Node) -> None:
-        self.taken: set[Node] = set()
-        # What a call reads has to be in memory, also where the call reads past a convert or a transpose.
-        self.needed: set[Node] = {root}
+        self.owned: set[Node] = set()
+        # A call's operands must be in memory, also where converts or transposes were peeled.
+        self.materialized: set[Node] = {root}
         self._results: set[Node] = set()
 
-    def copy(self) -> Claims:
-        """The same claims, to go on from on trial."""
+    def copy(self) -> InstructionOwnership:
+        """A copy for tentative planning."""
         other = copy(self)
-        other.taken, other.needed, other._results = set(self.taken), set(self.needed), set(self._results)
+        other.owned, other.materialized, other._results = set(self.owned), set(self.materialized), set(self._results)
         return other
 
-    def claim(self, match: CallableMatch) -> None:
-        """`match` will become a kernel call."""
-        self.taken.update(match.covered)
+    def acquire(self, match: CallableMatch) -> None:
+        """Give the match, which becomes a kernel call, its instructions."""
+        self.owned.update(match.covered)
         self._results.update(result for result in match.results if result is not None)
-        self.needed.update(match.reads)
+        self.materialized.update(match.reads)
 
-    def exchange(self, match: CallableMatch, longer: CallableMatch) -> None:
-        """`longer` in the place of `match`, which was claimed and whose steps it begins with."""
+    def extend(self, match: CallableMatch, longer: CallableMatch) -> None:
+        """Replace `match`, which owns its instructions, by a longer match that begins with the same steps."""
         self._results.difference_update(result for result in match.results if result is not None)
-        self.claim(longer)
+        self.acquire(longer)
 
-    def hide(self, match: CallableMatch) -> Node | None:
-        """An operand of `match` that will never be in memory, because another match computes past it."""
-        return next((node for node in match.reads if node in self.taken and node not in self._results), None)
+    def unmaterialized_operand(self, match: CallableMatch) -> Node | None:
+        """An operand of `match` that is never in memory, because another match fuses it."""
+        return next((node for node in match.reads if node in self.owned and node not in self._results), None)
 
-    def obstruct(self, match: CallableMatch) -> Node | None:
-        """An instruction of `match` that is spoken for, or that another match reads."""
-        taken = next((node for node in match.covered if node in self.taken), None)
-        if taken is not None:
-            return taken
-        return next((node for node in match.covered if node in self.needed and node not in match.results), None)
+    def conflict(self, match: CallableMatch) -> Node | None:
+        """An instruction of `match` that another match owns or reads."""
+        owned = next((node for node in match.covered if node in self.owned), None)
+        if owned is not None:
+            return owned
+        return next((node for node in match.covered if node in self.materialized and node not in match.results), None)

@@ -1,7 +1,7 @@
-"""Matching and deciding as one value: what is looked for, who is asked, and how the answer is chosen.
+"""Planner: matcher, kernel support query and decision of the pipeline as one value.
 
-A pass that decides otherwise (one call alone, measured) or that is watched (a profile) is the same pass with
-another planner.
+A pipeline that decides differently (for one measured call) or that counts (a profile) is the same pipeline with another
+planner.
 """
 
 from __future__ import annotations
@@ -19,18 +19,25 @@ from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.match.routines.routine import RoutineFinder
 from hlo_dispatch.match.structural.finder import StructuralFinder
 from hlo_dispatch.passes.plan import ComputationPlan, plan_computation
-from hlo_dispatch.passes.support_query import AskKernels, prefetch
+from hlo_dispatch.passes.support_query import VendorSupportQuery, prefetch
 from hlo_dispatch.pattern import Recogniser, Table
-from hlo_dispatch.process.environment_switches import joins_calls
+from hlo_dispatch.process.environment_switches import groups_calls
 from hlo_dispatch.process.machine import Machine, this_machine
-from hlo_dispatch.selection.candidate import Ask
-from hlo_dispatch.selection.decide import Decision, Recall, check_policy, decide, expect
+from hlo_dispatch.selection.candidate import KernelSupportQuery
+from hlo_dispatch.selection.decide import Decision, MeasurementLookup, check_policy, decide, predicted_choice
 
 
 class Decide(Protocol):
-    """Chooses for one match; `hlo_dispatch.selection.decide.decide` is one."""
+    """Decides on one match; `hlo_dispatch.selection.decide.decide` implements it."""
 
-    def __call__(self, match: CallableMatch, machine: Machine, policy: str, ask: Ask, recall: Recall) -> Decision: ...
+    def __call__(
+        self,
+        match: CallableMatch,
+        machine: Machine,
+        policy: str,
+        support_query: KernelSupportQuery,
+        lookup: MeasurementLookup,
+    ) -> Decision: ...
 
 
 @dataclass(frozen=True)
@@ -44,11 +51,11 @@ class Planner:
     patterns: StructuralFinder
     routines: RoutineFinder
     attentions: AttentionFinder
-    ask: Ask
+    support_query: KernelSupportQuery
     matcher: Callable[[FlatGraph, Table, EpilogueFinder], Matcher] = Matcher
     decide: Decide = decide
     prefetch: Callable[[CallableMatch], bool] = prefetch
-    """Has the question about a match worked on meanwhile; False where there is nobody to ask."""
+    """Starts the kernel support query of a match in the background; False where the library is missing."""
 
     @classmethod
     def make(cls, table: Table, policy: str, machine: Machine | None = None) -> Planner:
@@ -61,32 +68,34 @@ class Planner:
             patterns=StructuralFinder(table),
             routines=RoutineFinder(table),
             attentions=AttentionFinder(table),
-            ask=AskKernels(table),
+            support_query=VendorSupportQuery(table),
         )
 
     def may_match(self, opcodes: Set[str]) -> bool:
-        """Whether a module of these opcodes can hold anything to match."""
+        """Whether a module of these opcodes can contain a match."""
         return not opcodes.isdisjoint(MAY_BE_ANCHORS | self.routines.opcodes) or self.patterns.may_match(opcodes)
 
-    def plan(self, graph: FlatGraph, recall: Recall, *, small: bool, links: bool = True) -> ComputationPlan:
-        """Match and decide everything in one computation.
+    def plan(
+        self, graph: FlatGraph, lookup: MeasurementLookup, *, small: bool, with_glue_ops: bool = True
+    ) -> ComputationPlan:
+        """Match and decide every pattern and anchor of one computation.
 
         Args:
             recall: what is known of a match from measuring.
-            small: the computation runs inside one of XLA's small calls, which hold no custom-calls.
-            links: whether what lies between calls that can be one sequence is dispatched, too.
+            small: the computation runs inside one of XLA's small calls, which cannot contain custom-calls.
+            with_glue_ops: whether to dispatch glue ops.
         """
 
         def decide_on(match: CallableMatch) -> Decision:
-            return self.decide(match, self.machine, self.policy, self.ask, recall)
+            return self.decide(match, self.machine, self.policy, self.support_query, lookup)
 
         matcher = self.matcher(graph, self.table, self.finder)
         return plan_computation(
             graph, matcher, self.patterns, self.routines, self.attentions, decide_on, small=small,
-            prefetched=self._prefetched, between=self.ask if links and joins_calls() else None,
+            prefetched=self._prefetched, query_glue_support=self.support_query if with_glue_ops and groups_calls() else None,
         )  # fmt: skip
 
     def _prefetched(self, match: CallableMatch) -> CallableMatch | None:
-        """What will most likely be chosen, its kernel asked while the matching goes on; None: stock XLA."""
-        chosen = expect(match, self.machine, self.policy)
+        """The variant that will most likely be chosen, after starting its support query; None: stock XLA."""
+        chosen = predicted_choice(match, self.machine, self.policy)
         return chosen if chosen is not None and self.prefetch(chosen) else None

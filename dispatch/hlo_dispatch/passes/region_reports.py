@@ -1,4 +1,4 @@
-"""The report's regions: every anchor of every plan, dispatched or left, with where it came from."""
+"""Region reports: a `Region` for every anchor of every plan, dispatched or refused, with its source location."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import OpMetadataProto, StackFrameIndexProto
 from hlo_dispatch.match.protocol import CallableMatch
-from hlo_dispatch.match.structural.structural_match import Miss
+from hlo_dispatch.match.structural.structural_match import NearestMiss
 from hlo_dispatch.passes.plan import ComputationPlan
 from hlo_dispatch.report import Region
 from hlo_dispatch.selection.decide import Decision
 
-# What an anchor computes that no kernel's reader could describe.
-UNREAD_FORMULAS = {
+# Formulas of anchors without a normal form.
+FALLBACK_FORMULAS = {
     "convolution": "conv(x, w)",
     "dot": "x @ w",
     "reduce-window": "pool(x)",
@@ -25,7 +25,7 @@ def regions_of(module: Module, plans: list[ComputationPlan], *, details: bool = 
     """One Region per anchor and per pattern's match, in program order, then the patterns' nearest misses.
 
     Args:
-        details: say of every epilogue that ends at an unknown function which activation came closest.
+        details: report the nearest activation where an epilogue ends at an unknown function.
     """
     frames = module.proto.stack_frame_index
     decided = tuple(
@@ -36,19 +36,19 @@ def regions_of(module: Module, plans: list[ComputationPlan], *, details: bool = 
     return decided + tuple(_missed(computation, miss, frames) for computation, miss in _nearest(plans))
 
 
-def _nearest(plans: list[ComputationPlan]) -> list[tuple[str, Miss]]:
-    """For each pattern that matched nowhere in the module, where it came closest, with the computation's name."""
+def _nearest(plans: list[ComputationPlan]) -> list[tuple[str, NearestMiss]]:
+    """(computation's name, nearest miss) of each pattern without a match in the module."""
     matched = {(m.family, m.name) for p in plans for m, _ in p.decisions.values() if m is not None}
-    nearest: dict[str, tuple[str, Miss]] = {}
+    nearest: dict[str, tuple[str, NearestMiss]] = {}
     for plan in plans:
-        for miss in (miss for miss in plan.misses if miss.is_telling):
+        for miss in (miss for miss in plan.misses if miss.is_reported):
             name = miss.pattern.name
             if (miss.family, name) not in matched and (name not in nearest or miss.matched > nearest[name][1].matched):
                 nearest[name] = plan.graph.computation.name, miss
     return list(nearest.values())
 
 
-def _missed(computation: str, miss: Miss, frames: StackFrameIndexProto) -> Region:
+def _missed(computation: str, miss: NearestMiss, frames: StackFrameIndexProto) -> Region:
     node = miss.node
     refusal = Refusal("near-miss", miss.sentence, node.name)
     return Region(
@@ -82,9 +82,11 @@ def _region(
     candidate = decision.candidate
     chosen = candidate.match if candidate is not None else match
     output = chosen.output if chosen is not None else node
-    plain = UNREAD_FORMULAS.get(node.opcode) or node.proto.custom_call_target or node.opcode
+    plain = FALLBACK_FORMULAS.get(node.opcode) or node.proto.custom_call_target or node.opcode
     metadata = _metadata(plan, node, chosen)
-    stopped_at, stopped_because = chosen.end(decision.cut, details=details) if chosen is not None else ("", "")
+    stopped_at, stopped_because = (
+        chosen.epilogue_end(decision.epilogue_refusal, details=details) if chosen is not None else ("", "")
+    )
     return Region(
         name=node.name,
         computation=plan.graph.computation.name,
@@ -108,12 +110,12 @@ def _region(
 
 
 def _metadata(plan: ComputationPlan, node: Node, match: CallableMatch | None) -> OpMetadataProto:
-    """Where the anchor comes from; XLA forgets it for some products, so the nearest instruction that knows."""
+    """The anchor's metadata; XLA drops it from some products, so else that of the nearest instruction."""
     if node.proto.metadata.op_name:
         return node.proto.metadata
-    homes = [plan.graph.instruction_of[home].metadata for home in node.homes]
+    producers = [plan.graph.instruction_of[producer].metadata for producer in node.producers]
     covered = [member.proto.metadata for member in match.covered] if match is not None else []
-    return next((m for m in (*homes, *covered) if m.op_name), node.proto.metadata)
+    return next((m for m in (*producers, *covered) if m.op_name), node.proto.metadata)
 
 
 def _source(metadata: OpMetadataProto, frames: StackFrameIndexProto) -> str:

@@ -1,4 +1,4 @@
-"""What a match's kernel says to it: which implementation it would run, and how much memory that needs."""
+"""Kernel support query: asks a match's kernel for its implementation and scratch memory, or for a refusal."""
 
 from __future__ import annotations
 
@@ -15,49 +15,49 @@ from hlo_dispatch.vendor import kernels, registry
 
 
 @dataclass(frozen=True)
-class AskKernels:
-    """Asks the kernels that one table names."""
+class VendorSupportQuery:
+    """The support query for the kernels of one table."""
 
     table: Table
 
     def __call__(self, match: CallableMatch, **attributes: str) -> Candidate | Refusal:
-        """What the match's kernel says to the match as it stands; `attributes` are asked for besides."""
+        """Query the match's kernel with the match's attributes and additional ones."""
         binding = self.table.kernels[match.kernel]
         if binding.path is not None:
-            # A user's kernel takes what its table says it takes: there is nobody to ask.
+            # A user's kernel supports what its table says: there is no library to query.
             return Candidate(match, match.attributes(), f"{binding.path.name}:{binding.symbol}", match.scratch_bytes)
         library = kernels.library(match.kernel)
         if isinstance(library, Unavailable):
             return Refusal("library-missing", library.sentence)
-        question, text = _question(match, library.version, attributes)
-        planned = kernels.plan(match.kernel, question, text)
+        query, text = _query_attributes(match, library.version, attributes)
+        planned = kernels.plan(match.kernel, query, text)
         if isinstance(planned, Refusal):
             return planned
         if not match.has_planned_scratch:
-            return Candidate(match, question, planned.implementation, None, text)
+            return Candidate(match, query, planned.implementation, None, text)
         scratch = planned.scratch_bytes
         config = text.replace("scratch = 0 : i64", f"scratch = {scratch} : i64", 1)
         return Candidate(
-            match, question | {"scratch": scratch}, planned.implementation, scratch, config, planned.reorders_weights
+            match, query | {"scratch": scratch}, planned.implementation, scratch, config, planned.reorders_weights
         )
 
 
 def prefetch(match: CallableMatch) -> bool:
-    """Have the question worked on while the caller goes on; False where the library is missing."""
+    """Start the query in the background; False where the library is missing."""
     library = kernels.library(match.kernel)
     if isinstance(library, Unavailable):
         return False
-    kernels.prefetch(match.kernel, *_question(match, library.version, {}))
+    kernels.prefetch(match.kernel, *_query_attributes(match, library.version, {}))
     return True
 
 
-def _question(match: CallableMatch, version: str, more: Mapping[str, str]) -> tuple[dict[str, Any], str]:
-    """The attributes of the match's call before it is known how much scratch memory it needs, also as text."""
-    # Prefetched first, then asked for.
-    if version not in match.notes or more:
+def _query_attributes(match: CallableMatch, version: str, additional: Mapping[str, str]) -> tuple[dict[str, Any], str]:
+    """The attributes of the match's call before its scratch size is known, as a mapping and as text."""
+    # Computed at the prefetch, read again at the query.
+    if version not in match.derived_results or additional:
         scratch = {"scratch": 0} if match.has_planned_scratch else {}
-        attributes = {"abi": registry.abi(), "library": version} | scratch | match.attributes() | dict(more)
-        if more:
+        attributes = {"abi": registry.abi(), "library": version} | scratch | match.attributes() | dict(additional)
+        if additional:
             return attributes, to_text(attributes)
-        match.notes[version] = attributes, to_text(attributes)
-    return match.notes[version]
+        match.derived_results[version] = attributes, to_text(attributes)
+    return match.derived_results[version]

@@ -1,8 +1,8 @@
-"""What a library would do with a particular call, and what JAX must register.
+"""Kernel plans: queries a library for the implementation of one call; and the registrations for JAX.
 
 A call is described by its attributes (a "spec"): a flat dict that later becomes the custom-call's typed
 ``backend_config``. Planning hands that dict to the same native code which reads the ``backend_config`` when an
-executable is instantiated, so what was planned is what will run.
+executable is instantiated, so the planned implementation is the one that runs.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from hlo_dispatch.vendor.registry import Kernel
 
 @dataclass(frozen=True)
 class Planned:
-    """What the vendor library answers to a spec it can take."""
+    """A library's answer for a supported spec."""
 
     implementation: str
     """The library's own name for what it would run, such as brgconv:avx512_core."""
     scratch_bytes: int
-    """Working memory it needs: the size of the call's second result."""
+    """Size of the scratch memory, the call's second result."""
     reorders_weights: bool = False
     """Whether every call copies its weights (or their gradient) between layouts, for a faster implementation."""
     packed_bytes: int = 0
-    """Of the weights as the call reads them, where it asks for packed ones; 0: there is nothing to pack."""
+    """Size of the prepacked weights, where the call asks for them; 0: no prepacking."""
     packed_layout: str = ""
-    """Which layout that is."""
+    """Layout of the prepacked weights."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Registrations:
 
 # Models repeat their layers, and compiling again repeats them all: plans are kept by content.
 _plans: dict[tuple[Any, ...], Planned | Refusal] = {}
-_asked: dict[tuple[Any, ...], int] = {}
-"""Prefetched questions → their numbers."""
+_prefetched: dict[tuple[Any, ...], int] = {}
+"""Prefetched query → its number."""
 _plans_lock = threading.Lock()
 os.register_at_fork(before=_plans_lock.acquire, after_in_parent=_plans_lock.release, after_in_child=_plans_lock.release)
 _MOST_PLANS = 20_000
@@ -78,7 +78,7 @@ def plan(name: str, attributes: Mapping[str, Any], key: str = "") -> Planned | R
     known = _plans.get(place := (name, key or _frozen(attributes)))
     if known is None:
         with _plans_lock:
-            number = _asked.pop(place, None)
+            number = _prefetched.pop(place, None)
         known = _answer(registry.kernels()[name], dict(attributes), number)
         with _plans_lock:
             if len(_plans) >= _MOST_PLANS:
@@ -88,14 +88,14 @@ def plan(name: str, attributes: Mapping[str, Any], key: str = "") -> Planned | R
 
 
 def prefetch(name: str, attributes: Mapping[str, Any], key: str = "") -> None:
-    """Have the question that :func:`plan` will be asked worked on meanwhile, in a thread that needs no Python."""
+    """Start the query of a later :func:`plan` in a native thread, without the GIL."""
     place = (name, key or _frozen(attributes))
     if place in _plans or isinstance(library(name), Unavailable):
         return
     _finish_at_exit()
     with _plans_lock:
-        if place not in _asked:
-            _asked[place] = native().ask(registry.kernels()[name].target, dict(attributes))
+        if place not in _prefetched:
+            _prefetched[place] = native().ask(registry.kernels()[name].target, dict(attributes))
 
 
 def warm_up() -> None:
@@ -138,7 +138,7 @@ def _finish_at_exit() -> None:
 
 
 def _answer(kernel: Kernel, attributes: dict[str, Any], number: int | None) -> Planned | Refusal:
-    """What the library says; `number` is the question's if it was prefetched."""
+    """The library's answer; `number` is that of the prefetched query, if any."""
     try:
         answer = native().plan(kernel.target, attributes) if number is None else native().wait(number)
         implementation, *sizes = answer

@@ -1,8 +1,8 @@
-"""The libraries that kernels call, found and loaded at the first use and never at import.
+"""Vendor libraries: found and loaded at the first use, never at import.
 
 A library answers with a :class:`Library` that is loaded and usable in this process, or with an :class:`Unavailable`
-whose sentence says why not and what to do; nothing here raises. Each is described in a file of its own, and whoever
-says something of libraries (doctor, the keys of what is measured and of what JAX caches) reads the descriptions.
+whose sentence says why not and what to do; nothing here raises. Each library has a file with its description, which
+the doctor command and the keys of measurements and of JAX's cache read.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def survey() -> dict[str, Library | Unavailable]:
 
 
 def identities() -> list[str]:
-    """What a measurement has to say of the libraries: which they are and what their threads run on."""
+    """The libraries' part of a measurement's key: versions and threading runtimes."""
     return [_identity(library) for library in DESCRIPTIONS.values()]
 
 

@@ -1,4 +1,4 @@
-"""What is known of a library: how it is found (`Description`), and what was found (`Library`)."""
+"""Library descriptions (`Description`: how to find one) and loaded libraries (`Library`)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ class Library:
     """A library that is loaded in this process."""
 
     name: str
-    """As people call it: oneDNN, oneMKL."""
+    """Its name: oneDNN, oneMKL."""
     path: Path
     """The file."""
     version: str
-    """As the library itself says, such as 3.13.2."""
+    """The library's own version string, such as 3.13.2."""
     runtime: str
-    """What its threads run on: sycl, openmp, tbb, threadpool, sequential."""
+    """Threading runtime: sycl, openmp, tbb, threadpool, sequential."""
     note: str = ""
-    """Why it runs on that where something else would be better; else nothing."""
+    """Why the runtime is not the best one; empty where it is."""
     bound: bool = False
     """Whether each of its threads has a processor of its own (thread_binding.py)."""
 
@@ -35,11 +35,11 @@ class Description:
     """A library that kernels call, before anything of it is loaded."""
 
     name: str
-    """As its kernels call it; C++ has the same name (kernels/common/registry.h)."""
+    """Its name in the kernel registry (kernels/common/registry.h)."""
     load: Callable[[], Library]
     """Finds and loads it; raises LibraryError with a sentence for the user where that fails."""
     is_separate: bool = True
-    """Whether it can be missing where our native part is not."""
+    """Whether it can be missing although our native part is present."""
     distribution: str = ""
     """The Python package whose stock part JAX calls, too: its version counts even where we cannot use it."""
     variable: str = ""

@@ -1,4 +1,4 @@
-"""The extension module, imported when something of it is first needed: importing the package loads nothing."""
+"""Native extension module, imported at the first use: importing the package loads nothing."""
 
 from __future__ import annotations
 

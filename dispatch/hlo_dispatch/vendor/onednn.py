@@ -1,4 +1,4 @@
-"""oneDNN: its file, its version, its threads."""
+"""oneDNN: shared library, version and threading runtime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""oneMKL: its file, its version, its threads."""
+"""oneMKL: shared library, version and threading runtime."""
 
 from __future__ import annotations
 

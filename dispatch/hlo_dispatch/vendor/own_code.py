@@ -1,4 +1,4 @@
-"""Our own code, which is part of the native library: linear algebra, and copies for oneDNN."""
+"""Own kernels in the native library: linear algebra, and copies for oneDNN."""
 
 from __future__ import annotations
 

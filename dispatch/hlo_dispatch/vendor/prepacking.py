@@ -1,4 +1,4 @@
-"""A kernel call whose weights never change: what packs them once, and the call that reads them so."""
+"""Weight prepacking of one kernel call: the prepack call, and the attributes of the call on prepacked weights."""
 
 from __future__ import annotations
 
@@ -9,54 +9,54 @@ from typing import Any
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.vendor import kernels, registry
 
-_SAID_BY_THE_PLAN = ("packed_bytes", "packed_layout")
+_FROM_THE_PLAN = ("packed_bytes", "packed_layout")
 
 
 @dataclass(frozen=True)
-class PackedForm:
-    """Two calls in place of one: the first packs the weights, the second has them as its operand instead.
+class PrepackedCall:
+    """Two calls in place of one: the first prepacks the weights, the second reads them as its operand.
 
-    Both return a tuple, of what they compute and of as many bytes (u8) as their attribute `scratch` says.
+    Both return a tuple of their result and `scratch` bytes (u8).
     """
 
     bytes: int
-    """Of the packed weights, which are an array of u8."""
+    """Size of the prepacked weights, an array of u8."""
     call: Mapping[str, Any]
-    """The attributes of the call that reads them, the scratch memory it needs then among them."""
-    pack_target: str
-    """The custom-call's that packs: it takes the weights as they were, and returns them packed."""
-    pack: Mapping[str, Any]
-    """The attributes of that one."""
-    pack_scratch: int
-    """Its scratch memory in bytes; `pack` says it, too."""
+    """The attributes of the call on prepacked weights, its scratch size included."""
+    prepack_target: str
+    """Target of the prepack custom-call, which takes the original weights."""
+    prepack_attributes: Mapping[str, Any]
+    """The attributes of the prepack call."""
+    prepack_scratch: int
+    """Scratch bytes of the prepack call, also among its attributes."""
     operand: int = 1
-    """Which operand of the call the weights are."""
+    """Operand number of the weights."""
 
 
-def packed_form(kernel: str, attributes: Mapping[str, Any]) -> PackedForm | None:
-    """How a call would have its weights packed, on this machine and for the library that is loaded.
+def prepacked_call(kernel: str, attributes: Mapping[str, Any]) -> PrepackedCall | None:
+    """The prepacked variant of a call, on this machine and for the loaded library.
 
     Args:
         kernel: the name of the call's kernel, such as onednn.matmul.
         attributes: all of the call's.
 
     Returns:
-        None where the kernel has no packed weights, or reads these as they are.
+        None where the kernel cannot prepack these weights.
     """
     known = registry.kernels().get(kernel)
-    if known is None or not known.packed_by:
+    if known is None or not known.prepacked_by:
         return None
-    asked = {name: value for name, value in attributes.items() if name not in _SAID_BY_THE_PLAN}
-    asked["weights_format"] = "packed"
-    planned = kernels.plan(kernel, asked)
+    query = {name: value for name, value in attributes.items() if name not in _FROM_THE_PLAN}
+    query["weights_format"] = "packed"
+    planned = kernels.plan(kernel, query)
     if isinstance(planned, Refusal) or not planned.packed_bytes:
         return None
-    said = {"packed_bytes": planned.packed_bytes, "packed_layout": planned.packed_layout}
-    call = asked | said | {"scratch": planned.scratch_bytes}
-    pack = call | {"target": kernel}
-    packing = kernels.plan(known.packed_by, pack | {"scratch": 0})
-    if isinstance(packing, Refusal):
+    layout = {"packed_bytes": planned.packed_bytes, "packed_layout": planned.packed_layout}
+    call = query | layout | {"scratch": planned.scratch_bytes}
+    prepack_attributes = call | {"target": kernel}
+    planned_prepack = kernels.plan(known.prepacked_by, prepack_attributes | {"scratch": 0})
+    if isinstance(planned_prepack, Refusal):
         return None
-    scratch = packing.scratch_bytes
-    target = registry.kernels()[known.packed_by].target
-    return PackedForm(planned.packed_bytes, call, target, pack | {"scratch": scratch}, scratch)
+    scratch = planned_prepack.scratch_bytes
+    target = registry.kernels()[known.prepacked_by].target
+    return PrepackedCall(planned.packed_bytes, call, target, prepack_attributes | {"scratch": scratch}, scratch)

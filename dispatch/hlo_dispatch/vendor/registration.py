@@ -1,6 +1,6 @@
-"""Giving the kernels to JAX: executables that call them can then be compiled, or loaded from where they were kept.
+"""Kernel registration with JAX: afterwards executables with kernel calls can be compiled, or loaded from a cache.
 
-Nothing is started and no vendor library is loaded here: an executable loads what it needs (kernels/common/loader.h).
+This starts no backend and loads no vendor library: an executable loads its libraries (kernels/common/loader.h).
 """
 
 # pyright: basic, reportPrivateImportUsage=false

@@ -1,4 +1,4 @@
-"""Kernel registry: name, target, library and properties of each kernel, registered in C++ (kernels/common/registry.h)."""
+"""Kernel registry: target, library and properties of each kernel, registered in C++ (kernels/common/registry.h)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Kernel:
     runs_alone: bool
     """Whether it can be called without XLA, for benchmarks."""
     prepacked_by: str
-    """The kernel that prepacks its weights, where its attribute weights_format may be packed (prepacking.py), or empty."""
+    """The kernel that prepacks its weights for the attribute weights_format="packed" (prepacking.py), or empty."""
     grouped_by: str
     """The group kernel of its calls (passes/call_groups/), or empty."""
     routines: tuple[str, ...]
@@ -47,10 +47,8 @@ def kernels() -> Mapping[str, Kernel]:
     Raises:
         LibraryError: the native part cannot be imported; so do the others.
     """
-    entries = (
-        {_FIELDS.get(name, name): value for name, value in entry.items()} for entry in _native_registry()["kernels"]
-    )
-    made = (Kernel(**entry) for entry in entries)
+    entries: list[dict[str, Any]] = _native_registry()["kernels"]
+    made = [Kernel(**{_FIELDS.get(name, name): value for name, value in entry.items()}) for entry in entries]
     return MappingProxyType({kernel.name: kernel for kernel in made})
 
 

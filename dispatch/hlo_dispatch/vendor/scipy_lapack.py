@@ -1,4 +1,4 @@
-"""The BLAS and LAPACK inside SciPy, which JAX itself calls."""
+"""SciPy's BLAS and LAPACK, which JAX itself calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _load() -> Library:
         version = metadata.version(SCIPY.distribution)
         modules = [importlib.import_module(name) for name in _MODULES]
         capsules = {name: capsule for module in modules for name, capsule in module.__pyx_capi__.items()}
-        addresses = {name: _address(name, capsules[name]) for name in _wanted() if name in capsules}
+        addresses = {name: _address(name, capsules[name]) for name in _symbols() if name in capsules}
     except (ImportError, AttributeError, metadata.PackageNotFoundError) as error:
         raise LibraryError(f"SciPy's LAPACK cannot be used ({error}); `pip install scipy` provides it") from error
     native().offer_scipy(addresses, version)
@@ -32,7 +32,7 @@ def _load() -> Library:
     return Library(SCIPY.name, path, version, "its own")
 
 
-def _wanted() -> list[str]:
+def _symbols() -> list[str]:
     """The routines that its kernels call, for every element type."""
     routines = {routine for kernel in registry.kernels().values() if kernel.library == SCIPY.name
                 for routine in kernel.routines}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Finding the shared libraries that wheels bring; kernels/common/shared_object.h opens them."""
+"""Shared-library lookup in Python wheels; kernels/common/shared_object.h opens the files."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from hlo_dispatch.errors import LibraryError
 
 @dataclass(frozen=True)
 class SharedObject:
-    """A file that is to be looked for."""
+    """A shared library to look up."""
 
     file: str
     distribution: str
-    """The Python package that brings it."""
+    """The Python package that contains it."""
     variable: str
-    """The environment variable that names another one."""
+    """The environment variable that names another file."""
 
     @property
     def advice(self) -> str:

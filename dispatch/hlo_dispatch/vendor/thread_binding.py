@@ -1,4 +1,4 @@
-"""Whether oneDNN's threads are kept on a processor each (kernels/common/bound_threads.h says why)."""
+"""Thread binding: whether each of oneDNN's threads is bound to a processor (see kernels/common/bound_threads.h)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ more processors a bound thread is more likely to find another program's thread w
 
 
 def binds_threads() -> bool:
-    """What the environment asks for, or else what was measured to be better.
+    """The environment variable's setting, or the default that was measured to be better.
 
     Raises:
         LibraryError: the variable is neither 0 nor 1.
     """
-    wanted = switch(BIND_VARIABLE, LibraryError, zero="the system places them", one="a processor for each")
+    setting = switch(BIND_VARIABLE, LibraryError, zero="the system places them", one="a processor for each")
     # The process's processors are those of its first thread; this one may have been given fewer.
-    return len(os.sched_getaffinity(os.getpid())) == PROCESSORS_MEASURED if wanted is None else wanted
+    return len(os.sched_getaffinity(os.getpid())) == PROCESSORS_MEASURED if setting is None else setting

@@ -37,7 +37,7 @@ def open_handlers(table: Table) -> list[Handler]:
     Raises:
         TableError: a library cannot be loaded, lacks the symbol, or its target is another kernel's already.
     """
-    return [_open(binding) for binding in table.kernels.values() if binding.is_users]
+    return [_open(binding) for binding in table.kernels.values() if binding.is_user_defined]
 
 
 def library_of(binding: KernelBinding) -> Library:
@@ -80,5 +80,5 @@ def _open(binding: KernelBinding) -> Handler:
 
 
 def _error(binding: KernelBinding, problem: str, advice: str) -> TableError:
-    place = binding.symbol_place or binding.place
+    place = binding.symbol_location or binding.location
     return TableError(place.file, place.line, place.column, problem, advice)

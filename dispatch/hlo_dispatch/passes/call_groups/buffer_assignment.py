@@ -1,4 +1,4 @@
-"""Where values lie that exist for a while: one piece of memory, shared by those that do not exist at the same time."""
+"""Buffer assignment: offsets of intermediate values in one allocation, shared by values with disjoint live ranges."""
 
 from __future__ import annotations
 
@@ -10,63 +10,66 @@ ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
-class Life:
-    """A value's."""
+class LiveRange:
+    """Size and live range of one intermediate value."""
 
     bytes: int
     first: int
     """The step that writes it."""
     last: int
     """The last step that reads it."""
-    over: int | None = None
-    """The number of an earlier one whose place it takes: as large, and read for the last time by the step that writes
-    this one."""
+    reuses: int | None = None
+    """Number of an earlier value whose buffer it reuses in place: of the same size, and last read by the step that
+    writes this one."""
 
 
 @dataclass(frozen=True)
-class Arena:
-    """The memory of them all."""
+class BufferAssignment:
+    """The offsets of all values in one allocation."""
 
     offsets: tuple[int, ...]
-    """Where each value begins, in the order in which they were given; multiples of `ALIGNMENT`."""
+    """Offset of each value, in the order of the live ranges; multiples of `ALIGNMENT`."""
     bytes: int
 
 
-def arranged(lives: Sequence[Life]) -> Arena:
-    """Values in as little memory as the largest ones first, each at the lowest place that is free, need."""
-    owners: list[int] = []
-    for number, life in enumerate(lives):
-        owners.append(number if life.over is None else owners[life.over])
-    last = [life.last for life in lives]
-    for number, owner in enumerate(owners):
-        last[owner] = max(last[owner], lives[number].last)
-    owned = [Life(life.bytes, life.first, last[number]) for number, life in enumerate(lives)]
-    offsets, end = _placed(owned, [number for number, owner in enumerate(owners) if owner == number])
-    return Arena(tuple(offsets[owner] for owner in owners), end)
+def assign_buffers(live_ranges: Sequence[LiveRange]) -> BufferAssignment:
+    """Assign offsets greedily: the largest values first, each at the lowest free offset."""
+    buffers: list[int] = []
+    for number, live_range in enumerate(live_ranges):
+        buffers.append(number if live_range.reuses is None else buffers[live_range.reuses])
+    last = [live_range.last for live_range in live_ranges]
+    for number, buffer in enumerate(buffers):
+        last[buffer] = max(last[buffer], live_ranges[number].last)
+    merged = [
+        LiveRange(live_range.bytes, live_range.first, last[number]) for number, live_range in enumerate(live_ranges)
+    ]
+    offsets, end = _offsets(merged, [number for number, buffer in enumerate(buffers) if buffer == number])
+    return BufferAssignment(tuple(offsets[buffer] for buffer in buffers), end)
 
 
-def _placed(lives: Sequence[Life], numbers: Sequence[int]) -> tuple[list[int], int]:
-    """Where those with these numbers lie, and where the last of them ends."""
-    offsets = [0] * len(lives)
-    placed: list[int] = []
+def _offsets(live_ranges: Sequence[LiveRange], numbers: Sequence[int]) -> tuple[list[int], int]:
+    """Offsets of the values with these numbers, and the end of the last one."""
+    offsets = [0] * len(live_ranges)
+    assigned: list[int] = []
     end = 0
-    for number in sorted(numbers, key=lambda number: (-lives[number].bytes, number)):
-        life = lives[number]
-        beside = sorted(
-            (offsets[other], padded(lives[other].bytes))
-            for other in placed
-            if lives[other].first <= life.last and life.first <= lives[other].last
+    for number in sorted(numbers, key=lambda number: (-live_ranges[number].bytes, number)):
+        live_range = live_ranges[number]
+        overlapping = sorted(
+            (offsets[other], padded(live_ranges[other].bytes))
+            for other in assigned
+            if live_ranges[other].first <= live_range.last and live_range.first <= live_ranges[other].last
         )
         offset = 0
-        for begin, size in beside:
-            if offset + life.bytes <= begin:
+        for begin, size in overlapping:
+            if offset + live_range.bytes <= begin:
                 break
             offset = max(offset, begin + size)
         offsets[number] = offset
-        end = max(end, offset + padded(life.bytes))
-        placed.append(number)
+        end = max(end, offset + padded(live_range.bytes))
+        assigned.append(number)
     return offsets, end
 
 
 def padded(size: int) -> int:
+    """The size rounded up to a multiple of `ALIGNMENT`."""
     return -(-size // ALIGNMENT) * ALIGNMENT

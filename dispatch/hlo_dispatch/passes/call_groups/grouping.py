@@ -1,4 +1,4 @@
-"""Runs of kernel calls become one call that holds them: the members' own attributes, and where each value is."""
+"""Call grouping: merges kernel calls into one group call, with the members' attributes and each value's offset."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from hlo_dispatch.analysis.buffer_aliasing import Sharing
+from hlo_dispatch.analysis.buffer_aliasing import BufferAliasing
 from hlo_dispatch.analysis.in_place_updates import writes_in_place, written_operands
 from hlo_dispatch.ir.module import Module, copy_of
 from hlo_dispatch.ir.schema import (
@@ -21,239 +21,245 @@ from hlo_dispatch.ir.schema import (
 from hlo_dispatch.ir.shape import row_major
 from hlo_dispatch.ir.verify import verify
 from hlo_dispatch.passes.backend_config import from_text, to_text
-from hlo_dispatch.passes.call_groups.buffer_assignment import arranged
-from hlo_dispatch.passes.call_groups.in_place_sum import accumulations
-from hlo_dispatch.passes.call_groups.legality import Groups, is_read_outside
-from hlo_dispatch.passes.call_groups.live_ranges import lives
-from hlo_dispatch.passes.edit import put_back
-from hlo_dispatch.passes.instruction_order import in_order, needed
+from hlo_dispatch.passes.call_groups.buffer_assignment import assign_buffers
+from hlo_dispatch.passes.call_groups.in_place_sum import in_place_sums
+from hlo_dispatch.passes.call_groups.legality import GroupFinder, is_read_outside
+from hlo_dispatch.passes.call_groups.live_ranges import live_ranges
+from hlo_dispatch.passes.edit import replace_computations
+from hlo_dispatch.passes.instruction_order import in_order, without_dead_code
 from hlo_dispatch.passes.module_rewriter import Edit
-from hlo_dispatch.passes.write_after_read_hazards import CannotRebuild, Draft, protect
-from hlo_dispatch.process.environment_switches import joins_calls
+from hlo_dispatch.passes.write_after_read_hazards import Draft, RewriteUnsupported, resolve_hazards
+from hlo_dispatch.process.environment_switches import groups_calls
 from hlo_dispatch.report import CallSequence
 from hlo_dispatch.vendor import registry
 
-_apart: ContextVar[bool] = ContextVar("calls_apart", default=False)
+_is_disabled: ContextVar[bool] = ContextVar("calls_apart", default=False)
 
 
 @contextmanager
-def calls_apart() -> Generator[None]:
-    """In this context every kernel call stays one of its own, so that each can be timed."""
-    token = _apart.set(True)
+def without_call_groups() -> Generator[None]:
+    """A context without call groups, so that a profile can time each kernel call."""
+    token = _is_disabled.set(True)
     try:
         yield
     finally:
-        _apart.reset(token)
+        _is_disabled.reset(token)
 
 
 @dataclass
-class Joined:
-    """What became of a module."""
+class CallGroups:
+    """The call groups of one module."""
 
     computations: set[int] = field(default_factory=set[int])
-    """Ids of those that changed."""
+    """Ids of the computations that changed."""
     calls: dict[str, str] = field(default_factory=dict[str, str])
-    """Name of a call that is a member now → its sequence's."""
+    """Name of a member call → name of its call group."""
     sequences: list[CallSequence] = field(default_factory=list[CallSequence])
 
 
-def joined(serialized: bytes) -> tuple[bytes, Joined]:
-    """A module with its runs of kernel calls joined, and what became of it.
+def with_call_groups(serialized: bytes) -> tuple[bytes, CallGroups]:
+    """Group the kernel calls of a serialized module; returns the module and its call groups.
 
     Raises:
         ModuleError: the bytes are not a module.
     """
     module = Module.from_bytes(serialized)
-    found = join(module)
+    found = group_calls(module)
     if not found.computations:
         return serialized, found
     verify(module, found.computations)
     return module.to_bytes(), found
 
 
-def join(module: Module) -> Joined:
-    """Join runs of kernel calls, wherever a computation has some; edits `module` in place."""
-    result = Joined()
-    if not joins_calls() or _apart.get():
+def group_calls(module: Module) -> CallGroups:
+    """Group the kernel calls of every computation that control flow reaches; edits `module` in place."""
+    result = CallGroups()
+    if not groups_calls() or _is_disabled.get():
         return result
     known = registry.kernels()
-    kernels = {kernel.target: kernel.joined_by for kernel in known.values() if kernel.joined_by}
-    guests = {k.target for k in known.values() if k.joined_by and k.library != known[k.joined_by].library}
+    group_kernels = {kernel.target: kernel.grouped_by for kernel in known.values() if kernel.grouped_by}
+    foreign_targets = {k.target for k in known.values() if k.grouped_by and k.library != known[k.grouped_by].library}
     edits: dict[int, Edit] = {}
-    sharing = Sharing(module)
+    aliasing = BufferAliasing(module)
     for computation, small in module.control_flow_computations():
-        if small or sum(i.custom_call_target in kernels.keys() - guests for i in computation.instructions[:]) < 2:
+        if (
+            small
+            or sum(i.custom_call_target in group_kernels.keys() - foreign_targets for i in computation.instructions[:])
+            < 2
+        ):
             continue
-        joiner = _Joiner(module, computation, kernels, guests, sharing)
+        emitter = _GroupEmitter(module, computation, group_kernels, foreign_targets, aliasing)
         try:
-            edit = joiner.edit()
-        except CannotRebuild:
-            continue  # each call by itself is right as well
+            edit = emitter.edit()
+        except RewriteUnsupported:
+            continue  # separate calls are correct, too
         if edit is not None:
             edits[computation.id] = edit
-            result.calls.update(joiner.names)
-            result.sequences += joiner.sequences
+            result.calls.update(emitter.names)
+            result.sequences += emitter.sequences
     if edits:
-        put_back(module, edits)
+        replace_computations(module, edits)
         result.computations.update(edits)
     return result
 
 
-class _Joiner:
-    """Writes the sequences of one computation."""
+class _GroupEmitter:
+    """Emits the group calls of one computation."""
 
     def __init__(
         self,
         module: Module,
         computation: ComputationProto,
-        kernels: Mapping[str, str],
-        guests: AbstractSet[str],
-        sharing: Sharing,
+        group_kernels: Mapping[str, str],
+        foreign_targets: AbstractSet[str],
+        aliasing: BufferAliasing,
     ) -> None:
         """
         Args:
-            kernels: target of a custom-call that may be a member → the kernel that would hold it.
-            guests: those of them that another library computes than the one whose sequences they are.
+            group_kernels: target of a custom-call that may be a member → the group kernel.
+            foreign_targets: targets of those calls that another library computes than the group kernel's.
         """
-        self._module, self._computation, self._guests = module, computation, guests
-        self._sharing = sharing
-        self._groups = Groups(computation, kernels)
-        self._fresh = itertools.count(max(self._groups.instructions) + 1)
-        self._protos = dict(self._groups.instructions)
-        self._place = {identifier: position for position, identifier in enumerate(self._protos)}
-        self._made: set[int] = set()
-        self._sequence_of: dict[int, int] = {}
-        """Member → the sequence that holds it; after `_join`."""
+        self._module, self._computation, self._foreign_targets = module, computation, foreign_targets
+        self._aliasing = aliasing
+        self._finder = GroupFinder(computation, group_kernels)
+        self._fresh = itertools.count(max(self._finder.instructions) + 1)
+        self._protos = dict(self._finder.instructions)
+        self._positions = {identifier: position for position, identifier in enumerate(self._protos)}
+        self._created: set[int] = set()
+        self._group_of_member: dict[int, int] = {}
+        """Id of a member → id of its group call; set by `_emit_group`."""
         self.names: dict[str, str] = {}
         self.sequences: list[CallSequence] = []
 
     def edit(self) -> Edit | None:
-        """The computation with its sequences; None where it has none.
+        """The computation with its group calls; None where it has none.
 
         Raises:
-            CannotRebuild: buffers are shared in a way that leaves no place for a copy.
+            RewriteUnsupported: buffers alias in a way that leaves no place for a copy.
         """
-        # Calls of ours stand between the library's and gain nothing among themselves.
-        groups = [group for group in self._groups.found() if not all(map(self._is_guest, group))]
+        # Foreign members only connect the library's calls; a group of foreign members alone gains nothing.
+        groups = [group for group in self._finder.groups() if not all(map(self._is_foreign, group))]
         for group in groups:
-            self._join(group)
+            self._emit_group(group)
         if not groups:
             return None
-        self._rename_waited_for()
+        self._redirect_control_dependencies()
         root = self._computation.root_id
-        ordered = in_order(self._protos, self._place)
-        alive = {proto.id: proto for proto in needed(ordered, (), root)}
+        ordered = in_order(self._protos, self._positions)
+        alive = {proto.id: proto for proto in without_dead_code(ordered, (), root)}
         updates = {i: written_operands(self._module, p) for i, p in alive.items() if writes_in_place(self._module, p)}
-        draft = Draft(alive, root, self._made & alive.keys(), updates, self._place)
-        protect(draft, self._sharing.pairs(self._computation), self._name)
-        place = dict(self._place)
+        draft = Draft(alive, root, self._created & alive.keys(), updates, self._positions)
+        resolve_hazards(draft, self._aliasing.pairs(self._computation), self._fresh_id_and_name)
+        positions = dict(self._positions)
         for copy, near in draft.added:
-            place[copy.id] = place[near]
-        return Edit(in_order(draft.instructions, place), draft.root_id)
+            positions[copy.id] = positions[near]
+        return Edit(in_order(draft.instructions, positions), draft.root_id)
 
-    def _is_guest(self, member: InstructionProto) -> bool:
-        return member.custom_call_target in self._guests
+    def _is_foreign(self, member: InstructionProto) -> bool:
+        return member.custom_call_target in self._foreign_targets
 
-    def _rename_waited_for(self) -> None:
-        """What waited for a member waits for its sequence."""
+    def _redirect_control_dependencies(self) -> None:
+        """Replace control dependencies on members by dependencies on their group calls."""
         for identifier, proto in list(self._protos.items()):
             before = proto.control_predecessor_ids[:]
-            if any(earlier in self._sequence_of for earlier in before):
+            if any(earlier in self._group_of_member for earlier in before):
                 changed = copy_of(proto)
                 del changed.control_predecessor_ids[:]
-                changed.control_predecessor_ids.extend(dict.fromkeys(self._sequence_of.get(b, b) for b in before))
+                changed.control_predecessor_ids.extend(dict.fromkeys(self._group_of_member.get(b, b) for b in before))
                 self._protos[identifier] = changed
 
-    def _name(self, stem: str) -> tuple[int, str]:
+    def _fresh_id_and_name(self, stem: str) -> tuple[int, str]:
         return next(self._fresh), self._module.fresh_name(stem)
 
-    def _join(self, group: list[InstructionProto]) -> None:
+    def _emit_group(self, group: list[InstructionProto]) -> None:
         members = {member.id for member in group}
-        root, origin = self._computation.root_id, self._groups.origin
-        outside = [member for member in group if is_read_outside(self._groups, root, member.id, members)]
-        given = [o for member in group for o in member.operand_ids[:] if origin.get(o) not in members]
-        operands = list(dict.fromkeys(given))
-        read_outside = {member.id for member in outside}
-        inside = [member for member in group if member.id not in read_outside]
-        makers = (*outside, *inside)
+        root, producer_of = self._computation.root_id, self._finder.producer_of
+        results = [member for member in group if is_read_outside(self._finder, root, member.id, members)]
+        inputs = [o for member in group for o in member.operand_ids[:] if producer_of.get(o) not in members]
+        operands = list(dict.fromkeys(inputs))
+        read_outside = {member.id for member in results}
+        intermediates = [member for member in group if member.id not in read_outside]
+        makers = (*results, *intermediates)
         numbers = {operand: number for number, operand in enumerate((*operands, *(maker.id for maker in makers)))}
-        adding = accumulations(group, inside, origin)
-        arena = arranged(lives(group, inside, origin, {member: found.value for member, found in adding.items()}))
-        # Members run one after the other, and share what they work in.
-        scratch = arena.bytes + max(member.shape.tuple_shapes[-1].dimensions[0] for member in group)
-        proto = self._call(group, operands, outside, scratch)
-        first = next(member for member in group if not self._is_guest(member))
-        head = {
+        sums = in_place_sums(group, intermediates, producer_of)
+        buffers = assign_buffers(
+            live_ranges(group, intermediates, producer_of, {member: found.producer for member, found in sums.items()})
+        )
+        # Members run one after the other and share their scratch memory.
+        scratch = buffers.bytes + max(member.shape.tuple_shapes[-1].dimensions[0] for member in group)
+        proto = self._call(group, operands, results, scratch)
+        first = next(member for member in group if not self._is_foreign(member))
+        group_attributes = {
             "abi": registry.abi(),
             "library": from_text(first.backend_config.decode())["library"],
             "scratch": scratch,
             "operands": len(operands),
-            "results": len(outside),
+            "results": len(results),
             "members": len(group),
-            "offsets": arena.offsets,
+            "offsets": buffers.offsets,
         }
-        texts = [to_text(head)[:-1]]
+        texts = [to_text(group_attributes)[:-1]]
         for step, member in enumerate(group):
-            values = [numbers[origin[o] if origin.get(o) in members else o] for o in member.operand_ids[:]]
-            about = {"target": member.custom_call_target, "inputs": values, "output": numbers[member.id]}
+            values = [numbers[producer_of[o] if producer_of.get(o) in members else o] for o in member.operand_ids[:]]
+            member_attributes = {"target": member.custom_call_target, "inputs": values, "output": numbers[member.id]}
             text = member.backend_config.decode()
-            if (added := adding.get(member.id)) is not None:
-                about["accumulated"] = values.pop(added.operand)
-                text = added.attributes
-            texts.append(f"member_{step} = {to_text(about)[:-1]}, {text[1:]}")
+            if (in_place_sum := sums.get(member.id)) is not None:
+                member_attributes["accumulated"] = values.pop(in_place_sum.operand)
+                text = in_place_sum.attributes
+            texts.append(f"member_{step} = {to_text(member_attributes)[:-1]}, {text[1:]}")
             self.names[member.name] = proto.name
         proto.backend_config = (", ".join(texts) + "}").encode()
         where = self._computation.name
-        self.sequences.append(CallSequence(proto.name, where, len(group), len(inside), scratch))
-        self._exchange(group, outside, proto)
+        self.sequences.append(CallSequence(proto.name, where, len(group), len(intermediates), scratch))
+        self._replace_members(group, results, proto)
 
     def _call(
-        self, group: list[InstructionProto], operands: list[int], outside: list[InstructionProto], scratch: int
+        self, group: list[InstructionProto], operands: list[int], results: list[InstructionProto], scratch: int
     ) -> InstructionProto:
-        """The sequence, without its attributes."""
+        """The group call without its attributes."""
         proto = InstructionProto(opcode="custom-call", id=next(self._fresh), name=self._module.fresh_name("sequence"))
         proto.metadata.CopyFrom(group[0].metadata)
         proto.operand_ids.extend(operands)
-        waits_for = dict.fromkeys(before for member in group for before in member.control_predecessor_ids[:])
+        predecessors = dict.fromkeys(before for member in group for before in member.control_predecessor_ids[:])
         members = {member.id for member in group}
-        proto.control_predecessor_ids.extend(before for before in waits_for if before not in members)
-        proto.custom_call_target = registry.kernels()[self._groups.members[group[0].id]].target
+        proto.control_predecessor_ids.extend(before for before in predecessors if before not in members)
+        proto.custom_call_target = registry.kernels()[self._finder.members[group[0].id]].target
         proto.custom_call_api_version = CUSTOM_CALL_API_TYPED_FFI
         proto.shape.element_type = ELEMENT_TYPE_NUMBERS["tuple"]
-        for member in outside:
+        for member in results:
             proto.shape.tuple_shapes.append(member.shape.tuple_shapes[0])
         proto.shape.tuple_shapes.append(row_major("u8", (scratch,)).to_proto())
         return proto
 
-    def _exchange(
-        self, group: list[InstructionProto], outside: list[InstructionProto], proto: InstructionProto
+    def _replace_members(
+        self, group: list[InstructionProto], results: list[InstructionProto], proto: InstructionProto
     ) -> None:
-        """The sequence in place of its members: what took their results takes its results."""
-        number_of = {member.id: number for number, member in enumerate(outside)}
-        self._place[proto.id] = self._place[group[-1].id]
+        """Replace the members by the group call and redirect the users of their results."""
+        number_of = {member.id: number for number, member in enumerate(results)}
+        self._positions[proto.id] = self._positions[group[-1].id]
         for member in group:
             del self._protos[member.id]
-            self._sequence_of[member.id] = proto.id
-            for user in self._groups.users.get(member.id, ()):
+            self._group_of_member[member.id] = proto.id
+            for user in self._finder.users.get(member.id, ()):
                 if member.id not in number_of:
-                    self._drop(user.id)
+                    self._drop_intermediate(user.id)
                     continue
-                taken = copy_of(user)
-                del taken.operand_ids[:]
-                taken.operand_ids.append(proto.id)
-                taken.tuple_index = number_of[member.id]
-                self._protos[taken.id] = taken
-                self._place[taken.id] = self._place[proto.id]
-                self._made.add(taken.id)
+                result = copy_of(user)
+                del result.operand_ids[:]
+                result.operand_ids.append(proto.id)
+                result.tuple_index = number_of[member.id]
+                self._protos[result.id] = result
+                self._positions[result.id] = self._positions[proto.id]
+                self._created.add(result.id)
         self._protos[proto.id] = proto
-        self._made.add(proto.id)
+        self._created.add(proto.id)
 
-    def _drop(self, value: int) -> None:
-        """A name of what only members see, and its other names."""
-        waiting = [value]
-        while waiting:
-            identifier = waiting.pop()
+    def _drop_intermediate(self, value: int) -> None:
+        """Drop the get-tuple-element of an intermediate value, and its bitcasts."""
+        pending = [value]
+        while pending:
+            identifier = pending.pop()
             if self._protos.pop(identifier, None) is not None:
-                waiting += [
-                    user.id for user in self._groups.users.get(identifier, ()) if user.id in self._groups.origin
+                pending += [
+                    user.id for user in self._finder.users.get(identifier, ()) if user.id in self._finder.producer_of
                 ]

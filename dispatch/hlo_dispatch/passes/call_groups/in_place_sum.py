@@ -1,6 +1,6 @@
-"""Residuals that a sequence's member adds its result to where they lie, instead of reading them and writing elsewhere.
+"""In-place sum post-ops: a call group's member adds its result to a dead residual instead of writing a new buffer.
 
-A large residual and a result of its own push each other out of the caches; a sum in place has one place for both.
+A large residual and a separate result evict each other from the caches; an in-place sum has one buffer for both.
 """
 
 from __future__ import annotations
@@ -16,49 +16,56 @@ from hlo_dispatch.vendor import kernels, registry
 
 
 @dataclass(frozen=True)
-class Accumulation:
-    """What becomes of a member."""
+class InPlaceSum:
+    """A member that adds its result to a residual in place."""
 
     operand: int
-    """Which of its operands is the residual, and is none of its operands any more."""
-    value: int
-    """The member that makes it."""
+    """Number of the residual among its operands; the rewritten call no longer has it as an operand."""
+    producer: int
+    """Id of the member that produces the residual."""
     attributes: str
-    """Its own, as text, but for the value's number in the sequence."""
+    """The rewritten attributes as text, without the residual's value number in the call group."""
 
 
-def accumulations(
-    group: Sequence[InstructionProto], inside: Sequence[InstructionProto], origin: Mapping[int, int]
-) -> dict[int, Accumulation]:
-    """Member → how it adds to a residual that only it still reads, where its kernel does so by the same code.
+def in_place_sums(
+    group: Sequence[InstructionProto], intermediates: Sequence[InstructionProto], producer_of: Mapping[int, int]
+) -> dict[int, InPlaceSum]:
+    """Member → its in-place sum, where the residual is dead afterwards and the kernel keeps its implementation.
 
     Args:
-        group: a sequence's members, in order.
-        inside: those whose results nobody else reads.
-        origin: value → the member that makes it.
+        group: the members of a call group, in order.
+        intermediates: those whose results only members read.
+        producer_of: value → the member that produces it.
     """
-    makers = {member.id for member in inside}
-    last = {origin.get(operand): member.id for member in group for operand in member.operand_ids[:]}
+    intermediate_ids = {member.id for member in intermediates}
+    last_reader = {producer_of.get(operand): member.id for member in group for operand in member.operand_ids[:]}
     names = {kernel.target: name for name, kernel in registry.kernels().items()}
-    found: dict[int, Accumulation] = {}
-    for member in inside:
-        given = [origin.get(operand) for operand in member.operand_ids[:]]
-        if not any(maker in makers and last[maker] == member.id for maker in given):
+    found: dict[int, InPlaceSum] = {}
+    for member in intermediates:
+        producers = [producer_of.get(operand) for operand in member.operand_ids[:]]
+        if not any(
+            producer_id in intermediate_ids and last_reader[producer_id] == member.id for producer_id in producers
+        ):
             continue
         attributes = from_text(member.backend_config.decode())
-        for number, operand in _residuals(attributes):
-            maker = given[operand]
-            if maker is None or maker not in makers or last[maker] != member.id or given.count(maker) > 1:
+        for number, operand in _residual_adds(attributes):
+            producer_id = producers[operand]
+            if (
+                producer_id is None
+                or producer_id not in intermediate_ids
+                or last_reader[producer_id] != member.id
+                or producers.count(producer_id) > 1
+            ):
                 continue
             changed = {**attributes, f"post_op_{number}": {"kind": "sum"}}
-            if _is_same_code(names[member.custom_call_target], attributes, changed):
-                found[member.id] = Accumulation(operand, maker, to_text(changed))
+            if _is_same_implementation(names[member.custom_call_target], attributes, changed):
+                found[member.id] = InPlaceSum(operand, producer_id, to_text(changed))
                 break
     return found
 
 
-def _residuals(attributes: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
-    """The post-ops that add an array like the result, each with its operand's number."""
+def _residual_adds(attributes: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
+    """The post-ops that add an array with the result's type and layout: (post-op number, operand number)."""
     if "weights_dims" not in attributes:
         return
     operand = 2 + ("bias_type" in attributes)
@@ -72,7 +79,7 @@ def _residuals(attributes: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
         number += 1
 
 
-def _is_same_code(name: str, attributes: Mapping[str, Any], changed: Mapping[str, Any]) -> bool:
+def _is_same_implementation(name: str, attributes: Mapping[str, Any], changed: Mapping[str, Any]) -> bool:
     before, now = kernels.plan(name, attributes), kernels.plan(name, {**changed, "accumulated": 0})
     if isinstance(before, Refusal) or isinstance(now, Refusal):
         return False

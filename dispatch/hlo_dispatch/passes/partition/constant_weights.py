@@ -1,7 +1,7 @@
-"""Weights that are constants of a module: what depends on nothing else is computed while the module is rewritten.
+"""Constant weights: preprocesses a module's large constants while the module is compiled.
 
-They are taken out, and are frozen parameters to everything that follows: to the pass, to measuring, to the cut. What is
-prepared of them is computed at once, and put in as constants again, with those that the program reads as they are.
+The constants are extracted into frozen parameters, which the pipeline, the tuner and the splitter then see. The
+prologue runs at once, and its results become constants again, with the weights that the program reads unprocessed.
 """
 
 # pyright: basic
@@ -27,63 +27,63 @@ from hlo_dispatch.ir.verify import verify
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.vendor import registration, users_kernels
 
-SMALLEST_WEIGHTS = 64 * 1024
-"""Bytes. Less lies in a processor's own cache, and copying it in each call takes a few microseconds."""
+MIN_WEIGHTS_BYTES = 64 * 1024
+"""Bytes. Smaller constants fit into a core's own cache, and a reorder in each call takes a few microseconds."""
 _FLOATING = frozenset(("bf16", "f16", "f32"))
 
 
 @dataclass(frozen=True)
-class Weights:
-    """A module's large constants, and the module with parameters in their place, behind its own."""
+class ConstantWeights:
+    """A module's large constants, and the module with parameters in their place, after its own."""
 
     module: bytes
-    """Serialized."""
+    """The serialized module with parameters in place of the constants."""
     parameters: int
-    """How many it had with its constants."""
+    """Number of the parameters of the original module."""
     shapes: Sequence[Shape]
-    """Of the constants, row-major."""
+    """Row-major shapes of the constants."""
     memory: Sequence[memoryview]
-    """What they hold."""
+    """Elements of the constants."""
 
     @property
     def frozen(self) -> frozenset[int]:
-        """Numbers of their parameters."""
+        """Numbers of the parameters in place of the constants."""
         return frozenset(range(self.parameters, self.parameters + len(self.shapes)))
 
-    def put_back(self, dispatched: bytes) -> bytes:
-        """The dispatched module with its constants as they were.
+    def with_original_constants(self, dispatched: bytes) -> bytes:
+        """The dispatched module with its original constants.
 
         Raises:
-            ModuleError: the module is not sound then.
+            ModuleError: the verifier rejects the module.
         """
         return self._with_constants(dispatched, dict(zip(sorted(self.frozen), self.memory, strict=True)), 0)
 
-    def prepared(self, dispatched: bytes, split: Splitter, table: Table) -> bytes:
-        """The dispatched module with what depends on them alone computed.
+    def with_preprocessed_constants(self, dispatched: bytes, split: Splitter, table: Table) -> bytes:
+        """The dispatched module with preprocessed constants.
 
         Args:
-            split: packs weights and cuts a module.
-            table: whose kernels it calls.
+            split: prepacks weights and splits a module.
+            table: the table of its kernels.
 
         Raises:
             Exception: what compiling and running raises.
         """
-        halves = split(dispatched, self.frozen)
+        found = split(dispatched, self.frozen)
         memory: list[Any] = []
-        if halves.preparation is not None:
+        if found.prologue is not None:
             executable.start()
             registration.register(users_kernels.open_handlers(table))
-            given = executable.to_device([self._array(number) for number in halves.read])
-            memory = [_bytes(array) for array in executable.Executable(halves.preparation)(given)]
-        memory += [self.memory[number - self.parameters] for number in halves.kept]
-        return self._with_constants(halves.program, dict(enumerate(memory)), len(memory))
+            inputs = executable.to_device([self._array(number) for number in found.prologue_inputs])
+            memory = [_bytes(array) for array in executable.Executable(found.prologue)(inputs)]
+        memory += [self.memory[number - self.parameters] for number in found.frozen_inputs]
+        return self._with_constants(found.program, dict(enumerate(memory)), len(memory))
 
     def _with_constants(self, serialized: bytes, memory: Mapping[int, Any], leading: int) -> bytes:
-        """A module with some of its parameters as constants, and the others numbered as they were.
+        """A module with constants in place of some parameters; the others get their original numbers.
 
         Args:
-            memory: of those parameters, by number.
-            leading: how many of them come before the others.
+            memory: number of a parameter → elements of its constant.
+            leading: how many of these parameters come before the others.
         """
         module = Module.from_bytes(serialized)
         for instruction in module.entry.instructions:
@@ -99,36 +99,36 @@ class Weights:
         return np.frombuffer(self.memory[place], dtype_of(shape)).reshape(shape.dimensions)
 
 
-def has_weights(module: Module) -> bool:
-    """Whether some of its constants are as large as weights are."""
-    return any(_is_weights(instruction) for instruction in module.entry.instructions[:])
+def has_constant_weights(module: Module) -> bool:
+    """Whether the module has constants of at least `MIN_WEIGHTS_BYTES`."""
+    return any(_is_constant_weights(instruction) for instruction in module.entry.instructions[:])
 
 
-def weights_of(module: Module) -> Weights | None:
-    """Take the large constants out of a module, which is another one then; None where there are none."""
+def extract_constant_weights(module: Module) -> ConstantWeights | None:
+    """Extract the large constants of a module, which changes; None where there are none."""
     entry, fresh = module.entry, max(instruction.id for instruction in module.entry.instructions)
     count = len(entry.program_shape.parameters)
     shapes: list[Shape] = []
     memory: list[memoryview] = []
     instructions: list[InstructionProto] = []
     for instruction in entry.instructions[:]:
-        held = memory_of(instruction.literal) if _is_weights(instruction) else None
+        held = memory_of(instruction.literal) if _is_constant_weights(instruction) else None
         own = shape_of(instruction.shape)
         if held is None or shape_of(instruction.literal.shape).minor_to_major != own.minor_to_major:
             instructions.append(instruction)
             continue
-        plain = in_memory_order(own)
+        row_major_shape = in_memory_order(own)
         fresh += 1
         name = module.fresh_name(f"{instruction.name}.weights")
         parameter = InstructionProto(opcode="parameter", id=fresh, name=name, parameter_number=count + len(shapes))
-        parameter.shape.CopyFrom(plain.to_proto())
-        renamed = InstructionProto(opcode="bitcast", id=instruction.id, name=instruction.name)
-        renamed.shape.CopyFrom(instruction.shape)
-        renamed.operand_ids.append(fresh)
-        if plain == own:
-            parameter.id, parameter.name = renamed.id, renamed.name
-        instructions += [parameter] if plain == own else [parameter, renamed]
-        shapes.append(plain)
+        parameter.shape.CopyFrom(row_major_shape.to_proto())
+        bitcast = InstructionProto(opcode="bitcast", id=instruction.id, name=instruction.name)
+        bitcast.shape.CopyFrom(instruction.shape)
+        bitcast.operand_ids.append(fresh)
+        if row_major_shape == own:
+            parameter.id, parameter.name = bitcast.id, bitcast.name
+        instructions += [parameter] if row_major_shape == own else [parameter, bitcast]
+        shapes.append(row_major_shape)
         memory.append(held)
     if not shapes:
         return None
@@ -136,14 +136,14 @@ def weights_of(module: Module) -> Weights | None:
     del entry.instructions[:]
     entry.instructions.extend(kept)
     renumber_parameters(module, range(count + len(shapes)))
-    return Weights(module.to_bytes(), count, shapes, memory)
+    return ConstantWeights(module.to_bytes(), count, shapes, memory)
 
 
-def _is_weights(instruction: InstructionProto) -> bool:
+def _is_constant_weights(instruction: InstructionProto) -> bool:
     if instruction.opcode != "constant":
         return False
     shape = shape_of(instruction.shape)
-    return shape.element_type in _FLOATING and shape.bytes >= SMALLEST_WEIGHTS
+    return shape.element_type in _FLOATING and shape.bytes >= MIN_WEIGHTS_BYTES
 
 
 def _become_constant(parameter: InstructionProto, memory: Any) -> None:

@@ -1,4 +1,7 @@
-"""Weights that a kernel wants in a layout of its own: packed by a call ahead of the kernel's, which is early then."""
+"""Weight prepacking: inserts a reorder call into the kernel's own layout for each frozen weight.
+
+The reorder call depends on static values alone, so the partition moves it to the prologue.
+"""
 
 from __future__ import annotations
 
@@ -7,143 +10,159 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
-from hlo_dispatch.analysis.binding_time import early_values, given_everywhere
+from hlo_dispatch.analysis.binding_time import static_inputs_by_computation, static_values
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node, flat_graphs
-from hlo_dispatch.analysis.stacked_slices import Picked, picked_values
+from hlo_dispatch.analysis.stacked_slices import StackedSlice, find_stacked_slices
 from hlo_dispatch.ir.module import Module, copy_of, new_instruction
 from hlo_dispatch.ir.schema import CUSTOM_CALL_API_TYPED_FFI, ELEMENT_TYPE_NUMBERS, InstructionProto
 from hlo_dispatch.ir.shape import Shape, row_major
 from hlo_dispatch.passes.backend_config import from_text, to_text
-from hlo_dispatch.passes.edit import put_back
-from hlo_dispatch.passes.instruction_order import needed
+from hlo_dispatch.passes.edit import replace_computations
+from hlo_dispatch.passes.instruction_order import without_dead_code
 from hlo_dispatch.passes.module_rewriter import Edit
-from hlo_dispatch.passes.partition.stacked_weights import sliced, stacked, taken_out
-from hlo_dispatch.vendor.prepacking import PackedForm, packed_form
+from hlo_dispatch.passes.partition.stacked_weights import concatenated, slice_at_index, slice_of_stack
+from hlo_dispatch.vendor.prepacking import PrepackedCall, prepacked_call
 
-_WEIGHTS = 1
-"""Which operand of a call they are."""
-_OF_WEIGHTS = ("weights_", "packed_")
-"""Attributes of the weights, by name."""
+_WEIGHTS_OPERAND = 1
+"""Operand number of a call's weights."""
+_WEIGHTS_ATTRIBUTES = ("weights_", "packed_")
+"""Prefixes of the names of the weights' attributes."""
 
 
-def pack(
+def prepack(
     serialized: bytes, frozen: AbstractSet[int], kernels: Mapping[str, str], threads: int
 ) -> tuple[bytes, set[str]]:
-    """Put a packing call ahead of every kernel call whose weights depend on frozen parameters alone.
+    """Insert a prepack call for every kernel call whose weights are static.
 
     Args:
         serialized: a dispatched module.
         frozen: numbers of the parameters that are frozen.
         kernels: target of a custom-call → the kernel's name.
-        threads: how many XLA computes with.
+        threads: number of XLA's threads.
 
     Returns:
-        the module, and the names of the instructions whose values are packed weights.
+        the module, and the names of the instructions whose values are prepacked weights.
     """
     module = Module.from_bytes(serialized)
-    packed: set[str] = set()
+    prepacked: set[str] = set()
     edits: dict[int, Edit] = {}
     with flat_graphs(module) as graph_of:
-        for identifier, given in given_everywhere(module, frozen, graph_of).items():
+        for identifier, static_inputs in static_inputs_by_computation(module, frozen, graph_of).items():
             graph = graph_of(identifier)
-            if wanted := _wanted(graph, given, kernels):
-                packing = _Packing(module, graph, threads)
-                edits[identifier] = packing.edit(wanted)
-                packed |= packing.names
+            if requests := _prepack_requests(graph, static_inputs, kernels):
+                prepacker = _Prepacker(module, graph, threads)
+                edits[identifier] = prepacker.edit(requests)
+                prepacked |= prepacker.names
     if not edits:
-        return serialized, packed
-    put_back(module, edits)
-    return module.to_bytes(), packed
+        return serialized, prepacked
+    replace_computations(module, edits)
+    return module.to_bytes(), prepacked
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """How a kernel call would have its weights."""
+class _PrepackRequest:
+    """A kernel call whose weights can be prepacked."""
 
-    form: PackedForm
+    prepacked_call: PrepackedCall
     weights: Node
-    picked: Picked | None
-    """Where they are one of several."""
+    stacked_slice: StackedSlice | None
+    """Set where the weights are a slice of stacked weights."""
 
 
-def _wanted(graph: FlatGraph, given: AbstractSet[int], kernels: Mapping[str, str]) -> Mapping[int, _Wanted]:
-    """Id of a kernel call whose weights are early, or one of several early ones → how it would have them."""
-    early = early_values(graph, given)
-    picked = picked_values(graph, early)
-    found: dict[int, _Wanted] = {}
+def _prepack_requests(
+    graph: FlatGraph, static_inputs: AbstractSet[int], kernels: Mapping[str, str]
+) -> Mapping[int, _PrepackRequest]:
+    """Id of a kernel call whose weights are static, or a slice of static stacked weights → its prepack request."""
+    static = static_values(graph, static_inputs)
+    slices = find_stacked_slices(graph, static)
+    found: dict[int, _PrepackRequest] = {}
     for instruction in graph.instruction_of.values():
         kernel = kernels.get(instruction.custom_call_target) if instruction.opcode == "custom-call" else None
-        if kernel is None or len(instruction.operand_ids) <= _WEIGHTS:
+        if kernel is None or len(instruction.operand_ids) <= _WEIGHTS_OPERAND:
             continue
-        weights = graph.value_of[instruction.operand_ids[_WEIGHTS]]
-        if weights.shape.is_array and (weights in early or weights in picked):
-            form = _form(kernel, from_text(instruction.backend_config.decode()))
-            if form is not None:
-                found[instruction.id] = _Wanted(form, weights, picked.get(weights))
+        weights = graph.value_of[instruction.operand_ids[_WEIGHTS_OPERAND]]
+        if weights.shape.is_array and (weights in static or weights in slices):
+            prepacked_call = _prepacked_call_of(kernel, from_text(instruction.backend_config.decode()))
+            if prepacked_call is not None:
+                found[instruction.id] = _PrepackRequest(prepacked_call, weights, slices.get(weights))
     return found
 
 
-def _form(kernel: str, attributes: dict[str, Any]) -> PackedForm | None:
-    # Whoever asks for plain weights has measured that they are faster.
-    return None if attributes.get("weights_format") == "plain" else packed_form(kernel, attributes)
+def _prepacked_call_of(kernel: str, attributes: dict[str, Any]) -> PrepackedCall | None:
+    # The tuner asks for plain weights where they measured faster.
+    return None if attributes.get("weights_format") == "plain" else prepacked_call(kernel, attributes)
 
 
-class _Packing:
-    """Writes the packing calls of one computation, and has the kernel calls read what they make."""
+class _Prepacker:
+    """Inserts the prepack calls of one computation and rewires its kernel calls to their results."""
 
     def __init__(self, module: Module, graph: FlatGraph, threads: int) -> None:
         self._module, self._graph, self._threads = module, graph, threads
         self._edit = Edit(root_id=graph.computation.root_id)
         self._next = max(graph.instruction_of) + 1
-        self._made: dict[tuple[int, str], InstructionProto] = {}
-        """Weights, and what of the reader's attributes their packed form depends on → that form: two calls may share
-        it."""
+        self._prepacked_by_key: dict[tuple[int, str], InstructionProto] = {}
+        """(weights, the consumer's attributes that determine the layout) → prepacked weights, which calls may share."""
         self.names: set[str] = set()
-        """Of the instructions whose values are packed weights that are early."""
+        """Names of the instructions whose values are static prepacked weights."""
 
-    def edit(self, wanted: Mapping[int, _Wanted]) -> Edit:
-        """The computation with them."""
-        for given in self._graph.computation.instructions[:]:
-            instruction = copy_of(given)
-            if given.id in wanted:
-                form = wanted[given.id].form
-                instruction.operand_ids[form.operand] = self._packed(instruction, wanted[given.id])
-                instruction.backend_config = to_text(form.call).encode()
-                instruction.shape.tuple_shapes[-1].CopyFrom(_bytes(form.call["scratch"]).to_proto())
+    def edit(self, requests: Mapping[int, _PrepackRequest]) -> Edit:
+        """The computation with its prepack calls."""
+        for original in self._graph.computation.instructions[:]:
+            instruction = copy_of(original)
+            if original.id in requests:
+                prepacked_call = requests[original.id].prepacked_call
+                instruction.operand_ids[prepacked_call.operand] = self._prepacked_weights(
+                    instruction, requests[original.id]
+                )
+                instruction.backend_config = to_text(prepacked_call.call).encode()
+                instruction.shape.tuple_shapes[-1].CopyFrom(_bytes(prepacked_call.call["scratch"]).to_proto())
             self._edit.instructions.append(instruction)
-        # What took one of several weights out as they were given is not read any more.
-        self._edit.instructions = needed(self._edit.instructions, (), self._edit.root_id)
+        # The slices of the original stacked weights are dead now.
+        self._edit.instructions = without_dead_code(self._edit.instructions, (), self._edit.root_id)
         return self._edit
 
-    def _packed(self, reader: InstructionProto, wanted: _Wanted) -> int:
-        """Id of the packed weights that a call is to read."""
-        form, weights = wanted.form, reader.operand_ids[wanted.form.operand]
-        key = (weights, to_text({n: form.call[n] for n in sorted(form.call) if n.startswith(_OF_WEIGHTS)}))
-        if key not in self._made:
-            if wanted.picked is None:
-                packed = self._made[key] = self._pack(reader, form, weights)
-                self.names.add(packed.name)
+    def _prepacked_weights(self, consumer: InstructionProto, request: _PrepackRequest) -> int:
+        """Id of the prepacked weights of one kernel call."""
+        prepacked_call, weights = request.prepacked_call, consumer.operand_ids[request.prepacked_call.operand]
+        key = (
+            weights,
+            to_text(
+                {n: prepacked_call.call[n] for n in sorted(prepacked_call.call) if n.startswith(_WEIGHTS_ATTRIBUTES)}
+            ),
+        )
+        if key not in self._prepacked_by_key:
+            if request.stacked_slice is None:
+                prepacked = self._prepacked_by_key[key] = self._emit_prepack(consumer, prepacked_call, weights)
+                self.names.add(prepacked.name)
             else:
-                self._made[key] = self._pack_all(reader, form, wanted.weights.shape, wanted.picked)
-        return self._made[key].id
+                self._prepacked_by_key[key] = self._prepack_stack(
+                    consumer, prepacked_call, request.weights.shape, request.stacked_slice
+                )
+        return self._prepacked_by_key[key].id
 
-    def _pack(self, reader: InstructionProto, form: PackedForm, weights: int) -> InstructionProto:
-        call = _call(self._module, self._fresh(), reader, form)
+    def _emit_prepack(
+        self, consumer: InstructionProto, prepacked_call: PrepackedCall, weights: int
+    ) -> InstructionProto:
+        call = _call(self._module, self._fresh(), consumer, prepacked_call)
         call.operand_ids.append(weights)
-        packed = _blob(self._module, self._fresh(), call, form)
-        self._edit.instructions += [call, packed]
-        return packed
+        prepacked = _prepacked_result(self._module, self._fresh(), call, prepacked_call)
+        self._edit.instructions += [call, prepacked]
+        return prepacked
 
-    def _pack_all(self, reader: InstructionProto, form: PackedForm, shape: Shape, picked: Picked) -> InstructionProto:
-        """Pack each of several weights, and take out the one that is asked for."""
-        packed: list[InstructionProto] = []
-        for number in range(picked.count):
-            pieces = sliced(self._module, picked, number, shape, self._next)
-            self._next += len(pieces)
-            self._edit.instructions += pieces
-            packed.append(self._pack(reader, form, pieces[-1].id))
-        stack = stacked(self._module, packed, form.bytes, self._fresh())
-        fusion, inner = taken_out(self._module, stack, picked, form.bytes, self._fresh(), self._threads)
+    def _prepack_stack(
+        self, consumer: InstructionProto, prepacked_call: PrepackedCall, shape: Shape, stacked_slice: StackedSlice
+    ) -> InstructionProto:
+        """Prepack each slice of the stacked weights, concatenate them, and slice the result at the same index."""
+        prepacked: list[InstructionProto] = []
+        for number in range(stacked_slice.count):
+            slice_ops = slice_of_stack(self._module, stacked_slice, number, shape, self._next)
+            self._next += len(slice_ops)
+            self._edit.instructions += slice_ops
+            prepacked.append(self._emit_prepack(consumer, prepacked_call, slice_ops[-1].id))
+        stack = concatenated(self._module, prepacked, prepacked_call.bytes, self._fresh())
+        fusion, inner = slice_at_index(
+            self._module, stack, stacked_slice, prepacked_call.bytes, self._fresh(), self._threads
+        )
         self._edit.instructions += [stack, fusion]
         self._edit.computations.append(inner)
         self.names.add(stack.name)
@@ -154,19 +173,25 @@ class _Packing:
         return self._next - 1
 
 
-def _call(module: Module, identifier: int, reader: InstructionProto, form: PackedForm) -> InstructionProto:
-    proto = InstructionProto(opcode="custom-call", id=identifier, name=module.fresh_name(f"{reader.name}.pack"))
+def _call(
+    module: Module, identifier: int, consumer: InstructionProto, prepacked_call: PrepackedCall
+) -> InstructionProto:
+    proto = InstructionProto(opcode="custom-call", id=identifier, name=module.fresh_name(f"{consumer.name}.pack"))
     proto.shape.element_type = ELEMENT_TYPE_NUMBERS["tuple"]
-    for size in (form.bytes, form.pack_scratch):
+    for size in (prepacked_call.bytes, prepacked_call.prepack_scratch):
         proto.shape.tuple_shapes.append(_bytes(size).to_proto())
-    proto.custom_call_target = form.pack_target
+    proto.custom_call_target = prepacked_call.prepack_target
     proto.custom_call_api_version = CUSTOM_CALL_API_TYPED_FFI
-    proto.backend_config = to_text(form.pack).encode()
+    proto.backend_config = to_text(prepacked_call.prepack_attributes).encode()
     return proto
 
 
-def _blob(module: Module, identifier: int, call: InstructionProto, form: PackedForm) -> InstructionProto:
-    return new_instruction(module, "get-tuple-element", identifier, _bytes(form.bytes), call.id, stem=f"{call.name}ed")
+def _prepacked_result(
+    module: Module, identifier: int, call: InstructionProto, prepacked_call: PrepackedCall
+) -> InstructionProto:
+    return new_instruction(
+        module, "get-tuple-element", identifier, _bytes(prepacked_call.bytes), call.id, stem=f"{call.name}ed"
+    )
 
 
 def _bytes(count: int) -> Shape:

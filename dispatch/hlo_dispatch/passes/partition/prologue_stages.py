@@ -1,7 +1,8 @@
-"""A preparation in several parts that run one after the other: what only one of them reads can go when it is done.
+"""Prologue stages: splits a prologue into modules that run one after the other, to bound its peak memory.
 
-Between them originals and prepared weights never exist both whole. Values that are made of one large intermediate
-value are in one part; small ones (a norm's scale, that goes into weights and bias) are computed in each.
+Weights that only one stage reads can be freed after it, so that original and preprocessed weights never exist
+completely at the same time. Results with a large common intermediate value are in one stage; small intermediate values
+(a norm's scale that is multiplied into weights and bias) are recomputed in each.
 """
 
 from __future__ import annotations
@@ -15,109 +16,112 @@ from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import shape_of
 from hlo_dispatch.ir.split_module import Split
 from hlo_dispatch.ir.verify import verify
-from hlo_dispatch.passes.edit import put_back
-from hlo_dispatch.passes.instruction_order import made_of
+from hlo_dispatch.passes.edit import replace_computations
+from hlo_dispatch.passes.instruction_order import reachable_from_root
 from hlo_dispatch.passes.module_rewriter import Edit
 
-MOST_PARTS = 8
-"""Each is compiled for itself, so more of them take longer; about one part in so many exists twice."""
-WORTH_PARTS = 64 << 20
-"""Bytes; a preparation of less is one part."""
-_SMALL = 1 << 16
-"""Bytes of an intermediate value that is rather computed twice."""
+MAX_STAGES = 8
+"""Each stage is compiled separately, so more stages take longer; about 1/8 of the bytes exists twice."""
+MIN_STAGED_BYTES = 64 << 20
+"""Bytes of preprocessed values from which a prologue has several stages."""
+_MAX_RECOMPUTED_BYTES = 1 << 16
+"""Largest intermediate value, in bytes, that is recomputed in several stages."""
 
 
 @dataclass(frozen=True)
-class PreparationPart:
-    """One part of the preparation."""
+class PrologueStage:
+    """One stage of the prologue."""
 
     module: bytes
-    """Takes the frozen parameters in `read`, returns the values in `made`, several of them in a tuple."""
-    read: Sequence[int]
-    """Parameters of the whole module."""
-    made: Sequence[int]
-    """Numbers among what is prepared."""
+    """Takes the frozen parameters in `parameters`, returns the values in `results`, several of them as a tuple."""
+    parameters: Sequence[int]
+    """Parameter numbers in the module before the split."""
+    results: Sequence[int]
+    """Numbers among the preprocessed values."""
 
 
-def in_parts(halves: Split, *, is_one: bool) -> tuple[PreparationPart, ...]:
-    """The preparation, in one part or several; none where nothing is prepared.
+def split_into_stages(split: Split, *, is_single: bool) -> tuple[PrologueStage, ...]:
+    """The prologue in one stage or several; none where it is empty.
 
     Args:
-        is_one: whether it shall be one, however large.
+        is_single: whether to make one stage of any size.
 
     Raises:
-        ModuleError: a part is not sound; a bug of ours.
+        ModuleError: the verifier rejects a stage; a bug of ours.
     """
-    if halves.preparation is None:
+    if split.prologue is None:
         return ()
-    sizes = [value.shape.bytes for value in halves.prepared]
+    sizes = [value.shape.bytes for value in split.preprocessed]
     groups = [list(range(len(sizes)))]
-    if not is_one and len(sizes) > 1 and sum(sizes) >= WORTH_PARTS:
-        groups = _together(_connected(Module.from_bytes(halves.preparation)), sizes)
+    if not is_single and len(sizes) > 1 and sum(sizes) >= MIN_STAGED_BYTES:
+        groups = _balanced_groups(_connected_results(Module.from_bytes(split.prologue)), sizes)
     if len(groups) == 1:
-        return (PreparationPart(halves.preparation, halves.read, groups[0]),)
-    return tuple(_part(halves, group) for group in groups)
+        return (PrologueStage(split.prologue, split.prologue_inputs, groups[0]),)
+    return tuple(_stage(split, group) for group in groups)
 
 
-def _connected(module: Module) -> list[list[int]]:
-    """Numbers of the results, those together that are made of one large value."""
+def _connected_results(module: Module) -> list[list[int]]:
+    """Numbers of the results, grouped by large common intermediate values."""
     import networkx as nx  # a fifth of a second, which only large weights have to pay
 
     instructions = {instruction.id: instruction for instruction in module.entry.instructions}
     results = instructions[module.entry.root_id].operand_ids[:]
-    # Results by their numbers, values by what follows those.
+    # Nodes: results by their numbers, then values by their ids.
     graph: nx.Graph[int] = nx.Graph()
     for number, result in enumerate(results):
         graph.add_node(number)
-        for name in _sources(instructions, result):
-            if instructions[name].opcode != "parameter" and shape_of(instructions[name].shape).bytes > _SMALL:
+        for name in _transitive_operands(instructions, result):
+            if (
+                instructions[name].opcode != "parameter"
+                and shape_of(instructions[name].shape).bytes > _MAX_RECOMPUTED_BYTES
+            ):
                 graph.add_edge(number, len(results) + name)
     return sorted(
         sorted(number for number in connected if number < len(results)) for connected in nx.connected_components(graph)
     )
 
 
-def _sources(instructions: Mapping[int, InstructionProto], name: int) -> set[int]:
-    """What a value is made of, itself included."""
-    found, waiting = {name}, [name]
-    while waiting:
-        instruction = instructions[waiting.pop()]
+def _transitive_operands(instructions: Mapping[int, InstructionProto], name: int) -> set[int]:
+    """Ids of the transitive operands of a value, itself included."""
+    found, pending = {name}, [name]
+    while pending:
+        instruction = instructions[pending.pop()]
         fresh = {*instruction.operand_ids[:], *instruction.control_predecessor_ids[:]} - found
         found |= fresh
-        waiting += fresh
+        pending += fresh
     return found
 
 
-def _together(connected: Sequence[list[int]], sizes: Sequence[int]) -> list[list[int]]:
-    """As few groups as have each its share of the bytes, or, where something large is connected, more."""
-    share = sum(sizes) / MOST_PARTS
+def _balanced_groups(connected: Sequence[list[int]], sizes: Sequence[int]) -> list[list[int]]:
+    """Groups of about an equal share of the bytes; a large connected group has more."""
+    share = sum(sizes) / MAX_STAGES
     groups: list[list[int]] = [[]]
-    held = 0
+    group_bytes = 0
     for numbers in connected:
-        if held >= share:
+        if group_bytes >= share:
             groups.append([])
-            held = 0
+            group_bytes = 0
         groups[-1] += numbers
-        held += sum(sizes[number] for number in numbers)
+        group_bytes += sum(sizes[number] for number in numbers)
     return groups
 
 
-def _part(halves: Split, made: list[int]) -> PreparationPart:
-    assert halves.preparation is not None
-    module = Module.from_bytes(halves.preparation)
+def _stage(split: Split, results: list[int]) -> PrologueStage:
+    assert split.prologue is not None
+    module = Module.from_bytes(split.prologue)
     entry = module.entry
     root = next(instruction for instruction in entry.instructions if instruction.id == entry.root_id)
-    values = [root.operand_ids[number] for number in made]
+    values = [root.operand_ids[number] for number in results]
     instructions = [instruction for instruction in entry.instructions if instruction.id != root.id]
     root_id = values[0]
-    if len(made) > 1:
+    if len(results) > 1:
         fresh = max(instruction.id for instruction in entry.instructions) + 1
-        shapes = [root.shape.tuple_shapes[number] for number in made]
-        instructions.append(new_tuple(module, fresh, values, shapes, "this_part"))
+        shapes = [root.shape.tuple_shapes[number] for number in results]
+        instructions.append(new_tuple(module, fresh, values, shapes, "stage_results"))
         root_id = fresh
-    needed = made_of(instructions, root_id)
-    taken = sorted(instruction.parameter_number for instruction in needed if instruction.opcode == "parameter")
-    put_back(module, {entry.id: Edit(needed, root_id)})
-    renumber_parameters(module, taken)
+    live = reachable_from_root(instructions, root_id)
+    inputs = sorted(instruction.parameter_number for instruction in live if instruction.opcode == "parameter")
+    replace_computations(module, {entry.id: Edit(live, root_id)})
+    renumber_parameters(module, inputs)
     verify(module)
-    return PreparationPart(module.to_bytes(), [halves.read[number] for number in taken], made)
+    return PrologueStage(module.to_bytes(), [split.prologue_inputs[number] for number in inputs], results)

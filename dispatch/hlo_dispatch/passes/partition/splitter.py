@@ -1,4 +1,4 @@
-"""Both halves of a dispatched module: weights packed for its kernels, early values moved out of loops, then cut."""
+"""Splitter: prepacking, loop-invariant code motion, split at the frontier, call grouping, buffer coalescing."""
 
 from __future__ import annotations
 
@@ -7,43 +7,45 @@ from dataclasses import replace
 from functools import partial
 
 from hlo_dispatch.ir.split_module import Split, Splitter
-from hlo_dispatch.passes.call_groups.grouping import joined
+from hlo_dispatch.passes.call_groups.grouping import with_call_groups
 from hlo_dispatch.passes.huge_page_advice import with_huge_pages
-from hlo_dispatch.passes.partition.buffer_coalescing import held_together
-from hlo_dispatch.passes.partition.loop_invariant_code_motion import hoist
-from hlo_dispatch.passes.partition.prepacking import pack
-from hlo_dispatch.passes.partition.split_at_frontier import cut, uncut
-from hlo_dispatch.passes.write_after_read_hazards import CannotRebuild
+from hlo_dispatch.passes.partition.buffer_coalescing import coalesce_buffers
+from hlo_dispatch.passes.partition.loop_invariant_code_motion import hoist_loop_invariants
+from hlo_dispatch.passes.partition.prepacking import prepack
+from hlo_dispatch.passes.partition.split_at_frontier import split_at, without_prologue
+from hlo_dispatch.passes.write_after_read_hazards import RewriteUnsupported
 from hlo_dispatch.pattern import Table
 
 
 def splitter(table: Table, threads: int) -> Splitter:
-    """Cuts modules that hold kernels of a table, for so many threads of XLA's."""
+    """A splitter of modules with kernel calls of a table, for so many threads of XLA's."""
     return partial(split, table=table, threads=threads)
 
 
 def split(
-    whole: bytes, early: AbstractSet[int], widened: AbstractSet[int] = frozenset(), *, table: Table, threads: int
+    serialized: bytes, frozen: AbstractSet[int], widened: AbstractSet[int] = frozenset(), *, table: Table, threads: int
 ) -> Split:
-    """The halves of one module.
+    """Split one dispatched module into prologue and steady-state program.
 
     Args:
-        whole: the dispatched module.
-        early: numbers of its frozen parameters.
-        widened: further ones, of which nothing is made that would be larger: neither packed weights nor what is moved
-            out of a loop.
+        serialized: the dispatched module.
+        frozen: numbers of its frozen parameters.
+        widened: further frozen parameters, of narrower stored types: they are neither prepacked nor hoisted, which
+            would make them larger.
 
     Raises:
         ModuleError: the bytes are not a module.
     """
     targets = {kernel.target: name for name, kernel in table.kernels.items()}
-    dispatched, packed = pack(whole, early, targets, threads)
+    module, packed = prepack(serialized, frozen, targets, threads)
     try:
-        hoisted, names = hoist(dispatched, early, threads, packed)
-        halves = cut(hoisted, early | widened, threads, names)
-    except CannotRebuild:
-        # Something has to run after what would go.
-        halves = uncut(dispatched, early | widened)
-    program, found = joined(halves.program)
-    halves = held_together(replace(halves, program=program, sequences=found.sequences, joined=found.calls))
-    return replace(halves, program=with_huge_pages(halves.program))
+        hoisted, names = hoist_loop_invariants(module, frozen, threads, packed)
+        result = split_at(hoisted, frozen | widened, threads, names)
+    except RewriteUnsupported:
+        # A control dependency on a static value.
+        result = without_prologue(module, frozen | widened)
+    program, groups = with_call_groups(result.program)
+    result = coalesce_buffers(
+        replace(result, program=program, call_groups=groups.sequences, group_of_call=groups.calls)
+    )
+    return replace(result, program=with_huge_pages(result.program))

@@ -1,57 +1,61 @@
-"""Weights that are slices of stacked weights (analysis/stacked_slices.py): packed each, and stacked again."""
+"""Stacked weights (analysis/stacked_slices.py): slices them for prepacking, concatenates and slices the result."""
 
 from __future__ import annotations
 
-from hlo_dispatch.analysis.stacked_slices import Picked
+from hlo_dispatch.analysis.stacked_slices import StackedSlice
 from hlo_dispatch.ir.module import Module, new_instruction
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
 from hlo_dispatch.ir.shape import Shape, row_major
 from hlo_dispatch.ir.task_partitions import loop_backend_config
 
 
-def sliced(module: Module, picked: Picked, number: int, shape: Shape, fresh: int) -> list[InstructionProto]:
-    """Instructions for one of the values; the last one is it.
+def slice_of_stack(
+    module: Module, stacked_slice: StackedSlice, number: int, shape: Shape, first_id: int
+) -> list[InstructionProto]:
+    """Instructions that slice one value from the stack; the last one is the value.
 
     Args:
         shape: of the value.
-        fresh: the first id that nothing has.
+        first_id: the first free id.
     """
-    piece = Shape(picked.shape.element_type, (1, *picked.shape.dimensions[1:]), picked.shape.minor_to_major)
-    cut = new_instruction(module, "slice", fresh, piece, picked.stack)
-    for dimension, size in enumerate(picked.shape.dimensions):
+    slice_shape = Shape(
+        stacked_slice.shape.element_type, (1, *stacked_slice.shape.dimensions[1:]), stacked_slice.shape.minor_to_major
+    )
+    sliced = new_instruction(module, "slice", first_id, slice_shape, stacked_slice.stack)
+    for dimension, size in enumerate(stacked_slice.shape.dimensions):
         start, limit = (number, number + 1) if dimension == 0 else (0, size)
-        cut.slice_dimensions.add(start=start, limit=limit, stride=1)
-    return [cut, new_instruction(module, "bitcast", fresh + 1, shape, cut.id)]
+        sliced.slice_dimensions.add(start=start, limit=limit, stride=1)
+    return [sliced, new_instruction(module, "bitcast", first_id + 1, shape, sliced.id)]
 
 
-def stacked(module: Module, values: list[InstructionProto], size: int, fresh: int) -> InstructionProto:
-    """One array of several values, each of so many bytes (u8)."""
+def concatenated(module: Module, values: list[InstructionProto], size: int, first_id: int) -> InstructionProto:
+    """Concatenate several values of `size` bytes each (u8)."""
     stack = new_instruction(
-        module, "concatenate", fresh, row_major("u8", (size * len(values),)), *(value.id for value in values)
+        module, "concatenate", first_id, row_major("u8", (size * len(values),)), *(value.id for value in values)
     )
     stack.dimensions.append(0)
     return stack
 
 
-def taken_out(
-    module: Module, stack: InstructionProto, picked: Picked, size: int, fresh: int, threads: int
+def slice_at_index(
+    module: Module, stack: InstructionProto, stacked_slice: StackedSlice, size: int, first_id: int, threads: int
 ) -> tuple[InstructionProto, ComputationProto]:
-    """The fusion that copies one of them, and its computation."""
-    shape, rows = row_major("u8", (size,)), row_major("u8", (picked.count, size))
-    inner = ComputationProto(id=module.fresh_computation_id(), name=module.fresh_name("taken_out"))
+    """The fusion that slices the stack at the loop's index, and its computation."""
+    shape, rows = row_major("u8", (size,)), row_major("u8", (stacked_slice.count, size))
+    inner = ComputationProto(id=module.fresh_computation_id(), name=module.fresh_name("slice_at_index"))
     first = inner.id << 32
-    whole = new_instruction(module, "parameter", first, row_major("u8", (size * picked.count,)))
-    index = new_instruction(module, "parameter", first + 1, picked.index_shape)
+    parameter = new_instruction(module, "parameter", first, row_major("u8", (size * stacked_slice.count,)))
+    index = new_instruction(module, "parameter", first + 1, stacked_slice.index_shape)
     index.parameter_number = 1
-    as_rows = new_instruction(module, "bitcast", first + 2, rows, whole.id)
+    as_rows = new_instruction(module, "bitcast", first + 2, rows, parameter.id)
     row = new_instruction(
         module, "dynamic-slice", first + 3, row_major("u8", (1, size)), as_rows.id, index.id, index.id
     )
-    row.dynamic_slice_sizes.extend((1, size))  # all of the second dimension: wherever it is to begin, it begins at 0
+    row.dynamic_slice_sizes.extend((1, size))  # the whole second dimension: any start index clamps to 0
     flat = new_instruction(module, "bitcast", first + 4, shape, row.id)
-    inner.instructions.extend((whole, index, as_rows, row, flat))
+    inner.instructions.extend((parameter, index, as_rows, row, flat))
     inner.root_id = flat.id
-    fusion = new_instruction(module, "fusion", fresh, shape, stack.id, picked.index)
+    fusion = new_instruction(module, "fusion", first_id, shape, stack.id, stacked_slice.index)
     fusion.fusion_kind = "kLoop"
     fusion.backend_config = loop_backend_config(shape, threads)
     fusion.called_computation_ids.append(inner.id)
