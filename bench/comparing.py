@@ -58,7 +58,7 @@ def compiled(program: BenchProgram) -> tuple[Any, float]:
 
 
 def kernel_calls(text: str) -> int:
-    """Calls of ours in a compiled program."""
+    """Kernel calls in a compiled program."""
     return text.count('custom_call_target="hlo_dispatch.')
 
 

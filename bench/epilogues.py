@@ -1,4 +1,4 @@
-"""What may follow an operation in a pattern's name: the activations of the table, and its binaries by their use."""
+"""Epilogue steps in a pattern's name: the activations of the table, and its binaries by their use."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class BenchStep:
     entry: str
     """The shipped table's activation or binary."""
     operand: str = ""
-    """How its second operand lies over the result: channel or full; empty where it has none."""
+    """Broadcast of its second operand over the result: channel or full; empty where it has none."""
     positive: bool = False
-    """Whether it wants the values before it positive (or its operand, where it has one)."""
+    """Whether it requires positive values (or a positive operand, where it has one)."""
 
     @property
     def is_binary(self) -> bool:

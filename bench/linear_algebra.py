@@ -4,9 +4,9 @@
                                    [--choices heuristic]
 
 NAMEs are the beginnings of the rows' names. Every row is stock's milliseconds, then how many times faster the
-heuristic's choice is, and our own code, oneMKL and SciPy's LAPACK where each is forced; all are compiled in one
+cost model's choice is, and our own code, oneMKL and SciPy's LAPACK where each is forced; all are compiled in one
 process and timed in turns. `--process` adds a step of Gaussian process regression (2000 points, value and gradient).
-The heuristic's constants (dispatch/hlo_dispatch/selection/linear_algebra_cost_model.py) are read off this table.
+The cost model's constants (dispatch/hlo_dispatch/selection/linear_algebra_cost_model.py) are read off this table.
 """
 
 # pyright: basic, reportAttributeAccessIssue=false, reportOperatorIssue=false
@@ -91,7 +91,7 @@ def regression_step(dtype: str, points: int = 2000) -> Case:
 
 
 def compiled(program: Callable, inputs: tuple, choice: str):
-    """The program with the heuristic, or with one library wherever it has a kernel."""
+    """The program with the cost model, or with one library wherever it has a kernel."""
     jitted = jax.jit(lambda *arguments: program(*arguments))
     if choice == "stock":
         return jitted.lower(*inputs).compile()

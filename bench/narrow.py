@@ -50,7 +50,7 @@ class NarrowCase(NamedTuple):
 
 
 def cache_bytes() -> int:
-    """What the processor's largest cache holds."""
+    """Size of the processor's largest cache."""
     sizes = [path.read_text().strip() for path in CACHES.glob("index*/size")]
     return max((int(size.removesuffix("K")) << 10 for size in sizes if size.endswith("K")), default=CACHE_IF_UNKNOWN)
 

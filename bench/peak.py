@@ -46,7 +46,7 @@ def _of_numpy(size: int) -> float:
 
 
 def bandwidth() -> float:
-    """Bytes/s of `c = a + b` on arrays that no cache holds, as STREAM counts them: two reads and a write."""
+    """Bytes/s of `c = a + b` on arrays larger than all caches, as STREAM counts them: two reads and a write."""
     import numpy as np
 
     threads = len(os.sched_getaffinity(0))

@@ -26,7 +26,7 @@ class NoTrace(HloDispatchError):
 
 
 def instruction_seconds(call: Callable[[], object], runs: int) -> dict[str, float]:
-    """Instruction → seconds in one run, a mean over `runs`; instructions that hold others include them.
+    """Instruction → seconds in one run, a mean over `runs`; instructions that contain others include them.
 
     Raises:
         NoTrace.

@@ -17,8 +17,8 @@ from jax._src.lib import _xla
 
 import hlo_dispatch
 
-_STAND_INS = "hlo_dispatch_stand_ins"
-"""The callback by which measurements exchange modules; it stays, and leaves alone what is not named for it."""
+_PLACEHOLDERS = "hlo_dispatch_stand_ins"
+"""The callback of module substitution; it stays registered, and ignores other modules."""
 _PASS = "hlo_dispatch"
 """The pass; it stays, too, and leaves everything alone while it is not installed."""
 _NOT_STOCKS = ("hlo_dispatch", "callback")
@@ -27,7 +27,7 @@ _MOST_KEPT = 2000
 
 
 class _Hook:
-    """Who is in XLA's hook."""
+    """The callbacks in XLA's hook."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
@@ -49,7 +49,7 @@ class _Hook:
     @property
     def is_empty(self) -> bool:
         """Whether a module is shown to nobody who may have something to say to it."""
-        return all(name == _STAND_INS or (name == _PASS and not hlo_dispatch.installed()) for name in self._names)
+        return all(name == _PLACEHOLDERS or (name == _PASS and not hlo_dispatch.installed()) for name in self._names)
 
 
 class _Kept:

@@ -1,4 +1,4 @@
-"""One page that holds the whole report: figures, tables, and the machine it was measured on."""
+"""The report as one page: figures, tables, and the machine it was measured on."""
 
 # pyright: basic
 from __future__ import annotations

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 SIZES = 8
-"""Of each program: enough that somebody always measures, and few enough that most is known in the end."""
+"""Of each program: enough that some process always measures, and few enough that most are measured in the end."""
 _NHWC = ("NHWC", "HWIO", "NHWC")
 Arrays = tuple[np.ndarray, ...]
 

@@ -1,6 +1,6 @@
 """One process of the soak: threads that compile, run, check and drop programs until they are told to stop.
 
-Every second it appends a line to its own file, so that whoever kills it loses nothing: `python -m bench.soak.worker
+Every second it appends a line to its own file, so that a kill loses nothing: `python -m bench.soak.worker
 FILE SEED THREADS END LOOPS`, END in seconds since 1970, LOOPS 0 or the calls of each loop.
 """
 

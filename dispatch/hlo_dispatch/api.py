@@ -55,7 +55,7 @@ def rewrite(
         tables: pattern tables of your own, besides the shipped ones; None: those that HLO_DISPATCH_TABLES names.
         policy: "heuristic", "always" or "never"; "stored" decides by what was measured on this machine, "measure"
             also measures what was not, with jax. None: what HLO_DISPATCH_POLICY says, or "heuristic".
-        details: the report also says which activation came closest to what is none, and keeps both modules.
+        details: the report includes near misses of activations, and both modules.
         prepare_constants: compute what depends on large constants alone, and prepack weights among them, for machines
             like this one; needs jax, as compiling does.
 

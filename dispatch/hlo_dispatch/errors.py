@@ -18,7 +18,7 @@ class HloDispatchError(Exception):
 
 
 class TableError(HloDispatchError):
-    """A pattern table is wrong: says where (file:line:column), what, and what would be right."""
+    """Error in a pattern table, with its place (file:line:column) and advice."""
 
     def __init__(self, file: str, line: int, column: int, problem: str, advice: str = "") -> None:
         self.file, self.line, self.column = file, line, column
@@ -62,7 +62,7 @@ REFUSALS: dict[str, str] = {
     "attention-softmax": "the ops between two products are no supported softmax over all keys",
     "attention-step": "the scores go through an op that no step of the kernel computes",
     "value-needed": "a value that the kernel does not materialize is used elsewhere",
-    "small-call": "computations hoisted into a small call cannot hold custom-calls",
+    "small-call": "computations hoisted into a small call cannot contain custom-calls",
     "kernel-unsupported": "the vendor library has no primitive for this region",
     "reference-kernel": "the vendor library would fall back to its slow reference implementation",
     "library-missing": "the vendor library is not available",
@@ -110,7 +110,7 @@ class Refusal(NoTruthValue):
 
 @dataclass(frozen=True)
 class Unavailable(NoTruthValue):
-    """A vendor library that cannot be used, and the one sentence that says why and what to do."""
+    """A vendor library that cannot be used, with the reason and what to do in one sentence."""
 
     name: str
     sentence: str

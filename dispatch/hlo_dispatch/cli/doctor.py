@@ -121,12 +121,12 @@ def _kernels() -> Iterator[Finding]:
         found = library(name)
         if isinstance(found, Unavailable):
             continue  # _libraries reports it
-        said = answers(name, found.version)
+        planned_by_dtype = answers(name, found.version)
         parts = (
             f"{dtype} no ({planned.sentence})" if isinstance(planned, Refusal) else f"{dtype} {planned.implementation}"
-            for dtype, planned in said.items()
+            for dtype, planned in planned_by_dtype.items()
         )
-        is_good = not said or not all(isinstance(planned, Refusal) for planned in said.values())
+        is_good = not planned_by_dtype or not all(isinstance(planned, Refusal) for planned in planned_by_dtype.values())
         yield Finding(is_good, name, "; ".join(parts) or "available; no sample call")
 
 

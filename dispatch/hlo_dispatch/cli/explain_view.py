@@ -19,7 +19,7 @@ _BOOKKEEPING = frozenset(("abi", "library", "scratch"))
 
 
 def print_explanation(target: Console, report: Report) -> None:
-    """Print every region, equal ones together: dispatched first, then what is left to XLA, then the summary."""
+    """Print every region, equal ones grouped: first the dispatched ones, then those of XLA, then the summary."""
     for title, regions in (("dispatched", report.dispatched), ("left to XLA", report.left)):
         if regions:
             target.print(Text(f"{title} ({len(regions)})", style="bold"))

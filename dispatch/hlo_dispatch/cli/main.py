@@ -1,6 +1,6 @@
 """Command line interface of `hlo-dispatch`: parses arguments, calls the library, prints the result.
 
-Every error of ours ends as one line on standard error and exit status 2, without a traceback.
+Every error of this package ends as one line on standard error and exit status 2, without a traceback.
 """
 
 from __future__ import annotations

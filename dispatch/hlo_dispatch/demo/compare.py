@@ -27,7 +27,7 @@ class Compiled:
     seconds: float
     """What XLA's compilation took, the pass included."""
     reports: tuple[Report, ...]
-    """What the pass said; empty for stock."""
+    """Reports of the pass; empty for stock."""
 
     def __call__(self) -> Any:
         import jax
@@ -72,7 +72,7 @@ class SideBySide:
 
     @property
     def report(self) -> Report:
-        """What the pass said of the workload's module (the largest, if several were compiled)."""
+        """Report of the workload's module (the largest, if several were compiled)."""
         return max(self.dispatched.reports, key=lambda report: report.instructions)
 
 
@@ -102,7 +102,7 @@ def compile_dispatched(workload: Workload, **options: Any) -> Compiled:
 def frozen(workload: Workload, policy: str, **options: Any) -> tuple[Callable[[], Any], float]:
     """The workload with its weights frozen, called once, and how many seconds that took.
 
-    Nothing is measured for it: what is not known of its regions the heuristic decides.
+    Nothing is measured for it: the cost model decides regions without measurements.
     """
     import jax
 

@@ -28,7 +28,7 @@ class Progress:
         self._last = ""
 
     def step(self, what: str, done: float) -> None:
-        """Say what is going on; `done` (0 to 1) moves the bar, 0 means that nobody knows how long."""
+        """Print the current step; `done` (0 to 1) moves the bar, 0 means unknown progress."""
         if self._bar.disable:
             if what != self._last:
                 self._console.print(f"… {what}", markup=False)

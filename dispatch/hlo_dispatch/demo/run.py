@@ -51,12 +51,12 @@ def _prepare(policy: str) -> None:
 
     import hlo_dispatch
 
-    # Stock must be stock, even if the door was opened by the environment, and a cached executable would
+    # Stock must be stock, even if the environment enabled the plugin, and a cached executable would
     # hide which side compiled it.
     hlo_dispatch.uninstall()
     jax.config.update("jax_enable_compilation_cache", False)
     with hlo_dispatch.enabled(policy=policy):
-        pass  # an unknown policy or a library that cannot be used is said here, before any work
+        pass  # an unknown policy or an unusable library is reported here, before any work
 
 
 def _heading(library: Library) -> Text:
@@ -67,7 +67,7 @@ def _heading(library: Library) -> Text:
     return Text(f"jax {jax.__version__}, {name}, {machine.model}, {machine.threads} processors")
 
 
-# What is refused for these is no failure of ours or of a library's.
+# Refusals with these codes are choices, not failures.
 _CHOICES = frozenset(("policy", "slower"))
 
 
@@ -123,7 +123,7 @@ def _is_left_by_choice(report: Report) -> bool:
 
 
 def closing_lines(comparison: SideBySide) -> list[str]:
-    """What a person wants to know at the end: the same numbers out, and how fast."""
+    """Closing lines: difference of the results, and speedup."""
     stock, dispatched = comparison.stock_time, comparison.dispatched_time
     share = comparison.report.seconds / comparison.stock.seconds
     lines = [

@@ -1,6 +1,6 @@
 """Interleaved timing: alternatives are measured in turns, so that drift affects all of them equally.
 
-What lies to you, and what is done about it: a busy or throttled machine (turns, medians), the first call
+Sources of error and their remedies: a busy or throttled machine (turns, medians), the first call
 after the other side ran (cold caches, spinning thread pools of the other library: one unrecorded call opens
 each turn), calls shorter than the clock (batches), order (it is reversed every other round).
 """

@@ -11,7 +11,7 @@ from hlo_dispatch.report.wording import summary
 
 @dataclass(frozen=True)
 class TextTable:
-    """Columns and rows; a column without a name holds counts."""
+    """Columns and rows; a column without a name has counts."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]

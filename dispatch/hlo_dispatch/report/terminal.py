@@ -15,14 +15,14 @@ from hlo_dispatch.report.content import Content, TextTable, report_content
 from hlo_dispatch.report.values import Report
 
 _ANY_WIDTH = 10_000
-"""Characters: more than any table of ours has."""
+"""Characters: more than any of the tables has."""
 _ONE_PIECE = ("", "result", "kind", "name", "model")
 
 
 def console(*, errors: bool = False) -> Console:
     """A console for standard output, or for standard error.
 
-    A file or a pipe has no width: there a line is as long as what it says, unless `COLUMNS` says otherwise.
+    A file or a pipe has no width: lines are not wrapped there, unless `COLUMNS` is set.
     """
     made = Console(stderr=errors, highlight=False)
     if not made.is_terminal and not os.environ.get("COLUMNS"):
@@ -46,7 +46,7 @@ def print_content(target: Console, content: Content) -> None:
 
 
 def text_of(content: Content) -> str:
-    """The same as a string without colours, as wide as the terminal, or as `COLUMNS` says; else as wide as it is."""
+    """The same as a string without colors, as wide as the terminal or `COLUMNS`; else not wrapped."""
     width = shutil.get_terminal_size((_ANY_WIDTH, 1)).columns
     target = Console(file=io.StringIO(), width=width, highlight=False, color_system=None, force_jupyter=False)
     with target.capture() as written:
@@ -62,7 +62,7 @@ def _rendered(content: TextTable) -> Table:
 
 
 def make_table(*columns: str) -> Table:
-    """A table in the house style: nothing is cut off, counts stand right."""
+    """A table in the common style: cells are not cut off, counts are right-aligned."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
     for column in columns:
         # Names and shapes are easier to read in one piece; sentences and formulas wrap.

@@ -194,7 +194,7 @@ class Group:
     kernel: str | None
     implementation: str | None
     reason: str
-    """Empty for dispatched regions: the kernel's name says enough."""
+    """Empty for dispatched regions."""
 
 
 def grouped(regions: Iterable[Region]) -> tuple[Group, ...]:

@@ -24,7 +24,7 @@ def page(report: Report) -> str:
     """The page as text.
 
     Raises:
-        HloDispatchError: the report holds no modules, because it was made without details.
+        HloDispatchError: the report has no modules, because it was made without details.
     """
     if report.before is None:
         advice = "make it with explain(), or with rewrite(module, details=True)"
@@ -48,7 +48,7 @@ def write_page(report: Report, path: str | Path) -> None:
     """Write the page of a report that `hlo_dispatch.explain()` made (or `rewrite(…, details=True)`).
 
     Raises:
-        HloDispatchError: the report holds no modules, because it was made without details.
+        HloDispatchError: the report has no modules, because it was made without details.
     """
     write_atomically(str(path), page(report).encode())
 
