@@ -72,7 +72,7 @@ class Matcher:
     def rematch(
         self, node: Node, is_owned: Callable[[Node], bool], is_materialized: Callable[[Node], bool]
     ) -> Match | Refusal:
-        """The same with the anchor op normalized again, because peeling stops at results of calls that are known now."""
+        """The same with the anchor op normalized again: peeling stops at results of calls, which are known now."""
         self._read.pop(node, None)
         return self.match(node, is_owned, is_materialized)
 

@@ -48,7 +48,7 @@ class LibraryCall:
 
     routine: Routine
     options: Mapping[str, int]
-    """What the call says besides its operands."""
+    """Options of the call besides its operands."""
     destinations: tuple[tuple[Dimension, ...], ...]
     """Each result's dimensions over the buffer of its value."""
 

@@ -9,7 +9,7 @@ from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.peeling import FLOATING
 
 NEUTRAL_MAXIMUM_BOUND = -3e38
-"""What every finite number is above, in any of the floating types: a maximum may begin from it as from -inf."""
+"""A lower bound of all finite numbers in every floating type: a maximum may start from it as from -inf."""
 
 
 def applied_by(node: Node, graph: FlatGraph) -> str:

@@ -31,7 +31,7 @@ ELTWISE: dict[str, str] = {
     "swish": "x * sigmoid(alpha * x)",
     "tanh": "tanh(x)",
 }
-"""What each eltwise algorithm computes: a table's binding is proved against this when it is loaded."""
+"""Eltwise algorithm → its formula, against which a table's binding is proved at load time."""
 
 
 @cache
@@ -67,7 +67,7 @@ def binary_meaning(formula: str) -> Formula:
 
 
 MAX_POST_OPS = 32
-"""How many post-ops a oneDNN primitive takes."""
+"""Maximum number of post-ops of a oneDNN primitive."""
 
 LIBRARIES: tuple[str, ...] = ("onednn", "onemkl", "scipy", "blocked", "own")
 

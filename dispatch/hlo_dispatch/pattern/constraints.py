@@ -44,16 +44,16 @@ class Constraint:
     """One constraint of the language."""
 
     sentence: str
-    """What it demands, with `{}` for the argument: the reference and the messages say this."""
+    """The requirement in words, with `{}` for the argument, for the reference and for messages."""
     read: Callable[[Any], Any]
-    """Checks what was written and returns the argument; raises Wrong with what would be right."""
+    """Parses the argument; raises InvalidArgument with advice."""
     holds: Callable[[Any, Any, ConstraintContext], bool]
     operations: tuple[str, ...] = ()
-    """The operations whose results it may be demanded of; empty: any value."""
+    """The operations whose results it applies to; empty: any value."""
     names_value: bool = False
     """Whether the argument is the name of another value: it is checked when everything is bound."""
     takes: str = ""
-    """What may be written for the argument, for the reference, where its sentence does not say; examples in ``."""
+    """Allowed arguments, for the reference, where the sentence does not tell; examples in ``."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "convolution": ("labels", "window"),
     **{operation: ("along",) for operation in REDUCERS},
 }
-"""What must be said of an operation, because it means nothing without."""
+"""Constraints without which an operation has no meaning."""
 
 
 def _shown(argument: Any) -> str:
@@ -127,7 +127,7 @@ def _last(node: Any) -> int:
 
 
 def _along(node: Any, wanted: tuple[int, ...] | str | None, _: ConstraintContext) -> bool:
-    """Of a broadcast: where its operand's dimensions go; of a reduction: which dimensions disappear."""
+    """Compares a broadcast's dimensions, or a reduction's reduced dimensions."""
     if wanted is None:
         return True
     is_broadcast = node.opcode != "reduce"

@@ -75,7 +75,7 @@ class Operation:
     """An HLO instruction with these operands."""
 
     word: str
-    """As the language calls it."""
+    """Its name in the language."""
     arguments: tuple[Term, ...]
     conditions: tuple[Condition, ...] = ()
     """Those written inside the expression."""
@@ -96,7 +96,7 @@ class ActivationCall:
     activation: str
     argument: Term
     parameters: tuple[str | float, ...]
-    """For each of the activation's parameters a name it is kept under, or the number it must be."""
+    """For each parameter of the activation, the name that it is bound to, or the number that it must be."""
     conditions: tuple[Condition, ...] = ()
     name: str = ""
 
@@ -128,7 +128,7 @@ class Expression:
     operations: Mapping[str, str]
     """Definition → the word of its operation or activation."""
     size: int
-    """How many operations it covers."""
+    """Number of operations."""
 
 
 def terms(root: Term) -> Iterator[Term]:

@@ -19,7 +19,7 @@ class Function:
 
     evaluate: Callable[..., Any]
     arity: int
-    """How many arguments; for a variadic function the least."""
+    """Number of arguments; the minimum for a variadic function."""
     variadic: bool = False
     conditions: tuple[int, ...] = ()
     """Positions of the arguments that are conditions, not numbers."""

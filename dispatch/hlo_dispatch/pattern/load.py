@@ -121,7 +121,7 @@ def _validated(source: Any) -> TableFile:
 
 
 def _refuse_duplicates(files: list[tuple[Builder, TableFile]]) -> None:
-    """Within one file a duplicate key is already an error; this is across files, shipped ones included."""
+    """Refuses duplicate keys across files, shipped ones included; within one file they are an error already."""
     seen: dict[tuple[str, str], Any] = {}
     for builder, file in files:
         for section in ("activations", "binaries", "anchors", "kernels", "patterns", "routines", "attentions"):

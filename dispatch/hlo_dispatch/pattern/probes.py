@@ -22,7 +22,7 @@ _MAGNITUDES = np.concatenate([_LARGE, _DECADES, _ODD, [FLOAT32_MAX]])
 _SPECIAL = np.array([np.nan, -0.0, 0.0, np.inf, -np.inf])
 _AROUND = np.array([1.0, 1.0 - 1e-5, 1.0 + 1e-5, 0.9, 1.1])
 _MOST_CONSTANTS = 32
-"""Of more constants only the first are bracketed: a polynomial's coefficients are not breakpoints anyway."""
+"""Maximum number of bracketed constants: a polynomial's coefficients are not breakpoints anyway."""
 
 _FEW_CONSTANTS = 4
 """Up to so many, what they combine to may be a breakpoint as well."""

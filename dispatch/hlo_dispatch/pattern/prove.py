@@ -18,7 +18,7 @@ from hlo_dispatch.pattern.recognise import number, solve
 from hlo_dispatch.pattern.table import Activation, Binary, short
 
 ProofFailure = tuple[tuple[str, ...], str, str]
-"""Where in the entry, the problem, the advice."""
+"""Path in the entry, problem, advice."""
 
 _POINTS = fixed_probes(())
 _ERROR_MEASURE = ErrorMeasure.at(_POINTS)

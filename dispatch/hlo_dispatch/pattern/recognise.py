@@ -221,7 +221,7 @@ class Recogniser:
 
 
 def _clearest(probes: np.ndarray, errors: np.ndarray, wrong: np.ndarray, finite: np.ndarray) -> int:
-    """Where a disagreement convinces a person: at an ordinary x if there is one, not at 1e-40 or 1e30."""
+    """The most convincing disagreement for people: at an ordinary x if there is one, not at 1e-40 or 1e30."""
     size = np.abs(probes)
     for ordinary in ((size >= 0.1) & (size <= 8) & finite, size <= 8, wrong):
         if (wrong & ordinary).any():

@@ -59,7 +59,7 @@ class Source:
         return self._keys.get(path) or self.location(path)
 
     def place_within(self, path: Keys, column: int, line: int = 0) -> SourceLocation:
-        """Where this character of the text at `path` is; the text's beginning if its lines are not kept."""
+        """The location of this character of the text at `path`; of its beginning if its lines are not kept."""
         location = self.location(path)
         if path in self._blocks:
             lines = self.bytes.decode("utf-8-sig").splitlines()[location.line :]
@@ -183,7 +183,7 @@ def scalar(text: str) -> Any:
 
 
 def _unprintable(text: str) -> tuple[int, int, str]:
-    """Where the first character is that YAML does not allow in a file."""
+    """The location of the first character that YAML does not allow in a file."""
     found = next((match for match in _ILLEGAL.finditer(text)), None)
     start = found.start() if found else 0
     before = text[:start]

@@ -191,7 +191,7 @@ class Attention:
     name: str
     kernel: str
     numerics: Mapping[str, Numerics]
-    """By the types of what it reads and gives."""
+    """By the element types of operands and result."""
     formula: str
     origin: str
     location: SourceLocation

@@ -54,7 +54,7 @@ class Measurement:
     shares_fusion: bool = False
     """Whether the region shares fusions with its neighbours; measured alone it then shows less than its gain."""
     why: str = ""
-    """Where stock was chosen although the best variant seemed to be faster: what rule it did not meet."""
+    """The rule that the best variant missed, where stock was chosen although that seemed faster."""
     stock_error: float = 0.0
     """How far stock's own results are from float64's, over the largest value, where they are wrong; else 0. The kernel
     that is right is chosen then, whatever its time."""

@@ -22,7 +22,7 @@ class PeeledPad(NamedTuple):
 
     source: View
     attributes: dict[str, Any]
-    """Of the window, its padding included."""
+    """Attributes of the window, with the pad added to its padding."""
     covers: tuple[Node, ...]
     """The pad, where it is for the convolution alone."""
 

@@ -45,7 +45,7 @@ class _NarrowOperand(NamedTuple):
 
     view: View
     scale: View | None
-    """With a dimension for each of the operand's: of size 1 where it repeats, of as many as there are groups."""
+    """One dimension per dimension of the operand: size 1 for a broadcast, else the number of groups."""
 
 
 class _Sides(NamedTuple):

@@ -123,7 +123,7 @@ class _KernelSpecificStep:
 
     computations: Mapping[int, Any]
     window: int
-    """How many dimensions it has."""
+    """Number of window dimensions."""
     backwards: int
     """weights_reversed of the anchor."""
 

@@ -20,9 +20,9 @@ class Axes:
     """The decomposition of each dimension of the softmax's result, as the second product reads it, into axes."""
 
     kinds: tuple[str, ...]
-    """Of each dimension: what it is to the second product, which sums over keys and has no queries in its values."""
+    """Per dimension: its kind in the second product, which contracts keys and whose values have no queries."""
     parts: tuple[tuple[int, ...], ...]
-    """Of each dimension: the sizes of its axes, slowest first."""
+    """Per dimension: the sizes of its axes, slowest first."""
 
     @classmethod
     def of(cls, product: Node, side: int) -> Axes:

@@ -36,7 +36,7 @@ class Mask(NamedTuple):
     """One condition under which a score is kept."""
 
     place: Placement
-    """Where it can be read."""
+    """The view from which it can be read."""
     query: int | None = None
     """The axis it compares keys with; None: none, or it is not made of positions."""
     distance: int | None = None

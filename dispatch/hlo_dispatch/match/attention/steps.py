@@ -18,11 +18,11 @@ class ScoreStep:
     kind: str
     """scale, add, select, causal, window or softcap."""
     value: float = 0.0
-    """What is multiplied by, or what stands where a mask keeps no score."""
+    """The factor of a scale, or the value of masked scores."""
     place: Placement | None = None
-    """Where the operand of an add or a select lies."""
+    """The view of the operand of an add or a select."""
     mask: Mask | None = None
-    """What a causal step or a window came from."""
+    """The mask of a causal step or a window."""
 
     @property
     def formula(self) -> str:

@@ -16,7 +16,7 @@ from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
 BOUNDS = {"s8": (-128.0, 127.0), "u8": (0.0, 255.0)}
 """The least and the largest of each type of integers."""
 LEAST_FACTOR = 1e-30
-"""So that neither it nor what it divides leaves f32."""
+"""Bound that keeps a factor and its reciprocal in the range of f32."""
 
 
 def quantizes(convert: Node) -> bool:
@@ -114,7 +114,7 @@ class _Scaled(NamedTuple):
     """Integers as f32 numbers: factor · values."""
 
     values: Node
-    """Of s8 or u8, in the places where their products are."""
+    """In s8 or u8, with the layout of their products."""
     factor: float
 
 

@@ -21,7 +21,7 @@ class PostOp(NamedTuple):
     algorithm: str
     """The kernel library's name for it."""
     formula: str
-    """With `{}` where the value so far stands and `{operand}` where the other operand stands."""
+    """Template with `{}` for the value so far and `{operand}` for the other operand."""
     alpha: float = 0.0
     beta: float = 0.0
     operand: View | None = None

@@ -29,9 +29,9 @@ class Spelling:
         operations = [term for term in terms(expression.root) if isinstance(term, Operation)]
         self.peeling = ExpressionPeeling(is_elementwise=all(term.meaning.opcode in ELEMENTWISE for term in operations))
         self.conditions: dict[str, list[Condition]] = {}
-        """Name → what is checked as soon as it is bound."""
+        """Name → constraints that are checked as soon as it is bound."""
         self.deferred_conditions: list[tuple[str, Condition]] = []
-        """What is checked when everything is bound."""
+        """Constraints that are checked after all names are bound."""
         self.any_layout: set[str] = set()
         for name, conditions in pattern.where.items():
             for condition in conditions:

@@ -96,9 +96,9 @@ class NearestMiss:
 
     pattern: Pattern
     matched: int
-    """How many of its operations had matched."""
+    """Number of matched operations."""
     node: Node
-    """The instruction where it stopped."""
+    """The instruction that did not match."""
     why: str
 
     family: ClassVar[str] = StructuralMatch.family
