@@ -116,7 +116,7 @@ class ElementwiseRegion(NamedTuple):
                 node.opcode,
                 node.shape.element_type,
                 node.proto.comparison_direction if node.opcode == "compare" else "",
-                # A place is a number and so is a constant: they must not be taken for one another.
+                # Positions and constants are both numbers: a tuple keeps them apart.
                 tuple((place[o],) if o in place else scalar_constant(o) for o in node.operands),
             )
             for node in self.nodes
@@ -240,7 +240,7 @@ def grow_region(
                 open_uses[operand] -= 1
                 if not open_uses[operand]:
                     del open_uses[operand]
-        # A need is a use that nothing here can close.
+        # Materialization is a use that no node of the region closes.
         open_uses[node] = len(node.users) + is_materialized(node)
         if set(open_uses) == {node} and node.shape.element_type in _FLOATING:
             exits.append(len(nodes) - 1)
@@ -262,7 +262,7 @@ def _includable(node: Node, entry: Node, inside: dict[Node, int]) -> list[float]
     constants: list[float] = []
     for operand in node.operands:
         if operand is entry or operand in inside:
-            # Elements must keep their places in memory: only a bitcast may change what they are called.
+            # Elements must keep their memory order: only a bitcast may change their indices.
             if node.opcode != "bitcast" and operand.shape.strides != node.shape.strides:
                 return None
             continue

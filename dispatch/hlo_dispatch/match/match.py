@@ -118,7 +118,7 @@ class Match:
             yield Variant(chosen + suffix, self, {"weights_format": weights_format})
         shorter = self.shortened()
         if shorter is not None and self.step_count:
-            # What is in the weights cannot be left out.
+            # Folded scales cannot be left out.
             yield Variant(BARE, replace(self.in_module, step_count=0))
             if shorter.step_count > 0:
                 yield Variant(SHORTER, shorter)
@@ -127,7 +127,7 @@ class Match:
         """The instruction at which the chain ended, or from which the kernel refused it."""
         chain = self.chain
         if epilogue_refusal is not None:
-            # Without a step left out it was the slice of the anchor's value that the kernel did not take.
+            # If no step is left out, the kernel refused the slice of the anchor's value.
             last = chain.steps[self.step_count].nodes[0] if self.step_count < len(chain.steps) else chain.stopped_at
             return last.name if last is not None else "", str(epilogue_refusal)
         why = chain.explanation() if details else chain.why
@@ -140,7 +140,7 @@ class Match:
             unsliced = self.anchor.unsliced
             return None if unsliced is None else replace(self, anchor=unsliced, chain=_ends_at_slice(self.anchor))
         count = self.step_count - 1
-        # Without the post-op, what only renames the value before it gains nothing either.
+        # Without the post-op, a step in front of it that only renames the value gains nothing either.
         while count and not steps[count - 1].post_ops and steps[count - 1].destination == self.destination:
             if self._is_all_half(steps[count - 1]):
                 break

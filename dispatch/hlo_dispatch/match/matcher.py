@@ -37,7 +37,7 @@ class Matcher:
         self._anchors = sorted(found, key=lambda node: node.opcode not in ANCHORS)
         self._finder = finder
         self._entries = by_op_kind(table.anchors.values())
-        self._read: dict[Node, Anchor | Refusal] = {}
+        self._normalized: dict[Node, Anchor | Refusal] = {}
         self._possible_results: dict[Node, frozenset[Node]] = {}
 
     def anchors(self) -> list[Node]:
@@ -73,16 +73,16 @@ class Matcher:
         self, node: Node, is_owned: Callable[[Node], bool], is_materialized: Callable[[Node], bool]
     ) -> Match | Refusal:
         """The same with the anchor op normalized again: peeling stops at results of calls, which are known now."""
-        self._read.pop(node, None)
+        self._normalized.pop(node, None)
         return self.match(node, is_owned, is_materialized)
 
     def _anchor(self, node: Node) -> Anchor | Refusal:
-        if node not in self._read:
+        if node not in self._normalized:
             anchor = normalize_anchor(node, self._entries, self._graph)
             if not isinstance(anchor, Refusal):
-                anchor = _where_in_memory(anchor)
-            self._read[node] = anchor
-        return self._read[node]
+                anchor = _with_materialized_operands(anchor)
+            self._normalized[node] = anchor
+        return self._normalized[node]
 
     def _is_result_of_another(self, value: Node, anchor: Node) -> bool:
         """Whether an anchor op above `value` could end its chain there, were every large operand in memory."""
@@ -138,7 +138,7 @@ def _narrow_to_slice(anchor: Anchor, is_owned: NodePredicate, is_materialized: N
         anchor = smaller
 
 
-def _where_in_memory(anchor: Anchor) -> Anchor:
+def _with_materialized_operands(anchor: Anchor) -> Anchor:
     """The anchor with unmaterialized operands replaced by bitcasts of them that are in memory.
 
     The normalizers peel a bitcast at the end of a fusion, behind which there is no value in memory.

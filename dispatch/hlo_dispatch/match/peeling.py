@@ -71,7 +71,7 @@ class ExpressionPeeling:
         frontier = {result}
         entries = 0
         for _ in range(_MAX_REGION):
-            # What comes last in the program has all its users inside already, if it ever will.
+            # The last node in program order has all its users inside already, if it ever will.
             node = max(frontier, key=lambda node: node.index)
             frontier.discard(node)
             if not self._extend_region(node, result, known, constants, frontier):

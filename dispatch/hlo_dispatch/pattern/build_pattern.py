@@ -208,12 +208,12 @@ class _Call:
         if fact.is_of_convolution and self._operations[fact.of] != "convolution":
             raise self._error(where, f"{fact.of} is no convolution", "name the convolution on a line of its own")
 
-    def _typed(self, where: Keys, attribute: Attribute, wanted: str) -> Attribute:
+    def _typed(self, where: Keys, attribute: Attribute, expected: str) -> Attribute:
         have = type_of(attribute)
-        if wanted == F32 and have == "i64":
+        if expected == F32 and have == "i64":
             return float(attribute)  # pyright: ignore[reportArgumentType]
-        if have != wanted:
-            raise self._error(where, f"{where[-1]} is of type {have}", f"it should be {wanted}")
+        if have != expected:
+            raise self._error(where, f"{where[-1]} is of type {have}", f"it should be {expected}")
         return attribute
 
     def _is_constant(self, name: str) -> bool:

@@ -101,15 +101,15 @@ def is_row_major(shape: Any) -> bool:
     return order == sorted(order, reverse=True)
 
 
-def _near(node: Any, wanted: float, facts: ConstraintContext) -> bool:
+def _near(node: Any, expected: float, facts: ConstraintContext) -> bool:
     value = facts.constant(node)
-    return value is not None and close(value, wanted, node.shape.element_type)
+    return value is not None and close(value, expected, node.shape.element_type)
 
 
-def close(value: float, wanted: float, element_type: str) -> bool:
-    """Whether a constant of this element type equals `wanted`, rounded to the type."""
+def close(value: float, expected: float, element_type: str) -> bool:
+    """Whether a constant of this element type equals `expected`, rounded to the type."""
     tolerance = {"bf16": 4e-3, "f16": 5e-4}.get(element_type, 1e-6)
-    return value == wanted or math.isclose(value, wanted, rel_tol=tolerance)
+    return value == expected or math.isclose(value, expected, rel_tol=tolerance)
 
 
 def _between(node: Any, bounds: tuple[float, float], facts: ConstraintContext) -> bool:
@@ -117,23 +117,23 @@ def _between(node: Any, bounds: tuple[float, float], facts: ConstraintContext) -
     return value is not None and bounds[0] <= value <= bounds[1]
 
 
-def _has_dimensions(node: Any, wanted: tuple[int | None, ...], _: ConstraintContext) -> bool:
+def _has_dimensions(node: Any, expected: tuple[int | None, ...], _: ConstraintContext) -> bool:
     have = node.shape.dimensions
-    return len(have) == len(wanted) and all(size in (None, got) for size, got in zip(wanted, have, strict=True))
+    return len(have) == len(expected) and all(size in (None, got) for size, got in zip(expected, have, strict=True))
 
 
 def _last(node: Any) -> int:
     return node.shape.dimensions[-1] if node.shape.dimensions else 1
 
 
-def _along(node: Any, wanted: tuple[int, ...] | str | None, _: ConstraintContext) -> bool:
+def _along(node: Any, expected: tuple[int, ...] | str | None, _: ConstraintContext) -> bool:
     """Compares a broadcast's dimensions, or a reduction's reduced dimensions."""
-    if wanted is None:
+    if expected is None:
         return True
     is_broadcast = node.opcode != "reduce"
     have = (node if is_broadcast else node.operands[0]).shape.dimensions
     rank = len(have)
-    numbers = _but_last(node, have) if wanted == BUT_LAST else cast("tuple[int, ...]", wanted)
+    numbers = _but_last(node, have) if expected == BUT_LAST else cast("tuple[int, ...]", expected)
     counted = [number % rank if -rank <= number < rank else -1 for number in numbers]
     if is_broadcast and node.opcode != "broadcast":
         # Along dimensions of one element XLA writes a bitcast: the operand's dimensions, and ones elsewhere.
@@ -151,8 +151,8 @@ def _but_last(node: Any, have: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(number for number, size in enumerate(have[:-1]) if size != 1 or number in named)
 
 
-def _permuted(node: Any, wanted: tuple[int, ...] | None, _: ConstraintContext) -> bool:
-    return wanted is None or tuple(node.proto.dimensions) == wanted
+def _permuted(node: Any, expected: tuple[int, ...] | None, _: ConstraintContext) -> bool:
+    return expected is None or tuple(node.proto.dimensions) == expected
 
 
 def _product(node: Any, kind: str, _: ConstraintContext) -> bool:
@@ -172,8 +172,8 @@ def _product(node: Any, kind: str, _: ConstraintContext) -> bool:
     )
 
 
-def _labelled(node: Any, wanted: str | None, _: ConstraintContext) -> bool:
-    return wanted is None or convolution_labels(node.proto.convolution_dimension_numbers) == wanted
+def _labelled(node: Any, expected: str | None, _: ConstraintContext) -> bool:
+    return expected is None or convolution_labels(node.proto.convolution_dimension_numbers) == expected
 
 
 def convolution_labels(numbers: Any) -> str:

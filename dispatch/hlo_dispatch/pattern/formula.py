@@ -64,8 +64,8 @@ def parse(text: str, names: Iterable[str], *, samples: bool = False, condition: 
     compiler = _Compiler(text, frozenset(names), samples)
     is_condition, closure = compiler.compile(tree.body)
     if is_condition is not condition:
-        wanted = "a condition such as low < high" if condition else "a number: where(condition, a, b)"
-        raise FormulaError("this is a number" if condition else "this is a condition", 0, f"write {wanted}")
+        expected = "a condition such as low < high" if condition else "a number: where(condition, a, b)"
+        raise FormulaError("this is a number" if condition else "this is a condition", 0, f"write {expected}")
     return Formula(text, frozenset(compiler.used), tuple(dict.fromkeys(compiler.points)), closure)
 
 

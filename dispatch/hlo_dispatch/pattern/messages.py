@@ -93,9 +93,11 @@ def _bad_value(source: Source, path: tuple[Any, ...], label: str, detail: Any) -
         return source.error(location, f"version {value!r} is not known", "this release reads version: 1")
     if value is None:
         return source.error(source.key_location(path), f"{label} is empty", "give it a value or remove it")
-    wanted = _WANTED.get(kind)
-    if wanted:
-        return source.error(location, f"{label} is {_kind(value)}", f"it should be {wanted}{_quoted(value, wanted)}")
+    expected = _WANTED.get(kind)
+    if expected:
+        return source.error(
+            location, f"{label} is {_kind(value)}", f"it should be {expected}{_quoted(value, expected)}"
+        )
     if kind == "literal_error":
         return source.error(location, f"{label} is {value!r}", _expected(detail))
     if kind in ("too_short", "string_too_short"):
@@ -156,8 +158,8 @@ def _kind(value: Any) -> str:
     return next((words for kind, words in _KINDS.items() if type(value) is kind), "of another type")
 
 
-def _quoted(value: Any, wanted: str) -> str:
-    return ": put it in quotes" if wanted == "text" and isinstance(value, int | float) else ""
+def _quoted(value: Any, expected: str) -> str:
+    return ": put it in quotes" if expected == "text" and isinstance(value, int | float) else ""
 
 
 def _expected(detail: Any) -> str:

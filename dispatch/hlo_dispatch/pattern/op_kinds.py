@@ -114,7 +114,7 @@ INTEGER_TYPES = frozenset(("s8", "u8"))
 INTEGER_WEIGHTS = "s8"
 """Element type of its weights."""
 
-NARROW_TYPES = frozenset(("s4", "s8"))
+QUANTIZED_WEIGHT_TYPES = frozenset(("s4", "s8"))
 """Element types of the weights of a weight-only quantized matmul."""
 
 ATTENTION_KERNELS = ("own.attention",)

@@ -219,9 +219,9 @@ class _Reader:
 
     def _applied(self, node: ast.Call, word: str, conditions: tuple[Condition, ...], name: str) -> ActivationCall:
         self._count_one(node)
-        wanted = ("x", *self._activations[word])
-        if len(node.args) != len(wanted):
-            advice = f"it takes {len(wanted)}: {', '.join(wanted)}"
+        expected = ("x", *self._activations[word])
+        if len(node.args) != len(expected):
+            advice = f"it takes {len(expected)}: {', '.join(expected)}"
             raise self._error(node, f"{word} with {len(node.args)} arguments", advice)
         argument = self._term(node.args[0])
         if isinstance(argument, Number):

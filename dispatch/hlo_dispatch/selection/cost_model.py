@@ -26,7 +26,7 @@ SMALLEST_OTHER_CONVOLUTION = 30_000
 # Elements that all windows of a pooling read. Where they overlap XLA takes 85 to 210 us for 150,000 and oneDNN
 # 15 to 40; where each element is read once XLA is at most 1.5 times slower, which a call's overhead costs.
 SMALLEST_POOLING = 150_000
-FEWEST_READS_OF_AN_ELEMENT = 1.5
+MIN_READS_PER_ELEMENT = 1.5
 SMALLEST_DOT = 1_000_000
 # Half precision products that XLA computes natively are as fast as oneDNN's below this.
 SMALLEST_NATIVE_HALF_DOT = 4_000_000
@@ -35,10 +35,10 @@ SMALLEST_NATIVE_HALF_DOT = 4_000_000
 # took 0.95 to 2.5 times as long on a Zen 4 with weights in no cache, XLA 0.95 to 15 times from SMALLEST_DOT on
 # (`python -m bench.few_rows --rows 1`). In half precision oneDNN took 0.4 to 2.5 times as long, so that is measured.
 GEMV_KERNEL = "own.narrow_product"
-# XLA widens narrow weights in a loop of its own and reads what that has written, once for all rows of the product
-# (bench/narrow.py); how many pay for a call of our own is a guess.
-SMALLEST_NARROW_WEIGHTS = 20_000
-MOST_NARROW_ROWS = 16
+# XLA widens quantized weights in a separate loop and reads its result once for all rows of the product
+# (bench/narrow.py); the number of weights that pay for a call is an estimate.
+MIN_QUANTIZED_WEIGHTS = 20_000
+MAX_QUANTIZED_MATMUL_ROWS = 16
 # XLA's softmax is some ten loops, each of which costs a few microseconds however short it is. On a Zen 4 attentions of
 # 390,000 to 1.6 million multiply-adds, one query or as many as keys, f32 and bf16, were 1.5 to 6.1 times as fast in our
 # kernel (hlo-dispatch bench attention --shape n=1,heads=12,q=1,kv=256,d=64 and four more).
@@ -79,7 +79,7 @@ def is_worth_dispatching(match: Match, implementation: str, machine: Machine) ->
     if match.anchor.node.opcode == "reduce-window":
         return _pooling(match)
     if match.anchor.entry.op_kind == "narrow_product":
-        return _narrow_product(match)
+        return _weight_only_quantized_matmul(match)
     if match.anchor.entry.op_kind == "integer_product":
         return _integer_product(match)
     return _dot(match, machine)
@@ -116,17 +116,17 @@ def _pooling(match: Match) -> tuple[bool, str]:
     reads = match.anchor.multiply_adds
     if reads < SMALLEST_POOLING:
         return False, f"windows of {reads:,} elements in all are too few to pay for a library call"
-    if reads < FEWEST_READS_OF_AN_ELEMENT * math.prod(match.anchor.source.sizes):
+    if reads < MIN_READS_PER_ELEMENT * math.prod(match.anchor.source.sizes):
         return False, "windows that hardly overlap are a loop that XLA is good at"
     return True, "XLA reads overlapping windows element by element; oneDNN is 5 to 14 times faster"
 
 
-def _narrow_product(match: Match) -> tuple[bool, str]:
+def _weight_only_quantized_matmul(match: Match) -> tuple[bool, str]:
     (rows, _), _ = match.anchor.destination
     weights = match.anchor.multiply_adds // rows
-    if weights < SMALLEST_NARROW_WEIGHTS:
+    if weights < MIN_QUANTIZED_WEIGHTS:
         return False, f"{weights:,} weights are too few to pay for a call"
-    if rows > MOST_NARROW_ROWS:
+    if rows > MAX_QUANTIZED_MATMUL_ROWS:
         return False, f"with {rows} rows it takes longer to multiply than to widen the weights"
     return True, "XLA writes the widened weights to memory and reads them again; the kernel widens them in registers"
 
@@ -158,7 +158,7 @@ def _dot(match: Match, machine: Machine) -> tuple[bool, str]:
     is_vector = min(rows, columns) == 1
     if match.kernel == GEMV_KERNEL:
         return True, "one row takes as long as its weights take to be read, which the kernel does once, as they lie"
-    costly = _costly(match)
+    costly = _costly_activations(match)
     half = anchor.source.element_type if anchor.source.element_type != "f32" else ""
     if half and not machine.has_bf16_arithmetic:
         return False, f"this CPU has no {half} arithmetic: XLA's f32 product is as good"
@@ -177,7 +177,7 @@ def _dot(match: Match, machine: Machine) -> tuple[bool, str]:
     return False, f"XLA's own {half or 'f32'} product is as fast, and what follows it is cheap"
 
 
-def _costly(match: Match) -> list[str]:
+def _costly_activations(match: Match) -> list[str]:
     """The activations of the epilogue for which XLA needs a separate pass."""
     return [op.algorithm for op in match.post_ops if op.algorithm in COSTLY_ACTIVATIONS]
 

@@ -16,7 +16,7 @@ LARGEST_SMALL_MATRIX = 96 * 96
 # Factoring a matrix of 8x8 is some 200 multiply-adds, less than any library's call spends on looking at its arguments:
 # there only code that works on several matrices at once can be faster than the LAPACK that JAX calls.
 LARGEST_TINY_MATRIX = 8 * 8
-# Less than this is done in 20 µs by anyone.
+# Every library computes less than this in 20 µs.
 FEWEST_ELEMENTS = 1 << 14
 # Lines that far apart fall into one set of the first-level cache: XLA's copies between row and column order, one
 # line after another, then take five to ten times as long.
@@ -32,7 +32,7 @@ FEWEST_SIDES = 64
 FEWEST_IN_LANES = 16
 # The rows of a matrix that our own LU takes: it keeps columns in registers.
 MOST_LU_ROWS = 64
-# What these compute costs far more than any copy.
+# Routines whose arithmetic costs far more than any copy.
 _HEAVY = frozenset(("lu", "qr", "householder_product", "eigh", "svd"))
 
 

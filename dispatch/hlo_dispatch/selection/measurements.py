@@ -138,7 +138,7 @@ class Measurement:
         try:
             made = cls(**{_FIELD_NAMES.get(name, name): value for name, value in values.items()})
             seconds = {str(variant): float(value) for variant, value in made.seconds.items()}
-            # From a file, where it may be anything.
+            # The values come from a file and may have any type.
             is_text = isinstance(made.chosen, str)  # pyright: ignore[reportUnnecessaryIsInstance]
             known = is_text and (made.chosen == STOCK or made.chosen in seconds)
             refused = {str(variant): str(why) for variant, why in made.refused.items()}

@@ -38,7 +38,7 @@ def normalize_deconvolution(node: Node, entry: AnchorKind) -> Anchor | Refusal:
             return Refusal("base-dilation", sentence, node.name)
         reach = (dimension.size - 1) * dilation
         low, high = reach - dimension.padding_low, reach - dimension.padding_high
-        # Up to one stride of results behind the last position is what a strided convolution leaves out.
+        # A strided convolution leaves out up to one stride of results behind the last position.
         if low < 0 or high <= -stride:
             padding = f"{dimension.padding_low}_{dimension.padding_high}"
             sentence = f"padding {padding} reaches beyond what a window of {reach + 1} turns into results"

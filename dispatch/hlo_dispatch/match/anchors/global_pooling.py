@@ -49,7 +49,7 @@ def normalize_global_pooling(node: Node, entry: AnchorKind, graph: FlatGraph) ->
     if len(space) > MAX_SPATIAL_DIMENSIONS:
         return Refusal("rank-unsupported", f"{len(space)} spatial dimensions; the kernel takes 1 to 3", node.name)
     kept = [number for number in source.shape.minor_to_major if number not in space]
-    # The result's dimensions are those that are kept, in their order.
+    # The result has the kept dimensions in their order.
     place = {number: position for position, number in enumerate(sorted(kept))}
     read = _by_channels(full_view(source), kept, space)
     written = _by_channels(full_view(node), [place[number] for number in kept], ())

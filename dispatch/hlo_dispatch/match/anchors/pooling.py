@@ -47,7 +47,7 @@ def is_pooling(node: Node) -> bool:
         return False
     window = node.proto.window.dimensions
     space = _space(window)
-    # Batch or channels have to be left, and a window along nothing but the rows is a reduction in steps.
+    # Batch or channels must remain, and a window along the rows alone is a stepwise reduction.
     return 0 < len(space) < len(window) and (len(space) > 1 or node.shape.minor_to_major[0] not in space)
 
 
@@ -152,7 +152,7 @@ def _in_bf16(node: Node, padding: Padding, algorithm: str) -> Pooled | None:
     if node.is_live_out or not is_widening(value) or value.operands[0].shape.element_type != "bf16":
         return None
     found = _past_pad(node, value.operands[0], padding, algorithm) if rounded == {"bf16"} else None
-    # What a fusion writes widened it can as well write as it is.
+    # A fusion that writes the widened value can write the original as well.
     return found if found is not None and (value.top is not None or _is_cheap(found.value)) else None
 
 

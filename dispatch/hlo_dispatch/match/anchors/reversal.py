@@ -68,7 +68,7 @@ def peeled_window_views(weights: View, window: int, policy: PeelingPolicy) -> li
     """
     first = len(weights.dimensions) - window
     all_backwards = ReversedDimensions(n for n in range(first, len(weights.dimensions)) if weights.dimensions[n][0] > 1)
-    # Read partly backwards it is nothing a kernel could be told.
+    # A kernel has no attribute for a partly reversed window.
     return [
         (view, bool(backwards))
         for view, backwards in peeled_views_with_reversal(weights, policy)

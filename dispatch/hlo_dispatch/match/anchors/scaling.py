@@ -25,7 +25,7 @@ def is_scaling(node: Node) -> bool:
 
 def is_leading_scaling(node: Node) -> bool:
     """Whether an instruction multiplies a dynamic program argument with a number."""
-    # What is known before the call is computed once.
+    # A static value is computed once.
     if node.opcode != "multiply" or node.is_static or not has_channels(node):
         return False
     values = [operand for operand in node.operands if scalar_constant(operand) is None]
@@ -34,7 +34,7 @@ def is_leading_scaling(node: Node) -> bool:
 
 def normalize_scaling(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     """Normalizes `node`, an elementwise product, for the kernel."""
-    # What repeats is the other one.
+    # A broadcast is the second operand.
     scaled, other = sorted(node.operands, key=_is_repeated)
     return normalize_elementwise(node, scaled, other, "mul", "({} · {operand})", entry)
 

@@ -159,7 +159,7 @@ def _convolution(anchor: Anchor, cuts: Sequence[_SliceDimension]) -> Anchor | st
     assert anchor.weights is not None, "what has one operand is not narrowed"
     source, weights = list(anchor.source.dimensions), list(anchor.weights.dimensions)
     if images.step > 1:
-        # oneDNN's convolutions by matrix products take images for one behind the other whatever their stride says.
+        # oneDNN's GEMM-based convolutions assume adjacent images whatever their stride.
         return "the slice that follows takes single images, which do not lie behind one another"
     source[0], in_source = images.of(source[0])
     in_weights = 0
@@ -177,7 +177,7 @@ def _convolution(anchor: Anchor, cuts: Sequence[_SliceDimension]) -> Anchor | st
         low.append(attributes["padding_low"][number] - found.start * step)
         needed = (found.size - 1) * strides[-1] + reach + 1
         behind = needed - source[2 + number][0] - low[-1]
-        # Less than one stride that is left over behind is what a strided convolution leaves out anyway.
+        # A strided convolution leaves out a remainder of less than one stride anyway.
         if low[-1] < 0 or behind <= -strides[-1]:
             return "the slice that follows crops more than the padding, and the kernel crops no image"
         high.append(max(0, behind))

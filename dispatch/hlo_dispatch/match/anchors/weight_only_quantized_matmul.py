@@ -30,7 +30,7 @@ from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor, unsupporte
 from hlo_dispatch.match.anchors.dot import free_dimensions, matrix_views, merge_row_major
 from hlo_dispatch.match.epilogue.operand import find_operand
 from hlo_dispatch.match.epilogue.steps import PostOp
-from hlo_dispatch.pattern.op_kinds import NARROW_TYPES
+from hlo_dispatch.pattern.op_kinds import QUANTIZED_WEIGHT_TYPES
 from hlo_dispatch.pattern.table import AnchorKind
 
 MAX_ROWS = 32
@@ -40,7 +40,7 @@ _GROUP_GRAIN = 16
 _FOUR_BITS = 4
 
 
-class _NarrowOperand(NamedTuple):
+class _QuantizedOperand(NamedTuple):
     """An operand of a dot before it was widened, and its scale."""
 
     view: View
@@ -53,7 +53,7 @@ class _Sides(NamedTuple):
 
     weights: int
     source: int
-    narrow: _NarrowOperand
+    quantized: _QuantizedOperand
 
 
 def is_weight_only_quantized_matmul(node: Node) -> bool:
@@ -76,24 +76,24 @@ def normalize_weight_only_quantized_matmul(node: Node, entry: AnchorKind) -> Anc
     rows, columns = of_side[sides.source], of_side[sides.weights]
     if not sources or rows is None or columns is None:
         return Refusal("dot-dimensions", "dimensions of the source do not lie behind one another", node.name)
-    weights = _matrix(sides.narrow.view, contracting[sides.weights], free[sides.weights])
+    weights = _matrix(sides.quantized.view, contracting[sides.weights], free[sides.weights])
     assert weights is not None, "checked by _sides"
     destination = with_dense_strides((rows, columns), (rows, columns))
     first = scales = None
-    if sides.narrow.scale is not None:
-        groups, channels = _matrix_of(sides.narrow.scale, contracting[sides.weights], free[sides.weights])
+    if sides.quantized.scale is not None:
+        groups, channels = _matrix_of(sides.quantized.scale, contracting[sides.weights], free[sides.weights])
         assert groups is not None, "checked by _sides"
         assert channels is not None, "checked by _sides"
         if groups[0] > 1:
-            scales = View(sides.narrow.scale.node, with_dense_strides((groups, channels), destination))
+            scales = View(sides.quantized.scale.node, with_dense_strides((groups, channels), destination))
         else:
-            operand = View(sides.narrow.scale.node, with_dense_strides(((1, 1), channels), destination))
+            operand = View(sides.quantized.scale.node, with_dense_strides(((1, 1), channels), destination))
             first = PostOp("binary", "mul", "({} · {operand})", operand=operand)
     return Anchor(
         node=node,
         entry=entry,
         source=sources[-1],
-        weights=View(sides.narrow.view.node, with_dense_strides(weights, weights)),
+        weights=View(sides.quantized.view.node, with_dense_strides(weights, weights)),
         destination=destination,
         channel=1,
         multiply_adds=rows[0] * columns[0] * weights[0][0],
@@ -113,22 +113,24 @@ def _sides(node: Node) -> _Sides | None:
         rows = math.prod(node.operands[source].shape.dimensions[number] for number in free[source])
         if rows > MAX_ROWS or node.operands[source].shape.element_type not in COMPUTED_TYPES:
             continue
-        narrow = _narrow(node.operands[weights])
-        if narrow is None or _matrix(narrow.view, contracting[weights], free[weights]) is None:
+        quantized = _quantized_operand(node.operands[weights])
+        if quantized is None or _matrix(quantized.view, contracting[weights], free[weights]) is None:
             continue
-        if _has_supported_scale(narrow, contracting[weights], free[weights]):
-            return _Sides(weights, source, narrow)
+        if _has_supported_scale(quantized, contracting[weights], free[weights]):
+            return _Sides(weights, source, quantized)
     return None
 
 
-def _has_supported_scale(narrow: _NarrowOperand, contracting: Sequence[int], free: Sequence[int]) -> bool:
+def _has_supported_scale(quantized: _QuantizedOperand, contracting: Sequence[int], free: Sequence[int]) -> bool:
     """Whether the kernel supports the layout of the weights' scales."""
-    if narrow.scale is None:
+    if quantized.scale is None:
         return True
-    groups, channels = _matrix_of(narrow.scale, contracting, free)
+    groups, channels = _matrix_of(quantized.scale, contracting, free)
     if groups is None or channels is None:
         return False
-    depth, columns = (math.prod(narrow.view.dimensions[number][0] for number in part) for part in (contracting, free))
+    depth, columns = (
+        math.prod(quantized.view.dimensions[number][0] for number in part) for part in (contracting, free)
+    )
     return groups[0] == 1 or (depth // groups[0] % _GROUP_GRAIN == 0 and channels[0] == columns)
 
 
@@ -137,7 +139,7 @@ def _contracting(node: Node) -> tuple[list[int], list[int]]:
     return list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)
 
 
-def _narrow(operand: Node) -> _NarrowOperand | None:
+def _quantized_operand(operand: Node) -> _QuantizedOperand | None:
     """The quantized operand behind converts, one scale, and instructions that only move elements."""
     view, scale = full_view(operand), None
     while True:
@@ -147,11 +149,11 @@ def _narrow(operand: Node) -> _NarrowOperand | None:
         if node.opcode == "convert":
             kind = node.operands[0].shape.element_type
             dimensions = rebase_dimensions(view.dimensions, node.shape, node.operands[0].shape.strides)
-            if kind not in COMPUTED_TYPES | NARROW_TYPES or dimensions is None:
+            if kind not in COMPUTED_TYPES | QUANTIZED_WEIGHT_TYPES or dimensions is None:
                 return None
             view = View(node.operands[0], dimensions)
-            if kind in NARROW_TYPES:
-                return _NarrowOperand(view, scale) if _has_whole_bytes(view.node.shape) else None
+            if kind in QUANTIZED_WEIGHT_TYPES:
+                return _QuantizedOperand(view, scale) if _has_whole_bytes(view.node.shape) else None
         elif node.opcode == "multiply" and scale is None:
             found = _scaled(view)
             if found is None:
@@ -213,6 +215,6 @@ def _matrix_of(
     stride.
     """
     summed = [scale.dimensions[number] for number in contracting]
-    # Groups of one dimension are rows behind one another; of several they may be rows far apart.
+    # Groups of one dimension are adjacent rows; of several dimensions they may be rows far apart.
     groups = summed[0] if len(summed) == 1 else (1, 1) if all(size == 1 for size, _ in summed) else None
     return groups, merge_row_major([scale.dimensions[number] for number in free])

@@ -194,7 +194,7 @@ def _attributes(node: Node, roles: _Roles) -> dict[str, Any] | Refusal:
             return Refusal("negative-padding", f"padding {low} crops the input", node.name)
         if results == 1:  # then the stride means nothing, and may be as long as the input
             stride = max(stride, 1 - high)
-        # What lies behind the last full stride is not read by the forward convolution either.
+        # The forward convolution does not read positions behind the last full stride either.
         if high <= -stride:
             return Refusal("negative-padding", f"the last {-high} positions of the input are not used", node.name)
         attributes["strides"].append(stride)

@@ -50,7 +50,7 @@ class AttentionFinder:
                 if exponentials is None or first is None:
                     continue
                 read = _read(graph, self._entries[0], exponentials, first, product, side)
-                # A gradient's products read the softmax, too, along other dimensions: that says nothing of it.
+                # A gradient's products read the softmax along other dimensions; their refusal does not count.
                 known = found.get(exponentials)
                 if known is None or (isinstance(known, Refusal) and known.code == "attention-softmax"):
                     found[exponentials] = read

@@ -123,7 +123,7 @@ def _unsupported_call(product: Node, why: str) -> NotAttention:
     return NotAttention(Refusal("dot-dimensions", f"%{product.name}: {why}", product.name))
 
 
-# --- further up -----------------------------------------------------------------------------------------------
+# --- towards operands-------------------------------------------------------------------------------------------
 
 
 def fully_peeled(place: Placement, count: int, fixed: frozenset[int]) -> Placement:
@@ -193,7 +193,7 @@ def peel_scale(place: Placement) -> tuple[Placement, float]:
     return place, 1.0
 
 
-# --- further down ---------------------------------------------------------------------------------------------
+# --- towards users --------------------------------------------------------------------------------------------
 
 
 def follow_user(place: Placement, user: Node, *, widens: bool) -> Placement | None:

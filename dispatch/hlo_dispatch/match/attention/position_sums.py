@@ -27,7 +27,7 @@ from hlo_dispatch.match.elementwise_region import scalar_constant
 _PEELING_POLICY = PEEL_LAYOUTS | PEEL_BROADCASTS | PEEL_SLICES
 _INTEGERS = frozenset(("s32", "f32"))
 _MAX_NESTING = 8
-# What a f32 and an s32 both hold exactly.
+# Integers below this are exact in f32 and s32.
 _LARGEST = 1 << 24
 
 

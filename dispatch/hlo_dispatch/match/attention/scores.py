@@ -25,9 +25,9 @@ from hlo_dispatch.match.elementwise_region import scalar_constant
 _PEELED_OPCODES = PEEL_LAYOUTS | PEEL_ROUNDING
 _VALUE_PRESERVING = PEEL_LAYOUTS | PEEL_BROADCASTS | PEEL_WIDENING
 _MAX_DEPTH = 64
-# A score added to such a number is lost in it, whichever of the usual ones it is.
+# An addend of this size absorbs every usual score.
 _ABSORBING = -1e30
-# What is rounded to minus infinity, by type.
+# Numbers that round to minus infinity, by type.
 _LOWEST = {"bf16": -3.396e38, "f16": -65519.0}
 
 

@@ -130,7 +130,7 @@ class Softmax:
         dimensions = list(found.dimensions)
         for axis, stride in keys.items():
             dimensions[axis] = (dimensions[axis][0], stride)
-        # What is added behind the axes belongs to the second product, which the sum knows nothing of.
+        # Dimensions behind the axes belong to the second product and must not vary in the sum.
         if any(stride for _, stride in dimensions[len(self._axes.sizes) :]):
             raise NotAttention
         if any(axis not in keys for axis in self._axes.of_kind(KEY)):

@@ -1,9 +1,8 @@
 """Epilogue finder: follows the chain of elementwise ops behind an anchor op that its kernel computes as post-ops.
 
-From the anchor's result the chain takes, one after another, a unary region that the table knows as an
-activation (the farthest exit that fits), or a binary instruction whose other operand does not depend on the
-anchor, or a change of shape or type that costs nothing. Every value inside the chain has all its users
-inside, so the chain can be replaced by one instruction without computing anything twice.
+Each step is a unary region that equals an activation of the table (its furthest matching exit), a binary instruction
+whose other operand does not depend on the anchor op, or a free change of shape or type. All users of a value inside
+the chain are inside, so that one call replaces the chain without recomputation.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from hlo_dispatch.match.peeling import is_widening
 if TYPE_CHECKING:
     from hlo_dispatch.match.match import Match
 
-# New nodes stand behind every node of a real graph.
+# New nodes have larger indices than all nodes of a graph.
 _indices = count(1 << 40)
 _FOLDED = frozenset(("add", "sub", "mul"))
 

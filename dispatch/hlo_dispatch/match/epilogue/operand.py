@@ -37,7 +37,7 @@ def find_operand(
         for view in reversed(views):
             if (found := in_memory(view, is_owned)) is not None:
                 return found
-            # What XLA widened again lies in memory, too, but the call reads that from a loop of its own.
+            # A value that XLA widened again is in memory, too, but only behind a separate loop.
             if view is not views[0] and will_be_result(view.node):
                 return view
     smallest = min(exact, key=lambda view: view.node.shape.bytes, default=None)

@@ -75,7 +75,7 @@ def rounded_alike(steps: Sequence[Step], count: int) -> int:
     return count
 
 
-# What gives back one of the values it is given, or that with another sign.
+# Opcodes that return one of their operands' values, or its negative.
 _SELECTING_OPCODES = frozenset("abs bitcast clamp copy maximum minimum negate select transpose".split())
 _MAX_DEPTH = 16
 

@@ -193,7 +193,7 @@ def _cheapest_to_materialize(views: list[View]) -> View:
     """The view (of equal ones, nearest first) that is the cheapest to have in memory."""
     if views[-1].node.top is not None:
         return views[-1]
-    # Something computes it, one loop over all its elements: best in the order of what that loop reads.
+    # A loop over all its elements computes it: the best layout is that of the loop's operands.
     return max(reversed(views), key=lambda view: _agreement(view.node))
 
 

@@ -226,22 +226,22 @@ class Attempt:
         self, term: ActivationCall, recognised: Recognised, node: Node, bound: BoundNames
     ) -> Why | None:
         kind = node.shape.element_type
-        for wanted, (parameter, value) in zip(term.parameters, recognised.parameters.items(), strict=True):
-            if not isinstance(wanted, str):
-                if not close(value, wanted, kind):
-                    return "{0} of {1} is {2:g}, not {3:g}", parameter, term.activation, value, wanted
+        for expected, (parameter, value) in zip(term.parameters, recognised.parameters.items(), strict=True):
+            if not isinstance(expected, str):
+                if not close(value, expected, kind):
+                    return "{0} of {1} is {2:g}, not {3:g}", parameter, term.activation, value, expected
                 continue
-            bound.numbers[wanted] = value
+            bound.numbers[expected] = value
             number = ParameterValue(value, node.shape)
-            for condition in self._spelling.conditions.get(wanted, ()):
+            for condition in self._spelling.conditions.get(expected, ()):
                 if not condition.constraint.holds(number, condition.argument, bound):
-                    return "{0} is {1:g}, but {0} {2}", wanted, value, condition
+                    return "{0} is {1:g}, but {0} {2}", expected, value, condition
         for condition in (*term.conditions, *self._spelling.conditions.get(term.name, ())):
             if not condition.constraint.holds(node, condition.argument, bound):
                 return "%{0} is {1}, but {2} {3}", node.name, node.shape, term.name or term.activation, condition
         return None
 
-    # --- the whole --------------------------------------------------------------------------------
+    # --- full match -------------------------------------------------------------------------------
 
     def _check_and_build(self, bound: BoundNames) -> StructuralMatch | None:
         """Checks the conditions on the full match, and builds it."""

@@ -81,7 +81,7 @@ class BoundNames:
     def copy(self) -> BoundNames:
         return BoundNames(dict(self.values), dict(self.numbers), dict(self.covered), self.matched)
 
-    # The names by which conditions and attributes ask.
+    # The interface of constraints and facts.
 
     def constant(self, node: Node | ParameterValue) -> float | None:
         return node.scalar if isinstance(node, ParameterValue) else scalar_constant(node)
