@@ -1,4 +1,4 @@
-"""A cut that prepares everything: it copies each frozen array, and the program reads the copies."""
+"""A partition that preprocesses everything: the prologue copies each frozen array, and the program reads the copies."""
 
 from __future__ import annotations
 

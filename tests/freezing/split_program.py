@@ -1,4 +1,4 @@
-"""A program cut in two by what is frozen, and both halves run as they are."""
+"""A program partitioned by its frozen parameters; prologue and steady-state program run as they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Huge-page advice stands in the program that runs each time, never in what prepares its weights."""
+"""Huge-page advice is in the steady-state program, never in the prologue."""
 
 from __future__ import annotations
 

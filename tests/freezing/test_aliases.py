@@ -1,4 +1,4 @@
-"""Where the parameters of an entry are renumbered, what is donated is donated still: seen in the modules."""
+"""Renumbered entry parameters keep their donation: checked in the modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small values that only sequences read are one argument of the program, and its results are what they were."""
+"""Buffer coalescing: small values that only call groups read are one argument, and results stay the same."""
 
 from __future__ import annotations
 

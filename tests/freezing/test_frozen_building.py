@@ -1,4 +1,4 @@
-"""A frozen program is compiled before a weight is touched; what does not compile is stock's, and nothing is lost."""
+"""A frozen program is compiled before a weight is deleted; what does not compile is stock's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments that the frozen function's own jit takes over, as a language model's cache is: not copied in any call."""
+"""Donated arguments of the frozen function's own jit, such as a KV cache: not copied in any call."""
 
 from __future__ import annotations
 

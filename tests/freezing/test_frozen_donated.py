@@ -1,4 +1,4 @@
-"""`freeze(..., donate=True)`: weights are given away as they are prepared, and never exist twice whole."""
+"""`freeze(..., donate=True)`: weights are deleted as they are preprocessed, and never exist twice."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_to_keep_and_to_give_away_is_a_contradiction() -> None:
 
 
 @pytest.mark.parametrize("small", [True, False])
-def test_what_is_connected_by_something_large_is_one_part(monkeypatch: pytest.MonkeyPatch, small: bool) -> None:
+def test_values_connected_by_a_large_one_are_one_stage(monkeypatch: pytest.MonkeyPatch, small: bool) -> None:
     """What is small is computed in each part."""
     monkeypatch.setattr(prologue_stages, "MIN_STAGED_BYTES", 0)
     if not small:

@@ -1,4 +1,4 @@
-"""Gated units of one product become two products whose kernels end in the gate; whatever else is halved stays whole."""
+"""Gated unit splitting: one product becomes two whose kernels end in the gate; other halved values stay."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def sliced(h: jax.Array) -> tuple[jax.Array, jax.Array]:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("halve", [split, sliced])
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 33, 7), (17, 64, 31), (2, 9, 48, 80)], ids=str)
-def test_halves_are_products_of_their_own(shape: tuple[int, ...], halve: Callable, dtype: str) -> None:
+def test_halves_are_separate_products(shape: tuple[int, ...], halve: Callable, dtype: str) -> None:
     *rows, inner, half = shape
     w, b, x = array(inner, 2 * half, dtype=dtype), array(2 * half, dtype=dtype), array(*rows, inner, dtype=dtype)
 

@@ -1,4 +1,4 @@
-"""Weights held as integers of eight or four bits: less memory, the same function of what they were rounded to."""
+"""Weight-only quantization to eight or four bits: less memory, the same function of the rounded weights."""
 
 from __future__ import annotations
 

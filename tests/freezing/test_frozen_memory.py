@@ -1,4 +1,4 @@
-"""What a frozen function takes of memory while it prepares: its weights once more, and little besides."""
+"""Memory of weight preprocessing: the weights once more, and little besides."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def measured(way: str) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-def test_preparing_takes_the_weights_once_more() -> None:
+def test_preprocessing_takes_the_weights_once_more() -> None:
     frozen, unfrozen = measured("frozen"), measured("unfrozen")
     assert frozen["held"] < 1.1 * frozen["weights"]
     assert frozen["peak"] - unfrozen["peak"] < 1.25 * frozen["weights"]

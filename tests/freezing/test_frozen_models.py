@@ -1,4 +1,4 @@
-"""Models of each framework, frozen as they are: they infer, and their weights can be replaced."""
+"""Frozen models of each framework: inference mode, and replaceable weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call of a frozen function costs beside the program itself."""
+"""Overhead of a call of a frozen function."""
 
 from __future__ import annotations
 

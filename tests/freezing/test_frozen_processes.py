@@ -1,4 +1,4 @@
-"""Frozen functions in processes of their own: JAX's compilation cache, and several devices."""
+"""Frozen functions in separate processes: JAX's compilation cache, and several devices."""
 
 from __future__ import annotations
 

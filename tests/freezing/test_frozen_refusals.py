@@ -1,4 +1,4 @@
-"""What a frozen function cannot be: each case is one sentence that says what to do, and leaves everything as it was."""
+"""Refusals of freeze: each is one sentence with a remedy, and changes nothing."""
 
 from __future__ import annotations
 

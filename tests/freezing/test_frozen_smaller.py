@@ -1,4 +1,4 @@
-"""Weights held as bf16: half the memory, the same function but for rounding, whatever the processor multiplies."""
+"""Weights stored as bf16: half the memory, the same function but for rounding, on any processor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The weights of a frozen function: who holds them, what happens when they go, and how they are replaced."""
+"""The weights of a frozen function: references, release, and replacement."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _prepares(request: pytest.FixtureRequest) -> None:
         request.getfixturevalue("everything_prepared")
 
 
-def test_what_is_prepared_is_let_go(everything_prepared: None) -> None:
+def test_preprocessed_weights_are_released(everything_prepared: None) -> None:
     p = weights()
     known = [weakref.ref(leaf) for leaf in jax.tree.leaves(p)]
     fast = hlo_dispatch.freeze(network, p)
@@ -178,7 +178,7 @@ def test_the_report_says_what_is_held(everything_prepared: None) -> None:
     ]
 
 
-def test_programs_that_are_prepared_alike_share(everything_prepared: None) -> None:
+def test_programs_with_equal_preprocessing_share(everything_prepared: None) -> None:
     p = weights()
     fast = hlo_dispatch.freeze(network, p)
     check(fast)

@@ -1,4 +1,4 @@
-"""What does not change in a loop or a branch is prepared outside of it."""
+"""Loop-invariant code motion: static values of a loop or branch are hoisted into the prologue."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_results_are_equal(program: Callable[..., Any], weights: int, rows: int,
 
 
 @pytest.mark.parametrize(("program", "weights"), PROGRAMS, ids=lambda value: getattr(value, "__name__", ""))
-def test_packed_once_and_not_carried_unpacked(program: Callable[..., Any], weights: int) -> None:
+def test_prepacked_once_and_not_carried_plain(program: Callable[..., Any], weights: int) -> None:
     frozen = [values(64, 64) for _ in range(weights)]
     found = halves(program, *frozen, values(32, 64), frozen=tuple(range(weights)), policy="always")
     assert any(value.is_prepacked for value in found.split.preprocessed)

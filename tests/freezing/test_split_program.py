@@ -1,4 +1,4 @@
-"""Where a program is cut, and that its halves compute what the whole one does."""
+"""The frontier of a partition: prologue and steady-state program compute what the whole program does."""
 
 from __future__ import annotations
 
@@ -91,12 +91,12 @@ def test_another_order_in_memory() -> None:
     assert_equal(halves(program, values(20, 6), values(6, 20)))
 
 
-def test_one_value_is_read_in_both_halves() -> None:
+def test_one_value_is_read_in_prologue_and_program() -> None:
     found = halves(lambda w, x: (x @ w, x + jnp.tanh(w).sum(0), w[0] * x[0]), values(9, 9), values(9, 9))
     assert_equal(found)
 
 
-def test_a_result_may_be_early() -> None:
+def test_a_result_may_be_static() -> None:
     found = halves(lambda w, x: (jnp.exp(w), x + 1, w), values(5), values(5))
     assert_equal(found)
     assert "exponential" not in found.opcodes(program=True)
@@ -117,7 +117,7 @@ def test_an_unread_parameter_is_taken_still() -> None:
 
 
 @pytest.mark.parametrize("first", [-1.0, 1.0])
-def test_branches_that_only_return_what_is_early_do_not_share_it(first: float) -> None:
+def test_branches_that_only_return_static_values_do_not_share_them(first: float) -> None:
     def program(weights, x):
         return x + jax.lax.cond(weights[0, 0] > 0, lambda w: w @ w, lambda w: w - 1, weights)
 
@@ -126,7 +126,7 @@ def test_branches_that_only_return_what_is_early_do_not_share_it(first: float) -
     assert_equal(halves(program, weights, values(6, 6), policy="never"))
 
 
-def test_a_loop_whose_state_becomes_what_is_early() -> None:
+def test_a_loop_whose_state_becomes_static() -> None:
     def program(weights, x):
         def step(_, state):
             kept, x = state
@@ -137,7 +137,7 @@ def test_a_loop_whose_state_becomes_what_is_early() -> None:
     assert_equal(halves(program, values(6, 6), values(6, 6), policy="never"))
 
 
-def test_control_flow_that_is_early_runs_once() -> None:
+def test_static_control_flow_runs_once() -> None:
     def program(weights, x):
         settled = jax.lax.fori_loop(0, 5, lambda _, w: jnp.tanh(w @ w), weights)
         picked = jax.lax.cond(weights[0, 0] > 0, lambda w: w @ w, lambda w: w - 1, weights)
@@ -155,7 +155,7 @@ def test_a_loop_over_the_input_keeps_its_weights() -> None:
     assert_equal(halves(program, values(4, 8, 8), values(3, 8)))
 
 
-def test_what_has_effects_is_not_early() -> None:
+def test_ops_with_effects_are_not_static() -> None:
     seen: list[int] = []
 
     def program(weights, x):
@@ -185,7 +185,7 @@ def test_what_is_not_finite_does_not_vanish(value: float) -> None:
     assert_equal(halves(lambda w, x: jnp.tanh(x @ w), weights, values(5, 17)))
 
 
-def test_equal_calls_share_their_packed_weights() -> None:
+def test_equal_calls_share_their_prepacked_weights() -> None:
     found = halves(lambda w, x: conv(w, x) + jnp.tanh(conv(w, x * 2)), values(3, 3, 32, 32), values(1, 14, 14, 32))
     assert_equal(found)
     assert sum(value.is_prepacked for value in found.split.preprocessed) <= 1

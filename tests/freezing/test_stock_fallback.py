@@ -1,4 +1,4 @@
-"""A frozen function whose building fails is stock XLA's program, said once and counted; others are counted, too."""
+"""Stock fallback: a frozen function whose building fails is stock XLA's program, logged once and counted."""
 
 from __future__ import annotations
 

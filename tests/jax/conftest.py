@@ -1,4 +1,4 @@
-"""What every test of whole programs asks first: whether the library computes in the test's element type."""
+"""Fixtures of whole-program tests: whether the library supports the test's element type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of integers of eight bits: their results by the pass, in float64, and where rounding may go either way."""
+"""Programs of 8-bit integers: dispatched results, float64 results, and where rounding is ambiguous."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the programs of several tests are made of."""
+"""Layers that the programs of several tests share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products by oneMKL in the stead of oneDNN, in programs: plain, frozen, and where they were measured to be faster."""
+"""Alternative kernels: products by oneMKL instead of oneDNN, plain, frozen, and where they were measured faster."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def weights(scale: float = 1.0) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("_forced")
 @pytest.mark.parametrize("rows", [1, 5, 67])
-def test_frozen_weights_are_packed_and_give_what_stock_gives(rows: int) -> None:
+def test_frozen_weights_are_prepacked_and_give_what_stock_gives(rows: int) -> None:
     p, x = weights(), values(rows, 1024)
     expected = jax.jit(lambda p, x: network(p, x))(p, x)
     with hlo_dispatch.enabled(policy="always"):
@@ -110,7 +110,7 @@ def test_frozen_weights_are_packed_and_give_what_stock_gives(rows: int) -> None:
 
 
 @pytest.mark.usefixtures("_forced")
-def test_layers_of_a_scan_are_packed_one_by_one() -> None:
+def test_layers_of_a_scan_are_prepacked_one_by_one() -> None:
     """Taken out of their array, packed weights lie wherever there is room."""
     layers, x = values(3, 1600, 1600), values(70, 1600)
 

@@ -1,4 +1,4 @@
-"""A program that becomes kernel calls only is still handed to a thread of XLA's, as its caller expects."""
+"""A program of kernel calls only still runs on a thread of XLA's, asynchronously."""
 
 from __future__ import annotations
 

@@ -302,7 +302,7 @@ def test_refused_parts_come_back() -> None:
 @pytest.mark.parametrize(
     ("queries", "keys", "is_taken"), [(4, 4, False), (128, 128, True), (1, 2048, True), (1, 128, False)]
 )
-def test_the_heuristic_takes_what_is_not_tiny(queries: int, keys: int, is_taken: bool) -> None:
+def test_the_cost_model_takes_what_is_not_tiny(queries: int, keys: int, is_taken: bool) -> None:
     """One token of a decoder, too, although its products are small: XLA runs ten loops over its scores."""
     arguments = random_inputs("float32", (1, queries, 4, 32), (1, keys, 4, 32), (1, keys, 4, 32))
     both = run_both(attend, *arguments, policy="heuristic")
@@ -340,7 +340,7 @@ def test_it_is_measured_as_a_whole(is_faster: bool, tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_frozen_projections_keep_their_packed_weights(dtype: str) -> None:
+def test_frozen_projections_keep_their_prepacked_weights(dtype: str) -> None:
     x, *weights = random_inputs(dtype, (2, 33, 64), *[(64, 4, 16)] * 3, (4, 16, 64))
     weights = [weight / 8 for weight in weights]
 

@@ -1,4 +1,4 @@
-"""Runs of kernel calls as one call: what joins, and that the results are what they were."""
+"""Call groups: successive kernel calls as one call, with unchanged results."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_long_chain_is_one_call() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_branch_joins_and_a_result_in_the_middle_is_given_out(dtype: str) -> None:
+def test_a_branch_is_a_member_and_a_result_in_the_middle_is_returned(dtype: str) -> None:
     def program(x, v, w):
         y = jax.nn.relu(conv(x, v))
         shortcut = conv(y, w)
@@ -68,7 +68,7 @@ def test_a_branch_joins_and_a_result_in_the_middle_is_given_out(dtype: str) -> N
     assert both.sequences == [4]
 
 
-def test_what_is_between_ends_a_sequence() -> None:
+def test_an_op_in_between_ends_a_call_group() -> None:
     def program(x, w):
         x = conv(conv(x, w), w)
         x = jnp.cumsum(x, axis=1)
@@ -117,7 +117,7 @@ def test_gradients() -> None:
     joined(jax.grad(loss), [random(3, 3, 6, 6, seed=n) for n in range(3)], random(2, 7, 7, 6))
 
 
-def test_pooling_and_softmax_and_products_join() -> None:
+def test_pooling_and_softmax_and_products_are_one_call_group() -> None:
     def program(x, v, w):
         x = jax.nn.relu(conv(x, v))
         x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
@@ -136,7 +136,7 @@ def attention(x, weights, heads: int):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_attention_between_products_joins(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_between_products_is_a_member(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the library's threads it computes what it does on XLA's, to the bit."""
 
     def program(x, v, w, u):
@@ -153,7 +153,7 @@ def test_attention_between_products_joins(dtype: str, monkeypatch: pytest.Monkey
     np.testing.assert_array_equal(*(np.asarray(run.dispatched[0], "float32") for run in (both, apart)))
 
 
-def test_attentions_among_themselves_stay_apart() -> None:
+def test_attentions_alone_are_not_grouped() -> None:
     """Nothing of the library's stands between them."""
 
     def program(q, k, v):
@@ -182,7 +182,7 @@ def test_frozen() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_the_same_to_the_bit_as_the_calls_apart(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_bits_as_the_separate_calls(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def program(x, v, w):
         for _ in range(4):
             x = jax.nn.relu(conv(jax.nn.gelu(conv(x, v)), w) + x)
@@ -280,12 +280,12 @@ def test_nan_and_infinities_pass_through() -> None:
         joined(lambda x, w: jnp.tanh(x @ w) @ w, x, random(8, 8))
 
 
-def test_the_report_names_the_sequence() -> None:
+def test_the_report_names_the_call_group() -> None:
     both = joined(lambda x, w: jax.nn.relu(x @ w) @ w, random(4, 8), random(8, 8))
     assert {region.call for region in both.report.dispatched} == {"sequence"}
 
 
-def test_the_report_says_what_is_joined_and_where_it_lies() -> None:
+def test_the_report_has_members_and_offsets() -> None:
     both = joined(lambda x, w: jax.nn.relu(jnp.tanh(x @ w) @ w) @ w, random(4, 8), random(8, 8))
     (sequence,) = both.report.sequences
     assert (sequence.name, sequence.calls, sequence.inner) == ("sequence", 3, 2)
@@ -316,7 +316,7 @@ def test_profiling_times_each_member() -> None:
     assert not [left for left in profile.left if "sequence" in left.opcode]
 
 
-def test_the_page_has_every_member_at_its_sequence() -> None:
+def test_the_page_has_every_member_at_its_call_group() -> None:
     with hlo_dispatch.enabled(policy="always"):
         report = hlo_dispatch.explain(lambda x, w: jax.nn.relu(x @ w) @ w, random(4, 8), random(8, 8))
     (after,) = drawing(report)["after"]

@@ -1,4 +1,4 @@
-"""What JAX calls of ours never fails the user's compile, whatever fails in it."""
+"""Callbacks that JAX calls never fail the user's compile, whatever fails inside."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def fail(*_, **__):
 @pytest.mark.parametrize(
     "name", ["hlo_dispatch_stand_in_x", "hlo_dispatch_stand_in_1_2_end", "a_hlo_dispatch_stand_in_"]
 )
-def test_a_function_that_is_called_like_a_stand_in(name) -> None:
+def test_a_function_with_the_name_of_a_placeholder(name) -> None:
     def program(x, w):
         return jnp.tanh(x @ w)
 

@@ -1,4 +1,4 @@
-"""What tests keep of stock XLA's work is never mistaken for ours, nor ours for stock's (tests/compiled_once.py)."""
+"""Cached stock executables of tests are never mistaken for ours, nor ours for stock's (tests/compiled_once.py)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_another_number_is_another_program() -> None:
     assert compiled(3.0).runtime_executable() is not compiled(4.0).runtime_executable()
 
 
-def test_whoever_is_in_the_hook_is_shown_everything() -> None:
+def test_every_callback_in_the_hook_gets_every_module() -> None:
     compiled(5.0)
     shown: list[bytes] = []
     xla.register_hlo_module_transformation(lambda module: shown.append(module), name="listener", platforms="cpu")

@@ -1,4 +1,4 @@
-"""Weights that are constants of a module are prepared while it is compiled, and nothing else changes."""
+"""Large constants of a module are preprocessed during compilation, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def assert_near(got: Any, wanted: Any, tolerance: float = 1e-5) -> None:
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("bfloat16", 2e-2), ("float16", 4e-3)])
 @pytest.mark.parametrize("shape", [(32, 192, 257), (7, 1024, 129), (64, 512, 512)], ids=str)
-def test_weights_of_products_are_packed(shape: tuple[int, int, int], dtype: str, tolerance: float) -> None:
+def test_weights_of_products_are_prepacked(shape: tuple[int, int, int], dtype: str, tolerance: float) -> None:
     rows, inner, columns = shape
     w, b, x = array(inner, columns, dtype=dtype), array(columns), jnp.asarray(array(rows, inner, dtype=dtype))
     executable = compiled(lambda x: jax.nn.gelu((x @ w).astype("float32") + b), x)
@@ -162,7 +162,7 @@ def test_what_fails_while_it_is_said_does_not_matter(monkeypatch: pytest.MonkeyP
     assert "hlo_dispatch.onednn.matmul" in compiled(lambda x: jnp.tanh(x @ w), x).as_text()
 
 
-def test_what_was_prepared_did_not_fail() -> None:
+def test_preprocessing_did_not_fail() -> None:
     w, x = array(256, 256), array(64, 256)
     before = hlo_dispatch.statistics().failures
     compiled(lambda x: jnp.tanh(x @ w), x)

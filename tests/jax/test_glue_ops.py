@@ -1,4 +1,4 @@
-"""What lies between calls that are one sequence: means, gates and small products, which would not pay by themselves."""
+"""Glue ops between the members of a call group: means, gates and small products that would not pay alone."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_squeeze_and_excite_is_one_call(size: int, channels: int, inner: int, ba
     np.testing.assert_allclose(np.asarray(both.dispatched[0], "float64"), in_float64(x, weights), rtol=2e-5, atol=2e-5)
 
 
-def test_a_normalization_that_no_call_can_take_joins_two() -> None:
+def test_a_normalization_that_no_call_can_take_is_glue() -> None:
     def program(x, v, scale, shift, w):
         y = conv(x, v)
         return y, conv(jax.nn.relu(y * scale + shift), w)
@@ -146,7 +146,7 @@ def test_what_no_call_reads_stays_with_xla() -> None:
     assert entries(both) == ["convolution", "convolution"]
 
 
-def test_without_sequences_there_is_nothing_to_join(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_call_groups_there_are_no_glue_ops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SEQUENCES_VARIABLE, "0")
     both = run_both(squeeze_and_excite, random(1, 9, 9, 5), weights_of(24, 6))
     assert_agree(both)
@@ -168,7 +168,7 @@ def test_a_measured_program_is_tried_with_them_and_without() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("size", [5, 16])
-def test_relus_of_what_is_also_added_join_calls(size: int, dtype: str) -> None:
+def test_relus_of_what_is_also_added_are_glue_ops(size: int, dtype: str) -> None:
     """As Xception has them: a block begins with the relu of what it adds to in the end, and pools before it adds."""
 
     def program(x, first, v, w, last):
@@ -261,7 +261,7 @@ def test_towers_are_one_call(size: int, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_averages_at_the_edges_join_calls(dtype: str) -> None:
+def test_averages_at_the_edges_are_glue_ops(dtype: str) -> None:
     """As Inception has them: what lies outside of the image does not count."""
 
     def average(x):
@@ -285,7 +285,7 @@ def test_averages_at_the_edges_join_calls(dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("size", [2, 10])
-def test_averages_that_are_normalized_and_joined_are_members(size: int, dtype: str) -> None:
+def test_averages_that_are_normalized_and_concatenated_are_members(size: int, dtype: str) -> None:
     """As DenseNet's transitions have them: XLA gives what is normalized without rounding it first."""
 
     def program(x, v, scale, shift, w, last):
@@ -306,7 +306,7 @@ def test_averages_that_are_normalized_and_joined_are_members(size: int, dtype: s
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2, 3])
-def test_arrays_are_joined_along_any_axis(axis: int) -> None:
+def test_arrays_are_concatenated_along_any_axis(axis: int) -> None:
     def joined(x, v, w):
         y = jnp.concatenate([conv(x, v), x, conv(x, w)], axis)
         return conv(y, jnp.ones((1, 1, y.shape[-1], 4), y.dtype))
@@ -316,7 +316,7 @@ def test_arrays_are_joined_along_any_axis(axis: int) -> None:
     assert entries(both).count("concatenation") == 1
 
 
-def test_what_is_joined_and_read_by_no_call_stays_with_xla() -> None:
+def test_concatenations_that_no_call_reads_stay_with_xla() -> None:
     def program(x, v, w):
         return jnp.concatenate([conv(x, v), conv(x, w)], -1)
 

@@ -1,4 +1,4 @@
-"""Programs in half precision: XLA widens, pads and rounds around its own code, which kernels read past."""
+"""Programs in half precision: kernels peel the converts, pads and roundings around XLA's own code."""
 
 from __future__ import annotations
 

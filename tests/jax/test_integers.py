@@ -133,7 +133,7 @@ def test_sums_that_stay_integers_are_left() -> None:
     np.testing.assert_array_equal(found, exact(exact_conv, x, w).astype(np.int64) >> 4)
 
 
-def test_frozen_weights_are_packed() -> None:
+def test_frozen_weights_are_prepacked() -> None:
     x, w = integers(1, 12, 12, 16), integers(3, 3, 16, 24)
     with hlo_dispatch.enabled(policy="always"):
         fast = hlo_dispatch.freeze(lambda w, x: quantized(conv(x, w).astype(jnp.float32), 500.0), w)

@@ -198,7 +198,7 @@ def run(code: str, *arguments: str | Path, **environment: str | Path) -> subproc
     return run_python(code, *arguments, environment=clean | changed)
 
 
-def test_the_door(tmp_path) -> None:
+def test_the_entry_point(tmp_path) -> None:
     closed, opened = run(PROGRAM), run(PROGRAM, HLO_DISPATCH="1", HLO_DISPATCH_POLICY="always")
     assert closed.stdout.strip() == "0", closed.stderr
     assert opened.stdout.strip() == "1", opened.stderr

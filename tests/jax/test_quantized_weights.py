@@ -1,4 +1,4 @@
-"""Products with weights of four and eight bits as programs write them: against float64, and what is left to XLA."""
+"""Weight-only quantized matmuls of programs, 8 and 4 bits: against float64, and what is left to XLA."""
 
 from __future__ import annotations
 

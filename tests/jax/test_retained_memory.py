@@ -1,4 +1,4 @@
-"""The process's malloc is its own: freed memory stays only where the user asked for it."""
+"""malloc's settings: freed memory is retained only where the user asked for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products and convolutions of which the program uses a slice: only the slice is computed, epilogue inside."""
+"""Products and convolutions with a sliced result: only the slice is computed, with its epilogue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of which only every so-manieth position is read: what is computed of them, and that results stay the same."""
+"""Stride propagation: values of which only every n-th position is read, with unchanged results."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_nothing_is_left_out_where_somebody_reads_it() -> None:
         assert (12, 12) in computed(last_report()), program.__name__
 
 
-def test_a_call_that_picks_positions_is_a_member_and_no_region() -> None:
+def test_a_strided_call_is_a_member_and_no_region() -> None:
     report = run_both(stage, random(2, 12, 12, 7), *weights("float32")).report
     (sequence,) = report.sequences
     assert sequence.calls > len(report.dispatched), "or the program has none"
@@ -130,7 +130,7 @@ def test_a_gradient() -> None:
     assert_agree(run_both(jax.grad(loss, argnums=(0, 1, 3)), random(1, 9, 8, 7), *weights("float32")), 1e-3)
 
 
-def test_what_picks_positions_is_a_call_that_any_host_knows() -> None:
+def test_a_strided_call_is_known_to_any_host() -> None:
     with hlo_dispatch.enabled(policy="always"):
         text = jax.jit(stage).lower(random(1, 8, 8, 7), *weights("float32")).compile().as_text()
     configuration = next(line for line in text.splitlines() if "onednn.pooling" in line)

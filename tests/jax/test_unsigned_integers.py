@@ -1,4 +1,4 @@
-"""Images of integers without a sign, weights of integers with one: against float64, where sums are exact."""
+"""Unsigned integer images with signed integer weights: against float64, where sums are exact."""
 
 from __future__ import annotations
 

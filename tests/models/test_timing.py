@@ -1,4 +1,4 @@
-"""The clock of demo and benches: turns, batches, medians."""
+"""Timer of demo and benches: turns, batches, medians."""
 
 from __future__ import annotations
 

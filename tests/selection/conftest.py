@@ -1,4 +1,4 @@
-"""What tests of measuring share: a store of their own, an answer however busy the machine is, a module."""
+"""Fixtures of measurement tests: a separate store, results that do not depend on a busy machine, a module."""
 
 from __future__ import annotations
 

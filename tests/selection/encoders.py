@@ -1,4 +1,4 @@
-"""Transformer blocks with the norm behind the residual, small enough that all of it is cheap to compute again."""
+"""Transformer blocks with the norm after the residual, small enough that XLA recomputes all of it in fusions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs to measure, and what became of them."""
+"""Programs to measure, and their measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measuring beside real busy loops: what is much faster on a quiet machine is not left to stock for good."""
+"""Measurements beside real busy loops: a kernel that is much faster on a quiet machine does not lose for good."""
 
 from __future__ import annotations
 

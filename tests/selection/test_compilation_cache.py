@@ -1,4 +1,4 @@
-"""JAX's persistent compilation cache: what is found in it, by a process that knows more, less, or something else."""
+"""JAX's persistent compilation cache: hits and misses of processes with more, fewer or other measurements."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def flip(store: Store) -> None:
 
 
 @pytest.mark.timing  # it follows what was measured, which another test beside it may change
-def test_a_settled_program_stays_settled(programs, store: Store) -> None:
+def test_a_finished_program_stays_finished(programs, store: Store) -> None:
     assert programs("measure", "a")[0].startswith("compiled"), "and measured on the way"
     settled = programs("measure", "a")
     assert settled[0].startswith("compiled"), "more is known now"
@@ -118,7 +118,7 @@ STOCK_WINS, KERNEL_WINS = (
 )
 
 
-def test_a_witness_notes_what_was_asked() -> None:
+def test_the_dependency_recorder_notes_lookups() -> None:
     known = KnownMeasurements({"one": STOCK_WINS, "other": STOCK_WINS})
     recorder = DependencyRecorder(known)
     assert recorder.get("one") == STOCK_WINS
@@ -132,7 +132,7 @@ def test_a_witness_notes_what_was_asked() -> None:
     assert recorder.has_learnt()
 
 
-def test_grounds_are_read_as_they_were_kept(tmp_path: Path, monkeypatch) -> None:
+def test_decision_dependencies_survive_the_file(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("HLO_DISPATCH_CACHE_DIR", str(tmp_path))
     known = KnownMeasurements({"one": STOCK_WINS})
     recorder = DependencyRecorder(known)

@@ -1,4 +1,4 @@
-"""The budget is a promise: what would not fit is not begun, by a clock that only the work itself moves."""
+"""Budgets of measurements: work that does not fit is not started, on a simulated clock."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.mark.parametrize("once", [1e-5, 1e-3, 0.05, 0.4, 2.0])
 @pytest.mark.parametrize("left", [0.01, 0.3, 2.0, 30.0])
-def test_a_race_is_over_in_time(clock: Clock, once: float, left: float) -> None:
+def test_a_trial_is_over_in_time(clock: Clock, once: float, left: float) -> None:
     """Nothing is clear: both are as fast, and without a deadline they would run for ever so long."""
     begin = clock.now
     try:
@@ -56,7 +56,7 @@ def test_a_race_is_over_in_time(clock: Clock, once: float, left: float) -> None:
 
 
 @pytest.mark.parametrize("once", [0.03, 0.3, 2.0])
-def test_a_long_race_takes_as_few_calls_as_is_said(clock: Clock, once: float) -> None:
+def test_a_long_trial_takes_as_few_calls_as_is_said(clock: Clock, once: float) -> None:
     """Of what takes long each call counts: an answer may cost no more of them than it has to."""
     most = 2 * fewest_calls(once) * once + 1e-6
     times = interleaved([clock.call(once), clock.call(once / 2)], seconds=0.0, deadline=Deadline(most))
@@ -64,7 +64,7 @@ def test_a_long_race_takes_as_few_calls_as_is_said(clock: Clock, once: float) ->
     assert fewest_calls(2.0) < fewest_calls(0.3) < fewest_calls(0.03)
 
 
-def test_a_race_that_fits_is_run(clock: Clock) -> None:
+def test_a_trial_that_fits_is_run(clock: Clock) -> None:
     stock, own = interleaved([clock.call(0.02), clock.call(0.01)], seconds=1.0, deadline=Deadline(1.0))
     assert own.wins(0.001)
     assert stock.seconds == pytest.approx(0.02)
@@ -146,7 +146,7 @@ def test_the_next_compile_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert len(asked) == 2
 
 
-def test_two_compiles_settle_what_takes_three_budgets(
+def test_two_compiles_finish_what_takes_three_budgets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
     budget = 5.0

@@ -1,4 +1,4 @@
-"""Forced, then measured, then guessed, then stock: what the store says, on machines that are not this one."""
+"""Selection order: forced, measured, cost model, stock; with the store's measurements, on other machines."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ WRONG = Measurement(STOCK, {}, refused={"whole": "it differs by 3"})
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.model)
 @pytest.mark.parametrize("policy", ["measure", "stored"])
 @pytest.mark.parametrize("kind", ["f32", "bf16"])
-def test_what_was_measured_outweighs_the_guess(machine: Machine, policy: str, kind: str) -> None:
+def test_measurements_outweigh_the_cost_model(machine: Machine, policy: str, kind: str) -> None:
     """On any machine: what the heuristic would say of it does not matter."""
     won = decide(dense(kind), machine, policy, Kernel(), knows(FAST))
     assert won.candidate is not None
@@ -103,7 +103,7 @@ def test_other_policies_do_not_even_ask(policy: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "taken"), [("f32", [True, True, True]), ("bf16", [False, True, True])])
-def test_the_heuristic_decides_what_nobody_measured(kind: str, taken: list[bool]) -> None:
+def test_the_cost_model_decides_unmeasured_regions(kind: str, taken: list[bool]) -> None:
     """A bf16 product needs arithmetic for it; a tanh costs XLA a pass of its own everywhere."""
     decisions = [decide(dense(kind), machine, "measure", Kernel(), lambda m, d: None) for machine in MACHINES]
     assert [decision.candidate is not None for decision in decisions] == taken
@@ -182,7 +182,7 @@ class WithAlternativeKernel(Kernel):
         return super().__call__(match, **more)
 
 
-def test_a_rival_has_as_much_of_the_epilogue_as_it_takes() -> None:
+def test_an_alternative_kernel_has_as_much_of_the_epilogue_as_it_takes() -> None:
     found = variants(dense(), WithAlternativeKernel("x @ w", "x @ w + b"))
     assert found["onemkl.gemm"].match.formula == "x @ w + b"
     assert found["whole"].match.formula == "tanh(x @ w + b)"
@@ -204,7 +204,7 @@ def test_what_is_tried_in_a_hurry() -> None:
     assert tried(only_match(SCALED), Kernel(), 1) == ["folded"]
 
 
-def test_the_rule_of_thumb_names_no_rival() -> None:
+def test_the_cost_model_names_no_alternative_kernel() -> None:
     """It would be a guess from another processor; one row of f32 is limited by memory on every one."""
     for machine in MACHINES:
         for policy in ("heuristic", "always"):
@@ -214,7 +214,7 @@ def test_the_rule_of_thumb_names_no_rival() -> None:
     assert refused.candidate is None or refused.candidate.match.kernel == "onednn.matmul"
 
 
-def test_a_rival_that_won_is_taken() -> None:
+def test_an_alternative_kernel_that_won_is_taken() -> None:
     measured = Measurement("onemkl.gemm", {STOCK: 3e-3, "whole": 2e-3, "onemkl.gemm": 1e-3}, 2e-3)
     decision = decide(dense(), AVX512, "stored", Kernel(), knows(measured))
     assert decision.candidate is not None

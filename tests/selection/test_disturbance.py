@@ -1,4 +1,4 @@
-"""Timing on a machine that has other work, played on a clock that the test turns: only undisturbed turns count."""
+"""Disturbance detection on a simulated clock: only undisturbed turns count."""
 
 from __future__ import annotations
 

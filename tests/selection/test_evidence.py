@@ -1,4 +1,4 @@
-"""The sequential test on paired samples: a large difference needs few, and chance shows nothing however often asked."""
+"""Sequential test on paired samples: a large difference needs few, and chance is not significant at any look."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fastest of several programs, on a clock that the test turns."""
+"""Finalists: the fastest of several programs, on a simulated clock."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_draw_is_the_first_ones(clock: Clock) -> None:
     assert fastest(contestants, seconds=1.0, deadline=Deadline())[0] == "first"
 
 
-def test_without_time_or_rivals_the_first_wins(clock: Clock) -> None:
+def test_without_time_or_other_candidates_the_first_wins(clock: Clock) -> None:
     one = clock.worker(1.0)
     assert fastest({"first": one, "second": one}, seconds=3.0, deadline=Deadline(0.5)) == ("first", {})
     before = clock.now

@@ -1,4 +1,4 @@
-"""Interleaved timing: on a clock that the test turns, so that the answers are known."""
+"""Interleaved trials on a simulated clock, so that the results are known."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_gain_that_is_more_than_noise_but_not_surely_enough_is_open() -> None:
     assert not Time(seconds=0.9, gain=0.1, error=0.005).may_win(1.0, 0.03)  # it wins
 
 
-def test_who_is_hopeless_drops_out(clock: Clock) -> None:
+def test_a_candidate_that_clearly_loses_drops_out(clock: Clock) -> None:
     workers = [clock.worker("stock", 1e-3, 0.1), clock.worker("slow", 9e-3), clock.worker("close", 1e-3, 0.1)]
     interleaved(workers, seconds=0.5)
     assert clock.calls["slow"] < clock.calls["close"]

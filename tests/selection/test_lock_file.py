@@ -1,4 +1,4 @@
-"""Lock files: in a folder that others can write to, what has their name may be a link to a file of ours."""
+"""Lock files: in a directory that others can write to, a link to one of our files may have their name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regions inside loops: cut out with their loop, run any number of iterations, timed without a launch."""
+"""Loop harnesses: regions extracted with their loop run any number of iterations, timed without the launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lesser processor played on a greater one: the policy, our own kernels and the store's key believe it."""
+"""ISA cap: cost model, our own kernels and the store's key follow it."""
 
 from __future__ import annotations
 

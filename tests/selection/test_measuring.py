@@ -1,4 +1,4 @@
-"""Measuring as a user meets it: inside a compile, once, within its budget, and never in the way."""
+"""Measurement inside a user's compile: once, within its budget, and without side effects."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_stored_never_measures(store: Store) -> None:
 
 
 @pytest.mark.usefixtures("_any_answer")
-def test_without_a_budget_the_heuristic_decides(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_budget_the_cost_model_decides(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HLO_DISPATCH_MEASURE_SECONDS", "0")
     before = measured_pipeline.tally.unreached
     compiled(depthwise, IMAGE, FILTER)
@@ -88,7 +88,7 @@ def test_a_budget_that_is_none(monkeypatch: pytest.MonkeyPatch, text: str) -> No
         hlo_dispatch.install()
 
 
-def test_a_failure_is_counted_and_the_heuristic_decides(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_is_counted_and_the_cost_model_decides(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HLO_DISPATCH_STRICT")
 
     def fail(*_, **__):
@@ -116,7 +116,7 @@ def test_what_cannot_be_told_is_asked_another_time(store: Store) -> None:
 
 
 @pytest.mark.usefixtures("_busy")
-def test_tuning_tries_what_others_tried_in_vain(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tuning_repeats_failed_attempts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         compiled(lambda x, w: depthwise(x, w) + 3, IMAGE, FILTER)
         forget(store)

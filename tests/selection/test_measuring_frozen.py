@@ -1,4 +1,4 @@
-"""Measured choice where weights are frozen: with what depends on them prepared, and kept apart from the rest."""
+"""Measured selection with frozen weights: with preprocessed values, under separate digests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def two(window, image):
     return depthwise(image, window), depthwise(image[:, :20], window * 2)
 
 
-def test_a_frozen_region_is_measured_once_and_apart(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frozen_region_has_its_own_measurement(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
     real = split_executable.SplitExecutable.__init__
 

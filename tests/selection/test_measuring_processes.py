@@ -1,4 +1,4 @@
-"""Many threads or processes measure at once, one is killed, JAX's compilation cache is asked in between."""
+"""Many threads or processes measure at once, one is killed, and JAX's compilation cache is used in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program is tried as a whole: what it is chosen by, and what is never run."""
+"""Whole-program trials: what decides them, and which programs never run."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def _only_programs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_only_programs")
 @pytest.mark.parametrize(("gain", "dispatched"), [(-0.3, False), (0.004, False), (0.5, True)])
-def test_the_first_compile_is_the_better_of_heuristic_and_stock(
+def test_the_first_compile_is_the_better_of_cost_model_and_stock(
     store: Store, monkeypatch: pytest.MonkeyPatch, gain: float, dispatched: bool
 ) -> None:
     def scripted_times(runners, **_) -> list[Time]:

@@ -1,4 +1,4 @@
-"""Library calls measured like any other region: on inputs that the routine wants, each library against stock."""
+"""Measurement of library calls: on inputs that the routine needs, each library against stock."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_the_one_that_wins_is_called(winner: str, tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("losers", [1, 2, 3])
-def test_who_loses_another_race_gives_way_to_the_next(
+def test_a_variant_that_loses_a_confirmation_gives_way_to_the_next(
     losers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fastest may be so only for as long as one timing lasts; the second is not stock's fault."""

@@ -1,4 +1,4 @@
-"""A whole program tried with every region in a kernel: what is taken then, and what is not."""
+"""Plan strategies: a whole program tried with every supported region in a kernel."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def regions_of(module: bytes) -> list[str]:
     return [region.digest for region in requests.pending()]
 
 
-def test_what_the_heuristic_leaves_is_taken() -> None:
+def test_what_the_cost_model_leaves_is_taken() -> None:
     module = small_products()
     _, guessed = with_knowledge({}, "guessed").run(module)
     assert not guessed.dispatched

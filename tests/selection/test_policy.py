@@ -1,4 +1,4 @@
-"""Choosing for one match: policies, machines that are not this one, and kernels that refuse the last steps."""
+"""Selection for one match: policies, other machines, and kernels that refuse the last epilogue ops."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_always_takes_what_a_kernel_can() -> None:
     assert decision.reason == 'the policy "always" takes every kernel that can compute the region'
 
 
-def test_heuristic_says_why() -> None:
+def test_the_cost_model_says_why() -> None:
     decision = decide(match_of(), MODERN, "heuristic", Kernel(9))
     assert algorithms(chosen(decision)) == ["add", "tanh", "sub"]
     assert decision.reason == "tanh costs no pass of its own"
@@ -126,7 +126,7 @@ def test_a_missing_library_is_asked_once() -> None:
     assert len(kernel.asked) == 1
 
 
-def test_the_heuristic_judges_what_the_kernel_takes() -> None:
+def test_the_cost_model_judges_what_the_kernel_takes() -> None:
     """Without its tanh the product is not worth a call."""
     decision = decide(match_of(), MODERN, "heuristic", Kernel(1))
     assert decision.candidate is None

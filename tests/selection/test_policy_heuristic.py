@@ -1,4 +1,4 @@
-"""The rule of thumb at its thresholds: one case on each side of every number and of every condition."""
+"""Cost model at its thresholds: one case on each side of every number and of every condition."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_f32_products_alone_are_xlas() -> None:
     ],
     ids=["f32", "bf16", "no bf16 arithmetic", "small", "one row"],
 )
-def test_products_of_packed_weights(match: Match, machine: Machine, worth: bool) -> None:
+def test_products_of_prepacked_weights(match: Match, machine: Machine, worth: bool) -> None:
     assert match.anchor.weights is not None
     match.anchor.weights.node.is_static = True
     found, why = verdict(match, machine)

@@ -1,4 +1,4 @@
-"""Batches of matrices too small for a library's call: without measuring they stay with XLA, of every routine."""
+"""Cost model of batches of tiny matrices: without measurements they stay with XLA, for every routine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person who waits may read: nothing for a second, then a bar on a terminal or one line where there is none."""
+"""Progress display: nothing for a second, then a bar on a terminal or one line where there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was measured while the machine was busy: kept apart, left to the cost model, and measured again."""
+"""Provisional measurements of a busy machine: left to the cost model, and measured again."""
 
 from __future__ import annotations
 
@@ -109,13 +109,13 @@ def test_a_variant_far_ahead_by_least_times_is_taken_meanwhile(
     assert not measured_in(store).provisional
 
 
-def test_one_disturbed_race_takes_no_win_away(store: Store, scripted_times: list[Time]) -> None:
+def test_one_disturbed_trial_takes_no_win_away(store: Store, scripted_times: list[Time]) -> None:
     scripted_times.extend([WIN, DISTURBED_LOSS])
     compiled(depthwise, IMAGE, FILTER)
     assert measured_in(store).chosen != STOCK
 
 
-def test_an_undecided_second_race_is_no_verdict_of_stock(store: Store, scripted_times: list[Time]) -> None:
+def test_an_undecided_confirmation_is_no_verdict_of_stock(store: Store, scripted_times: list[Time]) -> None:
     undecided = Time(1e-3, 1e-6, 1e-4)
     assert undecided.may_win(1e-3, 30e-6)
     scripted_times.extend([Time(0.93e-3, 0.07e-3, 5e-6), undecided])

@@ -1,4 +1,4 @@
-"""Regions cut out of their modules: they run, compute the same, and equal ones have equal digests."""
+"""Region extraction: extracted modules run, compute the same, and equal ones have equal digests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No region, and nothing that the rewriter writes, computes products or reductions again for every element."""
+"""Neither regions nor the rewriter's modules recompute products or reductions for every element."""
 
 from __future__ import annotations
 

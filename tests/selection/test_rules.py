@@ -1,4 +1,4 @@
-"""A region that is left although its kernel seems faster: the reason says which rule the kernel did not meet."""
+"""Acceptance rules: the reason of a region that is left although its kernel seems faster."""
 
 from __future__ import annotations
 

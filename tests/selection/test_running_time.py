@@ -1,4 +1,4 @@
-"""How long a program takes at most: in the right order of magnitude, and unknown where its inputs decide."""
+"""Running-time estimate: the right order of magnitude, and unknown where it depends on inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program is settled after two compiles: nothing is measured twice, and a third one measures nothing."""
+"""Two compiles finish a program: nothing is measured twice, and a third one measures nothing."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def compile_as_another_process(store: Store, counted: Counted) -> tuple[int, int
     return len(counted.regions) - before[0], len(counted.trials) - before[1]
 
 
-def test_two_compiles_settle_a_program(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_compiles_finish_a_program(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = Counted(monkeypatch)
     regions, trials = compile_as_another_process(store, counted)
     assert regions == len(set(counted.regions)) == 3
@@ -112,7 +112,7 @@ def test_regions_that_the_cost_model_refuses_are_tried_together(
     assert calls(executable) == 2
 
 
-def test_what_cannot_be_tried_as_a_whole_is_settled_as_well(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_without_a_trial_is_finished_as_well(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = Counted(monkeypatch, fails=True)
     assert compile_as_another_process(store, counted)[0] == 3
     assert compile_as_another_process(store, counted) == (0, 1)

@@ -1,4 +1,4 @@
-"""The store: kept between processes, shared by many of them, and rebuilt when it is not what it should be."""
+"""Measurement store: persistent, shared by many processes, and rebuilt when it is damaged."""
 
 from __future__ import annotations
 

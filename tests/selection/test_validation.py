@@ -1,4 +1,4 @@
-"""When is a result wrong: against stock, against float64 where they differ, with NaN and infinities in the way."""
+"""Validation: against stock, against float64 where they differ, with NaN and infinities."""
 
 from __future__ import annotations
 

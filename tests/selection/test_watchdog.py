@@ -1,4 +1,4 @@
-"""What may never end is not waited for, holds up nobody's exit, and is not tried again."""
+"""Watchdog: work that does not end is given up, does not block the exit, and is not tried again."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_ctrl_c_may_come_while_a_thread_is_started(monkeypatch: pytest.MonkeyPat
         time.sleep(0.01)
 
 
-def test_what_is_merely_late_is_not_called_endless(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_that_is_merely_slow_is_not_timed_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchdog, "GRACE", 0.0)
     stopped = threading.Event()
     with pytest.raises(OutOfTime):

@@ -1,4 +1,4 @@
-"""A kernel that computes something else than its table says, and right ones, validated."""
+"""Validation of kernels: one that computes something else than its table says is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where stock XLA itself is wrong, as float64 shows, the kernel that is right is taken, whatever its time."""
+"""Where stock XLA itself is wrong, as float64 shows, the right kernel is chosen, whatever its time."""
 
 from __future__ import annotations
 
