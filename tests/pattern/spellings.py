@@ -1,4 +1,4 @@
-"""Activations as programs really spell them; NumPy stands in for the engine's float64 evaluation.
+"""Activations in the spellings of real programs; NumPy stands in for the engine's float64 evaluation.
 
 `c` rounds a constant as the program's element type would.
 """

@@ -1,4 +1,4 @@
-"""For tests of structural patterns: a table of one pattern, HLO around a few lines, and what is found in it."""
+"""Helpers for structural patterns: a table of one pattern, HLO around a few lines, and the matches in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table's anchors: what an entry says of types, epilogues and chains is what the engine does, a user's own too."""
+"""Anchor entries: types, epilogues and chains that an entry declares are those of the matcher, a user's own too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The structural matcher: captures, order, activations, what is looked through, what is refused, how far it came."""
+"""The structural matcher: captures, order, activations, peeling, refusals, nearest misses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who gets an instruction that several matches could have, what the rewritten module calls, and what it costs."""
+"""Structural matches in a plan: conflicts over instructions, the rewritten module's calls, and compile cost."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def test_one_row_of_f32_is_asked_of_its_own_kernel_first(kind: str, rows: int, f
 
 
 class WithAlternativeKernel(Kernel):
-    """The rival takes what `takes` names, or nothing."""
+    """The alternative kernel takes what `takes` names, or nothing."""
 
     def __init__(self, *takes: str) -> None:
         super().__init__()

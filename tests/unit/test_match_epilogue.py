@@ -1,4 +1,4 @@
-"""Epilogue chains behind a product: what they take, in which terms, and the sentence with which they stop."""
+"""Epilogue chains behind a product: their steps, post-ops, and the sentence with which they end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reports call a region: the formula of a product or convolution with its epilogue."""
+"""Formulas of regions in reports: a product or convolution with its epilogue."""
 
 from __future__ import annotations
 

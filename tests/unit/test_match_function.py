@@ -1,4 +1,4 @@
-"""Regions of one variable: how far they grow, where they may end, and that they compute what they say."""
+"""Elementwise regions of one variable: growth, exits and evaluation."""
 
 from __future__ import annotations
 

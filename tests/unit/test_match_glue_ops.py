@@ -1,4 +1,4 @@
-"""What a kernel computes only between other calls: which instructions that may be, and how they are read."""
+"""Glue ops, which a kernel computes only between other calls: their conditions and their normalizers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from matching import finder, flattened, node, table
 SUM = "r { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT c = f32[] add(a, b) }\n"
 
 
-def links(body: str) -> dict[str, Match | Refusal]:
+def glue_ops(body: str) -> dict[str, Match | Refusal]:
     graph = flattened(f"{SUM}ENTRY e {{\n{body}\n}}")
     node(graph, "x").is_result = True  # as if a call gave it
     matcher = Matcher(graph, table(), finder())
@@ -20,7 +20,7 @@ def links(body: str) -> dict[str, Match | Refusal]:
 
 
 def only(body: str) -> Match:
-    (found,) = links(body).values()
+    (found,) = glue_ops(body).values()
     assert isinstance(found, Match), found
     return found
 
@@ -54,11 +54,11 @@ def test_rows_are_space_too():
     ("shape", "dimensions", "result"), [("2,5,7,11", "3", "2,5,7"), ("9,4", "1", "9"), ("9", "0", "")]
 )
 def test_a_sum_over_channels_is_none(shape: str, dimensions: str, result: str):
-    assert not links(reduced(shape, dimensions, result))
+    assert not glue_ops(reduced(shape, dimensions, result))
 
 
 def test_a_sum_that_starts_elsewhere_is_refused():
-    (found,) = links(reduced("2,5,7,11", "1,2", "2,11", start="1")).values()
+    (found,) = glue_ops(reduced("2,5,7,11", "1,2", "2,11", start="1")).values()
     assert isinstance(found, Refusal)
     assert found.code == "reducer-unsupported"
 
@@ -92,7 +92,9 @@ def test_what_repeats_is_the_other_operand(other: str, dimensions: str, dims: li
 def test_a_number_and_a_square_are_no_scaling():
     body = "x = f32[4,4] parameter(0)\n two = f32[] constant(2)\n twos = f32[4,4] broadcast(two), dimensions={}\n"
     body += "root = f32[4,4] sqrt(x)\n"
-    assert not links(body + "double = f32[4,4] multiply(root, twos)\n ROOT square = f32[4,4] multiply(double, double)")
+    assert not glue_ops(
+        body + "double = f32[4,4] multiply(root, twos)\n ROOT square = f32[4,4] multiply(double, double)"
+    )
 
 
 def test_an_argument_times_a_number_is_a_scaling():
@@ -127,7 +129,7 @@ def test_a_relu_is_the_larger_of_a_value_and_a_number():
 
 def test_the_larger_of_two_values_is_no_relu():
     body = "x = f32[4,4] parameter(0)\n y = f32[4,4] parameter(1)\n"
-    assert not links(body + "ROOT larger = f32[4,4] maximum(x, y)")
+    assert not glue_ops(body + "ROOT larger = f32[4,4] maximum(x, y)")
 
 
 def joined(parts: str, result: str, number: int, order: str) -> str:
@@ -161,7 +163,7 @@ def test_what_is_joined_are_matrices(body: str, rows: int, columns: list[int]):
 
 def test_arrays_in_other_orders_are_not_joined():
     body = joined("2,3 2,3", "2,6", 1, "1,0").replace("y = f32[2,3]{1,0}", "y = f32[2,3]{0,1}")
-    (found,) = links(body).values()
+    (found,) = glue_ops(body).values()
     assert isinstance(found, Refusal)
     assert found.code == "layout-unsupported"
 
@@ -204,7 +206,7 @@ ENTRY e {
   ROOT both = f32[3,7] fusion(x, y), kind=kLoop, calls=f
 }""")
     matcher = Matcher(graph, table(), finder())
-    (link,) = matcher.glue_ops()
-    found = matcher.match(link, lambda _: False, {graph.root}.__contains__)
+    (glue_op,) = matcher.glue_ops()
+    found = matcher.match(glue_op, lambda _: False, {graph.root}.__contains__)
     assert isinstance(found, Refusal)
     assert found.code == "not-in-memory"

@@ -1,4 +1,4 @@
-"""Convolutions read as gradients and as transposed convolutions, and what must not be read so."""
+"""Normalizers of weights gradients and transposed convolutions, and what they must refuse."""
 
 from __future__ import annotations
 

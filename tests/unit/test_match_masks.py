@@ -1,4 +1,4 @@
-"""A mask of a bounded value, asked of the result that a kernel leaves: where that is the same, and where not."""
+"""Mask redirection: comparisons of a bounded value that read a kernel's result instead."""
 
 from __future__ import annotations
 

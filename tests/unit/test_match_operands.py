@@ -1,4 +1,4 @@
-"""What a kernel is given to multiply: transposed and half precision operands as they lie in memory."""
+"""Operands of products: transposed and half precision views in memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_both_widened_from_one_type_are_read_before(half: str) -> None:
 def test_otherwise_both_are_read_in_f32(source: str, weights: str) -> None:
     found = product(widened(source, weights))
     assert (found["src_type"], found["weights_type"]) == ("f32", "f32")
-    # A convert from f32 to f32 is looked through or not: the type is what counts.
+    # A convert from f32 to f32 is peeled or not: the type is what counts.
     assert [name for name, kind in zip(found["from"], (source, weights), strict=True) if kind != "f32"] == [
         name for name, kind in (("l", source), ("r", weights)) if kind != "f32"
     ]

@@ -1,4 +1,4 @@
-"""Windows read as poolings: which dimensions are space, which padding belongs to them, and what is none."""
+"""Normalizer of pooling: spatial dimensions, padding, and reductions that are no pooling."""
 
 from __future__ import annotations
 

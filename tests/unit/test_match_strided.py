@@ -1,4 +1,4 @@
-"""Views as (size, stride) pairs, against what NumPy's own strides say of the same arrays."""
+"""Strided views as (size, stride) pairs, against NumPy's own strides of the same arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions whose operands XLA has exchanged, because the kernel is larger than the image."""
+"""Normalizer of convolutions whose operands XLA has swapped, because the kernel is larger than the image."""
 
 from __future__ import annotations
 
