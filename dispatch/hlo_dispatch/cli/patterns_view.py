@@ -10,7 +10,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from hlo_dispatch.errors import HloDispatchError
-from hlo_dispatch.pattern.facts import Attribute, NodePredicate
+from hlo_dispatch.pattern.facts import Attribute, FactQuery
 from hlo_dispatch.pattern.op_kinds import OP_KINDS
 from hlo_dispatch.pattern.structure import Pattern
 from hlo_dispatch.pattern.table import (
@@ -119,10 +119,10 @@ def _details(entry: Entry) -> Iterator[tuple[str, str]]:
             yield "operand", _pairs(entry.roles)
         case AnchorKind():
             yield "opcode", entry.opcode
-            yield "read as", f"{entry.op_kind}: {OP_KINDS[entry.op_kind].sentence}"
+            yield "op kind", f"{entry.op_kind}: {OP_KINDS[entry.op_kind].sentence}"
             yield "types", ", ".join(entry.dtypes)
             following = ", ".join((*entry.binaries, *entry.activations))
-            yield "followed by", f"{following} (at most {entry.longest_chain})" if following else "nothing"
+            yield "epilogue", f"{following} (at most {entry.longest_chain})" if following else "nothing"
             yield "priority", str(entry.priority) if entry.priority else ""
             yield from _tolerances(entry.numerics)
         case Routine():
@@ -161,7 +161,7 @@ def _tolerances(numerics: Mapping[str, Numerics]) -> Iterator[tuple[str, str]]:
 
 
 def _attribute(value: Attribute) -> str:
-    if not isinstance(value, NodePredicate):
+    if not isinstance(value, FactQuery):
         return str(value)
     return f"{value.fact}({value.of}{'' if value.dimension is None else f', {value.dimension}'})"
 

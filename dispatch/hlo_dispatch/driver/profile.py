@@ -68,7 +68,7 @@ class Profile:
             "kernel": table.kernels.values(),
         }
         written = ((kind, entry) for kind, entries in kinds.items() for entry in entries)
-        return cls({(kind, entry.name): f"{entry.location.file}:{entry.place.line}" for kind, entry in written})
+        return cls({(kind, entry.name): f"{entry.location.file}:{entry.location.line}" for kind, entry in written})
 
     def count(self, kind: str, name: str, seconds: float, *, hit: bool) -> None:
         """Note one try."""
@@ -146,13 +146,13 @@ class _CountingEpilogueFinder(EpilogueFinder):
         step = super()._activation(region, entry, destination)
         seconds = time.perf_counter() - start
         known = self._recall(region, entry)
-        kind, name = ("activation", known[1].name) if known is not None else ("function", "known to nobody")
+        kind, name = ("activation", known[1].name) if known is not None else ("function", "unknown")
         self._profile.count(kind, name, seconds, hit=step is not None)
         return step
 
     def _recognise(self, region: ElementwiseRegion, recogniser: Recogniser) -> tuple[int, Any] | None:
         found = super()._recognise(region, recogniser)
-        assert isinstance(recogniser, TimedRecogniser), "made of one"
+        assert isinstance(recogniser, TimedRecogniser), "its constructor made one"
         for name, seconds in recogniser.spent.items():
             # The activation that matched is counted where it was looked up.
             if found is None or found[1].name != name:
