@@ -101,7 +101,7 @@ def test_the_whole_module_says_so(whole: bytes) -> None:
     assert donations(whole) == WANTED
 
 
-def built_or_stock(serialized: bytes) -> Split:
+def coalesced(serialized: bytes) -> Split:
     split = build(serialized, FROZEN, rewriter((), "always"))
     assert any("small values" in value.origin for value in split.preprocessed), split.preprocessed
     return split
@@ -112,7 +112,7 @@ def built_or_stock(serialized: bytes) -> Split:
     [
         pytest.param(lambda whole: split_at(whole, FROZEN, 2), id="split_at"),
         pytest.param(lambda whole: without_prologue(whole, FROZEN), id="without_prologue"),
-        pytest.param(built_or_stock, id="held together"),
+        pytest.param(coalesced, id="held together"),
     ],
 )
 def test_the_program_takes_over_what_the_whole_module_does(
@@ -125,7 +125,7 @@ def test_the_program_takes_over_what_the_whole_module_does(
     # Nothing of what is frozen may go: a later update, another program reads it.
     monkeypatch.setattr(prologue_stages, "MIN_STAGED_BYTES", 0)
     pieces = prologue_stages.split_into_stages(split, is_one=False)
-    assert (len(pieces) > 1) == (place is built_or_stock)
+    assert (len(pieces) > 1) == (place is coalesced)
     for module in [split.prologue, *(piece.module for piece in pieces)]:
         assert module is None or donations(module) == set()
 

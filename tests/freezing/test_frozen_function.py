@@ -68,16 +68,16 @@ def test_it_returns_what_jit_returns(call: str, wide: bool, prepares: bool, requ
 
 
 def test_one_program_for_each_signature(monkeypatch: pytest.MonkeyPatch) -> None:
-    built_or_stock: list[int] = []
-    whole = program.whole
-    monkeypatch.setattr(program, "whole", lambda *args: (built_or_stock.append(1), whole(*args))[1])
+    built: list[int] = []
+    whole = program.traced_module
+    monkeypatch.setattr(program, "traced_module", lambda *args: (built.append(1), whole(*args))[1])
     p = weights()
     fast = hlo_dispatch.freeze(network, p)
     for _ in range(3):
         for args, kwargs in CALLS.values():
             assert_same(fast(*args, **kwargs), jitted(p, *args, **kwargs))
     # numpy, and float64 where that is not enabled, are the array's own type.
-    assert len(built_or_stock) == len(fast.report.programs) == len(CALLS) - 2
+    assert len(built) == len(fast.report.programs) == len(CALLS) - 2
 
 
 def test_settings_that_count_for_jit_count(everything_prepared: None) -> None:
@@ -162,9 +162,9 @@ def test_jitted_functions_are_frozen_too() -> None:
 
 
 def test_threads_build_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    built_or_stock: list[int] = []
-    whole = program.whole
-    monkeypatch.setattr(program, "whole", lambda *args: (built_or_stock.append(1), whole(*args))[1])
+    built: list[int] = []
+    whole = program.traced_module
+    monkeypatch.setattr(program, "traced_module", lambda *args: (built.append(1), whole(*args))[1])
     p, results = weights(), []
     fast = hlo_dispatch.freeze(network, p)
     threads = [threading.Thread(target=lambda: results.append(fast(X))) for _ in range(6)]
@@ -172,7 +172,7 @@ def test_threads_build_once(monkeypatch: pytest.MonkeyPatch) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(built_or_stock) == 1
+    assert len(built) == 1
     assert len(results) == 6
     for result in results:
         assert_same(result, jitted(p, X))

@@ -63,7 +63,7 @@ def test_jaxs_hook_is_left_as_it_is_once_it_is_ours(monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("place", "name"),
     [
-        (executable, "exchanged"),
+        (executable, "substitution"),
         (record.Record, "capture"),
         (record.Record, "keep"),
         (Pipeline, "run"),

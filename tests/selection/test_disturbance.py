@@ -72,8 +72,8 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> PlayedMachine:
     return played
 
 
-def timed(machine: PlayedMachine, *contestants: Callable[[], None], seconds: float = 0.12) -> list[Time]:
-    return interleaved(contestants, seconds=seconds, meter=machine.meter())
+def timed(machine: PlayedMachine, *candidates: Callable[[], None], seconds: float = 0.12) -> list[Time]:
+    return interleaved(candidates, seconds=seconds, meter=machine.meter())
 
 
 def bursts(often: float, longest: float) -> Callable[[PlayedMachine], None]:

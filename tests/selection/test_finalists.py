@@ -36,15 +36,15 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def test_a_lead_of_a_tenth_shows_through_noise(clock: Clock) -> None:
     for _ in range(20):
-        contestants = {"slower": clock.worker(5.5e-3, 0.2), "faster": clock.worker(5e-3, 0.2)}
-        winner, seconds = fastest(contestants, seconds=3.0, deadline=Deadline())
+        candidates = {"slower": clock.worker(5.5e-3, 0.2), "faster": clock.worker(5e-3, 0.2)}
+        winner, seconds = fastest(candidates, seconds=3.0, deadline=Deadline())
         assert winner == "faster"
         assert seconds["faster"] < seconds["slower"]
 
 
 def test_a_draw_is_the_first_ones(clock: Clock) -> None:
-    contestants = {"first": clock.worker(5e-3), "second": clock.worker(5e-3), "third": clock.worker(4.99e-3)}
-    assert fastest(contestants, seconds=1.0, deadline=Deadline())[0] == "first"
+    candidates = {"first": clock.worker(5e-3), "second": clock.worker(5e-3), "third": clock.worker(4.99e-3)}
+    assert fastest(candidates, seconds=1.0, deadline=Deadline())[0] == "first"
 
 
 def test_without_time_or_other_candidates_the_first_wins(clock: Clock) -> None:
