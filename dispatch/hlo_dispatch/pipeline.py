@@ -60,7 +60,7 @@ class Pipeline:
     advises_huge_pages: bool = True
     """Whether to insert huge-page advice; not where one call is compared with stock's code for it."""
     strategy: str = ""
-    """What becomes of what was measured (autotune/measurement_requests.py); set while a program is tried."""
+    """The plan strategy (autotune/measurement_requests.py); set in a whole-program trial."""
 
     @classmethod
     def make(cls, table: Table, policy: str, machine: Machine | None = None) -> Pipeline:
@@ -239,9 +239,9 @@ def _instructions(module: Module) -> int:
 
 @contextmanager
 def _collector_paused() -> Generator[None]:
-    """Keep Python's cycle collector from walking the growing graph again and again: half the time on large modules.
+    """Pause Python's cycle collector, which traverses the growing graph repeatedly: half the time on large modules.
 
-    Two threads may meet here: whoever found the collector on turns it on again.
+    With several threads, the one that found the collector enabled enables it again.
     """
     was_on = gc.isenabled()
     gc.disable()

@@ -115,35 +115,35 @@ _Value = tuple[ComputationProto, InstructionProto, tuple[int, ...]]
 
 
 def _aliased_values(
-    module: Module, here: ComputationProto, instruction: InstructionProto, operands: list[InstructionProto]
+    module: Module, caller: ComputationProto, instruction: InstructionProto, operands: list[InstructionProto]
 ) -> Iterator[tuple[_Value, _Value]]:
     """Pairs of values of the same type that share their buffers because of one instruction."""
-    opcode, whole = instruction.opcode, (here, instruction, ())
+    opcode, value = instruction.opcode, (caller, instruction, ())
     if opcode == "tuple":
-        yield from (((here, operand, ()), (here, instruction, (n,))) for n, operand in enumerate(operands))
+        yield from (((caller, operand, ()), (caller, instruction, (n,))) for n, operand in enumerate(operands))
     elif opcode == "get-tuple-element":
-        yield whole, (here, operands[0], (instruction.tuple_index,))
+        yield value, (caller, operands[0], (instruction.tuple_index,))
     elif opcode in UPDATES or opcode in ("bitcast", "while"):
-        yield whole, (here, operands[0], ())
+        yield value, (caller, operands[0], ())
     elif opcode == "fusion":
         # An in-place update overwrites an operand of its own type.
         if writes_in_place(module, instruction):
-            yield from ((whole, (here, o, ())) for o in operands if o.shape == instruction.shape)
+            yield from ((value, (caller, o, ())) for o in operands if o.shape == instruction.shape)
     if opcode in ("while", "call", "conditional"):
         for number, identifier in enumerate(instruction.called_computation_ids[:]):
-            given = operands[number + 1 :] if opcode == "conditional" else operands
-            yield from _parameter_bindings(module.computations[identifier], here, given)
+            arguments = operands[number + 1 :] if opcode == "conditional" else operands
+            yield from _parameter_bindings(module.computations[identifier], caller, arguments)
             if opcode != "while" or number == 0:  # a loop's condition returns no part of its state
                 inner = module.computations[identifier]
-                yield whole, (inner, _instruction(inner, inner.root_id), ())
+                yield value, (inner, _instruction(inner, inner.root_id), ())
 
 
 def _parameter_bindings(
-    inner: ComputationProto, here: ComputationProto, given: list[InstructionProto]
+    inner: ComputationProto, caller: ComputationProto, arguments: list[InstructionProto]
 ) -> Iterator[tuple[_Value, _Value]]:
     for parameter in inner.instructions[:]:
         if parameter.opcode == "parameter":
-            yield (inner, parameter, ()), (here, given[parameter.parameter_number], ())
+            yield (inner, parameter, ()), (caller, arguments[parameter.parameter_number], ())
 
 
 def _positions(computation: ComputationProto, instruction: InstructionProto) -> Iterator[_Position]:

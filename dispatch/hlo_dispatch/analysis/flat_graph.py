@@ -176,7 +176,7 @@ class FlatGraph:
     def _rearranged_before_widening(
         self, instruction: InstructionProto, source: Node, opcode: str, *, inside: bool
     ) -> Node:
-        """`instruction`, which rearranges what was widened from `source`, as a convert of the rearranged source."""
+        """Rewrite `instruction`, which rearranges a widened `source`, as a convert of the rearranged source."""
         narrow, wide = InstructionProto(), InstructionProto(opcode="convert", id=instruction.id, name=instruction.name)
         narrow.CopyFrom(instruction)
         narrow.shape.element_type = ELEMENT_TYPE_NUMBERS[source.shape.element_type]
@@ -192,7 +192,7 @@ class FlatGraph:
         alive = bytearray(len(self.nodes))
         for node in reversed(self.nodes):
             # A top-level instruction is needed whether or not its result is used: it may have a side effect. A
-            # convert has none, and what rearranged it may have been moved in front of it.
+            # convert has none, and its rearranging user may have been moved before it.
             if alive[node.index] or node.is_live_out or (node.top is not None and node.opcode != "convert"):
                 alive[node.index] = 1
                 for operand in node.operands:

@@ -3,7 +3,7 @@
 XLA schedules the module after us, so that live ranges are taken in the order in which instructions stand, except that
 what only makes a result of the program runs as soon as it can. Parameters and constants have buffers of their own, and
 so has each result of the program: there the largest of the other values find room before the result itself is written.
-What is left lies in one temporary buffer.
+The remaining values are in one temporary buffer.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def fresh_buffers(module: Module) -> list[int]:
     """Bytes of the temporary buffer, those of loops and branches included, then of each result's that takes values."""
     most: dict[int, int] = {}
     reached = {computation.id for computation, _ in module.control_flow_computations()}
-    # Callees stand before callers.
+    # Callees precede callers.
     for computation in module.proto.computations[:]:
         if computation.id in reached and computation.id != module.entry.id:
             ranges = _LiveRanges(module, computation, most)

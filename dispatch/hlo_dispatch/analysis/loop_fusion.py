@@ -47,17 +47,17 @@ def evaluations(computation: ComputationProto) -> dict[int, float]:
     read: dict[int, Indices] = {identifier: {} for identifier in instructions}
     read[computation.root_id] = {(): float(max(shapes[computation.root_id].elements, 1))}
     for user in reversed(instructions.values()):
-        own = read[user.id]
-        if len(own) > _MAX_INDICES:
-            own = {user.id: sum(own.values())}
+        read_indices = read[user.id]
+        if len(read_indices) > _MAX_INDICES:
+            read_indices = {user.id: sum(read_indices.values())}
         operands = [shapes[operand] for operand in user.operand_ids]
         for place, operand in enumerate(user.operand_ids):
             if user.opcode in _ELEMENTWISE and shapes[user.id].dimensions == operands[place].dimensions:
-                for index, times in own.items():
+                for index, times in read_indices.items():
                     read[operand][index] = max(read[operand].get(index, 0.0), times)
             else:
                 each = _reads_per_element(user, shapes[user.id], operands)
-                read[operand].update({(index, user.id, place): times * each for index, times in own.items()})
+                read[operand].update({(index, user.id, place): times * each for index, times in read_indices.items()})
     return {identifier: sum(indices.values()) for identifier, indices in read.items()}
 
 

@@ -18,11 +18,11 @@ _REFUSED = Decision(None, "", Refusal("policy", "another region is being measure
 
 @dataclass(frozen=True)
 class SingleCall:
-    """A `decide` that dispatches one match, whose default must be `wanted`, as `variant`, and refuses the rest."""
+    """A `decide` that dispatches one match, if its default is `expected_default`, as `variant`."""
 
     anchor: str
     """Name of the match's instruction."""
-    wanted: DefaultVariant
+    expected_default: DefaultVariant
     variant: str
 
     def __call__(
@@ -35,21 +35,24 @@ class SingleCall:
     ) -> Decision:
         """Decide on one match, as a planner's `decide`."""
         # No other match owns a part of the epilogue here, so the match may be longer than in its program.
-        shorter = match if match.node.name == self.anchor else None
-        while shorter is not None:
-            default = self._as_wanted(shorter, support_query)
+        shortened = match if match.node.name == self.anchor else None
+        while shortened is not None:
+            default = self._as_expected(shortened, support_query)
             if default is not None:
                 candidate = variant_named(self.variant, default, support_query)
                 return _REFUSED if candidate is None else Decision(candidate, "it is being measured")
-            shorter = shorter.shortened()
+            shortened = shortened.shortened()
         return _REFUSED
 
-    def _as_wanted(self, match: CallableMatch, support_query: KernelSupportQuery) -> DefaultVariant | None:
+    def _as_expected(self, match: CallableMatch, support_query: KernelSupportQuery) -> DefaultVariant | None:
         """The match in its program's default variant, if that is the same call here."""
         for name, choice, _ in cost_model_of(match).preferred_variants(match, None):
-            if name == self.wanted.variant:
+            if name == self.expected_default.variant:
                 candidate = support_query(choice)
-                if not isinstance(candidate, Refusal) and candidate.attributes == self.wanted.candidate.attributes:
+                if (
+                    not isinstance(candidate, Refusal)
+                    and candidate.attributes == self.expected_default.candidate.attributes
+                ):
                     return DefaultVariant(candidate, name)
         return None
 

@@ -20,8 +20,8 @@ def renumber_parameters(module: Module, order: Sequence[int]) -> None:
 
     Args:
         order: for each parameter that the entry has now, in its new order, the number that its instruction has. From
-            the signature's count on, these are numbers of new parameters; a number that is missing is a parameter's
-            that is gone, and so is what referred to it.
+            the signature's count on, these are numbers of new parameters; parameters with missing numbers are
+            removed, and all references to them.
     """
     new = {old: place for place, old in enumerate(order)}
     proto, entry = module.proto, module.entry

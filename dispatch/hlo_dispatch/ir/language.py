@@ -19,7 +19,7 @@ def is_stablehlo(program: bytes | str) -> bool:
 
 
 def is_hlo(program: bytes | str) -> bool:
-    """Whether this is HLO, for all that its first word says."""
+    """Whether this is HLO text, by its first word."""
     return isinstance(program, str) and program.startswith(_HLO, _begin(program))
 
 

@@ -17,10 +17,10 @@ BITCAST = "bitcast"
 # The same elements in another order or shape.
 REARRANGING = frozenset(("bitcast", "copy", "reshape", "transpose"))
 
-# Instructions whose meaning lies in opcode, shape and operands alone: equal ones compute equal values.
+# Opcodes whose value depends on opcode, shape and operands alone.
 PLAIN = ELEMENTWISE - {"compare"} | {BITCAST, "reshape", "copy"}
 
-# Instructions whose meaning also lies in other fields of the proto, and which are deterministic.
+# Deterministic opcodes whose value also depends on other fields of the proto.
 PURE_WITH_FIELDS = frozenset(
     "broadcast compare concatenate constant convolution dot gather get-tuple-element iota pad reduce "
     "reduce-precision reduce-window reverse slice transpose dynamic-slice".split()

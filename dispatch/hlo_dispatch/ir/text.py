@@ -45,6 +45,6 @@ def to_text(serialized: bytes) -> str:
 
 
 def first_lines(error: Exception) -> str:
-    """What jaxlib says, without the stack that it may bring along."""
+    """The first lines of jaxlib's error message, without a stack trace."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:3]) or type(error).__name__

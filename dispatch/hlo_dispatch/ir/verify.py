@@ -16,7 +16,7 @@ _CALLS_NOTHING = ELEMENTWISE | {BITCAST, "broadcast", "constant", "copy", "get-t
 
 
 def verify(module: Module, computations: Collection[int] | None = None) -> None:
-    """Check a module's structure, and what it says of its entry's parameters.
+    """Check a module's structure, and its statements on the entry's parameters.
 
     Args:
         computations: ids of the computations to check instruction by instruction; None checks all.
@@ -106,15 +106,15 @@ def _verify_fusion(
         where = _where(fusion, computation)
         raise ModuleError(f"{where}: {len(fusion.operand_ids)} operands for {len(parameters)} parameters")
     for number, operand in enumerate(fusion.operand_ids[:]):
-        got, wanted = by_id[operand].shape, parameters[number]
-        if not _is_same(got, wanted):
-            where, sentence = _where(fusion, computation), f"{shape_of(got)}, the fused parameter {shape_of(wanted)}"
+        got, expected = by_id[operand].shape, parameters[number]
+        if not _is_same(got, expected):
+            where, sentence = _where(fusion, computation), f"{shape_of(got)}, the fused parameter {shape_of(expected)}"
             raise ModuleError(f"{where}: operand {number} is {sentence}")
     if root is None:
         raise ModuleError(f"{_where(fusion, computation)}: its computation has no root")
     if not _is_same(root.shape, fusion.shape):
-        where, got, wanted = _where(fusion, computation), shape_of(fusion.shape), shape_of(root.shape)
-        raise ModuleError(f"{where}: is {got}, its computation gives {wanted}")
+        where, got, expected = _where(fusion, computation), shape_of(fusion.shape), shape_of(root.shape)
+        raise ModuleError(f"{where}: is {got}, its computation gives {expected}")
 
 
 def _is_same(one: ShapeProto, other: ShapeProto) -> bool:

@@ -35,15 +35,15 @@ def verify_donation(module: Module) -> None:
     if not aliases and not donors:
         return
     result = next(i.shape for i in entry.instructions[:] if i.id == entry.root_id)
-    taken = [
+    donated = [
         _Buffer.of(f"parameter {one.parameter_number}", parameters.get(one.parameter_number), one.parameter_shape_index)
         for one in (*aliases, *donors)
     ]
-    given = [_Buffer.of("the result", result, alias.output_shape_index) for alias in aliases]
-    names = [buffer.name for buffer in (*taken, *given)]
+    results = [_Buffer.of("the result", result, alias.output_shape_index) for alias in aliases]
+    names = [buffer.name for buffer in (*donated, *results)]
     if repeated := [name for name, count in Counter(names).items() if count > 1]:
         raise ModuleError(f"{entry.name}: {repeated[0]} is donated twice")
-    for parameter, becomes in zip(taken, given, strict=False):
+    for parameter, becomes in zip(donated, results, strict=False):
         if parameter.size != becomes.size:
             raise ModuleError(
                 f"{entry.name}: {parameter.name} ({parameter.shape}) cannot become {becomes.name} ({becomes.shape}), "

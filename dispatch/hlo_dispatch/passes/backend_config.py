@@ -69,7 +69,7 @@ def from_text(text: str) -> dict[str, Any]:
     tokens = _TOKEN.findall(text)
     if "".join(tokens) != text.strip():
         raise ValueError(f"not a kernel call's attributes: {text[:80]!r}")
-    # The pieces between are blanks and commas, which say nothing.
+    # The other tokens are blanks and commas.
     reader = iter([token for token in tokens if token.strip(" ,")])
     if next(reader, None) != "{":
         raise ValueError(f"not a kernel call's attributes: {text[:80]!r}")
@@ -83,7 +83,7 @@ def _dictionary(reader: Iterator[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     while (name := next(reader)) != "}":
         if next(reader) != "=":
-            raise ValueError(f"no value behind the attribute {name}")
+            raise ValueError(f"no value after the attribute {name}")
         found[name] = _read(next(reader), reader)
     return found
 

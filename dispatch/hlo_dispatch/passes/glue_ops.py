@@ -74,8 +74,8 @@ def find_glue_ops(
     found = {
         match: with_rounded_result(match, set(candidates), ownership.materialized) for match in (*members, *roundable)
     }
-    asked = {match: support_query(longer) for match, longer in found.items() if longer is not None}
-    changed = {match: answer for match, answer in asked.items() if isinstance(answer, Candidate)}
+    support_answers = {match: support_query(longer) for match, longer in found.items() if longer is not None}
+    changed = {match: answer for match, answer in support_answers.items() if isinstance(answer, Candidate)}
     while True:
         extended = ownership.copy()
         for match, candidate in changed.items():

@@ -81,7 +81,7 @@ class Planner:
         """Match and decide every pattern and anchor of one computation.
 
         Args:
-            recall: what is known of a match from measuring.
+            recall: looks up the measurement of a match.
             small: the computation runs inside one of XLA's small calls, which cannot contain custom-calls.
             with_glue_ops: whether to dispatch glue ops.
         """
@@ -92,7 +92,8 @@ class Planner:
         matcher = self.matcher(graph, self.table, self.finder)
         return plan_computation(
             graph, matcher, self.patterns, self.routines, self.attentions, decide_on, small=small,
-            prefetched=self._prefetched, query_glue_support=self.support_query if with_glue_ops and groups_calls() else None,
+            prefetched=self._prefetched,
+            query_glue_support=self.support_query if with_glue_ops and groups_calls() else None,
         )  # fmt: skip
 
     def _prefetched(self, match: CallableMatch) -> CallableMatch | None:

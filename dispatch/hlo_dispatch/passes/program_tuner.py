@@ -115,7 +115,7 @@ class ProgramTuner:
     def _possible_calls(self, plans: Sequence[ComputationPlan]) -> float:
         """Number of kernel calls of one run of the program, or that it could make according to its measurements.
 
-        Regions that gain little each are left to the cost model until the program shows what they gain together: that
+        The cost model decides regions with small gains until a trial shows their joint gain: that
         none of them is dispatched is no reason not to try the program.
         """
         made = sum(len(plan.dispatched) * self.requests.executions(plan.graph) for plan in plans if plan.dispatched)

@@ -67,10 +67,10 @@ def library(name: str) -> Library | Unavailable:
 
 
 def plan(name: str, attributes: Mapping[str, Any], key: str = "") -> Planned | Refusal:
-    """Ask which implementation would run exactly this call; a :class:`Refusal` when none or only a slow one would.
+    """Query the implementation of exactly this call; a :class:`Refusal` where there is none or only a slow one.
 
     Args:
-        key: a text that says what `attributes` say, where the caller has one.
+        key: the attributes as text, where the caller has it.
     """
     needed = library(name)
     if isinstance(needed, Unavailable):
@@ -146,8 +146,8 @@ def _answer(kernel: Kernel, attributes: dict[str, Any], number: int | None) -> P
         return Refusal("kernel-unsupported", f"{kernel.name}: {error}")
     except ImportError as error:
         return Refusal("library-missing", str(error))
-    # oneDNN joins the parts of a composed implementation with +: one slow part makes it slow.
-    # What only copies is done best by what oneDNN calls simple: whole rows.
+    # A composed implementation of oneDNN has names joined by +: one slow component makes it slow.
+    # For a copy, oneDNN's simple implementation is the best one: it copies whole rows.
     slow = ("ref",) if kernel.only_copies else ("ref", "simple")
     if any(part.startswith(slow) for part in implementation.replace("+", ":").split(":")):
         return Refusal(

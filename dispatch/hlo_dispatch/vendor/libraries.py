@@ -18,7 +18,7 @@ from hlo_dispatch.vendor.onemkl import ONEMKL
 from hlo_dispatch.vendor.own_code import OWN
 from hlo_dispatch.vendor.scipy_lapack import SCIPY
 
-# In this order they are part of the keys of measurements: another one has everything measured again.
+# The order is part of the keys of measurements: a different one invalidates them all.
 DESCRIPTIONS: dict[str, Description] = {library.name: library for library in (OWN, ONEDNN, ONEMKL, SCIPY)}
 
 
@@ -73,8 +73,8 @@ def _identity(library: Description) -> str:
     if library.distribution:
         return f"{library.name} {_installed_version(library.distribution)}"
     found = loaded(library.name)
-    said = "none" if isinstance(found, Unavailable) else f"{found.version} {found.threads}"
-    return f"{library.name} {said}"
+    identity = "none" if isinstance(found, Unavailable) else f"{found.version} {found.threads}"
+    return f"{library.name} {identity}"
 
 
 def _installed_version(distribution: str) -> str:
@@ -86,5 +86,5 @@ def _installed_version(distribution: str) -> str:
 
 _answers: dict[str, Library | Unavailable] = {}
 _lock = threading.RLock()
-# A child that is forked while a library is being loaded would find half of it, and the lock taken for ever.
+# A child that is forked while a library is being loaded would find half of it, and a locked lock.
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)

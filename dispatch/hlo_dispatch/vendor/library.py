@@ -26,7 +26,7 @@ class Library:
 
     @property
     def threads(self) -> str:
-        """The runtime, for people and for what a measurement is valid for."""
+        """The threading runtime, for messages and for the key of measurements."""
         return f"{self.runtime}, a processor for each thread" if self.bound else self.runtime
 
 
@@ -45,4 +45,4 @@ class Description:
     variable: str = ""
     """The environment variable that names another file of it."""
     settings: tuple[str, ...] = ()
-    """What the names of those environment variables begin with that change what it runs, or on which threads."""
+    """Prefixes of the environment variables that change its implementations or its threads."""

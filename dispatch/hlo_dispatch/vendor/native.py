@@ -8,7 +8,7 @@ from hlo_dispatch.errors import LibraryError
 
 
 def native() -> Any:
-    """The module `hlo_dispatch._kernels`; its functions say in their docstrings what they do.
+    """The module `hlo_dispatch._kernels`; its functions have docstrings.
 
     Raises:
         LibraryError: it cannot be imported.

@@ -9,7 +9,7 @@ from hlo_dispatch.vendor.shared_object import SharedObject
 from hlo_dispatch.vendor.thread_binding import binds_threads
 
 RUNTIME_VARIABLE = "HLO_DISPATCH_ONEDNN_RUNTIME"
-"""Over what a oneDNN built for SYCL runs: `sycl` or `tbb` (kernels/onednn/native_engine.h)."""
+"""Variable with the runtime of a oneDNN built for SYCL: `sycl` or `tbb` (kernels/onednn/native_engine.h)."""
 
 _FILE = SharedObject("libdnnl.so.3", distribution="onednn", variable="HLO_DISPATCH_ONEDNN_LIBRARY")
 

@@ -47,7 +47,7 @@ class SharedObject:
         raise LibraryError(f"{self.file} was not found in this Python environment; {self.advice}")
 
     def _directories(self) -> Iterator[Path]:
-        """Yield where pip may have put the file: this environment, the user's own, wherever the wheel says."""
+        """Yield the directories where pip may have installed the file: environment, user site, the wheel's record."""
         yield Path(sys.prefix) / "lib"
         if site.ENABLE_USER_SITE:
             yield Path(site.getuserbase()) / "lib"

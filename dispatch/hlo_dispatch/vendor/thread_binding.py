@@ -20,5 +20,5 @@ def binds_threads() -> bool:
         LibraryError: the variable is neither 0 nor 1.
     """
     setting = switch(BIND_VARIABLE, LibraryError, zero="the system places them", one="a processor for each")
-    # The process's processors are those of its first thread; this one may have been given fewer.
+    # The affinity of the first thread is the process's; the calling thread may have fewer processors.
     return len(os.sched_getaffinity(os.getpid())) == PROCESSORS_MEASURED if setting is None else setting

@@ -41,14 +41,14 @@ def open_handlers(table: Table) -> list[Handler]:
 
 
 def library_of(binding: KernelBinding) -> Library:
-    """The user's own library that a kernel is in, not loaded; the version says which build of it is there now."""
+    """The user's own library that a kernel is in, not loaded; the version identifies the current build."""
     assert binding.path is not None
     status = binding.path.stat()
     return Library(binding.path.name, binding.path, f"{status.st_size} {status.st_mtime_ns}", "its own")
 
 
 def register(handlers: Iterable[Handler], into: Callable[[str, Any], None]) -> None:
-    """Give each handler to `into` (target, ctypes function), which may be given one twice by two threads at once.
+    """Call `into` (target, ctypes function) for each handler; two threads may register one twice.
 
     No lock is held meanwhile: `into` takes JAX's.
     """

@@ -76,8 +76,8 @@ def coalesce_buffers(split: Split) -> Split:
 
 def _coalescible(program: Module, static_count: int) -> list[_SmallValue]:
     """The static parameters whose only users, through bitcasts, are call groups."""
-    sequence = {kernel.grouped_by for kernel in registry.kernels().values() if kernel.grouped_by}
-    targets = {registry.kernels()[name].target for name in sequence}
+    group_kernels = {kernel.grouped_by for kernel in registry.kernels().values() if kernel.grouped_by}
+    targets = {registry.kernels()[name].target for name in group_kernels}
     users: defaultdict[int, list[InstructionProto]] = defaultdict(list)
     waited_for: set[int] = {program.entry.root_id}
     for instruction in program.entry.instructions:

@@ -112,12 +112,12 @@ def extract_constant_weights(module: Module) -> ConstantWeights | None:
     memory: list[memoryview] = []
     instructions: list[InstructionProto] = []
     for instruction in entry.instructions[:]:
-        held = memory_of(instruction.literal) if _is_constant_weights(instruction) else None
-        own = shape_of(instruction.shape)
-        if held is None or shape_of(instruction.literal.shape).minor_to_major != own.minor_to_major:
+        elements = memory_of(instruction.literal) if _is_constant_weights(instruction) else None
+        shape = shape_of(instruction.shape)
+        if elements is None or shape_of(instruction.literal.shape).minor_to_major != shape.minor_to_major:
             instructions.append(instruction)
             continue
-        row_major_shape = in_memory_order(own)
+        row_major_shape = in_memory_order(shape)
         fresh += 1
         name = module.fresh_name(f"{instruction.name}.weights")
         parameter = InstructionProto(opcode="parameter", id=fresh, name=name, parameter_number=count + len(shapes))
@@ -125,11 +125,11 @@ def extract_constant_weights(module: Module) -> ConstantWeights | None:
         bitcast = InstructionProto(opcode="bitcast", id=instruction.id, name=instruction.name)
         bitcast.shape.CopyFrom(instruction.shape)
         bitcast.operand_ids.append(fresh)
-        if row_major_shape == own:
+        if row_major_shape == shape:
             parameter.id, parameter.name = bitcast.id, bitcast.name
-        instructions += [parameter] if row_major_shape == own else [parameter, bitcast]
+        instructions += [parameter] if row_major_shape == shape else [parameter, bitcast]
         shapes.append(row_major_shape)
-        memory.append(held)
+        memory.append(elements)
     if not shapes:
         return None
     kept = [copy_of(instruction) for instruction in instructions]

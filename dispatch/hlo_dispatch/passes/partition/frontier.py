@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hlo_dispatch.analysis.binding_time import static_values
 from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
 from hlo_dispatch.ir.opcode import ELEMENTWISE, LOOP_FUSIBLE
-from hlo_dispatch.pattern.op_kinds import NARROW_TYPES
+from hlo_dispatch.pattern.op_kinds import QUANTIZED_WEIGHT_TYPES
 
 # Cheap enough to be rematerialized in every call where the result takes more memory than the operands.
 _REMATERIALIZABLE = ELEMENTWISE | LOOP_FUSIBLE | {INSERTED_COPY}
@@ -86,7 +86,9 @@ def _source_bytes(node: Node, static: AbstractSet[Node]) -> int:
             if operand in static and operand not in seen:
                 seen.add(operand)
                 is_computed = not static.isdisjoint(operand.operands)
-                is_always_preprocessed = operand.opcode == "reduce" or operand.shape.element_type in NARROW_TYPES
+                is_always_preprocessed = (
+                    operand.opcode == "reduce" or operand.shape.element_type in QUANTIZED_WEIGHT_TYPES
+                )
                 if (
                     is_computed
                     and not is_always_preprocessed

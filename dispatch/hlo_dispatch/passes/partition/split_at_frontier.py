@@ -170,7 +170,7 @@ def _in_memory_order(rewriter: ComputationRewriter, node: Node) -> int:
 
 
 def _parameter(rewriter: ComputationRewriter, node: Node, identifier: int, shape: Shape) -> InstructionProto:
-    proto = rewriter.new("parameter", "prepared", identifier, node)
+    proto = rewriter.new("parameter", "preprocessed", identifier, node)
     proto.shape.CopyFrom(shape.to_proto())
     rewriter.place(proto, node)
     return proto

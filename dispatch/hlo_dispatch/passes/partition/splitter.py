@@ -37,9 +37,9 @@ def split(
         ModuleError: the bytes are not a module.
     """
     targets = {kernel.target: name for name, kernel in table.kernels.items()}
-    module, packed = prepack(serialized, frozen, targets, threads)
+    module, prepacked = prepack(serialized, frozen, targets, threads)
     try:
-        hoisted, names = hoist_loop_invariants(module, frozen, threads, packed)
+        hoisted, names = hoist_loop_invariants(module, frozen, threads, prepacked)
         result = split_at(hoisted, frozen | widened, threads, names)
     except RewriteUnsupported:
         # A control dependency on a static value.

@@ -111,9 +111,9 @@ class _StridePropagator:
         readers = self._users.get(value.id, []) if value is not None else []
         if value is None or not readers:
             return
-        wanted = {self._strides_read(reader, value.id) for reader in readers}
-        strides = wanted.pop()
-        if wanted or strides is None:
+        read_strides = {self._strides_read(reader, value.id) for reader in readers}
+        strides = read_strides.pop()
+        if read_strides or strides is None:
             return
         changes = self._changed_writers(writer, value, strides)
         for reader in readers:

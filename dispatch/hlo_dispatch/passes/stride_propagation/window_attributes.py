@@ -91,12 +91,14 @@ def strided_shape(shape: Shape, dims: Sequence[int], strides: Sequence[int], ste
     Returns:
         None where its dimensions are not the tensor's in some order.
     """
-    ours = sorted((-stride, place) for place, (size, stride) in enumerate(shape.strided_dimensions) if size > 1)
-    theirs = sorted((-stride, place) for place, stride in enumerate(strides) if dims[place] > 1)
-    if [(stride, shape.dimensions[place]) for stride, place in ours] != [(s, dims[place]) for s, place in theirs]:
+    shape_order = sorted((-stride, place) for place, (size, stride) in enumerate(shape.strided_dimensions) if size > 1)
+    tensor_order = sorted((-stride, place) for place, stride in enumerate(strides) if dims[place] > 1)
+    if [(stride, shape.dimensions[place]) for stride, place in shape_order] != [
+        (s, dims[place]) for s, place in tensor_order
+    ]:
         return None
     dimensions = list(shape.dimensions)
-    for (_, place), (_, dimension) in zip(ours, theirs, strict=True):
+    for (_, place), (_, dimension) in zip(shape_order, tensor_order, strict=True):
         if dimension >= _FIRST_SPATIAL:
             dimensions[place] = -(-dimensions[place] // steps[dimension - _FIRST_SPATIAL])
     return Shape(shape.element_type, tuple(dimensions), shape.minor_to_major)
