@@ -1,10 +1,9 @@
 """Elementwise regions: connected elementwise instructions as a function of one variable, and their evaluation in
 float64.
 
-From the current value, the region grows through elementwise instructions whose other operands are scalar
-constants. An *exit* is an instruction through which every path out of the region so far passes: up to there
-the region has one input and one output, and is y = f(x) whatever its spelling. Evaluation is in float64,
-without the roundings to bf16 that XLA puts between the steps.
+The region grows from a value through elementwise instructions whose other operands are scalar constants. An *exit* is
+an instruction that post-dominates the region so far: up to there the region has one input and one output, and is
+y = f(x) whatever its spelling. Evaluation omits the roundings to bf16 that XLA inserts between the steps.
 """
 
 from __future__ import annotations
@@ -216,8 +215,8 @@ def grow_region(
 
     Args:
         entry: the variable x.
-        is_owned: instructions that another match owns; the region ends before them.
-        is_materialized: values that must stay in memory; the region may end in one but not compute past it.
+        is_owned: whether another match owns an instruction; the region ends in front of it.
+        is_materialized: whether a value must stay in memory; the region may end in one but not continue past it.
     """
     inside: dict[Node, int] = {}
     nodes: list[Node] = []

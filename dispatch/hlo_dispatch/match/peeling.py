@@ -1,8 +1,8 @@
 """Peeling policy of structural expressions: converts between float types, and changes of shape that move no element.
 
-An expression of elementwise operations alone relates elements by their place in memory, and any bitcast
-keeps those. One with a product, a reduction or a broadcast relates them by their indices: there only
-dimensions of one element may come and go.
+A purely elementwise expression relates elements by their memory order, which every bitcast keeps. An expression with a
+product, a reduction or a broadcast relates them by their indices: only dimensions of one element may be added or
+removed there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ExpressionPeeling:
     """The peeling policy of one expression."""
 
     is_elementwise: bool
-    """Whether elements are related by their place in memory (an elementwise expression)."""
+    """Whether the expression is purely elementwise, so that memory order relates the elements."""
 
     def can_peel(self, node: Node) -> bool:
         """Whether `node` is its operand under another float type or shape."""

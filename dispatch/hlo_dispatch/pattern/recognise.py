@@ -1,6 +1,6 @@
 """Activation recognition by value: which activation of the table equals a function, whatever its spelling.
 
-The engine evaluates a region of one variable in float64 at `probes(constants)`; the recogniser solves each
+The matcher evaluates a region of one variable in float64 at `probes(constants)`; the recogniser solves each
 activation's parameters from the samples among them, rounds those to single precision as the kernel will,
 and compares the activation with the region at every probe (see agreement.py). The best fit wins; among
 equally good fits the one with the fewest parameters, then the one written first.

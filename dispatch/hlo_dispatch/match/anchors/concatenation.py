@@ -2,7 +2,7 @@
 
     y[r, ...] = src[r, ...], src_1[r, ...], ...
 
-Rows are what lies in front of the dimension along which arrays are joined: positions, where that is the channels.
+Rows are the dimensions slower than the concatenated one: positions, where that one is the channels.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def normalize_concatenation(node: Node, entry: AnchorKind) -> Anchor | Refusal:
 def _read_by(node: Node) -> tuple[Node, ...]:
     """The arrays that the kernel concatenates: a prefix that another call has concatenated already counts as one array.
 
-    XLA writes the concatenation of a concatenation as one of all arrays, and a dense block's are all alike in front.
+    XLA flattens nested concatenations, so that those of a dense block share a prefix.
     """
     operands = node.operands
     alike = [

@@ -1,7 +1,7 @@
 """Normalizer of binary elementwise ops: (N, C, spatial…), with channels fastest.
 
-The second may repeat along any dimensions. It is the operand of the first of the kernel's post-ops, so that the
-epilogue's follow it.
+The second value may be a broadcast along any dimensions. It is the operand of the kernel's leading post-op, which
+the epilogue's post-ops follow.
 """
 
 from __future__ import annotations

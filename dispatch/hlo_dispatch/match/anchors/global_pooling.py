@@ -2,7 +2,7 @@
 
     y[n, c] = sum over x of src[n, c, x]
 
-XLA leaves a mean over space as such a reduction, with a scaling behind it that the kernel takes as a post-op.
+XLA writes a mean over space as such a reduction, with a scaling behind it that becomes a post-op.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Integer accumulation: s32 sums of int8 products that are converted to f32: y = float(x · w), x of s8 or u8, w of s8.
 
-What quantized networks compute: sums are exact, and what follows (scales, bias, residual, activation, rounding to eight
-bits again) is a chain like any other. A kernel sums as exactly, and rounds where the convert does.
+Quantized networks compute such sums, which are exact, followed by an ordinary epilogue chain (scales, bias, residual,
+activation, rounding to int8). A kernel accumulates exactly as well, and rounds where the convert does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Padding peeling: a pad with zeros in front of a convolution becomes the convolution's own padding.
 
-XLA folds a pad into the window only where nothing stands between them, such as the widening of half precision.
+XLA folds a pad into the window only where they are adjacent, with no widening of half precision between them.
 """
 
 from __future__ import annotations

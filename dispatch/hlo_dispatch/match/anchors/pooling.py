@@ -2,9 +2,9 @@
 
     y[n, c, p] = max (or sum) over k of x[n, c, p·stride + k·dilation - padding]
 
-HLO's reduce-window knows no channels: every dimension has a window, and those whose window is one element are
-taken as batch and channels. A sum is the primitive's average times the window's size. A pad ahead of the window,
-as Keras and PyTorch write one, becomes padding of the window where what it pads with can never be the result.
+HLO's reduce-window has no channels: every dimension has a window, and those with a window of one element become
+batch and channels. A sum is the primitive's average times the window's size. A pad ahead of the window,
+as Keras and PyTorch write one, becomes padding of the window where the padding value can never be the result.
 """
 
 from __future__ import annotations

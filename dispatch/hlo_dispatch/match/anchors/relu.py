@@ -2,7 +2,7 @@
 
     y[n, c, x] = max(src[n, c, x], number)
 
-What also adds its argument to something else applies such a relu to a value that exists without it.
+It is a separate op where its argument has other users, such as a residual add.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     (x @ w)[a:b, c:d]     = x[a:b] @ w[:, c:d]
     conv(x, w)[.., a:, ..] = conv(x, w) with its window moved by a positions: its padding is smaller by a strides
 
-Rows, columns and channels of an operand are a part of its buffer: an offset, and other sizes and strides. Only
-what is between the anchor and the slice and changes no value's place (a bitcast, a rounding) may stand there;
-steps with other operands would have to cut those too.
+Slices of rows, columns and channels of an operand are an offset into its buffer, with other sizes and strides. Between
+the anchor op and the slice only ops that keep the memory order (a bitcast, a rounding) are allowed; steps with other
+operands would require slicing those too.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def narrow_to_slice(anchor: Anchor, is_owned: NodePredicate, is_materialized: No
     None where no slice follows; a sentence where the kernel cannot compute that slice alone.
 
     Args:
-        is_owned: instructions that another match owns.
-        is_materialized: values that must be in memory.
+        is_owned: whether another match owns an instruction.
+        is_materialized: whether a value must be in memory.
     """
     if anchor.kernel_specific_step is not None or anchor.weights is None:
         return None

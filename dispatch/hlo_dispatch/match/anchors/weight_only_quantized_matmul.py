@@ -2,8 +2,8 @@
 
     x @ (convert(w) · s)  =  (x @ convert(w)) · s
 
-A scale of the columns goes behind the product, where it is multiplied with few numbers. One that differs from group to
-group of what is summed up, the kernel multiplies with each group's sum. With any other the product is one like others.
+A scale per column becomes a post-op of the product, where it multiplies few numbers. A scale per group of the
+contracted dimension multiplies each group's sum in the kernel. With any other scale the op kind is an ordinary product.
 """
 
 from __future__ import annotations

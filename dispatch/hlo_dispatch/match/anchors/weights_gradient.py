@@ -53,8 +53,8 @@ class _Roles:
 def is_weights_gradient(node: Node) -> bool:
     """Whether a convolution is better computed as a gradient with respect to weights; any convolution can be.
 
-    It is where the window is at least as large as the result in space, and what the convolution calls features
-    lies in memory as a batch does: outside of space, and outside of what it calls its batch.
+    It is a gradient where the window is at least as large as the result in space, and the convolution's feature
+    dimension has the memory order of a batch: slower than space, and slower than the convolution's batch dimension.
     """
     # Groups encoded as space are as many on both sides, so they do not matter here.
     numbers = node.proto.convolution_dimension_numbers

@@ -1,7 +1,7 @@
 """Attention masks: decomposition of a boolean value into positional masks and masks that are read from memory.
 
-query >= key, query <= key + 7          causal and window steps, of which nothing is in memory
-a and b                                 one step after the other, each as small as it comes
+query >= key, query <= key + 7          causal and window steps, without a mask in memory
+a and b                                 one step per operand, each with its own broadcast
 convert(a) != 0                         a: Flax counts with masks
 """
 

@@ -1,7 +1,7 @@
 """Affine position expressions: values such as `query - key + 7`, as sums of multiples of axis indices.
 
-Masks that follow from positions alone (causal ones, windows) are comparisons of such values; XLA writes them with
-iota, or folds a part into a constant.
+Positional masks (causal ones, windows) are comparisons of such expressions; XLA writes them with iota, or folds a part
+into a constant.
 """
 
 from __future__ import annotations

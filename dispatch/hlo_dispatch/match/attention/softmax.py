@@ -2,8 +2,8 @@
 
     exp(s - max(s)) / sum(exp(s - max(s)))        divided, or multiplied by a reciprocal, there or behind the product
 
-What is subtracted need not be the very maximum for the result to be right, but it is only taken for one if it is: of
-the same scores, over all keys. Roundings between the steps are left out by the kernel, as everywhere.
+The subtrahend must be the maximum of the same scores over all keys, although any other would give the same result.
+The kernel leaves out roundings between the steps.
 """
 
 from __future__ import annotations

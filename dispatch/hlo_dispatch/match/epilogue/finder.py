@@ -52,8 +52,8 @@ class EpilogueFinder:
         """The longest epilogue chain behind `anchor` that its entry in the table allows.
 
         Args:
-            is_owned: instructions that another match owns.
-            is_materialized: values that must be in memory (the computation's result, another call's operand).
+            is_owned: whether another match owns an instruction.
+            is_materialized: whether a value must be in memory (the computation's result, another call's operand).
             is_result_of_another: (value, anchor) → whether another anchor's chain can end in `value`, so
                 that it will be in memory although XLA had fused it away.
         """

@@ -2,12 +2,12 @@
 
     ((conv(x, w) + b) · s + t)  =  conv(x, w · s) + (b · s + t)
 
-A scale as a post-op costs a pass over every result element, in the weights one over every weight. Where
-results are many and weights few (early layers, depthwise convolutions) folding is faster. The
-weights' product and the bias become ordinary HLO, computed at every call: nothing is assumed constant.
+A scale costs a pass over every result element as a post-op, and a pass over every weight if folded. Where
+results are many and weights few (first layers, depthwise convolutions) folding is faster. The scaled
+weights and the bias become ordinary HLO, computed at every call: nothing is assumed constant.
 
-Weights of half precision are rounded once more by it, which is as much as the rounding between the steps that a kernel
-leaves out. They are folded where they are static, since that part is not computed in every call.
+Folding rounds weights of half precision once more, in exchange for the rounding between steps that a kernel leaves
+out. They are folded where they are static, since that part is not computed in every call.
 """
 
 from __future__ import annotations

@@ -85,11 +85,11 @@ def add_of_integers(
 ) -> Step | None:
     """The step that adds c · integers, which are in memory, to the value: c · (value / c + integers).
 
-    They are read as they are. That is two products more for each value, in registers, instead of a loop of XLA's that
-    makes numbers of four bytes of them.
+    The kernel reads the integers directly: two more multiplications per value, in registers, instead of a separate loop
+    of XLA's that converts them to f32.
 
     Args:
-        is_given: whether another kernel's call will give a value.
+        is_result_of_another_call: whether another kernel's call produces a value.
     """
     if user.opcode != "add":
         return None

@@ -1,7 +1,7 @@
 """Mask redirection: comparisons read an activation's result instead of its input.
 
-The gradient of r = max(z, 0) is dy where z > 0. That z is then read twice, and a kernel that computes it could
-not go on to r, although r > 0 says the same:
+The gradient of r = max(z, 0) is dy where z > 0. Then z has two users, and a kernel that computes it could
+not fuse r, although r > 0 is the same mask:
 
     max(z, low) > k      is  z > k   for k >= low
     min(z, high) < k     is  z < k   for k <= high
@@ -11,7 +11,7 @@ and so do their opposites, <= and >=. Where all other users of z are such compar
 has the activation as its only user, and need not be materialized. NaN stays NaN in r and compares as false.
 
 Where r is single precision that holds half precision's values, and is rounded to that and widened again (JAX 0.10
-spells half precision so), the comparisons read it behind that: the same values, and a kernel can end at the rounding.
+writes half precision so), the comparisons read the widened value: the same values, and a kernel can end there.
 """
 
 from __future__ import annotations

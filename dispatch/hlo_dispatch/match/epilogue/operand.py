@@ -26,7 +26,7 @@ def find_operand(
 ) -> View | None:
     """The view of the other operand of `user` in one of the types: materialized, or small enough to be materialized.
 
-    Where it is only found as it was before it was rounded to half precision, it is read so: XLA rounds between the
+    Where only the value before a rounding to half precision is materialized, that one is read: XLA rounds between the
     steps of half precision programs, and a kernel does not.
     """
     exact = [

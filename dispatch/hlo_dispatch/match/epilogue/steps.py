@@ -46,8 +46,8 @@ class Step(NamedTuple):
     def leaves_half_values(self) -> bool:
         """Whether the step's result is f32 but each of its elements is a half precision value.
 
-        A kernel that did not round ahead of it would leave others: x == max(x, 0) would hold nowhere, on which
-        gradients of clips and maxima in half precision rest.
+        A kernel that did not round in front of it would store other values: x == max(x, 0), on which gradients of clips
+        and maxima in half precision depend, would hold nowhere.
         """
         return is_half_valued(self.result)
 

@@ -1,7 +1,7 @@
 """Matrix products of linear algebra: of types that oneDNN lacks, and of triangular factors.
 
-A factor of Cholesky's is half zeros, which XLA's product multiplies like everything else. Here it is enough to know
-that an operand is such a factor: the kernel finds out which half, and whether the other operand has zeros, too.
+Half of a Cholesky factor is zeros, which XLA's product multiplies as well. The match only has to establish that an
+operand is such a factor: the kernel finds the half, and zeros of the other operand.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Structural matcher: finds all places in a flat graph where a pattern's expression holds.
 
 Patterns are looked up by a node's opcode and its operands' opcodes, so that nearly every instruction costs
-one dictionary lookup. What passes is matched term by term, trying both orders of commutative operations.
+one dictionary lookup. Candidates are matched term by term, with both orders of commutative operations.
 """
 
 from __future__ import annotations
