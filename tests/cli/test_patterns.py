@@ -100,10 +100,10 @@ def test_an_anchor_is_shown_as_the_engine_takes_it(run, tmp_path):
     assert run("patterns", "check", "mine.yaml").stdout == b"OK: 1 entry in mine.yaml\n"
     shown = run("patterns", "show", "again", "--tables", "mine.yaml").stdout.decode()
     lines = [" ".join(line.split()) for line in shown.splitlines()]
-    read = "read as product: every other product; it is what an entry means that says nothing"
-    for line in (read, "types f32", "followed by relu (at most 1)", "priority 7"):
+    read = "op kind product: every other product; it is what an entry means that says nothing"
+    for line in (read, "types f32", "epilogue relu (at most 1)", "priority 7"):
         assert line in lines, shown
-    assert "followed by  nothing" in run("patterns", "show", "weights_gradient").stdout.decode()
+    assert "epilogue  nothing" in run("patterns", "show", "weights_gradient").stdout.decode()
 
 
 def test_an_anchor_that_could_be_another_is_refused(run, one_line, tmp_path):

@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.rule import CostModel
+from rich.rule import Rule
 from rich.text import Text
 
 from hlo_dispatch.demo import models, seed
@@ -41,7 +41,7 @@ def run(names: Sequence[str], *, seconds: float, policy: str) -> int:
             good &= _show_seed(out, progress, policy)
         for model in chosen:
             out.print()
-            out.print(CostModel(Text(f"{model.title}, batch 1" if model.needs else model.title), align="left"))
+            out.print(Rule(Text(f"{model.title}, batch 1" if model.needs else model.title), align="left"))
             good &= _show_model(out, progress, model, seconds, policy)
     return 0 if good else 1
 
@@ -73,7 +73,7 @@ _CHOICES = frozenset(("policy", "slower"))
 
 def _show_seed(out: Console, progress: Progress, policy: str) -> bool:
     out.print()
-    out.print(CostModel(Text("the smallest example"), align="left"))
+    out.print(Rule(Text("the smallest example"), align="left"))
     workload = seed.conv_relu()
     progress.step(workload.title, 0.0)
     # Small regions are not always worth a kernel; here the point is to see one.
