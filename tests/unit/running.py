@@ -1,4 +1,4 @@
-"""A written module through the pass, and both forms run on the same inputs."""
+"""Test helper: runs a module before and after the pipeline on the same inputs."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def rewritten_and_run(text: str) -> Module:
     inputs = [random_value(random, shape_of(proto)) for proto in parameters]
     result = Module.from_bytes(original).entry.program_shape.result
     parts = [struct(shape_of(part)) for part in result.tuple_shapes]
-    wanted = tuple(parts) if parts else struct(shape_of(result))
-    stock = run_module(original, inputs, wanted)
-    for stock_value, value in zip(stock, run_module(module.to_bytes(), inputs, wanted), strict=True):
+    result_shape = tuple(parts) if parts else struct(shape_of(result))
+    stock = run_module(original, inputs, result_shape)
+    for stock_value, value in zip(stock, run_module(module.to_bytes(), inputs, result_shape), strict=True):
         assert_close(value, stock_value, 1e-4)
     return module
 

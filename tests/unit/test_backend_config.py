@@ -1,4 +1,4 @@
-"""Attributes as XLA's text: what each Python value becomes, and that XLA reads it back."""
+"""Backend config text: the spelling of each Python value, and that XLA parses it."""
 
 from __future__ import annotations
 

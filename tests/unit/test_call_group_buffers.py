@@ -1,4 +1,4 @@
-"""Where values lie that exist for a while."""
+"""Buffer assignment and live ranges of a call group's intermediate values."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ def live_ranges(draw: st.DrawFn) -> list[LiveRange]:
 
 
 @given(live_ranges())
-def test_what_exists_at_the_same_time_lies_apart(given_lives: list[LiveRange]) -> None:
-    arena = assign_buffers(given_lives)
-    assert len(arena.offsets) == len(given_lives)
-    for number, (life, offset) in enumerate(zip(given_lives, arena.offsets, strict=True)):
+def test_overlapping_live_ranges_have_disjoint_buffers(live_ranges: list[LiveRange]) -> None:
+    assignment = assign_buffers(live_ranges)
+    assert len(assignment.offsets) == len(live_ranges)
+    for number, (live_range, offset) in enumerate(zip(live_ranges, assignment.offsets, strict=True)):
         assert offset % ALIGNMENT == 0
-        assert 0 <= offset <= offset + life.bytes <= arena.bytes
-        for other, place in zip(given_lives[:number], arena.offsets[:number], strict=True):
-            if life.first <= other.last and other.first <= life.last:
-                assert offset + life.bytes <= place or place + other.bytes <= offset
+        assert 0 <= offset <= offset + live_range.bytes <= assignment.bytes
+        for other, other_offset in zip(live_ranges[:number], assignment.offsets[:number], strict=True):
+            if live_range.first <= other.last and other.first <= live_range.last:
+                assert offset + live_range.bytes <= other_offset or other_offset + other.bytes <= offset
 
 
 @given(live_ranges())
-def test_no_more_memory_than_all_of_them_need(given_lives: list[LiveRange]) -> None:
-    rounded = [-(-life.bytes // ALIGNMENT) * ALIGNMENT for life in given_lives]
-    assert assign_buffers(given_lives).bytes <= sum(rounded)
+def test_no_more_memory_than_all_of_them_need(live_ranges: list[LiveRange]) -> None:
+    rounded = [-(-live_range.bytes // ALIGNMENT) * ALIGNMENT for live_range in live_ranges]
+    assert assign_buffers(live_ranges).bytes <= sum(rounded)
 
 
 def test_a_chain_needs_two_places() -> None:

@@ -1,4 +1,4 @@
-"""Which kernel calls become one: on random graphs no group has a way out that leads back."""
+"""Legality of call groups: on random graphs every group is convex."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add(computation: ComputationProto, opcode: str, operands: list[int], **field
 
 @st.composite
 def computations(draw: st.DrawFn) -> ComputationProto:
-    """Kernel calls, other instructions and renamings, on values that there are by then."""
+    """Random computations of kernel calls, other instructions and bitcasts."""
     made = ComputationProto(id=1, name="main")
     values = [add(made, "parameter", [], parameter_number=number) for number in range(draw(st.integers(1, 3)))]
     for _ in range(draw(st.integers(1, 14))):
@@ -48,7 +48,7 @@ def test_groups_do_not_wait_for_themselves(computation: ComputationProto) -> Non
     finder = GroupFinder(computation, KERNELS)
     found = finder.groups()
     group_of = {member.id: -number for number, group in enumerate(found, 1) for member in group}
-    # What takes a member's result or renames it comes with the group.
+    # A member's get-tuple-elements and bitcasts belong to its group.
     place = {i.id: group_of.get(finder.producer_of.get(i.id, i.id), i.id) for i in computation.instructions}
     whole = nx.DiGraph()
     for instruction in computation.instructions:
@@ -63,7 +63,7 @@ def test_groups_do_not_wait_for_themselves(computation: ComputationProto) -> Non
 
 
 def chain(*between: str) -> ComputationProto:
-    """A kernel call, then what is between it and the next one, and so on."""
+    """A chain of kernel calls with these opcodes between them."""
     made = ComputationProto(id=1, name="main")
     value = add(made, "parameter", [], parameter_number=0)
     for opcode in ("", *between):

@@ -1,4 +1,4 @@
-"""The pass over programs that grow: steps are counted, so that neither the machine nor its load has a say."""
+"""Complexity of the pipeline on growing programs, by counted steps, independent of the machine and its load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pass costs in proportion to the module: ten times the instructions, not much more than ten times the time."""
+"""Run time of the pipeline grows linearly: ten times the instructions take about ten times the time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text in and out: what does not parse is one ModuleError of one line."""
+"""HLO text parsing and printing: a parse error is one ModuleError of one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs are told apart by how they begin."""
+"""Program language detection by the first word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planning prefetches what it will most likely ask; being wrong about that must change nothing."""
+"""Prefetched kernel support queries: a wrong prediction must not change the plan."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_prefetching_changes_nothing(policy):
 
 @pytest.mark.parametrize("refused", ["relu", "tanh", "binary", "all"])
 def test_a_wrong_guess_changes_nothing(refused, monkeypatch):
-    """The kernels refuse what was expected of them, so that what follows was matched on a wrong guess."""
+    """The kernels refuse what was expected of them, so that later anchors were matched under a wrong prediction."""
     plan = kernels.plan
 
     def refusing(name, attributes, key=""):

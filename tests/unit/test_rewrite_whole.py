@@ -1,4 +1,4 @@
-"""What the pass leaves alone: modules with nothing for it, small calls, whatever no kernel call touches."""
+"""Unchanged parts of a module: modules without matches, small calls, instructions without replaced operands."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ ENTRY main {{ x = {M} parameter(0)
     assert region.refusal.code == "rewrite-unsupported"
 
 
-# %wide is not replaced, but nobody needs it once the kernel reads %x itself.
+# %wide is not replaced, but it is dead once the kernel reads %x itself.
 UNNEEDED = """
 widened { p = bf16[64,64]{1,0} parameter(0)
   ROOT c = f32[64,64]{1,0} convert(p) }

@@ -1,4 +1,4 @@
-"""What type checkers are told of the message classes (schema.pyi) is what schema.py builds."""
+"""Type stub of the message classes (schema.pyi): it agrees with schema.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a new loop fusion is split over threads, and that XLA takes the split."""
+"""Task partitions of created loop fusions, and that XLA accepts them."""
 
 from __future__ import annotations
 

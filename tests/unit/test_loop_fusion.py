@@ -1,4 +1,4 @@
-"""What a loop may hold, and how often it computes what it holds."""
+"""Loop-fusion legality and recomputation counts."""
 
 from __future__ import annotations
 

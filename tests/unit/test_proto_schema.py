@@ -1,4 +1,4 @@
-"""The wire: what the schema declares and what it does not both come back as XLA wrote them."""
+"""Proto schema: declared and unknown fields survive a round trip."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Shared buffers: which copies and orderings a rebuilt computation gets, and that it gets no others.
+"""Write-after-read hazards: the copies and control dependencies of a rewritten computation, and no others.
 
-Drafts are made by hand: a computation in which some instructions are said to be ours. XLA's own are trusted.
+The drafts are written in the tests: some instructions count as created, the others as XLA's.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Drafted:
         return number, f"{stem}.{len(self.draft.added)}"
 
     @property
-    def said(self) -> dict[str, str]:
+    def described(self) -> dict[str, str]:
         """Name → what of an instruction is new: its operands and what it waits for, copies in full."""
         name_of = {identifier: proto.name for identifier, proto in self.draft.instructions.items()}
         found = {}
@@ -83,36 +83,36 @@ def test_a_buffer_read_late_gets_its_new_value_at_the_end() -> None:
     """%new may be written over %a at once; %kernel still wants to read %a."""
     drafted = Drafted(body("negate(a)"), created=["kernel"]).resolve_hazards(STATE_PAIRS)
     assert drafted.copies == ["hazard_copy.0"]
-    assert drafted.said["hazard_copy.0"] == "copy(new) after kernel"
-    assert drafted.said["next"] == "tuple(i, hazard_copy.0, kernel)"
-    assert drafted.said["kernel"] == "custom-call(a)"
+    assert drafted.described["hazard_copy.0"] == "copy(new) after kernel"
+    assert drafted.described["next"] == "tuple(i, hazard_copy.0, kernel)"
+    assert drafted.described["kernel"] == "custom-call(a)"
 
 
 def test_nothing_is_done_where_the_reader_comes_first_anyway() -> None:
     drafted = Drafted(body("negate(kernel)"), created=["kernel"])
-    before = drafted.said
-    assert drafted.resolve_hazards(STATE_PAIRS).said == before
+    before = drafted.described
+    assert drafted.resolve_hazards(STATE_PAIRS).described == before
 
 
 def test_nothing_is_done_for_a_value_that_stays_where_it_is() -> None:
     text = body("negate(b)").replace("tuple(i, new, kernel)", "tuple(i, a, kernel)")
     drafted = Drafted(text, created=["kernel"])
-    before = drafted.said
-    assert drafted.resolve_hazards([((0, 1), 1)]).said == before
+    before = drafted.described
+    assert drafted.resolve_hazards([((0, 1), 1)]).described == before
 
 
 def test_xlas_own_instructions_are_trusted() -> None:
     drafted = Drafted(body("negate(a)"), created=[])
-    before = drafted.said
-    assert drafted.resolve_hazards(STATE_PAIRS).said == before
+    before = drafted.described
+    assert drafted.resolve_hazards(STATE_PAIRS).described == before
 
 
 def test_ours_does_not_read_what_it_writes_over() -> None:
     """%kernel's own result takes the place of %a: a primitive does not work in place."""
     text = body("negate(b)").replace("tuple(i, new, kernel)", "tuple(i, kernel, new)")
     drafted = Drafted(text, created=["kernel"]).resolve_hazards([((0, 1), 1)])
-    assert drafted.said["hazard_copy.0"] == "copy(kernel)"
-    assert drafted.said["next"] == "tuple(i, hazard_copy.0, new)"
+    assert drafted.described["hazard_copy.0"] == "copy(kernel)"
+    assert drafted.described["next"] == "tuple(i, hazard_copy.0, new)"
 
 
 def test_xlas_readers_are_protected_from_ours() -> None:
@@ -121,7 +121,7 @@ def test_xlas_readers_are_protected_from_ours() -> None:
         "tuple(i, new, kernel)", "tuple(i, kernel, new)"
     )
     drafted = Drafted(text, created=["kernel"]).resolve_hazards([((0, 1), 1)])
-    assert drafted.said["hazard_copy.0"] == "copy(kernel) after new"
+    assert drafted.described["hazard_copy.0"] == "copy(kernel) after new"
 
 
 def test_a_buffer_is_known_under_its_other_names() -> None:
@@ -132,7 +132,7 @@ def test_a_buffer_is_known_under_its_other_names() -> None:
         .replace("new = f32[4]{0} negate(a)", "minus = f32[2,2]{1,0} negate(square)\n  new = f32[4]{0} bitcast(minus)")
     )
     drafted = Drafted(text, created=["kernel"]).resolve_hazards(STATE_PAIRS)
-    assert drafted.said["hazard_copy.0"] == "copy(new) after kernel"
+    assert drafted.described["hazard_copy.0"] == "copy(new) after kernel"
 
 
 def test_two_parts_that_change_places() -> None:
@@ -146,8 +146,8 @@ def test_two_parts_that_change_places() -> None:
   second = {F} copy(b)
   ROOT next = {STATE} tuple(i, second, first)"""
     drafted = Drafted(text, created=[])
-    before = drafted.said
-    assert drafted.resolve_hazards(STATE_PAIRS).said == before
+    before = drafted.described
+    assert drafted.resolve_hazards(STATE_PAIRS).described == before
 
 
 # --- donated inputs ----------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ DONATED = f"""
 def test_a_donated_input_whose_output_is_the_whole_result() -> None:
     text = DONATED.replace("new =", "ROOT new =").replace("negate(x)", "add(x, x)")
     drafted = Drafted(text, created=["kernel"]).resolve_hazards([((0,), None)])
-    assert drafted.said["hazard_copy.0"] == "copy(new) after kernel"
+    assert drafted.described["hazard_copy.0"] == "copy(new) after kernel"
     assert drafted.draft.root_id not in drafted.id_of.values()
 
 
@@ -170,16 +170,16 @@ def test_a_donated_input_whose_output_is_a_part_of_the_result() -> None:
     drafted = Drafted(DONATED + f"ROOT t = ({F}, {F}) tuple(kernel, new)", created=["kernel"]).resolve_hazards(
         [((0,), 1)]
     )
-    assert drafted.said["hazard_copy.0"] == "copy(new) after kernel"
-    assert drafted.said["t"] == "tuple(kernel, hazard_copy.0)"
+    assert drafted.described["hazard_copy.0"] == "copy(new) after kernel"
+    assert drafted.described["t"] == "tuple(kernel, hazard_copy.0)"
 
 
 def test_a_donated_input_that_is_not_read_late() -> None:
     drafted = Drafted(
         DONATED.replace("negate(x)", "negate(kernel)") + f"ROOT t = ({F}, {F}) tuple(kernel, new)", created=["kernel"]
     )
-    before = drafted.said
-    assert drafted.resolve_hazards([((0,), 1)]).said == before
+    before = drafted.described
+    assert drafted.resolve_hazards([((0,), 1)]).described == before
 
 
 def test_parts_of_a_result_that_is_no_tuple() -> None:
@@ -214,20 +214,20 @@ def updated(kernel: str, update: str = "dynamic-update-slice(buffer, piece, at)"
 def test_an_update_waits_for_a_reader_of_the_old_value() -> None:
     drafted = Drafted(updated("buffer"), created=["kernel"], updates=["update"]).resolve_hazards()
     assert drafted.copies == []
-    assert drafted.said["update"] == "dynamic-update-slice(buffer, piece, at) after kernel"
+    assert drafted.described["update"] == "dynamic-update-slice(buffer, piece, at) after kernel"
 
 
 def test_a_reader_of_both_values_reads_a_copy_of_the_old_one() -> None:
     drafted = Drafted(updated("buffer, update"), created=["kernel"], updates=["update"]).resolve_hazards()
-    assert drafted.said["hazard_copy.0"] == "copy(buffer)"
-    assert drafted.said["update"] == "dynamic-update-slice(buffer, piece, at) after hazard_copy.0"
-    assert drafted.said["kernel"] == "custom-call(hazard_copy.0, update)"
+    assert drafted.described["hazard_copy.0"] == "copy(buffer)"
+    assert drafted.described["update"] == "dynamic-update-slice(buffer, piece, at) after hazard_copy.0"
+    assert drafted.described["kernel"] == "custom-call(hazard_copy.0, update)"
 
 
 def test_an_update_does_not_wait_for_readers_of_what_it_only_reads() -> None:
     drafted = Drafted(updated("piece"), created=["kernel"], updates=["update"]).resolve_hazards()
     assert drafted.copies == []
-    assert drafted.said["update"] == "dynamic-update-slice(buffer, piece, at)"
+    assert drafted.described["update"] == "dynamic-update-slice(buffer, piece, at)"
 
 
 def test_what_an_update_only_reads_needs_no_copy() -> None:
@@ -237,8 +237,8 @@ def test_what_an_update_only_reads_needs_no_copy() -> None:
 
 def test_xlas_own_readers_are_its_own_business() -> None:
     drafted = Drafted(updated("buffer"), created=[], updates=["update"])
-    before = drafted.said
-    assert drafted.resolve_hazards().said == before
+    before = drafted.described
+    assert drafted.resolve_hazards().described == before
 
 
 def test_a_value_of_ours_is_protected_for_xlas_readers() -> None:
@@ -246,7 +246,7 @@ def test_a_value_of_ours_is_protected_for_xlas_readers() -> None:
     made = f'source = {F} parameter(0)\n  buffer = {F} custom-call(source), custom_call_target="ours"'
     text = updated("buffer").replace(f"buffer = {F} parameter(0)", made)
     drafted = Drafted(text, created=["buffer"], updates=["update"]).resolve_hazards()
-    assert drafted.said["update"] == "dynamic-update-slice(buffer, piece, at) after kernel"
+    assert drafted.described["update"] == "dynamic-update-slice(buffer, piece, at) after kernel"
 
 
 def test_a_while_writes_over_every_part_of_what_it_is_given() -> None:
@@ -259,21 +259,21 @@ def test_a_while_writes_over_every_part_of_what_it_is_given() -> None:
   while = {STATE} custom-call(state), custom_call_target="stands for a while"
   ROOT t = ({STATE}, {F}) tuple(while, kernel)"""
     drafted = Drafted(text, created=["kernel"], updates=["while"]).resolve_hazards()
-    assert drafted.said["while"] == "custom-call(state) after kernel"
+    assert drafted.described["while"] == "custom-call(state) after kernel"
 
 
 def test_a_reader_under_another_name_is_found() -> None:
     text = updated("flat").replace("kernel = ", "flat = f32[2,2]{1,0} bitcast(buffer)\n  kernel = ")
     drafted = Drafted(text, created=["kernel"], updates=["update"]).resolve_hazards()
-    assert drafted.said["update"].endswith("after kernel")
+    assert drafted.described["update"].endswith("after kernel")
 
 
 def test_a_reader_of_both_values_under_another_name_reads_a_copy() -> None:
     text = updated("flat, update").replace("kernel = ", "flat = f32[2,2]{1,0} bitcast(buffer)\n  kernel = ")
     drafted = Drafted(text, created=["kernel"], updates=["update"]).resolve_hazards()
-    assert drafted.said["hazard_copy.0"] == "copy(flat)"
-    assert drafted.said["update"] == "dynamic-update-slice(buffer, piece, at) after hazard_copy.0"
-    assert drafted.said["kernel"] == "custom-call(hazard_copy.0, update)"
+    assert drafted.described["hazard_copy.0"] == "copy(flat)"
+    assert drafted.described["update"] == "dynamic-update-slice(buffer, piece, at) after hazard_copy.0"
+    assert drafted.described["kernel"] == "custom-call(hazard_copy.0, update)"
 
 
 def test_only_the_last_of_xlas_readers_may_write_over_a_value() -> None:
@@ -282,8 +282,8 @@ def test_only_the_last_of_xlas_readers_may_write_over_a_value() -> None:
         "update =", f"first = {F} dynamic-update-slice(buffer, piece, at)\n  seen = {F} negate(first)\n  update ="
     )
     drafted = Drafted(text, created=["kernel"], updates=["first", "update"]).resolve_hazards()
-    assert drafted.said["first"] == "dynamic-update-slice(buffer, piece, at)"
-    assert drafted.said["update"] == "dynamic-update-slice(buffer, piece, at) after first, kernel"
+    assert drafted.described["first"] == "dynamic-update-slice(buffer, piece, at)"
+    assert drafted.described["update"] == "dynamic-update-slice(buffer, piece, at) after first, kernel"
 
 
 # --- what shares, and what writes --------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Which instructions are still needed, and the order they stand in."""
+"""Dead-code elimination and topological order of rewritten computations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def names(protos) -> list[str]:
 
 
 def test_needed() -> None:
-    """Everything but values that nobody reads or waits for; parameters and effects stay."""
+    """Only dead values are dropped; parameters and side effects stay."""
     entry = parsed(TEXT).entry
     assert set(names(entry.instructions)) - set(names(without_dead_code(entry.instructions, [], entry.root_id))) == {
         "dropped",

@@ -1,4 +1,4 @@
-"""What XLA allocates anew for each run, estimated before it is scheduled: against XLA's own account."""
+"""Live-range analysis of fresh buffers, compared with XLA's own buffer assignment."""
 
 from __future__ import annotations
 

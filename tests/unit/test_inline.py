@@ -1,4 +1,4 @@
-"""Calls of a module that was dumped before XLA optimized it are written out; those that mean something stay."""
+"""Inlining: plain calls of a module dumped before XLA's optimizations are inlined, others stay."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ layer {
     text = module(body, RELU + layer)
     after = inlined(serialized(text))
     assert calls(after) == []
-    assert len(Module.from_bytes(after).proto.computations) == 1, "nobody needs the others any more"
+    assert len(Module.from_bytes(after).proto.computations) == 1, "the others are dead"
     assert len(formulas(text)) == 2
     random = np.random.default_rng(1)
     x, w = (random.standard_normal((64, 64)).astype("float32") / 4 for _ in range(2))

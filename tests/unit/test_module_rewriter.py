@@ -1,4 +1,4 @@
-"""Fusions of which a kernel takes a part: what is left computes the same, under its own kind, as parallel as before.
+"""Module rewriter on partly replaced fusions: the rest computes the same values with the same kind and partitions.
 
 Every module here is compiled and run by XLA in both forms.
 """

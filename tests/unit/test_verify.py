@@ -1,4 +1,4 @@
-"""The verifier: one broken module for every rule, and the sentence it is refused with."""
+"""Verifier: one invalid module for every rule, with its message."""
 
 from __future__ import annotations
 

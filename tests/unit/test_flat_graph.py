@@ -1,4 +1,4 @@
-"""The flat view: fusions opened, what XLA duplicated seen once, what must not be opened left alone."""
+"""Flat graph: expanded fusions, value numbering of duplicates, opaque fusions."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def test_widening_comes_after_what_rearranges() -> None:
     assert (widened.opcode, moved.opcode, moved.operands[0].opcode) == ("convert", "copy", "transpose")
     assert [str(value.shape) for value in (moved, moved.operands[0])] == ["bf16[8,4]{1,0}", "bf16[8,4]{0,1}"]
     assert moved.operands[0].operands == (node(graph, "x"),)
-    assert users(node(graph, "x")) == ["transpose"], "XLA's own f32 values are nobody's users any more"
+    assert users(node(graph, "x")) == ["transpose"], "XLA's own f32 values have no users any more"
 
 
 def test_what_was_rearranged_early_belongs_to_its_fusion() -> None:

@@ -1,4 +1,4 @@
-"""Shapes: what layouts say about memory, sizes, and the way back to a proto."""
+"""Shapes: strides by layout, sizes, conversion to a proto."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A module's indexes: which computations run as programs of their own, and names and ids that nothing has."""
+"""Module indexes: computations that control flow reaches, fresh names and ids."""
 
 from __future__ import annotations
 

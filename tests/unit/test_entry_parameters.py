@@ -1,4 +1,4 @@
-"""Entry parameters are renumbered together with everything that refers to them."""
+"""Entry parameters: renumbering updates all references to them."""
 
 from __future__ import annotations
 
