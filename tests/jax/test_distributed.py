@@ -32,7 +32,7 @@ from hlo_dispatch.autotune.compare.timing import Time
 # However busy the machine is: the first process finds every kernel faster, the second one stock.
 Time.may_win = Time.is_doubtful = lambda *_: False
 measure._fastest = lambda trial, found, stock: next(iter(found)) if rank == 0 else "stock"
-measure._lost_again = lambda *_: None
+measure._lost_confirmation = lambda *_: None
 
 def compiled(function, *arguments):
     executable = jax.jit(function).lower(*arguments).compile()

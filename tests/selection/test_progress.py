@@ -20,12 +20,12 @@ pytestmark = pytest.mark.any_processor
 # Three measured stretches of two modules: one that is quick, and one that takes its time twice.
 STEPS = """
 import sys, time
-from hlo_dispatch.autotune.progress import Line
+from hlo_dispatch.autotune.progress import ProgressLine
 
-quick = Line("jit_quick")
+quick = ProgressLine("jit_quick")
 quick("x @ w", 0, 1, 5.0)
 quick("", 1, 1, 0.0)
-slow = Line("jit_slow")
+slow = ProgressLine("jit_slow")
 sys.stderr.write("the user's ")
 sys.stderr.flush()
 slow("the whole program", 0, 0, 5.0)

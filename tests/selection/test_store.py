@@ -262,12 +262,12 @@ WRITER = """
 import sys
 from pathlib import Path
 from hlo_dispatch.selection.context import this_context
-from hlo_dispatch.selection.measurements import Measured
+from hlo_dispatch.selection.measurements import Measurement
 from hlo_dispatch.autotune.store import Store
 store, here = Store(Path(sys.argv[1])), this_context()
 print("ready", flush=True)
 for number in range(int(sys.argv[2])):
-    store.put(here, f"region {number}", Measured("stock", {"stock": 1.0, "whole": 2.0}, formula=sys.argv[3]))
+    store.put(here, f"region {number}", Measurement("stock", {"stock": 1.0, "whole": 2.0}, formula=sys.argv[3]))
 """
 
 

@@ -83,10 +83,10 @@ import numpy as np
 from hlo_dispatch.ir.text import from_text
 from hlo_dispatch.autotune.compare import comparison
 from hlo_dispatch.autotune.run import watchdog
-watchdog.LONGEST = 3.0
-real = comparison.surrounded
+watchdog.MAX_SECONDS = 3.0
+real = comparison.with_context_ops
 
-def surrounded(module, extracted, threads):
+def with_context_ops(module, extracted, threads):
     if module != extracted.module:
         return real(module, extracted, threads)
     print("begun", flush=True)
@@ -111,7 +111,7 @@ ENTRY e {{ {parameters}
   loop = {state} while(first), condition=condition, body=body
   ROOT r = {inputs[0]} get-tuple-element(loop), index=1 }}''')
 
-comparison.surrounded = surrounded
+comparison.with_context_ops = with_context_ops
 """
 COMPILE = """
 import jax
@@ -124,7 +124,7 @@ with hlo_dispatch.enabled():
 print("compiled", time.time() - begin, hlo_dispatch.statistics().seconds, flush=True)
 """
 TUNE = """
-watchdog.LONGEST = 1e9
+watchdog.MAX_SECONDS = 1e9
 from pathlib import Path
 from hlo_dispatch.cli.main import main
 sys.argv = ["hlo-dispatch", "tune", sys.argv[1]]
