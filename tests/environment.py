@@ -7,10 +7,10 @@ import site
 import sys
 from pathlib import Path
 
-# The tests' own store, no measuring unless it is asked for (tests/conftest.py), the machine that is played.
+# The tests' own store, no measuring unless it is asked for (tests/conftest.py), the ISA cap.
 _KEPT = (
     *("HLO_DISPATCH_CACHE_DIR", "HLO_DISPATCH_MEASURE_SECONDS", "HLO_DISPATCH_MAX_CPU_ISA"),
-    # A machine without oneMKL is played by naming a file that is not there.
+    # A machine without oneMKL is simulated by a file name that does not exist.
     "HLO_DISPATCH_MKL_LIBRARY",
 )
 _OPTIMIZATION = "--xla_backend_optimization_level="

@@ -42,12 +42,12 @@ class Both:
 
     @property
     def calls(self) -> int:
-        """How many kernel calls the dispatched program makes, those in sequences one by one."""
+        """How many kernel calls the dispatched program has, members of call groups included."""
         return self.text.count('custom_call_target="hlo_dispatch.') + sum(self.sequences) - len(self.sequences)
 
     @property
     def sequences(self) -> list[int]:
-        """How many calls each sequence holds."""
+        """How many members each call group has."""
         return [int(count) for count in re.findall(r"\bmembers = (\d+) : i64", self.text)]
 
 

@@ -1,4 +1,4 @@
-"""Measuring single patterns: everything is kept, also when it stops early; this is no timing gate."""
+"""Micro-benchmarks of single patterns: samples are stored, also after an interrupt; no timing gate."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from hlo_dispatch.pattern import load_tables
 PATTERNS = tuple(dict.fromkeys(case.pattern.name for case in CASES))
 TABLE = load_tables()
 ACTIVATIONS = {activation.name for activation in TABLE.activations}
-# Taken only where they lie between other calls: alone there is nothing to time.
+# Glue ops, only dispatched between other calls: alone there is nothing to time.
 BETWEEN = frozenset(("concatenation", "rectifying", "scaling", "whole_window"))
 # A case has one element type for all operands; these have benches of their own: bench.narrow and bench.quantized.
 OF_SEVERAL_TYPES = frozenset(("narrow_product", "integer_convolution", "integer_product"))

@@ -27,7 +27,7 @@ def test_every_kind_is_right() -> None:
 
 
 def test_calls_leave_no_memory_behind() -> None:
-    """What oneTBB sends to a place in an arena that nobody takes lies there until the arena ends."""
+    """Tasks that oneTBB mails to an empty slot of an arena stay until the arena ends."""
     program = loops.make(0, np.random.default_rng(0), count=100_000)
     with hlo_dispatch.enabled(policy="always"):
         compiled = jax.jit(program.function).lower(*program.inputs).compile()

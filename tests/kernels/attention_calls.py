@@ -105,7 +105,7 @@ class AttentionCall:
         return kernels.plan(NAME, self.attributes() | changes)
 
     def compiled(self, **changes: Any) -> Callable[..., Any]:
-        """A jitted function of the operands' buffers, which returns the result as it lies in memory."""
+        """A jitted function of the operands' buffers, which returns the result in memory order."""
         spec = self.attributes() | changes
         attributes = {name: attribute(value) for name, value in spec.items() if value is not None}
         layout = list(self.layout or range(len(self.dst_dims)))

@@ -31,7 +31,7 @@ def difference(call: WireCall, given: list[np.ndarray], results: list[np.ndarray
     try:
         if call.name.startswith(("onednn.", "onemkl.gemm", "onemkl.pack", "own.narrow", "own.channel")):
             pairs, tolerance = onednn_meaning.pairs(call.name, said, given, results, placed), 2e-2
-            if said.get("src_type", "f32") == said.get("dst_type", "f32") == "f32":  # a sequence's members are
+            if said.get("src_type", "f32") == said.get("dst_type", "f32") == "f32":  # members of call groups are
                 tolerance = 1e-4
         elif call.name == "own.attention":
             types = {said[f"{role}_type"] for role in ("query", "key", "value", "dst")}

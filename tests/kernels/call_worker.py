@@ -31,7 +31,7 @@ DTYPES = {
 WHOLE = {"s8": (-128, 127), "s4": (-8, 7)}
 
 
-class HashableDict(dict):  # JAX wants to compare what it lowers, however deep it lies
+class HashableDict(dict):  # JAX compares what it lowers, nested dictionaries included
     def __hash__(self) -> int:
         return hash(tuple(self.items()))
 

@@ -52,7 +52,7 @@ def attribute(value: Any) -> Any:
 
 
 def strides_of(dims: Sequence[int], layout: Sequence[int]) -> list[int]:
-    """Element strides of a dense array whose dimensions lie in memory in the order `layout`, slowest first."""
+    """Element strides of a dense array with the dimension order `layout` in memory, slowest first."""
     strides, step = [0] * len(dims), 1
     for axis in reversed(layout):
         strides[axis], step = step, step * dims[axis]
@@ -61,7 +61,7 @@ def strides_of(dims: Sequence[int], layout: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A logical array, and the order in which its dimensions lie in memory."""
+    """A logical array, and the order of its dimensions in memory."""
 
     values: np.ndarray
     layout: tuple[int, ...]

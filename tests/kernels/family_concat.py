@@ -10,7 +10,7 @@ from wire_calls import Array, WireCall, onednn, tensors
 
 
 def valid_calls() -> list[WireCall]:
-    """Two and more, single rows and columns, by columns, both types; as many as oneDNN joins at once."""
+    """Two and more, single rows and columns, by columns, both types; as many as oneDNN concatenates at once."""
     made = []
     for dtype, rows, columns in (
         ("f32", 49, [64, 32]),

@@ -54,7 +54,7 @@ def call_group(
 
 
 def _split_buffer(said: dict[str, Any], given: list[np.ndarray]) -> list[np.ndarray]:
-    """The operands, of which the first ones may lie in one buffer, each from its place to the buffer's end."""
+    """The operands; coalesced ones each from their offset to the buffer's end."""
     if "held" not in said:
         return given
     coalesced_buffer = given[0].reshape(-1).view(np.float32)
@@ -88,7 +88,7 @@ def valid_calls() -> list[WireCall]:
 
 
 def coalesced(places: list[int], size: int) -> WireCall:
-    """Two products in a row, whose weights lie in one buffer of so many bytes."""
+    """Two products in a row, with weights coalesced into one buffer of so many bytes."""
     array = lambda *dims: Array("f32", list(dims))  # noqa: E731
     call = call_group(
         [(_product(5, 7, 16), [2, 0], 4), (_product(5, 16, 3), [4, 1], 3)],
@@ -99,7 +99,7 @@ def coalesced(places: list[int], size: int) -> WireCall:
 
 
 def gated(offsets: list[int]) -> WireCall:
-    """Two products, one the other's gate, and a third of what came of them, which lies at the last offset."""
+    """Two products, one the other's gate, and a third of their result, at the last offset."""
     array = lambda *dims: Array("f32", list(dims))  # noqa: E731
     return call_group(
         [

@@ -15,7 +15,7 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.vendor import kernels
 from hlo_dispatch.vendor.prepacking import PrepackedCall, prepacked_call
 
-# oneMKL is not told of a processor that is played.
+# The ISA cap does not reach oneMKL.
 pytestmark = [pytest.mark.any_python, pytest.mark.any_processor, pytest.mark.onemkl]
 
 GEMM = "onemkl.gemm"

@@ -148,7 +148,7 @@ int main(int, char** arguments) {
 
 
 def test_no_call_waits(tmp_path: Path) -> None:
-    """Pools that run tasks at once or exchange them, and one whose threads are all held, whose queue stays short."""
+    """Pools that run tasks at once or exchange them, and one whose threads are all blocked, whose queue stays short."""
     compiler = shutil.which("g++")
     assert compiler, "the kernels were built, so there is a compiler"
     found = libraries.onednn()
@@ -158,7 +158,7 @@ def test_no_call_waits(tmp_path: Path) -> None:
     common = tmp_path / "common"
     common.mkdir()
     (common / "ffi.h").write_text(POOLS)
-    # Quoted includes look beside the including file first: the loops' own files lie beside the pools.
+    # Quoted includes look beside the including file first: the loops' files are beside the pools.
     for pattern in ("parallel.*", "tbb_*", "scheduling.*"):
         for path in (KERNELS / "common").glob(pattern):
             shutil.copy(path, common / path.name)

@@ -240,7 +240,7 @@ def test_sixteen_threads_at_once() -> None:
                 np.testing.assert_array_equal(result, alone[number])
 
 
-@pytest.mark.any_processor  # it plays them itself
+@pytest.mark.any_processor  # it sets the ISA caps itself
 @pytest.mark.parametrize(("name", "most"), [("SSE41", "plain"), ("AVX2", "avx2"), ("AVX512_CORE", "avx512")])
 def test_lesser_instruction_sets(name: str, most: str) -> None:
     """Right on all of them; and working memory does not grow with the length, whose scores would be 256 MB here."""

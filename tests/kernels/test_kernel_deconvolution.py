@@ -36,7 +36,7 @@ def result_size(window: Window, size: int, kernel: int, axis: int) -> int:
 def deconvolution_call(
     source: Tensor, weights: Tensor, window: Window, bias: np.ndarray | None = None, reverse: bool = False
 ) -> Call:
-    """The result lies in memory as the source does."""
+    """The result has the source's memory layout."""
     grouped = weights.values.ndim > source.values.ndim
     channels = int(np.prod(weights.values.shape[: 1 + grouped]))
     sizes, kernel = source.values.shape[2:], weights.values.shape[2 + grouped :]

@@ -14,7 +14,7 @@ from test_kernel_post_ops import BINARY, ELTWISE
 
 from hlo_dispatch.errors import Refusal
 
-# oneMKL is not told of a processor that is played.
+# The ISA cap does not reach oneMKL.
 pytestmark = [pytest.mark.any_python, pytest.mark.any_processor, pytest.mark.onemkl]
 
 GEMM = "onemkl.gemm"

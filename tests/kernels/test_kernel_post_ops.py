@@ -91,7 +91,7 @@ def test_chains_apply_in_order(data):
     call, value = data.draw(st.sampled_from([small_product, small_convolution]))()
     steps = data.draw(st.lists(st.sampled_from(["relu leaky", "tanh", "linear", "add", "mul"]), max_size=12))
     generator = np.random.default_rng(1)
-    magnitude = np.abs(value) + 10  # carries the growth of an early rounding error through the later steps
+    magnitude = np.abs(value) + 10  # carries the growth of a first rounding error through the later steps
     for step in steps:
         if step in BINARY:
             channels = 1 if value.ndim == 4 else value.ndim - 1

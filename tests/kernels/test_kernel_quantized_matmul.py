@@ -188,7 +188,7 @@ def test_the_same_whatever_thread_computes_it() -> None:
                 np.testing.assert_array_equal(result, alone[number])
 
 
-@pytest.mark.any_processor  # it plays them itself
+@pytest.mark.any_processor  # it sets the ISA caps itself
 @pytest.mark.parametrize(("name", "most"), [("SSE41", "plain"), ("AVX2", "avx2"), ("AVX512_CORE", "avx512")])
 def test_lesser_instruction_sets(name: str, most: str) -> None:
     worker = Path(__file__).with_name("quantized_matmul_cases.py")

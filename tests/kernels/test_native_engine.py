@@ -17,7 +17,7 @@ from hlo_dispatch.vendor import libraries
 pytestmark = [pytest.mark.any_python]
 
 TESTED = "3.13."
-"""The releases whose inner engine is used unasked."""
+"""The releases whose native engine is used by default."""
 
 
 @pytest.fixture(autouse=True)
@@ -136,7 +136,7 @@ def symbols_without_end(data: bytearray) -> None:
 
 
 def symbols_of_something_else(data: bytearray) -> None:
-    """The table begins elsewhere: names and addresses are whatever lies there."""
+    """The table begins elsewhere: names and addresses are arbitrary bytes."""
     place = symbols_header(data) + 24
     struct.pack_into("<Q", data, place, number(data, place, "<Q") - 1000 * 8)
 

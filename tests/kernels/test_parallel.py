@@ -76,7 +76,7 @@ def test_a_helper_that_cannot_be_had(tmp_path: Path) -> None:
     assert compiler, "the kernels were built, so there is a compiler"
     (tmp_path / "common").mkdir()
     (tmp_path / "common" / "ffi.h").write_text(POOL)
-    # Quoted includes look beside the including file first: the loop's own files lie beside the pool.
+    # Quoted includes look beside the including file first: the loop's files are beside the pool.
     for path in [file for name in ("parallel.*", "tbb_*", "scheduling.*") for file in (KERNELS / "common").glob(name)]:
         shutil.copy(path, tmp_path / "common" / path.name)
     program = tmp_path / "program"

@@ -244,7 +244,7 @@ def test_planes_that_pooling_would_read_beyond_their_end(worker: Worker) -> None
     ids=["half", "all", "source and gate", "other half"],
 )
 def test_only_what_can_be_written_over_shares_memory(worker: Worker, offsets: list[int]) -> None:
-    """Members of a sequence: a product, its gate, and what comes of both, which may lie where the product does."""
+    """Members of a call group: a product, its gate, and their result, which may overwrite the product."""
     refused(worker, gated(offsets), "two values lie at")
 
 
