@@ -16,7 +16,7 @@ from hlo_dispatch.autotune.run.inputs import random_inputs
 from hlo_dispatch.bench.thunks import instruction_seconds
 from hlo_dispatch.demo.timing import interleaved
 from hlo_dispatch.ir import text as hlo_text
-from hlo_dispatch.ir.entry_parameters import keep_inputs
+from hlo_dispatch.ir.entry_parameters import remove_donation
 from hlo_dispatch.ir.inline import inlined
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import shape_of
@@ -98,7 +98,7 @@ def profile_module(
         ModuleError, TableError, PolicyError, NoTrace.
     """
     before = Module.from_bytes(inlined(hlo_text.from_text(module) if isinstance(module, str) else module))
-    keep_inputs(before)  # each run reads them
+    remove_donation(before)  # each run reads them
     serialized = before.to_bytes()
     executable.start()
     registration.register()

@@ -6,7 +6,7 @@ import pytest
 
 from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.ir import text as hlo_text
-from hlo_dispatch.ir.entry_parameters import keep_inputs, renumber_parameters
+from hlo_dispatch.ir.entry_parameters import remove_donation, renumber_parameters
 from hlo_dispatch.ir.module import Module, new_instruction
 from hlo_dispatch.ir.shape import row_major, shape_of
 from hlo_dispatch.ir.verify import verify
@@ -80,7 +80,7 @@ def test_a_parameter_that_is_gone_and_a_new_one() -> None:
 
 def test_no_input_is_taken_over() -> None:
     module = donated()
-    keep_inputs(module)
+    remove_donation(module)
     verify(module)
     assert (referred(module)["aliases"], referred(module)["donors"]) == ([], [])
 

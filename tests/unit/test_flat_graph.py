@@ -43,8 +43,8 @@ def test_duplicates_become_one_value_with_both_homes() -> None:
     add = node(graph, "add.1")
     assert producers(graph, add) == ["one", "two"]
     assert users(add) == ["negate", "tanh"]
-    assert add.top is None
-    assert graph.instruction_of[node(graph, "tanh").top].name == "two"
+    assert add.top_level_id is None
+    assert graph.instruction_of[node(graph, "tanh").top_level_id].name == "two"
 
 
 def test_members() -> None:
@@ -187,7 +187,7 @@ ENTRY main { x = f32[4]{0} parameter(0)
 """)
     assert opcodes(graph) == ["parameter", "negate"]
     assert graph.value_of[instruction(graph.module, "fusion").id] is node(graph, "x")
-    assert graph.instruction_of[node(graph, "x").top].name == "x"
+    assert graph.instruction_of[node(graph, "x").top_level_id].name == "x"
 
 
 def test_dead_members_are_nobodys_users() -> None:
@@ -267,8 +267,8 @@ ENTRY main { x = bf16[4,8]{1,0} parameter(0)
 """)
     (widened,) = graph.root.operands
     assert (widened.opcode, widened.operands[0].opcode) == ("convert", "bitcast")
-    assert graph.instruction_of[widened.top].name == "flat"
-    assert graph.computed_by(widened.top) == [widened, widened.operands[0]]
+    assert graph.instruction_of[widened.top_level_id].name == "flat"
+    assert graph.computed_by(widened.top_level_id) == [widened, widened.operands[0]]
     assert users(node(graph, "x")) == ["bitcast"]
 
 

@@ -43,7 +43,7 @@ class Node:
         "proto",
         "scalar",
         "shape",
-        "top",
+        "top_level_id",
         "users",
     )
 
@@ -60,7 +60,7 @@ class Node:
         """The instruction (the first one seen) that computes this value."""
         self.producers: list[int] = []
         """Ids of the top-level instructions that compute this value, alone or inside a fusion."""
-        self.top: int | None = None
+        self.top_level_id: int | None = None
         """Id of the top-level instruction whose result this is, if it is one's result."""
         self.is_static = False
         """Whether the value is static (binding_time.py)."""
@@ -96,11 +96,11 @@ class FlatGraph:
         self._narrow: list[Node] = []
         self._narrow_of: dict[int, list[Node]] = {}
         for instruction in computation.instructions[:]:
-            self._add_top(instruction)
+            self._add_instruction(instruction)
         self.root = self.value_of[computation.root_id]
         self._drop_dead()
 
-    def _add_top(self, instruction: InstructionProto) -> None:
+    def _add_instruction(self, instruction: InstructionProto) -> None:
         identifier = instruction.id
         self.instruction_of[identifier] = instruction
         operands = tuple([self.value_of[i] for i in instruction.operand_ids[:]])
@@ -121,8 +121,8 @@ class FlatGraph:
                 for narrow in self._narrow:
                     narrow.producers.append(identifier)
         self._narrow.clear()
-        if node.top is None:
-            node.top = identifier
+        if node.top_level_id is None:
+            node.top_level_id = identifier
         self.value_of[identifier] = node
 
     def computed_by(self, identifier: int) -> list[Node]:
@@ -193,7 +193,7 @@ class FlatGraph:
         for node in reversed(self.nodes):
             # A top-level instruction is needed whether or not its result is used: it may have a side effect. A
             # convert has none, and its rearranging user may have been moved before it.
-            if alive[node.index] or node.is_live_out or (node.top is not None and node.opcode != "convert"):
+            if alive[node.index] or node.is_live_out or (node.top_level_id is not None and node.opcode != "convert"):
                 alive[node.index] = 1
                 for operand in node.operands:
                     alive[operand.index] = 1

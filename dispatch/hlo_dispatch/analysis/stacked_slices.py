@@ -46,6 +46,11 @@ def _stacked_slice(node: Node) -> StackedSlice | None:
     stack, index = node.operands[:2]
     shape = stack.shape
     is_single_slice = node.shape.dimensions == (1, *shape.dimensions[1:]) and shape.minor_to_major[-1] == 0
-    if not is_single_slice or not 1 < shape.dimensions[0] <= _MAX_SLICES or stack.top is None or index.top is None:
+    if (
+        not is_single_slice
+        or not 1 < shape.dimensions[0] <= _MAX_SLICES
+        or stack.top_level_id is None
+        or index.top_level_id is None
+    ):
         return None
-    return StackedSlice(stack.top, shape, index.top, index.shape)
+    return StackedSlice(stack.top_level_id, shape, index.top_level_id, index.shape)

@@ -25,7 +25,7 @@ from hlo_dispatch.autotune.run.inputs import random_inputs
 from hlo_dispatch.autotune.run.running_time import calls_libraries, running_time
 from hlo_dispatch.autotune.run.time_estimate import compile_time, input_time
 from hlo_dispatch.autotune.run.watchdog import run_with_watchdog
-from hlo_dispatch.ir.entry_parameters import keep_inputs
+from hlo_dispatch.ir.entry_parameters import remove_donation
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import Shape, shape_of
 from hlo_dispatch.ir.split_module import Splitter
@@ -201,7 +201,7 @@ class _TrialPrograms:
 def _plain(serialized: bytes) -> bytes:
     """The module without input donation: inputs are used again."""
     module = Module.from_bytes(serialized)
-    keep_inputs(module)
+    remove_donation(module)
     module.proto.ClearField("schedule")
     return module.to_bytes()
 

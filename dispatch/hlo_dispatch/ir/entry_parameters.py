@@ -41,7 +41,7 @@ def renumber_parameters(module: Module, order: Sequence[int]) -> None:
     _sign(module)
 
 
-def keep_inputs(module: Module) -> None:
+def remove_donation(module: Module) -> None:
     """Remove all aliases and donors: the parameters are read again, or belong to another entry."""
     module.proto.ClearField("input_output_alias")
     module.proto.ClearField("buffer_donor")

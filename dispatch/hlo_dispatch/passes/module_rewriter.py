@@ -174,8 +174,8 @@ class ComputationRewriter:
             return original
         if node in self._ids:
             return self._ids[node]
-        if node.top is not None and node.top in self._unchanged:
-            return node.top
+        if node.top_level_id is not None and node.top_level_id in self._unchanged:
+            return node.top_level_id
         for producer in node.producers:
             if producer in self._unchanged and self._graph.value_of[producer] is node:
                 return producer
@@ -203,7 +203,7 @@ class ComputationRewriter:
 
     def _producer(self, node: Node) -> InstructionProto:
         """The top-level instruction that computed `node`; the one whose result it was, if any."""
-        return self._graph.instruction_of[node.top if node.top is not None else node.producers[0]]
+        return self._graph.instruction_of[node.top_level_id if node.top_level_id is not None else node.producers[0]]
 
     def _is_new_loop(self, producer: InstructionProto, group: list[Node]) -> bool:
         """Whether a loop fusion replaces another kind of fusion, which computes each value once."""
@@ -232,9 +232,9 @@ class ComputationRewriter:
     def _is_in_memory(self, node: Node, root: Node) -> bool:
         if node.opcode == "constant":
             # A scalar is cheaper to repeat inside a fusion than to read. XLA puts no larger constant into a loop: it
-            # merges two loops that differ in nothing else.
+            # would take two loops that differ in nothing else for equal ones.
             return node.shape.elements != 1
-        return node in self._ids or node.top is not None or node.opcode in ANCHORS
+        return node in self._ids or node.top_level_id is not None or node.opcode in ANCHORS
 
     def _fusion(self, root: Node, group: list[Node], producer: InstructionProto) -> InstructionProto:
         is_fusion = producer.opcode == "fusion"
@@ -247,7 +247,7 @@ class ComputationRewriter:
         proto = self.new("fusion", f"{root.opcode.replace('-', '_')}_fusion", self._ids[root], root)
         proto.shape.CopyFrom(root.proto.shape)
         proto.fusion_kind = kind
-        if is_fusion and kind == producer.fusion_kind and (root.top is not None or kind != "kLoop"):
+        if is_fusion and kind == producer.fusion_kind and (root.top_level_id is not None or kind != "kLoop"):
             proto.backend_config = producer.backend_config
         else:
             proto.backend_config = loop_backend_config(root.shape, self._threads)
@@ -256,7 +256,7 @@ class ComputationRewriter:
         proto.operand_ids.extend(self.identifier(parameter) for parameter in parameters)
         self._edit.computations.append(computation)
         if any(node.opcode in UPDATES for node in group):
-            if root.top is None:
+            if root.top_level_id is None:
                 self._update_copies(proto, group, parameters)
             self._created_updates[proto.id] = updated_parameters(computation.instructions[:])
         return proto
@@ -324,5 +324,5 @@ class ComputationRewriter:
 
     def place(self, proto: InstructionProto, node: Node) -> None:
         """Add the created instruction, near the instruction that computed `node`."""
-        producer = node.top if node.top is not None else node.producers[0]
+        producer = node.top_level_id if node.top_level_id is not None else node.producers[0]
         self._created[proto.id] = (proto, self._position[producer])

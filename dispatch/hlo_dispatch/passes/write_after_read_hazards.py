@@ -228,8 +228,8 @@ class _HazardResolver:
         """Readers that may run after the definer; the definer itself only where it is created."""
         # The only definer that is no target is a copy for another element of this result.
         known = reachability.is_target(definer)
-        is_static = partial(reachability.reaches, target=definer) if known else self._ancestors(definer).__contains__
-        return [r for r in readers if not is_static(r) and (r != definer or r in self._draft.created)]
+        runs_before = partial(reachability.reaches, target=definer) if known else self._ancestors(definer).__contains__
+        return [r for r in readers if not runs_before(r) and (r != definer or r in self._draft.created)]
 
     def _parameter_elements(self, parameter: tuple[int, ...]) -> set[int]:
         """Ids of the instructions that are this element of a parameter."""

@@ -232,7 +232,7 @@ CONSTRAINTS: Mapping[str, Constraint] = {
         takes="one, `f32`, or several, `[f32, bf16]`",
     ),
     "in_memory": Constraint(
-        "is in memory already", flag, lambda node, argument, facts: node.top is not None
+        "is in memory already", flag, lambda node, argument, facts: node.top_level_id is not None
     ),
     "labels": Constraint(
         "has the dimension labels {}", labels, _labelled, ("convolution",),

@@ -57,8 +57,8 @@ class EnclosingFusionSlice:
                     continue
                 seen.add(operand)
                 pending.append(operand)
-                if operand not in inside and operand.top is not None:
-                    found.add(operand.top)
+                if operand not in inside and operand.top_level_id is not None:
+                    found.add(operand.top_level_id)
         return [identifier for identifier in self._graph.instruction_of if identifier in found]
 
     def digest(self, settings: str, digests: Digests) -> str:
@@ -136,7 +136,7 @@ class _FusionSliceWriter(ExtractedWriter):
         self._inputs = [n for n in dict.fromkeys(reads) if n not in written and not is_small_constant(n.proto)]
         for node in self._inputs:
             if (
-                (node.opcode == INSERTED_COPY and node.top is None)
+                (node.opcode == INSERTED_COPY and node.top_level_id is None)
                 or not node.shape.is_array
                 or not node.shape.elements
             ):

@@ -72,7 +72,7 @@ class LibraryCallSlice:
         It needs one where the call itself reads it, since the call may overwrite it. It must not have one where the
         same loop also computes it: stock XLA would read it twice.
         """
-        return not chain or (node.top is not None and node in self._produced)
+        return not chain or (node.top_level_id is not None and node in self._produced)
 
     def produced(self, node: Node) -> bool:
         """Whether a value that is read gets a context op."""

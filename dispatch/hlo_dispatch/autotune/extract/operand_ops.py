@@ -27,7 +27,7 @@ def operand_ops_of(covered: set[Node], reads: set[Node]) -> list[Node]:
         node = pending.pop()
         if node in covered or node in reads or node in found or not _may_be_operand_op(node):
             continue
-        if node.top is None or is_constant_expression(node) or _is_derived_from_reads(node, covered, reads):
+        if node.top_level_id is None or is_constant_expression(node) or _is_derived_from_reads(node, covered, reads):
             found[node] = None
             pending += node.operands
     return list(found)

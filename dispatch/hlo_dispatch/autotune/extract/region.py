@@ -199,7 +199,7 @@ class RegionExtractor:
         # Two products with ops between them span several fusions: the region is no slice of a single one.
         if sum(node.opcode in ANCHORS for node in covered) > 1:
             return False
-        hidden = [node for node in _nodes_of_module(match.reads) if node.top is None]
+        hidden = [node for node in _nodes_of_module(match.reads) if node.top_level_id is None]
         if any(not self._is_fused_reduction(node, match) and not is_constant_expression(node) for node in hidden):
             return True
         return any(n.opcode in ANCHORS and n not in covered for top in tops for n in members.get(top, ()))
@@ -215,7 +215,7 @@ class RegionExtractor:
         producer, pending = match.node.producers[0], [node]
         while pending:
             value = pending.pop()
-            if value.top is None and producer in value.producers:
+            if value.top_level_id is None and producer in value.producers:
                 if value.opcode in _REDUCTIONS:
                     return True
                 if value.opcode not in ANCHORS:
@@ -236,7 +236,7 @@ class RegionExtractor:
     def _is_produced_node(self, node: Node) -> bool:
         if node.is_static:
             return False
-        return node.top is None or self._is_produced(self._graph.instruction_of[node.top])
+        return node.top_level_id is None or self._is_produced(self._graph.instruction_of[node.top_level_id])
 
     def _top_level_ids(self, match: CallableMatch) -> list[int]:
         """Ids of the region's top-level instructions, in the computation's order."""
@@ -247,9 +247,9 @@ class RegionExtractor:
     def _find_top_level_ids(self, match: CallableMatch) -> list[int]:
         covered, reads = set(match.covered), set(match.reads)
         found = {producer for node in match.covered for producer in node.producers}
-        for node in (*operand_ops_of(covered, reads), *(n for n in _nodes_of_module(reads) if n.top is None)):
-            if node.top is not None:
-                found.add(node.top)
+        for node in (*operand_ops_of(covered, reads), *(n for n in _nodes_of_module(reads) if n.top_level_id is None)):
+            if node.top_level_id is not None:
+                found.add(node.top_level_id)
             elif found.isdisjoint(node.producers):
                 found.add(node.producers[0])
         # A call with several results includes its get-tuple-elements.
@@ -279,7 +279,7 @@ class RegionExtractor:
 
 def _nodes_of_module(nodes: Iterable[Node]) -> list[Node]:
     """The nodes that exist in the module, without operands that were created for a match."""
-    return [node for node in nodes if node.producers or node.top is not None]
+    return [node for node in nodes if node.producers or node.top_level_id is not None]
 
 
 class _RegionWriter:

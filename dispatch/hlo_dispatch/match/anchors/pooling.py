@@ -153,7 +153,7 @@ def _in_bf16(node: Node, padding: Padding, algorithm: str) -> Pooled | None:
         return None
     found = _past_pad(node, value.operands[0], padding, algorithm) if rounded == {"bf16"} else None
     # A fusion that writes the widened value can write the original as well.
-    return found if found is not None and (value.top is not None or _is_cheap(found.value)) else None
+    return found if found is not None and (value.top_level_id is not None or _is_cheap(found.value)) else None
 
 
 class Pooled(NamedTuple):
@@ -200,7 +200,7 @@ def _is_never_negative(value: Node) -> bool:
 def _is_cheap(value: Node) -> bool:
     """Whether `value` is in memory, or is computed elementwise from such values of its size."""
     for _ in range(_MAX_DEPTH):
-        if value.top is not None or value.opcode in ANCHORS:
+        if value.top_level_id is not None or value.opcode in ANCHORS:
             return True
         sources = [o for o in value.operands if o.shape.elements == value.shape.elements and o.opcode != "broadcast"]
         if not sources or value.opcode not in ELEMENTWISE | _VALUE_PRESERVING_OPCODES:

@@ -179,5 +179,7 @@ class _Maker:
         if self._origin.proto.HasField("metadata"):
             proto.metadata.CopyFrom(self._origin.proto.metadata)
         node = Node(next(_indices), opcode, shape, operands, proto)
-        node.producers = [self._origin.top] if self._origin.top is not None else list(self._origin.producers)
+        node.producers = (
+            [self._origin.top_level_id] if self._origin.top_level_id is not None else list(self._origin.producers)
+        )
         return node

@@ -50,11 +50,11 @@ def find_operand(
 
 def in_memory(view: View, is_owned: Callable[[Node], bool]) -> View | None:
     """The view over a top-level instruction's result: the node's own, or a bitcast's of the same bytes."""
-    if view.node.top is not None:
+    if view.node.top_level_id is not None:
         return view
     for user in view.node.users:
         same_bytes = user.opcode == "bitcast" and user.shape.element_type == view.element_type
-        if same_bytes and user.top is not None and not is_owned(user):
+        if same_bytes and user.top_level_id is not None and not is_owned(user):
             return View(user, view.dimensions)
     return None
 

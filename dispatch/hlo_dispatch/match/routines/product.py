@@ -61,11 +61,11 @@ def reads_factor(node: Node, factors: frozenset[Node] | set[Node]) -> bool:
 
 def stands_alone(node: Node, graph: FlatGraph) -> bool:
     """Whether XLA computes the dot by a routine (its own or YNNPACK's), not as a loop inside a fusion."""
-    if node.top is None:
+    if node.top_level_id is None:
         return False
-    instruction = graph.instruction_of[node.top]
+    instruction = graph.instruction_of[node.top_level_id]
     return instruction.opcode == "dot" or (
-        instruction.fusion_kind == "kCustom" and graph.computed_by(node.top) == [node]
+        instruction.fusion_kind == "kCustom" and graph.computed_by(node.top_level_id) == [node]
     )
 
 

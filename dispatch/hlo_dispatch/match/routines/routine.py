@@ -191,7 +191,7 @@ def _fully_peeled(
 
 def _cheapest_to_materialize(views: list[View]) -> View:
     """The view (of equal ones, nearest first) that is the cheapest to have in memory."""
-    if views[-1].node.top is not None:
+    if views[-1].node.top_level_id is not None:
         return views[-1]
     # A loop over all its elements computes it: the best layout is that of the loop's operands.
     return max(reversed(views), key=lambda view: _agreement(view.node))
@@ -205,7 +205,7 @@ def _agreement(node: Node) -> int:
             if operand in seen or operand.shape.dimensions != node.shape.dimensions:
                 continue
             seen.add(operand)
-            if operand.top is not None:
+            if operand.top_level_id is not None:
                 count += 1 if operand.shape.minor_to_major == node.shape.minor_to_major else -1
             elif operand.opcode in ELEMENTWISE or operand.opcode == "copy":
                 pending.append(operand)

@@ -71,7 +71,9 @@ class StructuralFinder:
         misses: dict[str, NearestMiss] = {}
         regions: RegionCache = {}
         for node in graph.nodes:
-            if node.opcode not in self._root_opcodes or not (node.users or node.is_live_out or node.top is not None):
+            if node.opcode not in self._root_opcodes or not (
+                node.users or node.is_live_out or node.top_level_id is not None
+            ):
                 continue
             done: set[str] = set()
             for spelling in self._candidates(node):

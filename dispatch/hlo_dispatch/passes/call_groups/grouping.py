@@ -179,8 +179,10 @@ class _GroupEmitter:
         operands = list(dict.fromkeys(inputs))
         read_outside = {member.id for member in results}
         intermediates = [member for member in group if member.id not in read_outside]
-        makers = (*results, *intermediates)
-        numbers = {operand: number for number, operand in enumerate((*operands, *(maker.id for maker in makers)))}
+        producers = (*results, *intermediates)
+        numbers = {
+            operand: number for number, operand in enumerate((*operands, *(producer.id for producer in producers)))
+        }
         sums = in_place_sums(group, intermediates, producer_of)
         buffers = assign_buffers(
             live_ranges(group, intermediates, producer_of, {member: found.producer for member, found in sums.items()})

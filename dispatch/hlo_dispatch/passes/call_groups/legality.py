@@ -55,16 +55,16 @@ class GroupFinder:
         control_predecessors = {member: self.instructions[member].control_predecessor_ids[:] for member in self.members}
         for member, group_kernel in self.members.items():
             for operand in self.instructions[member].operand_ids[:]:
-                producer_of = self.producer_of.get(operand, operand)
-                if self.instructions[producer_of].opcode not in _INPUTS:
+                producer = self.producer_of.get(operand, operand)
+                if self.instructions[producer].opcode not in _INPUTS:
                     # Readers of one value run close to each other.
-                    first = readers.setdefault((producer_of, stages[member], group_kernel), member)
+                    first = readers.setdefault((producer, stages[member], group_kernel), member)
                     parent[representative(member)] = representative(first)
             # A call that waits for another one of its stage joins its group, or two groups might wait for each other.
-            for predecessors in (*self.instructions[member].operand_ids[:], *control_predecessors[member]):
-                producer_of = self.producer_of.get(predecessors, predecessors)
-                if self.members.get(producer_of) == group_kernel and stages[producer_of] == stages[member]:
-                    parent[representative(member)] = representative(producer_of)
+            for predecessor in (*self.instructions[member].operand_ids[:], *control_predecessors[member]):
+                producer = self.producer_of.get(predecessor, predecessor)
+                if self.members.get(producer) == group_kernel and stages[producer] == stages[member]:
+                    parent[representative(member)] = representative(producer)
         groups: dict[int, list[InstructionProto]] = {}
         for member in self.members:
             groups.setdefault(representative(member), []).append(self.instructions[member])
@@ -81,10 +81,10 @@ class GroupFinder:
     def _stages(self) -> dict[int, int]:
         stages: dict[int, int] = {}
         for identifier, instruction in self.instructions.items():
-            producer_of = self._forwarded_producer(instruction)
-            if producer_of is not None:
-                self.producer_of[identifier] = producer_of
-                stages[identifier] = stages[producer_of]
+            producer = self._forwarded_producer(instruction)
+            if producer is not None:
+                self.producer_of[identifier] = producer
+                stages[identifier] = stages[producer]
                 continue
             group_kernel = self.members.get(identifier)
             predecessors = (*instruction.operand_ids[:], *instruction.control_predecessor_ids[:])

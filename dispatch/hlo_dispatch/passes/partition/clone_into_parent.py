@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
-from hlo_dispatch.ir.entry_parameters import keep_inputs
+from hlo_dispatch.ir.entry_parameters import remove_donation
 from hlo_dispatch.ir.module import Module, copy_of
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
 from hlo_dispatch.passes.instruction_order import reachable_from_root
@@ -50,7 +50,7 @@ def clone_values(
     values = select(graph)
     # As the entry of its own module it carries no loop state.
     source.proto.entry_computation_id = child.id
-    keep_inputs(source)
+    remove_donation(source)
     rewriter = ComputationRewriter(source, graph, threads)
     value_ids: list[int] = []
     parameter = -1

@@ -94,9 +94,9 @@ class ConstantWeights:
         return module.to_bytes()
 
     def _array(self, number: int) -> Any:
-        place = number - self.parameters
-        shape = self.shapes[place]
-        return np.frombuffer(self.memory[place], dtype_of(shape)).reshape(shape.dimensions)
+        index = number - self.parameters
+        shape = self.shapes[index]
+        return np.frombuffer(self.memory[index], dtype_of(shape)).reshape(shape.dimensions)
 
 
 def has_constant_weights(module: Module) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
-from hlo_dispatch.ir.entry_parameters import keep_inputs, renumber_parameters
+from hlo_dispatch.ir.entry_parameters import remove_donation, renumber_parameters
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, InstructionProto
 from hlo_dispatch.ir.shape import Shape, in_memory_order
@@ -126,7 +126,7 @@ class _Half:
     def prologue(self, partition: Partition) -> tuple[bytes, list[int]]:
         """The prologue, and numbers of the frozen parameters that it reads."""
         # None of its results aliases a parameter.
-        keep_inputs(self.module)
+        remove_donation(self.module)
         rewriter = ComputationRewriter(self.module, self.graph, self._threads)
         edit = rewriter.edit(lambda: _add_results(rewriter, partition.frontier))
         edit.instructions = reachable_from_root(edit.instructions, edit.root_id)
@@ -153,7 +153,7 @@ def _add_results(rewriter: ComputationRewriter, frontier: Sequence[Node]) -> int
     """Add the results of the prologue: row-major arrays of the same bytes, several of them as a tuple."""
     if len(frontier) == 1:
         return _in_memory_order(rewriter, frontier[0])
-    root = rewriter.new("tuple", "everything_prepared", rewriter.fresh_id(), frontier[-1])
+    root = rewriter.new("tuple", "preprocessed_values", rewriter.fresh_id(), frontier[-1])
     root.shape.element_type = ELEMENT_TYPE_NUMBERS["tuple"]
     for node in frontier:
         root.operand_ids.append(_in_memory_order(rewriter, node))

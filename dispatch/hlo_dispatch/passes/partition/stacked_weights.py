@@ -43,16 +43,16 @@ def slice_at_index(
     """The fusion that slices the stack at the loop's index, and its computation."""
     shape, rows = row_major("u8", (size,)), row_major("u8", (stacked_slice.count, size))
     inner = ComputationProto(id=module.fresh_computation_id(), name=module.fresh_name("slice_at_index"))
-    first = inner.id << 32
-    parameter = new_instruction(module, "parameter", first, row_major("u8", (size * stacked_slice.count,)))
-    index = new_instruction(module, "parameter", first + 1, stacked_slice.index_shape)
+    base_id = inner.id << 32
+    parameter = new_instruction(module, "parameter", base_id, row_major("u8", (size * stacked_slice.count,)))
+    index = new_instruction(module, "parameter", base_id + 1, stacked_slice.index_shape)
     index.parameter_number = 1
-    as_rows = new_instruction(module, "bitcast", first + 2, rows, parameter.id)
+    as_rows = new_instruction(module, "bitcast", base_id + 2, rows, parameter.id)
     row = new_instruction(
-        module, "dynamic-slice", first + 3, row_major("u8", (1, size)), as_rows.id, index.id, index.id
+        module, "dynamic-slice", base_id + 3, row_major("u8", (1, size)), as_rows.id, index.id, index.id
     )
     row.dynamic_slice_sizes.extend((1, size))  # the whole second dimension: any start index clamps to 0
-    flat = new_instruction(module, "bitcast", first + 4, shape, row.id)
+    flat = new_instruction(module, "bitcast", base_id + 4, shape, row.id)
     inner.instructions.extend((parameter, index, as_rows, row, flat))
     inner.root_id = flat.id
     fusion = new_instruction(module, "fusion", first_id, shape, stack.id, stacked_slice.index)
