@@ -134,16 +134,16 @@ def test_an_impossible_name_is_one_line_and_the_program_runs(tmp_path: Path, nam
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accumulated_reports, "MOST_BYTES", 10_000)
-    kept = AccumulatedReports()
+    accumulated = AccumulatedReports()
     region = Region("dot", "main", "dot", "x @ w", "k", "i", {}, ("dot",), "", "", "why", None, "f32[2]", saved=1e-3)
     for number in range(200):
-        kept.add(Report(f"module {number}", (region,), seconds=0.5, saved=1e-3))
-    kept.add_failure("ModuleError: no module")
-    kept.add(Report("half", failure="constants could not be preprocessed"))
-    assert kept.failures == ["ModuleError: no module", "constants could not be preprocessed"]
-    reports = list(kept.reports())
+        accumulated.add(Report(f"module {number}", (region,), seconds=0.5, saved=1e-3))
+    accumulated.add_failure("ModuleError: no module")
+    accumulated.add(Report("half", failure="constants could not be preprocessed"))
+    assert accumulated.failures == ["ModuleError: no module", "constants could not be preprocessed"]
+    reports = list(accumulated.reports())
     assert 0 < len(reports) < 200
-    assert len(reports) + kept.left_out == 201
-    assert kept.totals.modules == 202, "what is not kept is counted"
-    assert (kept.totals.dispatched, kept.totals.seconds, kept.totals.failures) == (200, 100.0, 2)
-    assert kept.totals.saved == pytest.approx(0.2)
+    assert len(reports) + accumulated.left_out == 201
+    assert accumulated.totals.modules == 202, "what is not kept is counted"
+    assert (accumulated.totals.dispatched, accumulated.totals.seconds, accumulated.totals.failures) == (200, 100.0, 2)
+    assert accumulated.totals.saved == pytest.approx(0.2)

@@ -125,11 +125,11 @@ def test_the_dependency_recorder_notes_lookups() -> None:
     assert recorder.get("unknown") is None
     assert recorder.regions == ("one", "unknown")
     known.add("other", KERNEL_WINS)
-    assert not recorder.has_learnt()
+    assert not recorder.has_changed()
     known.add("one", replace(STOCK_WINS, seconds={STOCK: 1.0, "form": 2.1}))
-    assert not recorder.has_learnt(), "the same again, a little slower"
+    assert not recorder.has_changed(), "the same again, a little slower"
     known.add("unknown", STOCK_WINS)
-    assert recorder.has_learnt()
+    assert recorder.has_changed()
 
 
 def test_decision_dependencies_survive_the_file(tmp_path: Path, monkeypatch) -> None:

@@ -34,9 +34,9 @@ def unchanging(frozen: Any) -> Generator[None]:
             yield
         except _flax_errors() as error:
             # Its message ends with a link.
-            raise FreezeError(_said(f"state ({str(error).split(' (http')[0].rstrip('.')})")) from error
+            raise FreezeError(_refusal_sentence(f"state ({str(error).split(' (http')[0].rstrip('.')})")) from error
     if changed:
-        raise FreezeError(_said(f"{changed[0]} of a Keras model"))
+        raise FreezeError(_refusal_sentence(f"{changed[0]} of a Keras model"))
     for module, old in zip(modules, before, strict=True):
         refuse_changes(old, nnx_state(module))
 
@@ -48,7 +48,7 @@ def refuse_change(old: Any, new: Any, name: str) -> None:
         FreezeError: the value is not the old one.
     """
     if old is not new:
-        raise FreezeError(_said(f"the model's {name}"))
+        raise FreezeError(_refusal_sentence(f"the model's {name}"))
 
 
 def refuse_changes(old: Sequence[Any], new: Sequence[Any]) -> None:
@@ -66,7 +66,7 @@ def nnx_state(module: Any) -> Sequence[Any]:
     return jax.tree_util.tree_leaves_with_path(sys.modules["flax.nnx"].state(module))
 
 
-def _said(what: str) -> str:
+def _refusal_sentence(what: str) -> str:
     return (
         f"a call changes {what}, and what is frozen stays as it is: have it infer (no statistics of batches, no random "
         "numbers of its own), or have it return the new state"

@@ -145,9 +145,10 @@ def _added(key: str, rewriter: Pipeline) -> str:
     if rewriter.policy not in MEASURING:
         return plan
     module = hashlib.sha256(f"{key} {plan}".encode()).hexdigest()
-    known = decision_dependencies.read(module)
+    dependencies = decision_dependencies.read(module)
     # A module without stored dependencies may depend on every measurement.
-    dependencies_state = known.key_now(rewriter.knowledge) if known is not None else rewriter.knowledge.fingerprint
+    knowledge = rewriter.knowledge
+    dependencies_state = dependencies.key_now(knowledge) if dependencies is not None else knowledge.fingerprint
     _thread.slot.pending = _Pending(_name(key), module, dependencies_state)
     return f"{plan} {dependencies_state}"
 
@@ -191,17 +192,17 @@ def _claim_pending(name: str) -> _Pending | None:
     """
     own = _thread.slot
     with _lock:
-        slots = [own] if _is(own.pending, name) else [s for s in _slots if _is(s.pending, name)]
+        slots = [own] if _has_name(own.pending, name) else [s for s in _slots if _has_name(s.pending, name)]
         if len(slots) != 1:
             return None
         pending, slots[0].pending = slots[0].pending, None
         return pending
 
 
-def _is(pending: _Pending | None, name: str) -> bool:
-    return pending is not None and _plain(pending.name) == _plain(name)
+def _has_name(pending: _Pending | None, name: str) -> bool:
+    return pending is not None and _normalized(pending.name) == _normalized(name)
 
 
-def _plain(name: str) -> str:
+def _normalized(name: str) -> str:
     """The name without special characters, which XLA and JAX replace differently."""
     return re.sub(r"[^A-Za-z0-9]", "", name)

@@ -29,40 +29,40 @@ class DependencyRecorder(KnownMeasurements):
 
     def __init__(self, knowledge: KnownMeasurements) -> None:
         super().__init__()
-        self._asked_of = knowledge
+        self._measurements = knowledge
         self._answers: dict[str, str] = {}
 
     def get(self, region: str) -> Measurement | None:
-        known = self._asked_of.get(region)
-        self._answers.setdefault(region, _said(known))
+        known = self._measurements.get(region)
+        self._answers.setdefault(region, _decision_state(known))
         return known
 
     def add(self, region: str, measured: Measurement) -> None:
-        self._asked_of.add(region, measured)
+        self._measurements.add(region, measured)
 
     def replace(self, known: Mapping[str, Measurement]) -> None:
-        self._asked_of.replace(known)
+        self._measurements.replace(known)
 
     def __len__(self) -> int:
-        return len(self._asked_of)
+        return len(self._measurements)
 
     @property
     def fingerprint(self) -> str:
-        return self._asked_of.fingerprint
+        return self._measurements.fingerprint
 
     @property
     def regions(self) -> tuple[str, ...]:
         """Digests of the recorded lookups."""
         return tuple(sorted(self._answers))
 
-    def has_learnt(self) -> bool:
+    def has_changed(self) -> bool:
         """Whether a lookup would have another answer now."""
-        return any(_said(self._asked_of.get(region)) != said for region, said in self._answers.items())
+        return any(_decision_state(self._measurements.get(region)) != said for region, said in self._answers.items())
 
 
 def state(knowledge: KnownMeasurements, regions: Iterable[str]) -> str:
     """Hash of the answers to these lookups."""
-    text = "\n".join(f"{region} {_said(knowledge.get(region))}" for region in regions)
+    text = "\n".join(f"{region} {_decision_state(knowledge.get(region))}" for region in regions)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -85,7 +85,7 @@ class DecisionDependencies:
     @classmethod
     def seen(cls, recorder: DependencyRecorder, key: str) -> DecisionDependencies:
         """The dependencies of the compile that `recorder` has recorded."""
-        return cls(recorder.regions, state(recorder, recorder.regions), None if recorder.has_learnt() else key)
+        return cls(recorder.regions, state(recorder, recorder.regions), None if recorder.has_changed() else key)
 
 
 def read(module: str) -> DecisionDependencies | None:
@@ -124,7 +124,7 @@ def _file(module: str) -> Path:
     return cache_directory() / FOLDER / f"{module}.json"
 
 
-def _said(known: Measurement | None) -> str:
+def _decision_state(known: Measurement | None) -> str:
     """The part of a measurement that decisions depend on, without its times, which differ in each repetition."""
     if known is None or known.provisional:
         return "" if known is None else known.sentence()

@@ -41,7 +41,7 @@ class Record:
         self._capturing = threading.Lock()
         self._statistics = Statistics()
         self._reports: deque[Report] = deque(maxlen=_KEPT_REPORTS)
-        self._listening: list[list[Report]] = []
+        self._detailed_reports: list[list[Report]] = []
         self._captured: list[bytes] | None = None
 
     def count(self, *, rewritten: bool, failed: bool, seconds: float) -> None:
@@ -67,8 +67,8 @@ class Record:
         at_exit.add(report)
         with self._lock:
             self._reports.append(report)
-            for heard in self._listening:
-                heard.append(report)
+            for detailed_reports in self._detailed_reports:
+                detailed_reports.append(report)
 
     @property
     def reports(self) -> list[Report]:
@@ -79,19 +79,19 @@ class Record:
     @property
     def wants_details(self) -> bool:
         """Whether a `detailed` block is active."""
-        return bool(self._listening)
+        return bool(self._detailed_reports)
 
     @contextlib.contextmanager
     def detailed(self) -> Generator[list[Report]]:
         """Reports have details inside the block; yields the list of its reports."""
-        heard: list[Report] = []
+        detailed_reports: list[Report] = []
         with self._lock:
-            self._listening.append(heard)
+            self._detailed_reports.append(detailed_reports)
         try:
-            yield heard
+            yield detailed_reports
         finally:
             with self._lock:
-                self._listening = [other for other in self._listening if other is not heard]
+                self._detailed_reports = [other for other in self._detailed_reports if other is not detailed_reports]
 
     def fail(self, error: Exception) -> None:
         """Add a failure to the run report."""

@@ -29,24 +29,24 @@ class _Run:
 
     def __init__(self, destination: Destination, statistics: Statistics) -> None:
         self.destination, self.statistics = destination, statistics
-        self.kept = AccumulatedReports()
+        self.accumulated = AccumulatedReports()
 
     def forked(self) -> None:
         """In a forked child: start anew, since the parent reports its own modules."""
-        self.kept = AccumulatedReports()
+        self.accumulated = AccumulatedReports()
         self.destination = self.destination.of_child()
 
     def write(self) -> None:
         """Write the report and its summary line; raises nothing during interpreter shutdown."""
-        if self.destination.is_child and not self.kept.totals.modules:
+        if self.destination.is_child and not self.accumulated.totals.modules:
             return  # a worker process that compiled nothing writes nothing
         try:
             # A slow import, which compiles should not wait for.
             from hlo_dispatch.jax_plugin.at_exit.document import document, summary
 
-            content = document(self.kept, self.statistics(), is_page=self.destination.is_page)
+            content = document(self.accumulated, self.statistics(), is_page=self.destination.is_page)
             written = self.destination.write(content)
-            _say(f"hlo-dispatch: {summary(self.kept.totals)}; report: {written}")
+            _say(f"hlo-dispatch: {summary(self.accumulated.totals)}; report: {written}")
         except Exception as error:
             _say(f"hlo-dispatch: the report of {VARIABLE} could not be written: {' '.join(str(error).split())}")
 
@@ -81,14 +81,14 @@ def add(report: Report) -> None:
     """Add one module's report, if reports are accumulated."""
     run = _run
     if run is not None:
-        run.kept.add(report)
+        run.accumulated.add(report)
 
 
 def add_failure(sentence: str) -> None:
     """Add a failure of the pass on a module, which stayed stock XLA's."""
     run = _run
     if run is not None:
-        run.kept.add_failure(sentence)
+        run.accumulated.add_failure(sentence)
 
 
 def _forked() -> None:

@@ -71,8 +71,8 @@ class AccumulatedReports:
     def reports(self) -> Iterator[dict[str, Any]]:
         """The reports as plain values, in the order of compilation."""
         with self._lock:
-            kept = list(self._reports)
-        for compressed in kept:
+            accumulated = list(self._reports)
+        for compressed in accumulated:
             yield json.loads(zlib.decompress(compressed))
 
 

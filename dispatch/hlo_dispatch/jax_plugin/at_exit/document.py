@@ -16,21 +16,21 @@ from hlo_dispatch.report.wording import duration, plural
 FORMAT = "hlo-dispatch run 1"
 
 
-def document(kept: AccumulatedReports, statistics: Mapping[str, Any], *, is_page: bool) -> bytes:
+def document(accumulated: AccumulatedReports, statistics: Mapping[str, Any], *, is_page: bool) -> bytes:
     """The run report, as JSON or as an HTML page."""
     about = {
         "format": FORMAT,
         "process": os.getpid(),
         "arguments": sys.argv,
-        "summary": summary(kept.totals),
-        "totals": asdict(kept.totals),
+        "summary": summary(accumulated.totals),
+        "totals": asdict(accumulated.totals),
         "statistics": dict(statistics),
-        "left_out": kept.left_out,
-        "failures": kept.failures,
+        "left_out": accumulated.left_out,
+        "failures": accumulated.failures,
     }
     if is_page:
-        return page(about, kept.reports()).encode()
-    return (json.dumps(about | {"modules": list(kept.reports())}, indent=1, default=str) + "\n").encode()
+        return page(about, accumulated.reports()).encode()
+    return (json.dumps(about | {"modules": list(accumulated.reports())}, indent=1, default=str) + "\n").encode()
 
 
 def summary(totals: Totals) -> str:
