@@ -89,7 +89,7 @@ void Attend(const Problem& problem, const Arithmetic& arithmetic, const RoutineB
       if (tiling.splits == 1) {
         task.Finish(problem.destination.At(buffers.results[0], batch));
       } else {
-        task.PutAside(parts.data() + (split * rows + batch * problem.queries() + first) * row_floats);
+        task.StorePartial(parts.data() + (split * rows + batch * problem.queries() + first) * row_floats);
       }
     }
   });

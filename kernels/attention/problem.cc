@@ -142,7 +142,7 @@ std::vector<Step> ReadSteps(const Attributes& attributes, std::vector<Operand>& 
   return steps;
 }
 
-bool Hides(StepKind kind) {
+bool IsMask(StepKind kind) {
   return kind == StepKind::kSelect || kind == StepKind::kCausal || kind == StepKind::kWindow;
 }
 
@@ -205,7 +205,7 @@ Problem::Problem(const Attributes& attributes)
   for (int64_t size : batch_dims) batch = Product(batch, size, "query");
   hidden = -std::numeric_limits<float>::infinity();
   for (size_t i = 0; i < steps.size(); ++i) {
-    const float bound = Hides(steps[i].kind) ? Bound(steps, i) : std::numeric_limits<float>::quiet_NaN();
+    const float bound = IsMask(steps[i].kind) ? Bound(steps, i) : std::numeric_limits<float>::quiet_NaN();
     if (std::isnan(bound)) continue;
     steps[i].may_skip = may_skip = true;
     hidden = std::max(hidden, bound);

@@ -63,7 +63,7 @@ Task::Task(const Shared& shared, int64_t batch, int64_t first_query, int64_t que
 
 // Memory that is new is slow to write to, so a thread keeps its own for the next call.
 char* Task::MemoryOf(int64_t bytes) {
-  static thread_local Memory kept;
+  static thread_local Memory cached;
   static thread_local int64_t kept_bytes = 0;
   const auto allocated = [bytes] {
     return Memory(static_cast<char*>(::operator new(static_cast<size_t>(bytes), std::align_val_t(64))));
@@ -74,27 +74,27 @@ char* Task::MemoryOf(int64_t bytes) {
   }
   if (bytes > kept_bytes) {
     kept_bytes = 0;
-    kept.reset();
-    kept = allocated();
+    cached.reset();
+    cached = allocated();
     kept_bytes = bytes;
   }
-  return kept.get();
+  return cached.get();
 }
 
 void Task::Run() {
-  queries_lines_ = InLines(From(query_, first_query_, 0), queries_, s_.problem.depth(), query_room_);
+  queries_lines_ = ContiguousRows(From(query_, first_query_, 0), queries_, s_.problem.depth(), query_room_);
   for (int64_t first = first_key_; first < last_key_; first += s_.tiling.keys) {
     const int64_t last = std::min(last_key_, first + s_.tiling.keys);
     bool is_packed = false;
     ForPieces([&](int64_t row, int64_t rows) {
-      const Range seen = Seen(row, rows, first, last);
+      const Range seen = VisibleKeys(row, rows, first, last);
       if (seen.begin >= seen.end) return;
       if (!is_packed) Pack(first, last);
       is_packed = true;
       Take(row, rows, first, last, seen);
     });
   }
-  if (may_skip_) TakeWhatMatters();
+  if (may_skip_) SkipHiddenKeys();
 }
 
 void Task::Finish(const Matrix& destination) const {
@@ -105,7 +105,7 @@ void Task::Finish(const Matrix& destination) const {
   }
 }
 
-void Task::PutAside(float* to) const {
+void Task::StorePartial(float* to) const {
   const int64_t width = s_.problem.width();
   for (int64_t r = 0; r < queries_; ++r, to += width + 2) {
     to[0] = peaks_[r];
@@ -114,46 +114,46 @@ void Task::PutAside(float* to) const {
   }
 }
 
-Lines Task::InLines(const Matrix& matrix, int64_t rows, int64_t columns, float* room) const {
+Lines Task::ContiguousRows(const Matrix& matrix, int64_t rows, int64_t columns, float* scratch) const {
   const int64_t bytes = s_.pairs ? 2 : 4;
   const bool is_whole = columns * bytes % 4 == 0 && matrix.row_bytes % 4 == 0;
   const bool is_type = matrix.type == (s_.pairs ? Element::kBF16 : Element::kF32);
   if (is_type && is_whole && (matrix.column_bytes == bytes || columns == 1)) {
     return {matrix.first, matrix.row_bytes};
   }
-  return Fetched(matrix, rows, columns, room, Divided(columns * bytes, 4));
+  return Fetched(matrix, rows, columns, scratch, Divided(columns * bytes, 4));
 }
 
-Lines Task::AsTheyLie(const Matrix& matrix, int64_t rows, int64_t columns, float* room, bool whole) const {
+Lines Task::RowsInPlace(const Matrix& matrix, int64_t rows, int64_t columns, float* scratch, bool whole) const {
   if (!whole || columns % a_.lanes == 0) {
     if (matrix.type == Element::kF32 && matrix.column_bytes == 4) return {matrix.first, matrix.row_bytes};
     if (matrix.type == Element::kBF16 && matrix.column_bytes == 2) {
       return {matrix.first, matrix.row_bytes, Units::kBF16};
     }
   }
-  return Fetched(matrix, rows, columns, room, Rounded(columns, a_.lanes));
+  return Fetched(matrix, rows, columns, scratch, Rounded(columns, a_.lanes));
 }
 
-Lines Task::Fetched(const Matrix& matrix, int64_t rows, int64_t columns, float* room, int64_t units) const {
-  a_.fetch(s_.pairs, matrix, rows, columns, reinterpret_cast<char*>(room), 4 * units);
-  return {reinterpret_cast<const char*>(room), 4 * units};
+Lines Task::Fetched(const Matrix& matrix, int64_t rows, int64_t columns, float* scratch, int64_t units) const {
+  a_.fetch(s_.pairs, matrix, rows, columns, reinterpret_cast<char*>(scratch), 4 * units);
+  return {reinterpret_cast<const char*>(scratch), 4 * units};
 }
 
 void Task::Pack(int64_t first, int64_t last) {
   const int64_t keys = last - first;
   if (s_.is_direct) {
-    key_lines_ = AsTheyLie(From(key_, first, 0), keys, s_.problem.depth(), keys_, false);
-    value_lines_ = AsTheyLie(From(value_, first, 0), keys, s_.problem.width(), values_, true);
+    key_lines_ = RowsInPlace(From(key_, first, 0), keys, s_.problem.depth(), keys_, false);
+    value_lines_ = RowsInPlace(From(value_, first, 0), keys, s_.problem.width(), values_, true);
     return;
   }
-  const Lines key = InLines(From(key_, first, 0), keys, s_.problem.depth(), fetched_);
+  const Lines key = ContiguousRows(From(key_, first, 0), keys, s_.problem.depth(), fetched_);
   const Panels panels(keys, a_);
   for (int64_t p = 0; p < panels.count(); ++p) {
     const int64_t begin = panels.Begin(p), end = std::min(keys, panels.Begin(p + 1));
     a_.pack_columns(key.first + begin * key.bytes, key.bytes, end - begin, s_.units, keys_ + begin * s_.units,
                     panels.Vectors(p) * a_.lanes);
   }
-  const Lines value = InLines(From(value_, first, 0), keys, s_.problem.width(), fetched_);
+  const Lines value = ContiguousRows(From(value_, first, 0), keys, s_.problem.width(), fetched_);
   const int64_t value_units = s_.pairs ? Divided(keys, 2) : keys;
   for (int64_t p = 0; p < panels_of_values_.count(); ++p) {
     const int64_t begin = panels_of_values_.Begin(p);
@@ -163,7 +163,7 @@ void Task::Pack(int64_t first, int64_t last) {
   }
 }
 
-Task::Range Task::Seen(int64_t row, int64_t rows, int64_t first, int64_t last) const {
+Task::Range Task::VisibleKeys(int64_t row, int64_t rows, int64_t first, int64_t last) const {
   Range seen{0, last - first};
   if (!may_skip_) return seen;
   const int64_t query = s_.problem.is_one_query ? 0 : first_query_ + row;
@@ -175,13 +175,13 @@ Task::Range Task::Seen(int64_t row, int64_t rows, int64_t first, int64_t last) c
   }
   for (const Step& step : s_.problem.steps) {
     if (!step.may_skip || step.kind != StepKind::kSelect || seen.begin >= seen.end) continue;
-    seen = Shown(From(others_[step.operand], first_query_ + row, first), rows, seen);
+    seen = UnmaskedRange(From(others_[step.operand], first_query_ + row, first), rows, seen);
   }
   if (seen.begin >= seen.end) return {0, 0};
   return {seen.begin / a_.lanes * a_.lanes, std::min(last - first, Rounded(seen.end, a_.lanes))};
 }
 
-Task::Range Task::Shown(const Matrix& mask, int64_t rows, const Range& range) {
+Task::Range Task::UnmaskedRange(const Matrix& mask, int64_t rows, const Range& range) {
   Range shown{range.end, range.begin};
   const int64_t step = mask.column_bytes;
   for (int64_t r = 0; r < (mask.row_bytes == 0 ? 1 : rows); ++r) {
@@ -201,21 +201,21 @@ Task::Range Task::Shown(const Matrix& mask, int64_t rows, const Range& range) {
   return shown;
 }
 
-void Task::TakeWhatMatters() {
+void Task::SkipHiddenKeys() {
   bool vanishes = true;
   for (int64_t r = 0; r < queries_; ++r) vanishes = vanishes && peaks_[r] > s_.problem.hidden + kVanishing;
   for (int64_t first = first_key_; first < last_key_; first += s_.tiling.keys) {
     const int64_t last = std::min(last_key_, first + s_.tiling.keys);
     bool skips = false;
     ForPieces([&](int64_t row, int64_t rows) {
-      const Range seen = Seen(row, rows, first, last);
+      const Range seen = VisibleKeys(row, rows, first, last);
       skips = skips || seen.begin > 0 || seen.end < last - first;
     });
     if (!skips) continue;
     if (vanishes && a_.is_finite(From(value_, first, 0), last - first, s_.problem.width())) continue;
     Pack(first, last);
     ForPieces([&](int64_t row, int64_t rows) {
-      const Range seen = Seen(row, rows, first, last);
+      const Range seen = VisibleKeys(row, rows, first, last);
       if (seen.begin > 0) Take(row, rows, first, last, {0, seen.begin});
       if (seen.end < last - first) Take(row, rows, first, last, {seen.end, last - first});
     });

@@ -48,7 +48,7 @@ class Task {
   // The result's rows, into its place.
   void Finish(const Matrix& destination) const;
   // Peak, total and sums of each row, for those of other splits to be added.
-  void PutAside(float* to) const;
+  void StorePartial(float* to) const;
 
  private:
   struct Range {
@@ -69,20 +69,20 @@ class Task {
   char* MemoryOf(int64_t bytes);
 
   // In f32, or in bf16 for pairs.
-  Lines InLines(const Matrix& matrix, int64_t rows, int64_t columns, float* room) const;
+  Lines ContiguousRows(const Matrix& matrix, int64_t rows, int64_t columns, float* scratch) const;
   // For few queries: f32 or bf16 in place. `whole`: the arithmetic reads whole vectors.
-  Lines AsTheyLie(const Matrix& matrix, int64_t rows, int64_t columns, float* room, bool whole) const;
-  Lines Fetched(const Matrix& matrix, int64_t rows, int64_t columns, float* room, int64_t units) const;
+  Lines RowsInPlace(const Matrix& matrix, int64_t rows, int64_t columns, float* scratch, bool whole) const;
+  Lines Fetched(const Matrix& matrix, int64_t rows, int64_t columns, float* scratch, int64_t units) const;
 
   // The keys and values of a block, as the arithmetic reads them.
   void Pack(int64_t first, int64_t last);
   // Keys of the block that some of these queries may see by causal steps, windows and masks, in whole vectors.
-  Range Seen(int64_t row, int64_t rows, int64_t first, int64_t last) const;
+  Range VisibleKeys(int64_t row, int64_t rows, int64_t first, int64_t last) const;
   // From the first to the last key of the range that the mask shows to one of so many rows.
-  static Range Shown(const Matrix& mask, int64_t rows, const Range& range);
+  static Range UnmaskedRange(const Matrix& mask, int64_t rows, const Range& range);
   // Keys that such steps hide are left out where that changes nothing: their weights would vanish beside
   // the others', and 0 times their values is 0.
-  void TakeWhatMatters();
+  void SkipHiddenKeys();
   // Some queries against some keys of the block that is packed: whole vectors, but at the block's end.
   void Take(int64_t row, int64_t rows, int64_t first, int64_t last, const Range& range);
   // One panel of the block's values, packed or in place.

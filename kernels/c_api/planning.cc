@@ -33,7 +33,7 @@ struct OwnedAnswer {
   Answer answer;
 };
 
-hlo_dispatch_answer* Give(Answer answer) {
+hlo_dispatch_answer* ToCAnswer(Answer answer) {
   auto owned = std::make_unique<OwnedAnswer>();
   owned->answer = std::move(answer);
   const Answer& kept = owned->answer;
@@ -46,7 +46,7 @@ hlo_dispatch_answer* Give(Answer answer) {
 
 hlo_dispatch_error* hlo_dispatch_plan(const char* target, const hlo_dispatch_attributes* attributes,
                                       hlo_dispatch_answer** answer) {
-  return Guarded([&] { *answer = Give(KernelOf(target).plan(attributes->stored)); });
+  return Guarded([&] { *answer = ToCAnswer(KernelOf(target).plan(attributes->stored)); });
 }
 
 hlo_dispatch_error* hlo_dispatch_ask(const char* target, const hlo_dispatch_attributes* attributes, int64_t* number) {
@@ -57,7 +57,7 @@ hlo_dispatch_error* hlo_dispatch_ask(const char* target, const hlo_dispatch_attr
 }
 
 hlo_dispatch_error* hlo_dispatch_wait(int64_t number, hlo_dispatch_answer** answer) {
-  return Guarded([&] { *answer = Give(SupportQueries::Get().Wait(number)); });
+  return Guarded([&] { *answer = ToCAnswer(SupportQueries::Get().Wait(number)); });
 }
 
 // The first member's address is the whole one's.

@@ -20,27 +20,27 @@ using hlo_dispatch::host::Guarded;
 namespace {
 
 // A kernel as C sees it, and what that points to.
-struct KernelSeen {
-  explicit KernelSeen(const Kernel& kernel) : target(kernel.target()) {
+struct CKernel {
+  explicit CKernel(const Kernel& kernel) : target(kernel.target()) {
     for (const std::string& routine : kernel.routines) routines.push_back(routine.c_str());
     routines.push_back(nullptr);
-    seen = {kernel.name.c_str(),      target.c_str(),
-            kernel.library.c_str(),   kernel.instructions == nullptr ? "" : kernel.instructions->name,
-            kernel.packed_by.c_str(), kernel.joined_by.c_str(),
-            routines.data(),          kernel.raw_call == nullptr ? 0 : 1,
-            kernel.instantiate,       kernel.execute,
-            kernel.only_copies,       kernel.may_write_over_source};
+    c_kernel = {kernel.name.c_str(),      target.c_str(),
+                 kernel.library.c_str(),   kernel.instructions == nullptr ? "" : kernel.instructions->name,
+                 kernel.packed_by.c_str(), kernel.joined_by.c_str(),
+                 routines.data(),          kernel.raw_call == nullptr ? 0 : 1,
+                 kernel.instantiate,       kernel.execute,
+                 kernel.only_copies,       kernel.may_write_over_source};
   }
 
   std::string target;
   std::vector<const char*> routines;
-  hlo_dispatch_kernel seen;
+  hlo_dispatch_kernel c_kernel;
 };
 
-const std::vector<std::unique_ptr<const KernelSeen>>& Seen() {
+const std::vector<std::unique_ptr<const CKernel>>& CKernels() {
   static const auto* all = [] {
-    auto* kernels = new std::vector<std::unique_ptr<const KernelSeen>>();
-    for (const Kernel* kernel : hlo_dispatch::Kernels()) kernels->push_back(std::make_unique<KernelSeen>(*kernel));
+    auto* kernels = new std::vector<std::unique_ptr<const CKernel>>();
+    for (const Kernel* kernel : hlo_dispatch::Kernels()) kernels->push_back(std::make_unique<CKernel>(*kernel));
     return kernels;
   }();
   return *all;
@@ -114,10 +114,10 @@ void Add(const XLA_FFI_Api* api, const char* platform, const hlo_dispatch_kernel
 
 }  // namespace
 
-size_t hlo_dispatch_kernel_count() { return Seen().size(); }
+size_t hlo_dispatch_kernel_count() { return CKernels().size(); }
 
 const hlo_dispatch_kernel* hlo_dispatch_kernel_at(size_t index) {
-  return index < Seen().size() ? &Seen()[index]->seen : nullptr;
+  return index < CKernels().size() ? &CKernels()[index]->c_kernel : nullptr;
 }
 
 size_t hlo_dispatch_state_type_count() { return Types().size(); }
@@ -131,6 +131,6 @@ hlo_dispatch_error* hlo_dispatch_register(const XLA_FFI_Api* api, const char* pl
     CheckTable(api);
     // XLA wants to know the types of the handlers' states first.
     for (const hlo_dispatch_state_type& type : Types()) Add(api, type);
-    for (const auto& kernel : Seen()) Add(api, platform, kernel->seen);
+    for (const auto& kernel : CKernels()) Add(api, platform, kernel->c_kernel);
   });
 }

@@ -16,7 +16,7 @@ namespace hlo_dispatch {
 namespace {
 
 // Starting a thread takes some ten microseconds where a processor is free.
-constexpr std::chrono::milliseconds kPatience(1);
+constexpr std::chrono::milliseconds kTimeout(1);
 
 int64_t ProcessorTime() {
   timespec now;
@@ -30,7 +30,7 @@ class Probe {
   Probe(int threads, int64_t rounds) : threads_(threads), rounds_(rounds) {}
 
   void Run() {
-    if (!Meets()) return;
+    if (!WaitForAll()) return;
     const int64_t begin = ProcessorTime();
     const float result = ForThisProcessor(kPlainPeak, kAvx2Peak, kAvx512Peak)(rounds_);
     const int64_t took = ProcessorTime() - begin;
@@ -44,10 +44,10 @@ class Probe {
   int64_t Slowest() const { return finished_.load() == threads_ ? slowest_.load() : 0; }
 
  private:
-  // Whether all threads are here before one of them has lost patience.
-  bool Meets() {
+  // Whether all threads start before one of them times out.
+  bool WaitForAll() {
     here_.fetch_add(1);
-    const auto end = std::chrono::steady_clock::now() + kPatience;
+    const auto end = std::chrono::steady_clock::now() + kTimeout;
     while (here_.load() < threads_) {
       if (std::chrono::steady_clock::now() > end) return false;
     }
@@ -70,7 +70,7 @@ int64_t NanosecondsAtPeak(int threads, int64_t rounds) {
   try {
     for (int i = 1; i < threads; ++i) others.emplace_back([&probe] { probe.Run(); });
   } catch (const std::system_error&) {
-    // The others lose patience.
+    // The others time out.
   }
   probe.Run();
   for (std::thread& other : others) other.join();

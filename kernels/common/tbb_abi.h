@@ -57,7 +57,7 @@ struct Arena {
   std::atomic<int> initialization{0};
   std::atomic<void*> inside{nullptr};
   int threads = 1;
-  unsigned places_for_callers = 1;     // among them; TBB's own workers take none of these
+  unsigned slots_for_callers = 1;      // among them; TBB's own workers take none of these
   int priority = 2 * (INT32_MAX / 4);  // the middle one
   int numa_node = -1;                  // these three: any
   int kind_of_core = -1;

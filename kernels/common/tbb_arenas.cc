@@ -99,7 +99,7 @@ std::shared_ptr<TbbArenas::ArenaSlot> TbbArenas::Acquire(int64_t threads) {
   auto slot = std::make_shared<ArenaSlot>();
   slot->threads = threads;
   slot->arena.threads = static_cast<int>(threads);
-  slot->arena.places_for_callers = static_cast<unsigned>(threads);
+  slot->arena.slots_for_callers = static_cast<unsigned>(threads);
   functions_->initialize_arena(slot->arena);
   slot->arena.initialization = tbb_abi::kInitialized;
   return slot;

@@ -48,17 +48,17 @@ class BlockColumn {
         T* block = Panel(p) + j * kRows<T>;
         Subtract(block, Panel(p), j, Row(j), kRows<T>);
         T* triangle = triangles_.data() + j * kColumns;
-        T kept[kColumns * kColumns];
+        T saved[kColumns * kColumns];
         const bool is_diagonal = p == j / kRows<T>;
         const int64_t place = j % kRows<T>;
         const int64_t size = std::min(kColumns, width_ - j);
         if (is_diagonal) {
           const int64_t good = FactorTriangle(block, place, size, triangle);
           if (good < size) return first + j + good;
-          Keep(block + place, kept);
+          SaveTriangle(block + place, saved);
         }
         SolveTriangle(block, triangle);
-        if (is_diagonal) PutBack(kept, block + place);
+        if (is_diagonal) RestoreTriangle(saved, block + place);
       }
     }
     parallel.For(panels, 1, [&](int64_t begin, int64_t end) {
@@ -97,14 +97,14 @@ class BlockColumn {
   T* At(int64_t p) const { return a_ + (first_ + p * kRows<T>)*row_stride_ + first_ * column_stride_; }
   void Read(int64_t p) { Pack(Panel(p), At(p), row_stride_, column_stride_, Rows(p), width_, padded_); }
 
-  static void Keep(const T* from, T* kept) {
+  static void SaveTriangle(const T* from, T* saved) {
     for (int64_t q = 0; q < kColumns; ++q) {
-      for (int64_t r = q; r < kColumns; ++r) kept[q * kColumns + r] = from[q * kRows<T> + r];
+      for (int64_t r = q; r < kColumns; ++r) saved[q * kColumns + r] = from[q * kRows<T> + r];
     }
   }
-  static void PutBack(const T* kept, T* to) {
+  static void RestoreTriangle(const T* saved, T* to) {
     for (int64_t q = 0; q < kColumns; ++q) {
-      for (int64_t r = q; r < kColumns; ++r) to[q * kRows<T> + r] = kept[q * kColumns + r];
+      for (int64_t r = q; r < kColumns; ++r) to[q * kRows<T> + r] = saved[q * kColumns + r];
     }
   }
 

@@ -65,7 +65,7 @@ inline __attribute__((always_inline)) void Multiply(typename Wide<T>::Vector (&s
 
 // The sums as part of a panel, for what needs them one by one.
 template <typename T>
-inline __attribute__((always_inline)) void PutDown(const typename Wide<T>::Vector (&sums)[kColumns][3], T* values) {
+inline __attribute__((always_inline)) void StoreSums(const typename Wide<T>::Vector (&sums)[kColumns][3], T* values) {
 #pragma GCC unroll 8
   for (int q = 0; q < kColumns; ++q) {
     for (int v = 0; v < 3; ++v) Store(values + q * kRows<T> + v * Wide<T>::kLanes, sums[q][v]);
@@ -169,7 +169,7 @@ void SubtractFrom(T* c, int64_t leading, const T* a, int64_t depth, const T* g, 
     return;
   }
   T values[kColumns * height];
-  PutDown(sums, values);
+  StoreSums(sums, values);
   for (int64_t q = 0; q < columns; ++q) {
     for (int64_t r = 0; r < rows; ++r) {
       if (r - q >= lowest || r - q <= highest) c[q * leading + r] -= values[q * height + r];
@@ -194,7 +194,7 @@ void AddTo(T* c, int64_t leading, const T* a, int64_t depth, const T* g, int64_t
     return;
   }
   T values[kColumns * height];
-  PutDown(sums, values);
+  StoreSums(sums, values);
   for (int64_t q = 0; q < columns; ++q) {
     for (int64_t r = 0; r < rows; ++r) {
       T* place = c + q * leading + r;

@@ -44,7 +44,7 @@ struct Range {
 };
 
 // The part of the sum in which neither factor is 0 throughout; what is not finite makes 0 count.
-Range InBoth(const Extent& a, const Extent& b, int64_t depth) {
+Range Intersection(const Extent& a, const Extent& b, int64_t depth) {
   Range range{0, depth};
   if (b.is_finite) range = {a.first, a.last};
   if (a.is_finite) range = {std::max(range.first, b.first), std::min(range.last, b.last)};
@@ -80,7 +80,7 @@ void Multiply(int64_t m, int64_t n, int64_t k, const void* a, int64_t a_row_stri
       for (int64_t depth = 0; depth < std::max<int64_t>(1, k); depth += kDepth<T>) {
         for (int64_t j = 0; j < panels_b; ++j) {
           for (int64_t p = 0; p < count; ++p) {
-            const Range whole = InBoth(rows.extent(p), columns.extent(j), k);
+            const Range whole = Intersection(rows.extent(p), columns.extent(j), k);
             const int64_t from = std::max(depth, whole.first);
             if (from >= depth + kDepth<T>) continue;
             const int64_t to = std::max(from, std::min(depth + kDepth<T>, whole.last));

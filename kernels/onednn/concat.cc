@@ -29,7 +29,7 @@ using CreateConcat = Status(PrimitiveDescriptor**, Engine*, const MemoryDescript
 [[noreturn]] void Invalid(const std::string& message) { throw Failure(FailureKind::kInvalid, message); }
 
 // The sources behind the first.
-std::vector<Tensor> ReadOthers(const Attributes& attributes) {
+std::vector<Tensor> ReadFurtherSources(const Attributes& attributes) {
   const int64_t sources = attributes.Integer("sources");
   if (sources < 1 || sources > kMostSources) {
     Invalid("attribute 'sources': expected 1 to " + std::to_string(kMostSources) + ", got " + std::to_string(sources));
@@ -59,7 +59,7 @@ void Check(const CallOperands& operands, const std::vector<Tensor>& others) {
 
 CallPlan Plan(const Attributes& attributes) {
   const Library& library = Library::Get();
-  const std::vector<Tensor> others = ReadOthers(attributes);
+  const std::vector<Tensor> others = ReadFurtherSources(attributes);
   if (attributes.Has("post_op_0")) {
     throw Failure(FailureKind::kUnsupported, "oneDNN's concatenation takes no post-ops");
   }

@@ -52,7 +52,7 @@ int64_t Positions(const CallOperands& operands) {
 // form once its weights are packed: those of one channel as one row, where plain ones are as many products of one
 // number. Measured on a Xeon with AVX-512 and oneDNN 3.13, one channel: 6x6 0.9x to 1.2x, 11x11 1.5x, 50 2x, 1x100 7x,
 // but 3x3 0.5x to 1.0x. Other instruction sets were not measured.
-constexpr int64_t kWindowInAnotherForm = 32;
+constexpr int64_t kWindowInAnotherVariant = 32;
 
 int64_t WindowSize(const CallOperands& operands) {
   const size_t spatial = operands.source.dims.size() - 2;
@@ -64,9 +64,9 @@ int64_t WindowSize(const CallOperands& operands) {
   return size;
 }
 
-bool MayHaveAnotherForm(const CallOperands& operands, const std::string& implementation) {
+bool MayHaveAnotherVariant(const CallOperands& operands, const std::string& implementation) {
   const auto is_for = [&](const char* set) { return implementation.find(set) != std::string::npos; };
-  return (is_for("avx512") || is_for("avx10")) && WindowSize(operands) >= kWindowInAnotherForm &&
+  return (is_for("avx512") || is_for("avx10")) && WindowSize(operands) >= kWindowInAnotherVariant &&
          Positions(operands) >= kPositionsRepayingCopy;
 }
 
@@ -83,7 +83,7 @@ CallPlan PlanBest(CallOperands& operands, const Window& window) {
   if (!grouped && operands.weights.type == ElementType::kF32 && !worth_packing) {
     CallPlan plain = PlanWith(operands, window, WeightsFormat::kPlain);
     const bool is_fast = plain.implementation.rfind("brg", 0) == 0;
-    if (is_fast && !MayHaveAnotherForm(operands, plain.implementation)) return plain;
+    if (is_fast && !MayHaveAnotherVariant(operands, plain.implementation)) return plain;
     if (is_fast) {
       CallPlan reordered = PlanWith(operands, window, WeightsFormat::kAny);
       const bool is_same = ScratchpadBytes(reordered.descriptor) == ScratchpadBytes(plain.descriptor);

@@ -73,7 +73,7 @@ std::vector<pid_t> WakeThreads(const Library& library, Engine* engine, size_t co
 }
 
 // Path of Intel's OpenCL CPU driver, which oneDNN's wheel installs beside the library; empty if it is missing.
-std::string DriverBeside(const std::string& library) {
+std::string BundledDriver(const std::string& library) {
   const std::string driver = library.substr(0, library.rfind('/') + 1) + "libintelocl.so";
   return access(driver.c_str(), R_OK) == 0 ? driver : "";
 }
@@ -107,7 +107,7 @@ Status MakeEngineHere(const Library& library, Engine** engine) {
 struct SyclEnvironment {
   // The public engine needs the driver from the wheel.
   explicit SyclEnvironment(const Library& library) {
-    const std::string driver = library.native_engine() == nullptr ? DriverBeside(library.path()) : "";
+    const std::string driver = library.native_engine() == nullptr ? BundledDriver(library.path()) : "";
     if (!driver.empty()) drivers.emplace("OCL_ICD_FILENAMES", driver);
   }
   std::optional<ScopedEnvironmentVariable> drivers;

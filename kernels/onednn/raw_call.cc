@@ -44,7 +44,7 @@ void Fill(void* memory, ElementType type, int64_t bytes) {
 }
 
 // The plan with the library's reorders instead of own copies.
-CallPlan ByLibraryAlone(CallPlan plan) {
+CallPlan WithLibraryReorders(CallPlan plan) {
   for (Operand& operand : plan.operands) operand.reorder.copy.reset();
   return plan;
 }
@@ -61,7 +61,7 @@ RawPrimitive::Bytes RawPrimitive::Allocate(int64_t bytes) {
 }
 
 RawPrimitive::RawPrimitive(CallPlan plan, const std::vector<OperandBuffer>& given)
-    : primitive_(ByLibraryAlone(std::move(plan))) {
+    : primitive_(WithLibraryReorders(std::move(plan))) {
   const CallPlan& built = primitive_.plan();
   const auto given_for = [&](size_t i, const Operand& operand) -> void* {
     if (i >= given.size() || given[i].address == nullptr) return nullptr;

@@ -226,11 +226,11 @@ class Fft final : public Routine {
     results_ = {kind == kInverseReal ? SpecOf("dst", destination, scalar.real_type, scalar.real_bytes())
                                      : SpecOf("dst", destination, complex_type, complex_bytes)};
     if (kind == kInverseReal && rank > 1) {
-      const Tensor between = Dense(source.dims);
-      between_bytes_ = operands_[0].bytes;  // as many elements of one type
-      first_ = std::make_unique<Transform>(provider, kInverse, LastInFront(source, rank), LastInFront(between, rank),
-                                           rank - 1, scalar);
-      last_ = std::make_unique<Transform>(provider, kind, between, destination, 1, scalar);
+      const Tensor intermediate = Dense(source.dims);
+      intermediate_bytes_ = operands_[0].bytes;  // as many elements of one type
+      first_ = std::make_unique<Transform>(provider, kInverse, LastDimensionFirst(source, rank),
+                                           LastDimensionFirst(intermediate, rank), rank - 1, scalar);
+      last_ = std::make_unique<Transform>(provider, kind, intermediate, destination, 1, scalar);
     } else {
       last_ = std::make_unique<Transform>(provider, kind, source, destination, rank, scalar);
     }
@@ -243,9 +243,9 @@ class Fft final : public Routine {
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
     if (first_ == nullptr) return last_->Execute(buffers.operands[0], buffers.results[0], parallel);
-    const std::unique_ptr<char[]> between(new char[static_cast<size_t>(between_bytes_)]);
-    first_->Execute(buffers.operands[0], between.get(), parallel);
-    last_->Execute(between.get(), buffers.results[0], parallel);
+    const std::unique_ptr<char[]> intermediate(new char[static_cast<size_t>(intermediate_bytes_)]);
+    first_->Execute(buffers.operands[0], intermediate.get(), parallel);
+    last_->Execute(intermediate.get(), buffers.results[0], parallel);
   }
 
  private:
@@ -257,7 +257,7 @@ class Fft final : public Routine {
   }
 
   // The last dimension becomes one of the batch, before the rank - 1 others of the transform.
-  static Tensor LastInFront(Tensor tensor, size_t rank) {
+  static Tensor LastDimensionFirst(Tensor tensor, size_t rank) {
     for (std::vector<int64_t>* numbers : {&tensor.dims, &tensor.strides}) {
       std::rotate(numbers->end() - static_cast<std::ptrdiff_t>(rank), numbers->end() - 1, numbers->end());
     }
@@ -266,7 +266,7 @@ class Fft final : public Routine {
 
   std::unique_ptr<Transform> first_;
   std::unique_ptr<Transform> last_;
-  int64_t between_bytes_ = 0;
+  int64_t intermediate_bytes_ = 0;
   std::string name_;
   std::vector<BufferSpec> operands_;
   std::vector<BufferSpec> results_;

@@ -16,7 +16,7 @@ namespace hlo_dispatch::onemkl {
 namespace {
 
 // Larger weights are not packed for the test; they get the larger alignment, which is always right.
-constexpr int64_t kMostTried = 64 << 20;
+constexpr int64_t kMaxMeasuredBytes = 64 << 20;
 
 struct Free {
   void operator()(char* memory) const { std::free(memory); }
@@ -39,7 +39,7 @@ class AlignedBuffer {
   char* begin_;
 };
 
-int64_t Tried(const Provider& provider, const GemmFunctions& functions, int rows, int columns, int depth) {
+int64_t MeasureAlignment(const Provider& provider, const GemmFunctions& functions, int rows, int columns, int depth) {
   std::vector<float> weights(static_cast<size_t>(depth) * static_cast<size_t>(columns));
   for (size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<float>(i % 8191 + 1);
   const size_t bytes = functions.packed_bytes(kPackedB, rows, columns, depth);
@@ -60,14 +60,15 @@ int64_t Tried(const Provider& provider, const GemmFunctions& functions, int rows
 }  // namespace
 
 int64_t PrepackedAlignment(const Provider& provider, const GemmFunctions& functions, int rows, int columns, int depth) {
-  if (static_cast<int64_t>(columns) * depth > kMostTried / static_cast<int64_t>(sizeof(float))) return kLargePage;
+  if (static_cast<int64_t>(columns) * depth > kMaxMeasuredBytes / static_cast<int64_t>(sizeof(float)))
+    return kLargePage;
   static std::mutex mutex;
   static auto* known = new std::map<std::tuple<int, int, int>, int64_t>();
   const std::lock_guard<std::mutex> lock(mutex);
   const auto key = std::make_tuple(rows, columns, depth);
   const auto found = known->find(key);
   if (found != known->end()) return found->second;
-  return known->emplace(key, Tried(provider, functions, rows, columns, depth)).first->second;
+  return known->emplace(key, MeasureAlignment(provider, functions, rows, columns, depth)).first->second;
 }
 
 }  // namespace hlo_dispatch::onemkl
