@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 import jax
 
-from hlo_dispatch.api import rewriter
+from hlo_dispatch.api import pipeline
 from hlo_dispatch.bench.header import header
 from hlo_dispatch.bench.sized import KINDS, sized
 from hlo_dispatch.driver.measured_pipeline import BUDGET_VARIABLE, with_measurements
@@ -95,7 +95,7 @@ def measured(kind: str, instructions: int, policies: list[str], *, with_code: bo
 
 
 def _pass_seconds(module: bytes, policy: str) -> float:
-    ready = with_measurements(replace(rewriter((), policy), preprocesses_constants=True))
+    ready = with_measurements(replace(pipeline((), policy), preprocesses_constants=True))
     begin = time.perf_counter()
     ready.run(module)
     return time.perf_counter() - begin

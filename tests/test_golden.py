@@ -107,7 +107,7 @@ def test_accepted(before: Path, request: pytest.FixtureRequest) -> None:
     module = Module.from_bytes(serialized)
     verify(module)
 
-    proto, report = rewriter().run(serialized)
+    proto, report = pipeline().run(serialized)
     skip_where_the_processor_lacks(before, report)
     assert proto is not None, [str(region.refusal) for region in report.regions]
     verify(Module.from_bytes(proto))
@@ -119,7 +119,7 @@ def test_accepted(before: Path, request: pytest.FixtureRequest) -> None:
     is_shown = before.parent.name in links or any(shows(before.parent.name, match) for match in matches(module))
     assert is_shown, "the case does not show its entry"
 
-    assert rewriter().run(proto)[0] is None, "dispatching the output again changes it"
+    assert pipeline().run(proto)[0] is None, "dispatching the output again changes it"
 
     inputs, results = signature(module)
     stock = run_module(serialized, inputs, results)
@@ -129,7 +129,7 @@ def test_accepted(before: Path, request: pytest.FixtureRequest) -> None:
 
 
 @lru_cache(maxsize=1)
-def rewriter() -> Pipeline:
+def pipeline() -> Pipeline:
     return Pipeline.make(table(), "always", MACHINE)
 
 

@@ -65,7 +65,7 @@ def rewrite(
         PolicyError: there is no such policy.
     """
     serialized = _serialized(module)
-    made = replace(_rewriter_or_default(tables, policy), preprocesses_constants=prepare_constants)
+    made = replace(_pipeline_or_default(tables, policy), preprocesses_constants=prepare_constants)
     proto, report = with_measurements(made).run(inlined(serialized), details=details)
     return Rewritten(proto, report, serialized)
 
@@ -88,11 +88,11 @@ def _serialized(module: bytes | str) -> bytes:
     return hlo_text.from_text(module) if isinstance(module, str) else module
 
 
-def _rewriter_or_default(tables: Sequence[str | Path] | None, policy: str | None) -> Pipeline:
-    return rewriter(tables_or_default(tables), policy_or_default(policy, _POLICY))
+def _pipeline_or_default(tables: Sequence[str | Path] | None, policy: str | None) -> Pipeline:
+    return pipeline(tables_or_default(tables), policy_or_default(policy, _POLICY))
 
 
-def rewriter(tables: tuple[str, ...], policy: str) -> Pipeline:
+def pipeline(tables: tuple[str, ...], policy: str) -> Pipeline:
     """The pipeline for these tables and this policy; made once, until one of the files changes."""
     return _made(load_tables(tables).fingerprint, tables, policy)
 

@@ -14,7 +14,7 @@ from hlo_dispatch.ir.split_module import PreprocessedValue, Split
 
 
 def copying(
-    serialized: bytes, frozen: AbstractSet[int], rewriter: object = None, widened: AbstractSet[int] = frozenset()
+    serialized: bytes, frozen: AbstractSet[int], pipeline: object = None, widened: AbstractSet[int] = frozenset()
 ) -> Split:
     """Stands for `freezing.build.build` where frozen parameters are a module's first."""
     module = Module.from_bytes(serialized)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hlo_dispatch.api import rewriter
+from hlo_dispatch.api import pipeline
 from hlo_dispatch.autotune.run import executable
 from hlo_dispatch.autotune.run.executable import Executable
 from hlo_dispatch.autotune.run.split_executable import SplitExecutable
@@ -54,7 +54,7 @@ def halves(
     executable.start()
     registration.register(())
     module = optimized(program, arguments)
-    split = build(module, frozenset(frozen), rewriter((), policy))
+    split = build(module, frozenset(frozen), pipeline((), policy))
     stock = [np.asarray(value) for value in Executable(module)(arguments)]
     got = [np.asarray(value) for value in SplitExecutable(split)(arguments)]
     return Halves(split, stock, got)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from split_program import optimized
 
-from hlo_dispatch.api import rewriter
+from hlo_dispatch.api import pipeline
 from hlo_dispatch.autotune import whole_program_trial
 from hlo_dispatch.freezing.build import build
 from hlo_dispatch.ir.module import Module
@@ -102,7 +102,7 @@ def test_the_whole_module_says_so(whole: bytes) -> None:
 
 
 def coalesced(serialized: bytes) -> Split:
-    split = build(serialized, FROZEN, rewriter((), "always"))
+    split = build(serialized, FROZEN, pipeline((), "always"))
     assert any("small values" in value.origin for value in split.preprocessed), split.preprocessed
     return split
 
@@ -134,7 +134,7 @@ def test_what_is_moved_out_of_a_loop() -> None:
     whole = donating(in_a_loop, [array(96, 96), array(*CACHE[:1], 96), array(*CACHE), array(*SPARE)], (2,), 3)
     wanted = {("f32[3,11]{1,0}", "[1]"), ("f32[17]{0}", "given away")}
     assert donations(whole) == wanted
-    split = build(whole, frozenset((0,)), rewriter((), "always"))
+    split = build(whole, frozenset((0,)), pipeline((), "always"))
     assert split.prologue is not None
     assert (donations(split.program), donations(split.prologue)) == (wanted, set())
 
@@ -153,7 +153,7 @@ def test_constants_are_parameters_for_a_while(monkeypatch: pytest.MonkeyPatch) -
     assert found is not None
     assert donations(found.module) == wanted
     assert donations(found.with_original_constants(found.module)) == wanted
-    rules = rewriter((), "always")
+    rules = pipeline((), "always")
     prepared = found.with_preprocessed_constants(found.module, splitter(rules.table, 2), rules.table)
     assert donations(prepared) == wanted
     names = [*Module.from_bytes(whole).entry.program_shape.parameter_names]

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import pytest
 
 from environment import clean_environment
-from hlo_dispatch.api import rewriter
+from hlo_dispatch.api import pipeline
 from hlo_dispatch.jax_plugin import replica_consensus
 
 PROGRAM = """
@@ -101,5 +101,5 @@ def test_where_the_first_process_fails_the_others_have_stock(
     monkeypatch.setattr(replica_consensus, "_group", lambda: replica_consensus._Processes(None, 1))
     monkeypatch.setattr(replica_consensus, "_spans_processes", lambda _: True)
     monkeypatch.setattr(replica_consensus, "_received", lambda *_: published and published | {"context": ""})
-    result, _ = replica_consensus.run(rewriter((), "always"), module, details=False)
+    result, _ = replica_consensus.run(pipeline((), "always"), module, details=False)
     assert (result is not None) == is_dispatched

@@ -151,8 +151,8 @@ def test_the_higher_priority_goes_first(tmp_path: Path) -> None:
 
 
 def test_a_profile_counts_it_under_its_name(tmp_path: Path) -> None:
-    rewriter, profile = profiling(load_tables([write(tmp_path)]), "always")
-    rewriter.run(serialized(product(RELU).partition("\n")[2]))
+    pipeline, profile = profiling(load_tables([write(tmp_path)]), "always")
+    pipeline.run(serialized(product(RELU).partition("\n")[2]))
     tried = {(tally.kind, tally.name): (tally.tries, tally.hits) for tally in profile.tallies.values()}
     assert tried["anchor", "my_product"][1] == 1
     assert ("anchor", "dot") not in tried
@@ -189,8 +189,8 @@ def test_epilogues_say_what_may_follow(tmp_path: Path, allowed: str, steps: str,
 
 def test_the_nearest_miss_is_among_what_may_follow(tmp_path: Path) -> None:
     path = write(tmp_path, epilogues="{activations: [relu], binaries: []}")
-    rewriter = Pipeline.make(load_tables([path]), "always")
-    _, report = rewriter.run(serialized(product(SWISH).partition("\n")[2]), details=True)
+    pipeline = Pipeline.make(load_tables([path]), "always")
+    _, report = pipeline.run(serialized(product(SWISH).partition("\n")[2]), details=True)
     (found,) = report.regions
     assert "no activation that may follow my_product: closest is relu" in found.stopped_because
 
@@ -231,13 +231,13 @@ def test_dtypes_end_the_chain(tmp_path: Path) -> None:
 def test_a_table_without_an_anchor_for_it_leaves_it_to_xla(tmp_path: Path) -> None:
     kernels = [path for path in shipped_tables() if path.name != "anchors.yaml"]
     mine = write(tmp_path, dtypes="[f32]")
-    rewriter = Pipeline.make(load_tables([*kernels, mine], shipped=False), "always")
+    pipeline = Pipeline.make(load_tables([*kernels, mine], shipped=False), "always")
     half = product("end = bf16[64,64]{1,0} maximum(p, zeros)", "bf16", "bf16")
-    _, report = rewriter.run(serialized(half.partition("\n")[2]))
+    _, report = pipeline.run(serialized(half.partition("\n")[2]))
     (found,) = report.regions
     assert found.reason == "the anchor my_product takes f32, not bf16"
-    rewriter = Pipeline.make(load_tables(kernels, shipped=False), "always")
-    _, report = rewriter.run(serialized(half.partition("\n")[2]))
+    pipeline = Pipeline.make(load_tables(kernels, shipped=False), "always")
+    _, report = pipeline.run(serialized(half.partition("\n")[2]))
     (found,) = report.regions
     assert found.reason == "the table has no anchor for a dot of op kind product"
 

@@ -12,7 +12,7 @@ from measured_programs import FILTER, IMAGE, calls, compiled, depthwise
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph
 from hlo_dispatch.analysis.loop_nest import executions
-from hlo_dispatch.api import rewriter
+from hlo_dispatch.api import pipeline
 from hlo_dispatch.autotune import whole_program_trial
 from hlo_dispatch.autotune.compare import loop_harness_timing
 from hlo_dispatch.autotune.compare.loop_harness_timing import interleaved_iterations
@@ -99,7 +99,7 @@ PROGRAMS = {
 def regions(function, *arguments) -> list[tuple[ExtractedModule, DefaultVariant]]:
     """Every region of a program inside its loops that a kernel takes."""
     module = Module.from_bytes(optimized(function, *arguments))
-    times, planner, found = executions(module), rewriter((), "always").planner, []
+    times, planner, found = executions(module), pipeline((), "always").planner, []
     for computation, is_small in module.control_flow_computations():
         graph = FlatGraph(module, computation)
         plan = planner.plan(graph, lambda match, default: None, small=is_small)
@@ -129,7 +129,7 @@ def test_a_region_in_its_loop_computes_what_it_computes_alone(name: str) -> None
         assert extracted.loop is not None
         assert extracted.loop.most_trips == most_trips
         looped = in_loop(extracted)
-        dispatched = dispatch_single_call(rewriter((), "always"), looped, default, default.variant)
+        dispatched = dispatch_single_call(pipeline((), "always"), looped, default, default.variant)
         assert dispatched is not None
         assert dispatched.count(b"hlo_dispatch.") >= 1
         inputs = random_inputs(Module.from_bytes(extracted.module), extracted.inputs, 5)
@@ -152,7 +152,7 @@ def test_what_the_next_iteration_reads_shares_a_buffer_with_what_this_one_writes
     function, arguments, _ = PROGRAMS["recurrent"]
     ((extracted, default),) = regions(function, *arguments)
     assert extracted.loop == LoopContext(4096, ((0, 0),))
-    dispatched = dispatch_single_call(rewriter((), "always"), in_loop(extracted), default, default.variant)
+    dispatched = dispatch_single_call(pipeline((), "always"), in_loop(extracted), default, default.variant)
     assert dispatched is not None
     body = next(c for c in Module.from_bytes(dispatched).proto.computations if c.name == "region")
     assert [i.opcode for i in body.instructions].count("copy") == 1
@@ -179,7 +179,7 @@ def test_the_digest_says_in_which_class_of_loops_a_region_runs() -> None:
             return jax.lax.scan(lambda h, _: (jax.nn.relu(h @ w), None), x, None, length=length)[0]
 
         module = Module.from_bytes(optimized(program, normal(33, 33), normal(7, 33)))
-        times, planner = executions(module), rewriter((), "always").planner
+        times, planner = executions(module), pipeline((), "always").planner
         found = set()
         for computation, _ in module.control_flow_computations():
             graph = FlatGraph(module, computation)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph
-from hlo_dispatch.api import rewriter
+from hlo_dispatch.api import pipeline
 from hlo_dispatch.autotune.extract.region import RegionExtractor
 from hlo_dispatch.autotune.measurement_requests import MeasurementRequests
 from hlo_dispatch.ir import text as hlo_text
@@ -38,12 +38,12 @@ def small_products(rows: int = 16, size: int = 48) -> bytes:
 
 
 def with_knowledge(known: dict[str, Measurement], strategy: str) -> Pipeline:
-    return replace(rewriter((), "stored").with_knowledge(KnownMeasurements(known)), strategy=strategy)
+    return replace(pipeline((), "stored").with_knowledge(KnownMeasurements(known)), strategy=strategy)
 
 
 def regions_of(module: bytes) -> list[str]:
     """What stands for each region in the store."""
-    plain = rewriter((), "stored")
+    plain = pipeline((), "stored")
     parsed = Module.from_bytes(module)
     requests = MeasurementRequests(parsed, plain.table, KnownMeasurements())
     graph = FlatGraph(parsed, parsed.entry)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph
-from hlo_dispatch.api import rewriter
+from hlo_dispatch.api import pipeline
 from hlo_dispatch.autotune.compare.float64_reference import in_float64
 from hlo_dispatch.autotune.compare.validation import difference
 from hlo_dispatch.autotune.extract.context_ops import with_context_ops
@@ -66,7 +66,7 @@ def regions(text: str) -> dict[str, tuple[RegionExtractor, DefaultVariant]]:
     """Anchor's name → who cuts it, and its default variant."""
     module = parsed(text)
     graph = FlatGraph(module, module.entry)
-    planner = rewriter((), "always").planner
+    planner = pipeline((), "always").planner
     plan = planner.plan(graph, lambda match, default: None, small=False)
     extractor = RegionExtractor(graph, Digests(module))
     found = {}
@@ -107,7 +107,7 @@ IDS = ["fused", "first of two", "second of two"]
 def test_a_region_runs_alone_with_and_without_its_kernel(text: str, anchor: str) -> None:
     extracted, default = extract(text, anchor)
     stock = run(extracted.module, extracted)
-    dispatched = dispatch_single_call(rewriter((), "heuristic"), extracted, default, default.variant)
+    dispatched = dispatch_single_call(pipeline((), "heuristic"), extracted, default, default.variant)
     assert dispatched is not None
     assert dispatched.count(b"hlo_dispatch.onednn.matmul") == 1
     assert not difference(stock, run(dispatched, extracted), 1e-5)

@@ -9,7 +9,7 @@ import pytest
 from encoders import flax_block, plain_block
 
 from hlo_dispatch.analysis.loop_fusion import is_loop_fusible, is_recomputed
-from hlo_dispatch.api import rewriter
+from hlo_dispatch.api import pipeline
 from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule
 from hlo_dispatch.autotune.measurement_requests import MeasurementRequest
 from hlo_dispatch.autotune.run.running_time import running_time
@@ -50,7 +50,7 @@ class Cuts:
                 self.refusals.append(found)
                 continue
             self.extracts.append(found)
-            candidate = dispatch_single_call(rewriter((), "heuristic"), found, region.default, region.default.variant)
+            candidate = dispatch_single_call(pipeline((), "heuristic"), found, region.default, region.default.variant)
             if candidate is not None:
                 self.candidates.append(candidate)
         return 0
@@ -73,7 +73,7 @@ def test_regions_of_a_block(name: str) -> None:
     # XLA may fuse a reduction into a loop where it is read once. What it has, a region may have.
     own = [{i.opcode for i in c.instructions} for c in loops(program)]
     cuts = Cuts()
-    rewriter((), "measure").with_knowledge(KnownMeasurements(), lambda *_: cuts).run(program)
+    pipeline((), "measure").with_knowledge(KnownMeasurements(), lambda *_: cuts).run(program)
     assert cuts.extracts
     assert cuts.candidates
     assert not cuts.refusals
@@ -95,7 +95,7 @@ def test_what_users_get(name: str) -> None:
     function, arguments = BLOCKS[name]()
     program = optimized(function, *arguments)
     own = [{i.opcode for i in c.instructions} for c in loops(program)]
-    dispatched, _ = rewriter((), "always").run(program)
+    dispatched, _ = pipeline((), "always").run(program)
     assert dispatched is not None
     for computation in loops(dispatched):
         opcodes = {i.opcode for i in computation.instructions}

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from hlo_dispatch.api import rewriter
+from hlo_dispatch.api import pipeline
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.verify import verify
 from hlo_dispatch.report import Report
@@ -23,7 +23,7 @@ def seconds(module: bytes, runs: int) -> tuple[float, Report]:
 
     What another process does on the other processor is not in it, so this test need not be alone.
     """
-    rewriting = rewriter((), "always")
+    rewriting = pipeline((), "always")
     spent, report = [], Report("none")
     for _ in range(runs):
         start = time.process_time()
@@ -36,7 +36,7 @@ def seconds(module: bytes, runs: int) -> tuple[float, Report]:
 def test_the_pass_is_proportional(function) -> None:
     once = optimized(function)
     small, large = repeated(once, SIZE), repeated(once, 10 * SIZE)
-    result, report = rewriter((), "always").run(small)
+    result, report = pipeline((), "always").run(small)
     assert result is not None
     verify(Module.from_bytes(result))
     copies = len(report.dispatched)

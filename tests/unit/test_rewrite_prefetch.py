@@ -30,8 +30,8 @@ ENTRY main {{ x = {F} parameter(0)
 
 def result(policy: str, *, prefetches: bool) -> list[tuple]:
     """Every region: what it computes and covers, or why it does not."""
-    rewriter = Pipeline.make(table(), policy, Machine("any", frozenset(("avx512f",)), 2))
-    planner = rewriter.planner if prefetches else replace(rewriter.planner, prefetch=lambda _: False)
+    pipeline = Pipeline.make(table(), policy, Machine("any", frozenset(("avx512f",)), 2))
+    planner = pipeline.planner if prefetches else replace(pipeline.planner, prefetch=lambda _: False)
     report = Pipeline(planner).run(serialized(TEXT))[1]
     return [(r.name, r.formula, r.covered, r.kernel, str(r.refusal)) for r in report.regions]
 

@@ -38,38 +38,38 @@ tally = TuningCounters()
 """Counts of the measurements that compiling has made in this process."""
 
 
-def with_measurements(rewriter: Pipeline) -> Pipeline:
+def with_measurements(pipeline: Pipeline) -> Pipeline:
     """The pipeline with measurements, if its policy uses them."""
-    if rewriter.policy not in MEASURING:
-        return rewriter
+    if pipeline.policy not in MEASURING:
+        return pipeline
     store, context = Store(), this_context()
     knowledge = knowledge_of(store, context)
-    if rewriter.policy == "stored":
-        return rewriter.with_knowledge(knowledge)
-    tuner = tuner_for(rewriter, store, knowledge, QUICK, budget(), silent)
+    if pipeline.policy == "stored":
+        return pipeline.with_knowledge(knowledge)
+    tuner = tuner_for(pipeline, store, knowledge, QUICK, budget(), silent)
     tuner.tally, tuner.given_up = tally, _given_up
-    tuner.remembers, tuner.frozen = False, rewriter.frozen
-    return rewriter.with_knowledge(knowledge, lambda module: replace(tuner, step=ProgressLine(module)).for_one_module())
+    tuner.remembers, tuner.frozen = False, pipeline.frozen
+    return pipeline.with_knowledge(knowledge, lambda module: replace(tuner, step=ProgressLine(module)).for_one_module())
 
 
 def tuner_for(
-    rewriter: Pipeline,
+    pipeline: Pipeline,
     store: Store,
     knowledge: KnownMeasurements,
     effort: Effort,
     seconds: float | None,
     step: TuningProgress,
 ) -> Tuner:
-    """A tuner whose candidates are made by `rewriter`.
+    """A tuner whose candidates are made by `pipeline`.
 
     Args:
         seconds: for one module; None: as long as it takes.
     """
-    plain = rewriter.with_knowledge(KnownMeasurements())
+    plain = pipeline.with_knowledge(KnownMeasurements())
 
     def prepare() -> None:
         executable.start()
-        registration.register(users_kernels.open_handlers(rewriter.table))
+        registration.register(users_kernels.open_handlers(pipeline.table))
 
     return Tuner(
         store=store,
@@ -77,8 +77,8 @@ def tuner_for(
         knowledge=knowledge,
         effort=effort,
         build=lambda extracted, default, variant: dispatch_single_call(plain, extracted, default, variant),
-        threads=rewriter.machine.threads,
-        split=splitter(rewriter.table, rewriter.machine.threads),
+        threads=pipeline.machine.threads,
+        split=splitter(pipeline.table, pipeline.machine.threads),
         budget=seconds,
         step=step,
         prepare=prepare,

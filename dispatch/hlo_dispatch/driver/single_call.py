@@ -58,8 +58,8 @@ class SingleCall:
 
 
 def dispatch_single_call(
-    rewriter: Pipeline, extracted: ExtractedModule, default: DefaultVariant, variant: str
+    pipeline: Pipeline, extracted: ExtractedModule, default: DefaultVariant, variant: str
 ) -> bytes | None:
     """The extracted module with its region dispatched; None where it does not match as in its program."""
-    planner = replace(rewriter.planner, policy="always", decide=SingleCall(extracted.anchor, default, variant))
+    planner = replace(pipeline.planner, policy="always", decide=SingleCall(extracted.anchor, default, variant))
     return Pipeline(planner, frozen=extracted.frozen, advises_huge_pages=False).run(extracted.module)[0]

@@ -12,14 +12,14 @@ from hlo_dispatch.pipeline import Pipeline
 
 
 def build(
-    serialized: bytes, frozen: AbstractSet[int], rewriter: Pipeline, widened: AbstractSet[int] = frozenset()
+    serialized: bytes, frozen: AbstractSet[int], pipeline: Pipeline, widened: AbstractSet[int] = frozenset()
 ) -> Split:
     """Dispatch the module's regions and split off the prologue, which depends on frozen parameters alone.
 
     Args:
         serialized: the optimized module, as XLA made it.
         frozen: numbers of the entry's parameters that are frozen.
-        rewriter: the pipeline; its policy's measurements happen here.
+        pipeline: the pass pipeline; its policy's measurements happen here.
         widened: frozen parameters that are stored narrower than they are computed with; values computed from them
             belong to the steady-state program where they would be larger.
 
@@ -27,7 +27,7 @@ def build(
         ModuleError: the bytes are not a module.
     """
     static = frozenset(frozen) - widened
-    pipeline = with_measurements(replace(rewriter, frozen=static, preprocesses_constants=False))
+    pipeline = with_measurements(replace(pipeline, frozen=static, preprocesses_constants=False))
     dispatched, report = pipeline.run(serialized)
-    halves = split(dispatched or serialized, static, widened, table=rewriter.table, threads=rewriter.machine.threads)
+    halves = split(dispatched or serialized, static, widened, table=pipeline.table, threads=pipeline.machine.threads)
     return replace(halves, report=report.with_call_groups(halves.call_groups, halves.group_of_call))

@@ -86,8 +86,8 @@ class Program:
             Exception: what tracing the function raises, and compiling stock's program.
         """
         # As they are held later: row-major, whatever layout they were created with.
-        rewriter = active_pass()
-        narrowing = Narrowing.on(rewriter.machine, weight_format)
+        pipeline = active_pass()
+        narrowing = Narrowing.on(pipeline.machine, weight_format)
         found = traced_module(fn, [_shared_array(array) for array in originals], args, kwargs, narrowing)
         frozen = frozenset(range(len(originals) + len(found.constants)))
         taken = jax.tree.structure((args, kwargs))
@@ -105,7 +105,7 @@ class Program:
             program.compile(originals, args, kwargs)
             return program
 
-        return built_or_stock(found.module, frozen, rewriter, found.widened, compiled)
+        return built_or_stock(found.module, frozen, pipeline, found.widened, compiled)
 
     def compile(self, originals: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Compile prologue and program for arrays like these, so that a failure comes before an array is deleted."""

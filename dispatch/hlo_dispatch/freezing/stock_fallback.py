@@ -42,7 +42,7 @@ def attempted_or_skipped(attempt: Callable[[], _Result], what: str) -> _Result |
 def built_or_stock(
     serialized: bytes,
     frozen: AbstractSet[int],
-    rewriter: Pipeline,
+    pipeline: Pipeline,
     widened: AbstractSet[int],
     compiled: Callable[[Split], _Result],
 ) -> _Result:
@@ -59,7 +59,7 @@ def built_or_stock(
     report: Report | None = None
     failed = True
     try:
-        split = build(serialized, frozen, rewriter, widened)
+        split = build(serialized, frozen, pipeline, widened)
         seconds = time.perf_counter() - begin
         result = compiled(split)
         failed, report = False, split.report

@@ -115,16 +115,16 @@ def _extended(key: str, settings) -> str:
     """JAX's own key with the extension; where that fails a unique key, so that the user's compile goes on."""
     _thread.slot.pending = None
     try:
-        rewriter = settings()
+        pipeline = settings()
         if is_placeholder(_name(key)):
             # Its name contains a digest of everything that the substituted module depends on.
             return key
         if record.is_capturing or record.wants_details:
             # `explain` needs a compilation, possibly with other settings.
             return _with(key, str(uuid.uuid4()))
-        if rewriter is None or rewriter.policy == "never":
+        if pipeline is None or pipeline.policy == "never":
             return key
-        return _with(key, _added(key, rewriter))
+        return _with(key, _added(key, pipeline))
     except Exception:
         if is_strict():
             raise
@@ -132,8 +132,8 @@ def _extended(key: str, settings) -> str:
         return _with(key, str(uuid.uuid4()))
 
 
-def _added(key: str, rewriter: Pipeline) -> str:
-    plan = f"table {rewriter.table.fingerprint} {rewriter.policy}"
+def _added(key: str, pipeline: Pipeline) -> str:
+    plan = f"table {pipeline.table.fingerprint} {pipeline.policy}"
     if _is_shared_by_processes():
         return plan
     # A cached executable may call any library.
@@ -142,12 +142,12 @@ def _added(key: str, rewriter: Pipeline) -> str:
         for name, library in libraries.survey().items()
     )
     plan += f" {this_context().fingerprint} {', '.join(found)}"
-    if rewriter.policy not in MEASURING:
+    if pipeline.policy not in MEASURING:
         return plan
     module = hashlib.sha256(f"{key} {plan}".encode()).hexdigest()
     dependencies = decision_dependencies.read(module)
     # A module without stored dependencies may depend on every measurement.
-    knowledge = rewriter.knowledge
+    knowledge = pipeline.knowledge
     dependencies_state = dependencies.key_now(knowledge) if dependencies is not None else knowledge.fingerprint
     _thread.slot.pending = _Pending(_name(key), module, dependencies_state)
     return f"{plan} {dependencies_state}"

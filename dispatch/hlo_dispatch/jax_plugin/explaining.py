@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from hlo_dispatch.api import rewrite, rewriter
+from hlo_dispatch.api import pipeline, rewrite
 from hlo_dispatch.errors import HloDispatchError
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.jax_plugin import entry_point
@@ -85,7 +85,7 @@ def active_pass() -> Pipeline:
     Installs nothing, so JAX's caches stay valid.
     """
     entry_point.initialize()
-    return installed_pass() or rewriter(installed_tables(), installed_policy())
+    return installed_pass() or pipeline(installed_tables(), installed_policy())
 
 
 def _stock(compiled: Any) -> bytes:

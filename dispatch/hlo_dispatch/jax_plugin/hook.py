@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from hlo_dispatch.api import rewriter
+from hlo_dispatch.api import pipeline
 from hlo_dispatch.autotune.run import executable
 from hlo_dispatch.driver import measured_pipeline
 from hlo_dispatch.errors import HloDispatchError, PolicyError
@@ -44,7 +44,7 @@ _logger = logging.getLogger("hlo_dispatch")
 
 @dataclass(frozen=True)
 class _Settings:
-    rewriter: Pipeline
+    pipeline: Pipeline
     handlers: tuple[users_kernels.Handler, ...]
     """Handlers of the users' own kernels in its table."""
     tables: tuple[str, ...] = ()
@@ -53,14 +53,14 @@ class _Settings:
     @cached_property
     def with_measurements(self) -> Pipeline:
         """The pass with this machine's measurements; loads the vendor libraries."""
-        return measured_pipeline.with_measurements(self.rewriter)
+        return measured_pipeline.with_measurements(self.pipeline)
 
     @classmethod
     def make(cls, tables: Sequence[str | Path] | None, policy: str | None) -> _Settings:
         """Settings from arguments; None: from the environment. Raises TableError, PolicyError."""
         check_switches(PolicyError)
         own = tables_or_default(tables)
-        made = replace(rewriter(own, policy_or_default(policy, _POLICY)), preprocesses_constants=True)
+        made = replace(pipeline(own, policy_or_default(policy, _POLICY)), preprocesses_constants=True)
         if made.policy == "measure":
             measured_pipeline.budget()  # raises an invalid variable now
         return cls(made, tuple(users_kernels.open_handlers(made.table)), own)
@@ -155,12 +155,12 @@ def installed_tables() -> tuple[str, ...]:
 
 def installed_pass() -> Pipeline | None:
     """The installed pass, without measurements; None: there is none."""
-    return _state.settings.rewriter if _state.settings is not None else None
+    return _state.settings.pipeline if _state.settings is not None else None
 
 
 def installed_policy() -> str:
     """The policy that is installed, or that the environment names."""
-    return _state.settings.rewriter.policy if _state.settings is not None else policy_or_default(None, _POLICY)
+    return _state.settings.pipeline.policy if _state.settings is not None else policy_or_default(None, _POLICY)
 
 
 def reconsider() -> None:
@@ -187,7 +187,7 @@ def _apply_settings(settings: _Settings | None, *, is_decided: bool, from_enviro
     if settings is None:
         release_memory()
     else:
-        keep_memory(settings.rewriter.policy)
+        keep_memory(settings.pipeline.policy)
         record.write_at_exit()
     with _state.lock:
         if from_environment and _state.is_decided:
@@ -243,9 +243,9 @@ def _dispatched(settings: _Settings, serialized: bytes) -> bytes | None:
     start = time.perf_counter()
     result, failed, failure = None, True, ""
     try:
-        rewriter = settings.with_measurements
-        recorder = DependencyRecorder(rewriter.knowledge)
-        recording = replace(rewriter, knowledge=recorder)
+        pipeline = settings.with_measurements
+        recorder = DependencyRecorder(pipeline.knowledge)
+        recording = replace(pipeline, knowledge=recorder)
         result, report = replica_consensus.run(recording, serialized, details=record.wants_details)
         record.keep(report)
         cache_key.compiled(report.module, recorder)

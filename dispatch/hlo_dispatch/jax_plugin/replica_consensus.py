@@ -63,25 +63,25 @@ class _Processes:
                     return None
 
 
-def run(rewriter: Pipeline, serialized: bytes, *, details: bool) -> tuple[bytes | None, Report]:
+def run(pipeline: Pipeline, serialized: bytes, *, details: bool) -> tuple[bytes | None, Report]:
     """Run the pass on one module; for a program of several processes, as process 0 decides."""
-    group = _group() if rewriter.policy in MEASURING else None
+    group = _group() if pipeline.policy in MEASURING else None
     if group is None or not _spans_processes(module := Module.from_bytes(serialized)):
-        return rewriter.run(serialized, details=details)
-    key = _key(module, rewriter)
+        return pipeline.run(serialized, details=details)
+    key = _key(module, pipeline)
     if group.process == 0:
-        return _decide_and_publish(group, key, rewriter, serialized, details)
-    return _follow_process_0(group, key, rewriter, serialized, details)
+        return _decide_and_publish(group, key, pipeline, serialized, details)
+    return _follow_process_0(group, key, pipeline, serialized, details)
 
 
 def _decide_and_publish(
-    group: _Processes, key: str, rewriter: Pipeline, serialized: bytes, details: bool
+    group: _Processes, key: str, pipeline: Pipeline, serialized: bytes, details: bool
 ) -> tuple[bytes | None, Report]:
     """Process 0: decide, and publish the measurements that the decisions depend on."""
-    consulted = _AnswerRecorder(rewriter.knowledge)
+    consulted = _AnswerRecorder(pipeline.knowledge)
     published: dict[str, Any] = {"stock": True}
     try:
-        result = replace(rewriter, knowledge=consulted).run(serialized, details=details)
+        result = replace(pipeline, knowledge=consulted).run(serialized, details=details)
         known = {region: measured.to_dict() for region, measured in consulted.answers.items() if measured is not None}
         published = {"stock": False, "context": this_context().fingerprint, "known": known}
     finally:
@@ -91,19 +91,19 @@ def _decide_and_publish(
 
 
 def _follow_process_0(
-    group: _Processes, key: str, rewriter: Pipeline, serialized: bytes, details: bool
+    group: _Processes, key: str, pipeline: Pipeline, serialized: bytes, details: bool
 ) -> tuple[bytes | None, Report]:
     """Other processes: decide by the published measurements."""
     published = _received(group, key)
     if published is not None and published["stock"]:
-        return Pipeline.make(rewriter.table, "never", rewriter.machine).run(serialized, details=details)
+        return Pipeline.make(pipeline.table, "never", pipeline.machine).run(serialized, details=details)
     if published is None or published["context"] != this_context().fingerprint:
         # Another kind of machine computes other bits in any case.
-        return rewriter.run(serialized, details=details)
+        return pipeline.run(serialized, details=details)
     knowledge = KnownMeasurements(
         {region: Measurement.from_dict(values) for region, values in published["known"].items()}
     )
-    return replace(rewriter, knowledge=knowledge, make_measurer=None).run(serialized, details=details)
+    return replace(pipeline, knowledge=knowledge, make_measurer=None).run(serialized, details=details)
 
 
 def _received(group: _Processes, key: str) -> dict[str, Any] | None:
@@ -154,10 +154,10 @@ def _spans_processes(module: Module) -> bool:
     return any(number not in own for computation in assigned for number in computation.replica_device_ids)
 
 
-def _key(module: Module, rewriter: Pipeline) -> str:
+def _key(module: Module, pipeline: Pipeline) -> str:
     """Key of a compile, equal in all processes."""
     entry = Digests(module).of_computation(module.entry.id).hex()
-    digest = hashlib.sha256(f"{rewriter.table.fingerprint} {rewriter.policy} {entry}".encode()).hexdigest()
+    digest = hashlib.sha256(f"{pipeline.table.fingerprint} {pipeline.policy} {entry}".encode()).hexdigest()
     with _lock:
         _times[digest] += 1
         return f"hlo_dispatch/{digest}/{_times[digest]}"

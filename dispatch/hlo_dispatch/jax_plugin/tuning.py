@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hlo_dispatch.api import rewriter
+from hlo_dispatch.api import pipeline
 from hlo_dispatch.autotune.compare.measure import THOROUGH
 from hlo_dispatch.autotune.progress import ProgressLine
 from hlo_dispatch.autotune.store import Store
@@ -61,7 +61,7 @@ def tune_module(
     start = time.perf_counter()
     serialized = inlined(hlo_text.from_text(module) if isinstance(module, str) else module)
     own = tables_or_default(tables)
-    plain = replace(rewriter(own, "measure"), preprocesses_constants=True)
+    plain = replace(pipeline(own, "measure"), preprocesses_constants=True)
     store, context = Store(), this_context()
     # Without known measurements it requests all regions; thorough measurements of the store are not repeated.
     tuner = measured_pipeline.tuner_for(plain, store, KnownMeasurements(), THOROUGH, seconds, step)
@@ -70,7 +70,7 @@ def tune_module(
     measured_pipeline.reload_knowledge(store, context)
     if validate_only:
         _, report = measured_pipeline.with_measurements(
-            replace(rewriter(own, "stored"), preprocesses_constants=True)
+            replace(pipeline(own, "stored"), preprocesses_constants=True)
         ).run(serialized)
     refused = [why for record in tuner.records for why in record.measured.refused.values()]
     return Tuned(
