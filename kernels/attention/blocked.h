@@ -1,6 +1,6 @@
 // Attention in blocks: some queries against some keys at a time, with the running maximum and sum of each query, so
 // that the scores never leave the cache. On XLA's thread pool, or in a
-// sequence on oneDNN's threads.
+// call group on oneDNN's threads.
 #ifndef HLO_DISPATCH_ATTENTION_BLOCKED_H_
 #define HLO_DISPATCH_ATTENTION_BLOCKED_H_
 

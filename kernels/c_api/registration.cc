@@ -25,11 +25,11 @@ struct CKernel {
     for (const std::string& routine : kernel.routines) routines.push_back(routine.c_str());
     routines.push_back(nullptr);
     c_kernel = {kernel.name.c_str(),      target.c_str(),
-                 kernel.library.c_str(),   kernel.instructions == nullptr ? "" : kernel.instructions->name,
-                 kernel.packed_by.c_str(), kernel.joined_by.c_str(),
-                 routines.data(),          kernel.raw_call == nullptr ? 0 : 1,
-                 kernel.instantiate,       kernel.execute,
-                 kernel.only_copies,       kernel.may_write_over_source};
+                kernel.library.c_str(),   kernel.instructions == nullptr ? "" : kernel.instructions->name,
+                kernel.packed_by.c_str(), kernel.joined_by.c_str(),
+                routines.data(),          kernel.raw_call == nullptr ? 0 : 1,
+                kernel.instantiate,       kernel.execute,
+                kernel.only_copies,       kernel.may_write_over_source};
   }
 
   std::string target;

@@ -33,7 +33,7 @@ struct XLA_FFI_Error;
 struct XLA_FFI_TypeId;
 struct XLA_FFI_TypeInfo;
 
-/* What this library is. */
+/* Versions and paths. */
 
 HLO_DISPATCH_EXPORT int hlo_dispatch_interface(void);       /* HLO_DISPATCH_INTERFACE of the library that is loaded */
 HLO_DISPATCH_EXPORT const char* hlo_dispatch_version(void); /* the package's, such as 0.1.0 */
@@ -96,7 +96,7 @@ HLO_DISPATCH_EXPORT void hlo_dispatch_restore_signals(hlo_dispatch_signals* sign
  * of the vector units, all of them at once; 0 where other work kept them from running at the same time. */
 HLO_DISPATCH_EXPORT int64_t hlo_dispatch_nanoseconds_at_peak(int threads, int64_t rounds);
 
-/* What there is to be called. */
+/* The kernel registry. */
 
 typedef struct XLA_FFI_Error* (*hlo_dispatch_handler)(struct XLA_FFI_CallFrame*);
 
@@ -105,14 +105,14 @@ typedef struct {
   const char* target;          /* the custom-call's, such as hlo_dispatch.onednn.matmul */
   const char* library;         /* which library computes it */
   const char* instructions;    /* what the processor must have; empty: nothing in particular */
-  const char* packed_by;       /* the kernel that packs its weights once; empty: they are not packed */
-  const char* joined_by;       /* the kernel whose calls hold several of its calls; empty: there is none */
+  const char* packed_by;       /* the kernel that prepacks its weights; empty: they are not prepacked */
+  const char* joined_by;       /* the call-group kernel of its calls; empty: there is none */
   const char* const* routines; /* of BLAS and LAPACK that it calls, without the letter of the element type; NULL ends */
   int runs_alone;              /* whether hlo_dispatch_raw_call can run it */
   hlo_dispatch_handler instantiate;
   hlo_dispatch_handler execute;
   int only_copies;           /* whether it computes nothing */
-  int may_write_over_source; /* whether, in a sequence, its result may lie where its first operand does */
+  int may_write_over_source; /* whether, in a call group, its result may overwrite its first operand */
 } hlo_dispatch_kernel;
 
 /* The type of a state that handlers keep between their stages; XLA writes a number to `id`. */
@@ -153,19 +153,19 @@ typedef struct {
   const char* implementation; /* the library's own name for what runs */
   int64_t scratch_bytes;      /* of the call's second result */
   int reorders;               /* whether every call copies its weights between layouts */
-  int64_t packed_bytes;       /* of the weights, where they are packed once; 0: there is nothing to pack */
+  int64_t packed_bytes;       /* of prepacked weights; 0: there is nothing to prepack */
   const char* packed_layout;
 } hlo_dispatch_answer;
 
-/* What a call would be, or why there is none. The answer is the caller's. */
+/* Kernel support query: the answer, which the caller frees, or why there is no such kernel. */
 HLO_DISPATCH_EXPORT hlo_dispatch_error* hlo_dispatch_plan(const char* target, const hlo_dispatch_attributes* attributes,
                                                           hlo_dispatch_answer** answer);
-/* The same question, worked on in a thread of the library's; each number is waited for at most once. */
+/* The same query, answered by a thread of the library; each number is waited for at most once. */
 HLO_DISPATCH_EXPORT hlo_dispatch_error* hlo_dispatch_ask(const char* target, const hlo_dispatch_attributes* attributes,
                                                          int64_t* number);
 HLO_DISPATCH_EXPORT hlo_dispatch_error* hlo_dispatch_wait(int64_t number, hlo_dispatch_answer** answer);
 HLO_DISPATCH_EXPORT void hlo_dispatch_answer_free(hlo_dispatch_answer* answer);
-/* Drops what is still to be answered and waits for what is being worked on; before the process ends. */
+/* Drops waiting queries and waits for those in progress; call it before the process ends. */
 HLO_DISPATCH_EXPORT void hlo_dispatch_finish(void);
 
 /* A call without XLA around it, for benchmarks. Operands and result as the custom-call has them, or what has no address
