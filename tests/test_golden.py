@@ -1,7 +1,9 @@
 """Golden tests of the table's entries, accepted and refused: tests/golden/<entry>/<case>.*.hlo
 
-A `.before.hlo` is a module as XLA hands it to us; its `.after.hlo` is what the policy "always" makes of it.
-A `.refused.hlo` starts with comments that say what is left to XLA and why; the test compares them. After a
+A `.before.hlo` is a module as XLA passes it to the hook; its `.after.hlo` is the module after the pipeline with policy
+"always".
+A `.refused.hlo` starts with comments that name the refused instructions and the reasons; the test compares
+them. After a
 deliberate change: `pytest tests/test_golden.py --write-goldens`, then read `git diff tests/golden`.
 """
 
@@ -115,8 +117,8 @@ def test_accepted(before: Path, request: pytest.FixtureRequest) -> None:
     if request.config.getoption("write_goldens"):
         after(before).write_text(text)
     assert text == after(before).read_text()
-    links = {region.entry for region in report.dispatched}  # which there are only between other calls
-    is_shown = before.parent.name in links or any(shows(before.parent.name, match) for match in matches(module))
+    glue_entries = {region.entry for region in report.dispatched}  # glue ops are dispatched only between other calls
+    is_shown = before.parent.name in glue_entries or any(shows(before.parent.name, match) for match in matches(module))
     assert is_shown, "the case does not show its entry"
 
     assert pipeline().run(proto)[0] is None, "dispatching the output again changes it"

@@ -100,7 +100,7 @@ def dispatched(shape: str) -> tuple[Case, Sequence[Any], Report]:
         return case, operands, hlo_dispatch.explain(in_jax.function(case), *operands)
 
 
-# The second is long enough to be kept asynchronous by a ballast, which is not a call.
+# The second is long enough to be kept asynchronous by async padding, which is not a call.
 @pytest.mark.parametrize("shape", ["n=1,c=8,h=9,w=9,k=16,r=3", "n=1,c=64,h=28,w=28,k=64,r=3"])
 def test_repeated_calls_really_run(shape: str) -> None:
     import jax

@@ -136,7 +136,7 @@ def test_a_callee_stands_before_its_caller() -> None:
 
 
 def test_only_the_computations_asked_for() -> None:
-    """The rewriter checks what it built; XLA's own import has seen the rest."""
+    """The pipeline verifies rewritten computations only; XLA's import has checked the rest."""
     module = parsed(TEXT)
     fused, main = module.proto.computations[0].id, module.entry.id
     verify(broken(parameters_not_counted), {fused})

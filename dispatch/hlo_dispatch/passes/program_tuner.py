@@ -93,9 +93,9 @@ class ProgramTuner:
 
     def _measure(self, measure: ModuleMeasurer, program: str, plans: Plans) -> Plans:
         """Measure the program and its regions as far as the budget goes; returns the newest plans."""
-        pending, most = self.requests.pending(), self._possible_calls(plans)
+        pending, possible_calls = self.requests.pending(), self._possible_calls(plans)
         had_regions = bool(pending)
-        if pending and most >= _MIN_CALLS_FOR_TRIAL and self._verdict() is None:
+        if pending and possible_calls >= _MIN_CALLS_FOR_TRIAL and self._verdict() is None:
             # Kernels gain most by prepacked weights; the budget may suffice for one strategy only.
             quick_strategies = (ALL_SUPPORTED, COST_MODEL) if self.requests.has_frozen else (COST_MODEL, ALL_SUPPORTED)
             measure.measure_program(program, self.serialized, lambda: self._variants(*quick_strategies), is_final=False)
@@ -104,8 +104,8 @@ class ProgramTuner:
                 break
             # Dispatching a region, or no longer doing so, changes the matches of its neighbours.
             plans = self._plan(MEASURED_JOINTLY if self._verdict() is not None else "")
-            pending, most = self.requests.pending(), max(most, self._possible_calls(plans))
-        if most >= _MIN_CALLS_FOR_TRIAL or self._verdict() is not None:
+            pending, possible_calls = self.requests.pending(), max(possible_calls, self._possible_calls(plans))
+        if possible_calls >= _MIN_CALLS_FOR_TRIAL or self._verdict() is not None:
             strategies = self._strategies_to_try()
             measure.measure_program(
                 program, self.serialized, lambda: self._variants(*strategies), is_final=True, is_hurried=had_regions
