@@ -109,7 +109,7 @@ def print_folding(seconds: float) -> None:
         function, arguments = convolution(kernel, size, channels, groups, scaled=True)
         calls = {}
         for form, folds in (("post-ops", False), ("folded", True)):
-            with mock.patch.object(family_cost_models, "worth_folding", lambda match, folds=folds: folds):
+            with mock.patch.object(family_cost_models, "is_worth_folding", lambda match, folds=folds: folds):
                 with hlo_dispatch.enabled(policy="always"):
                     compiled = jax.jit(function).lower(*arguments).compile()
             calls[form] = partial(_run, compiled, arguments)

@@ -36,7 +36,9 @@ def dtype(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     """Our own code is chosen wherever there is some."""
     monkeypatch.setattr(family_cost_models, "by_expected_speed", lambda match, _: sorted(match.routine.kernels))
     monkeypatch.setattr(
-        family_cost_models, "worth_calling", lambda match, _: (match.kernel.startswith("blocked."), "under test")
+        family_cost_models,
+        "is_worth_calling_library",
+        lambda match, _: (match.kernel.startswith("blocked."), "under test"),
     )
     with jax.enable_x64(True):
         yield request.param

@@ -68,7 +68,7 @@ def test_jaxs_hook_is_left_as_it_is_once_it_is_ours(monkeypatch) -> None:
         (record.Record, "keep"),
         (Pipeline, "run"),
         (hook.registration, "register"),
-        (hook.measured_pipeline, "informed"),
+        (hook.measured_pipeline, "with_measurements"),
         (hook, "_warn"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -119,7 +119,7 @@ def _persistent_cache(tmp_path):
 @pytest.mark.parametrize("name", ["registration", "measuring"])
 def test_a_key_that_cannot_be_made(monkeypatch, tmp_path, name) -> None:
     hlo_dispatch.install(policy="always")
-    places = {"registration": (hook.registration, "register"), "measuring": (hook.measured_pipeline, "informed")}
+    places = {"registration": (hook.registration, "register"), "measuring": (hook.measured_pipeline, "with_measurements")}
     place, function = places[name]
     monkeypatch.setattr(place, function, fail)
     program = lambda x, w: jnp.tanh(x @ w)  # noqa: E731

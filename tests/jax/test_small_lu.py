@@ -26,7 +26,7 @@ LARGEST_RESIDUAL = 3  # in units of size * epsilon * norm
 def dtype(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(family_cost_models, "by_expected_speed", lambda match, _: sorted(match.routine.kernels))
     monkeypatch.setattr(
-        family_cost_models, "worth_calling", lambda match, _: (match.kernel == "blocked.lu", "under test")
+        family_cost_models, "is_worth_calling_library", lambda match, _: (match.kernel == "blocked.lu", "under test")
     )
     with jax.enable_x64(True):
         yield request.param

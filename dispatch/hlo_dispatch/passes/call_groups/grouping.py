@@ -33,7 +33,7 @@ from hlo_dispatch.process.environment_switches import groups_calls
 from hlo_dispatch.report import CallSequence
 from hlo_dispatch.vendor import registry
 
-_is_disabled: ContextVar[bool] = ContextVar("calls_apart", default=False)
+_is_disabled: ContextVar[bool] = ContextVar("without_call_groups", default=False)
 
 
 @contextmanager
