@@ -1,9 +1,9 @@
 """Live-range analysis: an estimate of the large buffers that XLA's buffer assignment allocates anew for each run.
 
-XLA schedules the module after us, so that live ranges are taken in the order in which instructions stand, except that
-what only makes a result of the program runs as soon as it can. Parameters and constants have buffers of their own, and
-so has each result of the program: there the largest of the other values find room before the result itself is written.
-The remaining values are in one temporary buffer.
+XLA schedules the module after the pipeline has run, so the analysis takes live ranges in the order of the instructions,
+except that an instruction with a result tuple as its only user runs as early as possible. Parameters, constants and each
+result of the program have their own buffers; before a result is written, its buffer holds the largest of the other
+values that fit. The remaining values are in one temporary buffer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""In-place updates: which instructions write over an operand, as XLA has decided, and over which."""
+"""In-place updates: the instructions that overwrite an operand, as XLA has decided, and the operands' numbers."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ _CONTROL_FLOW = frozenset(("while", "conditional", "call"))
 
 
 def trip_count(loop: InstructionProto) -> int | None:
-    """How often a `while` runs its body on any inputs; None where XLA has not found that out."""
+    """Trip count of a `while` for any inputs; None where XLA does not know it."""
     try:
         known = json.loads(loop.backend_config or b"{}").get("known_trip_count", {}).get("n")
         return int(known) if known is not None else None

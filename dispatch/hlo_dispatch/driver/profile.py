@@ -59,7 +59,7 @@ class Profile:
 
     @classmethod
     def of(cls, table: Table) -> Profile:
-        """An empty profile that knows where `table`'s entries are written."""
+        """An empty profile with the source locations of `table`'s entries."""
         kinds: dict[str, Any] = {
             "pattern": table.patterns,
             "anchor": table.anchors.values(),

@@ -1,6 +1,6 @@
 """Module files of the command line: format detection on reading, atomic writes.
 
-Reads text, a serialized `HloModuleProto`, bytecode of MLIR's, and the `HloProto` wrapper that `--xla_dump_hlo_as_proto`
+Reads text, a serialized `HloModuleProto`, MLIR bytecode, and the `HloProto` wrapper that `--xla_dump_hlo_as_proto`
 writes. A file is written under a temporary name next to its target and renamed over it.
 """
 
@@ -79,7 +79,7 @@ def _replace(target: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def named(path: str) -> Generator[None]:
-    """Say in which file a module is wrong."""
+    """A context that prefixes module errors with the file."""
     try:
         yield
     except ModuleError as error:

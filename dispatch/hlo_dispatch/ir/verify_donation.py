@@ -19,7 +19,7 @@ _NO_ARRAYS = frozenset(("tuple", "opaque", "token"))
 
 
 def verify_donation(module: Module) -> None:
-    """Check what a module says of its entry's parameters by their numbers.
+    """Check the signature, the aliases and the donors of a module's entry parameters.
 
     Raises:
         ModuleError: the signature has another number of them; or an alias or a donor refers to a buffer that is not

@@ -1,4 +1,4 @@
-"""Huge-page advice for the buffers that a program has allocated anew for each run: its first instruction gives it.
+"""Huge-page advice: inserts a first instruction that advises huge pages for the buffers that each run allocates anew.
 
 XLA allocates the values of a program in one temporary buffer and each result in a buffer of its own, in every run. An
 allocator maps a large block when it is asked for and unmaps it when it is freed, so that each run takes a page fault

@@ -123,7 +123,7 @@ def registrations() -> Registrations:
 
 
 def _load(name: str) -> str:
-    """Load a library for an executable that calls it; returns why not, or nothing where it is there."""
+    """Load a library for an executable that calls it; returns the reason of a failure, else an empty string."""
     try:
         found = libraries.loaded(name)
     except Exception as error:  # the caller is XLA
