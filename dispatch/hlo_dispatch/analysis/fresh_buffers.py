@@ -1,9 +1,9 @@
 """Live-range analysis: an estimate of the large buffers that XLA's buffer assignment allocates anew for each run.
 
-XLA schedules the module after the pipeline has run, so the analysis takes live ranges in the order of the instructions,
-except that an instruction with a result tuple as its only user runs as early as possible. Parameters, constants and each
-result of the program have their own buffers; before a result is written, its buffer holds the largest of the other
-values that fit. The remaining values are in one temporary buffer.
+XLA schedules the module after the pipeline has run, so the analysis takes live ranges in the order of the
+instructions, except that an instruction with a result tuple as its only user runs as early as possible. Parameters,
+constants and each result of the program have their own buffers; before a result is written, its buffer holds the
+largest of the other values that fit. The remaining values are in one temporary buffer.
 """
 
 from __future__ import annotations
