@@ -1,7 +1,7 @@
 """Data of the explain page, as plain lists for JSON: both modules' graphs and their regions.
 
 A graph has the top-level instructions of one computation; a fusion carries its members as rows. Strings are
-kept once, in a table, because names and shapes repeat thousands of times. Of a module too large to be drawn
+stored once, in a table, because names and shapes repeat thousands of times. Of a module too large to be drawn
 the first instructions are, and the page says so.
 """
 

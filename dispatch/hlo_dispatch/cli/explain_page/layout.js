@@ -6,7 +6,7 @@ const WIDTH = 204, HEIGHT = 38, ROW = 15, GAP_X = 22, GAP_Y = 26, LANE = 10, LON
 const RENAMING = new Set(["bitcast", "get-tuple-element", "tuple", "copy-done"]);
 const INPUT = new Set(["parameter", "constant", "iota"]);
 
-/** Which instructions are drawn, and what feeds each of them once those that are not are looked through. */
+/** Drawn instructions and their inputs, with hidden instructions peeled. */
 function visibleGraph(graph, everything) {
   const nodes = graph.nodes, last = nodes.length - 1, sources = new Map(), visible = [];
   nodes.forEach((node, index) => {

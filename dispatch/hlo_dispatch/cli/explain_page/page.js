@@ -1,7 +1,7 @@
 "use strict";
-// Puts the page together: reads the data, keeps the selection, connects list, panes and panel.
+// The page: reads the data, keeps the selection, connects list, panes and panel.
 
-// Neighbours in a program get different colours; amber is kept for what is left to XLA.
+// Neighbors in a program get different colors; amber is reserved for regions left to XLA.
 const COLOURS = ["--r0", "--r1", "--r2", "--r3", "--r4", "--r5"];
 
 class Page {
@@ -153,7 +153,7 @@ class Page {
     return {region: this.regionNumber, node: this.node && this.node.pane === pane ? this.node.index : null};
   }
 
-  /** {pane, graph, index} of the instruction, or of the fusion that holds it. */
+  /** {pane, graph, index} of the instruction, or of the fusion that contains it. */
   find(name) {
     this.places ??= this.index();
     return this.places.get(name);
@@ -182,7 +182,7 @@ class Page {
     this.panes.forEach(other => other.draw());
   }
 
-  // --- what a box says --------------------------------------------------------------------------------------
+  // --- text of a box --------------------------------------------------------------------------------------
 
   colour(number) { return number === undefined || number < 0 ? "" : this.paint(number); }
 

@@ -197,7 +197,7 @@ class Pane {
       if (this.drawn.has(key)) continue;
       const element = make();
       this.drawn.set(key, element);
-      // Lines lie under boxes.
+      // Lines are under boxes.
       if (key.path) this.scene.prepend(element); else this.scene.append(element);
     }
     this.mark();
