@@ -80,7 +80,7 @@ class Case:
 
     @property
     def bytes_moved(self) -> int:
-        """What has to be read and written at least, in bytes."""
+        """Minimum memory traffic, in bytes."""
         elements = sum(prod(dims) for dims in self.operands().values()) + prod(self.result)
         return elements * BYTES[self.dtype]
 

@@ -102,7 +102,7 @@ def measured(wanted: Start, folder: Path, rounds: int, *, cache: bool) -> Table:
 
 
 def started(way: str, wanted: Start, folder: Path, *, cached: bool) -> dict[str, float]:
-    """What a process says that goes one way from the beginning to the end."""
+    """Output of a process that runs one way from start to end."""
     environment = dict(os.environ) | {"KERAS_BACKEND": "jax"}
     for name in ("JAX_COMPILATION_CACHE_DIR", "HLO_DISPATCH"):
         environment.pop(name, None)
@@ -163,7 +163,7 @@ def run_way(way: str, wanted: Start, folder: Path, begin: float) -> dict[str, fl
 
 @dataclass(frozen=True)
 class Moment:
-    """When something was done."""
+    """Time stamp of one step."""
 
     clock: float
     worked: float

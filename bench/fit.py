@@ -41,7 +41,7 @@ class Point:
 
 
 def loss(points: list[Point], threshold: float) -> float:
-    """How many times longer the choices take than the best ones, as a geometric mean."""
+    """Slowdown of the choices over the best ones, as a geometric mean."""
     logarithms = [
         math.log((point.kernel if point.size >= threshold else point.stock) / min(point.stock, point.kernel))
         for point in points

@@ -63,7 +63,7 @@ def _compare_times(result: Result, program: BenchProgram, seconds: float) -> Non
 
 
 def difference(program: BenchProgram, unfrozen: Any, frozen: Any) -> tuple[float, float]:
-    """How far results are off, and how far they may be."""
+    """Difference of the results, and the allowed one."""
     import jax
 
     from hlo_dispatch.demo.compare import relative_difference
@@ -78,7 +78,7 @@ def difference(program: BenchProgram, unfrozen: Any, frozen: Any) -> tuple[float
 
 
 def _moved_by_rounding(program: BenchProgram) -> float:
-    """How far stock's results move when every weight of f32 is moved to a neighbour, up or down."""
+    """Change of stock's results when every f32 weight moves to an adjacent value, up or down."""
     import jax
     import jax.numpy as jnp
 

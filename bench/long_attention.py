@@ -88,7 +88,7 @@ def run(given: argparse.Namespace) -> dict[str, float]:
 
 
 def distance(inputs: list[Any], result: Any, *, is_causal: bool) -> float:
-    """How far some rows of the result are from float64, relative to their largest value."""
+    """Error of some rows of the result against float64, relative to their largest value."""
     tokens, size = inputs[0].shape[1], inputs[0].shape[3]
     rows = np.unique(np.linspace(0, tokens - 1, ROWS).astype(int))
     query, key, value = (np.asarray(array, np.float64)[0] for array in (inputs[0][:, rows], *inputs[1:]))

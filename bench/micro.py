@@ -159,7 +159,7 @@ def run(
 
 
 def described(case: Case) -> dict[str, Any]:
-    """What is known of a case before it is measured."""
+    """Description of a case, without measurements."""
     return {
         "name": case.name,
         "pattern": case.pattern.name,

@@ -102,7 +102,7 @@ class Results:
 
 
 def default_path(kind: str) -> Path:
-    """Where results are kept when nobody says where: one file for each jax and each machine, under the user's cache."""
+    """Default path of results: one file for each jax and each machine, in the user's cache folder."""
     header = describe()
     words = f"{header['machine']['model']} {header['machine']['threads']} {header['versions']['oneDNN']}"
     mark = "".join(character if character.isalnum() else "-" for character in words)
@@ -111,7 +111,7 @@ def default_path(kind: str) -> Path:
 
 
 def describe() -> dict[str, Any]:
-    """What a number was measured on: without it the number means nothing."""
+    """Header of a result file: the machine and the versions."""
     machine = this_machine()
     versions = {name: version for name in _PACKAGES if (version := _version(name))}
     dnnl, blas = onednn(), mkl()

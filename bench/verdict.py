@@ -119,7 +119,7 @@ class Result:
 
 
 def summary(kind: str, results: list[Result]) -> str:
-    """How many were faster, and by how much; the worst one."""
+    """Summary: the number of faster programs, the mean speedup, the worst one."""
     known = [result for result in results if not result.problem]
     own = [result for result in known if result.is_dispatched]
     bad = [result.name for result in known if not result.is_good]

@@ -34,7 +34,7 @@ def build(model: str, dtype: str, batch: int, options: dict[str, int]) -> Built:
 
 
 def leading_weights(model: str) -> int:
-    """How many of a model's arguments, from the first one on, are weights."""
+    """Number of a model's leading arguments that are weights."""
     return 2 if model in _KERAS else 1
 
 

@@ -49,7 +49,7 @@ def draw(gathered: Any) -> dict[str, Figure]:
 
 
 def patterns(entries: Sequence[dict[str, Any]]) -> Figure:
-    """How many times faster than stock each side is, on a logarithmic axis."""
+    """Figure of each side's speedup over stock, on a logarithmic axis."""
     rows = [(entry, numbers.speedups(entry)) for entry in numbers.shown(entries)]
     rows = [(entry, found) for entry, found in rows if found]
     sides = [side for side in SIDES if any(side in found for _, found in rows)]
@@ -141,7 +141,7 @@ def models(entries: Sequence[dict[str, Any]]) -> Figure:
 
 
 def breakdown(entries: Sequence[dict[str, Any]]) -> Figure:
-    """Where a run's time goes, before and after, by kernel."""
+    """Figure of a run's time by kernel, stock and dispatched."""
     rows = [(entry["name"], side, parts) for entry in entries for side, parts in _both(entry)]
     kernels = list(dict.fromkeys(name for *_, parts in rows for name in parts if name != numbers.GENERATED))
     colors = {name: _KERNELS[number % len(_KERNELS)] for number, name in enumerate(kernels)}

@@ -109,7 +109,7 @@ def _patterns(entries: Sequence[dict[str, Any]]) -> str:
 
 
 def _over(entry: dict[str, Any], own: str = "ours") -> tuple[str, str]:
-    """How many times faster than stock, and than the best of all others, ours is; empty where it is not known."""
+    """Speedups over stock and over the best of all peers; empty where unknown."""
     seconds = numbers.latencies(entry)
     best = min((value for peer, value in seconds.items() if peer not in OURS), default=None)
     ours = seconds.get(own)

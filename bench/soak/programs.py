@@ -31,7 +31,7 @@ class SoakProgram:
     """Of the largest value."""
 
     def difference(self, result: Any) -> float:
-        """How far the result is from what NumPy says, over the largest value; infinite where it is not finite."""
+        """Difference from NumPy's result, over the largest value; infinite where it is not finite."""
         got = np.asarray(result).astype(self.expected.dtype)
         if got.shape != self.expected.shape or not np.isfinite(got).all():
             return float("inf")

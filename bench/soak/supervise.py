@@ -48,7 +48,7 @@ class Process:
     """When it was killed; seconds since the soak began."""
 
     def samples(self) -> list[dict[str, Any]]:
-        """What it told; a killed process may have been cut off in a line."""
+        """Samples of the process; a kill may have truncated the last line."""
         found: list[dict[str, Any]] = []
         for line in self.log.read_text().splitlines() if self.log.exists() else ():
             try:
@@ -60,7 +60,7 @@ class Process:
 
 @dataclass
 class Soak:
-    """What happened."""
+    """Record of a soak test."""
 
     begun: float
     seconds: float

@@ -58,7 +58,7 @@ class _Work:
                 jax.clear_caches()
 
     def _tried(self, number: int, generator: np.random.Generator) -> str:
-        """What was wrong with one program; empty: nothing."""
+        """Problem with one program; empty: none."""
         program = loops.make(number, generator, self.turns) if self.turns else programs.make(number, generator)
         function = program.function
         compiled = jax.jit(lambda *inputs: function(*inputs)).lower(*program.inputs).compile()

@@ -1,4 +1,4 @@
-"""How many anchors a model has and how many of them the pass dispatches under the policy "always"."""
+"""Counts of a model's anchor ops, and of those that the policy "always" dispatches."""
 
 from __future__ import annotations
 

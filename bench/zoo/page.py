@@ -43,7 +43,7 @@ class ZooRow:
 
 
 def row(model: str, counts: Counts, report: Report) -> ZooRow:
-    """What the pass did with one model's module."""
+    """Row of one model: the pass's decisions for its module."""
     attentions = [region for region in report.candidates if region.opcode == _ATTENTION]
     norms = sum(region.dispatched and region.entry in _NORMS for region in report.regions)
     numbers = [(counts.dispatched[opcode], counts.anchors[opcode]) for opcode in OPCODES]

@@ -28,7 +28,7 @@ def this_jax() -> str:
 
 
 def read() -> Records:
-    """What the file says; nothing if there is none."""
+    """Records of the file; empty if there is none."""
     if not FILE.exists():
         return {}
     tables = tomllib.loads(FILE.read_text())

@@ -67,7 +67,7 @@ class SideBySide:
 
     @property
     def speedup(self) -> float:
-        """How many times faster than stock."""
+        """Speedup over stock."""
         return self.stock_time.median / self.dispatched_time.median
 
     @property

@@ -37,7 +37,7 @@ def abs_sqrt() -> Workload:
 
 
 def exact_conv_relu(lhs: Any, rhs: Any) -> Any:
-    """What `conv_relu` should give, in float64."""
+    """Reference of `conv_relu` in float64."""
     import numpy as np
 
     windows = np.lib.stride_tricks.sliding_window_view(lhs[:, 0].astype("float64"), rhs.shape[2:], axis=(1, 2))

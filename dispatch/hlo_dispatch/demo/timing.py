@@ -79,7 +79,7 @@ def once(call: Callable[[], object]) -> float:
 
 @dataclass(frozen=True)
 class _Pace:
-    """How often a call is made: before the samples of a turn, for each sample, and samples in a turn."""
+    """Call counts of one side: warm-up calls of a turn, calls for each sample, samples in a turn."""
 
     unrecorded: int
     batch: int

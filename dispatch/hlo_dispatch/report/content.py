@@ -22,7 +22,7 @@ Content = Iterable[TextTable | str]
 
 
 def report_content(report: Report) -> Iterator[TextTable | str]:
-    """What was dispatched, what was left and why, and a closing line; empty tables are left out."""
+    """Content of a report: tables of dispatched and of left regions, and a closing line; empty tables are omitted."""
     if report.dispatched:
         yield _dispatched(report.dispatched)
     if report.left:

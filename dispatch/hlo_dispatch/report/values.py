@@ -122,7 +122,7 @@ class Report:
 
     @property
     def calls(self) -> int:
-        """How many custom-calls compute the dispatched regions; a sequence is one."""
+        """Number of custom-calls that compute the dispatched regions; a sequence is one."""
         return len({region.call or region.name for region in self.dispatched})
 
     @property
@@ -208,7 +208,7 @@ def grouped(regions: Iterable[Region]) -> tuple[Group, ...]:
 
 
 def explanation(region: Region) -> str:
-    """Why the region was decided so, without the instruction's name (so that equal cases group)."""
+    """Reason for the decision, without the instruction's name (so that equal cases group)."""
     if region.refusal is None or region.refusal.code == "policy":
         return region.reason
     return f"{region.refusal.code}: {region.refusal.sentence}"
