@@ -13,23 +13,23 @@ _VALUES_ONLY = frozenset(("bitcast", "constant", "fusion"))
 
 
 def without_dead_code(
-    kept: Sequence[InstructionProto], created: Sequence[InstructionProto], root_id: int
+    unchanged: Sequence[InstructionProto], created: Sequence[InstructionProto], root_id: int
 ) -> list[InstructionProto]:
-    """The live instructions of `kept`: with users or control successors, or with possible side effects.
+    """The live instructions of `unchanged`: with users or control successors, or with possible side effects.
 
     Args:
-        kept: operands before users.
+        unchanged: operands before users.
     """
     found = {root_id}
     for proto in created:
         found.update(proto.operand_ids[:])
         found.update(proto.control_predecessor_ids[:])
-    for proto in reversed(kept):
+    for proto in reversed(unchanged):
         if proto.id in found or proto.opcode not in _VALUES_ONLY:
             found.add(proto.id)
             found.update(proto.operand_ids[:])
             found.update(proto.control_predecessor_ids[:])
-    return [proto for proto in kept if proto.id in found]
+    return [proto for proto in unchanged if proto.id in found]
 
 
 def reachable_from_root(instructions: Sequence[InstructionProto], root_id: int) -> list[InstructionProto]:

@@ -75,27 +75,27 @@ def plan(name: str, attributes: Mapping[str, Any], key: str = "") -> Planned | R
     needed = library(name)
     if isinstance(needed, Unavailable):
         return Refusal("library-missing", needed.sentence)
-    known = _plans.get(place := (name, key or _frozen(attributes)))
+    known = _plans.get(cache_key := (name, key or _frozen(attributes)))
     if known is None:
         with _plans_lock:
-            number = _prefetched.pop(place, None)
+            number = _prefetched.pop(cache_key, None)
         known = _answer(registry.kernels()[name], dict(attributes), number)
         with _plans_lock:
             if len(_plans) >= _MOST_PLANS:
                 _plans.clear()
-            _plans[place] = known
+            _plans[cache_key] = known
     return known
 
 
 def prefetch(name: str, attributes: Mapping[str, Any], key: str = "") -> None:
     """Start the query of a later :func:`plan` in a native thread, without the GIL."""
-    place = (name, key or _frozen(attributes))
-    if place in _plans or isinstance(library(name), Unavailable):
+    cache_key = (name, key or _frozen(attributes))
+    if cache_key in _plans or isinstance(library(name), Unavailable):
         return
     _finish_at_exit()
     with _plans_lock:
-        if place not in _prefetched:
-            _prefetched[place] = native().ask(registry.kernels()[name].target, dict(attributes))
+        if cache_key not in _prefetched:
+            _prefetched[cache_key] = native().ask(registry.kernels()[name].target, dict(attributes))
 
 
 def warm_up() -> None:
