@@ -65,14 +65,16 @@ class AttentionMatch(MatchWithoutEpilogue):
     @property
     def work(self) -> Work:
         heads = self.sources[0].dimensions[-1][0] + self.sources[2].dimensions[-1][0]
-        moved = sum(node.shape.bytes for node in (*self.reads, self.output))
-        return Work(self.scores * heads, moved)
+        rebase_placement = sum(node.shape.bytes for node in (*self.reads, self.output))
+        return Work(self.scores * heads, rebase_placement)
 
     @property
     def operands(self) -> tuple[View, ...]:
         """Queries, keys, values, then the operand of each step."""
-        read = (step.place for step in self.steps if step.kind in ("add", "select"))
-        return tuple(View(place.node, place.dimensions) for place in (*self.sources, *read) if place is not None)
+        read = (step.placement for step in self.steps if step.kind in ("add", "select"))
+        return tuple(
+            View(placement.node, placement.dimensions) for placement in (*self.sources, *read) if placement is not None
+        )
 
     @property
     def reads(self) -> tuple[Node, ...]:
@@ -99,28 +101,28 @@ class AttentionMatch(MatchWithoutEpilogue):
 
     def numerics(self) -> Numerics:
         """The table's tolerance for the coarsest type among operands and result."""
-        kinds = {self.output.shape.element_type, *(place.node.shape.element_type for place in self.sources)}
+        kinds = {self.output.shape.element_type, *(placement.node.shape.element_type for placement in self.sources)}
         return max((self.entry.numerics[kind] for kind in kinds), key=lambda numerics: numerics.tolerance)
 
     def attributes(self) -> dict[str, Any]:
         """The kernel call's attributes."""
         attributes: dict[str, Any] = {}
-        for role, place in zip(ROLES, self.sources, strict=True):
-            attributes |= {f"{role}_{name}": value for name, value in _described(place).items()}
+        for role, placement in zip(ROLES, self.sources, strict=True):
+            attributes |= {f"{role}_{name}": value for name, value in _described(placement).items()}
         attributes |= {f"dst_{name}": value for name, value in _described(self.destination).items()}
         for number, step in enumerate(self.steps):
-            described = {} if step.place is None else _described(step.place)
+            described = {} if step.placement is None else _described(step.placement)
             attributes[f"score_{number}"] = attributes_of(step, described)
         return attributes
 
 
-def _described(place: Placement) -> dict[str, Any]:
+def _described(placement: Placement) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "type": place.node.shape.element_type,
-        "dims": [size for size, _ in place.dimensions],
-        "strides": [stride for _, stride in place.dimensions],
+        "type": placement.node.shape.element_type,
+        "dims": [size for size, _ in placement.dimensions],
+        "strides": [stride for _, stride in placement.dimensions],
     }
-    elements = place.node.shape.elements
-    if place.offset or elements != 1 + sum((size - 1) * stride for size, stride in place.dimensions):
-        found |= {"offset": place.offset, "elements": elements}
+    elements = placement.node.shape.elements
+    if placement.offset or elements != 1 + sum((size - 1) * stride for size, stride in placement.dimensions):
+        found |= {"offset": placement.offset, "elements": elements}
     return found

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.strided_view import Dimension, merge_dimensions
-from hlo_dispatch.match.attention.placement import AxisSplit, Placement, placed
+from hlo_dispatch.match.attention.placement import AxisSplit, Placement, make_placement
 
 BATCH, QUERY, KEY = "batch", "query", "key"
 _MAX_AXES = 12
@@ -40,17 +40,17 @@ class Axes:
         """The axes with one of them split; None: that is impossible."""
         if split.axis >= len(self.owners) or math.prod(split.sizes) != self.sizes[split.axis]:
             return None
-        dimension, place = self.owners[split.axis]
+        dimension, index = self.owners[split.axis]
         sizes = self.parts[dimension]
         parts = list(self.parts)
-        parts[dimension] = (*sizes[:place], *split.sizes, *sizes[place + 1 :])
+        parts[dimension] = (*sizes[:index], *split.sizes, *sizes[index + 1 :])
         found = Axes(self.kinds, tuple(parts))
         return found if len(found.sizes) <= _MAX_AXES else None
 
     @cached_property
     def owners(self) -> tuple[tuple[int, int], ...]:
         """For each axis: its dimension, and its index among that dimension's axes."""
-        return tuple((number, place) for number, sizes in enumerate(self.parts) for place in range(len(sizes)))
+        return tuple((number, index) for number, sizes in enumerate(self.parts) for index in range(len(sizes)))
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -74,7 +74,7 @@ class Axes:
 
     def start(self, weights: Node) -> Placement:
         """The view of the softmax's result that the second product reads."""
-        return placed(weights, self.along(weights.shape.strides))
+        return make_placement(weights, self.along(weights.shape.strides))
 
     def keys_over(self, sizes: Sequence[int], strides: Sequence[int]) -> dict[int, int] | None:
         """Strides of the key axes where these dimensions are the keys; None: they are something else.
@@ -102,12 +102,12 @@ class Axes:
         """Whether both views are the same elements of one node, keys in any order."""
         keys = self.of_kind(KEY)
 
-        def without_order(place: Placement) -> tuple[object, ...]:
-            along_keys = merge_dimensions(sorted((place.dimensions[axis] for axis in keys), key=lambda d: d[1]))
+        def without_order(placement: Placement) -> tuple[object, ...]:
+            along_keys = merge_dimensions(sorted((placement.dimensions[axis] for axis in keys), key=lambda d: d[1]))
             # Where no single stride walks over them, only the very same order is known to be the same.
-            rest = along_keys or tuple(place.dimensions[axis] for axis in keys)
-            others = tuple(d for axis, d in enumerate(place.dimensions) if axis not in keys)
-            return place.node, place.offset, rest, others
+            rest = along_keys or tuple(placement.dimensions[axis] for axis in keys)
+            others = tuple(d for axis, d in enumerate(placement.dimensions) if axis not in keys)
+            return placement.node, placement.offset, rest, others
 
         return without_order(first) == without_order(second)
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import first_refusal, unsupported_types
-from hlo_dispatch.match.attention.arrangement import Arrangement
+from hlo_dispatch.match.attention.arrangement import AxisArrangement
 from hlo_dispatch.match.attention.attention_match import AttentionMatch
 from hlo_dispatch.match.attention.axes import Axes
 from hlo_dispatch.match.attention.operands import follow_user, fully_peeled, match_products, materialized, peel_scale
-from hlo_dispatch.match.attention.placement import AxisSplit, NotAttention, Placement, of_operand, peel_node
+from hlo_dispatch.match.attention.placement import AxisSplit, NotAttention, Placement, operand_placement, peel_node
 from hlo_dispatch.match.attention.scores import Scores, producing_dot
 from hlo_dispatch.match.attention.softmax import PEELED_OPCODES, Softmax, exponential_of_softmax
 from hlo_dispatch.match.attention.steps import ScoreStep, simplified
@@ -106,16 +106,16 @@ class _Attempt:
         exponentials, top, is_divided = self._softmax.read(self._second.operands[self._side])
         first, steps = Scores(self._axes, self._matched).read(top)
         products = match_products(first, self._second, self._side, self._axes)
-        arrangement = Arrangement(self._axes, products)
-        count, fixed = len(self._axes.sizes), arrangement.fixed
-        query, key, value = (fully_peeled(place, count, fixed) for place in products[:3])
+        arrangement = AxisArrangement(self._axes, products)
+        count, unsplittable = len(self._axes.sizes), arrangement.unsplittable
+        query, key, value = (fully_peeled(placement, count, unsplittable) for placement in products[:3])
         query, factor = peel_scale(query)
         if factor != 1:
             # The scale may have hidden instructions that can be peeled.
-            query = fully_peeled(query, count, fixed)
-        query, key, value = (materialized(place) for place in (query, key, value))
+            query = fully_peeled(query, count, unsplittable)
+        query, key, value = (materialized(placement) for placement in (query, key, value))
         taken = simplified([ScoreStep("scale", factor), *(arrangement.legalized(step) for step in steps)])
-        result = arrangement.one_dimension(self._result(products.result, exponentials, is_divided), count)
+        result = arrangement.with_one_inner_dimension(self._result(products.result, exponentials, is_divided), count)
         covered = self._covered(first.node, result.node, [query.node, key.node, value.node, *_read_by(taken)])
         if len(taken) > _MAX_STEPS:
             raise NotAttention(
@@ -124,44 +124,44 @@ class _Attempt:
         arranged = arrangement.arranged([query, key, value], taken, result)
         return AttentionMatch(self._entry, self._exponentials, *arranged, covered)
 
-    def _result(self, place: Placement, exponentials: Placement, is_divided: bool) -> Placement:
+    def _result(self, placement: Placement, exponentials: Placement, is_divided: bool) -> Placement:
         """The furthest value that is the product under another shape, divided by the sum of exponentials."""
-        best = place if is_divided else None
+        best = placement if is_divided else None
         path: list[Node] = []
-        while len(place.node.users) == 1 and not place.node.is_live_out:
-            (user,) = place.node.users
-            further = follow_user(place, user, widens=best is None)
+        while len(placement.node.users) == 1 and not placement.node.is_live_out:
+            (user,) = placement.node.users
+            further = follow_user(placement, user, widens=best is None)
             if further is None and best is None:
-                further = self._divided(place, user, exponentials)
+                further = self._divided(placement, user, exponentials)
                 if further is not None:
                     self._matched.update(dict.fromkeys(path))
                     path, best = [], further
                     self._matched[user] = None
-                    place = further
+                    placement = further
                     continue
             if further is None:
                 break
             path.append(user)
-            place = further
+            placement = further
             if best is not None and user.opcode != "bitcast":
                 self._matched.update(dict.fromkeys(path))
                 path, best = [], further
         if best is None:
-            sentence = f"nothing divides %{place.node.name} by the sum over all keys"
+            sentence = f"nothing divides %{placement.node.name} by the sum over all keys"
             raise NotAttention(Refusal("attention-softmax", sentence, self._second.name))
         return best
 
-    def _divided(self, place: Placement, user: Node, exponentials: Placement) -> Placement | None:
+    def _divided(self, placement: Placement, user: Node, exponentials: Placement) -> Placement | None:
         """The view behind a division by the sum of exponentials; None: `user` is something else."""
         if user.opcode not in ("divide", "multiply") or user.proto.control_predecessor_ids:
             return None
-        number = user.operands.index(place.node)
+        number = user.operands.index(placement.node)
         if number == 1 and user.opcode == "divide":
             return None
-        found = Placement(user, place.dimensions, place.offset)
-        if user.shape.strides != place.node.shape.strides:
+        found = Placement(user, placement.dimensions, placement.offset)
+        if user.shape.strides != placement.node.shape.strides:
             return None
-        other = of_operand(found, user.operands[1 - number])
+        other = operand_placement(found, user.operands[1 - number])
         total = other if other is None or user.opcode == "divide" else self._softmax.reciprocal(other)
         if total is None:
             return None
@@ -188,7 +188,7 @@ class _Attempt:
 
 
 def _read_by(steps: Sequence[ScoreStep]) -> list[Node]:
-    return [step.place.node for step in steps if step.place is not None and step.kind in ("add", "select")]
+    return [step.placement.node for step in steps if step.placement is not None and step.kind in ("add", "select")]
 
 
 def _reader_outside(node: Node, inside: set[Node]) -> str | None:

@@ -19,7 +19,7 @@ from hlo_dispatch.match.attention.placement import (
     PEEL_SLICES,
     NotAttention,
     Placement,
-    of_operand,
+    operand_placement,
     peeled_placements,
 )
 from hlo_dispatch.match.attention.position_sums import PositionSum, constant_mask, position_sum_of
@@ -35,7 +35,7 @@ _LARGEST_CONSTANT = 1 << 22
 class Mask(NamedTuple):
     """One condition under which a score is kept."""
 
-    place: Placement
+    placement: Placement
     """The view from which it can be read."""
     query: int | None = None
     """The axis it compares keys with; None: none, or it is not made of positions."""
@@ -44,7 +44,7 @@ class Mask(NamedTuple):
     is_lower: bool = False
 
 
-def match_mask(place: Placement, axes: Axes, *, keeps_true: bool) -> list[Mask]:
+def match_mask(placement: Placement, axes: Axes, *, keeps_true: bool) -> list[Mask]:
     """Decomposes a mask into conditions that must all hold.
 
     Args:
@@ -54,23 +54,27 @@ def match_mask(place: Placement, axes: Axes, *, keeps_true: bool) -> list[Mask]:
         NotAttention: it is the opposite of something that would have to be read.
         AxisSplit: an axis is several.
     """
-    return _MaskMatcher(axes).read(place, keeps_true=keeps_true)
+    return _MaskMatcher(axes).read(placement, keeps_true=keeps_true)
 
 
 class _MaskMatcher:
     def __init__(self, axes: Axes) -> None:
         self._axes = axes
 
-    def read(self, place: Placement, *, keeps_true: bool) -> list[Mask]:
-        last = peeled_placements(place, _PEELING_POLICY)[-1]
+    def read(self, placement: Placement, *, keeps_true: bool) -> list[Mask]:
+        last = peeled_placements(placement, _PEELING_POLICY)[-1]
         node = last.node
         value = scalar_constant(node)
         if value is not None:
             return [] if bool(value) is keeps_true else self._operand(last, keeps_true)
         if node.opcode == "not":
-            return self.read(_of(last, node.operands[0]), keeps_true=not keeps_true)
+            return self.read(_operand_placement(last, node.operands[0]), keeps_true=not keeps_true)
         if node.opcode == ("and" if keeps_true else "or"):
-            return [mask for operand in node.operands for mask in self.read(_of(last, operand), keeps_true=keeps_true)]
+            return [
+                mask
+                for operand in node.operands
+                for mask in self.read(_operand_placement(last, operand), keeps_true=keeps_true)
+            ]
         if node.opcode == "compare":
             return self._compared(last, keeps_true)
         if node.opcode == "constant":
@@ -79,24 +83,24 @@ class _MaskMatcher:
                 return [found]
         return self._operand(last, keeps_true)
 
-    def _operand(self, place: Placement, keeps_true: bool) -> list[Mask]:
+    def _operand(self, placement: Placement, keeps_true: bool) -> list[Mask]:
         if not keeps_true:
             raise NotAttention
-        return [Mask(place)]
+        return [Mask(placement)]
 
-    def _compared(self, place: Placement, keeps_true: bool) -> list[Mask]:
-        node = place.node
+    def _compared(self, placement: Placement, keeps_true: bool) -> list[Mask]:
+        node = placement.node
         direction = node.proto.comparison_direction
         truth = self._counted(node, direction)
         if truth is not None:
-            return self.read(_of(place, truth), keeps_true=keeps_true)
-        sides = [position_sum_of(_of(place, operand)) for operand in node.operands]
+            return self.read(_operand_placement(placement, truth), keeps_true=keeps_true)
+        sides = [position_sum_of(_operand_placement(placement, operand)) for operand in node.operands]
         if sides[0] is not None and sides[1] is not None and direction in _OPPOSITE:
-            line = sides[0].plus(sides[1], -1)
-            found = self._by_position(place, line, direction if keeps_true else _OPPOSITE[direction])
+            position_sum = sides[0].plus(sides[1], -1)
+            found = self._by_position(placement, position_sum, direction if keeps_true else _OPPOSITE[direction])
             if found is not None:
                 return [found]
-        return self._operand(place, keeps_true)
+        return self._operand(placement, keeps_true)
 
     def _counted(self, node: Node, direction: str) -> Node | None:
         """The boolean behind a comparison of it as a number: `convert(a) > 0`."""
@@ -108,36 +112,36 @@ class _MaskMatcher:
             return None
         return left.operands[0]
 
-    def _by_position(self, place: Placement, line: PositionSum, direction: str) -> Mask | None:
-        """The mask `line` (direction) 0, where it compares one query with one key."""
+    def _by_position(self, placement: Placement, position_sum: PositionSum, direction: str) -> Mask | None:
+        """The mask `position_sum` (direction) 0, where it compares one query with one key."""
         if direction in ("LE", "LT"):
-            line = line.times(-1)
-        bound = line.constant - (direction in ("GT", "LT"))
-        used = [axis for axis, factor in enumerate(line.factors) if factor]
+            position_sum = position_sum.times(-1)
+        bound = position_sum.constant - (direction in ("GT", "LT"))
+        used = [axis for axis, factor in enumerate(position_sum.factors) if factor]
         keys = self._axes.of_kind(KEY)
-        if len(keys) != 1 or keys[0] not in used or abs(line.factors[keys[0]]) != 1:
+        if len(keys) != 1 or keys[0] not in used or abs(position_sum.factors[keys[0]]) != 1:
             return None
         others = [axis for axis in used if axis not in keys]
-        is_lower = line.factors[keys[0]] > 0
-        if len(others) > 1 or any(line.factors[axis] != (-1 if is_lower else 1) for axis in others):
+        is_lower = position_sum.factors[keys[0]] > 0
+        if len(others) > 1 or any(position_sum.factors[axis] != (-1 if is_lower else 1) for axis in others):
             return None
-        return Mask(place, others[0] if others else None, bound, is_lower)
+        return Mask(placement, others[0] if others else None, bound, is_lower)
 
-    def _folded(self, place: Placement, keeps_true: bool) -> Mask | None:
+    def _folded(self, placement: Placement, keeps_true: bool) -> Mask | None:
         """The positional mask that equals a constant."""
         queries, keys = self._axes.of_kind(QUERY), self._axes.of_kind(KEY)
-        values = constant_mask(place.node)
+        values = constant_mask(placement.node)
         if values is None or values.size > _LARGEST_CONSTANT or len(keys) != 1:
             return None
-        varying = [axis for axis, (_, stride) in enumerate(place.dimensions) if stride]
+        varying = [axis for axis, (_, stride) in enumerate(placement.dimensions) if stride]
         rows = [axis for axis in varying if axis != keys[0]]
         if keys[0] not in varying or len(rows) > 1 or any(row not in queries for row in rows):
             return None
-        order = tuple(reversed(place.node.shape.minor_to_major))
+        order = tuple(reversed(placement.node.shape.minor_to_major))
         flat = np.ascontiguousarray(values.transpose(order)).ravel()
-        size, stride = place.dimensions[keys[0]]
-        count, step = place.dimensions[rows[0]] if rows else (1, 0)
-        index = place.offset + step * np.arange(count)[:, None] + stride * np.arange(size)
+        size, stride = placement.dimensions[keys[0]]
+        count, step = placement.dimensions[rows[0]] if rows else (1, 0)
+        index = placement.offset + step * np.arange(count)[:, None] + stride * np.arange(size)
         kept: Any = flat[index] == keeps_true
         distances: Any = np.arange(size) - np.arange(count)[:, None]
         query = rows[0] if rows else None
@@ -146,16 +150,16 @@ class _MaskMatcher:
             return None
         peel_placement, follow_user = int(distances[kept].max()), int(distances[kept].min())
         if bool((kept == (distances <= peel_placement)).all()):
-            return Mask(place, query, peel_placement)
+            return Mask(placement, query, peel_placement)
         return (
-            Mask(place, query, -follow_user, is_lower=True)
+            Mask(placement, query, -follow_user, is_lower=True)
             if bool((kept == (distances >= follow_user)).all())
             else None
         )
 
 
-def _of(place: Placement, operand: Node) -> Placement:
-    found = of_operand(place, operand)
+def _operand_placement(placement: Placement, operand: Node) -> Placement:
+    found = operand_placement(placement, operand)
     if found is None:
         raise NotAttention
     return found

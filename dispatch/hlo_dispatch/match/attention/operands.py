@@ -23,9 +23,9 @@ from hlo_dispatch.match.attention.placement import (
     AxisSplit,
     NotAttention,
     Placement,
-    moved,
+    make_placement,
     peel_placement,
-    placed,
+    rebase_placement,
 )
 from hlo_dispatch.match.elementwise_region import scalar_constant
 
@@ -63,20 +63,22 @@ def match_products(first: Placement, second: Node, side: int, axes: Axes) -> Pro
     )
 
 
-def _dimension_of(place: Placement, axis: int) -> tuple[int, int] | None:
+def _dimension_of(placement: Placement, axis: int) -> tuple[int, int] | None:
     """The one dimension of the view's node that contains an axis, and the step within it; None: one element."""
-    size, stride = place.dimensions[axis]
+    size, stride = placement.dimensions[axis]
     if size == 1:
         return None
-    parts = split_dimension((size, stride), place.node.shape)
+    parts = split_dimension((size, stride), placement.node.shape)
     if not parts:
-        raise _unsupported_call(place.node, "its dimensions cannot be told apart behind it")
+        raise _unsupported_call(placement.node, "its dimensions cannot be told apart behind it")
     if len(parts) > 1:
         raise AxisSplit(axis, [part for part, _, _ in reversed(parts)])
     return parts[0][1:]
 
 
-def _score_product_operand(product: Node, side: int, places: Sequence[tuple[int, int] | None], axes: Axes) -> Placement:
+def _score_product_operand(
+    product: Node, side: int, numbers_and_steps: Sequence[tuple[int, int] | None], axes: Axes
+) -> Placement:
     """An operand of the first product: its axes, then the contracted dimensions."""
     operand = product.operands[side]
     batch, contracting = numbers(product, side)
@@ -85,11 +87,11 @@ def _score_product_operand(product: Node, side: int, places: Sequence[tuple[int,
     numbered = {number: dimension for number, dimension in enumerate(batch)}
     numbered |= {begin + number: dimension for number, dimension in enumerate(own)}
     dimensions: list[Dimension] = []
-    for size, place in zip(axes.sizes, places, strict=True):
-        dimension = None if place is None else numbered.get(place[0])
-        stride = 0 if place is None or dimension is None else operand.shape.strides[dimension] * place[1]
+    for size, located in zip(axes.sizes, numbers_and_steps, strict=True):
+        dimension = None if located is None else numbered.get(located[0])
+        stride = 0 if located is None or dimension is None else operand.shape.strides[dimension] * located[1]
         dimensions.append((size, stride))
-    return placed(operand, [*dimensions, *(operand.shape.strided_dimensions[number] for number in contracting)])
+    return make_placement(operand, [*dimensions, *(operand.shape.strided_dimensions[number] for number in contracting)])
 
 
 def _value(product: Node, side: int, axes: Axes) -> Placement:
@@ -98,7 +100,7 @@ def _value(product: Node, side: int, axes: Axes) -> Placement:
     for own, others in zip(numbers(product, side), numbers(product, 1 - side), strict=True):
         for number, dimension in zip(own, others, strict=True):
             strides[number] = other.shape.strides[dimension]
-    return placed(
+    return make_placement(
         other, [*axes.along(strides), *(other.shape.strided_dimensions[number] for number in free(product, 1 - side))]
     )
 
@@ -110,11 +112,11 @@ def _result(product: Node, side: int, axes: Axes) -> Placement:
     behind = len(batch)
     begin, begin_others = (behind, behind + len(own)) if side == 0 else (behind + len(others), behind)
     strides = [0] * len(axes.parts)
-    for place, number in enumerate(batch):
-        strides[number] = shape.strides[place]
-    for place, number in enumerate(own):
-        strides[number] = shape.strides[begin + place]
-    return placed(
+    for index, number in enumerate(batch):
+        strides[number] = shape.strides[index]
+    for index, number in enumerate(own):
+        strides[number] = shape.strides[begin + index]
+    return make_placement(
         product, [*axes.along(strides), *(shape.strided_dimensions[begin_others + n] for n in range(len(others)))]
     )
 
@@ -126,7 +128,7 @@ def _unsupported_call(product: Node, why: str) -> NotAttention:
 # --- towards operands-------------------------------------------------------------------------------------------
 
 
-def fully_peeled(place: Placement, count: int, fixed: frozenset[int]) -> Placement:
+def fully_peeled(placement: Placement, count: int, unsplittable: frozenset[int]) -> Placement:
     """The furthest peeled view of the operand, with a contiguous last dimension if there is such a view.
 
     Args:
@@ -137,12 +139,12 @@ def fully_peeled(place: Placement, count: int, fixed: frozenset[int]) -> Placeme
         NotAttention: what follows the axes is no one dimension.
         AxisSplit: heads are repeated in groups.
     """
-    views = [place]
+    views = [placement]
     while True:
         try:
             further = peel_placement(views[-1], _PEELING_POLICY)
         except AxisSplit as split:
-            if views[-1].node.opcode != "broadcast" or split.axis >= count or split.axis in fixed:
+            if views[-1].node.opcode != "broadcast" or split.axis >= count or split.axis in unsplittable:
                 break
             raise
         if further is None:
@@ -151,58 +153,62 @@ def fully_peeled(place: Placement, count: int, fixed: frozenset[int]) -> Placeme
     known = [view for view in (_as_one(view, count) for view in views) if view is not None]
     if not known:
         raise NotAttention(
-            Refusal("dot-dimensions", f"%{place.node.name} has several dimensions there", place.node.name)
+            Refusal("dot-dimensions", f"%{placement.node.name} has several dimensions there", placement.node.name)
         )
     contiguous = [view for view in known if view.dimensions[-1][1] <= 1]
     return (contiguous or known)[-1]
 
 
-def _as_one(place: Placement, count: int) -> Placement | None:
+def _as_one(placement: Placement, count: int) -> Placement | None:
     """The view with one dimension behind its axes."""
-    last = merge_dimensions(reversed(place.dimensions[count:]))
-    return None if last is None else placed(place.node, (*place.dimensions[:count], last), place.offset)
+    last = merge_dimensions(reversed(placement.dimensions[count:]))
+    return (
+        None
+        if last is None
+        else make_placement(placement.node, (*placement.dimensions[:count], last), placement.offset)
+    )
 
 
-def materialized(place: Placement) -> Placement:
+def materialized(placement: Placement) -> Placement:
     """The view over a bitcast of the same bytes that is in memory, if there is one."""
-    if place.node.top is not None:
-        return place
-    for user in place.node.users:
+    if placement.node.top_level_id is not None:
+        return placement
+    for user in placement.node.users:
         if (
             user.opcode == "bitcast"
-            and user.top is not None
-            and user.shape.element_type == place.node.shape.element_type
+            and user.top_level_id is not None
+            and user.shape.element_type == placement.node.shape.element_type
         ):
-            return place._replace(node=user)
-    return place
+            return placement._replace(node=user)
+    return placement
 
 
-def peel_scale(place: Placement) -> tuple[Placement, float]:
+def peel_scale(placement: Placement) -> tuple[Placement, float]:
     """The queries in front of a scale, as models write it ahead of the product, and the scale."""
-    rounded = place.node
+    rounded = placement.node
     product = rounded.operands[0] if rounded.opcode == "convert" else rounded
     if product.opcode != "multiply" or any(o.shape.strides != rounded.shape.strides for o in product.operands):
-        return place, 1.0
+        return placement, 1.0
     for number in (0, 1):
         factor, other = scalar_constant(product.operands[number]), product.operands[1 - number]
         if rounded is not product and other.opcode == "convert":
             other = other.operands[0]
         same_type = other.shape.element_type == rounded.shape.element_type
         if factor is not None and same_type and other.shape.strides == rounded.shape.strides:
-            return place._replace(node=other), factor
-    return place, 1.0
+            return placement._replace(node=other), factor
+    return placement, 1.0
 
 
 # --- towards users --------------------------------------------------------------------------------------------
 
 
-def follow_user(place: Placement, user: Node, *, widens: bool) -> Placement | None:
+def follow_user(placement: Placement, user: Node, *, widens: bool) -> Placement | None:
     """The view over the result of a user that only changes layout or rounds; None: it does something else.
 
     Args:
         widens: whether a rounding may be undone, which loses it: something follows that rounds again.
     """
-    source = place.node.shape
+    source = placement.node.shape
     if user.proto.control_predecessor_ids or user.opcode not in PEEL_LAYOUTS | PEEL_ROUNDING:
         return None
     kind = user.shape.element_type
@@ -211,12 +217,12 @@ def follow_user(place: Placement, user: Node, *, widens: bool) -> Placement | No
         if user.opcode not in PEEL_ROUNDING or not is_rounded:
             return None
     if user.opcode == "bitcast":
-        return place._replace(node=user)
+        return placement._replace(node=user)
     strides = list(user.shape.strides)
     if user.opcode == "transpose":
         for number, dimension in enumerate(user.proto.dimensions[:]):
             strides[dimension] = user.shape.strides[number]
     try:
-        return moved(place, user, strides)
+        return rebase_placement(placement, user, strides)
     except AxisSplit:
         return None

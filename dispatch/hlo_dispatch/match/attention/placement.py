@@ -48,18 +48,18 @@ class Placement(NamedTuple):
     """Elements in front of the first."""
 
 
-def placed(node: Node, dimensions: Sequence[Dimension], offset: int = 0) -> Placement:
+def make_placement(node: Node, dimensions: Sequence[Dimension], offset: int = 0) -> Placement:
     """The placement with stride 0 for axes of one element."""
     return Placement(node, tuple((size, stride if size > 1 else 0) for size, stride in dimensions), offset)
 
 
-def peel_placement(place: Placement, policy: PeelingPolicy) -> Placement | None:
+def peel_placement(placement: Placement, policy: PeelingPolicy) -> Placement | None:
     """The placement of the same elements over the node's operand; None: the policy does not allow it.
 
     Raises:
         AxisSplit: it could with other axes.
     """
-    node = place.node
+    node = placement.node
     if not node.operands or node.proto.control_predecessor_ids:
         return None
     source = node.operands[0]
@@ -69,10 +69,10 @@ def peel_placement(place: Placement, policy: PeelingPolicy) -> Placement | None:
     elif node.opcode not in policy or source.shape.element_type != node.shape.element_type:
         return None
     if node.opcode == "bitcast":
-        return Placement(source, place.dimensions, place.offset)
+        return Placement(source, placement.dimensions, placement.offset)
     if node.opcode == "slice":
-        return _peel_slice(place, source)
-    return moved(place, source, _strides_in_operand(node))
+        return _peel_slice(placement, source)
+    return rebase_placement(placement, source, _strides_in_operand(node))
 
 
 def _may_peel_convert(node: Node, source: Node, policy: PeelingPolicy) -> bool:
@@ -94,26 +94,26 @@ def _strides_in_operand(node: Node) -> Sequence[int]:
     return source.strides
 
 
-def _peel_slice(place: Placement, source: Node) -> Placement | None:
+def _peel_slice(placement: Placement, source: Node) -> Placement | None:
     """The placement over the operand of a slice."""
-    cuts = place.node.proto.slice_dimensions
+    cuts = placement.node.proto.slice_dimensions
     strides = [stride * max(1, cut.stride) for stride, cut in zip(source.shape.strides, cuts, strict=True)]
-    found = moved(place, source, strides)
+    found = rebase_placement(placement, source, strides)
     first = sum(cut.start * stride for cut, stride in zip(cuts, source.shape.strides, strict=True))
     return None if found is None else found._replace(offset=found.offset + first)
 
 
-def moved(place: Placement, node: Node, strides: Sequence[int]) -> Placement | None:
+def rebase_placement(placement: Placement, node: Node, strides: Sequence[int]) -> Placement | None:
     """The placement rebased onto another node's buffer, where the dimensions of its own shape have these strides.
 
     Raises:
         AxisSplit: an axis takes two strides there.
     """
-    shape = place.node.shape
-    if place.offset and not _is_in_bounds(place, shape):
+    shape = placement.node.shape
+    if placement.offset and not _is_in_bounds(placement, shape):
         return None
     dimensions: list[Dimension] = []
-    for axis, (size, stride) in enumerate(place.dimensions):
+    for axis, (size, stride) in enumerate(placement.dimensions):
         if size == 1 or stride == 0:
             dimensions.append((size, 0))
             continue
@@ -124,20 +124,20 @@ def moved(place: Placement, node: Node, strides: Sequence[int]) -> Placement | N
         if merged is None:
             raise AxisSplit(axis, [part for part, _, _ in reversed(parts)])
         dimensions.append((size, merged[1]))
-    first = coordinates(place.offset, shape)
+    first = element_indices(placement.offset, shape)
     offset = sum(start * stride for start, stride in zip(first, strides, strict=True))
     return Placement(node, tuple(dimensions), offset)
 
 
-def coordinates(offset: int, shape: Shape) -> list[int]:
+def element_indices(offset: int, shape: Shape) -> list[int]:
     """The index of one element along each of the shape's dimensions."""
     return [offset // stride % size if offset else 0 for size, stride in shape.strided_dimensions]
 
 
-def _is_in_bounds(place: Placement, shape: Shape) -> bool:
+def _is_in_bounds(placement: Placement, shape: Shape) -> bool:
     """Whether every axis that starts inside a dimension ends inside it."""
-    last = coordinates(place.offset, shape)
-    for size, stride in place.dimensions:
+    last = element_indices(placement.offset, shape)
+    for size, stride in placement.dimensions:
         if size == 1 or stride == 0:
             continue
         parts = split_dimension((size, stride), shape)
@@ -148,24 +148,24 @@ def _is_in_bounds(place: Placement, shape: Shape) -> bool:
     return all(end < size for end, size in zip(last, shape.dimensions, strict=True))
 
 
-def of_operand(place: Placement, operand: Node) -> Placement | None:
+def operand_placement(placement: Placement, operand: Node) -> Placement | None:
     """The placement over an elementwise instruction's operand.
 
     Raises:
         AxisSplit: the operand lies otherwise in memory.
     """
-    if operand.shape.strides == place.node.shape.strides:
-        return Placement(operand, place.dimensions, place.offset)
-    return moved(place, operand, operand.shape.strides)
+    if operand.shape.strides == placement.node.shape.strides:
+        return Placement(operand, placement.dimensions, placement.offset)
+    return rebase_placement(placement, operand, operand.shape.strides)
 
 
-def peeled_placements(place: Placement, policy: PeelingPolicy) -> list[Placement]:
+def peeled_placements(placement: Placement, policy: PeelingPolicy) -> list[Placement]:
     """The placement and every peeled one, nearest first.
 
     Raises:
         AxisSplit: one of them needs other axes.
     """
-    found = [place]
+    found = [placement]
     while (further := peel_placement(found[-1], policy)) is not None:
         found.append(further)
     return found

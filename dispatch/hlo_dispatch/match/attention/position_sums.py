@@ -18,8 +18,8 @@ from hlo_dispatch.match.attention.placement import (
     PEEL_BROADCASTS,
     PEEL_SLICES,
     Placement,
-    coordinates,
-    of_operand,
+    element_indices,
+    operand_placement,
     peeled_placements,
 )
 from hlo_dispatch.match.elementwise_region import scalar_constant
@@ -45,14 +45,14 @@ class PositionSum(NamedTuple):
         return PositionSum(tuple(factor * f for f in self.factors), factor * self.constant)
 
 
-def position_sum_of(place: Placement, depth: int = 0) -> PositionSum | None:
+def position_sum_of(placement: Placement, depth: int = 0) -> PositionSum | None:
     """The view's value as an affine expression of positions; None: it depends on something else."""
-    last = peeled_placements(place, _PEELING_POLICY)[-1]
+    last = peeled_placements(placement, _PEELING_POLICY)[-1]
     node = last.node
     value = scalar_constant(node)
     if value is not None:
         is_whole = value == int(value) if np.isfinite(value) else False
-        return PositionSum((0,) * len(place.dimensions), int(value)) if is_whole and abs(value) < _LARGEST else None
+        return PositionSum((0,) * len(placement.dimensions), int(value)) if is_whole and abs(value) < _LARGEST else None
     if node.opcode == "iota":
         return _along(last, node.proto.dimensions[0], 0, 1)
     if node.opcode == "constant":
@@ -61,36 +61,38 @@ def position_sum_of(place: Placement, depth: int = 0) -> PositionSum | None:
         return None
     if node.opcode not in ("add", "subtract", "multiply", "negate", "convert"):
         return None
-    operands = [of_operand(last, operand) for operand in node.operands]
-    lines = [None if operand is None else position_sum_of(operand, depth + 1) for operand in operands]
-    return _combined(node.opcode, [line for line in lines if line is not None], len(lines))
+    operands = [operand_placement(last, operand) for operand in node.operands]
+    position_sums = [None if operand is None else position_sum_of(operand, depth + 1) for operand in operands]
+    return _combined(
+        node.opcode, [position_sum for position_sum in position_sums if position_sum is not None], len(position_sums)
+    )
 
 
-def _combined(opcode: str, lines: Sequence[PositionSum], operand_count: int) -> PositionSum | None:
-    if len(lines) < operand_count:
+def _combined(opcode: str, position_sums: Sequence[PositionSum], operand_count: int) -> PositionSum | None:
+    if len(position_sums) < operand_count:
         return None
     if opcode == "convert":
-        return lines[0]
+        return position_sums[0]
     if opcode == "negate":
-        return lines[0].times(-1)
+        return position_sums[0].times(-1)
     if opcode in ("add", "subtract"):
-        return lines[0].plus(lines[1], 1 if opcode == "add" else -1)
-    for one, other in (lines, lines[::-1]):
+        return position_sums[0].plus(position_sums[1], 1 if opcode == "add" else -1)
+    for one, other in (position_sums, position_sums[::-1]):
         if not any(one.factors):
             return other.times(one.constant)
     return None
 
 
-def _along(place: Placement, dimension: int, first: int, step: int) -> PositionSum | None:
+def _along(placement: Placement, dimension: int, first: int, step: int) -> PositionSum | None:
     """The expression of a value that counts along one dimension of the view's node."""
-    shape = place.node.shape
+    shape = placement.node.shape
     factors: list[int] = []
-    for axis in place.dimensions:
+    for axis in placement.dimensions:
         factor = _steps(axis, shape, dimension)
         if factor is None:
             return None
         factors.append(factor * step)
-    return PositionSum(tuple(factors), first + step * coordinates(place.offset, shape)[dimension])
+    return PositionSum(tuple(factors), first + step * element_indices(placement.offset, shape)[dimension])
 
 
 def _steps(axis: tuple[int, int], shape: Shape, dimension: int) -> int | None:
@@ -106,9 +108,9 @@ def _steps(axis: tuple[int, int], shape: Shape, dimension: int) -> int | None:
     return 0 if not along else along[0] if len(parts) == 1 else None
 
 
-def _counted(place: Placement) -> PositionSum | None:
+def _counted(placement: Placement) -> PositionSum | None:
     """The expression of a one-dimensional constant that is an arithmetic progression."""
-    node = place.node
+    node = placement.node
     if node.shape.element_type != "s32" or len(node.shape.dimensions) != 1:
         return None
     values: Any = np.asarray(node.proto.literal.s32s[:], np.int64)
@@ -117,7 +119,7 @@ def _counted(place: Placement) -> PositionSum | None:
     step = int(values[1] - values[0])
     if not bool((values == values[0] + step * np.arange(len(values))).all()):
         return None
-    return _along(place, 0, int(values[0]), step)
+    return _along(placement, 0, int(values[0]), step)
 
 
 def constant_mask(node: Node) -> Any | None:

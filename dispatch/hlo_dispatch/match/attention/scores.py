@@ -16,7 +16,7 @@ from hlo_dispatch.match.attention.placement import (
     PEEL_WIDENING,
     NotAttention,
     Placement,
-    of_operand,
+    operand_placement,
     peeled_placements,
 )
 from hlo_dispatch.match.attention.steps import ScoreStep
@@ -82,40 +82,40 @@ class Scores:
         """
         ways = _paths_from_product(scores.node)
         steps: list[ScoreStep] = []
-        place = scores
+        placement = scores
         while True:
-            path = peeled_placements(place, _PEELED_OPCODES)
-            place = path[-1]
+            path = peeled_placements(placement, _PEELED_OPCODES)
+            placement = path[-1]
             self._matched.update((passed.node, None) for passed in path)
-            if place.node.opcode == "dot":
-                return place, steps[::-1]
-            if place.node.proto.control_predecessor_ids:
+            if placement.node.opcode == "dot":
+                return placement, steps[::-1]
+            if placement.node.proto.control_predecessor_ids:
                 raise NotAttention(
-                    Refusal("control-dependency", "the scores wait for another instruction", place.node.name)
+                    Refusal("control-dependency", "the scores wait for another instruction", placement.node.name)
                 )
-            place, outer = self._step(place, ways)
+            placement, outer = self._step(placement, ways)
             steps += outer[::-1]
 
-    def _step(self, place: Placement, ways: dict[Node, Node]) -> tuple[Placement, list[ScoreStep]]:
+    def _step(self, placement: Placement, ways: dict[Node, Node]) -> tuple[Placement, list[ScoreStep]]:
         """The operand that leads to the product, and the score steps of the instruction."""
-        node = place.node
+        node = placement.node
         if node.opcode == "tanh":
-            return self._operand(place, 0), [ScoreStep("softcap", 1.0)]
+            return self._operand(placement, 0), [ScoreStep("softcap", 1.0)]
         if node.opcode == "negate":
-            return self._operand(place, 0), [ScoreStep("scale", -1.0)]
+            return self._operand(placement, 0), [ScoreStep("scale", -1.0)]
         if node.opcode == "select":
-            return self._select_steps(place, ways)
+            return self._select_steps(placement, ways)
         main = next((number for number, operand in enumerate(node.operands) if operand in ways), None)
         if main is None or len(node.operands) != 2:
             raise self._unknown(node)
         number = scalar_constant(node.operands[1 - main])
         if number is not None and math.isfinite(number):
             if node.opcode == "multiply":
-                return self._operand(place, main), [ScoreStep("scale", number)]
+                return self._operand(placement, main), [ScoreStep("scale", number)]
             if node.opcode == "divide" and main == 0 and number:
-                return self._operand(place, main), [ScoreStep("scale", 1 / number)]
+                return self._operand(placement, main), [ScoreStep("scale", 1 / number)]
         if node.opcode == "add":
-            return self._operand(place, main), self._addend_steps(self._operand(place, 1 - main))
+            return self._operand(placement, main), self._addend_steps(self._operand(placement, 1 - main))
         raise self._unknown(node)
 
     def _addend_steps(self, other: Placement) -> list[ScoreStep]:
@@ -131,30 +131,30 @@ class Scores:
                 rounded = any(lost < _LOWEST.get(passed.node.shape.element_type, lost) for passed in path)
                 if masks is not None:
                     return [_masked(mask, -math.inf if rounded else lost) for mask in masks]
-        return [ScoreStep("add", place=peeled_placements(other, _VALUE_PRESERVING)[-1])]
+        return [ScoreStep("add", placement=peeled_placements(other, _VALUE_PRESERVING)[-1])]
 
-    def _select_steps(self, place: Placement, ways: dict[Node, Node]) -> tuple[Placement, list[ScoreStep]]:
-        node = place.node
+    def _select_steps(self, placement: Placement, ways: dict[Node, Node]) -> tuple[Placement, list[ScoreStep]]:
+        node = placement.node
         main = next((number for number in (1, 2) if node.operands[number] in ways), None)
         value = None if main is None else scalar_constant(node.operands[3 - main])
         if main is None or value is None or math.isnan(value):
             raise self._unknown(node)
-        masks = self._masks(self._operand(place, 0), keeps_true=main == 1)
+        masks = self._masks(self._operand(placement, 0), keeps_true=main == 1)
         if masks is None:
             sentence = "scores are kept where a mask in memory is false, and the kernel keeps them where it is true"
             raise NotAttention(Refusal("attention-step", sentence, node.name))
-        return self._operand(place, main), [_masked(mask, value) for mask in masks]
+        return self._operand(placement, main), [_masked(mask, value) for mask in masks]
 
-    def _masks(self, place: Placement, *, keeps_true: bool) -> list[Mask] | None:
+    def _masks(self, placement: Placement, *, keeps_true: bool) -> list[Mask] | None:
         try:
-            return match_mask(place, self._axes, keeps_true=keeps_true)
+            return match_mask(placement, self._axes, keeps_true=keeps_true)
         except NotAttention:
             return None
 
-    def _operand(self, place: Placement, number: int) -> Placement:
-        found = of_operand(place, place.node.operands[number])
+    def _operand(self, placement: Placement, number: int) -> Placement:
+        found = operand_placement(placement, placement.node.operands[number])
         if found is None:
-            raise NotAttention(Refusal("layout-unsupported", "the scores' elements change places", place.node.name))
+            raise NotAttention(Refusal("layout-unsupported", "the scores' elements change places", placement.node.name))
         return found
 
     def _unknown(self, node: Node) -> NotAttention:
@@ -164,5 +164,5 @@ class Scores:
 
 def _masked(mask: Mask, value: float) -> ScoreStep:
     if mask.distance is None:
-        return ScoreStep("select", value, mask.place, mask)
-    return ScoreStep("window" if mask.is_lower else "causal", value, mask.place, mask)
+        return ScoreStep("select", value, mask.placement, mask)
+    return ScoreStep("window" if mask.is_lower else "causal", value, mask.placement, mask)

@@ -16,11 +16,11 @@ from hlo_dispatch.match.attention.placement import (
     PEEL_ROUNDING,
     NotAttention,
     Placement,
-    moved,
-    of_operand,
+    operand_placement,
     peel_node,
     peel_placement,
     peeled_placements,
+    rebase_placement,
 )
 from hlo_dispatch.match.attention.reductions import match_reduction
 from hlo_dispatch.match.elementwise_region import scalar_constant
@@ -79,9 +79,9 @@ class Softmax:
                 return exponentials, total
         raise NotAttention
 
-    def reciprocal(self, place: Placement) -> Placement | None:
+    def reciprocal(self, placement: Placement) -> Placement | None:
         """The divisor where the view is one over it; None: it is something else."""
-        path = peeled_placements(place, PEELED_OPCODES | PEEL_BROADCASTS)
+        path = peeled_placements(placement, PEELED_OPCODES | PEEL_BROADCASTS)
         last = path[-1]
         if last.node.opcode != "divide" or scalar_constant(last.node.operands[0]) != 1:
             return None
@@ -106,7 +106,7 @@ class Softmax:
         if found is None:
             raise NotAttention
         source = self._reduction_source(path[-1], found.source, found.dimensions, found.kept)
-        known = {place.node: place for place in of}
+        known = {placement.node: placement for placement in of}
         steps: list[Placement] = [source]
         while steps[-1].node not in known:
             further = peel_placement(steps[-1], PEELED_OPCODES)
@@ -123,7 +123,7 @@ class Softmax:
     ) -> Placement:
         """The view of the reduction's source: the result's axes, and the keys along the reduced dimensions."""
         shape = source.shape
-        found = moved(result, source, [shape.strides[number] for number in kept])
+        found = rebase_placement(result, source, [shape.strides[number] for number in kept])
         keys = self._axes.keys_over([shape.dimensions[n] for n in reduced], [shape.strides[n] for n in reduced])
         if found is None or keys is None or any(found.dimensions[axis][1] for axis in keys):
             raise NotAttention
@@ -137,16 +137,16 @@ class Softmax:
             raise NotAttention
         return Placement(source, tuple(dimensions[: len(self._axes.sizes)]), found.offset)
 
-    def _peeled_down(self, place: Placement) -> list[Placement]:
-        found = peeled_placements(place, PEELED_OPCODES)
+    def _peeled_down(self, placement: Placement) -> list[Placement]:
+        found = peeled_placements(placement, PEELED_OPCODES)
         self._note(*found[:-1])
         return found
 
-    def _operand(self, place: Placement, number: int) -> Placement:
-        found = of_operand(place, place.node.operands[number])
+    def _operand(self, placement: Placement, number: int) -> Placement:
+        found = operand_placement(placement, placement.node.operands[number])
         if found is None:
             raise NotAttention
         return found
 
-    def _note(self, *places: Placement) -> None:
-        self._matched.update((place.node, None) for place in places)
+    def _note(self, *placements: Placement) -> None:
+        self._matched.update((placement.node, None) for placement in placements)

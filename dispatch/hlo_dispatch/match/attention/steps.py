@@ -19,7 +19,7 @@ class ScoreStep:
     """scale, add, select, causal, window or softcap."""
     value: float = 0.0
     """The factor of a scale, or the value of masked scores."""
-    place: Placement | None = None
+    placement: Placement | None = None
     """The view of the operand of an add or a select."""
     mask: Mask | None = None
     """The mask of a causal step or a window."""
@@ -42,19 +42,19 @@ def simplified(steps: Sequence[ScoreStep]) -> tuple[ScoreStep, ...]:
         if step.kind == "scale" and step.value == 1:
             continue
         found.append(step)
-    place = 1
-    while place < len(found) - 1:
-        before, cap, behind = found[place - 1 : place + 2]
+    index = 1
+    while index < len(found) - 1:
+        before, cap, behind = found[index - 1 : index + 2]
         is_capped = cap.kind == "softcap" and cap.value == 1 and before.kind == behind.kind == "scale"
         # scale(a), tanh, scale(c) is scale(a·c), then c·tanh(s / c).
         if is_capped and behind.value > 0:
             scale = before.value * behind.value
             near = abs(scale - 1) < 1e-6
-            found[place - 1 : place + 2] = [
+            found[index - 1 : index + 2] = [
                 *([] if near else [ScoreStep("scale", scale)]),
                 ScoreStep("softcap", behind.value),
             ]
-        place += 1
+        index += 1
     return tuple(found)
 
 
