@@ -95,12 +95,12 @@ anchors:
 """
 
 
-def test_an_anchor_is_shown_as_the_engine_takes_it(run, tmp_path):
+def test_an_anchor_is_shown_with_its_op_kind_and_epilogue(run, tmp_path):
     (tmp_path / "mine.yaml").write_text(ANCHOR)
     assert run("patterns", "check", "mine.yaml").stdout == b"OK: 1 entry in mine.yaml\n"
     shown = run("patterns", "show", "again", "--tables", "mine.yaml").stdout.decode()
     lines = [" ".join(line.split()) for line in shown.splitlines()]
-    read = "op kind product: every other product; it is what an entry means that says nothing"
+    read = "op kind product: every other product; the default of an entry that names none"
     for line in (read, "types f32", "epilogue relu (at most 1)", "priority 7"):
         assert line in lines, shown
     assert "epilogue  nothing" in run("patterns", "show", "weights_gradient").stdout.decode()
