@@ -121,6 +121,6 @@ def test_a_freeze_report_in_a_notebook() -> None:
     assert "nothing is preprocessed yet" in fast.report._repr_html_()
     fast(jnp.ones((2, 8)))
     heads, *rows = _Cells(fast.report._repr_html_()).rows
-    assert heads == ["kind", "origin", "shape", "held"]
+    assert heads == ["kind", "origin", "shape", "size"]
     assert rows
     assert all(cell in str(fast.report) for row in rows for cell in row)
