@@ -195,7 +195,7 @@ def test_f32_is_the_same_without_half_arithmetic() -> None:
         assert verdict(match, PLAIN) == verdict(match, MODERN)
 
 
-def test_the_rule_of_thumb_does_not_depend_on_threads() -> None:
+def test_the_cost_model_does_not_depend_on_threads() -> None:
     for match in (product(100, 100, 100, after="tanh"), product(100, 400, 100, kind="bf16"), convolution(100)):
         assert verdict(match, SINGLE) == verdict(match, MODERN)
 
