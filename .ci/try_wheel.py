@@ -85,7 +85,7 @@ def readme(page: Path) -> Callable[[], str]:
     return lambda: python("\n".join(blocks)) and ""
 
 
-def door() -> str:
+def plugin_entry_point() -> str:
     """JAX finds the pass by its entry point."""
     return python("jax.devices(); import hlo_dispatch; assert hlo_dispatch.installed()", HLO_DISPATCH="1")
 
@@ -119,7 +119,13 @@ def saved() -> str:
 def main() -> None:
     """Try everything; the first thing that fails ends it with what was said."""
     page = Path(sys.argv[1]).resolve()
-    steps = {"doctor": doctor, "README": readme(page), "HLO_DISPATCH=1": door, "StableHLO": stablehlo, "C": host}
+    steps = {
+        "doctor": doctor,
+        "README": readme(page),
+        "HLO_DISPATCH=1": plugin_entry_point,
+        "StableHLO": stablehlo,
+        "C": host,
+    }
     with tempfile.TemporaryDirectory(prefix="hlo_dispatch_try_") as folder:
         os.chdir(folder)
         for name, step in (steps | {"saved program": saved}).items():
