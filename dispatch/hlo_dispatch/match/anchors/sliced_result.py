@@ -51,13 +51,13 @@ def narrow_to_slice(anchor: Anchor, is_owned: NodePredicate, is_materialized: No
     passed = _up_to_slice(anchor, is_owned, is_materialized)
     if not passed:
         return None
-    cut = passed[-1]
+    slice_op = passed[-1]
     passed += _rounding_behind(passed, is_owned, is_materialized)
     if passed[-1].shape.element_type == "f32" and any(is_widening(node) for node in passed):
         return "the slice that follows is of values rounded to half precision, which the kernel would not round"
-    cuts = [_slice_dimension(dimension, cut) for dimension in anchor.destination]
-    kept = [found for found in cuts if found is not None]
-    if len(kept) < len(cuts):
+    kept_parts = [_slice_dimension(dimension, slice_op) for dimension in anchor.destination]
+    kept = [found for found in kept_parts if found is not None]
+    if len(kept) < len(kept_parts):
         return "the slice that follows takes elements at uneven distances"
     smaller = _product(anchor, kept) if anchor.node.opcode == "dot" else _convolution(anchor, kept)
     if isinstance(smaller, str):
@@ -102,42 +102,42 @@ def _up_to_slice(anchor: Anchor, is_owned: NodePredicate, is_materialized: NodeP
 
 def _rounding_behind(passed: Sequence[Node], is_owned: NodePredicate, is_materialized: NodePredicate) -> list[Node]:
     """The rounding behind the slice, where the value was widened in front of it."""
-    cut = passed[-1]
-    if cut.shape.element_type != "f32" or len(cut.users) != 1 or is_materialized(cut):
+    slice_op = passed[-1]
+    if slice_op.shape.element_type != "f32" or len(slice_op.users) != 1 or is_materialized(slice_op):
         return []
-    user = cut.users[0]
+    user = slice_op.users[0]
     rounds = user.opcode == "convert" and user.shape.element_type in HALF_TYPES and not is_owned(user)
     widened = any(is_widening(node) for node in passed)
-    return [user] if rounds and widened and user.shape.strides == cut.shape.strides else []
+    return [user] if rounds and widened and user.shape.strides == slice_op.shape.strides else []
 
 
-def _slice_dimension(dimension: Dimension, cut: Node) -> _SliceDimension | None:
+def _slice_dimension(dimension: Dimension, slice_op: Node) -> _SliceDimension | None:
     """The part of a dimension that the slice keeps, over its operand's buffer; None: it has no single stride."""
-    source = cut.operands[0].shape
+    source = slice_op.operands[0].shape
     parts = split_dimension(dimension, source)
     if parts is None:
         return None
     unit, start = 1, 0
     kept: list[Dimension] = []
-    places: list[Dimension] = []
+    slice_places: list[Dimension] = []
     for size, number, step in parts:
-        part, count = cut.proto.slice_dimensions[number], cut.shape.dimensions[number]
+        part, count = slice_op.proto.slice_dimensions[number], slice_op.shape.dimensions[number]
         if count == source.dimensions[number]:
             kept.append((size, unit))
-            places.append((size, cut.shape.strides[number] * step))
+            slice_places.append((size, slice_op.shape.strides[number] * step))
         elif size != source.dimensions[number]:
             return None
         else:
             start += part.start * unit
             kept.append((count, unit * max(1, part.stride)))
-            places.append((count, cut.shape.strides[number]))
+            slice_places.append((count, slice_op.shape.strides[number]))
         unit *= size
-    merged, place = merge_dimensions(kept), merge_dimensions(places)
+    merged, place = merge_dimensions(kept), merge_dimensions(slice_places)
     return None if merged is None or place is None else _SliceDimension(start, merged[0], merged[1], place)
 
 
-def _product(anchor: Anchor, cuts: Sequence[_SliceDimension]) -> Anchor | str:
-    *batch, rows, columns = cuts
+def _product(anchor: Anchor, kept_parts: Sequence[_SliceDimension]) -> Anchor | str:
+    *batch, rows, columns = kept_parts
     assert anchor.weights is not None, "what has one operand is not narrowed"
     source, weights = list(anchor.source.dimensions), list(anchor.weights.dimensions)
     in_source = in_weights = 0
@@ -153,8 +153,8 @@ def _product(anchor: Anchor, cuts: Sequence[_SliceDimension]) -> Anchor | str:
     return _with_operand_slices(anchor, source, in_source + first, weights, in_weights + second)
 
 
-def _convolution(anchor: Anchor, cuts: Sequence[_SliceDimension]) -> Anchor | str:
-    images, channels, *space = cuts
+def _convolution(anchor: Anchor, kept_parts: Sequence[_SliceDimension]) -> Anchor | str:
+    images, channels, *space = kept_parts
     attributes = anchor.attributes
     assert anchor.weights is not None, "what has one operand is not narrowed"
     source, weights = list(anchor.source.dimensions), list(anchor.weights.dimensions)
