@@ -35,9 +35,7 @@ class KernelSupportQuery(Protocol):
 
 @dataclass(frozen=True)
 class DefaultVariant:
-    """The variant that is dispatched without a measurement: the one with the longest epilogue that the
-    kernel supports.
-    """
+    """The variant that is dispatched without a measurement: the longest epilogue that the kernel supports."""
 
     candidate: Candidate
     variant: str
@@ -53,30 +51,34 @@ def default_variant(
     Args:
         machine: orders the variants; None: the table's order.
     """
-    whole: Refusal | None = None
-    for name, choice, _ in cost_model_of(match).preferred_variants(match, machine):
-        candidate = support_query(choice)
+    full_match_refusal: Refusal | None = None
+    for name, variant_match, _ in cost_model_of(match).preferred_variants(match, machine):
+        candidate = support_query(variant_match)
         if not isinstance(candidate, Refusal):
             return DefaultVariant(candidate, name)
         # The refusal of a variant with new instructions does not apply to the match.
-        if whole is None and choice.in_module is choice:
-            whole = candidate
-    assert whole is not None, "the full match is a variant"
-    refusal, shorter = whole, match.shortened()
+        if full_match_refusal is None and variant_match.in_module is variant_match:
+            full_match_refusal = candidate
+    assert full_match_refusal is not None, "the full match is a variant"
+    refusal, shorter = full_match_refusal, match.shortened()
     while shorter is not None and refusal.code != "library-missing":
         candidate = support_query(shorter)
         if not isinstance(candidate, Refusal):
-            return DefaultVariant(candidate, FULL_MATCH, epilogue_refusal=whole)
+            return DefaultVariant(candidate, FULL_MATCH, epilogue_refusal=full_match_refusal)
         refusal, shorter = candidate, shorter.shortened()
-    return Refusal(whole.code, whole.sentence, whole.instruction or match.node.name)
+    return Refusal(
+        full_match_refusal.code, full_match_refusal.sentence, full_match_refusal.instruction or match.node.name
+    )
 
 
 def variants_of(default: DefaultVariant, support_query: KernelSupportQuery) -> Iterator[tuple[str, Candidate]]:
     """Every supported variant worth measuring, the default first. Names are stable: the store keeps them."""
-    known = default.candidate
-    yield default.variant, known
-    for name, match, attributes in known.match.variants(default.variant, reorders_weights=known.reorders_weights):
-        is_alternative = match.kernel != known.match.kernel
+    default_candidate = default.candidate
+    yield default.variant, default_candidate
+    for name, match, attributes in default_candidate.match.variants(
+        default.variant, reorders_weights=default_candidate.reorders_weights
+    ):
+        is_alternative = match.kernel != default_candidate.match.kernel
         candidate = support_query(match, **attributes)
         shorter = match.shortened() if is_alternative else None
         while isinstance(candidate, Refusal) and shorter is not None and candidate.code != "library-missing":
@@ -84,21 +86,21 @@ def variants_of(default: DefaultVariant, support_query: KernelSupportQuery) -> I
         if isinstance(candidate, Refusal):
             continue
         # Where the kernel keeps the layout of the weights the two variants are equal.
-        if not attributes or is_alternative or candidate.reorders_weights != known.reorders_weights:
+        if not attributes or is_alternative or candidate.reorders_weights != default_candidate.reorders_weights:
             yield name, candidate
 
 
 def variants_to_measure(
-    default: DefaultVariant, support_query: KernelSupportQuery, most: int
+    default: DefaultVariant, support_query: KernelSupportQuery, max_variants: int
 ) -> list[tuple[str, Candidate]]:
-    """The first `most` variants, and at least one for every kernel, since no cost model compares libraries."""
+    """The first `max_variants` variants, and at least one for every kernel, since no cost model compares libraries."""
     tried: list[tuple[str, Candidate]] = []
     seen: set[str] = set()
     for name, candidate in variants_of(default, support_query):
-        if len(tried) < most or candidate.match.kernel not in seen:
+        if len(tried) < max_variants or candidate.match.kernel not in seen:
             tried.append((name, candidate))
             seen.add(candidate.match.kernel)
-        if len(tried) >= most and seen.issuperset(candidate.match.kernels):
+        if len(tried) >= max_variants and seen.issuperset(candidate.match.kernels):
             break
     return tried
 

@@ -76,10 +76,10 @@ def predicted_choice(match: CallableMatch, machine: Machine, policy: str) -> Cal
 
     It allows prefetching the query.
     """
-    family_cost_model = cost_model_of(match)
-    if policy == "never" or (policy == "heuristic" and not family_cost_model.is_worth_calling(match, "", machine)[0]):
+    cost_model = cost_model_of(match)
+    if policy == "never" or (policy == "heuristic" and not cost_model.is_worth_calling(match, "", machine)[0]):
         return None
-    return next(family_cost_model.preferred_variants(match, machine)).match
+    return next(cost_model.preferred_variants(match, machine)).match
 
 
 def decide(
@@ -103,18 +103,15 @@ def decide(
     default = default_variant(match, support_query, None if is_forced else machine)
     if isinstance(default, Refusal):
         return _stock(default)
-    rest = (
-        f"; the rest of its epilogue stays with XLA: {default.epilogue_refusal}"
-        if default.epilogue_refusal is not None
-        else ""
-    )
+    refused = default.epilogue_refusal
+    rest = f"; the rest of its epilogue stays with XLA: {refused}" if refused is not None else ""
     if is_forced:
         reason = f'the policy "always" takes every kernel that can compute the region{rest}'
-        return Decision(default.candidate, reason, epilogue_refusal=default.epilogue_refusal)
+        return Decision(default.candidate, reason, epilogue_refusal=refused)
     measured = lookup(match, default) if policy in MEASURING else None
     if measured is DECIDED_BY_PROGRAM:
         reason = f"measured: the whole program is fastest with every region in a kernel{rest}"
-        return Decision(default.candidate, reason, epilogue_refusal=default.epilogue_refusal)
+        return Decision(default.candidate, reason, epilogue_refusal=refused)
     if measured is not None and not (measured.provisional and measured.chosen == STOCK):
         return by_measurement(measured, match, default, support_query)
     chosen = default.candidate
@@ -123,7 +120,7 @@ def decide(
         reason = f"{reason}; {measured.sentence(chosen.implementation)}"
     if not is_worth_it:
         return _stock(Refusal("policy", reason, name))
-    return Decision(chosen, reason + rest, epilogue_refusal=default.epilogue_refusal)
+    return Decision(chosen, reason + rest, epilogue_refusal=refused)
 
 
 def by_measurement(
