@@ -112,7 +112,7 @@ def coalesced(serialized: bytes) -> Split:
     [
         pytest.param(lambda whole: split_at(whole, FROZEN, 2), id="split_at"),
         pytest.param(lambda whole: without_prologue(whole, FROZEN), id="without_prologue"),
-        pytest.param(coalesced, id="held together"),
+        pytest.param(coalesced, id="coalesced"),
     ],
 )
 def test_the_program_takes_over_what_the_whole_module_does(
@@ -124,7 +124,7 @@ def test_the_program_takes_over_what_the_whole_module_does(
     assert count == len(split.preprocessed) + len(split.frozen_inputs) + len(split.dynamic_inputs) < len(FROZEN) + 4
     # Nothing of what is frozen may go: a later update, another program reads it.
     monkeypatch.setattr(prologue_stages, "MIN_STAGED_BYTES", 0)
-    pieces = prologue_stages.split_into_stages(split, is_one=False)
+    pieces = prologue_stages.split_into_stages(split, is_single=False)
     assert (len(pieces) > 1) == (place is coalesced)
     for module in [split.prologue, *(piece.module for piece in pieces)]:
         assert module is None or donations(module) == set()

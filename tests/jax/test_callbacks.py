@@ -119,7 +119,10 @@ def _persistent_cache(tmp_path):
 @pytest.mark.parametrize("name", ["registration", "measuring"])
 def test_a_key_that_cannot_be_made(monkeypatch, tmp_path, name) -> None:
     hlo_dispatch.install(policy="always")
-    places = {"registration": (hook.registration, "register"), "measuring": (hook.measured_pipeline, "with_measurements")}
+    places = {
+        "registration": (hook.registration, "register"),
+        "measuring": (hook.measured_pipeline, "with_measurements"),
+    }
     place, function = places[name]
     monkeypatch.setattr(place, function, fail)
     program = lambda x, w: jnp.tanh(x @ w)  # noqa: E731
