@@ -254,7 +254,7 @@ def test_what_there_is_no_code_for_is_a_refusal(changes: dict[str, object], sent
 )
 def test_bad_attributes_are_errors_that_name_them(changes: dict[str, object], fragment: str) -> None:
     with pytest.raises((ValueError, ImportError), match=re.escape(fragment)):
-        _kernels.plan("hlo_dispatch.own.quantized_matmul", quantized_matmul(5, 8, 6).call.asked() | changes)
+        _kernels.plan("hlo_dispatch.own.narrow_product", quantized_matmul(5, 8, 6).call.asked() | changes)
 
 
 @pytest.mark.parametrize(
