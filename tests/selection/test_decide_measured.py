@@ -80,7 +80,7 @@ WRONG = Measurement(STOCK, {}, refused={"whole": "it differs by 3"})
 @pytest.mark.parametrize("policy", ["measure", "stored"])
 @pytest.mark.parametrize("kind", ["f32", "bf16"])
 def test_measurements_outweigh_the_cost_model(machine: Machine, policy: str, kind: str) -> None:
-    """On any machine: what the heuristic would say of it does not matter."""
+    """On any machine: whatever the cost model says."""
     won = decide(dense(kind), machine, policy, Kernel(), knows(FAST))
     assert won.candidate is not None
     assert won.reason == "measured: 410 µs against stock 920 µs"

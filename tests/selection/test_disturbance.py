@@ -31,7 +31,7 @@ class PlayedMachine:
     random: random.Random = field(default_factory=lambda: random.Random(11))
 
     def call(self, seconds: float, *, shared: float = 1.0, own_wait: float = 0.0) -> Callable[[], None]:
-        """A contestant that takes so long, `shared` times longer on one core, and whose threads wait in each call."""
+        """A candidate that takes so long, `shared` times longer on one core, and whose threads wait in each call."""
 
         def run() -> None:
             self.before(self)

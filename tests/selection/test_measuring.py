@@ -59,7 +59,7 @@ def test_stored_never_measures(store: Store) -> None:
     guessed = compiled(depthwise, IMAGE, FILTER, policy="stored")
     assert (measured_pipeline.tally.measured, store.entries()) == (before, [])
     assert not hlo_dispatch.reports()[-1].regions[0].reason.startswith("measured")
-    assert calls(guessed) == 1, "the heuristic knows depthwise convolutions"
+    assert calls(guessed) == 1, "the cost model knows depthwise convolutions"
     compiled(depthwise, IMAGE, FILTER)
     exported = store.export()
     store.remove()
@@ -111,7 +111,7 @@ def test_what_cannot_be_told_is_asked_another_time(store: Store) -> None:
         assert measured_pipeline.tally.unclear == before + min(process, 2), "two processes try it, the others leave it"
         (entry,) = store.entries()
         assert (entry.measured.failed_attempts, entry.measured.seconds) == (min(process, 2), {})
-        assert calls(executable) == 1, "as the heuristic says"
+        assert calls(executable) == 1, "as the cost model says"
         forget(store)
 
 

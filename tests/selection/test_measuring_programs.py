@@ -186,7 +186,7 @@ ENTRY e { x = f32[4]{0} parameter(0)
 
 @pytest.fixture
 def _only_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The budget is over once the program was tried as the heuristic has it."""
+    """The budget ends after the trial of the cost model's plan."""
     monkeypatch.setattr(
         tuner_module.Tuner, "__call__", lambda self, unknown, support_query: setattr(self, "_reached_all", False)
     )

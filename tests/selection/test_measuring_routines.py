@@ -122,10 +122,10 @@ def measured_cholesky(folder: Path) -> tuple[Measurement, str]:
 
 @pytest.mark.parametrize("winner", ["onemkl.", "scipy.", pytest.param("blocked.", marks=needs_avx512), STOCK])
 def test_the_one_that_wins_is_called(winner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the heuristic thinks of it."""
+    """Whatever the cost model says."""
 
     def interleaved(runners, **_) -> list[Time]:
-        # In the order in which the heuristic, which knows the processor, asks the kernels.
+        # In the order in which the cost model, which knows the processor, queries the kernels.
         gains = [0.5 if variant.startswith(winner) else -0.5 if winner == STOCK else 0.1 for variant in variants]
         if len(runners) < 1 + len(variants):
             gains = [0.5]  # the winner, once more

@@ -26,7 +26,7 @@ from hlo_dispatch.selection.measurements import (
 
 
 def small_products(rows: int = 16, size: int = 48) -> bytes:
-    """Three products in a row that the heuristic leaves to stock."""
+    """Three products in a row that the cost model leaves to stock."""
 
     def program(x: jax.Array, w: jax.Array) -> jax.Array:
         for _ in range(3):
@@ -62,7 +62,7 @@ def test_what_the_cost_model_leaves_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("measured", "modes"),
+    ("measured", "strategies"),
     [
         (Measurement(STOCK, {STOCK: 1e-3, "plain": 1.6e-3}), {ALL_SUPPORTED, ALL_SUPPORTED_UNCONDITIONALLY}),
         (Measurement(STOCK, {STOCK: 1e-3, "plain": 2.5e-3}), {ALL_SUPPORTED_UNCONDITIONALLY}),
@@ -71,11 +71,11 @@ def test_what_the_cost_model_leaves_is_taken() -> None:
         (Measurement(STOCK, {}, failed_attempts=2), {ALL_SUPPORTED, ALL_SUPPORTED_UNCONDITIONALLY}),
         (Measurement(STOCK, {}, failed_attempts=2, timed_out_after=2.0), set()),
     ],
-    ids=["lost", "lost by far", "wrong", "endless", "in vain", "in vain for it does not end"],
+    ids=["lost", "lost clearly", "wrong", "timed out", "failed attempts", "failed attempts by timing out"],
 )
-@pytest.mark.parametrize("mode", [ALL_SUPPORTED, ALL_SUPPORTED_UNCONDITIONALLY])
+@pytest.mark.parametrize("strategy", [ALL_SUPPORTED, ALL_SUPPORTED_UNCONDITIONALLY])
 def test_what_was_measured_alone_says_what_is_not(measured: Measurement, strategies: set[str], strategy: str) -> None:
-    # What was measured in vain the cost model decides in other modes, which leaves small ones to stock.
+    # Regions with failed attempts are left to the cost model by other strategies, which leaves small ones to stock.
     module = small_products() if measured.failed_attempts else small_products(128, 128)
     found = regions_of(module)
     assert found
