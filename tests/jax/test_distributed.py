@@ -90,7 +90,7 @@ def test_both_measure_and_decide_alike(tmp_path: Path) -> None:
     assert first["bits"] == second["bits"]
 
 
-@pytest.mark.parametrize(("told", "is_dispatched"), [({"stock": True}, False), (None, True)])
+@pytest.mark.parametrize(("published", "is_dispatched"), [({"stock": True}, False), (None, True)])
 def test_where_the_first_process_fails_the_others_have_stock(
     monkeypatch: pytest.MonkeyPatch, published: dict | None, is_dispatched: bool
 ) -> None:

@@ -111,7 +111,7 @@ class _Keras(_Model):
         keras: Any = sys.modules["keras"]
         if keras.backend.backend() != "jax":
             raise FreezeError(f"Keras runs on {keras.backend.backend()}: set KERAS_BACKEND=jax before it is imported")
-        if not model.built_or_stock:
+        if not model.built:
             raise FreezeError(f"{model.name} has no weights yet: call it once, or model.build(shape), before freeze")
 
     def weights(self, model: Any) -> Any:
