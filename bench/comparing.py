@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hlo_dispatch.bench.programs import BenchProgram
-from hlo_dispatch.bench.verdict import FIRST, LIMITS, SETTLED, STOCK, Result
+from hlo_dispatch.bench.verdict import ALWAYS, FIRST, LIMITS, SETTLED, STOCK, Result
 from hlo_dispatch.demo.timing import interleaved
 
 NO_LIMIT = "3600"
@@ -33,15 +33,16 @@ def compare(kind: str, program: BenchProgram, seconds: float) -> Result:
     result = Result(kind, program.name)
     executables: dict[str, Any] = {}
     took: dict[str, float] = {}
-    for way in (STOCK, FIRST, SETTLED) if kind == "models" else (STOCK, SETTLED):
+    for way in {"models": (STOCK, FIRST, SETTLED), "training": (STOCK, ALWAYS, SETTLED)}.get(kind, (STOCK, SETTLED)):
         if way == SETTLED:
             os.environ["HLO_DISPATCH_MEASURE_SECONDS"] = NO_LIMIT
-        with contextlib.nullcontext() if way == STOCK else hlo_dispatch.enabled(policy="measure"):
+        policy = "always" if way == ALWAYS else "measure"
+        with contextlib.nullcontext() if way == STOCK else hlo_dispatch.enabled(policy=policy):
             # From one line for all of them: a compiled program says where it was compiled from.
             executables[way], took[way] = compiled(program)
     result.compile_more = took[FIRST if FIRST in took else SETTLED] - took[STOCK]
     texts = {way: executable.as_text() for way, executable in executables.items()}
-    result.calls = {way: kernel_calls(text) for way, text in texts.items() if way != STOCK}
+    result.calls = {way: kernel_calls(text) for way, text in texts.items() if way not in (STOCK, ALWAYS)}
     result.is_unchanged = len(set(texts.values())) == 1
     time_all(result, {way: blocking(executable, program.arguments) for way, executable in executables.items()}, seconds)
     result.spent = time.perf_counter() - begin
@@ -71,8 +72,9 @@ def blocking(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Callab
 
 def time_all(result: Result, ways: Ways, seconds: float) -> None:
     """Put times and ratios into the result; what is below the limit is measured twice more, and the middle counts."""
-    reference, limit = result.reference, LIMITS[result.kind]
-    first = _times(ways, seconds)
+    limit = LIMITS[result.kind]
+    result.seconds = first = _times(ways, seconds)
+    reference = result.reference
     others = [way for way in result.calls if way != reference]
     result.seconds = {way: first[way] for way in ways if way not in others}
     for way in others:

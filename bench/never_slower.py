@@ -1,6 +1,6 @@
 """Is measured choice ever slower than stock, or a frozen model than an unfrozen one? All of it timed independently.
 
-    python -m bench.never_slower tiny small regions models frozen [--output FILE [--resume]] [--models NAME …]
+    python -m bench.never_slower tiny small regions training models frozen [--output FILE [--resume]] [--models NAME …]
 
 Everything is compiled stock and with the policy "measure" (an empty store of its own), then timed in turns. A
 model is timed twice dispatched: as its first compile leaves it (the default budget) and as later compiles do. A
@@ -9,7 +9,8 @@ of their own say what memory each takes at most. A ratio below the limit is meas
 the middle one counts: on a shared machine one in fifty is off by more than that by itself. The limits are 0.98 of
 stock's speed for a model, 0.98 of the unfrozen program's for a frozen one, with 1.1 times its memory where the weights
 are donated (where the caller holds them the figure stands beside it), and 0.95 for a region or a small program
-(batches of tiny matrices, recurrent cells in scans); a tiny program has to be left as it is, and to be within 2 %. Each
+(batches of tiny matrices, recurrent cells in scans), 0.95 of the faster of stock and the policy "always" for a training
+step of a small network; a tiny program has to be left as it is, and to be within 2 %. Each
 model has a process of its own, which is stopped after --most-seconds.
 Everything measured is in the JSON file after each program; --resume leaves out what it has. The exit status is 1 where
 anything was slower.
@@ -34,7 +35,7 @@ from pathlib import Path
 from hlo_dispatch.bench import frozen
 from hlo_dispatch.bench.comparing import compare
 from hlo_dispatch.bench.header import header
-from hlo_dispatch.bench.programs import is_inference, model, random_regions, small, tiny
+from hlo_dispatch.bench.programs import BenchProgram, is_inference, model, random_regions, small, tiny
 from hlo_dispatch.bench.record import ResultRecord
 from hlo_dispatch.bench.verdict import KINDS, Result, summary
 
@@ -73,6 +74,12 @@ def _in_a_process(kind: str, name: str, seconds: float, most_seconds: float) -> 
 
 def _compare_model(name: str, seconds: float) -> Result:
     return compare("models", model(name), seconds)
+
+
+def _training() -> Iterator[BenchProgram]:
+    from hlo_dispatch.bench.training_programs import training_steps  # it makes arrays of JAX's
+
+    return training_steps()
 
 
 def main() -> None:
@@ -115,7 +122,9 @@ def _measure(kind: str, chosen: argparse.Namespace, record: ResultRecord) -> Non
             if (kind, name) not in record and (kind == "models" or is_inference(name)):
                 record.add(_in_a_process(kind, name, chosen.seconds, chosen.most_seconds))
         return
-    programs = {"tiny": tiny, "small": small}.get(kind, lambda: random_regions(chosen.regions, chosen.seed))()
+    programs = {"tiny": tiny, "small": small, "training": _training}.get(
+        kind, lambda: random_regions(chosen.regions, chosen.seed)
+    )()
     for program in programs:
         if (kind, program.name) not in record:
             with _empty_store():

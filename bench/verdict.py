@@ -6,18 +6,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-KINDS = ("tiny", "small", "regions", "models", "frozen")
-LIMITS = {"models": 0.98, "small": 0.95, "regions": 0.95, "tiny": 0.98, "frozen": 0.98}
+KINDS = ("tiny", "small", "regions", "training", "models", "frozen")
+LIMITS = {"models": 0.98, "training": 0.95, "small": 0.95, "regions": 0.95, "tiny": 0.98, "frozen": 0.98}
 """Of the speed of what a program is compared with."""
 MOST_MEMORY = 1.1
 """Of the unfrozen program's peak, where weights are donated: held by the caller they exist twice."""
 STOCK, FIRST, SETTLED, FROZEN = "stock", "first compile", "later compiles", "frozen"
+ALWAYS = "always"
+"""A training step under that policy."""
 DONATED = "frozen, weights donated"
 
 
 @dataclass
 class Result:
-    """One program, against stock; a frozen one against the same that is dispatched and not frozen."""
+    """One program, against stock; a training step against the faster of stock and the policy "always"; a frozen one
+    against the same that is dispatched and not frozen."""
 
     kind: str
     name: str
@@ -67,7 +70,9 @@ class Result:
         return self.verdict in ("ok", "unchanged")
 
     def is_another(self, way: str) -> bool:
-        """Whether that is not stock XLA's program, letter by letter or but for a cut."""
+        """Whether that is another program than the reference, letter by letter or but for a cut."""
+        if self.kind == "training" and self.reference == ALWAYS:
+            return True
         return bool(self.calls[way]) or (self.kind == "frozen" and not self.is_unchanged)
 
     @property
@@ -78,6 +83,8 @@ class Result:
     @property
     def reference(self) -> str:
         """The way that the others are compared with."""
+        if self.kind == "training":
+            return min((STOCK, ALWAYS), key=self.seconds.__getitem__)
         return SETTLED if self.kind == "frozen" else STOCK
 
     @property

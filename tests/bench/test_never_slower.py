@@ -13,7 +13,7 @@ import pytest
 from environment import clean_environment
 from hlo_dispatch.bench.frozen import FLOAT32, difference
 from hlo_dispatch.bench.programs import BenchProgram, is_inference, model, random_regions
-from hlo_dispatch.bench.verdict import DONATED, FROZEN, SETTLED, STOCK, Result, summary
+from hlo_dispatch.bench.verdict import ALWAYS, DONATED, FROZEN, SETTLED, STOCK, Result, summary
 
 pytestmark = pytest.mark.any_python
 
@@ -36,6 +36,24 @@ def test_verdict(kind: str, ratio: float, calls: int, is_unchanged: bool, verdic
     assert result.verdict == verdict
     assert result.is_good == (verdict in ("ok", "unchanged"))
     assert ("(x)" in summary(kind, [result])) == (not result.is_good or calls > 0)
+
+
+@pytest.mark.parametrize(
+    ("always", "tuned", "calls", "verdict"),
+    [
+        (2.0, 1.0, 0, "unchanged"),
+        (0.5, 1.0, 0, "SLOWER"),
+        (0.5, 0.51, 3, "ok"),
+        (0.5, 0.6, 3, "SLOWER"),
+        (2.0, 1.2, 3, "SLOWER"),
+    ],
+)
+def test_verdict_of_a_training_step(always: float, tuned: float, calls: int, verdict: str) -> None:
+    """Against the faster of stock and the policy "always": stock's program is no excuse where that is slower."""
+    seconds = {STOCK: 1.0, ALWAYS: always, SETTLED: tuned}
+    result = Result("training", "x", seconds, {}, {SETTLED: calls}, is_unchanged=calls == 0)
+    result.ratios = {SETTLED: seconds[result.reference] / tuned}
+    assert result.verdict == verdict
 
 
 @pytest.mark.parametrize(
