@@ -1,4 +1,4 @@
-"""Write-after-read hazards: control dependencies and copies that keep aliased buffers correct after a rewrite.
+"""Aliasing hazards (write-after-read): control dependencies and copies that keep aliased buffers correct.
 
 XLA has already decided which values alias: a while body's parameter and its result, a donated input and its output, the
 operand and result of an in-place update. Its copy insertion covered *its* instructions; kernel calls read more operands
