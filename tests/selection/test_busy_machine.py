@@ -14,6 +14,7 @@ from measured_programs import FILTER, IMAGE, calls, compiled, depthwise, forget,
 from hlo_dispatch.autotune.compare.disturbance import this_machine_meter
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.selection.measurements import STOCK
+from processor import needs_avx512
 
 pytestmark = [pytest.mark.timing, pytest.mark.usefixtures("_own_store")]
 
@@ -39,6 +40,8 @@ def test_no_large_win_is_refused_for_good(store: Store) -> None:
             assert measured.provisional or measured.failed_attempts or measured.chosen != STOCK, measured.sentence()
 
 
+@needs_avx512
+@pytest.mark.any_processor
 @pytest.mark.usefixtures("_busy_loops")
 def test_a_large_win_that_the_cost_model_refuses_is_dispatched(store: Store) -> None:
     # A blocked Cholesky of 3x3 matrices takes a seventh of LAPACK's time on a quiet machine.
