@@ -112,7 +112,7 @@ class Result:
     def line(self) -> str:
         """For a person."""
         if self.problem:
-            return f"{self.kind:8}{self.name:52} {self.verdict}"
+            return f"{self.kind:9}{self.name:52} {self.verdict}"
         times = " ".join(f"{way}: {ratio:.3f}x, {self.calls[way]} calls;" for way, ratio in self.ratios.items())
         said = ""
         if self.kind == "frozen":
@@ -120,7 +120,7 @@ class Result:
             said += f"differs by {self.difference:.1e} of {self.allowed:.1e}; "
             said += f"memory {self._memories}; " if self.peak else ""
         return (
-            f"{self.kind:8}{self.name:52} {self.seconds[self.reference] * 1e3:10.3f} ms {times} {said}"
+            f"{self.kind:9}{self.name:52} {self.seconds[self.reference] * 1e3:10.3f} ms {times} {said}"
             f"compile +{self.compile_more:.1f} s; {self.verdict} ({self.spent:.0f} s)"
         )
 
