@@ -115,6 +115,8 @@ class Result:
             return f"{self.kind:9}{self.name:52} {self.verdict}"
         times = " ".join(f"{way}: {ratio:.3f}x, {self.calls[way]} calls;" for way, ratio in self.ratios.items())
         said = ""
+        if self.kind == "training":
+            said = f"stock {self.seconds[STOCK] * 1e3:.3f} ms, always {self.seconds[ALWAYS] * 1e3:.3f} ms; "
         if self.kind == "frozen":
             said = f"unfrozen {self.calls[SETTLED]} calls; stock {self.seconds[STOCK] * 1e3:.3f} ms; "
             said += f"differs by {self.difference:.1e} of {self.allowed:.1e}; "

@@ -54,6 +54,7 @@ def test_verdict_of_a_training_step(always: float, tuned: float, calls: int, ver
     result = Result("training", "x", seconds, {}, {SETTLED: calls}, is_unchanged=calls == 0)
     result.ratios = {SETTLED: seconds[result.reference] / tuned}
     assert result.verdict == verdict
+    assert f"stock 1000.000 ms, always {always * 1e3:.3f} ms" in result.line
 
 
 @pytest.mark.parametrize(
