@@ -39,7 +39,8 @@ from hlo_dispatch.process.machine import Machine
 from hlo_dispatch.report import Report, StridedCall
 from hlo_dispatch.selection.candidate import DefaultVariant
 from hlo_dispatch.selection.decide import MEASURING
-from hlo_dispatch.selection.measurements import ALL_SUPPORTED_STRATEGIES, KnownMeasurements, Measurement
+from hlo_dispatch.selection.measurements import KnownMeasurements, Measurement
+from hlo_dispatch.selection.strategies import ALL_SUPPORTED_UNCONDITIONALLY, COST_MODEL, Strategy
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ class Pipeline:
     """Whether large constants count as frozen weights, preprocessed while the module is rewritten; needs jax."""
     advises_huge_pages: bool = True
     """Whether to insert huge-page advice; not where one call is compared with stock's code for it."""
-    strategy: str = ""
-    """The plan strategy (autotune/measurement_requests.py); set in a whole-program trial."""
+    strategy: Strategy | None = None
+    """The plan strategy; set in a whole-program trial."""
 
     @classmethod
     def make(cls, table: Table, policy: str, machine: Machine | None = None) -> Pipeline:
@@ -122,7 +123,8 @@ class Pipeline:
             plans, saved = self._tuned(serialized, module, graphs)
             clock.lap("match, measure and decide")
         else:
-            plans, saved = self._plans(graphs), None
+            strategy = ALL_SUPPORTED_UNCONDITIONALLY if self.policy == "always" else COST_MODEL
+            plans, saved = self._plans(graphs, strategy), None
             clock.lap("match and decide")
         result, call_groups, strided_calls = None, CallGroups(), dict[str, StridedCall]()
         changed = apply_plans(module, plans, self.table, self.machine.threads)
@@ -196,37 +198,32 @@ class Pipeline:
         self, serialized: bytes, module: Module, graphs: list[tuple[FlatGraph, bool]]
     ) -> tuple[list[ComputationPlan], float | None]:
         """The plans by stored and new measurements, and the seconds that a run saves by them."""
-        requests = MeasurementRequests(module, self.table, self.knowledge, self.strategy, self.frozen)
-        if self.strategy:
-            return self._plans(graphs, requests), None
+        requests = MeasurementRequests(module, self.table, self.knowledge, self.frozen)
+        if self.strategy is not None:
+            return self._plans(graphs, self.strategy, requests), None
         tuner = ProgramTuner(
             serialized=serialized,
             requests=requests,
             knowledge=self.knowledge,
             measure=self.make_measurer(module.name) if self.make_measurer is not None else None,
             support_query=self.planner.support_query,
-            make_plans=lambda: self._plans(graphs, requests),
+            plan=lambda strategy: self._plans(graphs, strategy, requests),
             rewritten=lambda strategy: replace(self, make_measurer=None, strategy=strategy).run(serialized)[0],
         )
         plans = tuner.choose_plans()
         return plans, tuner.saved(plans)
 
     def _plans(
-        self, graphs: list[tuple[FlatGraph, bool]], requests: MeasurementRequests | None = None
+        self, graphs: list[tuple[FlatGraph, bool]], strategy: Strategy, requests: MeasurementRequests | None = None
     ) -> list[ComputationPlan]:
-        if requests is None:
-            with_glue_ops = self.policy == "always"
-            return [
-                self.planner.plan(graph, _no_measurement, small=small, with_glue_ops=with_glue_ops)
-                for graph, small in graphs
-            ]
-        requests.reset()
-        # A glue op gains nothing alone: only a whole-program trial shows the gain.
-        with_glue_ops = requests.strategy in ALL_SUPPORTED_STRATEGIES
-        return [
-            self.planner.plan(graph, requests.lookup_in(graph), small=small, with_glue_ops=with_glue_ops)
-            for graph, small in graphs
-        ]
+        """The plans of one strategy; without `requests` nothing is known."""
+        if requests is not None:
+            requests.begin(strategy)
+        plans: list[ComputationPlan] = []
+        for graph, small in graphs:
+            lookup = _no_measurement if requests is None else requests.lookup_in(graph)
+            plans.append(self.planner.plan(graph, lookup, small=small, with_glue_ops=strategy.dispatches_all))
+        return plans
 
 
 def _no_measurement(match: CallableMatch, default: DefaultVariant) -> Measurement | None:

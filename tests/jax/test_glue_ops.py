@@ -15,7 +15,7 @@ from hlo_dispatch.passes.glue_ops import REASON
 from hlo_dispatch.pattern import load_tables
 from hlo_dispatch.pipeline import Pipeline
 from hlo_dispatch.process.environment_switches import SEQUENCES_VARIABLE
-from hlo_dispatch.selection.measurements import ALL_SUPPORTED, COST_MODEL, MEASURED_ALONE, MEASURED_JOINTLY
+from hlo_dispatch.selection.strategies import ALL_SUPPORTED, COST_MODEL, MEASURED_ALONE, MEASURED_JOINTLY
 from side_by_side import Both, assert_agree, run_both
 
 DTYPES = ("float32", "bfloat16")

@@ -11,7 +11,8 @@ from hlo_dispatch.autotune import whole_program_trial
 from hlo_dispatch.autotune.run import split_executable
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.driver import measured_pipeline
-from hlo_dispatch.selection.measurements import ALL_SUPPORTED, COST_MODEL, STOCK, Measurement
+from hlo_dispatch.selection.measurements import STOCK, Measurement
+from hlo_dispatch.selection.strategies import ALL_SUPPORTED, COST_MODEL
 
 pytestmark = pytest.mark.usefixtures("_own_store", "_any_answer")
 
@@ -73,5 +74,5 @@ def test_a_frozen_program_is_tried_first_with_everything_in_kernels(monkeypatch:
     hlo_dispatch.freeze(two, FILTER)(IMAGE)
     compiled(two, FILTER, IMAGE)
     frozen, frozen_again, plain, _ = (modes[0] for modes in tried)
-    assert (frozen, frozen_again) == (ALL_SUPPORTED, ALL_SUPPORTED)
-    assert plain == COST_MODEL
+    assert (frozen, frozen_again) == (ALL_SUPPORTED.name, ALL_SUPPORTED.name)
+    assert plain == COST_MODEL.name

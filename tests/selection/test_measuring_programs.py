@@ -22,17 +22,20 @@ from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.driver import measured_pipeline
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.text import from_text
-from hlo_dispatch.selection.measurements import (
-    ALL_SUPPORTED,
-    ALL_SUPPORTED_UNCONDITIONALLY,
-    COST_MODEL,
-    MEASURED_ALONE,
-    MEASURED_JOINTLY,
-    STOCK,
-    Measurement,
-)
+from hlo_dispatch.selection import strategies
+from hlo_dispatch.selection.measurements import STOCK, Measurement
+from hlo_dispatch.selection.strategies import STRATEGIES
 
 pytestmark = pytest.mark.usefixtures("_own_store")
+ALL_SUPPORTED, COST_MODEL, MEASURED_ALONE, MEASURED_JOINTLY = (
+    strategy.name
+    for strategy in (
+        strategies.ALL_SUPPORTED,
+        strategies.COST_MODEL,
+        strategies.MEASURED_ALONE,
+        strategies.MEASURED_JOINTLY,
+    )
+)
 
 
 def two_layers(x, w, image, window):
@@ -44,14 +47,7 @@ def test_a_program_is_tried_as_a_whole(store: Store) -> None:
     arguments = (X, W, IMAGE, FILTER)
     executable = compiled(two_layers, *arguments)
     (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == whole_program_trial.ALL_KERNELS]
-    assert set(whole.seconds) <= {
-        STOCK,
-        COST_MODEL,
-        MEASURED_ALONE,
-        MEASURED_JOINTLY,
-        ALL_SUPPORTED,
-        ALL_SUPPORTED_UNCONDITIONALLY,
-    }
+    assert set(whole.seconds) <= {STOCK, *(strategy.name for strategy in STRATEGIES)}
     assert whole.thorough, "all regions were known in the end"
     assert (calls(executable) > 0) == (whole.chosen != STOCK)
     before = measured_pipeline.tally.measured

@@ -20,24 +20,10 @@ from hlo_dispatch.ir.shape import shape_of
 from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.pattern.table import KernelBinding, Numerics, Table
 from hlo_dispatch.selection.candidate import DefaultVariant, KernelSupportQuery
-from hlo_dispatch.selection.cost_model import SMALLEST_DOT
-from hlo_dispatch.selection.measurements import (
-    ALL_SUPPORTED_STRATEGIES,
-    ALL_SUPPORTED_UNCONDITIONALLY,
-    CLEAR_LOSS,
-    CONVINCING_GAIN,
-    COST_MODEL,
-    DECIDED_BY_PROGRAM,
-    MEASURED_JOINTLY,
-    STOCK,
-    KnownMeasurements,
-    Measurement,
-)
+from hlo_dispatch.selection.measurements import DECIDED_BY_PROGRAM, STOCK, KnownMeasurements, Measurement
+from hlo_dispatch.selection.strategies import BEFORE_TRIAL, CLOSE_LOSS, WITHOUT_TRIAL, Strategy
 from hlo_dispatch.vendor.users_kernels import library_of
 
-CLOSE_LOSS = 0.1
-"""Maximum loss, as a fraction of stock's time, with which a region that shares a fusion is left to the cost model while
-its program is unmeasured."""
 CALL_SECONDS = 1.5e-6
 """Minimum overhead of a kernel call on any processor: a region that stock is estimated to compute in less is not
 measured, since no kernel can win it."""
@@ -124,16 +110,10 @@ class MeasurementRequests:
         module: Module,
         table: Table,
         knowledge: KnownMeasurements,
-        strategy: str = "",
         frozen: AbstractSet[int] = frozenset(),
     ) -> None:
-        """
-        Args:
-            strategy: the plan strategy (selection/measurements.py); empty: the measurements decide, except for regions
-                that share fusions and lost narrowly alone.
-            frozen: numbers of the frozen parameters.
-        """
-        self.strategy, self._frozen = strategy, frozen
+        """`frozen`: numbers of the frozen parameters."""
+        self.strategy, self._frozen = BEFORE_TRIAL, frozen
         self._digests, self._table, self._knowledge = Digests(module), table, knowledge
         self._module, self._footprint = module, footprint_of(module)
         self._has_several = _has_several(module)
@@ -150,27 +130,17 @@ class MeasurementRequests:
         def recall(match: CallableMatch, default: DefaultVariant) -> Measurement | None:
             # A region faster than a call is measured only where stock may be wrong.
             is_small = extractor.is_stock_within(CALL_SECONDS, match) and not extractor.reads_a_reduction(match)
-            if is_small and self.strategy not in ALL_SUPPORTED_STRATEGIES:
+            if is_small and not self.strategy.dispatches_all:
                 return None
             numerics = match.numerics()
             digest = extractor.digest(default.candidate.match.in_module, self._key_settings(match, default, numerics))
             known = self._knowledge.get(digest)
-            if is_small:
-                return known if known is not None and known.refused else DECIDED_BY_PROGRAM
-            is_given_up = known is not None and known.is_given_up
-            if known is not None and known.failed_attempts and not known.timed_out_after:
-                known = None
             if known is None or known.chosen != STOCK or known.loss < CLOSE_LOSS:
                 self.possible_calls += executions
-            if self.strategy in ALL_SUPPORTED_STRATEGIES and (known is None or self._may_win_with_others(known, match)):
-                return DECIDED_BY_PROGRAM
-            if is_given_up:
-                return None
-            if known is None or known.is_worth_remeasuring:
+            verdict = self.strategy.verdict(known, match.work.multiply_adds)
+            if verdict is not DECIDED_BY_PROGRAM and (known is None or known.is_worth_remeasuring):
                 self._request(MeasurementRequest(digest, extractor, match, default, numerics, self._footprint))
-            elif not known.refused and self._is_left_to_cost_model(known):
-                return None
-            return known
+            return verdict
 
         return recall
 
@@ -187,53 +157,28 @@ class MeasurementRequests:
         requests.is_only_region = not self._has_several
         self._requests[requests.digest] = requests
 
-    def _may_win_with_others(self, known: Measurement, match: CallableMatch) -> bool:
-        """Whether stock won alone, but not clearly and not by validation, or the measurement is provisional.
-
-        A small region loses alone by the overhead of a call, which may be many times stock's time.
-        """
-        has_lost = known.chosen == STOCK and not known.refused and not known.timed_out_after
-        is_near = match.work.multiply_adds < SMALLEST_DOT or known.loss <= CLEAR_LOSS
-        return known.provisional or (has_lost and (is_near or self.strategy == ALL_SUPPORTED_UNCONDITIONALLY))
-
-    def _is_left_to_cost_model(self, known: Measurement) -> bool:
-        if known.chosen != STOCK and known.stock_error:
-            return False
-        if self.strategy == COST_MODEL:
-            return True
-        if not self.strategy and self._has_several and not self._is_untestable:
-            # Alone, a kernel does not show the cost of alternating between its threads and XLA's: a program of 36
-            # products, each 10 to 40 % faster alone, was 5 % slower than stock.
-            unsure = known.loss < 0 if known.chosen == STOCK else known.gain < CONVINCING_GAIN * known.stock
-            if unsure:
-                return True
-        has_lost = known.shares_fusion and known.chosen == STOCK
-        return has_lost and (self.strategy == MEASURED_JOINTLY or (not self.strategy and known.loss < CLOSE_LOSS))
-
     @property
-    def _is_untestable(self) -> bool:
-        """Whether the whole-program trial was given up, so that only measurements of single regions remain."""
-        known = self._knowledge.get(self.program())
-        return known is not None and known.is_given_up
+    def untried(self) -> Strategy:
+        """The plan strategy without a whole-program trial's result."""
+        known = self._knowledge.get(self.program)
+        is_given_up = known is not None and known.is_given_up
+        return BEFORE_TRIAL if self._has_several and not is_given_up else WITHOUT_TRIAL
 
     @property
     def has_frozen(self) -> bool:
         """Whether some parameters are frozen."""
         return bool(self._frozen)
 
+    @cached_property
     def program(self) -> str:
         """The program's digest in the store."""
-        return self._program
-
-    @cached_property
-    def _program(self) -> str:
         entry = self._digests.of_computation(self._module.proto.entry_computation_id)
         frozen = f" frozen {sorted(self._frozen)}" if self._frozen else ""
         return hashlib.sha256(f"program {self._table.fingerprint} {entry.hex()}{frozen}".encode()).hexdigest()
 
-    def reset(self) -> None:
-        """Start a new plan without requests."""
-        self._requests = {}
+    def begin(self, strategy: Strategy) -> None:
+        """Start a new plan by this strategy, without requests."""
+        self.strategy, self._requests = strategy, {}
         self.possible_calls = 0.0
 
     def pending(self) -> list[MeasurementRequest]:

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hlo_dispatch.autotune.measurement_requests import CLOSE_LOSS
 from hlo_dispatch.autotune.store import cache_directory
-from hlo_dispatch.selection.measurements import CONVINCING_GAIN, STOCK, KnownMeasurements, Measurement
+from hlo_dispatch.selection.measurements import KnownMeasurements, Measurement
+from hlo_dispatch.selection.strategies import verdicts
 
 FOLDER = "modules"
 _MOST_FILES = 5000
@@ -128,5 +128,4 @@ def _decision_state(known: Measurement | None) -> str:
     """The part of a measurement that decisions depend on, without its times, which differ in each repetition."""
     if known is None or known.provisional:
         return "" if known is None else known.sentence()
-    unsure = known.loss < 0 if known.chosen == STOCK else known.gain < CONVINCING_GAIN * known.stock
-    return f"{known.chosen} {sorted(known.refused)} {known.shares_fusion} {unsure} {known.loss < CLOSE_LOSS}"
+    return f"{known.chosen} {sorted(known.refused)} {verdicts(known)}"

@@ -7,23 +7,14 @@ in the remaining time. Once all regions are measured, it tries the plans of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hlo_dispatch.autotune.measurement_requests import MeasurementRequests, ModuleMeasurer
 from hlo_dispatch.passes.plan import ComputationPlan
 from hlo_dispatch.selection.candidate import KernelSupportQuery
-from hlo_dispatch.selection.measurements import (
-    ALL_SUPPORTED,
-    ALL_SUPPORTED_STRATEGIES,
-    ALL_SUPPORTED_UNCONDITIONALLY,
-    COST_MODEL,
-    MEASURED_ALONE,
-    MEASURED_JOINTLY,
-    STOCK,
-    KnownMeasurements,
-    Measurement,
-)
+from hlo_dispatch.selection.measurements import STOCK, KnownMeasurements, Measurement
+from hlo_dispatch.selection.strategies import MEASURED_JOINTLY, Strategy, chosen_by, to_try, to_try_first
 
 # The first plan uses the cost model, the second one measurements, which may expose new regions.
 _MAX_PLANNINGS = 3
@@ -45,16 +36,16 @@ class ProgramTuner:
     measure: ModuleMeasurer | None
     """Measures the module's regions and the program; None: no measurements."""
     support_query: KernelSupportQuery
-    make_plans: Callable[[], Plans]
-    """Plans the module by the strategy of `requests`."""
-    rewritten: Callable[[str], bytes | None]
+    plan: Callable[[Strategy], Plans]
+    """Plans the module, and collects the requests of that plan in `requests`."""
+    rewritten: Callable[[Strategy], bytes | None]
     """Plan strategy → the rewritten module, without measuring; None: nothing is dispatched."""
 
     def choose_plans(self) -> Plans:
         """Choose the plans, after measuring as far as the budget goes."""
-        program = self.requests.program()
+        program = self.requests.program
         verdict = self._verdict()
-        plans = self._plan(_strategy_of(verdict))
+        plans = self.plan(self._strategy())
         known = self.knowledge.get(program)
         if self.measure is None or (verdict is not None and verdict.thorough):
             return _follow_verdict(plans, verdict)
@@ -68,8 +59,8 @@ class ProgramTuner:
         if known is not None:
             self.measure.finish(program)
         verdict = self._verdict()
-        if self.requests.strategy != _strategy_of(verdict):
-            plans = self._plan(_strategy_of(verdict))
+        if self.requests.strategy != (strategy := self._strategy()):
+            plans = self.plan(strategy)
         return _follow_verdict(plans, verdict)
 
     def saved(self, plans: Plans) -> float | None:
@@ -82,33 +73,33 @@ class ProgramTuner:
 
     def _verdict(self) -> Measurement | None:
         """The stored whole-program trial; None where it decides nothing."""
-        known = self.knowledge.get(self.requests.program())
+        known = self.knowledge.get(self.requests.program)
         if known is None or known.failed_attempts or (known.provisional and known.chosen == STOCK):
             return None
         return known
 
-    def _plan(self, strategy: str) -> Plans:
-        self.requests.strategy = strategy
-        return self.make_plans()
+    def _strategy(self) -> Strategy:
+        """The plan strategy that follows from the whole-program trial."""
+        verdict = self._verdict()
+        return chosen_by(verdict) if verdict is not None else self.requests.untried
 
     def _measure(self, measure: ModuleMeasurer, program: str, plans: Plans) -> Plans:
         """Measure the program and its regions as far as the budget goes; returns the newest plans."""
         pending, possible_calls = self.requests.pending(), self._possible_calls(plans)
         had_regions = bool(pending)
         if pending and possible_calls >= _MIN_CALLS_FOR_TRIAL and self._verdict() is None:
-            # Kernels gain most by prepacked weights; the budget may suffice for one strategy only.
-            quick_strategies = (ALL_SUPPORTED, COST_MODEL) if self.requests.has_frozen else (COST_MODEL, ALL_SUPPORTED)
-            measure.measure_program(program, self.serialized, lambda: self._variants(*quick_strategies), is_final=False)
+            first = to_try_first(has_frozen=self.requests.has_frozen)
+            measure.measure_program(program, self.serialized, lambda: self._variants(first), is_final=False)
         for _ in range(_MAX_PLANNINGS):
             if not pending or not measure(pending, self.support_query):
                 break
             # Dispatching a region, or no longer doing so, changes the matches of its neighbours.
-            plans = self._plan(MEASURED_JOINTLY if self._verdict() is not None else "")
+            plans = self.plan(MEASURED_JOINTLY if self._verdict() is not None else self.requests.untried)
             pending, possible_calls = self.requests.pending(), max(possible_calls, self._possible_calls(plans))
         if possible_calls >= _MIN_CALLS_FOR_TRIAL or self._verdict() is not None:
-            strategies = self._strategies_to_try()
+            strategies = to_try(self._verdict())
             measure.measure_program(
-                program, self.serialized, lambda: self._variants(*strategies), is_final=True, is_hurried=had_regions
+                program, self.serialized, lambda: self._variants(strategies), is_final=True, is_hurried=had_regions
             )
         return plans
 
@@ -121,37 +112,14 @@ class ProgramTuner:
         made = sum(len(plan.dispatched) * self.requests.executions(plan.graph) for plan in plans if plan.dispatched)
         return max(made, self.requests.possible_calls)
 
-    def _strategies_to_try(self) -> list[str]:
-        """The plan strategies to try once all regions are measured, the most promising one first."""
-        verdict, strategies = (
-            self._verdict(),
-            [MEASURED_JOINTLY, ALL_SUPPORTED, ALL_SUPPORTED_UNCONDITIONALLY, MEASURED_ALONE, COST_MODEL],
-        )
-        tried = set(verdict.seconds) - {STOCK} if verdict is not None else set[str]()
-        if verdict is None or verdict.chosen not in strategies:
-            return strategies
-        if verdict.chosen in ALL_SUPPORTED_STRATEGIES or COST_MODEL not in tried:
-            # The previous trial's winner; then the strategies that were not in that trial.
-            strategies.sort(
-                key=lambda strategy: (strategy != verdict.chosen, strategy in tried and COST_MODEL not in tried)
-            )
-        return strategies
-
-    def _variants(self, *strategies: str) -> Iterator[tuple[str, bytes]]:
-        """(strategy, module) of the strategies; equal modules only once, under the first strategy."""
+    def _variants(self, strategies: Iterable[Strategy]) -> Iterator[tuple[str, bytes]]:
+        """(name, module) of the strategies; equal modules only once, under the first strategy's name."""
         found: set[bytes] = set()
         for strategy in strategies:
             module = self.rewritten(strategy)
             if module is not None and module not in found:
                 found.add(module)
-                yield strategy, module
-
-
-def _strategy_of(verdict: Measurement | None) -> str:
-    """The plan strategy that follows from a whole-program trial."""
-    if verdict is None:
-        return ""
-    return MEASURED_JOINTLY if verdict.chosen == STOCK else verdict.chosen
+                yield strategy.name, module
 
 
 def _follow_verdict(plans: Plans, verdict: Measurement | None) -> Plans:

@@ -10,28 +10,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 STOCK = "stock"
-COST_MODEL, MEASURED_JOINTLY, MEASURED_ALONE, ALL_SUPPORTED = "guessed", "together", "apart", "everything"
-ALL_SUPPORTED_UNCONDITIONALLY = "everything, however slow alone"
-"""Plan strategies of a whole program, by the names under which the store keeps them.
-
-COST_MODEL: the cost model decides every region. MEASURED_JOINTLY: the measurements decide; regions that share a fusion
-and lost alone are left to the cost model. MEASURED_ALONE: only regions that win alone get a kernel. ALL_SUPPORTED:
-every region gets a kernel, except those with a clear loss, because calls in one call group cost less than each shows
-alone. ALL_SUPPORTED_UNCONDITIONALLY: those with a clear loss as well, because a single measurement made on a busy
-machine would otherwise split the call group of its region.
-"""
-ALL_SUPPORTED_STRATEGIES = frozenset((ALL_SUPPORTED, ALL_SUPPORTED_UNCONDITIONALLY))
-"""Strategies that also dispatch the glue ops between two calls."""
-CLEAR_LOSS = 1.0
-"""Largest loss of a single region, as a fraction of stock's time, with which ALL_SUPPORTED still dispatches it."""
-
-
 MAX_FAILED_ATTEMPTS = 2
 """Number of processes that try to measure a region or program; after them the cost model decides it."""
 MAX_DISTURBED_ATTEMPTS = 4
 """Number of compiles that measure a region or program on a busy machine; after them the cost model decides it."""
-CONVINCING_GAIN = 0.5
-"""Smallest gain of a single region, as a fraction of stock's time, that needs no confirmation."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +65,9 @@ class Measurement:
 
     @property
     def is_worth_remeasuring(self) -> bool:
-        """Whether the next compile measures it again: it is provisional, and its attempts are not used up."""
+        """Whether the next compile measures it again: it is provisional or failed, and its attempts are not used up."""
+        if self.failed_attempts:
+            return not self.is_given_up and not self.timed_out_after
         return self.provisional and self.disturbed_attempts < MAX_DISTURBED_ATTEMPTS
 
     @property
@@ -160,7 +144,7 @@ _STORED_NAMES = {
 _FIELD_NAMES = {stored: name for name, stored in _STORED_NAMES.items()}
 
 DECIDED_BY_PROGRAM = Measurement("", {})
-"""Placeholder for regions without a measurement of their own, where the plan strategy dispatches every region."""
+"""Placeholder for regions that the plan strategy (strategies.py) dispatches whatever was measured of them alone."""
 
 
 def in_words(seconds: float) -> str:
