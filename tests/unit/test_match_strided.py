@@ -5,17 +5,27 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hlo_dispatch.analysis.flat_graph import FlatGraph
+from hlo_dispatch.analysis.peeling import PEEL_LAYOUTS, PEEL_WIDENING
 from hlo_dispatch.analysis.strided_view import (
+    DimensionSplit,
+    View,
+    follow,
+    full_view,
     merge_dimensions,
+    peel,
+    peel_or_split,
     project_dimensions,
     rebase_dimensions,
     split_dimension,
     with_dense_strides,
 )
 from hlo_dispatch.ir.shape import Shape
+from matching import flattened, node
 
 
 class Viewed:
@@ -126,3 +136,54 @@ def test_dense_gives_unit_dimensions_their_natural_stride(shape) -> None:
     restored = with_dense_strides(forgotten, dimensions)
     assert [size for size, _ in restored] == list(shape.dimensions)
     np.testing.assert_array_equal(places(restored), places(dimensions))
+
+
+def elements(view: View, buffer: np.ndarray) -> np.ndarray:
+    return buffer[view.offset + places(view.dimensions)]
+
+
+def fused(shape: str, text: str) -> FlatGraph:
+    """A fusion's value y of x."""
+    body = f"fused {{ p = f32[3,4]{{1,0}} parameter(0)\n ROOT y = {shape} {text} }}"
+    entry = f"x = f32[3,4]{{1,0}} parameter(0)\n ROOT z = {shape} fusion(x), kind=kLoop, calls=fused"
+    return flattened(f"{body}\nENTRY main {{ {entry} }}")
+
+
+X = np.arange(12).reshape(3, 4)
+MOVES = {
+    "transpose": ("f32[4,3]{1,0}", "transpose(p), dimensions={1,0}", X.T),
+    "copy": ("f32[3,4]{0,1}", "copy(p)", X),
+    "broadcast": ("f32[3,2,4]{0,2,1}", "broadcast(p), dimensions={0,2}", np.stack([X, X], 1)),
+    "slice": ("f32[2,2]{1,0}", "slice(p), slice={[1:3],[0:4:3]}", X[1:3, 0:4:3]),
+}
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_a_peeled_view_has_the_elements_of_the_value(move: str) -> None:
+    shape, text, expected = MOVES[move]
+    value = node(fused(shape, text), "y")
+    view = peel(full_view(value), frozenset((move,)))
+    np.testing.assert_array_equal(elements(view, X.ravel()), expected)
+    assert peel(full_view(value), PEEL_WIDENING) is None
+    value.is_result = True
+    assert peel(full_view(value), frozenset((move,))) is None
+
+
+@pytest.mark.parametrize("move", ["transpose", "copy"])
+def test_following_undoes_peeling(move: str) -> None:
+    shape, text, _ = MOVES[move]
+    value = node(fused(shape, text), "y")
+    (source,) = value.operands
+    rows = View(source, ((2, 4), (4, 1)), 4)  # the last two
+    behind = follow(rows, value, PEEL_LAYOUTS)
+    assert behind.node is value
+    assert peel(behind, PEEL_LAYOUTS) == rows
+
+
+def test_one_stride_for_several_dimensions() -> None:
+    value = node(fused("f32[4,3]{1,0}", "transpose(p), dimensions={1,0}"), "y")
+    assert peel_or_split(View(value, ((12, 1),)), PEEL_LAYOUTS) == DimensionSplit(0, (4, 3))
+    rows = View(value, ((2, 6), (3, 1)), 3)
+    assert elements(peel(rows, PEEL_LAYOUTS), X.ravel()).tolist() == X.T[1:4:2].tolist()
+    over_the_end = View(value, ((3, 1),), 1)
+    assert peel_or_split(over_the_end, PEEL_LAYOUTS) is None

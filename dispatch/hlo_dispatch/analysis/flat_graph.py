@@ -18,10 +18,11 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from hlo_dispatch.analysis.peeling import PEEL_LAYOUTS, is_widening
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.ir.opcode import PLAIN, PURE_WITH_FIELDS, REARRANGING
+from hlo_dispatch.ir.opcode import PLAIN, PURE_WITH_FIELDS
 from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto
-from hlo_dispatch.ir.shape import HALF_TYPES, Shape, shape_of
+from hlo_dispatch.ir.shape import Shape, shape_of
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -155,7 +156,7 @@ class FlatGraph:
     def _number(self, instruction: InstructionProto, operands: tuple[Node, ...], opcode: str, *, inside: bool) -> Node:
         """The node of this instruction: an existing one where an equal instruction was seen."""
         waits = not inside and instruction.control_predecessor_ids
-        if opcode in REARRANGING and not waits and _is_widening(operands[0]):
+        if opcode in PEEL_LAYOUTS and not waits and _can_move_before(operands[0]):
             return self._rearranged_before_widening(instruction, operands[0].operands[0], opcode, inside=inside)
         shape = shape_of(instruction.shape)
         key = (opcode, shape, operands) if opcode in PLAIN else _key(instruction, shape, operands, opcode)
@@ -253,14 +254,9 @@ def _key(
     return None
 
 
-def _is_widening(node: Node) -> bool:
-    """Whether `node` is a convert that changes no value."""
-    return (
-        node.opcode == "convert"
-        and node.shape.element_type == "f32"
-        and node.operands[0].shape.element_type in HALF_TYPES
-        and not node.proto.control_predecessor_ids
-    )
+def _can_move_before(node: Node) -> bool:
+    """Whether `node` is a convert that changes no value, and waits for nothing."""
+    return is_widening(node) and not node.proto.control_predecessor_ids
 
 
 def _meaning(instruction: InstructionProto) -> bytes:

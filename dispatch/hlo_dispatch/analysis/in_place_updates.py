@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from hlo_dispatch.analysis.peeling import PEEL_ROUNDING_AND_LAYOUTS, peel_instruction
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import InstructionProto
 
 # Instructions that write their result, or a part of it, over an operand, and those that may call such ones.
 UPDATES = frozenset(("dynamic-update-slice", "scatter"))
 _IN_PLACE = UPDATES | frozenset("async-start async-update call conditional sort while".split())
-# Ops between a parameter and an update's target: same elements, another layout or type.
-_SAME_VALUE = frozenset("bitcast convert copy reshape transpose".split())
 
 
 def writes_in_place(module: Module, instruction: InstructionProto) -> bool:
@@ -37,9 +36,7 @@ def updated_parameters(fused: Iterable[InstructionProto]) -> set[int]:
     found: set[int] = set()
     for update in by_id.values():
         for number in _targets(update) if update.opcode in UPDATES else ():
-            target = by_id[update.operand_ids[number]]
-            while target.opcode in _SAME_VALUE:
-                target = by_id[target.operand_ids[0]]
+            target = peel_instruction(by_id[update.operand_ids[number]], PEEL_ROUNDING_AND_LAYOUTS, by_id)
             if target.opcode == "parameter":
                 found.add(target.parameter_number)
     return found

@@ -1,8 +1,8 @@
-"""Strided views: tensors as dimensions of (size, stride) over a node's buffer, and peeling of shape changes.
+"""Strided views: a node's buffer read as dimensions of (size, stride) from an offset, and their peeling.
 
 With strides, layouts, transposes and broadcasts become numbers in a kernel's attributes; stride 0 is a broadcast.
 Peeling an instruction replaces the view's node by its operand and rebases the dimensions onto the operand's buffer. It
-stops where one stride per dimension cannot express the result. A peeling policy names the opcodes that may be peeled.
+stops where one stride per dimension cannot express the result. A peeling policy (peeling.py) names what may be peeled.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.ir.shape import HALF_TYPES, Shape
+from hlo_dispatch.analysis.peeling import PEEL_ROUNDING, WIDENING, PeelingPolicy
+from hlo_dispatch.ir.shape import FLOAT_TYPES, HALF_TYPES, Shape
 
 Dimension = tuple[int, int]
 """(size, stride in elements)."""
@@ -22,6 +23,8 @@ class View(NamedTuple):
 
     node: Node
     dimensions: tuple[Dimension, ...]
+    offset: int = 0
+    """Elements in front of the first one."""
 
     @property
     def element_type(self) -> str:
@@ -36,21 +39,17 @@ class View(NamedTuple):
         return [stride for _, stride in self.dimensions]
 
 
-PeelingPolicy = frozenset[str]
-"""The opcodes that may be peeled on the way from a value towards its operands."""
-PEEL_BITCASTS: PeelingPolicy = frozenset(("bitcast",))
-PEEL_LAYOUTS: PeelingPolicy = PEEL_BITCASTS | {"copy", "transpose"}
-PEEL_CONVERTS: PeelingPolicy = PEEL_BITCASTS | {"convert"}
-PEEL_CONVERTS_AND_LAYOUTS: PeelingPolicy = PEEL_CONVERTS | PEEL_LAYOUTS
-PEEL_CONVERTS_AND_BROADCASTS: PeelingPolicy = PEEL_CONVERTS | {"broadcast"}
+class DimensionSplit(NamedTuple):
+    """Why no view of the same dimensions exists: one of them has several strides there."""
+
+    number: int
+    """Number of the dimension."""
+    sizes: tuple[int, ...]
+    """The sizes of its parts with one stride each, slowest first."""
+
 
 _WIDENED = dict.fromkeys(HALF_TYPES, "f32") | {"s8": "s32", "u8": "s32"}
 """Element type → the wider type in which XLA computes."""
-
-
-def strided_dimensions_of(shape: Shape) -> tuple[Dimension, ...]:
-    """The dimensions of the view that covers the whole shape."""
-    return shape.strided_dimensions
 
 
 def full_view(node: Node) -> View:
@@ -60,7 +59,7 @@ def full_view(node: Node) -> View:
 
 def dimension_number(dimension: Dimension, node: Node) -> int | None:
     """The number of the dimension of the node's shape that equals this one; None: it is none of them."""
-    own = strided_dimensions_of(node.shape)
+    own = node.shape.strided_dimensions
     return own.index(dimension) if dimension in own else None
 
 
@@ -108,42 +107,83 @@ def merge_dimensions(factors: Iterable[Dimension]) -> Dimension | None:
 def rebase_dimensions(
     dimensions: Sequence[Dimension], shape: Shape, strides: Sequence[int]
 ) -> tuple[Dimension, ...] | None:
-    """State `dimensions` (over `shape`'s buffer) over another buffer.
+    """State `dimensions` (over `shape`'s buffer) over another buffer; None: they have no single strides there.
 
     Args:
         dimensions: what to restate; a stride of 0 stays a repeat.
         shape: the shape whose buffer they are over.
         strides: for each dimension of `shape`, its stride in the other buffer (0: it is repeated there).
     """
-    restated: list[Dimension] = []
-    for size, stride in dimensions:
+    found = _rebased(dimensions, shape, strides)
+    return None if isinstance(found, DimensionSplit) else found
+
+
+def rebase(view: View, node: Node, strides: Sequence[int]) -> View | DimensionSplit | None:
+    """The view of the same elements over the buffer of `node`.
+
+    Args:
+        strides: for each dimension of the view's own node, its stride in that buffer (0: it is repeated there).
+
+    Returns:
+        a `DimensionSplit` where the view has no single strides there, None where it runs over the ends of a dimension.
+    """
+    shape = view.node.shape
+    if view.offset and not _is_in_bounds(view):
+        return None
+    found = _rebased(view.dimensions, shape, strides)
+    if found is None or isinstance(found, DimensionSplit):
+        return found
+    if not view.offset:
+        return View(node, found)
+    first = element_indices(view.offset, shape)
+    return View(node, found, sum(start * stride for start, stride in zip(first, strides, strict=True)))
+
+
+def operand_view(view: View, operand: Node) -> View | DimensionSplit | None:
+    """The view over an operand of the node, an elementwise instruction."""
+    if operand.shape.strides == view.node.shape.strides:
+        return View(operand, view.dimensions, view.offset)
+    return rebase(view, operand, operand.shape.strides)
+
+
+def element_indices(offset: int, shape: Shape) -> list[int]:
+    """The index of one element along each of the shape's dimensions."""
+    return [offset // stride % size if offset else 0 for size, stride in shape.strided_dimensions]
+
+
+def _rebased(
+    dimensions: Sequence[Dimension], shape: Shape, strides: Sequence[int]
+) -> tuple[Dimension, ...] | DimensionSplit | None:
+    if dimensions == shape.strided_dimensions:  # the common case, and quick
+        return tuple(zip(shape.dimensions, strides, strict=True))
+    found: list[Dimension] = []
+    for number, (size, stride) in enumerate(dimensions):
         if size == 1 or stride == 0:
-            restated.append((size, stride))
+            found.append((size, stride))
             continue
-        factors = split_dimension((size, stride), shape)
-        if factors is None:
+        parts = split_dimension((size, stride), shape)
+        if parts is None:
             return None
-        merged = merge_dimensions((factor, strides[number] * step) for factor, number, step in factors)
+        merged = merge_dimensions((part, strides[own] * step) for part, own, step in parts)
         if merged is None:
-            return None
-        restated.append((size, merged[1]))
-    return tuple(restated)
+            return DimensionSplit(number, tuple(part for part, _, _ in reversed(parts)))
+        found.append((size, merged[1]))
+    return tuple(found)
 
 
-def _operand_strides(node: Node) -> Sequence[int] | None:
-    """For each dimension of `node`, its stride in its operand's buffer; None where `node` is no re-arrangement."""
-    source = node.operands[0].shape
-    if node.opcode in ("copy", "convert", "reduce-precision"):
-        return source.strides
-    if node.opcode == "transpose":
-        return [source.strides[number] for number in node.proto.dimensions[:]]
-    if node.opcode == "broadcast":
-        strides = [0] * len(node.shape.dimensions)
-        for position, number in enumerate(node.proto.dimensions):
-            if source.dimensions[position] != 1:
-                strides[number] = source.strides[position]
-        return strides
-    return None
+def _is_in_bounds(view: View) -> bool:
+    """Whether every dimension of the view that starts inside a dimension of the node's shape ends inside it."""
+    shape = view.node.shape
+    last = element_indices(view.offset, shape)
+    for size, stride in view.dimensions:
+        if size == 1 or stride == 0:
+            continue
+        parts = split_dimension((size, stride), shape)
+        if parts is None:
+            return False
+        for part, number, step in parts:
+            last[number] += (part - 1) * step
+    return all(end < size for end, size in zip(last, shape.dimensions, strict=True))
 
 
 def is_bitcast_copy(node: Node) -> bool:
@@ -160,31 +200,82 @@ def is_bitcast_copy(node: Node) -> bool:
     return all(before == after for size, before, after in strides if size > 1)
 
 
-def peel(view: View, policy: PeelingPolicy) -> View | None:
-    """The view of the same elements over the node's operand; None where the node cannot be peeled.
+def peel_or_split(view: View, policy: PeelingPolicy) -> View | DimensionSplit | None:
+    """The view of the same elements over the node's operand.
 
-    A convert is peeled only where it widens (bf16 or f16 to f32, s8 or u8 to s32), because no value changes then. A
-    copy that moves no byte is peeled under every policy.
+    Returns:
+        a `DimensionSplit` where the view has no single strides there, None where the policy does not peel the node.
     """
     node = view.node
-    if node.is_result or not node.operands:
+    if not _may_peel(node, policy):
         return None
-    source = node.operands[0]
-    if is_bitcast_copy(node):
-        return View(source, view.dimensions)
-    if node.opcode not in policy:
+    opcode, source = node.opcode, node.operands[0]
+    if opcode == "bitcast" or (opcode == "copy" and is_bitcast_copy(node)):
+        return View(source, view.dimensions, view.offset)
+    if opcode == "slice":
+        return _peel_slice(view, source)
+    if opcode == "transpose":
+        return rebase(view, source, [source.shape.strides[number] for number in node.proto.dimensions[:]])
+    if opcode == "broadcast":
+        return rebase(view, source, _broadcast_strides(node))
+    return None if opcode == "reshape" else rebase(view, source, source.shape.strides)
+
+
+def _may_peel(node: Node, policy: PeelingPolicy) -> bool:
+    """Whether the policy peels the node. A copy that moves no byte is peeled under every policy."""
+    opcode = node.opcode
+    if opcode in PEEL_ROUNDING:
+        kinds = (node.operands[0].shape.element_type, node.shape.element_type)
+        is_widened = opcode == "convert" and WIDENING in policy and _WIDENED.get(kinds[0]) == kinds[1]
+        allowed = is_widened or (opcode in policy and FLOAT_TYPES.issuperset(kinds))
+    elif opcode in policy:
+        allowed = node.operands[0].shape.element_type == node.shape.element_type
+    else:
+        allowed = opcode == "copy" and is_bitcast_copy(node)
+    # In front of a call's result the values may not exist.
+    return allowed and not node.is_result and not node.proto.control_predecessor_ids
+
+
+def _broadcast_strides(node: Node) -> list[int]:
+    """The stride of each of a broadcast's dimensions in its operand's buffer."""
+    source = node.operands[0].shape
+    strides = [0] * len(node.shape.dimensions)
+    for position, number in enumerate(node.proto.dimensions[:]):
+        strides[number] = source.strides[position] if source.dimensions[position] > 1 else 0
+    return strides
+
+
+def _peel_slice(view: View, source: Node) -> View | DimensionSplit | None:
+    cuts, strides = view.node.proto.slice_dimensions[:], source.shape.strides
+    found = rebase(view, source, [stride * max(1, cut.stride) for stride, cut in zip(strides, cuts, strict=True)])
+    if not isinstance(found, View):
+        return found
+    return found._replace(offset=found.offset + sum(c.start * stride for c, stride in zip(cuts, strides, strict=True)))
+
+
+def peel(view: View, policy: PeelingPolicy) -> View | None:
+    """The view of the same elements over the node's operand; None where the node cannot be peeled."""
+    found = peel_or_split(view, policy)
+    return None if isinstance(found, DimensionSplit) else found
+
+
+def follow(view: View, user: Node, policy: PeelingPolicy) -> View | None:
+    """The view of the same elements over the result of a user; None: it has other elements, or no single strides.
+
+    Args:
+        policy: of layouts and of types alone.
+    """
+    if user.opcode not in policy or user.opcode == "reshape" or user.proto.control_predecessor_ids:
         return None
-    if node.opcode == "bitcast":
-        return View(source, view.dimensions) if source.shape.element_type == node.shape.element_type else None
-    if node.opcode == "convert" and node.shape.element_type != _WIDENED.get(source.shape.element_type):
-        return None
-    strides = _operand_strides(node)
-    if strides is None:
-        return None
-    if view.dimensions == strided_dimensions_of(node.shape):  # the common case, and quick
-        return View(source, tuple(zip(node.shape.dimensions, strides, strict=True)))
-    dimensions = rebase_dimensions(view.dimensions, node.shape, strides)
-    return None if dimensions is None else View(source, dimensions)
+    if user.opcode == "bitcast":
+        same_bytes = user.shape.element_type == view.element_type
+        return View(user, view.dimensions, view.offset) if same_bytes else None
+    strides = list(user.shape.strides)
+    if user.opcode == "transpose":
+        for number, dimension in enumerate(user.proto.dimensions[:]):
+            strides[dimension] = user.shape.strides[number]
+    found = rebase(view, user, strides)
+    return None if isinstance(found, DimensionSplit) else found
 
 
 def peeled_views(view: View, policy: PeelingPolicy) -> list[View]:
@@ -203,7 +294,7 @@ def project_dimensions(view: View, shape: Shape, onto: Sequence[Dimension]) -> t
     size 1 where the operand repeats, or None where a dimension repeats only in part.
     """
     strides = view.strides
-    numbers = {dimension: number for number, dimension in enumerate(strided_dimensions_of(shape))}
+    numbers = {dimension: number for number, dimension in enumerate(shape.strided_dimensions)}
     projected: list[Dimension] = []
     for size, stride in onto:
         number = numbers.get((size, stride))

@@ -14,9 +14,6 @@ ELEMENTWISE = ELEMENTWISE_UNARY | ELEMENTWISE_BINARY | ELEMENTWISE_TERNARY
 # The same bytes under another shape.
 BITCAST = "bitcast"
 
-# The same elements in another order or shape.
-REARRANGING = frozenset(("bitcast", "copy", "reshape", "transpose"))
-
 # Opcodes whose value depends on opcode, shape and operands alone.
 PLAIN = ELEMENTWISE - {"compare"} | {BITCAST, "reshape", "copy"}
 

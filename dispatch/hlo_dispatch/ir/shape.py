@@ -9,6 +9,8 @@ from functools import cached_property
 from hlo_dispatch.ir import schema
 
 HALF_TYPES = frozenset(("bf16", "f16"))
+FLOAT_TYPES = HALF_TYPES | {"f32"}
+"""The float types that kernels compute with besides f64."""
 
 
 @dataclass(frozen=True)

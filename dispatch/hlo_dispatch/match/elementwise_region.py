@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.peeling import PEEL_ROUNDING_AND_SHAPES
 from hlo_dispatch.ir.opcode import ELEMENTWISE
+from hlo_dispatch.ir.shape import FLOAT_TYPES
 
 Array = np.ndarray[Any, np.dtype[Any]]
-_VALUE_PRESERVING_OPCODES = frozenset(("bitcast", "copy", "convert", "reduce-precision"))
-_REGION_TYPES = frozenset(("f32", "bf16", "f16", "pred"))
-_FLOATING = frozenset(("f32", "bf16", "f16"))
+REGION_TYPES = FLOAT_TYPES | {"pred"}
 _MAX_REGION = 256  # XLA spells one erfc in 110 instructions
 _MAX_EXITS = 12
 
@@ -133,7 +133,7 @@ class ElementwiseRegion(NamedTuple):
 
 def apply(node: Node, arguments: Sequence[Any]) -> Array:
     """Evaluates one elementwise instruction; shape and type changes return their operand's value."""
-    if node.opcode in _VALUE_PRESERVING_OPCODES:
+    if node.opcode in PEEL_ROUNDING_AND_SHAPES:
         return arguments[0]
     if node.opcode == "compare":
         return _COMPARISONS[node.proto.comparison_direction](*arguments)
@@ -165,7 +165,7 @@ def scalar_constant(node: Node) -> float | None:
 
 def _scalar_operands(node: Node) -> tuple[Node, ...]:
     """The operands that decide whether `node` is a scalar constant."""
-    if node.opcode == "broadcast" or node.opcode in _VALUE_PRESERVING_OPCODES:
+    if node.opcode == "broadcast" or node.opcode in PEEL_ROUNDING_AND_SHAPES:
         return node.operands[:1]
     return node.operands if node.opcode in ELEMENTWISE else ()
 
@@ -182,7 +182,7 @@ def _scalar_constant(node: Node) -> float | None:
             return None
     if not arguments:
         return None
-    if opcode not in ELEMENTWISE or opcode in _VALUE_PRESERVING_OPCODES:
+    if opcode not in ELEMENTWISE or opcode in PEEL_ROUNDING_AND_SHAPES:
         return arguments[0]
     with np.errstate(all="ignore"):
         return float(apply(node, [np.float64(value) for value in arguments]))
@@ -241,7 +241,7 @@ def grow_region(
                     del open_uses[operand]
         # Materialization is a use that no node of the region closes.
         open_uses[node] = len(node.users) + is_materialized(node)
-        if set(open_uses) == {node} and node.shape.element_type in _FLOATING:
+        if set(open_uses) == {node} and node.shape.element_type in FLOAT_TYPES:
             exits.append(len(nodes) - 1)
         for user in node.users:
             if user not in queued:
@@ -254,9 +254,9 @@ def grow_region(
 
 def _includable(node: Node, entry: Node, inside: dict[Node, int]) -> list[float] | None:
     """The scalar constants that `node` adds if it belongs to the region, else None."""
-    if node.opcode not in ELEMENTWISE and node.opcode not in _VALUE_PRESERVING_OPCODES:
+    if node.opcode not in ELEMENTWISE and node.opcode not in PEEL_ROUNDING_AND_SHAPES:
         return None
-    if node.shape.element_type not in _REGION_TYPES or node.shape.elements != entry.shape.elements:
+    if node.shape.element_type not in REGION_TYPES or node.shape.elements != entry.shape.elements:
         return None
     constants: list[float] = []
     for operand in node.operands:

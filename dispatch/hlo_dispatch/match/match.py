@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Any, ClassVar, cast
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import HALF_TYPES, Dimension, View
+from hlo_dispatch.analysis.strided_view import Dimension, View
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.ir.shape import Shape
+from hlo_dispatch.ir.shape import HALF_TYPES, Shape
 from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.epilogue.folding import fold
 from hlo_dispatch.match.epilogue.integers import without_rounding

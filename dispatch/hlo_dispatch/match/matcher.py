@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
-from hlo_dispatch.analysis.strided_view import HALF_TYPES
+from hlo_dispatch.analysis.peeling import PEEL_ROUNDING_AND_BITCASTS, PEEL_SLICES
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.opcode import ANCHORS, MAY_BE_ANCHORS, MAY_BE_GLUE_OPS
+from hlo_dispatch.ir.shape import HALF_TYPES
 from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.anchors.normalizers import by_op_kind, is_anchor, is_glue_op, normalize_anchor, op_kind_of
 from hlo_dispatch.match.anchors.sliced_result import NodePredicate, narrow_to_slice
@@ -24,7 +25,7 @@ _MAX_SEARCHED = 128
 # Op kinds whose kernels can compute a slice of the result.
 _SLICED = frozenset(("forward", "product"))
 # Opcodes that may follow an anchor op of which a slice is used.
-_UP_TO_SLICE = frozenset(("bitcast", "convert", "slice"))
+_UP_TO_SLICE = PEEL_ROUNDING_AND_BITCASTS | PEEL_SLICES
 
 
 class Matcher:

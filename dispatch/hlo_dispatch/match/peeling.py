@@ -11,16 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import HALF_TYPES
+from hlo_dispatch.analysis.peeling import PEEL_ROUNDING, PEEL_ROUNDING_AND_SHAPES, PEEL_SHAPES, is_widening
 from hlo_dispatch.ir.opcode import ELEMENTWISE
-from hlo_dispatch.ir.shape import Shape
-from hlo_dispatch.match.elementwise_region import ElementwiseRegion, scalar_constant
+from hlo_dispatch.ir.shape import FLOAT_TYPES, Shape
+from hlo_dispatch.match.elementwise_region import REGION_TYPES, ElementwiseRegion, scalar_constant
 from hlo_dispatch.pattern.constraints import is_row_major
 
-FLOATING = frozenset(("f32",)) | HALF_TYPES
-_SHAPE_ONLY = frozenset(("bitcast", "copy", "reshape"))
-PEELED_OPCODES = _SHAPE_ONLY | {"convert", "reduce-precision"}
-_REGION_TYPES = FLOATING | {"pred"}
 _MAX_REGION = 256  # XLA spells one erfc in 110 instructions
 _MAX_ENTRIES = 16
 
@@ -34,11 +30,11 @@ class ExpressionPeeling:
 
     def can_peel(self, node: Node) -> bool:
         """Whether `node` is its operand under another float type or shape."""
-        if node.opcode not in PEELED_OPCODES or node.proto.control_predecessor_ids:
+        if node.opcode not in PEEL_ROUNDING_AND_SHAPES or node.proto.control_predecessor_ids:
             return False
         source = node.operands[0].shape
-        if node.opcode in ("convert", "reduce-precision"):
-            return source.element_type in FLOATING and node.shape.element_type in FLOATING
+        if node.opcode in PEEL_ROUNDING:
+            return source.element_type in FLOAT_TYPES and node.shape.element_type in FLOAT_TYPES
         if source.element_type != node.shape.element_type:
             return False
         if not self.is_elementwise:
@@ -59,7 +55,7 @@ class ExpressionPeeling:
 
     def _peel(self, node: Node) -> Node:
         """The value before changes of shape and widening; a rounding makes a different value."""
-        while self.can_peel(node) and (node.opcode in _SHAPE_ONLY or is_widening(node)):
+        while self.can_peel(node) and (node.opcode in PEEL_SHAPES or is_widening(node)):
             node = node.operands[0]
         return node
 
@@ -81,7 +77,7 @@ class ExpressionPeeling:
             if len(frontier) == 1:
                 (entry,) = frontier
                 entries += 1
-                if entry.shape.element_type in FLOATING:
+                if entry.shape.element_type in FLOAT_TYPES:
                     nodes = tuple(sorted(inside, key=lambda node: node.index))
                     yield ElementwiseRegion(entry, nodes, (len(nodes) - 1,), tuple(dict.fromkeys(constants)))
             if not frontier or entries == _MAX_ENTRIES:
@@ -92,7 +88,7 @@ class ExpressionPeeling:
     ) -> bool:
         """Whether `node` belongs to the region; records its constants and tensor operands then."""
         elementwise = node.opcode in ELEMENTWISE or self.can_peel(node)
-        if not elementwise or node.shape.element_type not in _REGION_TYPES or node.proto.control_predecessor_ids:
+        if not elementwise or node.shape.element_type not in REGION_TYPES or node.proto.control_predecessor_ids:
             return False
         if node.shape.elements != result.shape.elements:
             return False
@@ -103,20 +99,11 @@ class ExpressionPeeling:
             if value is not None:
                 constants.append(value)
                 continue
-            if node.opcode not in _SHAPE_ONLY and operand.shape.strides != node.shape.strides:
+            if node.opcode not in PEEL_SHAPES and operand.shape.strides != node.shape.strides:
                 return False
             if operand not in known:
                 frontier.add(operand)
         return True
-
-
-def is_widening(node: Node) -> bool:
-    """Whether `node` is a convert that changes no value: half precision to f32."""
-    return (
-        node.opcode == "convert"
-        and node.operands[0].shape.element_type in HALF_TYPES
-        and (node.shape.element_type == "f32")
-    )
 
 
 def _long_dimensions(shape: Shape) -> list[tuple[int, int]]:

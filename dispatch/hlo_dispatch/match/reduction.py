@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.ir.schema import InstructionProto
-from hlo_dispatch.ir.shape import shape_of
+from hlo_dispatch.ir.shape import FLOAT_TYPES, shape_of
 from hlo_dispatch.match.elementwise_region import scalar_constant
-from hlo_dispatch.match.peeling import FLOATING
 
 NEUTRAL_MAXIMUM_BOUND = -3e38
 """A lower bound of all finite numbers in every floating type: a maximum may start from it as from -inf."""
@@ -18,7 +17,7 @@ def applied_by(node: Node, graph: FlatGraph) -> str:
     by_id = {instruction.id: instruction for instruction in called.instructions[:]}
 
     def behind(instruction: InstructionProto) -> InstructionProto:
-        while instruction.opcode == "convert" and shape_of(instruction.shape).element_type in FLOATING:
+        while instruction.opcode == "convert" and shape_of(instruction.shape).element_type in FLOAT_TYPES:
             instruction = by_id[instruction.operand_ids[0]]
         return instruction
 

@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.peeling import PEEL_BROADCASTS, PEEL_ROUNDING_AND_BITCASTS
 from hlo_dispatch.analysis.strided_view import is_bitcast_copy
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.scaling import is_leading_scaling
@@ -25,7 +26,7 @@ from hlo_dispatch.vendor import registry
 
 REASON = "it is a glue op between calls that form one call group"
 # Ops between a result and a call's operand that change the shape or the type only.
-_SAME_VALUE = frozenset(("bitcast", "broadcast", "convert"))
+_PEELED = PEEL_ROUNDING_AND_BITCASTS | PEEL_BROADCASTS
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ def _can_be_member(match: CallableMatch) -> bool:
 
 def _peel_to_result(node: Node, results: AbstractSet[Node]) -> Node:
     """Peel converts, broadcasts and bitcasts from a value, down to a result or another op."""
-    while node not in results and (node.opcode in _SAME_VALUE or is_bitcast_copy(node)):
+    while node not in results and (node.opcode in _PEELED or is_bitcast_copy(node)):
         node = node.operands[0]
     return node
 

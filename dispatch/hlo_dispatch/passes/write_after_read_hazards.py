@@ -17,6 +17,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import partial
 
+from hlo_dispatch.analysis.peeling import PEEL_RENAMES, peel_instruction
 from hlo_dispatch.analysis.reachability import ReachabilityMap
 from hlo_dispatch.analysis.topological_order import TopologicalOrder
 from hlo_dispatch.ir.module import copy_of
@@ -241,10 +242,7 @@ class _HazardResolver:
 
     def _definer(self, value: int) -> int:
         """The instruction that writes `value`'s buffer, with bitcasts and get-tuple-elements peeled."""
-        proto = self._protos[value]
-        while proto.opcode in ("bitcast", "get-tuple-element"):
-            proto = self._protos[proto.operand_ids[0]]
-        return proto.id
+        return peel_instruction(self._protos[value], PEEL_RENAMES, self._protos).id
 
     # --- the graph --------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.peeling import PEEL_RENAMES, peel_instruction
 from hlo_dispatch.autotune.extract.digest import Digests, operands
 from hlo_dispatch.autotune.extract.enclosing_fusion_slice import EnclosingFusionSlice
 from hlo_dispatch.autotune.extract.extracted_module import (
@@ -268,9 +269,8 @@ class RegionExtractor:
     def _is_produced(self, instruction: InstructionProto) -> bool:
         if self._graph.value_of[instruction.id].is_static:
             return False
-        while instruction.opcode in ("bitcast", "get-tuple-element", "copy"):
-            instruction = self._graph.instruction_of[instruction.operand_ids[0]]
-        return instruction.opcode not in ("parameter", "constant")
+        source = peel_instruction(instruction, PEEL_RENAMES | {"copy"}, self._graph.instruction_of)
+        return source.opcode not in ("parameter", "constant")
 
     def _is_consumed(self, result: int, inside: set[int]) -> bool:
         users = (self._graph.instruction_of[user] for user in self._users.get(result, ()) if user not in inside)

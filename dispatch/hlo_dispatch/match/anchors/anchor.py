@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import HALF_TYPES, PEEL_CONVERTS, Dimension, View, peeled_views
+from hlo_dispatch.analysis.peeling import PEEL_CONVERTS
+from hlo_dispatch.analysis.strided_view import Dimension, View, peeled_views
 from hlo_dispatch.errors import Refusal
+from hlo_dispatch.ir.shape import HALF_TYPES
 from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.pattern.algorithms import DTYPES
 from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES, INTEGER_WEIGHTS

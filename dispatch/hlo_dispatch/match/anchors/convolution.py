@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import PEEL_CONVERTS, PEEL_CONVERTS_AND_LAYOUTS, View, full_view, peeled_views
+from hlo_dispatch.analysis.peeling import PEEL_CONVERTS, PEEL_CONVERTS_AND_LAYOUTS
+from hlo_dispatch.analysis.strided_view import View, full_view, peeled_views
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import (
     Anchor,

@@ -14,7 +14,8 @@ from __future__ import annotations
 import math
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import PEEL_CONVERTS, PEEL_CONVERTS_AND_LAYOUTS, peeled_views
+from hlo_dispatch.analysis.peeling import PEEL_CONVERTS, PEEL_CONVERTS_AND_LAYOUTS
+from hlo_dispatch.analysis.strided_view import peeled_views
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import Anchor, first_refusal, fully_peeled, unsupported_types
 from hlo_dispatch.match.anchors.convolution import by_group, convolution_views, unsupported_window

@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 
 from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.peeling import PEEL_CONVERTS_AND_LAYOUTS
 from hlo_dispatch.analysis.strided_view import (
-    PEEL_CONVERTS_AND_LAYOUTS,
     Dimension,
     View,
     full_view,

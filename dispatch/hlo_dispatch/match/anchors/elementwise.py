@@ -7,8 +7,8 @@ the epilogue's post-ops follow.
 from __future__ import annotations
 
 from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.peeling import PEEL_CONVERTS
 from hlo_dispatch.analysis.strided_view import (
-    PEEL_CONVERTS,
     Dimension,
     View,
     full_view,

@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.peeling import PEEL_CONVERTS
 from hlo_dispatch.analysis.strided_view import (
-    PEEL_CONVERTS,
     Dimension,
     View,
     full_view,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import PEEL_CONVERTS, PEEL_CONVERTS_AND_LAYOUTS
+from hlo_dispatch.analysis.peeling import PEEL_CONVERTS, PEEL_CONVERTS_AND_LAYOUTS
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import Anchor, first_refusal
 from hlo_dispatch.match.anchors.convolution import (

@@ -7,7 +7,8 @@ activation, rounding to int8). A kernel accumulates exactly as well, and rounds 
 from __future__ import annotations
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import PEEL_CONVERTS_AND_LAYOUTS, PeelingPolicy, View, full_view, peeled_views
+from hlo_dispatch.analysis.peeling import PEEL_CONVERTS_AND_LAYOUTS, PeelingPolicy
+from hlo_dispatch.analysis.strided_view import View, full_view, peeled_views
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import unsupported_types
 from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.peeling import PEEL_BITCASTS, PEEL_ROUNDING_AND_LAYOUTS, is_widening, peel_node
 from hlo_dispatch.analysis.strided_view import (
-    PEEL_BITCASTS,
     Dimension,
     View,
     full_view,
@@ -30,12 +30,10 @@ from hlo_dispatch.match.anchors.padding import edges_of, is_only_for, pad_of
 from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.epilogue.integers import BOUNDS
 from hlo_dispatch.match.epilogue.steps import PostOp
-from hlo_dispatch.match.peeling import is_widening
 from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
 from hlo_dispatch.pattern.table import AnchorKind
 
 _REDUCERS = {"maximum": "max", "add": "average"}
-_VALUE_PRESERVING_OPCODES = frozenset(("bitcast", "convert", "copy", "reshape", "transpose"))
 _NEVER_NEGATIVE = frozenset(("abs", "exponential", "logistic", "sqrt"))
 MAX_SPATIAL_DIMENSIONS = 3
 _MAX_DEPTH = 16
@@ -189,8 +187,7 @@ def _is_never_seen(filling: float, value: Node, algorithm: str) -> bool:
 
 
 def _is_never_negative(value: Node) -> bool:
-    while value.opcode in _VALUE_PRESERVING_OPCODES:
-        value = value.operands[0]
+    value = peel_node(value, PEEL_ROUNDING_AND_LAYOUTS)
     if value.opcode in _NEVER_NEGATIVE:
         return True
     bounds = {"maximum": value.operands, "clamp": value.operands[:1]}.get(value.opcode, ())
@@ -203,7 +200,7 @@ def _is_cheap(value: Node) -> bool:
         if value.top_level_id is not None or value.opcode in ANCHORS:
             return True
         sources = [o for o in value.operands if o.shape.elements == value.shape.elements and o.opcode != "broadcast"]
-        if not sources or value.opcode not in ELEMENTWISE | _VALUE_PRESERVING_OPCODES:
+        if not sources or value.opcode not in ELEMENTWISE | PEEL_ROUNDING_AND_LAYOUTS:
             return False
         value = sources[0]
     return False

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import (
-    HALF_TYPES,
-    Dimension,
-    PeelingPolicy,
-    View,
-    dimension_number,
-    peel,
-    rebase_dimensions,
-)
+from hlo_dispatch.analysis.peeling import PEEL_LAYOUTS, PEEL_REVERSALS, PeelingPolicy, peel_node
+from hlo_dispatch.analysis.strided_view import Dimension, View, dimension_number, peel, rebase_dimensions
+from hlo_dispatch.ir.shape import HALF_TYPES
 from hlo_dispatch.match.epilogue.steps import Step
-
-_MOVING = frozenset(("bitcast", "copy", "reverse", "transpose"))
 
 ReversedDimensions = frozenset[int]
 """Numbers of the view's dimensions that are read in reverse."""
@@ -94,9 +86,7 @@ def _changes_no_value(node: Node) -> bool:
     """Whether the node rounds to the half precision type from which the value was widened."""
     if node.opcode != "convert" or node.shape.element_type not in HALF_TYPES:
         return False
-    source = node.operands[0]
-    while source.opcode in _MOVING:
-        source = source.operands[0]
+    source = peel_node(node.operands[0], PEEL_LAYOUTS | PEEL_REVERSALS)
     return source.opcode == "convert" and source.operands[0].shape.element_type == node.shape.element_type
 
 

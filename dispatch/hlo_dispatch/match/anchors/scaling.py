@@ -8,7 +8,7 @@ An argument of the program may be multiplied with a number, as images are that a
 from __future__ import annotations
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import PEEL_CONVERTS
+from hlo_dispatch.analysis.peeling import PEEL_BITCASTS, PEEL_ROUNDING_AND_BITCASTS, peel_node
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.anchors.elementwise import has_channels, normalize_elementwise
@@ -29,7 +29,7 @@ def is_leading_scaling(node: Node) -> bool:
     if node.opcode != "multiply" or node.is_static or not has_channels(node):
         return False
     values = [operand for operand in node.operands if scalar_constant(operand) is None]
-    return len(values) == 1 and _renamed(values[0]).opcode == "parameter"
+    return len(values) == 1 and peel_node(values[0], PEEL_BITCASTS).opcode == "parameter"
 
 
 def normalize_scaling(node: Node, entry: AnchorKind) -> Anchor | Refusal:
@@ -39,13 +39,5 @@ def normalize_scaling(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     return normalize_elementwise(node, scaled, other, "mul", "({} · {operand})", entry)
 
 
-def _renamed(node: Node) -> Node:
-    while node.opcode == "bitcast":
-        node = node.operands[0]
-    return node
-
-
 def _is_repeated(node: Node) -> bool:
-    while node.opcode in PEEL_CONVERTS:
-        node = node.operands[0]
-    return node.opcode == "broadcast"
+    return peel_node(node, PEEL_ROUNDING_AND_BITCASTS).opcode == "broadcast"

@@ -15,10 +15,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.peeling import is_widening
 from hlo_dispatch.analysis.strided_view import Dimension, View, merge_dimensions, split_dimension, with_dense_strides
 from hlo_dispatch.ir.shape import HALF_TYPES
 from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor
-from hlo_dispatch.match.peeling import is_widening
 
 NodePredicate = Callable[[Node], bool]
 

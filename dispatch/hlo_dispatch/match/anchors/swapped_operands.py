@@ -15,14 +15,8 @@ import math
 from collections.abc import Sequence
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import (
-    PEEL_CONVERTS,
-    PEEL_CONVERTS_AND_LAYOUTS,
-    Dimension,
-    View,
-    peeled_views,
-    with_dense_strides,
-)
+from hlo_dispatch.analysis.peeling import PEEL_CONVERTS, PEEL_CONVERTS_AND_LAYOUTS
+from hlo_dispatch.analysis.strided_view import Dimension, View, peeled_views, with_dense_strides
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import Anchor, fully_peeled, unsupported_types
 from hlo_dispatch.match.anchors.convolution import convolution_views

@@ -13,15 +13,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.peeling import PEEL_CONVERTS_AND_LAYOUTS, PEEL_ROUNDING_AND_BITCASTS, peel_node
 from hlo_dispatch.analysis.strided_view import (
-    PEEL_CONVERTS_AND_LAYOUTS,
     Dimension,
     View,
     full_view,
+    operand_view,
     peel,
     project_dimensions,
     project_groups,
-    rebase_dimensions,
     with_dense_strides,
 )
 from hlo_dispatch.errors import Refusal
@@ -148,10 +148,10 @@ def _quantized_operand(operand: Node) -> _QuantizedOperand | None:
             return None
         if node.opcode == "convert":
             kind = node.operands[0].shape.element_type
-            dimensions = rebase_dimensions(view.dimensions, node.shape, node.operands[0].shape.strides)
-            if kind not in COMPUTED_TYPES | QUANTIZED_WEIGHT_TYPES or dimensions is None:
+            converted = operand_view(view, node.operands[0])
+            if kind not in COMPUTED_TYPES | QUANTIZED_WEIGHT_TYPES or not isinstance(converted, View):
                 return None
-            view = View(node.operands[0], dimensions)
+            view = converted
             if kind in QUANTIZED_WEIGHT_TYPES:
                 return _QuantizedOperand(view, scale) if _has_whole_bytes(view.node.shape) else None
         elif node.opcode == "multiply" and scale is None:
@@ -195,9 +195,7 @@ def _has_whole_bytes(shape: Shape) -> bool:
 
 def _repeats(node: Node) -> bool:
     """Whether a value is a broadcast, under whatever type."""
-    while node.opcode in ("bitcast", "convert"):
-        node = node.operands[0]
-    return node.opcode == "broadcast"
+    return peel_node(node, PEEL_ROUNDING_AND_BITCASTS).opcode == "broadcast"
 
 
 def _matrix(view: View, rows: list[int], columns: list[int]) -> tuple[Dimension, Dimension] | None:

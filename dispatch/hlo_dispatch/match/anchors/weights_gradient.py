@@ -17,13 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
-from hlo_dispatch.analysis.strided_view import (
-    PEEL_CONVERTS_AND_LAYOUTS,
-    Dimension,
-    View,
-    merge_dimensions,
-    with_dense_strides,
-)
+from hlo_dispatch.analysis.peeling import PEEL_CONVERTS_AND_LAYOUTS
+from hlo_dispatch.analysis.strided_view import Dimension, View, merge_dimensions, with_dense_strides
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.schema import WindowDimensionProto
 from hlo_dispatch.match.anchors.anchor import Anchor, first_refusal, fully_peeled, unsupported_types

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hlo_dispatch.analysis.strided_view import Dimension, merge_dimensions
+from hlo_dispatch.analysis.strided_view import Dimension, View
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.attention.axes import KEY, QUERY, Axes
+from hlo_dispatch.match.attention.axis_views import NotAttention, axis_view, merged
 from hlo_dispatch.match.attention.operands import Products
-from hlo_dispatch.match.attention.placement import NotAttention, Placement, make_placement
 from hlo_dispatch.match.attention.steps import ScoreStep
 
 _MAX_BATCHES = 4
@@ -44,76 +44,53 @@ class AxisArrangement:
             return step
         return replace(step, kind="select")
 
-    def with_one_inner_dimension(self, placement: Placement, count: int) -> Placement:
-        """The view with one dimension behind its axes.
-
-        Raises:
-            NotAttention: it has several.
-        """
-        last = merge_dimensions(reversed(placement.dimensions[count:]))
-        if last is None:
-            sentence = f"the heads' dimensions do not lie behind one another in %{placement.node.name}"
-            raise NotAttention(Refusal("dot-dimensions", sentence, placement.node.name))
-        return make_placement(placement.node, (*placement.dimensions[:count], last), placement.offset)
-
     def arranged(
-        self, sources: Sequence[Placement], steps: Sequence[ScoreStep], result: Placement
-    ) -> tuple[tuple[Placement, Placement, Placement], tuple[ScoreStep, ...], Placement]:
+        self, sources: Sequence[View], steps: Sequence[ScoreStep], result: View
+    ) -> tuple[tuple[View, View, View], tuple[ScoreStep, ...], View]:
         """Sources, steps and result in the kernel's dimensions.
 
         Raises:
             NotAttention: keys are no single dimension, or there are too many batches.
         """
         query, key, value = sources
-        read = [step.placement for step in steps if step.placement is not None]
+        read = [step.view for step in steps if step.view is not None]
         groups = self._groups([*sources, *read, result])
         final_query = self._place(query, groups, self._row(query), query.dimensions[-1])
         final_key = self._place(key, groups, self._key(key), key.dimensions[-1])
         final_value = self._place(value, groups, self._key(value), value.dimensions[-1])
         final_steps = tuple(
             step
-            if step.placement is None or step.kind not in ("add", "select")
+            if step.view is None or step.kind not in ("add", "select")
             else replace(
                 step,
-                placement=self._place(step.placement, groups, self._row(step.placement), self._key(step.placement)),
+                view=self._place(step.view, groups, self._row(step.view), self._key(step.view)),
             )
             for step in steps
         )
         destination = self._place(result, groups, self._row(result), result.dimensions[-1])
         return (final_query, final_key, final_value), final_steps, destination
 
-    def _place(self, placement: Placement, groups: Sequence[Sequence[int]], *last: Dimension) -> Placement:
-        batches = [merge_dimensions(reversed([placement.dimensions[axis] for axis in group])) for group in groups]
-        known = [batch for batch in batches if batch is not None]
-        return make_placement(placement.node, (*known, *last), placement.offset)
+    def _place(self, view: View, groups: Sequence[Sequence[int]], *last: Dimension) -> View:
+        known = [batch for group in groups if (batch := merged(view, group)) is not None]
+        return axis_view(view.node, (*known, *last), view.offset)
 
-    def _row(self, placement: Placement) -> Dimension:
-        return (1, 0) if self._rows is None else placement.dimensions[self._rows]
+    def _row(self, view: View) -> Dimension:
+        return (1, 0) if self._rows is None else view.dimensions[self._rows]
 
-    def _key(self, placement: Placement) -> Dimension:
-        found = (
-            merge_dimensions(reversed([placement.dimensions[axis] for axis in self._keys])) if self._keys else (1, 0)
-        )
+    def _key(self, view: View) -> Dimension:
+        found = merged(view, self._keys) if self._keys else (1, 0)
         if found is None:
-            sentence = f"the keys' dimensions do not lie behind one another in %{placement.node.name}"
-            raise NotAttention(Refusal("dot-dimensions", sentence, placement.node.name))
+            sentence = f"the keys' dimensions do not lie behind one another in %{view.node.name}"
+            raise NotAttention(Refusal("dot-dimensions", sentence, view.node.name))
         return found
 
-    def _groups(self, placements: Sequence[Placement]) -> list[list[int]]:
+    def _groups(self, views: Sequence[View]) -> list[list[int]]:
         """The batches' axes, merged where that is possible in every view, if there are too many."""
         groups = [[axis] for axis in self._batches]
         while len(groups) > _MAX_BATCHES:
             pairs = ((a, b) for a in groups for b in groups if a is not b)
-            pair = next(
-                (p for p in pairs if all(_are_one(placement, [*p[0], *p[1]]) for placement in placements)), None
-            )
+            pair = next((p for p in pairs if all(merged(view, [*p[0], *p[1]]) is not None for view in views)), None)
             if pair is None:
-                raise NotAttention(
-                    Refusal("rank-unsupported", f"{len(groups)} batch dimensions", placements[0].node.name)
-                )
+                raise NotAttention(Refusal("rank-unsupported", f"{len(groups)} batch dimensions", views[0].node.name))
             groups = [[*pair[0], *pair[1]] if group is pair[0] else group for group in groups if group is not pair[1]]
         return groups
-
-
-def _are_one(placement: Placement, axes: Sequence[int]) -> bool:
-    return merge_dimensions(reversed([placement.dimensions[axis] for axis in axes])) is not None

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.strided_view import View
 from hlo_dispatch.ir.shape import Shape
-from hlo_dispatch.match.attention.placement import Placement
 from hlo_dispatch.match.attention.steps import ScoreStep, attributes_of
 from hlo_dispatch.match.match_without_epilogue import MatchWithoutEpilogue
 from hlo_dispatch.match.protocol import Work
@@ -25,11 +24,11 @@ class AttentionMatch(MatchWithoutEpilogue):
     entry: Attention
     node: Node
     """The softmax's exponential: the products are anchors of their own where this is left to XLA."""
-    sources: tuple[Placement, Placement, Placement]
+    sources: tuple[View, View, View]
     """Queries (batch…, M, D), keys (batch…, N, D), values (batch…, N, E)."""
     steps: tuple[ScoreStep, ...]
     """Operands as (batch…, M, N)."""
-    destination: Placement
+    destination: View
     """(batch…, M, E), in the node that the call produces."""
     covered: tuple[Node, ...]
 
@@ -65,16 +64,14 @@ class AttentionMatch(MatchWithoutEpilogue):
     @property
     def work(self) -> Work:
         heads = self.sources[0].dimensions[-1][0] + self.sources[2].dimensions[-1][0]
-        rebase_placement = sum(node.shape.bytes for node in (*self.reads, self.output))
-        return Work(self.scores * heads, rebase_placement)
+        moved = sum(node.shape.bytes for node in (*self.reads, self.output))
+        return Work(self.scores * heads, moved)
 
     @property
     def operands(self) -> tuple[View, ...]:
         """Queries, keys, values, then the operand of each step."""
-        read = (step.placement for step in self.steps if step.kind in ("add", "select"))
-        return tuple(
-            View(placement.node, placement.dimensions) for placement in (*self.sources, *read) if placement is not None
-        )
+        read = (step.view for step in self.steps if step.kind in ("add", "select"))
+        return (*self.sources, *(view for view in read if view is not None))
 
     @property
     def reads(self) -> tuple[Node, ...]:
@@ -101,28 +98,28 @@ class AttentionMatch(MatchWithoutEpilogue):
 
     def numerics(self) -> Numerics:
         """The table's tolerance for the coarsest type among operands and result."""
-        kinds = {self.output.shape.element_type, *(placement.node.shape.element_type for placement in self.sources)}
+        kinds = {self.output.shape.element_type, *(view.element_type for view in self.sources)}
         return max((self.entry.numerics[kind] for kind in kinds), key=lambda numerics: numerics.tolerance)
 
     def attributes(self) -> dict[str, Any]:
         """The kernel call's attributes."""
         attributes: dict[str, Any] = {}
-        for role, placement in zip(ROLES, self.sources, strict=True):
-            attributes |= {f"{role}_{name}": value for name, value in _described(placement).items()}
+        for role, view in zip(ROLES, self.sources, strict=True):
+            attributes |= {f"{role}_{name}": value for name, value in _described(view).items()}
         attributes |= {f"dst_{name}": value for name, value in _described(self.destination).items()}
         for number, step in enumerate(self.steps):
-            described = {} if step.placement is None else _described(step.placement)
+            described = {} if step.view is None else _described(step.view)
             attributes[f"score_{number}"] = attributes_of(step, described)
         return attributes
 
 
-def _described(placement: Placement) -> dict[str, Any]:
+def _described(view: View) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "type": placement.node.shape.element_type,
-        "dims": [size for size, _ in placement.dimensions],
-        "strides": [stride for _, stride in placement.dimensions],
+        "type": view.element_type,
+        "dims": view.sizes,
+        "strides": view.strides,
     }
-    elements = placement.node.shape.elements
-    if placement.offset or elements != 1 + sum((size - 1) * stride for size, stride in placement.dimensions):
-        found |= {"offset": placement.offset, "elements": elements}
+    elements = view.node.shape.elements
+    if view.offset or elements != 1 + sum((size - 1) * stride for size, stride in view.dimensions):
+        found |= {"offset": view.offset, "elements": elements}
     return found

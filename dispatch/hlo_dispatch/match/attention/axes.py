@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import Dimension, merge_dimensions
-from hlo_dispatch.match.attention.placement import AxisSplit, Placement, make_placement
+from hlo_dispatch.analysis.strided_view import Dimension, View, merge_dimensions
+from hlo_dispatch.match.attention.axis_views import AxisSplit, axis_view
 
 BATCH, QUERY, KEY = "batch", "query", "key"
 _MAX_AXES = 12
@@ -72,9 +72,9 @@ class Axes:
                 found.append((size, stride * inner if size > 1 else 0))
         return tuple(found)
 
-    def start(self, weights: Node) -> Placement:
+    def start(self, weights: Node) -> View:
         """The view of the softmax's result that the second product reads."""
-        return make_placement(weights, self.along(weights.shape.strides))
+        return axis_view(weights, self.along(weights.shape.strides))
 
     def keys_over(self, sizes: Sequence[int], strides: Sequence[int]) -> dict[int, int] | None:
         """Strides of the key axes where these dimensions are the keys; None: they are something else.
@@ -98,16 +98,16 @@ class Axes:
                 found[axis] = stride * left
         return None if axes else found
 
-    def is_same_value(self, first: Placement, second: Placement) -> bool:
+    def is_same_value(self, first: View, second: View) -> bool:
         """Whether both views are the same elements of one node, keys in any order."""
         keys = self.of_kind(KEY)
 
-        def without_order(placement: Placement) -> tuple[object, ...]:
-            along_keys = merge_dimensions(sorted((placement.dimensions[axis] for axis in keys), key=lambda d: d[1]))
+        def without_order(view: View) -> tuple[object, ...]:
+            along_keys = merge_dimensions(sorted((view.dimensions[axis] for axis in keys), key=lambda d: d[1]))
             # Where no single stride walks over them, only the very same order is known to be the same.
-            rest = along_keys or tuple(placement.dimensions[axis] for axis in keys)
-            others = tuple(d for axis, d in enumerate(placement.dimensions) if axis not in keys)
-            return placement.node, placement.offset, rest, others
+            rest = along_keys or tuple(view.dimensions[axis] for axis in keys)
+            others = tuple(d for axis, d in enumerate(view.dimensions) if axis not in keys)
+            return view.node, view.offset, rest, others
 
         return without_order(first) == without_order(second)
 

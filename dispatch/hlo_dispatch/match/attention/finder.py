@@ -10,16 +10,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.peeling import PEEL_ROUNDING_AND_LAYOUTS, peel_node
+from hlo_dispatch.analysis.strided_view import View, operand_view
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import first_refusal, unsupported_types
 from hlo_dispatch.match.attention.arrangement import AxisArrangement
 from hlo_dispatch.match.attention.attention_match import AttentionMatch
 from hlo_dispatch.match.attention.axes import Axes
-from hlo_dispatch.match.attention.operands import follow_user, fully_peeled, match_products, materialized, peel_scale
-from hlo_dispatch.match.attention.placement import AxisSplit, NotAttention, Placement, operand_placement, peel_node
+from hlo_dispatch.match.attention.axis_views import (
+    AxisSplit,
+    NotAttention,
+    along_axes,
+    with_one_inner_dimension,
+)
+from hlo_dispatch.match.attention.operands import follow_user, fully_peeled, match_products, peel_scale
 from hlo_dispatch.match.attention.scores import Scores, producing_dot
-from hlo_dispatch.match.attention.softmax import PEELED_OPCODES, Softmax, exponential_of_softmax
+from hlo_dispatch.match.attention.softmax import Softmax, exponential_of_softmax
 from hlo_dispatch.match.attention.steps import ScoreStep, simplified
+from hlo_dispatch.match.epilogue.operand import in_memory
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.pattern.table import Attention
 
@@ -43,11 +51,11 @@ class AttentionFinder:
         for product in products:
             for side in (0, 1):
                 exponentials = exponential_of_softmax(product.operands[side])
-                scores = (
-                    None if exponentials is None else peel_node(exponentials.operands[0], PEELED_OPCODES).operands[0]
-                )
-                first = None if scores is None else producing_dot(scores)
-                if exponentials is None or first is None:
+                if exponentials is None:
+                    continue
+                difference = peel_node(exponentials.operands[0], PEEL_ROUNDING_AND_LAYOUTS)
+                first = producing_dot(difference.operands[0])
+                if first is None:
                     continue
                 read = _read(graph, self._entries[0], exponentials, first, product, side)
                 # A gradient's products read the softmax along other dimensions; their refusal does not count.
@@ -108,60 +116,64 @@ class _Attempt:
         products = match_products(first, self._second, self._side, self._axes)
         arrangement = AxisArrangement(self._axes, products)
         count, unsplittable = len(self._axes.sizes), arrangement.unsplittable
-        query, key, value = (fully_peeled(placement, count, unsplittable) for placement in products[:3])
+        query, key, value = (fully_peeled(view, count, unsplittable) for view in products[:3])
         query, factor = peel_scale(query)
         if factor != 1:
             # The scale may have hidden instructions that can be peeled.
             query = fully_peeled(query, count, unsplittable)
-        query, key, value = (materialized(placement) for placement in (query, key, value))
+        query, key, value = (in_memory(view, lambda _: False) or view for view in (query, key, value))
         taken = simplified([ScoreStep("scale", factor), *(arrangement.legalized(step) for step in steps)])
-        result = arrangement.with_one_inner_dimension(self._result(products.result, exponentials, is_divided), count)
+        result = self._result(products.result, exponentials, is_divided)
+        destination = with_one_inner_dimension(result, count)
+        if destination is None:
+            sentence = f"the heads' dimensions do not lie behind one another in %{result.node.name}"
+            raise NotAttention(Refusal("dot-dimensions", sentence, result.node.name))
         covered = self._covered(first.node, result.node, [query.node, key.node, value.node, *_read_by(taken)])
         if len(taken) > _MAX_STEPS:
             raise NotAttention(
                 Refusal("attention-step", f"the scores take {len(taken)} steps", self._exponentials.name)
             )
-        arranged = arrangement.arranged([query, key, value], taken, result)
+        arranged = arrangement.arranged([query, key, value], taken, destination)
         return AttentionMatch(self._entry, self._exponentials, *arranged, covered)
 
-    def _result(self, placement: Placement, exponentials: Placement, is_divided: bool) -> Placement:
+    def _result(self, view: View, exponentials: View, is_divided: bool) -> View:
         """The furthest value that is the product under another shape, divided by the sum of exponentials."""
-        best = placement if is_divided else None
+        best = view if is_divided else None
         path: list[Node] = []
-        while len(placement.node.users) == 1 and not placement.node.is_live_out:
-            (user,) = placement.node.users
-            further = follow_user(placement, user, widens=best is None)
+        while len(view.node.users) == 1 and not view.node.is_live_out:
+            (user,) = view.node.users
+            further = follow_user(view, user, widens=best is None)
             if further is None and best is None:
-                further = self._divided(placement, user, exponentials)
+                further = self._divided(view, user, exponentials)
                 if further is not None:
                     self._matched.update(dict.fromkeys(path))
                     path, best = [], further
                     self._matched[user] = None
-                    placement = further
+                    view = further
                     continue
             if further is None:
                 break
             path.append(user)
-            placement = further
+            view = further
             if best is not None and user.opcode != "bitcast":
                 self._matched.update(dict.fromkeys(path))
                 path, best = [], further
         if best is None:
-            sentence = f"nothing divides %{placement.node.name} by the sum over all keys"
+            sentence = f"nothing divides %{view.node.name} by the sum over all keys"
             raise NotAttention(Refusal("attention-softmax", sentence, self._second.name))
         return best
 
-    def _divided(self, placement: Placement, user: Node, exponentials: Placement) -> Placement | None:
+    def _divided(self, view: View, user: Node, exponentials: View) -> View | None:
         """The view behind a division by the sum of exponentials; None: `user` is something else."""
         if user.opcode not in ("divide", "multiply") or user.proto.control_predecessor_ids:
             return None
-        number = user.operands.index(placement.node)
+        number = user.operands.index(view.node)
         if number == 1 and user.opcode == "divide":
             return None
-        found = Placement(user, placement.dimensions, placement.offset)
-        if user.shape.strides != placement.node.shape.strides:
+        found = View(user, view.dimensions, view.offset)
+        if user.shape.strides != view.node.shape.strides:
             return None
-        other = operand_placement(found, user.operands[1 - number])
+        other = along_axes(operand_view(found, user.operands[1 - number]))
         total = other if other is None or user.opcode == "divide" else self._softmax.reciprocal(other)
         if total is None:
             return None
@@ -188,7 +200,7 @@ class _Attempt:
 
 
 def _read_by(steps: Sequence[ScoreStep]) -> list[Node]:
-    return [step.placement.node for step in steps if step.placement is not None and step.kind in ("add", "select")]
+    return [step.view.node for step in steps if step.view is not None and step.kind in ("add", "select")]
 
 
 def _reader_outside(node: Node, inside: set[Node]) -> str | None:

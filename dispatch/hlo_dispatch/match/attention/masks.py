@@ -12,20 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import PEEL_LAYOUTS
+from hlo_dispatch.analysis.strided_view import View
 from hlo_dispatch.match.attention.axes import KEY, QUERY, Axes
-from hlo_dispatch.match.attention.placement import (
-    PEEL_BROADCASTS,
-    PEEL_SLICES,
+from hlo_dispatch.match.attention.axis_views import (
+    PEEL_POSITIONS,
     NotAttention,
-    Placement,
-    operand_placement,
-    peeled_placements,
+    operand_along_axes,
+    peeled_along_axes,
 )
 from hlo_dispatch.match.attention.position_sums import PositionSum, constant_mask, position_sum_of
 from hlo_dispatch.match.elementwise_region import scalar_constant
 
-_PEELING_POLICY = PEEL_LAYOUTS | PEEL_BROADCASTS | PEEL_SLICES
 _OPPOSITE = {"GE": "LT", "LT": "GE", "GT": "LE", "LE": "GT"}
 # (direction, number) of comparisons that a value of 0 or 1 fulfils where it is 1.
 _IS_ONE = frozenset((("NE", 0), ("GT", 0), ("EQ", 1), ("GE", 1)))
@@ -35,7 +32,7 @@ _LARGEST_CONSTANT = 1 << 22
 class Mask(NamedTuple):
     """One condition under which a score is kept."""
 
-    placement: Placement
+    view: View
     """The view from which it can be read."""
     query: int | None = None
     """The axis it compares keys with; None: none, or it is not made of positions."""
@@ -44,7 +41,7 @@ class Mask(NamedTuple):
     is_lower: bool = False
 
 
-def match_mask(placement: Placement, axes: Axes, *, keeps_true: bool) -> list[Mask]:
+def match_mask(view: View, axes: Axes, *, keeps_true: bool) -> list[Mask]:
     """Decomposes a mask into conditions that must all hold.
 
     Args:
@@ -54,26 +51,26 @@ def match_mask(placement: Placement, axes: Axes, *, keeps_true: bool) -> list[Ma
         NotAttention: it is the opposite of something that would have to be read.
         AxisSplit: an axis is several.
     """
-    return _MaskMatcher(axes).read(placement, keeps_true=keeps_true)
+    return _MaskMatcher(axes).read(view, keeps_true=keeps_true)
 
 
 class _MaskMatcher:
     def __init__(self, axes: Axes) -> None:
         self._axes = axes
 
-    def read(self, placement: Placement, *, keeps_true: bool) -> list[Mask]:
-        last = peeled_placements(placement, _PEELING_POLICY)[-1]
+    def read(self, view: View, *, keeps_true: bool) -> list[Mask]:
+        last = peeled_along_axes(view, PEEL_POSITIONS)[-1]
         node = last.node
         value = scalar_constant(node)
         if value is not None:
             return [] if bool(value) is keeps_true else self._operand(last, keeps_true)
         if node.opcode == "not":
-            return self.read(_operand_placement(last, node.operands[0]), keeps_true=not keeps_true)
+            return self.read(operand_along_axes(last, node.operands[0]), keeps_true=not keeps_true)
         if node.opcode == ("and" if keeps_true else "or"):
             return [
                 mask
                 for operand in node.operands
-                for mask in self.read(_operand_placement(last, operand), keeps_true=keeps_true)
+                for mask in self.read(operand_along_axes(last, operand), keeps_true=keeps_true)
             ]
         if node.opcode == "compare":
             return self._compared(last, keeps_true)
@@ -83,24 +80,24 @@ class _MaskMatcher:
                 return [found]
         return self._operand(last, keeps_true)
 
-    def _operand(self, placement: Placement, keeps_true: bool) -> list[Mask]:
+    def _operand(self, view: View, keeps_true: bool) -> list[Mask]:
         if not keeps_true:
             raise NotAttention
-        return [Mask(placement)]
+        return [Mask(view)]
 
-    def _compared(self, placement: Placement, keeps_true: bool) -> list[Mask]:
-        node = placement.node
+    def _compared(self, view: View, keeps_true: bool) -> list[Mask]:
+        node = view.node
         direction = node.proto.comparison_direction
         truth = self._counted(node, direction)
         if truth is not None:
-            return self.read(_operand_placement(placement, truth), keeps_true=keeps_true)
-        sides = [position_sum_of(_operand_placement(placement, operand)) for operand in node.operands]
+            return self.read(operand_along_axes(view, truth), keeps_true=keeps_true)
+        sides = [position_sum_of(operand_along_axes(view, operand)) for operand in node.operands]
         if sides[0] is not None and sides[1] is not None and direction in _OPPOSITE:
             position_sum = sides[0].plus(sides[1], -1)
-            found = self._by_position(placement, position_sum, direction if keeps_true else _OPPOSITE[direction])
+            found = self._by_position(view, position_sum, direction if keeps_true else _OPPOSITE[direction])
             if found is not None:
                 return [found]
-        return self._operand(placement, keeps_true)
+        return self._operand(view, keeps_true)
 
     def _counted(self, node: Node, direction: str) -> Node | None:
         """The boolean behind a comparison of it as a number: `convert(a) > 0`."""
@@ -112,7 +109,7 @@ class _MaskMatcher:
             return None
         return left.operands[0]
 
-    def _by_position(self, placement: Placement, position_sum: PositionSum, direction: str) -> Mask | None:
+    def _by_position(self, view: View, position_sum: PositionSum, direction: str) -> Mask | None:
         """The mask `position_sum` (direction) 0, where it compares one query with one key."""
         if direction in ("LE", "LT"):
             position_sum = position_sum.times(-1)
@@ -125,41 +122,30 @@ class _MaskMatcher:
         is_lower = position_sum.factors[keys[0]] > 0
         if len(others) > 1 or any(position_sum.factors[axis] != (-1 if is_lower else 1) for axis in others):
             return None
-        return Mask(placement, others[0] if others else None, bound, is_lower)
+        return Mask(view, others[0] if others else None, bound, is_lower)
 
-    def _folded(self, placement: Placement, keeps_true: bool) -> Mask | None:
+    def _folded(self, view: View, keeps_true: bool) -> Mask | None:
         """The positional mask that equals a constant."""
         queries, keys = self._axes.of_kind(QUERY), self._axes.of_kind(KEY)
-        values = constant_mask(placement.node)
+        values = constant_mask(view.node)
         if values is None or values.size > _LARGEST_CONSTANT or len(keys) != 1:
             return None
-        varying = [axis for axis, (_, stride) in enumerate(placement.dimensions) if stride]
+        varying = [axis for axis, (_, stride) in enumerate(view.dimensions) if stride]
         rows = [axis for axis in varying if axis != keys[0]]
         if keys[0] not in varying or len(rows) > 1 or any(row not in queries for row in rows):
             return None
-        order = tuple(reversed(placement.node.shape.minor_to_major))
+        order = tuple(reversed(view.node.shape.minor_to_major))
         flat = np.ascontiguousarray(values.transpose(order)).ravel()
-        size, stride = placement.dimensions[keys[0]]
-        count, step = placement.dimensions[rows[0]] if rows else (1, 0)
-        index = placement.offset + step * np.arange(count)[:, None] + stride * np.arange(size)
+        size, stride = view.dimensions[keys[0]]
+        count, step = view.dimensions[rows[0]] if rows else (1, 0)
+        index = view.offset + step * np.arange(count)[:, None] + stride * np.arange(size)
         kept: Any = flat[index] == keeps_true
         distances: Any = np.arange(size) - np.arange(count)[:, None]
         query = rows[0] if rows else None
         # The only candidates: the largest distance that is kept, and the smallest.
         if not kept.any():
             return None
-        peel_placement, follow_user = int(distances[kept].max()), int(distances[kept].min())
-        if bool((kept == (distances <= peel_placement)).all()):
-            return Mask(placement, query, peel_placement)
-        return (
-            Mask(placement, query, -follow_user, is_lower=True)
-            if bool((kept == (distances >= follow_user)).all())
-            else None
-        )
-
-
-def _operand_placement(placement: Placement, operand: Node) -> Placement:
-    found = operand_placement(placement, operand)
-    if found is None:
-        raise NotAttention
-    return found
+        largest, smallest = int(distances[kept].max()), int(distances[kept].min())
+        if bool((kept == (distances <= largest)).all()):
+            return Mask(view, query, largest)
+        return Mask(view, query, -smallest, is_lower=True) if bool((kept == (distances >= smallest)).all()) else None

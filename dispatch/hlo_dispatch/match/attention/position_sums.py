@@ -12,19 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import PEEL_LAYOUTS, split_dimension
+from hlo_dispatch.analysis.strided_view import View, element_indices, operand_view, split_dimension
 from hlo_dispatch.ir.shape import Shape
-from hlo_dispatch.match.attention.placement import (
-    PEEL_BROADCASTS,
-    PEEL_SLICES,
-    Placement,
-    element_indices,
-    operand_placement,
-    peeled_placements,
-)
+from hlo_dispatch.match.attention.axis_views import PEEL_POSITIONS, along_axes, peeled_along_axes
 from hlo_dispatch.match.elementwise_region import scalar_constant
 
-_PEELING_POLICY = PEEL_LAYOUTS | PEEL_BROADCASTS | PEEL_SLICES
 _INTEGERS = frozenset(("s32", "f32"))
 _MAX_NESTING = 8
 # Integers below this are exact in f32 and s32.
@@ -45,14 +37,14 @@ class PositionSum(NamedTuple):
         return PositionSum(tuple(factor * f for f in self.factors), factor * self.constant)
 
 
-def position_sum_of(placement: Placement, depth: int = 0) -> PositionSum | None:
+def position_sum_of(view: View, depth: int = 0) -> PositionSum | None:
     """The view's value as an affine expression of positions; None: it depends on something else."""
-    last = peeled_placements(placement, _PEELING_POLICY)[-1]
+    last = peeled_along_axes(view, PEEL_POSITIONS)[-1]
     node = last.node
     value = scalar_constant(node)
     if value is not None:
         is_whole = value == int(value) if np.isfinite(value) else False
-        return PositionSum((0,) * len(placement.dimensions), int(value)) if is_whole and abs(value) < _LARGEST else None
+        return PositionSum((0,) * len(view.dimensions), int(value)) if is_whole and abs(value) < _LARGEST else None
     if node.opcode == "iota":
         return _along(last, node.proto.dimensions[0], 0, 1)
     if node.opcode == "constant":
@@ -61,7 +53,7 @@ def position_sum_of(placement: Placement, depth: int = 0) -> PositionSum | None:
         return None
     if node.opcode not in ("add", "subtract", "multiply", "negate", "convert"):
         return None
-    operands = [operand_placement(last, operand) for operand in node.operands]
+    operands = [along_axes(operand_view(last, operand)) for operand in node.operands]
     position_sums = [None if operand is None else position_sum_of(operand, depth + 1) for operand in operands]
     return _combined(
         node.opcode, [position_sum for position_sum in position_sums if position_sum is not None], len(position_sums)
@@ -83,16 +75,16 @@ def _combined(opcode: str, position_sums: Sequence[PositionSum], operand_count: 
     return None
 
 
-def _along(placement: Placement, dimension: int, first: int, step: int) -> PositionSum | None:
+def _along(view: View, dimension: int, first: int, step: int) -> PositionSum | None:
     """The expression of a value that counts along one dimension of the view's node."""
-    shape = placement.node.shape
+    shape = view.node.shape
     factors: list[int] = []
-    for axis in placement.dimensions:
+    for axis in view.dimensions:
         factor = _steps(axis, shape, dimension)
         if factor is None:
             return None
         factors.append(factor * step)
-    return PositionSum(tuple(factors), first + step * element_indices(placement.offset, shape)[dimension])
+    return PositionSum(tuple(factors), first + step * element_indices(view.offset, shape)[dimension])
 
 
 def _steps(axis: tuple[int, int], shape: Shape, dimension: int) -> int | None:
@@ -108,9 +100,9 @@ def _steps(axis: tuple[int, int], shape: Shape, dimension: int) -> int | None:
     return 0 if not along else along[0] if len(parts) == 1 else None
 
 
-def _counted(placement: Placement) -> PositionSum | None:
+def _counted(view: View) -> PositionSum | None:
     """The expression of a one-dimensional constant that is an arithmetic progression."""
-    node = placement.node
+    node = view.node
     if node.shape.element_type != "s32" or len(node.shape.dimensions) != 1:
         return None
     values: Any = np.asarray(node.proto.literal.s32s[:], np.int64)
@@ -119,7 +111,7 @@ def _counted(placement: Placement) -> PositionSum | None:
     step = int(values[1] - values[0])
     if not bool((values == values[0] + step * np.arange(len(values))).all()):
         return None
-    return _along(placement, 0, int(values[0]), step)
+    return _along(view, 0, int(values[0]), step)
 
 
 def constant_mask(node: Node) -> Any | None:

@@ -5,25 +5,22 @@ from __future__ import annotations
 import math
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.strided_view import PEEL_LAYOUTS
+from hlo_dispatch.analysis.peeling import (
+    PEEL_BROADCASTS,
+    PEEL_CONVERTS_AND_LAYOUTS,
+    PEEL_ROUNDING,
+    PEEL_ROUNDING_AND_LAYOUTS,
+)
+from hlo_dispatch.analysis.strided_view import View
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.match.attention.axes import Axes
+from hlo_dispatch.match.attention.axis_views import NotAttention, operand_along_axes, peeled_along_axes
 from hlo_dispatch.match.attention.masks import Mask, match_mask
-from hlo_dispatch.match.attention.placement import (
-    PEEL_BROADCASTS,
-    PEEL_ROUNDING,
-    PEEL_WIDENING,
-    NotAttention,
-    Placement,
-    operand_placement,
-    peeled_placements,
-)
 from hlo_dispatch.match.attention.steps import ScoreStep
 from hlo_dispatch.match.elementwise_region import scalar_constant
 
-_PEELED_OPCODES = PEEL_LAYOUTS | PEEL_ROUNDING
-_VALUE_PRESERVING = PEEL_LAYOUTS | PEEL_BROADCASTS | PEEL_WIDENING
+_PEEL_ADDENDS = PEEL_CONVERTS_AND_LAYOUTS | PEEL_BROADCASTS
 _MAX_DEPTH = 64
 # An addend of this size absorbs every usual score.
 _ABSORBING = -1e30
@@ -62,7 +59,7 @@ def _paths_from_product(scores: Node) -> dict[Node, Node]:
 
 
 def _may_lead(node: Node, scores: Node) -> bool:
-    known = node.opcode in ELEMENTWISE or node.opcode in _PEELED_OPCODES or node.opcode == "dot"
+    known = node.opcode in ELEMENTWISE or node.opcode in PEEL_ROUNDING_AND_LAYOUTS or node.opcode == "dot"
     return known and node.shape.elements == scores.shape.elements and node.shape.element_type != "pred"
 
 
@@ -73,7 +70,7 @@ class Scores:
         """`matched` collects the matched instructions."""
         self._axes, self._matched = axes, matched
 
-    def read(self, scores: Placement) -> tuple[Placement, list[ScoreStep]]:
+    def read(self, scores: View) -> tuple[View, list[ScoreStep]]:
         """The product of queries and keys, and the steps behind it in execution order.
 
         Raises:
@@ -82,45 +79,45 @@ class Scores:
         """
         ways = _paths_from_product(scores.node)
         steps: list[ScoreStep] = []
-        placement = scores
+        view = scores
         while True:
-            path = peeled_placements(placement, _PEELED_OPCODES)
-            placement = path[-1]
+            path = peeled_along_axes(view, PEEL_ROUNDING_AND_LAYOUTS)
+            view = path[-1]
             self._matched.update((passed.node, None) for passed in path)
-            if placement.node.opcode == "dot":
-                return placement, steps[::-1]
-            if placement.node.proto.control_predecessor_ids:
+            if view.node.opcode == "dot":
+                return view, steps[::-1]
+            if view.node.proto.control_predecessor_ids:
                 raise NotAttention(
-                    Refusal("control-dependency", "the scores wait for another instruction", placement.node.name)
+                    Refusal("control-dependency", "the scores wait for another instruction", view.node.name)
                 )
-            placement, outer = self._step(placement, ways)
+            view, outer = self._step(view, ways)
             steps += outer[::-1]
 
-    def _step(self, placement: Placement, ways: dict[Node, Node]) -> tuple[Placement, list[ScoreStep]]:
+    def _step(self, view: View, ways: dict[Node, Node]) -> tuple[View, list[ScoreStep]]:
         """The operand that leads to the product, and the score steps of the instruction."""
-        node = placement.node
+        node = view.node
         if node.opcode == "tanh":
-            return self._operand(placement, 0), [ScoreStep("softcap", 1.0)]
+            return self._operand(view, 0), [ScoreStep("softcap", 1.0)]
         if node.opcode == "negate":
-            return self._operand(placement, 0), [ScoreStep("scale", -1.0)]
+            return self._operand(view, 0), [ScoreStep("scale", -1.0)]
         if node.opcode == "select":
-            return self._select_steps(placement, ways)
+            return self._select_steps(view, ways)
         main = next((number for number, operand in enumerate(node.operands) if operand in ways), None)
         if main is None or len(node.operands) != 2:
             raise self._unknown(node)
         number = scalar_constant(node.operands[1 - main])
         if number is not None and math.isfinite(number):
             if node.opcode == "multiply":
-                return self._operand(placement, main), [ScoreStep("scale", number)]
+                return self._operand(view, main), [ScoreStep("scale", number)]
             if node.opcode == "divide" and main == 0 and number:
-                return self._operand(placement, main), [ScoreStep("scale", 1 / number)]
+                return self._operand(view, main), [ScoreStep("scale", 1 / number)]
         if node.opcode == "add":
-            return self._operand(placement, main), self._addend_steps(self._operand(placement, 1 - main))
+            return self._operand(view, main), self._addend_steps(self._operand(view, 1 - main))
         raise self._unknown(node)
 
-    def _addend_steps(self, other: Placement) -> list[ScoreStep]:
+    def _addend_steps(self, other: View) -> list[ScoreStep]:
         """The steps of an addend: a mask where it is 0 or absorbs every score, else an operand in memory."""
-        path = peeled_placements(other, _VALUE_PRESERVING | PEEL_ROUNDING)
+        path = peeled_along_axes(other, _PEEL_ADDENDS | PEEL_ROUNDING)
         last = path[-1]
         if last.node.opcode == "select":
             values = [scalar_constant(operand) for operand in last.node.operands[1:]]
@@ -131,31 +128,29 @@ class Scores:
                 rounded = any(lost < _LOWEST.get(passed.node.shape.element_type, lost) for passed in path)
                 if masks is not None:
                     return [_masked(mask, -math.inf if rounded else lost) for mask in masks]
-        return [ScoreStep("add", placement=peeled_placements(other, _VALUE_PRESERVING)[-1])]
+        return [ScoreStep("add", view=peeled_along_axes(other, _PEEL_ADDENDS)[-1])]
 
-    def _select_steps(self, placement: Placement, ways: dict[Node, Node]) -> tuple[Placement, list[ScoreStep]]:
-        node = placement.node
+    def _select_steps(self, view: View, ways: dict[Node, Node]) -> tuple[View, list[ScoreStep]]:
+        node = view.node
         main = next((number for number in (1, 2) if node.operands[number] in ways), None)
         value = None if main is None else scalar_constant(node.operands[3 - main])
         if main is None or value is None or math.isnan(value):
             raise self._unknown(node)
-        masks = self._masks(self._operand(placement, 0), keeps_true=main == 1)
+        masks = self._masks(self._operand(view, 0), keeps_true=main == 1)
         if masks is None:
             sentence = "scores are kept where a mask in memory is false, and the kernel keeps them where it is true"
             raise NotAttention(Refusal("attention-step", sentence, node.name))
-        return self._operand(placement, main), [_masked(mask, value) for mask in masks]
+        return self._operand(view, main), [_masked(mask, value) for mask in masks]
 
-    def _masks(self, placement: Placement, *, keeps_true: bool) -> list[Mask] | None:
+    def _masks(self, view: View, *, keeps_true: bool) -> list[Mask] | None:
         try:
-            return match_mask(placement, self._axes, keeps_true=keeps_true)
+            return match_mask(view, self._axes, keeps_true=keeps_true)
         except NotAttention:
             return None
 
-    def _operand(self, placement: Placement, number: int) -> Placement:
-        found = operand_placement(placement, placement.node.operands[number])
-        if found is None:
-            raise NotAttention(Refusal("layout-unsupported", "the scores' elements change places", placement.node.name))
-        return found
+    def _operand(self, view: View, number: int) -> View:
+        refusal = Refusal("layout-unsupported", "the scores' elements change places", view.node.name)
+        return operand_along_axes(view, view.node.operands[number], refusal)
 
     def _unknown(self, node: Node) -> NotAttention:
         sentence = f"the scores go through %{node.name}, a step ({node.opcode}) that the kernel does not know"
@@ -164,5 +159,5 @@ class Scores:
 
 def _masked(mask: Mask, value: float) -> ScoreStep:
     if mask.distance is None:
-        return ScoreStep("select", value, mask.placement, mask)
-    return ScoreStep("window" if mask.is_lower else "causal", value, mask.placement, mask)
+        return ScoreStep("select", value, mask.view, mask)
+    return ScoreStep("window" if mask.is_lower else "causal", value, mask.view, mask)

@@ -9,33 +9,31 @@ The kernel leaves out roundings between the steps.
 from __future__ import annotations
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
-from hlo_dispatch.analysis.strided_view import PEEL_LAYOUTS
+from hlo_dispatch.analysis.peeling import PEEL_BROADCASTS, PEEL_ROUNDING_AND_LAYOUTS, peel_node
+from hlo_dispatch.analysis.strided_view import View, peel_or_split, rebase
 from hlo_dispatch.match.attention.axes import KEY, Axes
-from hlo_dispatch.match.attention.placement import (
-    PEEL_BROADCASTS,
-    PEEL_ROUNDING,
-    NotAttention,
-    Placement,
-    operand_placement,
-    peel_node,
-    peel_placement,
-    peeled_placements,
-    rebase_placement,
-)
+from hlo_dispatch.match.attention.axis_views import NotAttention, along_axes, operand_along_axes, peeled_along_axes
 from hlo_dispatch.match.attention.reductions import match_reduction
 from hlo_dispatch.match.elementwise_region import scalar_constant
 
-PEELED_OPCODES = PEEL_LAYOUTS | PEEL_ROUNDING
+_PEEL_SUMS = PEEL_ROUNDING_AND_LAYOUTS | PEEL_BROADCASTS
 
 
 def exponential_of_softmax(node: Node) -> Node | None:
     """The exponential from which a product's operand is computed, where it looks like a softmax's result."""
-    top = peel_node(node, PEELED_OPCODES)
+    top = _peeled(node)
     if top.opcode in ("multiply", "divide"):
         numerators = top.operands if top.opcode == "multiply" else top.operands[:1]
-        top = next((found for o in numerators if (found := peel_node(o, PEELED_OPCODES)).opcode == "exponential"), top)
-    is_shifted = top.opcode == "exponential" and peel_node(top.operands[0], PEELED_OPCODES).opcode == "subtract"
+        top = next(
+            (found for o in numerators if (found := _peeled(o)).opcode == "exponential"),
+            top,
+        )
+    is_shifted = top.opcode == "exponential" and _peeled(top.operands[0]).opcode == "subtract"
     return top if is_shifted else None
+
+
+def _peeled(node: Node) -> Node:
+    return peel_node(node, PEEL_ROUNDING_AND_LAYOUTS)
 
 
 class Softmax:
@@ -45,7 +43,7 @@ class Softmax:
         """`matched` collects the matched instructions."""
         self._graph, self._axes, self._matched = graph, axes, matched
 
-    def read(self, weights: Node) -> tuple[Placement, Placement, bool]:
+    def read(self, weights: Node) -> tuple[View, View, bool]:
         """The exponentials, the scores, and whether the exponentials are divided by their sum in front of the product.
 
         Raises:
@@ -58,37 +56,37 @@ class Softmax:
             exponentials, total = self._divided(top)
             self.check_is_sum_over_keys(total, exponentials)
         self._note(exponentials)
-        difference = self._peeled_down(self._operand(exponentials, 0))[-1]
+        difference = self._peeled_down(operand_along_axes(exponentials, exponentials.node.operands[0]))[-1]
         if difference.node.opcode != "subtract":
             raise NotAttention
         self._note(difference)
-        scores = self._peeled_down(self._operand(difference, 0))
-        self._check_is_maximum_over_keys(self._operand(difference, 1), scores)
+        scores = self._peeled_down(operand_along_axes(difference, difference.node.operands[0]))
+        self._check_is_maximum_over_keys(operand_along_axes(difference, difference.node.operands[1]), scores)
         return exponentials, scores[-1], is_divided
 
-    def _divided(self, top: Placement) -> tuple[Placement, Placement]:
+    def _divided(self, top: View) -> tuple[View, View]:
         """The exponentials and their divisor."""
         self._note(top)
         for number in (0, 1) if top.node.opcode == "multiply" else (0,):
-            if peel_node(top.node.operands[number], PEELED_OPCODES).opcode != "exponential":
+            if _peeled(top.node.operands[number]).opcode != "exponential":
                 continue
-            exponentials = self._peeled_down(self._operand(top, number))[-1]
-            other = self._operand(top, 1 - number)
+            exponentials = self._peeled_down(operand_along_axes(top, top.node.operands[number]))[-1]
+            other = operand_along_axes(top, top.node.operands[1 - number])
             total = self.reciprocal(other) if top.node.opcode == "multiply" else other
             if total is not None:
                 return exponentials, total
         raise NotAttention
 
-    def reciprocal(self, placement: Placement) -> Placement | None:
+    def reciprocal(self, view: View) -> View | None:
         """The divisor where the view is one over it; None: it is something else."""
-        path = peeled_placements(placement, PEELED_OPCODES | PEEL_BROADCASTS)
+        path = peeled_along_axes(view, _PEEL_SUMS)
         last = path[-1]
         if last.node.opcode != "divide" or scalar_constant(last.node.operands[0]) != 1:
             return None
         self._note(*path)
-        return self._operand(last, 1)
+        return operand_along_axes(last, last.node.operands[1])
 
-    def check_is_sum_over_keys(self, total: Placement, exponentials: Placement) -> None:
+    def check_is_sum_over_keys(self, total: View, exponentials: View) -> None:
         """Checks that `total` is the sum of `exponentials` over all keys.
 
         Raises:
@@ -96,20 +94,20 @@ class Softmax:
         """
         self._check_is_reduction_over_keys(total, [exponentials], "add")
 
-    def _check_is_maximum_over_keys(self, peak: Placement, scores: list[Placement]) -> None:
+    def _check_is_maximum_over_keys(self, peak: View, scores: list[View]) -> None:
         self._check_is_reduction_over_keys(peak, scores, "maximum")
 
-    def _check_is_reduction_over_keys(self, result: Placement, of: list[Placement], word: str) -> None:
+    def _check_is_reduction_over_keys(self, result: View, of: list[View], word: str) -> None:
         """Checks that `result` is a reduction over all keys of one of the views `of`."""
-        path = peeled_placements(result, PEELED_OPCODES | PEEL_BROADCASTS)
+        path = peeled_along_axes(result, _PEEL_SUMS)
         found = match_reduction(path[-1].node, self._graph, word)
         if found is None:
             raise NotAttention
         source = self._reduction_source(path[-1], found.source, found.dimensions, found.kept)
-        known = {placement.node: placement for placement in of}
-        steps: list[Placement] = [source]
+        known = {view.node: view for view in of}
+        steps: list[View] = [source]
         while steps[-1].node not in known:
-            further = peel_placement(steps[-1], PEELED_OPCODES)
+            further = along_axes(peel_or_split(steps[-1], PEEL_ROUNDING_AND_LAYOUTS))
             if further is None:
                 raise NotAttention
             steps.append(further)
@@ -118,12 +116,10 @@ class Softmax:
         self._note(*path, *steps)
         self._matched.update(dict.fromkeys(found.nodes))
 
-    def _reduction_source(
-        self, result: Placement, source: Node, reduced: tuple[int, ...], kept: tuple[int, ...]
-    ) -> Placement:
+    def _reduction_source(self, result: View, source: Node, reduced: tuple[int, ...], kept: tuple[int, ...]) -> View:
         """The view of the reduction's source: the result's axes, and the keys along the reduced dimensions."""
         shape = source.shape
-        found = rebase_placement(result, source, [shape.strides[number] for number in kept])
+        found = along_axes(rebase(result, source, [shape.strides[number] for number in kept]))
         keys = self._axes.keys_over([shape.dimensions[n] for n in reduced], [shape.strides[n] for n in reduced])
         if found is None or keys is None or any(found.dimensions[axis][1] for axis in keys):
             raise NotAttention
@@ -135,18 +131,12 @@ class Softmax:
             raise NotAttention
         if any(axis not in keys for axis in self._axes.of_kind(KEY)):
             raise NotAttention
-        return Placement(source, tuple(dimensions[: len(self._axes.sizes)]), found.offset)
+        return View(source, tuple(dimensions[: len(self._axes.sizes)]), found.offset)
 
-    def _peeled_down(self, placement: Placement) -> list[Placement]:
-        found = peeled_placements(placement, PEELED_OPCODES)
+    def _peeled_down(self, view: View) -> list[View]:
+        found = peeled_along_axes(view, PEEL_ROUNDING_AND_LAYOUTS)
         self._note(*found[:-1])
         return found
 
-    def _operand(self, placement: Placement, number: int) -> Placement:
-        found = operand_placement(placement, placement.node.operands[number])
-        if found is None:
-            raise NotAttention
-        return found
-
-    def _note(self, *placements: Placement) -> None:
-        self._matched.update((placement.node, None) for placement in placements)
+    def _note(self, *views: View) -> None:
+        self._matched.update((view.node, None) for view in views)

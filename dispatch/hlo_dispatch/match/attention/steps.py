@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hlo_dispatch.analysis.strided_view import View
 from hlo_dispatch.match.attention.masks import Mask
-from hlo_dispatch.match.attention.placement import Placement
 from hlo_dispatch.pattern.table import short
 
 
@@ -19,7 +19,7 @@ class ScoreStep:
     """scale, add, select, causal, window or softcap."""
     value: float = 0.0
     """The factor of a scale, or the value of masked scores."""
-    placement: Placement | None = None
+    view: View | None = None
     """The view of the operand of an add or a select."""
     mask: Mask | None = None
     """The mask of a causal step or a window."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.peeling import is_widening
 from hlo_dispatch.analysis.strided_view import (
     Dimension,
     View,
@@ -24,7 +25,6 @@ from hlo_dispatch.match.elementwise_region import ElementwiseRegion, grow_region
 from hlo_dispatch.match.epilogue.integers import add_of_integers, quantizes
 from hlo_dispatch.match.epilogue.operand import find_operand
 from hlo_dispatch.match.epilogue.steps import Chain, PostOp, Step
-from hlo_dispatch.match.peeling import is_widening
 from hlo_dispatch.pattern import TOLERANCES, Binary, Recogniser
 from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
 from hlo_dispatch.pattern.recognise import Recognised, number

@@ -17,11 +17,11 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.peeling import is_widening
 from hlo_dispatch.analysis.strided_view import View, is_bitcast_copy, with_dense_strides
 from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import HALF_TYPES, Shape, row_major
 from hlo_dispatch.match.epilogue.steps import PostOp, Step
-from hlo_dispatch.match.peeling import is_widening
 
 if TYPE_CHECKING:
     from hlo_dispatch.match.match import Match

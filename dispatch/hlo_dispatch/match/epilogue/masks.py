@@ -21,12 +21,11 @@ import math
 import numpy as np
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
-from hlo_dispatch.ir.shape import HALF_TYPES
+from hlo_dispatch.analysis.peeling import is_widening
+from hlo_dispatch.ir.shape import FLOAT_TYPES
 from hlo_dispatch.match.elementwise_region import scalar_constant
 from hlo_dispatch.match.epilogue.steps import is_half_valued
-from hlo_dispatch.match.peeling import is_widening
 
-_FLOATING = frozenset(("f32",)) | HALF_TYPES
 _BOUNDING = frozenset(("clamp", "maximum", "minimum"))
 _MIRRORED = {"GT": "LT", "LT": "GT", "GE": "LE", "LE": "GE"}
 
@@ -66,7 +65,7 @@ def _bounded(node: Node) -> tuple[Node, float, float] | None:
         lowest, highest = (limit, math.inf) if node.opcode == "maximum" else (-math.inf, limit)
     else:
         return None
-    if lowest is None or highest is None or value.shape.element_type not in _FLOATING:
+    if lowest is None or highest is None or value.shape.element_type not in FLOAT_TYPES:
         return None
     return value, lowest, highest
 

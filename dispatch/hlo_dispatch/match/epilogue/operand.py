@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.analysis.peeling import PEEL_CONVERTS_AND_BROADCASTS
 from hlo_dispatch.analysis.strided_view import (
-    HALF_TYPES,
-    PEEL_CONVERTS_AND_BROADCASTS,
     View,
     full_view,
+    operand_view,
     peeled_views,
-    rebase_dimensions,
 )
+from hlo_dispatch.ir.shape import HALF_TYPES
 
 _SMALL_BYTES = 64 * 1024
 
@@ -55,7 +55,7 @@ def in_memory(view: View, is_owned: Callable[[Node], bool]) -> View | None:
     for user in view.node.users:
         same_bytes = user.opcode == "bitcast" and user.shape.element_type == view.element_type
         if same_bytes and user.top_level_id is not None and not is_owned(user):
-            return View(user, view.dimensions)
+            return view._replace(node=user)
     return None
 
 
@@ -73,11 +73,7 @@ def _before_rounding(view: View, types: Collection[str]) -> list[View]:
     if node.opcode != "convert" or node.shape.element_type not in HALF_TYPES:
         return []
     source = node.operands[0]
-    dimensions = rebase_dimensions(view.dimensions, node.shape, source.shape.strides)
-    if source.shape.element_type != "f32" or dimensions is None:
+    unrounded = operand_view(view, source)
+    if source.shape.element_type != "f32" or not isinstance(unrounded, View):
         return []
-    return [
-        view
-        for view in peeled_views(View(source, dimensions), PEEL_CONVERTS_AND_BROADCASTS)
-        if view.element_type in types
-    ]
+    return [view for view in peeled_views(unrounded, PEEL_CONVERTS_AND_BROADCASTS) if view.element_type in types]

@@ -12,14 +12,8 @@ import re
 from collections.abc import Callable, Iterator
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
-from hlo_dispatch.analysis.strided_view import (
-    PEEL_LAYOUTS,
-    Dimension,
-    View,
-    full_view,
-    peeled_views,
-    strided_dimensions_of,
-)
+from hlo_dispatch.analysis.peeling import PEEL_LAYOUTS
+from hlo_dispatch.analysis.strided_view import View, follow, full_view, peeled_views
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.ir.schema import CUSTOM_CALL_API_TYPED_FFI
@@ -101,11 +95,11 @@ def _read(
     final_shapes: list[Shape] = []
     for number, (kind, shape) in enumerate(zip(routine.results.values(), shapes, strict=True)):
         value = _result_value(node, number, shapes)
-        dimensions = strided_dimensions_of(shape)
+        dimensions = shape.strided_dimensions
         if value is not None and kind != "vector":
-            path, dimensions = _follow_copies(value, dimensions, _FITS[kind])
+            path, dimensions = _follow_copies(View(value, dimensions), _FITS[kind])
             covered += path[:-1] if value is node else path
-            removed_copies += not _same_order(dimensions, strided_dimensions_of(shape))
+            removed_copies += not _same_order(dimensions, shape.strided_dimensions)
             value = path[-1]
         elif value is not None:
             covered.append(value)
@@ -126,7 +120,7 @@ def _product(
     if isinstance(found, Refusal):
         return found
     operands, destination = found
-    path, destination = _follow_copies(node, destination, _is_matrix)
+    path, destination = _follow_copies(View(node, destination), _is_matrix)
     views = tuple(_cheapest_to_materialize(views) for views in operands)
     removed_copies = sum(view.node is not operand for view, operand in zip(views, node.operands, strict=True))
     return RoutineMatch(
@@ -227,7 +221,7 @@ def _with_transpose(total: View) -> list[View]:
     if not terms:
         return []
     plain = peeled_views(terms[0], PEEL_LAYOUTS)
-    turned = [View(view.node, _transposed(view.dimensions)) for view in peeled_views(terms[1], PEEL_LAYOUTS)]
+    turned = [_transposed(view) for view in peeled_views(terms[1], PEEL_LAYOUTS)]
     met = next((place for place, view in enumerate(plain) if view in turned), None)
     if met is None:
         return []
@@ -244,8 +238,9 @@ def _operands(view: View, opcode: str) -> tuple[View, ...]:
     return tuple(View(operand, view.dimensions) for operand in node.operands)
 
 
-def _transposed(dimensions: Dimensions) -> Dimensions:
-    return (*dimensions[:-2], dimensions[-1], dimensions[-2])
+def _transposed(view: View) -> View:
+    *batch, rows, columns = view.dimensions
+    return View(view.node, (*batch, columns, rows))
 
 
 def _is_matrix(dimensions: Dimensions) -> bool:
@@ -273,45 +268,21 @@ def _same_order(first: Dimensions, second: Dimensions) -> bool:
     return [b for _, b in sorted(long)] == sorted(b for _, b in long)
 
 
-def _follow_copies(
-    value: Node, dimensions: Dimensions, fits: Callable[[Dimensions], bool]
-) -> tuple[list[Node], Dimensions]:
+def _follow_copies(view: View, fits: Callable[[Dimensions], bool]) -> tuple[list[Node], Dimensions]:
     """Follows a result through copies that only change its layout, as long as they are its only use.
 
     Returns the values on the way, the last of which is the result, and the result's dimensions over its buffer.
     """
-    best = [value], dimensions
-    path = [value]
-    while len(value.users) == 1 and not value.is_live_out:
-        (user,) = value.users
-        moved = _rearranged(user, dimensions)
-        if moved is None or user.proto.control_predecessor_ids:
+    path = [view.node]
+    best = path, view.dimensions
+    while len(view.node.users) == 1 and not view.node.is_live_out:
+        (user,) = view.node.users
+        further = follow(view, user, PEEL_LAYOUTS)
+        if further is None:
             break
-        value, dimensions = user, moved
-        path = [*path, user]
-        if fits(dimensions) and user.opcode != "bitcast":
-            best = path, dimensions
+        view, path = further, [*path, user]
+        if user.opcode != "bitcast":
+            view = View(user, tuple((size, stride if size > 1 else 1) for size, stride in view.dimensions))
+            if fits(view.dimensions):
+                best = path, view.dimensions
     return best
-
-
-def _rearranged(user: Node, dimensions: Dimensions) -> Dimensions | None:
-    """Rebases `dimensions` from the buffer of `user`'s operand onto the buffer of `user`."""
-    source = user.operands[0].shape if user.operands else None
-    if source is None or user.opcode not in PEEL_LAYOUTS or source.element_type != user.shape.element_type:
-        return None
-    if user.opcode == "bitcast":
-        return dimensions
-    # The stride in the user's buffer of each dimension of its operand.
-    strides = dict(enumerate(user.shape.strides))
-    if user.opcode == "transpose":
-        strides = {number: user.shape.strides[place] for place, number in enumerate(user.proto.dimensions)}
-    numbers = {dimension: number for number, dimension in enumerate(strided_dimensions_of(source))}
-    moved: list[Dimension] = []
-    for size, stride in dimensions:
-        if size == 1:
-            moved.append((1, 1))
-        elif (size, stride) in numbers:
-            moved.append((size, strides[numbers[size, stride]]))
-        else:
-            return None
-    return tuple(moved)

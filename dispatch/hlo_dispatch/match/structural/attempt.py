@@ -7,10 +7,11 @@ and over activations. The deepest partial match is recorded for the nearest-miss
 from __future__ import annotations
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
-from hlo_dispatch.analysis.strided_view import HALF_TYPES, full_view
+from hlo_dispatch.analysis.strided_view import full_view
 from hlo_dispatch.ir.opcode import ELEMENTWISE
+from hlo_dispatch.ir.shape import FLOAT_TYPES, HALF_TYPES
 from hlo_dispatch.match.elementwise_region import ElementwiseRegion, scalar_constant
-from hlo_dispatch.match.peeling import FLOATING, is_degenerate_broadcast, peeled_converts
+from hlo_dispatch.match.peeling import is_degenerate_broadcast, peeled_converts
 from hlo_dispatch.match.reduction import NEUTRAL_MAXIMUM_BOUND, applied_by, windows_before
 from hlo_dispatch.match.structural.spelling import BoundNames, ParameterValue, Spelling
 from hlo_dispatch.match.structural.structural_match import NearestMiss, StructuralMatch
@@ -125,7 +126,7 @@ class Attempt:
         if any(condition.name == "dtype" for condition in self._spelling.conditions.get(name, ())):
             return True
         kind = candidate.shape.element_type
-        return kind == self._output.shape.element_type or kind not in FLOATING | {"f64"}
+        return kind == self._output.shape.element_type or kind not in FLOAT_TYPES | {"f64"}
 
     def _operation(self, term: Operation, node: Node, rest: Goals, bound: BoundNames) -> StructuralMatch | None:
         meaning = term.meaning

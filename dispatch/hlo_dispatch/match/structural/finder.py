@@ -10,8 +10,8 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
+from hlo_dispatch.analysis.peeling import PEEL_ROUNDING_AND_SHAPES
 from hlo_dispatch.ir.opcode import ELEMENTWISE
-from hlo_dispatch.match.peeling import PEELED_OPCODES
 from hlo_dispatch.match.structural.attempt import Attempt, RegionCache
 from hlo_dispatch.match.structural.spelling import Spelling
 from hlo_dispatch.match.structural.structural_match import NearestMiss, StructuralMatch
@@ -103,7 +103,7 @@ class StructuralFinder:
 
 def _opcode_behind(node: Node) -> str:
     for _ in range(_MAX_PEELED):
-        if node.opcode not in PEELED_OPCODES:
+        if node.opcode not in PEEL_ROUNDING_AND_SHAPES:
             break
         node = node.operands[0]
     return node.opcode
@@ -117,7 +117,7 @@ def _needed(spelling: Spelling) -> frozenset[str]:
 
 def _opcodes(term: Operation | ActivationCall) -> frozenset[str]:
     """Opcodes of instructions that a term can match."""
-    return frozenset((term.meaning.opcode,)) if isinstance(term, Operation) else ELEMENTWISE | PEELED_OPCODES
+    return frozenset((term.meaning.opcode,)) if isinstance(term, Operation) else ELEMENTWISE | PEEL_ROUNDING_AND_SHAPES
 
 
 def _fits(root: Operation | ActivationCall, opcode: str, operands: tuple[str, ...]) -> bool:
@@ -133,7 +133,7 @@ def _fits(root: Operation | ActivationCall, opcode: str, operands: tuple[str, ..
 
 
 def _may_be(term: Term, opcode: str) -> bool:
-    if isinstance(term, Capture | Number) or opcode in _opcodes(term) or opcode in PEELED_OPCODES:
+    if isinstance(term, Capture | Number) or opcode in _opcodes(term) or opcode in PEEL_ROUNDING_AND_SHAPES:
         return True
     # Along dimensions of one element a broadcast is a mere change of shape.
     return isinstance(term, Operation) and term.meaning.opcode == "broadcast"

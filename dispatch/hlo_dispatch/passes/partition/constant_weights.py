@@ -21,7 +21,7 @@ from hlo_dispatch.ir.entry_parameters import renumber_parameters
 from hlo_dispatch.ir.literals import literal_of, memory_of
 from hlo_dispatch.ir.module import Module, copy_of
 from hlo_dispatch.ir.schema import InstructionProto
-from hlo_dispatch.ir.shape import Shape, in_memory_order, shape_of
+from hlo_dispatch.ir.shape import FLOAT_TYPES, Shape, in_memory_order, shape_of
 from hlo_dispatch.ir.split_module import Splitter
 from hlo_dispatch.ir.verify import verify
 from hlo_dispatch.pattern import Table
@@ -29,7 +29,6 @@ from hlo_dispatch.vendor import registration, users_kernels
 
 MIN_WEIGHTS_BYTES = 64 * 1024
 """Bytes. Smaller constants fit into a core's own cache, and a reorder in each call takes a few microseconds."""
-_FLOATING = frozenset(("bf16", "f16", "f32"))
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,7 @@ def _is_constant_weights(instruction: InstructionProto) -> bool:
     if instruction.opcode != "constant":
         return False
     shape = shape_of(instruction.shape)
-    return shape.element_type in _FLOATING and shape.bytes >= MIN_WEIGHTS_BYTES
+    return shape.element_type in FLOAT_TYPES and shape.bytes >= MIN_WEIGHTS_BYTES
 
 
 def _become_constant(parameter: InstructionProto, memory: Any) -> None:
