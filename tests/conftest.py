@@ -45,7 +45,7 @@ settings.load_profile("suite")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--write-goldens", action="store_true", help="rewrite tests/golden/**/*.after.hlo")
+    parser.addoption("--write-goldens", action="store_true", help="rewrite what tests/golden/ expects")
     parser.addoption("--zoo", choices=("quick", "all"), default="quick", help="how much of bench/zoo tests/models runs")
     parser.addoption("--all-sizes", action="store_true", help="linear algebra on large matrices too")
 
