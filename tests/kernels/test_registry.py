@@ -42,6 +42,16 @@ def test_the_table_says_what_the_registry_says() -> None:
         assert {"abi", "library"} <= set(binding.attributes), name
 
 
+def test_a_routines_kernels_follow_from_its_entry() -> None:
+    shipped = load_tables(()).kernels
+    for kernel in ("onemkl.cholesky", "scipy.cholesky", "blocked.cholesky"):
+        assert list(shipped[kernel].operands) == ["a"]
+        assert set(shipped[kernel].attributes) == {
+            *("abi", "library", "type", "a_dims", "a_strides", "factor_dims", "factor_strides"),
+            *("info_dims", "info_strides", "uplo", "symmetrised"),
+        }
+
+
 def test_libraries_are_described_once() -> None:
     of_folder = {(folder(name), kernel.library) for name, kernel in KERNELS.items()}
     assert sorted(name for name, _ in of_folder) == sorted(LIBRARIES), "a folder is one library's"

@@ -129,6 +129,7 @@ def test_the_call(tmp_path: Path) -> None:
 
 
 def test_a_pattern_may_call_a_shipped_kernel(tmp_path: Path) -> None:
+    """Element types, dimensions and strides of operands and result follow from the kernel's `describes`."""
     table = write_table(tmp_path, "tanh(x @ w)")
     text = table.read_text()
     kernel = """\
@@ -136,15 +137,6 @@ def test_a_pattern_may_call_a_shipped_kernel(tmp_path: Path) -> None:
       name: onednn.matmul
       operands: {src: x, weights: w}
       attributes:
-        src_type: dtype(x)
-        weights_type: dtype(w)
-        dst_type: dtype(result)
-        src_dims: dims(x)
-        src_strides: strides(x)
-        weights_dims: dims(w)
-        weights_strides: strides(w)
-        dst_dims: dims(result)
-        dst_strides: strides(result)
         post_op_0: {kind: eltwise, algorithm: tanh, alpha: 0.0, beta: 0.0}
 """
     start = text.index("    kernel:\n")
@@ -154,7 +146,25 @@ def test_a_pattern_may_call_a_shipped_kernel(tmp_path: Path) -> None:
     )
     (region,) = rewrite(table, body).report.dispatched
     assert (region.kernel, region.covered) == ("onednn.matmul", ("p", "t"))
-    assert region.attributes["src_dims"] == [64, 64]
+    for value in ("src", "weights", "dst"):
+        described = [region.attributes[f"{value}_{word}"] for word in ("type", "dims", "strides")]
+        assert described == ["f32", [64, 64], [64, 1]]
+    assert "bias_type" not in region.attributes
+
+
+def test_a_users_kernel_is_told_what_it_describes(tmp_path: Path) -> None:
+    table = write_table(tmp_path, "tanh(x) + y")
+    table.write_text(
+        table.read_text().replace("    target: mine.kernel\n", "    describes: {x: [dims], dst: [type]}\n")
+    )
+    body = """
+        x = f32[4,8]{1,0} parameter(0)
+        y = f32[4,8]{1,0} parameter(1)
+        t = f32[4,8]{1,0} tanh(x)
+        ROOT a = f32[4,8]{1,0} add(t, y)
+    """
+    (region,) = rewrite(table, body).report.dispatched
+    assert region.attributes == {"x_dims": [4, 8], "dst_type": "f32"}
 
 
 def test_a_near_miss_is_no_region_that_could_have_been_dispatched(tmp_path: Path) -> None:

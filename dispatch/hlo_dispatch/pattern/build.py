@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,12 @@ from hlo_dispatch.errors import TableError
 from hlo_dispatch.pattern.algorithms import BINARY, DTYPES, ELTWISE, LIBRARIES, OPCODES, meaning
 from hlo_dispatch.pattern.facts import TYPES, declared_type
 from hlo_dispatch.pattern.formula import Formula, FormulaError, parse
+from hlo_dispatch.pattern.kernel_attributes import (
+    POST_OPS,
+    declared_attributes,
+    declared_operands,
+    routine_attributes,
+)
 from hlo_dispatch.pattern.messages import suggest
 from hlo_dispatch.pattern.op_kinds import (
     ANCHOR_OPCODES,
@@ -46,6 +52,8 @@ from hlo_dispatch.pattern.table import (
 )
 
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+PREFIX = "hlo_dispatch."
+"""What the targets of the package's kernels begin with."""
 _RESERVED = ("x", "f", "pi", "inf")
 
 
@@ -130,7 +138,7 @@ class Builder:
                 location = self.source.key_location((*path, "numerics", dtype))
                 problem = f"numerics for {dtype!r}, which is not in dtypes"
                 raise self.source.error(location, problem, suggest(dtype, entry.dtypes))
-        takes_post_ops = "post_op_0" in kernels[entry.kernel].attributes
+        takes_post_ops = POST_OPS in kernels[entry.kernel].attributes
         epilogues = entry.epilogues or Epilogues.model_validate({} if takes_post_ops else {"longest_chain": 0})
         where = (*path, "epilogues")
         allowed = self._chosen((*where, "activations"), epilogues.activations, list(activations), "activation")
@@ -166,21 +174,36 @@ class Builder:
 
     def kernel(self, name: str, entry: KernelEntry) -> KernelBinding:
         path: Keys = ("kernels", name)
-        library = None
-        symbol_location = None
+        path_of_library = symbol_location = None
+        library, target = entry.library or name.partition(".")[0], entry.target or name
         if entry.symbol is not None:
-            library = self._own_library(path, entry)
+            path_of_library = self._own_library(path, entry)
             symbol_location = self.source.location((*path, "symbol"))
         else:
-            if _is_file_name(entry.library):
+            if _is_file_name(library):
                 location = self.source.key_location(path)
                 advice = "add symbol: the handler's name in the library"
                 raise self.source.error(location, f"{name} has no 'symbol'", advice)
-            self._one_of((*path, "library"), entry.library, LIBRARIES, "library")
+            self._one_of((*path, "library"), library, LIBRARIES, "library")
+            target = entry.target or PREFIX + name
+        is_shipped = entry.symbol is None
         return KernelBinding(
-            name, entry.target, entry.library, entry.formula, entry.operands, entry.attributes,
-            self.source.key_location(path), entry.symbol or "", library, symbol_location,
+            name, target, library, entry.formula, declared_operands(entry.post_ops, entry.operands),
+            declared_attributes(entry.describes, entry.post_ops, entry.attributes, is_shipped=is_shipped),
+            entry.describes, self.source.key_location(path), entry.symbol or "", path_of_library, symbol_location,
         )  # fmt: skip
+
+    def routine_kernels(self, name: str, entry: RoutineEntry) -> Iterator[KernelBinding]:
+        """The kernels of a shipped routine: all alike, one for each library that computes it."""
+        attributes = routine_attributes(
+            (*entry.operands, *entry.results), entry.numerics, entry.options, entry.symmetrised
+        )
+        location = self.source.key_location(("routines", name))
+        for kernel in entry.kernels:
+            library = kernel.partition(".")[0]
+            yield KernelBinding(
+                kernel, PREFIX + kernel, library, entry.formula, entry.operands, attributes, {}, location
+            )
 
     def routine(self, name: str, entry: RoutineEntry, kernels: Iterable[str], routines: Iterable[str]) -> Routine:
         path: Keys = ("routines", name)
@@ -226,7 +249,7 @@ class Builder:
 
     def _own_library(self, path: Keys, entry: KernelEntry) -> Path:
         """The path of the user's library, which is looked up but not loaded."""
-        if not _is_file_name(entry.library):
+        if entry.library is None or not _is_file_name(entry.library):
             advice = "a kernel with a symbol is in a library such as ./libmine.so"
             raise self._error((*path, "library"), f"{entry.library!r} is not a path", advice)
         library = (self.source.path.parent / Path(entry.library).expanduser()).resolve()
@@ -235,7 +258,7 @@ class Builder:
         if not _SYMBOL.fullmatch(str(entry.symbol)):
             advice = "it is a C name such as MyHandler"
             raise self._error((*path, "symbol"), f"{entry.symbol!r} is not a symbol", advice)
-        if entry.target.startswith("hlo_dispatch."):
+        if entry.target is not None and entry.target.startswith(PREFIX):
             problem = f"{entry.target} is a target of the package"
             raise self._error((*path, "target"), problem, "begin it with a name of your own")
         for attribute, text in entry.attributes.items():

@@ -10,8 +10,9 @@ from hlo_dispatch.pattern.algorithms import DTYPES
 from hlo_dispatch.pattern.constraints import CONSTRAINTS, Condition, InvalidArgument
 from hlo_dispatch.pattern.expression import Expression
 from hlo_dispatch.pattern.facts import F32, Attribute, FactQuery, declared_type, fact_queries, read_attribute, type_of
+from hlo_dispatch.pattern.kernel_attributes import bound_descriptions
 from hlo_dispatch.pattern.messages import suggest
-from hlo_dispatch.pattern.read_expression import ExpressionError, read_expression
+from hlo_dispatch.pattern.read_expression import RESULT, ExpressionError, read_expression
 from hlo_dispatch.pattern.schema import CallEntry, PatternEntry
 from hlo_dispatch.pattern.source import Keys, Source
 from hlo_dispatch.pattern.structure import Pattern
@@ -169,6 +170,8 @@ class _Call:
 
     def attributes(self, entry: CallEntry, kernel: KernelBinding) -> dict[str, Attribute]:
         found = {name: self._attribute(("attributes", name), value) for name, value in entry.attributes.items()}
+        described = bound_descriptions(kernel.describes, entry.operands, RESULT)
+        found |= {name: fact for name, fact in described.items() if name not in found}
         if not kernel.is_user_defined:
             return found
         for name in found:
@@ -176,7 +179,7 @@ class _Call:
                 problem = f"{kernel.name} has no attribute {name!r}"
                 raise self._key_error(("attributes", name), problem, suggest(name, kernel.attributes))
             found[name] = self._typed(("attributes", name), found[name], declared_type(kernel.attributes[name]))
-        self._complete("attributes", entry.attributes, kernel.attributes, kernel)
+        self._complete("attributes", found, kernel.attributes, kernel)
         # In the order of the kernel's declaration, so that equal calls read alike.
         return {name: found[name] for name in kernel.attributes}
 

@@ -87,6 +87,7 @@ def _load(stamped: tuple[tuple[Path, tuple[int, int]], ...]) -> Table:
         files.append((Builder(source), _validated(source)))
     _refuse_duplicates(files)
     kernels: dict[str, KernelBinding] = _build(files, "kernels", lambda b: b.kernel)
+    kernels |= _routine_kernels(files, kernels)
     activations: dict[str, Activation] = _build(files, "activations", lambda b: b.activation)
     binaries: dict[str, Binary] = _build(files, "binaries", lambda b: b.binary)
     anchors: dict[str, AnchorKind] = {}
@@ -166,6 +167,21 @@ def _build(
     return {
         name: method(builder)(name, entry) for builder, file in files for name, entry in getattr(file, section).items()
     }
+
+
+def _routine_kernels(
+    files: list[tuple[Builder, TableFile]], declared: Mapping[str, KernelBinding]
+) -> dict[str, KernelBinding]:
+    """The kernels that shipped routines name; a user's routine may name only those and what its table declares."""
+    shipped = set(shipped_tables())
+    found = (
+        kernel
+        for builder, file in files
+        if file.routines and builder.source.path in shipped
+        for name, entry in file.routines.items()
+        for kernel in builder.routine_kernels(name, entry)
+    )
+    return {kernel.name: kernel for kernel in found if kernel.name not in declared}
 
 
 def _patterns(

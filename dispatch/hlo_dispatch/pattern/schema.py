@@ -98,18 +98,28 @@ class AnchorEntry(_Entry):
 
 
 class KernelEntry(_Entry):
-    target: Text = Field(description="the custom-call target")
-    library: Text = Field(description="onednn, onemkl, or your own shared library: its path, from the table's folder")
+    target: Text | None = Field(
+        None, description="the custom-call target; left out, the name, of the package's kernels hlo_dispatch. before it"
+    )
+    library: Text | None = Field(
+        None, description="your own shared library: its path, from the table's folder; else the name's first part"
+    )
     symbol: Text | None = Field(None, description="the XLA FFI handler in your own library")
     formula: Text = Field(description="what it computes, for people")
     operands: dict[Name, Text] = Field(description="by name, in order, with their shapes")
-    attributes: dict[Name, Text] = Field(description="by name, with type and meaning")
+    describes: dict[Name, list[Literal["type", "dims", "strides", "offset", "elements"]]] = Field(
+        {}, description="operands, and dst, the result: what attributes say of each, src_dims and so on"
+    )
+    post_ops: Text | None = Field(None, description="its epilogue, for people: post_op_0 and so on; left out: none")
+    attributes: dict[Name, Text] = Field({}, description="all others, by name, with type and meaning")
 
 
 class CallEntry(_Entry):
     name: KernelName = Field(description="one of the kernels")
     operands: dict[Name, Name] = Field(description="the kernel's operand: the captured value")
-    attributes: dict[Name, Any] = Field({}, description="the kernel's attribute: a literal, or a fact of a value")
+    attributes: dict[Name, Any] = Field(
+        {}, description="the kernel's attribute: a literal, or a fact of a value; what it describes follows by itself"
+    )
     scratch: Expression | None = Field(
         None, description="bytes of working memory, a number or a fact; the call then has a second result, u8[bytes]"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -144,6 +144,8 @@ class KernelBinding:
     formula: str
     operands: Mapping[str, str]
     attributes: Mapping[str, str]
+    describes: Mapping[str, Sequence[str]]
+    """Operand, or `dst` → what attributes say of it."""
     location: SourceLocation
     symbol: str = ""
     """The handler in the user's own library; empty for the kernels that come with the package."""
