@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph
-from hlo_dispatch.analysis.peeling import PEEL_LAYOUTS, PEEL_WIDENING
+from hlo_dispatch.analysis.peeling import PEEL_LAYOUTS, PEEL_REVERSALS, PEEL_WIDENING
 from hlo_dispatch.analysis.strided_view import (
     DimensionSplit,
     View,
@@ -19,6 +19,7 @@ from hlo_dispatch.analysis.strided_view import (
     merge_dimensions,
     peel,
     peel_or_split,
+    peeled_views,
     project_dimensions,
     rebase_dimensions,
     split_dimension,
@@ -142,9 +143,9 @@ def elements(view: View, buffer: np.ndarray) -> np.ndarray:
     return buffer[view.offset + places(view.dimensions)]
 
 
-def fused(shape: str, text: str) -> FlatGraph:
+def fused(shape: str, text: str, ahead: str = "") -> FlatGraph:
     """A fusion's value y of x."""
-    body = f"fused {{ p = f32[3,4]{{1,0}} parameter(0)\n ROOT y = {shape} {text} }}"
+    body = f"fused {{ p = f32[3,4]{{1,0}} parameter(0)\n {ahead}\n ROOT y = {shape} {text} }}"
     entry = f"x = f32[3,4]{{1,0}} parameter(0)\n ROOT z = {shape} fusion(x), kind=kLoop, calls=fused"
     return flattened(f"{body}\nENTRY main {{ {entry} }}")
 
@@ -154,6 +155,7 @@ MOVES = {
     "transpose": ("f32[4,3]{1,0}", "transpose(p), dimensions={1,0}", X.T),
     "copy": ("f32[3,4]{0,1}", "copy(p)", X),
     "broadcast": ("f32[3,2,4]{0,2,1}", "broadcast(p), dimensions={0,2}", np.stack([X, X], 1)),
+    "reverse": ("f32[3,4]{1,0}", "reverse(p), dimensions={0}", X[::-1]),
     "slice": ("f32[2,2]{1,0}", "slice(p), slice={[1:3],[0:4:3]}", X[1:3, 0:4:3]),
 }
 
@@ -167,6 +169,15 @@ def test_a_peeled_view_has_the_elements_of_the_value(move: str) -> None:
     assert peel(full_view(value), PEEL_WIDENING) is None
     value.is_result = True
     assert peel(full_view(value), frozenset((move,))) is None
+
+
+def test_a_reversal_is_followed_through_a_transpose() -> None:
+    value = node(
+        fused("f32[4,3]{1,0}", "reverse(t), dimensions={0,1}", "t = f32[4,3]{1,0} transpose(p), dimensions={1,0}"), "y"
+    )
+    view = peeled_views(full_view(value), PEEL_LAYOUTS | PEEL_REVERSALS)[-1]
+    assert view.node.opcode == "parameter"
+    np.testing.assert_array_equal(elements(view, X.ravel()), X.T[::-1, ::-1])
 
 
 @pytest.mark.parametrize("move", ["transpose", "copy"])

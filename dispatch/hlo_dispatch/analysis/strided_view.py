@@ -1,6 +1,7 @@
 """Strided views: a node's buffer read as dimensions of (size, stride) from an offset, and their peeling.
 
-With strides, layouts, transposes and broadcasts become numbers in a kernel's attributes; stride 0 is a broadcast.
+With strides, layouts, transposes and broadcasts become numbers in a kernel's attributes; stride 0 is a broadcast, a
+negative one a reversal.
 Peeling an instruction replaces the view's node by its operand and rebases the dimensions onto the operand's buffer. It
 stops where one stride per dimension cannot express the result. A peeling policy (peeling.py) names what may be peeled.
 """
@@ -72,7 +73,8 @@ def split_dimension(dimension: Dimension, shape: Shape) -> list[tuple[int, int, 
     size, stride = dimension
     if size == 1:
         return []
-    low, high = stride, stride * size
+    sign, low = (1, stride) if stride > 0 else (-1, -stride)
+    high = low * size
     found: list[tuple[int, int, int]] = []
     covered = 1
     for number in shape.minor_to_major:
@@ -83,7 +85,7 @@ def split_dimension(dimension: Dimension, shape: Shape) -> list[tuple[int, int, 
             continue
         if end % start or start % inner:
             return None
-        found.append((end // start, number, start // inner))
+        found.append((end // start, number, sign * start // inner))
         covered *= end // start
     return found if covered == size else None
 
@@ -183,7 +185,7 @@ def _is_in_bounds(view: View) -> bool:
             return False
         for part, number, step in parts:
             last[number] += (part - 1) * step
-    return all(end < size for end, size in zip(last, shape.dimensions, strict=True))
+    return all(0 <= end < size for end, size in zip(last, shape.dimensions, strict=True))
 
 
 def is_bitcast_copy(node: Node) -> bool:
@@ -214,6 +216,8 @@ def peel_or_split(view: View, policy: PeelingPolicy) -> View | DimensionSplit | 
         return View(source, view.dimensions, view.offset)
     if opcode == "slice":
         return _peel_slice(view, source)
+    if opcode == "reverse":
+        return _peel_reverse(view, source)
     if opcode == "transpose":
         return rebase(view, source, [source.shape.strides[number] for number in node.proto.dimensions[:]])
     if opcode == "broadcast":
@@ -251,6 +255,15 @@ def _peel_slice(view: View, source: Node) -> View | DimensionSplit | None:
     if not isinstance(found, View):
         return found
     return found._replace(offset=found.offset + sum(c.start * stride for c, stride in zip(cuts, strides, strict=True)))
+
+
+def _peel_reverse(view: View, source: Node) -> View | DimensionSplit | None:
+    first, strides = 0, list(source.shape.strides)
+    for number in view.node.proto.dimensions[:]:
+        first += (source.shape.dimensions[number] - 1) * strides[number]
+        strides[number] = -strides[number]
+    found = rebase(view, source, strides)
+    return found._replace(offset=found.offset + first) if isinstance(found, View) else found
 
 
 def peel(view: View, policy: PeelingPolicy) -> View | None:

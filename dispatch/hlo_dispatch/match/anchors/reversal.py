@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.peeling import PEEL_LAYOUTS, PEEL_REVERSALS, PeelingPolicy, peel_node
-from hlo_dispatch.analysis.strided_view import Dimension, View, dimension_number, peel, rebase_dimensions
+from hlo_dispatch.analysis.strided_view import Dimension, View, dimension_number, operand_view, peel, rebase_dimensions
 from hlo_dispatch.ir.shape import HALF_TYPES
 from hlo_dispatch.match.epilogue.steps import Step
 
@@ -18,20 +18,14 @@ def peeled_views_with_reversal(view: View, policy: PeelingPolicy) -> list[tuple[
     Args:
         policy: what to peel besides `reverse`.
     """
-    found = [(view, ReversedDimensions())]
+    found = [view]
     while True:
-        nearest, backwards = found[-1]
-        if nearest.node.opcode == "reverse":
-            turned = _reversed_dimensions(nearest)
-            further = None if turned is None else _peel_reverse(nearest)
-            backwards ^= turned or ReversedDimensions()
-        elif _changes_no_value(nearest.node):
-            further = _peel_reverse(nearest)
-        else:
-            further = peel(nearest, policy)
-        if further is None:
-            return found
-        found.append((further, backwards))
+        node = found[-1].node
+        is_rounded = _changes_no_value(node)
+        further = operand_view(found[-1], node.operands[0]) if is_rounded else peel(found[-1], policy | PEEL_REVERSALS)
+        if not isinstance(further, View):
+            return [_turned(view) for view in found]
+        found.append(further)
 
 
 def reversing_step(value: Node, destination: tuple[Dimension, ...], window: int, backwards: int) -> Step | None:
@@ -68,18 +62,12 @@ def peeled_window_views(weights: View, window: int, policy: PeelingPolicy) -> li
     ]
 
 
-def _reversed_dimensions(view: View) -> ReversedDimensions | None:
-    """The view's dimensions that its node reverses; None: it reverses a part of one, or several as one."""
-    shape = view.node.shape
-    turned: set[int] = set()
-    for number in view.node.proto.dimensions[:]:
-        if shape.dimensions[number] == 1:
-            continue
-        dimension = (shape.dimensions[number], shape.strides[number])
-        if view.dimensions.count(dimension) != 1:
-            return None
-        turned.add(view.dimensions.index(dimension))
-    return ReversedDimensions(turned)
+def _turned(view: View) -> tuple[View, ReversedDimensions]:
+    """The view with all dimensions forwards, and those that were reversed."""
+    if not view.offset:
+        return view, ReversedDimensions()
+    backwards = ReversedDimensions(n for n, (size, stride) in enumerate(view.dimensions) if stride < 0 and size > 1)
+    return View(view.node, tuple((size, abs(stride)) for size, stride in view.dimensions)), backwards
 
 
 def _changes_no_value(node: Node) -> bool:
@@ -88,10 +76,3 @@ def _changes_no_value(node: Node) -> bool:
         return False
     source = peel_node(node.operands[0], PEEL_LAYOUTS | PEEL_REVERSALS)
     return source.opcode == "convert" and source.operands[0].shape.element_type == node.shape.element_type
-
-
-def _peel_reverse(view: View) -> View | None:
-    """The view over the operand of its node, whose elements are the same, in the same or reversed order."""
-    source = view.node.operands[0]
-    dimensions = rebase_dimensions(view.dimensions, view.node.shape, source.shape.strides)
-    return None if dimensions is None else View(source, dimensions)
