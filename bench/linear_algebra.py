@@ -97,7 +97,7 @@ def compiled(program: Callable, inputs: tuple, choice: str):
         return jitted.lower(*inputs).compile()
     forced = mock.patch.multiple(
         family_cost_models,
-        by_expected_speed=lambda match, _: sorted(match.routine.kernels, key=lambda k: not k.startswith(choice)),
+        by_expected_speed=lambda match, _: sorted(match.kernels, key=lambda k: not k.startswith(choice)),
         is_worth_calling_library=lambda match, _: (match.kernel.startswith(choice), f"{choice} is forced"),
     )
     with hlo_dispatch.enabled(policy="heuristic"):

@@ -17,7 +17,7 @@ from hlo_dispatch.analysis.flat_graph import FlatGraph
 from hlo_dispatch.autotune.measurement_requests import MeasurementRequests, ModuleMeasurer
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.verify import verify
-from hlo_dispatch.match.protocol import CallableMatch
+from hlo_dispatch.match.match import Match
 from hlo_dispatch.passes.async_padding import insert_async_padding
 from hlo_dispatch.passes.call_groups.grouping import CallGroups, group_calls
 from hlo_dispatch.passes.edit import apply_plans
@@ -226,7 +226,7 @@ class Pipeline:
         return plans
 
 
-def _no_measurement(match: CallableMatch, default: DefaultVariant) -> Measurement | None:
+def _no_measurement(match: Match, default: DefaultVariant) -> Measurement | None:
     return None
 
 

@@ -16,8 +16,7 @@ import hlo_dispatch
 from hlo_dispatch.autotune.compare import comparison
 from hlo_dispatch.autotune.compare.timing import Time
 from hlo_dispatch.autotune.store import Store
-from hlo_dispatch.match.match import Match
-from hlo_dispatch.match.protocol import Variant
+from hlo_dispatch.match.match import Match, Variant
 from hlo_dispatch.selection import family_cost_models
 from side_by_side import assert_close
 

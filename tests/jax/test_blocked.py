@@ -34,7 +34,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(params=["float32", "float64"])
 def dtype(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Our own code is chosen wherever there is some."""
-    monkeypatch.setattr(family_cost_models, "by_expected_speed", lambda match, _: sorted(match.routine.kernels))
+    monkeypatch.setattr(family_cost_models, "by_expected_speed", lambda match, _: sorted(match.kernels))
     monkeypatch.setattr(
         family_cost_models,
         "is_worth_calling_library",

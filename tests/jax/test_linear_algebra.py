@@ -51,7 +51,7 @@ def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     chosen = request.param
 
     def chosen_first(match, machine):
-        return sorted(match.routine.kernels, key=lambda kernel: not kernel.startswith(chosen))
+        return sorted(match.kernels, key=lambda kernel: not kernel.startswith(chosen))
 
     monkeypatch.setattr(family_cost_models, "by_expected_speed", chosen_first)
     monkeypatch.setattr(family_cost_models, "is_worth_calling_library", lambda match, _: (True, "under test"))

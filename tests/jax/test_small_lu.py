@@ -24,7 +24,7 @@ LARGEST_RESIDUAL = 3  # in units of size * epsilon * norm
 
 @pytest.fixture(params=["float32", "float64"])
 def dtype(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr(family_cost_models, "by_expected_speed", lambda match, _: sorted(match.routine.kernels))
+    monkeypatch.setattr(family_cost_models, "by_expected_speed", lambda match, _: sorted(match.kernels))
     monkeypatch.setattr(
         family_cost_models, "is_worth_calling_library", lambda match, _: (match.kernel == "blocked.lu", "under test")
     )
@@ -160,7 +160,7 @@ def test_from_several_threads(dtype: str) -> None:
 def test_more_rows_are_left_to_the_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = linear_algebra_cost_model.MOST_LU_ROWS + 1
     a = np.random.default_rng(0).standard_normal((20, rows, rows)).astype(np.float32)
-    monkeypatch.setattr(family_cost_models, "by_expected_speed", lambda match, _: sorted(match.routine.kernels))
+    monkeypatch.setattr(family_cost_models, "by_expected_speed", lambda match, _: sorted(match.kernels))
     with hlo_dispatch.enabled(policy="heuristic"):
         text = jax.jit(jax.lax.linalg.lu).lower(a).compile().as_text()
     assert "hlo_dispatch.blocked.lu" not in text

@@ -15,7 +15,7 @@ from hlo_dispatch.driver.profile import profiling
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.opcode import MAY_BE_ANCHORS, MAY_BE_GLUE_OPS
 from hlo_dispatch.match.anchors.normalizers import NORMALIZERS
-from hlo_dispatch.match.protocol import CallableMatch
+from hlo_dispatch.match.match import Match
 from hlo_dispatch.passes.planner import Planner
 from hlo_dispatch.pattern import load_tables, shipped_tables
 from hlo_dispatch.pattern.op_kinds import ANCHOR_OPCODES, OP_KINDS
@@ -122,7 +122,7 @@ def test_the_decision_names_it(tmp_path: Path) -> None:
     decided: list[Decision] = []
 
     def noted(
-        match: CallableMatch,
+        match: Match,
         machine: Machine,
         policy: str,
         support_query: KernelSupportQuery,

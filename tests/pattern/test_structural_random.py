@@ -11,8 +11,8 @@ import pytest
 from structures import flat_graph, without_shipped, write_table
 
 from hlo_dispatch.match.elementwise_region import apply, scalar_constant
+from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.structural.finder import StructuralFinder
-from hlo_dispatch.match.structural.structural_match import StructuralMatch
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.pattern.expression import ActivationCall, Capture, Number, Operation, Term
 
@@ -88,7 +88,7 @@ def twenty(tmp_path_factory: pytest.TempPathFactory) -> Table:
     return without_shipped(table)
 
 
-def value(term: Term, match: StructuralMatch, table: Table, captured: dict[str, np.ndarray]) -> np.ndarray:
+def value(term: Term, match: Match, table: Table, captured: dict[str, np.ndarray]) -> np.ndarray:
     """What the expression computes from the captured values."""
     if isinstance(term, Capture):
         return captured[term.name]
@@ -130,14 +130,14 @@ def checked_matches(twenty: Table, seed: int) -> list[str]:
                 values[node] = apply(node, arguments)
         matches = StructuralFinder(twenty).find(graph).matches
         for match in matches:
-            (expression,) = match.pattern.spellings
+            (expression,) = match.entry.spellings
             captured = {
-                name: values[view.node] for name, view in zip(match.pattern.operands, match.operands, strict=True)
+                name: values[view.node] for name, view in zip(match.entry.operands, match.operands, strict=True)
             }
             got, wanted = value(expression.root, match, twenty, captured), values[match.output]
             finite = np.isfinite(got) & np.isfinite(wanted)
-            np.testing.assert_allclose(got[finite], wanted[finite], 1e-5, 1e-7, err_msg=match.pattern.name)
-    return [match.pattern.name for match in matches]
+            np.testing.assert_allclose(got[finite], wanted[finite], 1e-5, 1e-7, err_msg=match.name)
+    return [match.name for match in matches]
 
 
 @pytest.mark.timing

@@ -30,7 +30,7 @@ ENTRY main { x = f32[256,256]{1,0} parameter(0)
 
 
 def algorithms(match: Match) -> list[str]:
-    return [post_op.algorithm for step in match.steps for post_op in step.post_ops]
+    return [post_op.algorithm for step in match.fused.steps for post_op in step.post_ops]
 
 
 class Kernel:

@@ -29,11 +29,11 @@ def chain(body: str) -> Match:
 
 
 def steps(match: Match) -> list[str]:
-    return [step.result.name for step in match.steps]
+    return [step.result.name for step in match.fused.steps]
 
 
 def stop(match: Match) -> tuple[str, str]:
-    return match.chain.stopped_at.name if match.chain.stopped_at else "", match.chain.why
+    return match.fused.chain.stopped_at.name if match.fused.chain.stopped_at else "", match.fused.chain.why
 
 
 # --- where chains stop -------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ def test_what_another_match_has_taken_is_not_taken_again() -> None:
 def test_what_is_no_step(body: str, why: str) -> None:
     match = chain(body)
     assert stop(match)[0] == "stop"
-    assert why in match.chain.why
+    assert why in match.fused.chain.why
 
 
 def test_a_primitive_takes_so_many_post_ops() -> None:
@@ -111,9 +111,9 @@ def test_a_primitive_takes_so_many_post_ops() -> None:
 
     longest = table().anchors["dot"].longest_chain
     assert longest == 32
-    assert len(adds(longest - 1).steps) == longest
+    assert len(adds(longest - 1).fused.steps) == longest
     longer = adds(longest)
-    assert len(longer.steps) == longest
+    assert len(longer.fused.steps) == longest
     assert stop(longer) == (f"r{longest}", f"dot takes {longest} post-ops")
 
 
@@ -185,7 +185,7 @@ def test_a_pair_of_converts_is_free() -> None:
   ROOT result = bf16[4,16]{{1,0}} convert(add)
 """)
     assert steps(match) == ["narrow", "wide", "add", "result"]
-    assert [len(step.post_ops) for step in match.steps] == [0, 0, 1, 0]
+    assert [len(step.post_ops) for step in match.fused.steps] == [0, 0, 1, 0]
     assert match.attributes()["dst_type"] == "bf16"
     assert match.attributes()["bias_type"] == "f32"
 
@@ -199,7 +199,7 @@ def test_a_bitcast_is_free_and_what_follows_is_read_in_the_results_dimensions() 
   ROOT sum = f32[2,2,16]{2,1,0} add(add, other)
 """)
     assert steps(match) == ["three", "add", "sum"]
-    assert match.bias is not None
+    assert match.fused.bias is not None
     attributes = match.attributes()
     assert (attributes["dst_dims"], attributes["dst_strides"]) == ([4, 16], [16, 1])
     assert attributes["post_op_0"]["dims"] == [4, 16]
@@ -241,7 +241,7 @@ ENTRY main { x = f32[3,4,8]{2,1,0} parameter(0)
     ],
 )
 def test_either_order_of_operands(body: str, expected: list) -> None:
-    found = [(op.kind, op.algorithm, op.alpha, op.beta) for op in chain(body).post_ops]
+    found = [(op.kind, op.algorithm, op.alpha, op.beta) for op in chain(body).fused.post_ops]
     assert found == expected
 
 
@@ -254,7 +254,7 @@ def test_a_bias_is_a_vector_along_the_channels(kind: str, is_bias: bool) -> None
   along = {F} broadcast(wide), dimensions={{1}}
   ROOT add = {F} add(along, dot)
 """)
-    assert (match.bias is not None) == is_bias
+    assert (match.fused.bias is not None) == is_bias
     assert match.attributes().get("bias_type") == (kind if is_bias else None)
     assert [view.element_type for view in match.operands] == ["f32", "f32", kind]
 
@@ -272,8 +272,8 @@ def test_a_bias_is_a_vector_along_the_channels(kind: str, is_bias: bool) -> None
 )
 def test_what_is_no_bias(body: str) -> None:
     match = chain(body)
-    assert match.bias is None
-    assert match.post_ops[-1].kind == "binary"
+    assert match.fused.bias is None
+    assert match.fused.post_ops[-1].kind == "binary"
 
 
 def test_one_number_that_is_no_constant_repeats_everywhere() -> None:
@@ -297,8 +297,8 @@ def test_shortened_drops_one_post_op_and_what_only_served_it() -> None:
     forms = []
     shorter: Match | None = match
     while shorter is not None:
-        forms.append([post_op.algorithm for step in shorter.steps for post_op in step.post_ops])
-        assert shorter.step_count == len(shorter.steps)
+        forms.append([post_op.algorithm for step in shorter.fused.steps for post_op in step.post_ops])
+        assert shorter.fused.step_count == len(shorter.fused.steps)
         shorter = shorter.shortened()
     assert forms[0] == ["add", "tanh", "linear"]
     assert forms[-1] == []

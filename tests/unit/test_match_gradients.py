@@ -64,7 +64,7 @@ def test_an_epilogue_stays_outside():
     found = match(module)
     assert isinstance(found, Match)
     assert found.output.name == "dw"
-    assert not found.post_ops
+    assert not found.fused.post_ops
 
 
 def test_stride_and_dilation_change_places():

@@ -17,7 +17,7 @@ from hlo_dispatch.autotune.extract.region import RegionExtractor
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.opcode import MAY_BE_ANCHORS
 from hlo_dispatch.ir.shape import shape_of
-from hlo_dispatch.match.protocol import CallableMatch
+from hlo_dispatch.match.match import Match
 from hlo_dispatch.pattern.table import KernelBinding, Numerics, Table
 from hlo_dispatch.selection.candidate import DefaultVariant, KernelSupportQuery
 from hlo_dispatch.selection.measurements import DECIDED_BY_PROGRAM, STOCK, KnownMeasurements, Measurement
@@ -38,7 +38,7 @@ class MeasurementRequest:
 
     digest: str
     extractor: RegionExtractor
-    match: CallableMatch
+    match: Match
     default: DefaultVariant
     numerics: Numerics
     footprint: int
@@ -122,12 +122,12 @@ class MeasurementRequests:
         self.possible_calls = 0.0
         """Number of kernel calls in one run of the program that are not known to be slower than stock's code."""
 
-    def lookup_in(self, graph: FlatGraph) -> Callable[[CallableMatch, DefaultVariant], Measurement | None]:
+    def lookup_in(self, graph: FlatGraph) -> Callable[[Match, DefaultVariant], Measurement | None]:
         """The lookup of the matches in `graph`: returns a measurement, or None after adding a request."""
         executions = self.executions(graph)
         extractor = RegionExtractor(graph, self._digests, executions)
 
-        def recall(match: CallableMatch, default: DefaultVariant) -> Measurement | None:
+        def recall(match: Match, default: DefaultVariant) -> Measurement | None:
             # A region faster than a call is measured only where stock may be wrong.
             is_small = extractor.is_stock_within(CALL_SECONDS, match) and not extractor.reads_a_reduction(match)
             if is_small and not self.strategy.dispatches_all:
@@ -185,7 +185,7 @@ class MeasurementRequests:
         """The requests of the latest plan, by descending priority."""
         return sorted(self._requests.values(), key=lambda region: -region.weight)
 
-    def _key_settings(self, match: CallableMatch, default: DefaultVariant, numerics: Numerics) -> str:
+    def _key_settings(self, match: Match, default: DefaultVariant, numerics: Numerics) -> str:
         """What else the measurement depends on: the kernel call and the tolerance."""
         binding = self._table.kernels[match.kernel]
         static_operands = [view.node.is_static for view in match.operands]

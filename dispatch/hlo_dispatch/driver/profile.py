@@ -20,10 +20,8 @@ from hlo_dispatch.match.elementwise_region import ElementwiseRegion
 from hlo_dispatch.match.epilogue.finder import EpilogueFinder, Step
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
-from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.match.structural.attempt import Attempt
 from hlo_dispatch.match.structural.finder import StructuralFinder
-from hlo_dispatch.match.structural.structural_match import StructuralMatch
 from hlo_dispatch.passes.planner import Planner
 from hlo_dispatch.pattern import Recogniser, Table
 from hlo_dispatch.pattern.table import AnchorKind
@@ -112,7 +110,7 @@ class _CountingSupportQuery:
     support_query: KernelSupportQuery
     profile: Profile
 
-    def __call__(self, match: CallableMatch, **attributes: str) -> Candidate | Refusal:
+    def __call__(self, match: Match, **attributes: str) -> Candidate | Refusal:
         start = time.perf_counter()
         answer = self.support_query(match, **attributes)
         seconds = time.perf_counter() - start
@@ -176,7 +174,7 @@ class _CountingEpilogueFinder(EpilogueFinder):
         return step
 
 
-def _counted(profile: Profile, attempt: Attempt) -> StructuralMatch | None:
+def _counted(profile: Profile, attempt: Attempt) -> Match | None:
     start = time.perf_counter()
     match = attempt.match()
     profile.count("pattern", attempt.pattern, time.perf_counter() - start, hit=match is not None)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.protocol import CallableMatch
+from hlo_dispatch.match.match import Match
 from hlo_dispatch.pipeline import Pipeline
 from hlo_dispatch.process.machine import Machine
 from hlo_dispatch.selection.candidate import DefaultVariant, KernelSupportQuery, variant_named
@@ -27,7 +27,7 @@ class SingleCall:
 
     def __call__(
         self,
-        match: CallableMatch,
+        match: Match,
         machine: Machine,
         policy: str,
         support_query: KernelSupportQuery,
@@ -44,7 +44,7 @@ class SingleCall:
             shortened = shortened.shortened()
         return _REFUSED
 
-    def _as_expected(self, match: CallableMatch, support_query: KernelSupportQuery) -> DefaultVariant | None:
+    def _as_expected(self, match: Match, support_query: KernelSupportQuery) -> DefaultVariant | None:
         """The match in its program's default variant, if that is the same call here."""
         for name, choice, _ in cost_model_of(match).preferred_variants(match, None):
             if name == self.expected_default.variant:

@@ -3,6 +3,6 @@
 `matcher.py` starts at anchor ops: `anchors/` normalizes the instruction into a kernel's terms for the first table
 entry that takes its types, and `epilogue/` follows the elementwise chain behind it as far as that entry allows.
 `attention/` finds two products with a softmax between them, `structural/` matches patterns that are written as
-expressions, `routines/` matches library calls of JAX (LAPACK, FFT) and products of factors. `protocol.py` is the
-interface of every match: all that later packages know of it.
+expressions, `routines/` matches library calls of JAX (LAPACK, FFT) and products of factors. `match.py` is
+what all of them find, and all that later packages know of it; `fused_anchor.py` is an anchor op's part of it.
 """

@@ -1,333 +1,251 @@
-"""Anchor matches: an anchor op with the part of its epilogue that one kernel call computes."""
+"""Matches: instructions of one computation that one kernel call may replace.
+
+All that selection, autotuning, passes and reports know of a match. Anchors with their epilogue (fused_anchor.py),
+attention (attention/), patterns (structural/) and library calls (routines/) differ in the values of these fields only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, cast
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.strided_view import Dimension, View
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.ir.shape import HALF_TYPES, Shape
+from hlo_dispatch.ir.shape import Shape
 from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.epilogue.folding import fold
-from hlo_dispatch.match.epilogue.integers import without_rounding
-from hlo_dispatch.match.epilogue.steps import Chain, PostOp, Step, rounded_alike
-from hlo_dispatch.match.protocol import BARE, FOLDED, FULL_MATCH, PLAIN_WEIGHTS, PREPACKED, SHORTER, Variant, Work
-from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
-from hlo_dispatch.pattern.table import Numerics
+from hlo_dispatch.match.fused_anchor import FusedAnchor
+from hlo_dispatch.pattern.structure import Pattern
+from hlo_dispatch.pattern.table import AnchorKind, Attention, Numerics, Routine
 
-_BIAS_TYPES = frozenset(("f32", "bf16"))
+FULL_MATCH, FOLDED = "whole", "folded"
+PREPACKED, PLAIN_WEIGHTS = ", weights packed", ", weights plain"
+SHORTER, BARE = "one step less", "bare"
+"""Names of variants, as the store keeps them."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Estimated amount of work."""
+
+    multiply_adds: int
+    """0: unknown."""
+    bytes: int
+    """Read and written."""
+    is_streaming: bool = False
+    """Whether moving the bytes says more of its time than the arithmetic does."""
+
+    @property
+    def weight(self) -> int:
+        """Sort key of regions: the larger, the more time depends on a good choice."""
+        return self.bytes if self.is_streaming else self.multiply_adds
+
+
+@dataclass(frozen=True)
+class LibraryCall:
+    """A library call of JAX's program, which a match replaces as a whole."""
+
+    routine: Routine
+    options: Mapping[str, int]
+    """Options of the call besides its operands."""
+    destinations: tuple[tuple[Dimension, ...], ...]
+    """Each result's dimensions over the buffer of its value."""
+    removed_copies: int
+    """Number of layout copies that the kernel call makes redundant."""
 
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """An anchor op and the first steps of its epilogue chain, ready to become one kernel call."""
+    """Instructions that one kernel call may replace, ready to become that call."""
 
-    anchor: Anchor
-    chain: Chain
-    step_count: int
-    """Number of leading chain steps that this match includes."""
-    extra_reads: tuple[Node, ...] = ()
-    """Values from which operands are computed, where a variant adds instructions that compute them."""
+    entry: AnchorKind | Attention | Pattern | Routine
+    """The table's entry."""
+    node: Node
+    """The instruction that represents the match in plans and reports."""
+    kernels: tuple[str, ...]
+    """All alternative kernels, the preferred one first."""
+    kernel: str
+    """The kernel of this variant."""
+    operands: tuple[View, ...]
+    """The kernel call's operands in order."""
+    results: tuple[Node | None, ...]
+    """Every result of the call; None where a result is dead."""
+    result_shapes: tuple[Shape, ...]
+    covered: tuple[Node, ...]
+    """Every instruction that the call replaces."""
+    formula: str
+    """The formula of the call, for people."""
+    attributes: Callable[[], dict[str, Any]]
+    """The kernel call's attributes, as far as they follow from the match."""
+    numerics: Callable[[], Numerics]
+    """The tolerance of the kernel's results."""
+    multiply_adds: int = 0
+    """0: unknown."""
+    is_streaming: bool = False
+    """Whether moving its bytes says more of its time than the arithmetic does."""
+    scratch_bytes: int | None = None
+    """Scratch bytes that the table's entry declares; None: no scratch."""
+    library_call: LibraryCall | None = None
+    """The library call of JAX's program that it replaces; None: it replaces parts of XLA's fusions."""
+    fused: FusedAnchor | None = None
+    """The anchor op and its epilogue; None: a kernel computes all of the match or nothing."""
     unfolded: Match | None = field(default=None, repr=False)
     """The same match with unfolded scales, where this one has them in the weights."""
-    alternative_kernel: str = ""
-    """The kernel in place of the entry's first one; empty: the first."""
     derived_results: dict[str, Any] = field(init=False, default_factory=dict[str, Any], repr=False)
     """Cache of results that later packages derive from the match."""
 
-    family: ClassVar[str] = "anchor"
-    has_planned_scratch: ClassVar[bool] = True
-
     @property
     def name(self) -> str:
-        return self.anchor.entry.name
+        return self.entry.name
 
     @property
-    def node(self) -> Node:
-        return self.anchor.node
-
-    @property
-    def kernel(self) -> str:
-        return self.alternative_kernel or self.anchor.kernel
-
-    @property
-    def kernels(self) -> tuple[str, ...]:
-        return (self.anchor.kernel, *self.anchor.entry.alternative_kernels)
-
-    @property
-    def in_module(self) -> Match:
-        # Folded scales are instructions that no module has yet; the folded match covers the same instructions.
-        return self.unfolded or self
-
-    @property
-    def scratch_bytes(self) -> None:
-        """None: the table's entry declares no scratch."""
-
-    @property
-    def library_call(self) -> None:
-        """None: the match is not a library call."""
-
-    @property
-    def precedence(self) -> int:
-        return len(self.covered)
-
-    @property
-    def work(self) -> Work:
-        return Work(self.anchor.multiply_adds, sum(node.shape.bytes for node in (*self.reads, self.output)))
-
-    def numerics(self) -> Numerics:
-        """The entry's tolerance for the source's type, the result's type, or f32 where the result is rounded to
-        integers.
-        """
-        by_type = self.anchor.entry.numerics
-        kinds = (self.anchor.source.element_type, self.output.shape.element_type, "f32")
-        return next(by_type[kind] for kind in kinds if kind in by_type)
+    def anchor(self) -> Anchor:
+        """The anchor op of a match that has one."""
+        assert self.fused is not None, f"{self.name} is no anchor"
+        return self.fused.anchor
 
     @cached_property
-    def folded(self) -> Match | None:
-        """The same match with its per-channel scales folded into the weights; None: there is nothing to fold."""
-        found = fold(self)
-        return None if found is None else replace(found, unfolded=self)
-
-    def with_kernel(self, kernel: str) -> Match:
-        """The same match for another of the entry's kernels."""
-        return replace(self, alternative_kernel="" if kernel == self.anchor.kernel else kernel)
-
-    def variants(self, chosen: str, *, reorders_weights: bool) -> Iterator[Variant]:
-        """Alternative kernels, scales folded or not, weights prepacked or plain, and shorter epilogues."""
-        weights = self.anchor.weights
-        if self.alternative_kernel:
-            yield Variant(FULL_MATCH, self.with_kernel(self.anchor.kernel))
-        for kernel in self.anchor.entry.alternative_kernels:
-            if kernel == self.alternative_kernel:
-                continue
-            yield Variant(kernel, self.with_kernel(kernel))
-            if weights is not None and weights.node.is_static:
-                # Prepacked or read in place: both variants are compared.
-                yield Variant(kernel + PLAIN_WEIGHTS, self.with_kernel(kernel), {"weights_format": "plain"})
-        if self.unfolded is not None:
-            yield Variant(FULL_MATCH, self.unfolded)
-        elif self.folded is not None:
-            yield Variant(FOLDED, self.folded)
-        if "weights_type" in self._attributes:
-            suffix, weights_format = (PLAIN_WEIGHTS, "plain") if reorders_weights else (PREPACKED, "any")
-            yield Variant(chosen + suffix, self, {"weights_format": weights_format})
-        shorter = self.shortened()
-        if shorter is not None and self.step_count:
-            # Folded scales cannot be left out.
-            yield Variant(BARE, replace(self.in_module, step_count=0))
-            if shorter.step_count > 0:
-                yield Variant(SHORTER, shorter)
-
-    def epilogue_end(self, epilogue_refusal: Refusal | None, *, details: bool) -> tuple[str, str]:
-        """The instruction at which the chain ended, or from which the kernel refused it."""
-        chain = self.chain
-        if epilogue_refusal is not None:
-            # If no step is left out, the kernel refused the slice of the anchor's value.
-            last = chain.steps[self.step_count].nodes[0] if self.step_count < len(chain.steps) else chain.stopped_at
-            return last.name if last is not None else "", str(epilogue_refusal)
-        why = chain.explanation() if details else chain.why
-        return (chain.stopped_at.name if chain.stopped_at is not None else ""), why
-
-    def shortened(self) -> Match | None:
-        """The same match with a shorter epilogue; None: it is the bare anchor op already."""
-        steps = self.chain.steps
-        if self.step_count == 0:
-            unsliced = self.anchor.unsliced
-            return None if unsliced is None else replace(self, anchor=unsliced, chain=_ends_at_slice(self.anchor))
-        count = self.step_count - 1
-        # Without the post-op, a step in front of it that only renames the value gains nothing either.
-        while count and not steps[count - 1].post_ops and steps[count - 1].destination == self.destination:
-            if self._is_all_half(steps[count - 1]):
-                break
-            count -= 1
-        return replace(self, step_count=rounded_alike(steps, count))
-
-    def _is_all_half(self, step: Step) -> bool:
-        """Whether a kernel without weights reads and writes half precision with this step."""
-        kind = step.result.shape.element_type
-        return self.anchor.weights is None and kind in HALF_TYPES and kind == self.anchor.source.element_type
-
-    @cached_property
-    def steps(self) -> tuple[Step, ...]:
-        return self.chain.steps[: self.step_count]
-
-    @cached_property
-    def destination(self) -> tuple[Dimension, ...]:
-        """The primitive's result dimensions over the buffer of `output`."""
-        return self.steps[-1].destination if self.steps else self.anchor.destination
-
-    @property
-    def output(self) -> Node:
-        """The value that the kernel call produces."""
-        return self._output
-
-    @cached_property
-    def _output(self) -> Node:
-        return self.steps[-1].result if self.steps else self.anchor.result
-
-    @property
-    def results(self) -> tuple[Node, ...]:
-        """Every value that the kernel call produces."""
-        return (self.output,)
-
-    @property
-    def result_shapes(self) -> tuple[Shape]:
-        return (self.output.shape,)
-
-    @property
-    def covered(self) -> tuple[Node, ...]:
-        """Every instruction that the kernel call replaces."""
-        return self._covered
-
-    @cached_property
-    def _covered(self) -> tuple[Node, ...]:
-        return (self.anchor.node, *self.anchor.covers, *(node for step in self.steps for node in step.nodes))
-
-    @cached_property
-    def _post_ops(self) -> tuple[PostOp, ...]:
-        first = (self.anchor.leading_post_op,) if self.anchor.leading_post_op is not None else ()
-        return (*first, *(post_op for step in self.steps for post_op in step.post_ops))
-
-    @cached_property
-    def bias(self) -> PostOp | None:
-        """The first post-op, if the primitive can take it as its bias: a vector along the channels."""
-        if not self._post_ops or self.anchor.weights is None:
-            return None
-        first = self._post_ops[0]
-        view = first.operand
-        if first.kind != "binary" or first.algorithm != "add" or view is None or view.element_type not in _BIAS_TYPES:
-            return None
-        channel = self.anchor.channel
-        sizes = view.sizes
-        along_channel = sizes[channel] == self.anchor.destination[channel][0]
-        elsewhere = any(size != 1 for number, size in enumerate(sizes) if number != channel)
-        contiguous = view.strides[channel] == 1
-        return first if along_channel and contiguous and not elsewhere else None
-
-    @property
-    def post_ops(self) -> tuple[PostOp, ...]:
-        """The post-ops after the bias, without the rounding that a store of integers implies."""
-        post_ops = self._post_ops[1:] if self.bias is not None else self._post_ops
-        kind = self.output.shape.element_type
-        return without_rounding(post_ops, kind) if kind in INTEGER_TYPES else post_ops
-
-    @property
-    def operands(self) -> tuple[View, ...]:
-        """The kernel call's operands in order: source, weights, their scales, bias, then each binary post-op's."""
-        return self._operands
-
-    @cached_property
-    def _operands(self) -> tuple[View, ...]:
-        fused = (*((self.bias,) if self.bias is not None else ()), *self.post_ops)
-        others = tuple(p.operand for p in fused if p.operand is not None)
-        weights = tuple(view for view in (self.anchor.weights, self.anchor.scales) if view is not None)
-        return (self.anchor.source, *self.anchor.extra_sources, *weights, *others)
-
-    @property
     def reads(self) -> tuple[Node, ...]:
         """Operand values, which must be in memory or computable."""
         return (*(view.node for view in self.operands), *self.extra_reads)
 
-    def attributes(self) -> dict[str, Any]:
-        """The kernel call's attributes, as far as they follow from the match."""
-        return dict(self._attributes)
+    @property
+    def extra_reads(self) -> tuple[Node, ...]:
+        """Values from which operands are computed, where a variant adds instructions that compute them."""
+        return () if self.fused is None else self.fused.extra_reads
 
     @cached_property
-    def _attributes(self) -> dict[str, Any]:
-        anchor = self.anchor
-        source, weights, destination = anchor.roles
-        views = [(source, anchor.source)] + ([(weights, anchor.weights)] if anchor.weights is not None else [])
-        views += [(f"{source}_{number}", view) for number, view in enumerate(anchor.extra_sources, 1)]
-        views += [("scales", anchor.scales)] if anchor.scales is not None else []
-        attributes: dict[str, Any] = {f"{role}_type": view.element_type for role, view in views}
-        attributes[f"{destination}_type"] = self.output.shape.element_type
-        for role, view in views:
-            attributes[f"{role}_dims"], attributes[f"{role}_strides"] = view.sizes, view.strides
-        attributes[f"{destination}_dims"] = [size for size, _ in self.destination]
-        attributes[f"{destination}_strides"] = [stride for _, stride in self.destination]
-        attributes.update(anchor.attributes)
-        for step in self.steps:
-            attributes.update(step.attributes)
-        if self.bias is not None and self.bias.operand is not None:
-            attributes["bias_type"] = self.bias.operand.element_type
-        for number, post_op in enumerate(self.post_ops):
-            attributes[f"post_op_{number}"] = _post_op_attributes(post_op)
-        return _in_a_batch_of_one(attributes) if self._has_numbers_per_row else attributes
+    def output(self) -> Node:
+        """The first result of the call that has users."""
+        return next((result for result in self.results if result is not None), self.node)
 
     @property
-    def _has_numbers_per_row(self) -> bool:
-        """Whether a 2-D matrix product has a post-op operand with one number per row."""
-        if self.anchor.node.opcode != "dot" or len(self.destination) != 2:
-            return False
-        operands = [post_op.operand.sizes for post_op in self.post_ops if post_op.operand is not None]
-        return any(rows > 1 == columns for rows, columns in operands) and self.destination[1][0] > 1
+    def precedence(self) -> int:
+        """The rank that resolves conflicts: the highest match owns an instruction. The number of covered instructions,
+        or what a pattern's author wrote.
+        """
+        entry = self.entry
+        return entry.priority if isinstance(entry, Pattern) and entry.has_explicit_priority else len(self.covered)
 
     @property
-    def formula(self) -> str:
-        """The formula of the kernel call, for people: `relu((conv(x, w) + b) · v1)`."""
-        text = self.anchor.formula or ("conv(x, w)" if self.anchor.node.opcode == "convolution" else "x @ w")
-        count = 0
-        for post_op in self._post_ops:
-            operand = ""
-            if post_op is self.bias:
-                operand = "b"
-            elif post_op.operand is not None:
-                count += 1
-                operand = f"{'v' if _is_narrow(post_op.operand, self.anchor) else 'r'}{count}"
-            # A function's own parentheses make those of a sum inside it redundant.
-            is_function = post_op.operand is None and post_op.formula != "{}"
-            argument = text[1:-1] if is_function and text.startswith("(") else text
-            text = post_op.formula.replace("{operand}", operand).replace("{}", argument)
-        return text[1:-1] if text.startswith("(") and self._post_ops[-1].operand is not None else text
+    def work(self) -> Work:
+        """The estimated work."""
+        moved = sum(node.shape.bytes for node in (*self.reads, self.output))
+        return Work(self.multiply_adds, moved, self.is_streaming)
+
+    @property
+    def has_planned_scratch(self) -> bool:
+        """Whether working memory, as much as the kernel's plan says, is one more result of the call."""
+        return self.library_call is None
+
+    @property
+    def in_module(self) -> Match:
+        """The same match with instructions of the module only: folded scales are instructions that it has not yet."""
+        return self.unfolded or self
+
+    @cached_property
+    def folded(self) -> Match | None:
+        """The same match with its per-channel scales folded into the weights; None: there is nothing to fold."""
+        found = None if self.fused is None else fold(self.fused)
+        return None if found is None else replace(self.with_epilogue(found), unfolded=self)
+
+    def with_kernel(self, kernel: str) -> Match:
+        """The same match for another of its kernels."""
+        return replace(self, kernel=kernel)
+
+    def with_epilogue(self, fused: FusedAnchor) -> Match:
+        """The match of the same anchor op with another epilogue."""
+        return replace(match_of_anchor(fused), kernel=self.kernel, unfolded=self.unfolded)
+
+    def shortened(self) -> Match | None:
+        """The same match with a shorter epilogue; None: it has none."""
+        shorter = None if self.fused is None else self.fused.shortened()
+        return None if shorter is None else self.with_epilogue(shorter)
+
+    def variants(self, chosen: str, *, reorders_weights: bool) -> Iterator[Variant]:
+        """Other variants of this match, most promising first: alternative kernels, scales folded or not, weights
+        prepacked or plain, and shorter epilogues.
+
+        Args:
+            chosen: the name of this variant.
+            reorders_weights: whether the kernel reorders its weights in every call.
+        """
+        weights = None if self.fused is None else self.anchor.weights
+        for kernel in self.kernels:
+            if kernel == self.kernel:
+                continue
+            yield self.variant_of(kernel)
+            if weights is not None and weights.node.is_static and kernel != self.kernels[0]:
+                # Prepacked or read in place: both variants are compared.
+                yield Variant(kernel + PLAIN_WEIGHTS, self.with_kernel(kernel), {"weights_format": "plain"})
+        if self.fused is None:
+            return
+        if self.unfolded is not None:
+            yield Variant(FULL_MATCH, self.unfolded)
+        elif self.folded is not None:
+            yield Variant(FOLDED, self.folded)
+        if "weights_type" in self.fused.attributes:
+            suffix, weights_format = (PLAIN_WEIGHTS, "plain") if reorders_weights else (PREPACKED, "any")
+            yield Variant(chosen + suffix, self, {"weights_format": weights_format})
+        shorter = self.fused.shortened()
+        if shorter is not None and self.fused.step_count:
+            # Folded scales cannot be left out.
+            whole = self.in_module
+            assert whole.fused is not None, "it has the same anchor"
+            yield Variant(BARE, whole.with_epilogue(replace(whole.fused, step_count=0)))
+            if shorter.step_count > 0:
+                yield Variant(SHORTER, self.with_epilogue(shorter))
+
+    def variant_of(self, kernel: str) -> Variant:
+        """The variant for one of the kernels. A library call has no preferred one, so that each has its own name."""
+        is_preferred = kernel == self.kernels[0] and self.library_call is None
+        return Variant(FULL_MATCH if is_preferred else kernel, self.with_kernel(kernel))
+
+    def epilogue_end(self, epilogue_refusal: Refusal | None, *, details: bool) -> tuple[str, str]:
+        """The instruction at which the epilogue ended, and the reason; both empty where there is no epilogue.
+
+        Args:
+            epilogue_refusal: the kernel's refusal of a longer epilogue.
+            details: include the nearest activation, which is slow.
+        """
+        return ("", "") if self.fused is None else self.fused.epilogue_end(epilogue_refusal, details=details)
 
 
-def _ends_at_slice(anchor: Anchor) -> Chain:
-    """The chain of the full value, which ends at the slice that the kernel does not compute alone."""
-    epilogue_refusal = next(node for node in anchor.covers if node.opcode == "slice")
-    return Chain((), epilogue_refusal, "the kernel does not compute the slice that follows alone")
+class Variant(NamedTuple):
+    """One variant: a match, which may be shortened or rewritten, and attributes to request besides."""
+
+    name: str
+    match: Match
+    attributes: Mapping[str, str] = MappingProxyType({})
+    """Requested besides the match's own."""
 
 
-def _is_narrow(view: View, anchor: Anchor) -> bool:
-    return any(size == 1 != full_size for size, (full_size, _) in zip(view.sizes, anchor.destination, strict=True))
+def match_of_anchor(fused: FusedAnchor) -> Match:
+    """The match of an anchor op with the steps of its epilogue."""
+    anchor, output = fused.anchor, fused.output
 
+    def numerics() -> Numerics:
+        """For the source's type, the result's type, or f32 where the result is rounded to integers."""
+        by_type = anchor.entry.numerics
+        kinds = (anchor.source.element_type, output.shape.element_type, "f32")
+        return next(by_type[kind] for kind in kinds if kind in by_type)
 
-def _in_a_batch_of_one(attributes: dict[str, Any]) -> dict[str, Any]:
-    """The attributes of a matrix product with a leading batch dimension of one.
-
-    oneDNN repeats one number along each row in products of three dimensions and more; in one of two dimensions it
-    would fall to its reference implementation.
-    """
-    batched: dict[str, Any] = {}
-    for name, value in attributes.items():
-        if isinstance(value, dict):
-            batched[name] = _in_a_batch_of_one(cast("dict[str, Any]", value))
-        elif name.endswith("dims"):
-            batched[name] = [1, *value]
-        elif name.endswith("strides"):
-            sizes = attributes[name.removesuffix("strides") + "dims"]
-            batched[name] = [max(size * stride for size, stride in zip(sizes, value, strict=True)), *value]
-        else:
-            batched[name] = value
-    return batched
-
-
-def _post_op_attributes(post_op: PostOp) -> dict[str, Any]:
-    if post_op.operand is None:
-        return {
-            "kind": "eltwise",
-            "algorithm": post_op.algorithm,
-            "alpha": float(post_op.alpha),
-            "beta": float(post_op.beta),
-        }
-    return {
-        "kind": "binary",
-        "algorithm": post_op.algorithm,
-        "type": post_op.operand.element_type,
-        "dims": post_op.operand.sizes,
-        "strides": post_op.operand.strides,
-    }
+    return Match(
+        entry=anchor.entry,
+        node=anchor.node,
+        kernels=(anchor.kernel, *anchor.entry.alternative_kernels),
+        kernel=anchor.kernel,
+        operands=fused.operands,
+        results=(output,),
+        result_shapes=(output.shape,),
+        covered=fused.covered,
+        formula=fused.formula,
+        attributes=lambda: dict(fused.attributes),
+        numerics=numerics,
+        multiply_adds=anchor.multiply_adds,
+        fused=fused,
+    )

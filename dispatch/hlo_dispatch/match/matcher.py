@@ -17,7 +17,8 @@ from hlo_dispatch.match.epilogue.finder import EpilogueFinder
 from hlo_dispatch.match.epilogue.masks import redirect_masks_to_results
 from hlo_dispatch.match.epilogue.operand import in_memory
 from hlo_dispatch.match.epilogue.steps import rounded_alike
-from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.fused_anchor import FusedAnchor
+from hlo_dispatch.match.match import Match, match_of_anchor
 from hlo_dispatch.pattern import Table
 
 # Number of instructions above a value among which its anchor op is searched.
@@ -68,7 +69,7 @@ class Matcher:
         chain = self._finder.grow(anchor, is_owned, is_materialized, self._is_result_of_another)
         if refused and not any(step.post_ops for step in chain.steps):
             chain = replace(chain, why=refused)
-        return Match(anchor, chain, rounded_alike(chain.steps, len(chain.steps)))
+        return match_of_anchor(FusedAnchor(anchor, chain, rounded_alike(chain.steps, len(chain.steps))))
 
     def rematch(
         self, node: Node, is_owned: Callable[[Node], bool], is_materialized: Callable[[Node], bool]

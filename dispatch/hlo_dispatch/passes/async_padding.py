@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
 from hlo_dispatch.ir.shape import row_major, shape_of
-from hlo_dispatch.match.protocol import CallableMatch
+from hlo_dispatch.match.match import Match
 
 CHEAP_OPERATIONS = 1000
 """Operation count below which XLA's client runs a program on the caller's thread."""
@@ -29,7 +29,7 @@ NAME = "async_padding"
 _PADDING = row_major("f32", (1024,))
 
 
-def insert_async_padding(module: Module, matches: Sequence[CallableMatch]) -> set[int]:
+def insert_async_padding(module: Module, matches: Sequence[Match]) -> set[int]:
     """Add async padding to a rewritten module that needs it.
 
     Args:

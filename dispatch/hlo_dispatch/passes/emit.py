@@ -10,7 +10,7 @@ from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import CUSTOM_CALL_API_TYPED_FFI, ELEMENT_TYPE_NUMBERS
 from hlo_dispatch.ir.shape import Shape, row_major
-from hlo_dispatch.match.protocol import CallableMatch
+from hlo_dispatch.match.match import Match
 from hlo_dispatch.passes.backend_config import to_text
 from hlo_dispatch.passes.module_rewriter import ComputationRewriter, Edit
 
@@ -19,7 +19,7 @@ from hlo_dispatch.passes.module_rewriter import ComputationRewriter, Edit
 class KernelCall:
     """A dispatched match with the contents of its custom-call."""
 
-    match: CallableMatch
+    match: Match
     target: str
     attributes: dict[str, Any]
     scratch_bytes: int | None

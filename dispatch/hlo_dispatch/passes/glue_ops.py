@@ -18,7 +18,6 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.scaling import is_leading_scaling
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
-from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.passes.half_precision_results import readers_of_unrounded, with_rounded_result
 from hlo_dispatch.passes.ownership import InstructionOwnership
 from hlo_dispatch.selection.candidate import Candidate, DefaultVariant, KernelSupportQuery, default_variant
@@ -33,7 +32,7 @@ _PEELED = PEEL_ROUNDING_AND_BITCASTS | PEEL_BROADCASTS
 class GlueOp:
     """A match that connects two calls of a call group."""
 
-    match: CallableMatch
+    match: Match
     default: DefaultVariant
 
 
@@ -43,14 +42,14 @@ class GlueOps:
 
     glue_ops: Mapping[Node, GlueOp]
     """Instruction → its glue op."""
-    rounded: Mapping[CallableMatch, Candidate]
+    rounded: Mapping[Match, Candidate]
     """Match with an unrounded result → the candidate with a rounded result that replaces it."""
 
 
 def find_glue_ops(
-    dispatched: Sequence[CallableMatch],
+    dispatched: Sequence[Match],
     refused: AbstractSet[Node],
-    unrounded: Sequence[CallableMatch],
+    unrounded: Sequence[Match],
     matcher: Matcher,
     ownership: InstructionOwnership,
     support_query: KernelSupportQuery,
@@ -91,8 +90,7 @@ def find_glue_ops(
         undone = {
             match
             for match, candidate in changed.items()
-            if isinstance(longer := candidate.match, Match)
-            if not glue_ops.keys() >= set(readers_of_unrounded(longer))
+            if not glue_ops.keys() >= set(readers_of_unrounded(candidate.match))
         }
         if not undone:
             return GlueOps(glue_ops, changed)
@@ -102,7 +100,7 @@ def find_glue_ops(
 
 
 def _supported_glue_ops(
-    members: Sequence[CallableMatch],
+    members: Sequence[Match],
     candidates: Sequence[Node],
     matcher: Matcher,
     ownership: InstructionOwnership,
@@ -112,7 +110,7 @@ def _supported_glue_ops(
     call_results = {match.output for match in members}
     read = {node for match in members for node in match.reads}
     # A leading scaling applies to an image. Weights that each call scales stay with XLA.
-    sources = {match.anchor.source.node for match in members if isinstance(match, Match)}
+    sources = {match.anchor.source.node for match in members if match.fused is not None}
     matches = {
         node: match
         for node, match in _match_on_results(call_results, candidates, matcher, ownership).items()
@@ -120,7 +118,7 @@ def _supported_glue_ops(
         or any(_peel_to_result(source, {match.output}) is match.output for source in sources)
     }
     answers: dict[Node, DefaultVariant | Refusal] = {}
-    found: Mapping[Node, CallableMatch] = matches
+    found: Mapping[Node, Match] = matches
     while True:
         live = _read_by_members(found, read)
         for node in live:
@@ -132,7 +130,7 @@ def _supported_glue_ops(
             return {node: GlueOp(matches[node], supported[node]) for node in found}
 
 
-def _can_be_member(match: CallableMatch) -> bool:
+def _can_be_member(match: Match) -> bool:
     kernel = registry.kernels().get(match.kernel)
     return kernel is not None and bool(kernel.grouped_by)
 
@@ -151,9 +149,9 @@ def _result_and_unrounded(result: Node) -> tuple[Node, ...]:
 
 def _match_on_results(
     call_results: AbstractSet[Node], candidates: Sequence[Node], matcher: Matcher, ownership: InstructionOwnership
-) -> dict[Node, CallableMatch]:
+) -> dict[Node, Match]:
     """Matches that read the calls' results, transitively."""
-    found: dict[Node, CallableMatch] = {}
+    found: dict[Node, Match] = {}
     results = set(call_results)
     for node in results:
         node.is_result = True
@@ -180,12 +178,10 @@ def _match_on_results(
     return _reading_a_result(found, call_results)
 
 
-def _reading_a_result(
-    found: Mapping[Node, CallableMatch], call_results: AbstractSet[Node]
-) -> dict[Node, CallableMatch]:
+def _reading_a_result(found: Mapping[Node, Match], call_results: AbstractSet[Node]) -> dict[Node, Match]:
     """The matches that read a call's result, transitively, and leading scalings."""
     results = set(call_results)
-    live: dict[Node, CallableMatch] = {}
+    live: dict[Node, Match] = {}
     for node, match in found.items():
         if is_leading_scaling(node) or any(_peel_to_result(operand, results) in results for operand in match.reads):
             live[node] = match
@@ -193,11 +189,11 @@ def _reading_a_result(
     return live
 
 
-def _read_by_members(found: Mapping[Node, CallableMatch], read: Iterable[Node]) -> dict[Node, CallableMatch]:
+def _read_by_members(found: Mapping[Node, Match], read: Iterable[Node]) -> dict[Node, Match]:
     """The matches whose result a call reads, transitively."""
     results = {match.output for match in found.values()}
     read_values = {_peel_to_result(node, results) for node in read}
-    live: dict[Node, CallableMatch] = {}
+    live: dict[Node, Match] = {}
     for node, match in reversed(list(found.items())):
         if match.output in read_values:
             live[node] = match

@@ -14,14 +14,13 @@ from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.ir.shape import HALF_TYPES
 from hlo_dispatch.match.epilogue.steps import Chain, Step
 from hlo_dispatch.match.match import Match
-from hlo_dispatch.match.protocol import CallableMatch
 
 _GLUE_OPCODES = frozenset(("multiply", "reduce"))
 """Opcodes of glue ops that read a rounded result."""
 
 
 def with_rounded_result(
-    match: CallableMatch, glue_candidates: AbstractSet[Node], materialized: AbstractSet[Node]
+    match: Match, glue_candidates: AbstractSet[Node], materialized: AbstractSet[Node]
 ) -> Match | None:
     """The match with the rounding as one more step, where only glue ops read the unrounded value.
 
@@ -29,7 +28,8 @@ def with_rounded_result(
         glue_candidates: instructions that may become glue ops.
         materialized: values that must be in memory.
     """
-    if not isinstance(match, Match) or match.output in materialized or match.output.shape.element_type != "f32":
+    fused = match.fused
+    if fused is None or match.output in materialized or match.output.shape.element_type != "f32":
         return None
     value = match.output
     roundings = [user for user in value.users if user.opcode == "convert" and user.shape.element_type in HALF_TYPES]
@@ -40,13 +40,14 @@ def with_rounded_result(
         user not in glue_candidates or user.opcode not in _GLUE_OPCODES for user in value.users if user is not result
     ):
         return None
-    if not match.anchor.entry.gives(result.shape.element_type):
+    if not fused.anchor.entry.gives(result.shape.element_type):
         return None
-    steps = (*match.steps, Step((result,), (), match.destination))
-    return replace(match, chain=Chain(steps, None, "the value is needed in memory"), step_count=len(steps))
+    steps = (*fused.steps, Step((result,), (), fused.destination))
+    chain = Chain(steps, None, "the value is needed in memory")
+    return match.with_epilogue(replace(fused, chain=chain, step_count=len(steps)))
 
 
 def readers_of_unrounded(match: Match) -> Sequence[Node]:
-    """Users of the unrounded value, besides the rounding."""
-    (result,) = match.steps[-1].nodes
+    """Users of the unrounded value of a match with a rounded result, besides the rounding."""
+    result = match.output
     return [user for user in result.operands[0].users if user is not result]

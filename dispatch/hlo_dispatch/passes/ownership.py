@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import copy
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.match.protocol import CallableMatch
+from hlo_dispatch.match.match import Match
 
 
 class InstructionOwnership:
@@ -23,22 +23,22 @@ class InstructionOwnership:
         other.owned, other.materialized, other._results = set(self.owned), set(self.materialized), set(self._results)
         return other
 
-    def acquire(self, match: CallableMatch) -> None:
+    def acquire(self, match: Match) -> None:
         """Give the match, which becomes a kernel call, its instructions."""
         self.owned.update(match.covered)
         self._results.update(result for result in match.results if result is not None)
         self.materialized.update(match.reads)
 
-    def extend(self, match: CallableMatch, longer: CallableMatch) -> None:
+    def extend(self, match: Match, longer: Match) -> None:
         """Replace `match`, which owns its instructions, by a longer match that begins with the same steps."""
         self._results.difference_update(result for result in match.results if result is not None)
         self.acquire(longer)
 
-    def unmaterialized_operand(self, match: CallableMatch) -> Node | None:
+    def unmaterialized_operand(self, match: Match) -> Node | None:
         """An operand of `match` that is never in memory, because another match fuses it."""
         return next((node for node in match.reads if node in self.owned and node not in self._results), None)
 
-    def conflict(self, match: CallableMatch) -> Node | None:
+    def conflict(self, match: Match) -> Node | None:
         """An instruction of `match` that another match owns or reads."""
         owned = next((node for node in match.covered if node in self.owned), None)
         if owned is not None:

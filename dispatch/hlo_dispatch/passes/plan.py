@@ -13,15 +13,15 @@ from dataclasses import dataclass, field, replace
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.attention.attention_match import AttentionMatch
 from hlo_dispatch.match.attention.finder import AttentionFinder
+from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
-from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.match.routines.routine import RoutineFinder
 from hlo_dispatch.match.structural.finder import StructuralFinder, StructuralMatches
-from hlo_dispatch.match.structural.structural_match import NearestMiss
+from hlo_dispatch.match.structural.nearest_miss import NearestMiss
 from hlo_dispatch.passes.glue_ops import REASON, find_glue_ops
 from hlo_dispatch.passes.ownership import InstructionOwnership
+from hlo_dispatch.pattern.table import Attention
 from hlo_dispatch.selection.candidate import Candidate, KernelSupportQuery
 from hlo_dispatch.selection.decide import Decision
 from hlo_dispatch.selection.family_cost_models import cost_model_of
@@ -29,7 +29,7 @@ from hlo_dispatch.selection.family_cost_models import cost_model_of
 # Refusal codes of regions that a kernel supports and for which a separate call would not pay.
 _NOT_WORTH_A_CALL = ("policy", "slower")
 
-Decided = tuple[CallableMatch | None, Decision]
+Decided = tuple[Match | None, Decision]
 """A match, if there is one, and the decision on it."""
 
 
@@ -63,10 +63,10 @@ def plan_computation(
     patterns: StructuralFinder,
     routines: RoutineFinder,
     attentions: AttentionFinder,
-    decide_on: Callable[[CallableMatch], Decision],
+    decide_on: Callable[[Match], Decision],
     *,
     small: bool,
-    prefetched: Callable[[CallableMatch], CallableMatch | None] | None = None,
+    prefetched: Callable[[Match], Match | None] | None = None,
     query_glue_support: KernelSupportQuery | None = None,
 ) -> ComputationPlan:
     """Match and decide every pattern and anchor of `graph`.
@@ -101,8 +101,8 @@ def plan_computation(
 class _ExpectedMatch:
     """An anchor's match under the assumption that earlier decisions are as expected."""
 
-    match: CallableMatch | Refusal
-    chosen: CallableMatch | None = None
+    match: Match | Refusal
+    chosen: Match | None = None
     """The variant that is expected to be chosen; None: stock."""
     conflicts: AbstractSet[Node] = frozenset()
     """Instructions of earlier expected matches that this match could use otherwise."""
@@ -113,14 +113,14 @@ class _Planner:
         self,
         graph: FlatGraph,
         matcher: Matcher,
-        decide_on: Callable[[CallableMatch], Decision],
-        prefetched: Callable[[CallableMatch], CallableMatch | None] | None,
+        decide_on: Callable[[Match], Decision],
+        prefetched: Callable[[Match], Match | None] | None,
     ) -> None:
         self.plan = ComputationPlan(graph)
         self._matcher, self._decide_on, self._prefetched = matcher, decide_on, prefetched
         self._ownership = InstructionOwnership(graph.root)
 
-    def refuse_all(self, refusal: Refusal, matches: Sequence[CallableMatch]) -> None:
+    def refuse_all(self, refusal: Refusal, matches: Sequence[Match]) -> None:
         """Refuse every pattern and anchor."""
         for match in matches:
             refused = replace(refusal, instruction=match.output.name)
@@ -128,7 +128,7 @@ class _Planner:
         for node in self._matcher.anchors():
             self._refuse(node, replace(refusal, instruction=node.name))
 
-    def plan_routines(self, found: Iterable[tuple[Node, CallableMatch | Refusal]]) -> None:
+    def plan_routines(self, found: Iterable[tuple[Node, Match | Refusal]]) -> None:
         """Decide on library calls, which no other match covers, and on products that may become anchors afterwards."""
         for node, match in found:
             if isinstance(match, Refusal):
@@ -139,17 +139,17 @@ class _Planner:
             else:
                 self._decide(node, match)
 
-    def plan_attentions(self, found: Iterable[tuple[Node, CallableMatch | Refusal]]) -> AbstractSet[Node]:
+    def plan_attentions(self, found: Iterable[tuple[Node, Match | Refusal]]) -> AbstractSet[Node]:
         """Decide on attention matches, past whose results no later match peels; returns the nodes that they cover."""
         before = set(self._ownership.owned)
         self.plan_routines(found)
         for candidate in self.plan.dispatched:
-            for result in candidate.match.results if candidate.match.family == AttentionMatch.family else ():
+            for result in candidate.match.results if isinstance(candidate.match.entry, Attention) else ():
                 if result is not None:
                     result.is_result = True
         return self._ownership.owned - before
 
-    def plan_patterns(self, matches: Sequence[CallableMatch]) -> Sequence[CallableMatch]:
+    def plan_patterns(self, matches: Sequence[Match]) -> Sequence[Match]:
         """Decide on the patterns' matches; returns those that an anchor's match outweighs."""
         competing_sizes = self._competing_match_sizes(matches)
         outweighed = {match for match in matches if _is_outweighed(match, competing_sizes)}
@@ -202,7 +202,7 @@ class _Planner:
         self._ownership = decided_ownership
         return found
 
-    def plan_unconflicted(self, matches: Sequence[CallableMatch]) -> None:
+    def plan_unconflicted(self, matches: Sequence[Match]) -> None:
         """Decide on the matches without a conflict; refuse the others."""
         for match in matches:
             conflict = self._ownership.conflict(match) or self._ownership.unmaterialized_operand(match)
@@ -245,10 +245,10 @@ class _Planner:
             )
             self._ownership.acquire(glue_op.default.candidate.match)
 
-    def _match(self, node: Node) -> CallableMatch | Refusal:
+    def _match(self, node: Node) -> Match | Refusal:
         return self._matcher.match(node, self._ownership.owned.__contains__, self._ownership.materialized.__contains__)
 
-    def _match_and_conflicts(self, node: Node) -> tuple[CallableMatch | Refusal, set[Node]]:
+    def _match_and_conflicts(self, node: Node) -> tuple[Match | Refusal, set[Node]]:
         """An anchor's match, and the owned instructions that it met."""
         conflicts: set[Node] = set()
 
@@ -259,7 +259,7 @@ class _Planner:
             node, recorded(self._ownership.owned), recorded(self._ownership.materialized)
         ), conflicts
 
-    def _decide(self, node: Node, match: CallableMatch) -> Decision:
+    def _decide(self, node: Node, match: Match) -> Decision:
         decision = self._decide_on(match)
         self.plan.decisions[node] = match, decision
         if decision.candidate is not None:
@@ -269,7 +269,7 @@ class _Planner:
     def _refuse(self, node: Node, refusal: Refusal) -> None:
         self.plan.decisions[node] = None, Decision(None, refusal.sentence, refusal)
 
-    def _competing_match_sizes(self, matches: Iterable[CallableMatch]) -> dict[Node, int]:
+    def _competing_match_sizes(self, matches: Iterable[Match]) -> dict[Node, int]:
         """Instruction of a pattern's match → size of the largest anchor's match that could own it."""
         sizes: dict[Node, int] = {}
         for node in _nearest_before(matches, set(self._matcher.anchors())):
@@ -280,14 +280,14 @@ class _Planner:
         return sizes
 
 
-def _is_as_expected(decision: Decision, chosen: CallableMatch | None) -> bool:
+def _is_as_expected(decision: Decision, chosen: Match | None) -> bool:
     if decision.candidate is None or chosen is None:
         return decision.candidate is None and chosen is None
     match = decision.candidate.match
     return match.output is chosen.output and match.covered == chosen.covered
 
 
-def _nearest_before(matches: Iterable[CallableMatch], anchors: AbstractSet[Node]) -> AbstractSet[Node]:
+def _nearest_before(matches: Iterable[Match], anchors: AbstractSet[Node]) -> AbstractSet[Node]:
     """The anchors in the matches or right before them: an epilogue does not extend past another anchor."""
     pending = [node for match in matches for node in match.covered]
     seen: set[Node] = set()
@@ -300,6 +300,6 @@ def _nearest_before(matches: Iterable[CallableMatch], anchors: AbstractSet[Node]
     return seen & anchors
 
 
-def _is_outweighed(match: CallableMatch, competing_sizes: dict[Node, int]) -> bool:
+def _is_outweighed(match: Match, competing_sizes: dict[Node, int]) -> bool:
     """Whether an anchor's match covers more instructions; the pattern wins a tie."""
     return any(competing_sizes.get(node, 0) > match.precedence for node in match.covered)

@@ -14,8 +14,8 @@ from hlo_dispatch.analysis.flat_graph import FlatGraph
 from hlo_dispatch.ir.opcode import MAY_BE_ANCHORS
 from hlo_dispatch.match.attention.finder import AttentionFinder
 from hlo_dispatch.match.epilogue.finder import EpilogueFinder
+from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.matcher import Matcher
-from hlo_dispatch.match.protocol import CallableMatch
 from hlo_dispatch.match.routines.routine import RoutineFinder
 from hlo_dispatch.match.structural.finder import StructuralFinder
 from hlo_dispatch.passes.plan import ComputationPlan, plan_computation
@@ -32,7 +32,7 @@ class Decide(Protocol):
 
     def __call__(
         self,
-        match: CallableMatch,
+        match: Match,
         machine: Machine,
         policy: str,
         support_query: KernelSupportQuery,
@@ -54,7 +54,7 @@ class Planner:
     support_query: KernelSupportQuery
     matcher: Callable[[FlatGraph, Table, EpilogueFinder], Matcher] = Matcher
     decide: Decide = decide
-    prefetch: Callable[[CallableMatch], bool] = prefetch
+    prefetch: Callable[[Match], bool] = prefetch
     """Starts the kernel support query of a match in the background; False where the library is missing."""
 
     @classmethod
@@ -86,7 +86,7 @@ class Planner:
             with_glue_ops: whether to dispatch glue ops.
         """
 
-        def decide_on(match: CallableMatch) -> Decision:
+        def decide_on(match: Match) -> Decision:
             return self.decide(match, self.machine, self.policy, self.support_query, lookup)
 
         matcher = self.matcher(graph, self.table, self.finder)
@@ -96,7 +96,7 @@ class Planner:
             query_glue_support=self.support_query if with_glue_ops and groups_calls() else None,
         )  # fmt: skip
 
-    def _prefetched(self, match: CallableMatch) -> CallableMatch | None:
+    def _prefetched(self, match: Match) -> Match | None:
         """The variant that will most likely be chosen, after starting its support query; None: stock XLA."""
         chosen = predicted_choice(match, self.machine, self.policy)
         return chosen if chosen is not None and self.prefetch(chosen) else None

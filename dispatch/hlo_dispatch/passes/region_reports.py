@@ -6,9 +6,10 @@ from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import OpMetadataProto, StackFrameIndexProto
-from hlo_dispatch.match.protocol import CallableMatch
-from hlo_dispatch.match.structural.structural_match import NearestMiss
+from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.structural.nearest_miss import NearestMiss
 from hlo_dispatch.passes.plan import ComputationPlan
+from hlo_dispatch.pattern.structure import Pattern
 from hlo_dispatch.report import Region
 from hlo_dispatch.selection.decide import Decision
 
@@ -38,12 +39,13 @@ def regions_of(module: Module, plans: list[ComputationPlan], *, details: bool = 
 
 def _nearest(plans: list[ComputationPlan]) -> list[tuple[str, NearestMiss]]:
     """(computation's name, nearest miss) of each pattern without a match in the module."""
-    matched = {(m.family, m.name) for p in plans for m, _ in p.decisions.values() if m is not None}
+    matches = (match for plan in plans for match, _ in plan.decisions.values() if match is not None)
+    matched = {match.name for match in matches if isinstance(match.entry, Pattern)}
     nearest: dict[str, tuple[str, NearestMiss]] = {}
     for plan in plans:
         for miss in (miss for miss in plan.misses if miss.is_reported):
             name = miss.pattern.name
-            if (miss.family, name) not in matched and (name not in nearest or miss.matched > nearest[name][1].matched):
+            if name not in matched and (name not in nearest or miss.matched > nearest[name][1].matched):
                 nearest[name] = plan.graph.computation.name, miss
     return list(nearest.values())
 
@@ -74,7 +76,7 @@ def _missed(computation: str, miss: NearestMiss, frames: StackFrameIndexProto) -
 def _region(
     plan: ComputationPlan,
     node: Node,
-    match: CallableMatch | None,
+    match: Match | None,
     decision: Decision,
     frames: StackFrameIndexProto,
     details: bool,
@@ -109,7 +111,7 @@ def _region(
     )
 
 
-def _metadata(plan: ComputationPlan, node: Node, match: CallableMatch | None) -> OpMetadataProto:
+def _metadata(plan: ComputationPlan, node: Node, match: Match | None) -> OpMetadataProto:
     """The anchor's metadata; XLA drops it from some products, so else that of the nearest instruction."""
     if node.proto.metadata.op_name:
         return node.proto.metadata

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlo_dispatch.errors import Refusal, Unavailable
-from hlo_dispatch.match.protocol import CallableMatch
+from hlo_dispatch.match.match import Match
 from hlo_dispatch.passes.backend_config import to_text
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.selection.candidate import Candidate
@@ -20,7 +20,7 @@ class VendorSupportQuery:
 
     table: Table
 
-    def __call__(self, match: CallableMatch, **attributes: str) -> Candidate | Refusal:
+    def __call__(self, match: Match, **attributes: str) -> Candidate | Refusal:
         """Query the match's kernel with the match's attributes and additional ones."""
         binding = self.table.kernels[match.kernel]
         if binding.path is not None:
@@ -42,7 +42,7 @@ class VendorSupportQuery:
         )
 
 
-def prefetch(match: CallableMatch) -> bool:
+def prefetch(match: Match) -> bool:
     """Start the query in the background; False where the library is missing."""
     library = kernels.library(match.kernel)
     if isinstance(library, Unavailable):
@@ -51,7 +51,7 @@ def prefetch(match: CallableMatch) -> bool:
     return True
 
 
-def _query_attributes(match: CallableMatch, version: str, additional: Mapping[str, str]) -> tuple[dict[str, Any], str]:
+def _query_attributes(match: Match, version: str, additional: Mapping[str, str]) -> tuple[dict[str, Any], str]:
     """The attributes of the match's call before its scratch size is known, as a mapping and as text."""
     # Computed at the prefetch, read again at the query.
     if version not in match.derived_results or additional:

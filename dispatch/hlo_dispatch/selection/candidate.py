@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.protocol import FULL_MATCH, CallableMatch
+from hlo_dispatch.match.match import FULL_MATCH, Match
 from hlo_dispatch.process.machine import Machine
 from hlo_dispatch.selection.family_cost_models import cost_model_of
 
@@ -16,7 +16,7 @@ from hlo_dispatch.selection.family_cost_models import cost_model_of
 class Candidate:
     """A variant of a match, and the kernel's answer to the support query for it."""
 
-    match: CallableMatch
+    match: Match
     attributes: dict[str, Any]
     implementation: str
     scratch_bytes: int | None
@@ -30,7 +30,7 @@ class Candidate:
 class KernelSupportQuery(Protocol):
     """The kernel support query: a candidate, or the refusal. `attributes` are requested besides the match's own."""
 
-    def __call__(self, match: CallableMatch, **attributes: str) -> Candidate | Refusal: ...
+    def __call__(self, match: Match, **attributes: str) -> Candidate | Refusal: ...
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class DefaultVariant:
 
 
 def default_variant(
-    match: CallableMatch, support_query: KernelSupportQuery, machine: Machine | None = None
+    match: Match, support_query: KernelSupportQuery, machine: Machine | None = None
 ) -> DefaultVariant | Refusal:
     """The first preferred variant that its kernel supports; else the match with its epilogue shortened until it is.
 

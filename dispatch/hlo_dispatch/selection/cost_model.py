@@ -64,7 +64,7 @@ def is_worth_folding(match: Match) -> bool:
     if match.anchor.weights.node.is_static and match.folded is not None:
         if all(node.is_static for node in match.folded.extra_reads):
             return True  # once, before the first call
-    results = math.prod(size for size, _ in match.destination)
+    results = match.output.shape.elements
     weights = match.anchor.weights.node.shape.elements
     folding = NANOSECONDS_PER_FOLDING + NANOSECONDS_PER_SCALED_WEIGHT * weights
     return results * NANOSECONDS_PER_SCALED_RESULT > folding
@@ -90,7 +90,7 @@ def is_gemv(match: Match) -> bool:
     anchor = match.anchor
     if GEMV_KERNEL not in anchor.entry.alternative_kernels or anchor.source.element_type != "f32":
         return False
-    return math.prod(size for size, _ in match.destination[:-1]) == 1
+    return math.prod(size for size, _ in anchor.destination[:-1]) == 1
 
 
 def is_small(match: Match) -> bool:
@@ -179,7 +179,8 @@ def _dot(match: Match, machine: Machine) -> tuple[bool, str]:
 
 def _costly_activations(match: Match) -> list[str]:
     """The activations of the epilogue for which XLA needs a separate pass."""
-    return [op.algorithm for op in match.post_ops if op.algorithm in COSTLY_ACTIVATIONS]
+    post_ops = () if match.fused is None else match.fused.post_ops
+    return [op.algorithm for op in post_ops if op.algorithm in COSTLY_ACTIVATIONS]
 
 
 def _reads_weights_with_strides(anchor: Anchor) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hlo_dispatch.errors import NoTruthValue, PolicyError, Refusal
-from hlo_dispatch.match.protocol import CallableMatch
+from hlo_dispatch.match.match import Match
 from hlo_dispatch.process.machine import Machine
 from hlo_dispatch.selection.candidate import (
     Candidate,
@@ -27,7 +27,7 @@ POLICIES = (*MEASURING, "heuristic", "always", "never")
 POLICY_VARIABLE = "HLO_DISPATCH_POLICY"
 """The policy for wherever an argument names none."""
 
-MeasurementLookup = Callable[[CallableMatch, DefaultVariant], Measurement | None]
+MeasurementLookup = Callable[[Match, DefaultVariant], Measurement | None]
 """Looks up the measurement of a match by its default variant."""
 
 
@@ -71,7 +71,7 @@ def policy_or_default(policy: str | None, default: str) -> str:
     return named or default
 
 
-def predicted_choice(match: CallableMatch, machine: Machine, policy: str) -> CallableMatch | None:
+def predicted_choice(match: Match, machine: Machine, policy: str) -> Match | None:
     """The variant that `decide` most likely chooses, if its first support query succeeds; None: stock XLA.
 
     It allows prefetching the query.
@@ -83,7 +83,7 @@ def predicted_choice(match: CallableMatch, machine: Machine, policy: str) -> Cal
 
 
 def decide(
-    match: CallableMatch,
+    match: Match,
     machine: Machine,
     policy: str,
     support_query: KernelSupportQuery,
@@ -124,7 +124,7 @@ def decide(
 
 
 def by_measurement(
-    measured: Measurement, match: CallableMatch, default: DefaultVariant, support_query: KernelSupportQuery
+    measured: Measurement, match: Match, default: DefaultVariant, support_query: KernelSupportQuery
 ) -> Decision:
     """The variant that won the measurement, or stock."""
     name = match.node.name

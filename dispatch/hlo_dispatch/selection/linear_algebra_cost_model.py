@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from hlo_dispatch.ir.schema import BYTES_PER_ELEMENT
-from hlo_dispatch.match.routines.routine_match import RoutineMatch
+from hlo_dispatch.match.match import LibraryCall, Match
 from hlo_dispatch.process.machine import Machine
 
 # The kernels share batches of matrices up to this size out to all threads (kernels/lapack/batch.cc).
@@ -36,25 +36,25 @@ MOST_LU_ROWS = 64
 _HEAVY = frozenset(("lu", "qr", "householder_product", "eigh", "svd"))
 
 
-def by_expected_speed(match: RoutineMatch, machine: Machine) -> list[str]:
+def by_expected_speed(match: Match, machine: Machine) -> list[str]:
     """The routine's kernels, the one that is expected to be fastest first."""
     # oneMKL takes its AVX-512 code on Intel's processors only; elsewhere the OpenBLAS in SciPy wins at large
     # matrices, and loses where it would be busier with its threads than with the matrix.
-    is_small = _is_batch_of_small(match) and match.routine.name in _HEAVY - {"lu"} | {"cholesky"}
+    is_small = _is_batch_of_small(match) and match.name in _HEAVY - {"lu"} | {"cholesky"}
     if _suits_blocked(match, machine):
         favourite = "blocked."
     else:
         favourite = "onemkl." if "Intel" in machine.model or is_small or _has_few_sides(match) else "scipy."
-    return sorted(match.routine.kernels, key=lambda kernel: not kernel.startswith(favourite))
+    return sorted(match.kernels, key=lambda kernel: not kernel.startswith(favourite))
 
 
-def is_worth_calling_library(match: RoutineMatch, machine: Machine) -> tuple[bool, str]:
+def is_worth_calling_library(match: Match, machine: Machine) -> tuple[bool, str]:
     """Whether the kernel is expected to beat stock XLA, and the sentence why."""
-    if match.routine.opcode == "fft":
+    if match.node.opcode == "fft":
         return _transform(match)
-    if match.routine.opcode == "dot":
+    if match.node.opcode == "dot":
         return _product(match, machine)
-    sizes, dtype = match.matrix
+    sizes, dtype = _matrix(match)
     if math.prod(sizes) < FEWEST_ELEMENTS:
         return False, f"{math.prod(sizes):,} elements are too few for a gain"
     if _is_batch_of_small(match) and (found := _small(match, machine)) is not None:
@@ -65,18 +65,19 @@ def is_worth_calling_library(match: RoutineMatch, machine: Machine) -> tuple[boo
         return True, "our own code uses AVX-512, and XLA's threads"
     if match.kernel.startswith("onemkl.") and ("Intel" in machine.model or _has_few_sides(match)):
         return True, "oneMKL is faster at this than the LAPACK that JAX calls"
-    if not match.removed_copies:
+    removed_copies = _call(match).removed_copies
+    if not removed_copies:
         return False, "JAX's own call runs on the same matrices, with the same copies around it"
     conflicts = sizes[-1] * BYTES_PER_ELEMENT[dtype] % CONFLICTING_BYTES == 0
-    if match.routine.name in _HEAVY and not (match.routine.name == "lu" and conflicts):
+    if match.name in _HEAVY and not (match.name == "lu" and conflicts):
         return False, "XLA's copies between row and column order are a small part of it"
-    copies = f"{match.removed_copies} of XLA's copies" if match.removed_copies > 1 else "one of XLA's copies"
+    copies = f"{removed_copies} of XLA's copies" if removed_copies > 1 else "one of XLA's copies"
     return True, f"{copies} between row and column order becomes superfluous"
 
 
-def _small(match: RoutineMatch, machine: Machine) -> tuple[bool, str] | None:
+def _small(match: Match, machine: Machine) -> tuple[bool, str] | None:
     """The verdict for a batch of small matrices; None: no special case."""
-    *batch, rows, columns = match.matrix[0]
+    *batch, rows, columns = _matrix(match)[0]
     if rows * columns <= LARGEST_TINY_MATRIX and not match.kernel.startswith("blocked."):
         return False, f"a library's call for each matrix of {rows}x{columns} takes longer than its arithmetic"
     if machine.threads > 1:
@@ -85,54 +86,65 @@ def _small(match: RoutineMatch, machine: Machine) -> tuple[bool, str] | None:
     return None
 
 
-def _product(match: RoutineMatch, machine: Machine) -> tuple[bool, str]:
+def _product(match: Match, machine: Machine) -> tuple[bool, str]:
     """The verdict for products of triangular factors: our own kernel pays; oneMKL's took twice XLA's time on AMD."""
-    if match.routine.name == "product":
+    if match.name == "product":
         return False, "XLA's own product is as fast, for all that is known without measuring"
     if not _suits_blocked(match, machine):
         return False, "too small for a gain"
     return True, "what is 0 need not be multiplied"
 
 
-def _transform(match: RoutineMatch) -> tuple[bool, str]:
+def _transform(match: Match) -> tuple[bool, str]:
     """The verdict for transforms: over several dimensions, and in the cache, XLA's DUCC is as fast or faster."""
     source = match.operands[0]
     length = source.sizes[-1]
-    if match.options["rank"] == 1:
+    call = _call(match)
+    if call.options["rank"] == 1:
         if length >= SMALLEST_LONG_TRANSFORM and math.prod(source.sizes) == length:
             return True, f"oneMKL transforms {length:,} elements in half the time"
         stride = source.strides[-1] * BYTES_PER_ELEMENT[source.element_type]
-        if match.removed_copies and stride % CONFLICTING_BYTES == 0 and length * stride >= CONFLICTING_BYTES**2 // 4:
+        if call.removed_copies and stride % CONFLICTING_BYTES == 0 and length * stride >= CONFLICTING_BYTES**2 // 4:
             return True, "the transposes around the transform become superfluous"
     return False, "XLA's own transform is as fast"
 
 
-def _is_batch_of_small(match: RoutineMatch) -> bool:
-    sizes = match.matrix[0]
+def _is_batch_of_small(match: Match) -> bool:
+    sizes = _matrix(match)[0]
     return math.prod(sizes[:-2]) > 1 and sizes[-2] * sizes[-1] <= LARGEST_SMALL_MATRIX
 
 
-def _suits_blocked(match: RoutineMatch, machine: Machine) -> bool:
+def _suits_blocked(match: Match, machine: Machine) -> bool:
     """Whether our own code is the fastest: large real matrices, where the libraries do not use AVX-512."""
-    sizes, dtype = match.matrix
-    if f"blocked.{match.routine.name}" not in match.routine.kernels or dtype not in ("f32", "f64"):
+    sizes, dtype = _matrix(match)
+    if f"blocked.{match.name}" not in match.kernels or dtype not in ("f32", "f64"):
         return False
     if "Intel" in machine.model or not {"avx512f", "avx512dq"} <= machine.features:
         return False
-    if match.routine.name == "cholesky" and _is_batch_of_small(match):
+    if match.name == "cholesky" and _is_batch_of_small(match):
         return math.prod(sizes[:-2]) >= FEWEST_IN_LANES
-    if match.routine.name == "lu":
+    if match.name == "lu":
         return sizes[-2] <= MOST_LU_ROWS
-    if match.routine.opcode == "dot":
+    if match.node.opcode == "dot":
         return min(*sizes[-2:], match.operands[1].sizes[-1]) >= SMALLEST_BLOCKED
-    return sizes[-1] >= SMALLEST_BLOCKED and (match.routine.name == "cholesky" or _sides(match) >= FEWEST_SIDES)
+    return sizes[-1] >= SMALLEST_BLOCKED and (match.name == "cholesky" or _sides(match) >= FEWEST_SIDES)
 
 
-def _has_few_sides(match: RoutineMatch) -> bool:
+def _has_few_sides(match: Match) -> bool:
     """Whether a triangular system is solved for a few vectors only."""
-    return match.routine.name == "triangular_solve" and _sides(match) <= MOST_RIGHT_HAND_SIDES
+    return match.name == "triangular_solve" and _sides(match) <= MOST_RIGHT_HAND_SIDES
 
 
-def _sides(match: RoutineMatch) -> int:
+def _sides(match: Match) -> int:
     """The number of right-hand sides of a triangular system."""
-    return match.operands[1].sizes[-1 if match.options["side"] == ord("L") else -2]
+    return match.operands[1].sizes[-1 if _call(match).options["side"] == ord("L") else -2]
+
+
+def _call(match: Match) -> LibraryCall:
+    assert match.library_call is not None, "a routine's match is a library call"
+    return match.library_call
+
+
+def _matrix(match: Match) -> tuple[list[int], str]:
+    """Sizes of the first operand (batch dimensions, rows, columns) and its element type."""
+    return match.operands[0].sizes, match.operands[0].element_type

@@ -18,14 +18,14 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import Shape, in_memory_order
 from hlo_dispatch.ir.task_partitions import loop_backend_config
-from hlo_dispatch.match.protocol import CallableMatch
+from hlo_dispatch.match.match import Match
 from hlo_dispatch.process.machine import this_machine
 
 
 class EnclosingFusionSlice:
     """The nodes of a region that shares fusions, divided into operand ops, library fusion and loop fusion."""
 
-    def __init__(self, graph: FlatGraph, match: CallableMatch, nodes: list[Node], produced: set[Node]) -> None:
+    def __init__(self, graph: FlatGraph, match: Match, nodes: list[Node], produced: set[Node]) -> None:
         self._graph, self._match, self._produced = graph, match, produced
         self._enclosing_fusion = graph.instruction_of[match.node.producers[0]]
         members = set(graph.members.get(self._enclosing_fusion.id, (match.node,)))
@@ -125,7 +125,7 @@ class _FusionSliceWriter(ExtractedWriter):
         self._fusion_slice, self._enclosing_fusion, self._produced = part, producer, produced
         self._inputs: list[Node] = []
 
-    def write(self, match: CallableMatch, result: Node) -> ExtractedModule | Refusal:
+    def write(self, match: Match, result: Node) -> ExtractedModule | Refusal:
         instruction_of, value_of = self.graph.instruction_of, self.graph.value_of
         instructions = [instruction_of[identifier] for identifier in self._fusion_slice.operand_instructions]
         written = {value_of[identifier] for identifier in self._fusion_slice.operand_instructions} | {result}
@@ -155,9 +155,7 @@ class _FusionSliceWriter(ExtractedWriter):
             self.fusion(self._fusion_slice.loop, match.output, "kLoop", config)
         return self._extracted(match, shapes, instructions)
 
-    def _extracted(
-        self, match: CallableMatch, shapes: list[Shape], instructions: list[InstructionProto]
-    ) -> ExtractedModule:
+    def _extracted(self, match: Match, shapes: list[Shape], instructions: list[InstructionProto]) -> ExtractedModule:
         output, entry = match.output, self.entry
         plain = in_memory_order(output.shape)
         entry.root_id = self.ids[output]

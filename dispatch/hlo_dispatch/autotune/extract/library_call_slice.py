@@ -19,7 +19,7 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, InstructionProto
 from hlo_dispatch.ir.shape import Shape, in_memory_order
 from hlo_dispatch.ir.task_partitions import loop_backend_config
-from hlo_dispatch.match.protocol import CallableMatch, LibraryCall
+from hlo_dispatch.match.match import LibraryCall, Match
 from hlo_dispatch.match.routines.product import is_half_zeros
 from hlo_dispatch.process.machine import this_machine
 
@@ -29,7 +29,7 @@ _MAX_OPS = 64
 class LibraryCallSlice:
     """The region of one library call."""
 
-    def __init__(self, graph: FlatGraph, match: CallableMatch, call: LibraryCall, produced: set[Node]) -> None:
+    def __init__(self, graph: FlatGraph, match: Match, call: LibraryCall, produced: set[Node]) -> None:
         """`produced`: the values read that another top-level instruction computes."""
         self.match, self.call = match, call
         self._graph, self._produced = graph, produced

@@ -38,7 +38,7 @@ from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.opcode import ANCHORS
 from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto, ModuleProto
 from hlo_dispatch.ir.shape import Shape, in_memory_order, shape_of
-from hlo_dispatch.match.protocol import CallableMatch, LibraryCall
+from hlo_dispatch.match.match import LibraryCall, Match
 
 _MAX_SLOWDOWN_ALONE = 4.0
 """Maximum ratio of a region's estimated time alone to that of its instructions in the program."""
@@ -57,10 +57,10 @@ class RegionExtractor:
             for operand in dict.fromkeys(instruction.operand_ids):
                 self._users.setdefault(operand, []).append(identifier)
         self._place = {identifier: place for place, identifier in enumerate(graph.instruction_of)}
-        self._latest: tuple[CallableMatch, list[int]] | None = None
+        self._latest: tuple[Match, list[int]] | None = None
         """The latest match, and its top-level instructions."""
 
-    def digest(self, match: CallableMatch, settings: str) -> str:
+    def digest(self, match: Match, settings: str) -> str:
         """The region's digest, the key of its measurement; `settings`: what else the measurement depends on."""
         if (loop := self._loop(match)) is not None:
             settings = f"{loop} {settings}"
@@ -93,19 +93,19 @@ class RegionExtractor:
             return instruction.literal.SerializeToString(deterministic=True)
         return str(shape_of(instruction.shape)).encode() + bytes([self._is_produced(instruction)])
 
-    def is_stock_within(self, seconds: float, match: CallableMatch) -> bool:
+    def is_stock_within(self, seconds: float, match: Match) -> bool:
         """Whether stock's code for the region is estimated to take less than this; False where it is unknown."""
         tops = self._top_level_ids(match) if match.library_call is None else match.node.producers
         instruction_of = self._graph.instruction_of
         # An instruction's overhead does not count: a kernel call has it as well.
         return self._running_times.are_within(seconds, [instruction_of[top] for top in tops], instruction_of)
 
-    def extract(self, match: CallableMatch) -> ExtractedModule | Refusal:
+    def extract(self, match: Match) -> ExtractedModule | Refusal:
         """Extract the region; refused where alone it would take much longer than in its program."""
         found = self._extract(match)
         return replace(found, loop=self._loop(match)) if isinstance(found, ExtractedModule) else found
 
-    def _extract(self, match: CallableMatch) -> ExtractedModule | Refusal:
+    def _extract(self, match: Match) -> ExtractedModule | Refusal:
         if (call := match.library_call) is not None:
             return self._library_call_slice(match, call).extract()
         tops = self._top_level_ids(match)
@@ -129,7 +129,7 @@ class RegionExtractor:
                 return Refusal("unmeasurable", sentence, name)
         return found
 
-    def _loop(self, match: CallableMatch) -> LoopContext | None:
+    def _loop(self, match: Match) -> LoopContext | None:
         """The loop around the region and the values that it carries; None: there is no loop."""
         if self._executions <= 1:
             return None
@@ -172,7 +172,7 @@ class RegionExtractor:
         outside = dict.fromkeys(o for t in tops for o in instruction_of[t].operand_ids if o not in inside)
         return [instruction_of[identifier] for identifier in outside]
 
-    def _extract_whole_instructions(self, match: CallableMatch, tops: list[int]) -> ExtractedModule | Refusal:
+    def _extract_whole_instructions(self, match: Match, tops: list[int]) -> ExtractedModule | Refusal:
         """Extract whole top-level instructions."""
         instructions = [self._graph.instruction_of[identifier] for identifier in tops]
         inside = set(tops)
@@ -188,11 +188,11 @@ class RegionExtractor:
             [self._is_consumed(result, inside) for result in results],
         )
 
-    def shares_fusion(self, match: CallableMatch) -> bool:
+    def shares_fusion(self, match: Match) -> bool:
         """Whether the region shares fusions with another anchor op, or reads a value that another call materializes."""
         return match.library_call is None and self._shares_fusion(self._top_level_ids(match), match)
 
-    def _shares_fusion(self, tops: Sequence[int], match: CallableMatch) -> bool:
+    def _shares_fusion(self, tops: Sequence[int], match: Match) -> bool:
         """Whether another anchor op is inside, or the match reads a value that another kernel call materializes."""
         covered, members = set(match.covered), self._graph.members
         if self._graph.instruction_of[match.node.producers[0]].opcode != "fusion":
@@ -205,13 +205,13 @@ class RegionExtractor:
             return True
         return any(n.opcode in ANCHORS and n not in covered for top in tops for n in members.get(top, ()))
 
-    def reads_a_reduction(self, match: CallableMatch) -> bool:
+    def reads_a_reduction(self, match: Match) -> bool:
         """Whether XLA has fused the anchor op with a reduction that it reads: some such fusions are miscompiled."""
         if match.library_call is not None:
             return False
         return any(self._is_fused_reduction(node, match) for node in _nodes_of_module(match.reads))
 
-    def _is_fused_reduction(self, node: Node, match: CallableMatch) -> bool:
+    def _is_fused_reduction(self, node: Node, match: Match) -> bool:
         """Whether the anchor op's fusion computes `node` by a reduction; the kernel reads what its rest computes."""
         producer, pending = match.node.producers[0], [node]
         while pending:
@@ -223,12 +223,12 @@ class RegionExtractor:
                     pending += value.operands
         return False
 
-    def _library_call_slice(self, match: CallableMatch, call: LibraryCall) -> LibraryCallSlice:
+    def _library_call_slice(self, match: Match, call: LibraryCall) -> LibraryCallSlice:
         return LibraryCallSlice(
             self._graph, match, call, {node for node in match.reads if self._is_produced_node(node)}
         )
 
-    def _fusion_slice(self, match: CallableMatch) -> EnclosingFusionSlice:
+    def _fusion_slice(self, match: Match) -> EnclosingFusionSlice:
         ops = operand_ops_of(set(match.covered), set(match.reads))
         nodes = sorted({*match.covered, *ops}, key=lambda node: node.index)
         produced = {node for node in nodes for node in node.operands if self._is_produced_node(node)}
@@ -239,13 +239,13 @@ class RegionExtractor:
             return False
         return node.top_level_id is None or self._is_produced(self._graph.instruction_of[node.top_level_id])
 
-    def _top_level_ids(self, match: CallableMatch) -> list[int]:
+    def _top_level_ids(self, match: Match) -> list[int]:
         """Ids of the region's top-level instructions, in the computation's order."""
         if self._latest is None or self._latest[0] is not match:
             self._latest = match, self._find_top_level_ids(match)
         return self._latest[1]
 
-    def _find_top_level_ids(self, match: CallableMatch) -> list[int]:
+    def _find_top_level_ids(self, match: Match) -> list[int]:
         covered, reads = set(match.covered), set(match.reads)
         found = {producer for node in match.covered for producer in node.producers}
         for node in (*operand_ops_of(covered, reads), *(n for n in _nodes_of_module(reads) if n.top_level_id is None)):

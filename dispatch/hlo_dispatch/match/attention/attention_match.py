@@ -3,114 +3,74 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.strided_view import View
-from hlo_dispatch.ir.shape import Shape
 from hlo_dispatch.match.attention.steps import ScoreStep, attributes_of
-from hlo_dispatch.match.match_without_epilogue import MatchWithoutEpilogue
-from hlo_dispatch.match.protocol import Work
+from hlo_dispatch.match.match import Match
 from hlo_dispatch.pattern.table import Attention, Numerics
 
 ROLES = ("query", "key", "value")
 
 
-@dataclass(frozen=True, eq=False)
-class AttentionMatch(MatchWithoutEpilogue):
-    """softmax(steps(q·kᵀ))·v, ready to become one kernel call."""
+def match_of_attention(
+    entry: Attention,
+    exponentials: Node,
+    sources: tuple[View, View, View],
+    steps: tuple[ScoreStep, ...],
+    destination: View,
+    covered: tuple[Node, ...],
+) -> Match:
+    """The match of softmax(steps(q·kᵀ))·v.
 
-    entry: Attention
-    node: Node
-    """The softmax's exponential: the products are anchors of their own where this is left to XLA."""
-    sources: tuple[View, View, View]
-    """Queries (batch…, M, D), keys (batch…, N, D), values (batch…, N, E)."""
-    steps: tuple[ScoreStep, ...]
-    """Operands as (batch…, M, N)."""
-    destination: View
-    """(batch…, M, E), in the node that the call produces."""
-    covered: tuple[Node, ...]
+    Args:
+        exponentials: represents the match; the products are anchors of their own where this is left to XLA.
+        sources: queries (batch…, M, D), keys (batch…, N, D), values (batch…, N, E).
+        steps: their operands are (batch…, M, N).
+        destination: (batch…, M, E), in the node that the call produces.
+    """
+    queries, keys, values = (source.dimensions for source in sources)
+    read = [step.view for step in steps if step.view is not None and step.kind in ("add", "select")]
+    scores = math.prod(size for size, _ in queries[:-1]) * keys[-2][0]
+    output = destination.node
 
-    family: ClassVar[str] = "attention"
-    has_planned_scratch: ClassVar[bool] = True
+    def numerics() -> Numerics:
+        """For the coarsest type among operands and result."""
+        kinds = {output.shape.element_type, *(source.element_type for source in sources)}
+        return max((entry.numerics[kind] for kind in kinds), key=lambda numerics: numerics.tolerance)
 
-    @property
-    def name(self) -> str:
-        return self.entry.name
+    return Match(
+        entry=entry,
+        node=exponentials,
+        kernels=(entry.kernel,),
+        kernel=entry.kernel,
+        operands=(*sources, *read),
+        results=(output,),
+        result_shapes=(output.shape,),
+        covered=covered,
+        formula=_formula(steps),
+        attributes=lambda: _attributes(sources, steps, destination),
+        numerics=numerics,
+        multiply_adds=scores * (queries[-1][0] + values[-1][0]),
+    )
 
-    @property
-    def kernel(self) -> str:
-        return self.entry.kernel
 
-    @property
-    def kernels(self) -> tuple[str]:
-        return (self.entry.kernel,)
+def _formula(steps: tuple[ScoreStep, ...]) -> str:
+    text = "q·kᵀ"
+    for step in steps:
+        text = step.formula.replace("{}", f"({text})" if " + " in text and step.kind == "scale" else text)
+    return f"softmax({text})·v"
 
-    @property
-    def scratch_bytes(self) -> None:
-        """None: the table's entry declares no scratch."""
 
-    @property
-    def precedence(self) -> int:
-        return len(self.covered)
-
-    @property
-    def scores(self) -> int:
-        """The number of scores, which stock XLA materializes."""
-        queries, keys = self.sources[0].dimensions, self.sources[1].dimensions
-        return math.prod(size for size, _ in queries[:-1]) * keys[-2][0]
-
-    @property
-    def work(self) -> Work:
-        heads = self.sources[0].dimensions[-1][0] + self.sources[2].dimensions[-1][0]
-        moved = sum(node.shape.bytes for node in (*self.reads, self.output))
-        return Work(self.scores * heads, moved)
-
-    @property
-    def operands(self) -> tuple[View, ...]:
-        """Queries, keys, values, then the operand of each step."""
-        read = (step.view for step in self.steps if step.kind in ("add", "select"))
-        return (*self.sources, *(view for view in read if view is not None))
-
-    @property
-    def reads(self) -> tuple[Node, ...]:
-        return tuple(view.node for view in self.operands)
-
-    @property
-    def output(self) -> Node:
-        return self.destination.node
-
-    @property
-    def results(self) -> tuple[Node, ...]:
-        return (self.output,)
-
-    @property
-    def result_shapes(self) -> tuple[Shape]:
-        return (self.output.shape,)
-
-    @property
-    def formula(self) -> str:
-        text = "q·kᵀ"
-        for step in self.steps:
-            text = step.formula.replace("{}", f"({text})" if " + " in text and step.kind == "scale" else text)
-        return f"softmax({text})·v"
-
-    def numerics(self) -> Numerics:
-        """The table's tolerance for the coarsest type among operands and result."""
-        kinds = {self.output.shape.element_type, *(view.element_type for view in self.sources)}
-        return max((self.entry.numerics[kind] for kind in kinds), key=lambda numerics: numerics.tolerance)
-
-    def attributes(self) -> dict[str, Any]:
-        """The kernel call's attributes."""
-        attributes: dict[str, Any] = {}
-        for role, view in zip(ROLES, self.sources, strict=True):
-            attributes |= {f"{role}_{name}": value for name, value in _described(view).items()}
-        attributes |= {f"dst_{name}": value for name, value in _described(self.destination).items()}
-        for number, step in enumerate(self.steps):
-            described = {} if step.view is None else _described(step.view)
-            attributes[f"score_{number}"] = attributes_of(step, described)
-        return attributes
+def _attributes(sources: tuple[View, ...], steps: tuple[ScoreStep, ...], destination: View) -> dict[str, Any]:
+    attributes: dict[str, Any] = {}
+    for role, view in zip((*ROLES, "dst"), (*sources, destination), strict=True):
+        attributes |= {f"{role}_{name}": value for name, value in _described(view).items()}
+    for number, step in enumerate(steps):
+        described = {} if step.view is None else _described(step.view)
+        attributes[f"score_{number}"] = attributes_of(step, described)
+    return attributes
 
 
 def _described(view: View) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from hlo_dispatch.analysis.strided_view import View, operand_view
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.match.anchors.anchor import first_refusal, unsupported_types
 from hlo_dispatch.match.attention.arrangement import AxisArrangement
-from hlo_dispatch.match.attention.attention_match import AttentionMatch
+from hlo_dispatch.match.attention.attention_match import match_of_attention
 from hlo_dispatch.match.attention.axes import Axes
 from hlo_dispatch.match.attention.axis_views import (
     AxisSplit,
@@ -28,6 +28,7 @@ from hlo_dispatch.match.attention.scores import Scores, producing_dot
 from hlo_dispatch.match.attention.softmax import Softmax, exponential_of_softmax
 from hlo_dispatch.match.attention.steps import ScoreStep, simplified
 from hlo_dispatch.match.epilogue.operand import in_memory
+from hlo_dispatch.match.match import Match
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.pattern.table import Attention
 
@@ -44,9 +45,9 @@ class AttentionFinder:
     def __init__(self, table: Table) -> None:
         self._entries = table.attentions
 
-    def find(self, graph: FlatGraph) -> Iterator[tuple[Node, AttentionMatch | Refusal]]:
+    def find(self, graph: FlatGraph) -> Iterator[tuple[Node, Match | Refusal]]:
         """Every attention of `graph` in program order, by its exponential, or the refusal for it."""
-        found: dict[Node, AttentionMatch | Refusal] = {}
+        found: dict[Node, Match | Refusal] = {}
         products = [node for node in graph.nodes if node.opcode == "dot"] if self._entries else []
         for product in products:
             for side in (0, 1):
@@ -68,7 +69,7 @@ class AttentionFinder:
 
 def _read(
     graph: FlatGraph, entry: Attention, exponentials: Node, first: Node, second: Node, side: int
-) -> AttentionMatch | Refusal:
+) -> Match | Refusal:
     refusal = first_refusal(_unsupported(first), _unsupported(second))
     if refusal is not None:
         return refusal
@@ -104,7 +105,7 @@ class _Attempt:
         self._matched: dict[Node, None] = {second: None}
         self._softmax = Softmax(graph, axes, self._matched)
 
-    def match(self) -> AttentionMatch:
+    def match(self) -> Match:
         """The match.
 
         Raises:
@@ -134,7 +135,7 @@ class _Attempt:
                 Refusal("attention-step", f"the scores take {len(taken)} steps", self._exponentials.name)
             )
         arranged = arrangement.arranged([query, key, value], taken, destination)
-        return AttentionMatch(self._entry, self._exponentials, *arranged, covered)
+        return match_of_attention(self._entry, self._exponentials, *arranged, covered)
 
     def _result(self, view: View, exponentials: View, is_divided: bool) -> View:
         """The furthest value that is the product under another shape, divided by the sum of exponentials."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING
 
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.peeling import is_widening
@@ -22,18 +21,16 @@ from hlo_dispatch.analysis.strided_view import View, is_bitcast_copy, with_dense
 from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import HALF_TYPES, Shape, row_major
 from hlo_dispatch.match.epilogue.steps import PostOp, Step
-
-if TYPE_CHECKING:
-    from hlo_dispatch.match.match import Match
+from hlo_dispatch.match.fused_anchor import FusedAnchor
 
 # New nodes have larger indices than all nodes of a graph.
 _indices = count(1 << 40)
 _FOLDED = frozenset(("add", "sub", "mul"))
 
 
-def fold(match: Match) -> Match | None:
-    """The match with its leading per-channel scales and shifts folded; None: there is no scale."""
-    anchor = match.anchor
+def fold(fused: FusedAnchor) -> FusedAnchor | None:
+    """The anchor with its leading per-channel scales and shifts folded; None: there is no scale."""
+    anchor = fused.anchor
     if anchor.weights is None:
         return None
     weights = anchor.weights.node
@@ -44,7 +41,7 @@ def fold(match: Match) -> Match | None:
         return None
     if anchor.node.opcode != "convolution" or anchor.kernel_specific_step is not None or shape is None:
         return None
-    steps = _leading(match, is_half)
+    steps = _leading(fused, is_half)
     post_ops = [post_op for step in steps for post_op in step.post_ops]
     algorithms = [post_op.algorithm for post_op in post_ops]
     vectors = [post_op.operand.node for post_op in post_ops if post_op.operand is not None]
@@ -69,15 +66,15 @@ def fold(match: Match) -> Match | None:
     scaled = make.scaled(make.renamed(weights, shape), scale, channel)
     folded = Step(
         tuple(node for step in steps for node in step.nodes),
-        (_bias(match, shift),) if shift is not None else (),
+        (_bias(fused, shift),) if shift is not None else (),
         steps[-1].destination,
     )
-    chain = replace(match.chain, steps=(folded, *match.chain.steps[len(steps) :]))
+    chain = replace(fused.chain, steps=(folded, *fused.chain.steps[len(steps) :]))
     return replace(
-        match,
+        fused,
         anchor=replace(anchor, weights=View(scaled, anchor.weights.dimensions), formula="conv(x, w·s)"),
         chain=chain,
-        step_count=match.step_count - len(steps) + 1,
+        step_count=fused.step_count - len(steps) + 1,
         extra_reads=(weights, *vectors),
     )
 
@@ -103,7 +100,7 @@ def _keeps_order(node: Node) -> bool:
     return node.opcode == "bitcast" or is_bitcast_copy(node)
 
 
-def _leading(match: Match, is_half: bool) -> list[Step]:
+def _leading(fused: FusedAnchor, is_half: bool) -> list[Step]:
     """The leading steps that each add or multiply a vector along the channels.
 
     Args:
@@ -112,8 +109,8 @@ def _leading(match: Match, is_half: bool) -> list[Step]:
     found: list[Step] = []
     last = 0
     types = HALF_TYPES | {"f32"} if is_half else {"f32"}
-    size = match.anchor.destination[match.anchor.channel][0]
-    for step in match.steps:
+    size = fused.anchor.destination[fused.anchor.channel][0]
+    for step in fused.steps:
         if is_half and not step.post_ops and all(node.opcode == "convert" for node in step.nodes):
             found.append(step)
             continue
@@ -124,16 +121,16 @@ def _leading(match: Match, is_half: bool) -> list[Step]:
             break
         view = post_op.operand
         assert view is not None, "a binary post-op has an operand"
-        is_vector = view.node.shape.elements == size == view.sizes[match.anchor.channel]
-        if not is_vector or view.strides[match.anchor.channel] != 1 or view.element_type not in types:
+        is_vector = view.node.shape.elements == size == view.sizes[fused.anchor.channel]
+        if not is_vector or view.strides[fused.anchor.channel] != 1 or view.element_type not in types:
             break
         found.append(step)
         last = len(found)
     return found[:last]
 
 
-def _bias(match: Match, shift: Node) -> PostOp:
-    channel, destination = match.anchor.channel, match.anchor.destination
+def _bias(fused: FusedAnchor, shift: Node) -> PostOp:
+    channel, destination = fused.anchor.channel, fused.anchor.destination
     dimensions = [(1, 1)] * len(destination)
     dimensions[channel] = (destination[channel][0], 1)
     return PostOp("binary", "add", "({} + {operand})", operand=View(shift, with_dense_strides(dimensions, destination)))

@@ -19,8 +19,9 @@ from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.ir.schema import CUSTOM_CALL_API_TYPED_FFI
 from hlo_dispatch.ir.shape import Shape, shape_of
 from hlo_dispatch.match.elementwise_region import scalar_constant
-from hlo_dispatch.match.routines.product import normalize_product, reads_factor, stands_alone
-from hlo_dispatch.match.routines.routine_match import Dimensions, RoutineMatch
+from hlo_dispatch.match.match import LibraryCall, Match
+from hlo_dispatch.match.routines.product import Dimensions, normalize_product, reads_factor, stands_alone
+from hlo_dispatch.match.routines.routine_match import match_of_call
 from hlo_dispatch.pattern import Routine, Table
 
 _MAX_SOURCES = 64
@@ -39,7 +40,7 @@ class RoutineFinder:
         self._factored = frozenset(name for routine in table.routines for name in routine.factors_of)
         self.opcodes = frozenset(routine.opcode for routine in table.routines)
 
-    def find(self, graph: FlatGraph) -> Iterator[tuple[Node, RoutineMatch | Refusal]]:
+    def find(self, graph: FlatGraph) -> Iterator[tuple[Node, Match | Refusal]]:
         """Every routine of `graph` in program order, or the refusal for it."""
         unmaterialized: set[Node] = set()
         factors: set[Node] = set()
@@ -47,7 +48,7 @@ class RoutineFinder:
             known = self._routine_of(node, graph, factors) if node.opcode in self.opcodes else None
             if known is not None:
                 found = _read(node, *known, unmaterialized.__contains__)
-                if isinstance(found, RoutineMatch):
+                if isinstance(found, Match):
                     unmaterialized.update(set(found.covered) - set(found.results))
                 if known[0].name in self._factored:
                     factors.add(node)
@@ -66,9 +67,7 @@ class RoutineFinder:
         return None
 
 
-def _read(
-    node: Node, routine: Routine, dtype: str, is_unmaterialized: Callable[[Node], bool]
-) -> RoutineMatch | Refusal:
+def _read(node: Node, routine: Routine, dtype: str, is_unmaterialized: Callable[[Node], bool]) -> Match | Refusal:
     shapes = tuple(shape_of(part) for part in node.proto.shape.tuple_shapes) or (node.shape,)
     refusal = _unsupported_call(node, routine, shapes)
     if refusal is not None:
@@ -107,15 +106,13 @@ def _read(
         destinations.append(dimensions)
         final_shapes.append(shape if value is None else value.shape)
     covered = sorted({*covered, *(value for value in results if value is not None)}, key=lambda member: member.index)
-    return RoutineMatch(
-        routine, routine.kernels[0], node, tuple(operands), tuple(results), tuple(final_shapes), tuple(destinations),
-        tuple(covered), symmetrised, options, removed_copies,
-    )  # fmt: skip
+    call = LibraryCall(routine, options, tuple(destinations), removed_copies)
+    return match_of_call(call, node, tuple(operands), results, final_shapes, covered, symmetrised=symmetrised)
 
 
 def _product(
     node: Node, routine: Routine, shapes: tuple[Shape, ...], is_unmaterialized: Callable[[Node], bool]
-) -> RoutineMatch | Refusal:
+) -> Match | Refusal:
     found = normalize_product(node, _is_matrix, is_unmaterialized)
     if isinstance(found, Refusal):
         return found
@@ -123,10 +120,8 @@ def _product(
     path, destination = _follow_copies(View(node, destination), _is_matrix)
     views = tuple(_cheapest_to_materialize(views) for views in operands)
     removed_copies = sum(view.node is not operand for view, operand in zip(views, node.operands, strict=True))
-    return RoutineMatch(
-        routine, routine.kernels[0], node, views, (path[-1],), (path[-1].shape,), (destination,), tuple(path),
-        False, {}, removed_copies + len(path) - 1,
-    )  # fmt: skip
+    call = LibraryCall(routine, {}, (destination,), removed_copies + len(path) - 1)
+    return match_of_call(call, node, views, [path[-1]], [path[-1].shape], path)
 
 
 def _unsupported_call(node: Node, routine: Routine, shapes: tuple[Shape, ...]) -> Refusal | None:

@@ -11,10 +11,11 @@ from hlo_dispatch.analysis.strided_view import full_view
 from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.ir.shape import FLOAT_TYPES, HALF_TYPES
 from hlo_dispatch.match.elementwise_region import ElementwiseRegion, scalar_constant
+from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.peeling import is_degenerate_broadcast, peeled_converts
 from hlo_dispatch.match.reduction import NEUTRAL_MAXIMUM_BOUND, applied_by, windows_before
+from hlo_dispatch.match.structural.nearest_miss import NearestMiss
 from hlo_dispatch.match.structural.spelling import BoundNames, ParameterValue, Spelling
-from hlo_dispatch.match.structural.structural_match import NearestMiss, StructuralMatch
 from hlo_dispatch.pattern.constraints import REDUCERS, Condition, close, is_row_major
 from hlo_dispatch.pattern.expression import (
     COMMUTATIVE,
@@ -57,7 +58,7 @@ class Attempt:
         """The pattern's name."""
         return self._spelling.pattern.name
 
-    def match(self) -> StructuralMatch | None:
+    def match(self) -> Match | None:
         """The match; None: `matched` and `miss()` then describe the deepest partial match."""
         output = self._output
         bound = BoundNames(values={RESULT: output}, covered={output: None})
@@ -77,7 +78,7 @@ class Attempt:
 
     # --- terms ------------------------------------------------------------------------------------
 
-    def _solve(self, goals: Goals, bound: BoundNames) -> StructuralMatch | None:
+    def _solve(self, goals: Goals, bound: BoundNames) -> Match | None:
         if goals is None:
             return self._check_and_build(bound)
         self._steps += 1
@@ -99,7 +100,7 @@ class Attempt:
             return self._operation(term, node, rest, bound)
         return self._applied(term, node, rest, bound)
 
-    def _capture(self, term: Capture, node: Node, rest: Goals, bound: BoundNames) -> StructuralMatch | None:
+    def _capture(self, term: Capture, node: Node, rest: Goals, bound: BoundNames) -> Match | None:
         name = term.name
         known = bound.values.get(name)
         if known is not None:
@@ -128,7 +129,7 @@ class Attempt:
         kind = candidate.shape.element_type
         return kind == self._output.shape.element_type or kind not in FLOAT_TYPES | {"f64"}
 
-    def _operation(self, term: Operation, node: Node, rest: Goals, bound: BoundNames) -> StructuralMatch | None:
+    def _operation(self, term: Operation, node: Node, rest: Goals, bound: BoundNames) -> Match | None:
         meaning = term.meaning
         path = [node]
         while path[-1].opcode != meaning.opcode and self._peeling.can_peel(path[-1]):
@@ -197,7 +198,7 @@ class Attempt:
             return [operands, operands[::-1]]
         return [operands]
 
-    def _applied(self, term: ActivationCall, node: Node, rest: Goals, bound: BoundNames) -> StructuralMatch | None:
+    def _applied(self, term: ActivationCall, node: Node, rest: Goals, bound: BoundNames) -> Match | None:
         found_one = False
         key = self._peeling.is_elementwise, node
         if key not in self._regions:
@@ -244,7 +245,7 @@ class Attempt:
 
     # --- full match -------------------------------------------------------------------------------
 
-    def _check_and_build(self, bound: BoundNames) -> StructuralMatch | None:
+    def _check_and_build(self, bound: BoundNames) -> Match | None:
         """Checks the conditions on the full match, and builds it."""
         spelling, output = self._spelling, self._output
         for name, condition in spelling.deferred_conditions:
@@ -265,7 +266,21 @@ class Attempt:
             return self._fail(bound, output, "{0}", error)
         covered = tuple(sorted(bound.covered, key=lambda node: node.index))
         views = tuple(full_view(node) for _, node in operands)
-        return StructuralMatch(spelling.pattern, output, covered, views, attributes, scratch)
+        return Match(
+            entry=spelling.pattern,
+            node=output,
+            kernels=(spelling.pattern.kernel,),
+            kernel=spelling.pattern.kernel,
+            operands=views,
+            results=(output,),
+            result_shapes=(output.shape,),
+            covered=covered,
+            formula=spelling.pattern.formula,
+            attributes=lambda: dict(attributes),
+            numerics=lambda: spelling.pattern.numerics[output.shape.element_type],
+            is_streaming=True,  # the arithmetic of an expression is unknown
+            scratch_bytes=scratch,
+        )
 
     def _why_not_closed(self, output: Node, bound: BoundNames) -> Why | None:
         """The reason why the call cannot replace the covered instructions; None: it can."""

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.peeling import PEEL_ROUNDING_AND_SHAPES
 from hlo_dispatch.ir.opcode import ELEMENTWISE
+from hlo_dispatch.match.match import Match
 from hlo_dispatch.match.structural.attempt import Attempt, RegionCache
+from hlo_dispatch.match.structural.nearest_miss import NearestMiss
 from hlo_dispatch.match.structural.spelling import Spelling
-from hlo_dispatch.match.structural.structural_match import NearestMiss, StructuralMatch
 from hlo_dispatch.pattern import Recogniser, Table
 from hlo_dispatch.pattern.expression import COMMUTATIVE, ActivationCall, Capture, Number, Operation, Term, terms
 
@@ -25,7 +26,7 @@ _MAX_PEELED = 8
 class StructuralMatches:
     """The structural matches and nearest misses of one graph."""
 
-    matches: list[StructuralMatch] = field(default_factory=list[StructuralMatch])
+    matches: list[Match] = field(default_factory=list[Match])
     """Highest priority first, then program order; they may overlap."""
     misses: dict[str, NearestMiss] = field(default_factory=dict[str, NearestMiss])
     """Pattern's name → its nearest miss, of the patterns that matched nowhere."""
@@ -34,7 +35,7 @@ class StructuralMatches:
 class StructuralFinder:
     """Finder of one table's structural patterns; created once per table, thread-safe."""
 
-    def __init__(self, table: Table, match: Callable[[Attempt], StructuralMatch | None] = Attempt.match) -> None:
+    def __init__(self, table: Table, match: Callable[[Attempt], Match | None] = Attempt.match) -> None:
         """`match` runs an attempt; a profile wraps it."""
         self._match = match
         activations = {
@@ -53,6 +54,7 @@ class StructuralFinder:
             opcode for spelling in self._spellings for opcode in _opcodes(spelling.expression.root)
         )
 
+        self._ranks = {pattern.name: (-pattern.priority, not pattern.is_user_defined) for pattern in table.patterns}
         self._needed = {_needed(spelling) for spelling in self._spellings}
         self._has_users = any(spelling.pattern.is_user_defined for spelling in self._spellings)
 
@@ -87,9 +89,9 @@ class StructuralFinder:
                     done.add(name)
                 elif attempt.matched and attempt.matched > (misses[name].matched if name in misses else 0):
                     misses[name] = attempt.miss()
-        matched = {match.pattern.name for match in found.matches}
+        matched = {match.name for match in found.matches}
         found.misses = {name: miss for name, miss in misses.items() if name not in matched}
-        found.matches.sort(key=lambda match: (-match.pattern.priority, not match.pattern.is_user_defined))  # stable
+        found.matches.sort(key=lambda match: self._ranks[match.name])  # stable
         return found
 
     def _candidates(self, node: Node) -> tuple[Spelling, ...]:

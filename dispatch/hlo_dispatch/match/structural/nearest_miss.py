@@ -1,0 +1,34 @@
+"""Nearest miss of a structural pattern that matched nowhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hlo_dispatch.analysis.flat_graph import Node
+from hlo_dispatch.pattern.structure import Pattern
+
+
+@dataclass(frozen=True)
+class NearestMiss:
+    """The nearest miss of a pattern: the deepest partial match, for people."""
+
+    pattern: Pattern
+    matched: int
+    """Number of matched operations."""
+    node: Node
+    """The instruction that did not match."""
+    why: str
+
+    @property
+    def size(self) -> int:
+        """The number of operations in the pattern."""
+        return max(spelling.size for spelling in self.pattern.spellings)
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether the report shows it: always for a user's pattern, else where more than half of it matched."""
+        return self.pattern.is_user_defined or 2 * self.matched > self.size
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.pattern.name}: {self.matched} of {self.size} operations matched; {self.why}"
