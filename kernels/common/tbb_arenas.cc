@@ -5,27 +5,11 @@
 #include <utility>
 
 #include "common/scheduling.h"
+#include "common/tbb_functions.h"
 
 namespace hlo_dispatch {
 
-using tbb_abi::Arena;
-using tbb_abi::Context;
-using tbb_abi::Functions;
-using tbb_abi::WaitContext;
-
 namespace {
-
-class FunctionDelegate final : public tbb_abi::Delegate {
- public:
-  explicit FunctionDelegate(const std::function<void()>& body) : body_(body) {}
-  bool operator()() const override {
-    body_();
-    return true;
-  }
-
- private:
-  const std::function<void()>& body_;
-};
 
 // Of an arena, before another one is made. A loop's tasks are mailed to the slots of an arena, and mail of an empty
 // slot stays until the arena ends: some hundred bytes for each slot in each call.
@@ -34,8 +18,13 @@ constexpr int64_t kMostCalls = 256;
 }  // namespace
 
 struct TbbArenas::ArenaSlot {
-  Arena arena;  // not destroyed with this: oneTBB may be gone before
-  int64_t threads = 0;
+  explicit ArenaSlot(int64_t threads_of_arena)
+      : threads(threads_of_arena),
+        arena(new tbb::task_arena(static_cast<int>(threads), /*reserved_slots=*/static_cast<unsigned>(threads))) {
+    arena->initialize();
+  }
+  const int64_t threads;
+  tbb::task_arena* const arena;  // not deleted with this: oneTBB may be gone before
   int64_t calls = 0;
   std::mutex mutex;
   int64_t helpers = 0;  // within
@@ -43,12 +32,7 @@ struct TbbArenas::ArenaSlot {
 
 // State that a caller shares with its helpers. Late helpers find it closed.
 struct TbbArenas::Participants {
-  Participants(std::shared_ptr<const Functions> tbb_functions, std::shared_ptr<ArenaSlot> arena_slot)
-      : functions(std::move(tbb_functions)), slot(std::move(arena_slot)) {
-    done.references = 1;
-    functions->initialize(context);
-  }
-  ~Participants() { functions->destroy(context); }
+  explicit Participants(std::shared_ptr<ArenaSlot> arena_slot) : slot(std::move(arena_slot)) {}
 
   // What a helper does: whatever there is to do in the arena, until the caller is done. In a thread that is scheduling
   // it does nothing: its caller, or another one that waits for it, has not begun.
@@ -61,9 +45,7 @@ struct TbbArenas::Participants {
       if (is_closed || slot->helpers + 1 >= slot->threads) return;
       ++slot->helpers;
     }
-    const std::function<void()> work = [this] { functions->wait(done, context); };
-    FunctionDelegate delegate(work);
-    functions->execute(slot->arena, delegate);
+    slot->arena->execute([this] { tbb::detail::d1::wait(done, context); });
     std::lock_guard<std::mutex> lock(slot->mutex);
     --slot->helpers;
   }
@@ -71,15 +53,13 @@ struct TbbArenas::Participants {
   void Close() {
     std::lock_guard<std::mutex> lock(slot->mutex);
     is_closed = true;
-    done.references = 0;
-    functions->notify_waiters(reinterpret_cast<uintptr_t>(&done));
+    done.release();
   }
 
-  std::shared_ptr<const Functions> functions;
   std::shared_ptr<ArenaSlot> slot;
   bool is_closed = false;
-  WaitContext done;
-  Context context;
+  tbb::detail::d1::wait_context done{1};
+  tbb::task_group_context context{tbb::task_group_context::isolated};
 };
 
 std::shared_ptr<TbbArenas::ArenaSlot> TbbArenas::Acquire(int64_t threads) {
@@ -96,13 +76,7 @@ std::shared_ptr<TbbArenas::ArenaSlot> TbbArenas::Acquire(int64_t threads) {
       return slot;
     }
   }
-  auto slot = std::make_shared<ArenaSlot>();
-  slot->threads = threads;
-  slot->arena.threads = static_cast<int>(threads);
-  slot->arena.slots_for_callers = static_cast<unsigned>(threads);
-  functions_->initialize_arena(slot->arena);
-  slot->arena.initialization = tbb_abi::kInitialized;
-  return slot;
+  return std::make_shared<ArenaSlot>(threads);
 }
 
 bool TbbArenas::IsEntered(ArenaSlot& slot) {
@@ -115,7 +89,7 @@ void TbbArenas::Run(int64_t threads, int64_t helpers, const std::function<void(s
   std::shared_ptr<ArenaSlot> slot = Acquire(threads);
   std::shared_ptr<Participants> participants;
   if (helpers > 0) {
-    participants = std::make_shared<Participants>(functions_, slot);
+    participants = std::make_shared<Participants>(slot);
     const Scheduling scheduling;
     try {
       for (int64_t i = 0; i < helpers; ++i) call([participants] { participants->Help(); });
@@ -124,21 +98,19 @@ void TbbArenas::Run(int64_t threads, int64_t helpers, const std::function<void(s
     }
   }
   std::exception_ptr failure;
-  const std::function<void()> guarded = [&] {
+  slot->arena->execute([&] {
     try {
       body();
     } catch (...) {
       failure = std::current_exception();
     }
-  };
-  FunctionDelegate delegate(guarded);
-  functions_->execute(slot->arena, delegate);
+  });
   if (participants != nullptr) participants->Close();
   if (++slot->calls < kMostCalls || IsEntered(*slot)) {
     std::lock_guard<std::mutex> lock(mutex_);
     idle_.push_back(std::move(slot));
   } else {
-    functions_->terminate_arena(slot->arena);
+    delete slot->arena;
   }
   if (failure != nullptr) std::rethrow_exception(failure);
 }

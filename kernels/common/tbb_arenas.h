@@ -13,14 +13,10 @@
 #include <mutex>
 #include <vector>
 
-#include "common/tbb_abi.h"
-
 namespace hlo_dispatch {
 
 class TbbArenas {
  public:
-  explicit TbbArenas(std::shared_ptr<const tbb_abi::Functions> functions) : functions_(std::move(functions)) {}
-
   // As TbbThreads::Gather; oneTBB divides the work as for so many `threads`.
   void Run(int64_t threads, int64_t helpers, const std::function<void(std::function<void()>)>& call,
            const std::function<void()>& body);
@@ -32,10 +28,9 @@ class TbbArenas {
   // Whether a helper is within.
   static bool IsEntered(ArenaSlot& slot);
 
-  std::shared_ptr<const tbb_abi::Functions> functions_;
   std::mutex mutex_;
-  std::vector<std::shared_ptr<ArenaSlot>>
-      idle_;  // an arena serves one call at a time, and some hundreds before it is replaced
+  // An arena serves one call at a time, and some hundreds before it is replaced.
+  std::vector<std::shared_ptr<ArenaSlot>> idle_;
 };
 
 }  // namespace hlo_dispatch

@@ -9,9 +9,6 @@
 
 namespace hlo_dispatch {
 
-namespace tbb_abi {
-struct Functions;
-}
 class TbbArenas;
 
 class TbbThreads {
@@ -40,7 +37,6 @@ class TbbThreads {
 
  private:
   TbbThreads();
-  std::shared_ptr<const tbb_abi::Functions> functions_;
   std::unique_ptr<TbbArenas> arenas_;
 };
 

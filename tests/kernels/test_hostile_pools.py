@@ -6,18 +6,16 @@ that runs there must return.
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from loop_programs import compiled
 
 from hlo_dispatch.errors import Unavailable
 from hlo_dispatch.vendor import libraries
 
 pytestmark = [pytest.mark.any_processor, pytest.mark.any_python]
-
-KERNELS = Path(__file__).parents[2] / "kernels"
 
 # In the place of XLA's interface. `hold` keeps every thread of a real pool, as other programs' work may.
 POOLS = """
@@ -149,21 +147,9 @@ int main(int, char** arguments) {
 
 def test_no_call_waits(tmp_path: Path) -> None:
     """Pools that run tasks at once or exchange them, and one whose threads are all blocked, whose queue stays short."""
-    compiler = shutil.which("g++")
-    assert compiler, "the kernels were built, so there is a compiler"
     found = libraries.onednn()
     tbb = Path("none") if isinstance(found, Unavailable) else Path(found.path).parent / "libtbb.so.12"
     if not tbb.is_file():
         pytest.skip("no oneTBB beside this oneDNN")
-    common = tmp_path / "common"
-    common.mkdir()
-    (common / "ffi.h").write_text(POOLS)
-    # Quoted includes look beside the including file first: the loops' files are beside the pools.
-    for pattern in ("parallel.*", "tbb_*", "scheduling.*"):
-        for path in (KERNELS / "common").glob(pattern):
-            shutil.copy(path, common / path.name)
-    program = tmp_path / "program"
-    command = [compiler, "-std=c++17", "-O1", "-x", "c++", "-", *map(str, common.glob("*.cc"))]
-    command += ["-I", str(tmp_path), "-pthread", "-ldl", "-o", str(program)]
-    subprocess.run(command, input=PROGRAM, text=True, check=True)
+    program = compiled(tmp_path, PROGRAM, POOLS, options=("-O1",))
     assert subprocess.run([program, tbb], check=False, timeout=120).returncode == 0

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from loop_programs import compiled
 
 pytestmark = pytest.mark.any_processor
-
-KERNELS = Path(__file__).parents[2] / "kernels"
 
 # In the place of XLA's interface: a pool whose second task meets the end of memory, as `new` in XLA's own may.
 POOL = """
@@ -72,15 +70,5 @@ int main() {
 
 def test_a_helper_that_cannot_be_had(tmp_path: Path) -> None:
     """The one that has begun is waited for, and every piece is done."""
-    compiler = shutil.which("g++")
-    assert compiler, "the kernels were built, so there is a compiler"
-    (tmp_path / "common").mkdir()
-    (tmp_path / "common" / "ffi.h").write_text(POOL)
-    # Quoted includes look beside the including file first: the loop's files are beside the pool.
-    for path in [file for name in ("parallel.*", "tbb_*", "scheduling.*") for file in (KERNELS / "common").glob(name)]:
-        shutil.copy(path, tmp_path / "common" / path.name)
-    program = tmp_path / "program"
-    command = [compiler, "-std=c++17", "-x", "c++", "-", *map(str, (tmp_path / "common").glob("*.cc"))]
-    command += ["-I", str(tmp_path), "-pthread", "-o", str(program)]
-    subprocess.run(command, input=PROGRAM, text=True, check=True)
+    program = compiled(tmp_path, PROGRAM, POOL)
     assert subprocess.run([program], check=False, timeout=60).returncode == 0

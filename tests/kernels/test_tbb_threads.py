@@ -6,17 +6,15 @@ early, late or never, and nobody else.
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from loop_programs import compiled
 
 from hlo_dispatch.vendor import libraries
 
 pytestmark = pytest.mark.any_processor
-
-KERNELS = Path(__file__).parents[2] / "kernels"
 
 PROGRAM = """
 #include <dlfcn.h>
@@ -189,14 +187,8 @@ int main(int, char** arguments) {
 
 @pytest.mark.parametrize("code", [PROGRAM, GATHERING], ids=["loops", "helpers"])
 def test_threads(tmp_path: Path, code: str) -> None:
-    compiler = shutil.which("g++")
-    assert compiler, "the kernels were built, so there is a compiler"
     tbb = Path(libraries.onednn().path).parent / "libtbb.so.12"
     if not tbb.is_file():
         pytest.skip("no oneTBB beside this oneDNN")
-    program = tmp_path / "program"
-    command = [compiler, "-std=c++17", "-Wall", "-Wextra", "-Werror", "-x", "c++", "-"]
-    command += [str(KERNELS / "common" / f"tbb_{name}.cc") for name in ("threads", "arenas")]
-    command += ["-I", str(KERNELS), "-pthread", "-ldl", "-o", str(program)]
-    subprocess.run(command, input=code, text=True, check=True)
+    program = compiled(tmp_path, code, options=("-Wall", "-Wextra", "-Werror"))
     assert subprocess.run([program, tbb], check=False, timeout=60).returncode == 0

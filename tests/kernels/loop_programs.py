@@ -1,0 +1,33 @@
+"""Programs in C++ around the loops of kernels/common, without XLA: compiled with a stand-in for its thread pool."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMMON = Path(__file__).parents[2] / "kernels" / "common"
+HEADERS = Path(sys.prefix) / "include"
+
+
+def compiled(folder: Path, program: str, pool: str = "", options: tuple[str, ...] = ()) -> Path:
+    """The executable. `pool` is what the loops include in the place of XLA's interface; without it oneTBB's are there."""
+    if not (HEADERS / "oneapi" / "tbb.h").exists():
+        pytest.skip("oneTBB's headers are not installed (pip install tbb-devel)")
+    compiler = shutil.which("g++")
+    assert compiler, "the kernels were built, so there is a compiler"
+    common = folder / "common"
+    common.mkdir()
+    # Quoted includes look beside the including file first: the loops' files are beside the pool.
+    for pattern in ("tbb_*", "scheduling.*", *(["parallel.*"] if pool else [])):
+        for path in COMMON.glob(pattern):
+            shutil.copy(path, common / path.name)
+    if pool:
+        (common / "ffi.h").write_text(pool)
+    command = [compiler, "-std=c++17", *options, "-x", "c++", "-", *map(str, common.glob("*.cc"))]
+    command += ["-I", str(folder), "-isystem", str(HEADERS), "-pthread", "-ldl", "-o", str(folder / "program")]
+    subprocess.run(command, input=program, text=True, check=True)
+    return folder / "program"
