@@ -27,8 +27,6 @@ class Attention final : public Routine {
   std::string implementation() const override {
     return std::string("attention:") + arithmetic_.name + (TakesPairs(problem_, arithmetic_) ? ":bf16" : ":f32");
   }
-  const std::vector<BufferSpec>& operands() const override { return operands_; }
-  const std::vector<BufferSpec>& results() const override { return results_; }
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
     Attend(problem_, arithmetic_, buffers, parallel);
@@ -37,8 +35,6 @@ class Attention final : public Routine {
  private:
   Problem problem_;
   const Arithmetic& arithmetic_;
-  std::vector<BufferSpec> operands_;
-  std::vector<BufferSpec> results_;
 };
 
 const Family<Attention, kOwnEverywhere> family("attention", {}, "", "onednn.sequence");

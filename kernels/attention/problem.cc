@@ -17,8 +17,6 @@ constexpr size_t kMostBatchDimensions = 4;
 constexpr int64_t kMostPerDimension = std::numeric_limits<int>::max();
 constexpr int kMostSteps = 16;
 
-[[noreturn]] void Invalid(const std::string& message) { throw Failure(FailureKind::kInvalid, message); }
-
 Element ElementNamed(const std::string& name, const std::string& attribute, bool is_mask) {
   if (is_mask) {
     if (name != "pred") Invalid("attribute '" + attribute + "': expected pred, got '" + name + "'");
@@ -47,9 +45,8 @@ Operand Read(const Attributes& attributes, const std::string& role, const std::s
       0, attributes.Integers(prefix + "dims"), attributes.Integers(prefix + "strides")};
   operand.element_bytes = BytesOf(operand.type);
   if (operand.dims.size() < 2 || operand.dims.size() > kMostBatchDimensions + 2) {
-    throw Failure(FailureKind::kUnsupported, role + ": expected rows, columns and up to " +
-                                                 std::to_string(kMostBatchDimensions) + " dimensions in front, got " +
-                                                 std::to_string(operand.dims.size()) + " dimensions");
+    Unsupported(role + ": expected rows, columns and up to " + std::to_string(kMostBatchDimensions) +
+                " dimensions in front, got " + std::to_string(operand.dims.size()) + " dimensions");
   }
   if (operand.strides.size() != operand.dims.size()) {
     Invalid(role + ": expected as many strides as dimensions (" + std::to_string(operand.dims.size()) + "), got " +
@@ -59,9 +56,8 @@ Operand Read(const Attributes& attributes, const std::string& role, const std::s
     if (operand.dims[i] < 1) Invalid(role + ": expected dimensions >= 1, got " + std::to_string(operand.dims[i]));
     if (operand.strides[i] < 0) Invalid(role + ": expected strides >= 0, got " + std::to_string(operand.strides[i]));
     if (operand.dims[i] > kMostPerDimension) {
-      throw Failure(FailureKind::kUnsupported, role + ": expected dimensions of at most " +
-                                                   std::to_string(kMostPerDimension) + ", got " +
-                                                   std::to_string(operand.dims[i]));
+      Unsupported(role + ": expected dimensions of at most " + std::to_string(kMostPerDimension) + ", got " +
+                  std::to_string(operand.dims[i]));
     }
   }
   const int64_t extent = Extent(operand.dims, operand.strides, role);
@@ -131,9 +127,7 @@ std::vector<Step> ReadSteps(const Attributes& attributes, std::vector<Operand>& 
   const auto name = [](int i) { return "score_" + std::to_string(i); };
   for (int i = 0; i < kMostSteps + 1; ++i) {
     if (!attributes.Has(name(i))) continue;
-    if (i == kMostSteps) {
-      throw Failure(FailureKind::kUnsupported, name(i) + ": expected at most " + std::to_string(kMostSteps) + " steps");
-    }
+    if (i == kMostSteps) Unsupported(name(i) + ": expected at most " + std::to_string(kMostSteps) + " steps");
     if (static_cast<int>(steps.size()) != i) {
       Invalid("attribute '" + name(static_cast<int>(steps.size())) + "' is missing, but there is " + name(i));
     }

@@ -12,8 +12,6 @@
 #include "hlo_dispatch/kernels.h"
 
 using hlo_dispatch::Answer;
-using hlo_dispatch::Failure;
-using hlo_dispatch::FailureKind;
 using hlo_dispatch::Kernel;
 using hlo_dispatch::KernelOf;
 using hlo_dispatch::RawCall;
@@ -70,7 +68,7 @@ hlo_dispatch_error* hlo_dispatch_raw_call_new(const char* target, const hlo_disp
                                               hlo_dispatch_raw_call** call) {
   return Guarded([&] {
     const Kernel& kernel = KernelOf(target);
-    if (kernel.raw_call == nullptr) throw Failure(FailureKind::kUnsupported, kernel.name + " is called by XLA only");
+    if (kernel.raw_call == nullptr) hlo_dispatch::Unsupported(kernel.name + " is called by XLA only");
     std::vector<RawCall::OperandBuffer> given;
     for (size_t i = 0; i < count; ++i) given.push_back({addresses[i], bytes[i]});
     *call = new hlo_dispatch_raw_call{kernel.raw_call(attributes->stored, given)};

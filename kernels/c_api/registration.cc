@@ -11,10 +11,10 @@
 #include "common/registry.h"
 #include "hlo_dispatch/kernels.h"
 
-using hlo_dispatch::Failure;
-using hlo_dispatch::FailureKind;
+using hlo_dispatch::Invalid;
 using hlo_dispatch::Kernel;
 using hlo_dispatch::StateType;
+using hlo_dispatch::Unavailable;
 using hlo_dispatch::host::Guarded;
 
 namespace {
@@ -79,16 +79,15 @@ void Check(const XLA_FFI_Api* api, const std::string& what, XLA_FFI_Error* error
   const std::string message = what + " cannot be registered: " + details.message;
   XLA_FFI_Error_Destroy_Args destroy{XLA_FFI_Error_Destroy_Args_STRUCT_SIZE, nullptr, error};
   api->XLA_FFI_Error_Destroy(&destroy);
-  throw Failure(FailureKind::kUnavailable, message);
+  Unavailable(message);
 }
 
 void CheckTable(const XLA_FFI_Api* api) {
-  if (api == nullptr) throw Failure(FailureKind::kInvalid, "there is no table of XLA's FFI functions");
+  if (api == nullptr) Invalid("there is no table of XLA's FFI functions");
   const XLA_FFI_Api_Version& version = api->api_version;
   if (version.major_version == XLA_FFI_API_MAJOR && version.minor_version >= XLA_FFI_API_MINOR) return;
-  throw Failure(FailureKind::kUnavailable, "this XLA has FFI " + std::to_string(version.major_version) + "." +
-                                               std::to_string(version.minor_version) +
-                                               "; 0.3 or a later 0.x is needed");
+  Unavailable("this XLA has FFI " + std::to_string(version.major_version) + "." +
+              std::to_string(version.minor_version) + "; 0.3 or a later 0.x is needed");
 }
 
 XLA_FFI_ByteSpan SpanOf(const char* text) { return {text, std::strlen(text)}; }

@@ -11,12 +11,6 @@
 
 namespace hlo_dispatch::channels {
 
-namespace {
-
-[[noreturn]] void Unsupported(const std::string& message) { throw Failure(FailureKind::kUnsupported, message); }
-
-}  // namespace
-
 Rows Rows::Of(const StridedArray& array) {
   if (array.type != ElementType::kF32 && array.type != ElementType::kBF16) {
     Unsupported(array.role + ": expected f32 or bf16");

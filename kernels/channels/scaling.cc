@@ -30,8 +30,6 @@ constexpr int64_t kLeastPerThread = 1 << 16;
 constexpr int64_t kWholeVectors = 16;
 constexpr int kMostPostOps = 32;
 
-[[noreturn]] void Unsupported(const std::string& message) { throw Failure(FailureKind::kUnsupported, message); }
-
 enum class Kind { kMultiply, kAdd, kSubtract, kLine };
 
 struct Step {
@@ -90,8 +88,6 @@ class Scaling final : public Routine {
   }
 
   std::string implementation() const override { return std::string("channels:") + arithmetic_.name; }
-  const std::vector<BufferSpec>& operands() const override { return operands_; }
-  const std::vector<BufferSpec>& results() const override { return results_; }
   bool may_write_over_source() const override { return true; }
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
@@ -160,8 +156,6 @@ class Scaling final : public Routine {
   bool is_shifted_ = false;
   int64_t repeats_ = 1;  // rows that are taken together
   const Arithmetic& arithmetic_;
-  std::vector<BufferSpec> operands_;
-  std::vector<BufferSpec> results_;
 };
 
 const Family<Scaling, kOwnEverywhere> family("channel_scaling", {}, "", "onednn.sequence",

@@ -25,9 +25,6 @@ namespace {
 constexpr int64_t kPieceBytes = 1 << 15;
 constexpr int kMostPostOps = 32;
 
-[[noreturn]] void Invalid(const std::string& message) { throw Failure(FailureKind::kInvalid, message); }
-[[noreturn]] void Unsupported(const std::string& message) { throw Failure(FailureKind::kUnsupported, message); }
-
 // y = slope * sum + shift.
 struct Line {
   double slope = 1.0, shift = 0.0;
@@ -76,8 +73,6 @@ class Sums final : public Routine {
   }
 
   std::string implementation() const override { return std::string("channels:") + arithmetic_.name; }
-  const std::vector<BufferSpec>& operands() const override { return operands_; }
-  const std::vector<BufferSpec>& results() const override { return results_; }
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
     const auto* from = static_cast<const char*>(source_.Begin(const_cast<void*>(buffers.operands[0])));
@@ -113,8 +108,6 @@ class Sums final : public Routine {
   Rows rows_;
   Line line_;
   const Arithmetic& arithmetic_;
-  std::vector<BufferSpec> operands_;
-  std::vector<BufferSpec> results_;
 };
 
 const Family<Sums, kOwnEverywhere> family("channel_sums", {}, "", "onednn.sequence");

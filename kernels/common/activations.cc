@@ -173,7 +173,7 @@ Activation FindActivation(const Provider& provider, const std::string& algorithm
   if (found != Makers().end()) return found->second(provider, alpha, beta);
   std::string valid;
   for (const auto& [known, maker] : Makers()) valid += (valid.empty() ? "" : ", ") + known;
-  throw Failure(FailureKind::kInvalid, role + ".algorithm: expected one of " + valid + ", got '" + algorithm + "'");
+  Invalid(role + ".algorithm: expected one of " + valid + ", got '" + algorithm + "'");
 }
 
 }  // namespace hlo_dispatch

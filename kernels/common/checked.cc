@@ -10,7 +10,7 @@ namespace hlo_dispatch {
 namespace {
 
 [[noreturn]] void TooLarge(const std::string& what) {
-  throw Failure(FailureKind::kInvalid, what + ": expected sizes of a buffer in memory, got ones that exceed it");
+  Invalid(what + ": expected sizes of a buffer in memory, got ones that exceed it");
 }
 
 std::string Listed(const std::vector<int64_t>& numbers) {
@@ -68,10 +68,7 @@ void CheckApart(const std::vector<int64_t>& dims, const std::vector<int64_t>& st
   // Each dimension has to step over everything that those inside of it reach.
   int64_t reached = 1;
   for (const auto& [stride, size] : steps) {
-    if (stride < reached) {
-      throw Failure(FailureKind::kInvalid,
-                    what + ": expected a place for each element, got " + Described(dims, strides));
-    }
+    if (stride < reached) Invalid(what + ": expected a place for each element, got " + Described(dims, strides));
     reached = Sum(reached, Product(size - 1, stride, what), what);
   }
 }
@@ -79,7 +76,7 @@ void CheckApart(const std::vector<int64_t>& dims, const std::vector<int64_t>& st
 void CheckDense(const std::vector<int64_t>& dims, const std::vector<int64_t>& strides, const std::string& what) {
   CheckApart(dims, strides, what);
   if (Extent(dims, strides, what) == Elements(dims, what)) return;
-  throw Failure(FailureKind::kInvalid, what + ": expected a dense array, got " + Described(dims, strides));
+  Invalid(what + ": expected a dense array, got " + Described(dims, strides));
 }
 
 }  // namespace hlo_dispatch

@@ -10,9 +10,8 @@ ElementType ElementTypeFromName(const std::string& name, const std::string& attr
   if (name == "f16") return ElementType::kF16;
   if (name == "s8" && integers == Integers::kOfEightBits) return ElementType::kS8;
   if (name == "u8" && integers == Integers::kOfEightBits) return ElementType::kU8;
-  throw Failure(FailureKind::kInvalid, "attribute '" + attribute + "': expected an element type of f32, bf16, f16" +
-                                           (integers == Integers::kOfEightBits ? ", s8, u8" : "") + ", got '" + name +
-                                           "'");
+  Invalid("attribute '" + attribute + "': expected an element type of f32, bf16, f16" +
+          (integers == Integers::kOfEightBits ? ", s8, u8" : "") + ", got '" + name + "'");
 }
 
 bool IsInteger(ElementType type) { return type == ElementType::kS8 || type == ElementType::kU8; }

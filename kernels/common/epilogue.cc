@@ -78,7 +78,7 @@ Epilogue::Combine Epilogue::FindCombine(const std::string& algorithm, const std:
   if (found != known->end()) return found->second;
   std::string valid;
   for (const auto& [name, combine] : *known) valid += (valid.empty() ? "" : ", ") + name;
-  throw Failure(FailureKind::kInvalid, role + ".algorithm: expected one of " + valid + ", got '" + algorithm + "'");
+  Invalid(role + ".algorithm: expected one of " + valid + ", got '" + algorithm + "'");
 }
 
 Epilogue::Epilogue(const Provider& provider, const Attributes& attributes, const StridedArray& destination,
@@ -104,7 +104,7 @@ Epilogue::Epilogue(const Provider& provider, const Attributes& attributes, const
       CheckRepeats(operand, dims);
       AddOperand(std::move(operand), dims, FindCombine(algorithm, role), owner);
     } else {
-      throw Failure(FailureKind::kInvalid, role + ".kind: expected eltwise or binary, got '" + kind + "'");
+      Invalid(role + ".kind: expected eltwise or binary, got '" + kind + "'");
     }
   }
 }
@@ -112,8 +112,8 @@ Epilogue::Epilogue(const Provider& provider, const Attributes& attributes, const
 void Epilogue::AddOperand(StridedArray operand, const std::vector<int64_t>& dims, Combine combine,
                           const EpilogueOwner& owner) {
   if (operand.type != ElementType::kF32 && !owner.widens) {
-    throw Failure(FailureKind::kUnsupported, operand.role + ": expected f32, which is all that " + owner.name +
-                                                 " is given, got " + ElementTypeName(operand.type));
+    Unsupported(operand.role + ": expected f32, which is all that " + owner.name + " is given, got " +
+                ElementTypeName(operand.type));
   }
   steps_.push_back({nullptr, combine, operands_.size()});
   matrices_.push_back(RowsAndColumns::Of(operand, dims));

@@ -24,6 +24,10 @@ class Failure : public std::runtime_error {
   FailureKind kind_;
 };
 
+[[noreturn]] inline void Invalid(const std::string& message) { throw Failure(FailureKind::kInvalid, message); }
+[[noreturn]] inline void Unsupported(const std::string& message) { throw Failure(FailureKind::kUnsupported, message); }
+[[noreturn]] inline void Unavailable(const std::string& message) { throw Failure(FailureKind::kUnavailable, message); }
+
 }  // namespace hlo_dispatch
 
 #endif  // HLO_DISPATCH_COMMON_FAILURE_H_

@@ -10,13 +10,9 @@ namespace ffi = xla::ffi;
 
 template <typename T>
 T FfiAttributes::Get(const std::string& name, const char* expected) const {
-  if (!dictionary_.contains(name)) {
-    throw Failure(FailureKind::kInvalid, "attribute '" + name + "' is missing (expected " + expected + ")");
-  }
+  if (!dictionary_.contains(name)) Invalid("attribute '" + name + "' is missing (expected " + expected + ")");
   ffi::ErrorOr<T> value = dictionary_.get<T>(name);
-  if (!value.has_value()) {
-    throw Failure(FailureKind::kInvalid, "attribute '" + name + "' is not " + expected);
-  }
+  if (!value.has_value()) Invalid("attribute '" + name + "' is not " + expected);
   return *value;
 }
 

@@ -19,8 +19,7 @@ void LoadNow(const std::string& name) {
   const std::string problem =
       chosen == nullptr ? "call hlo_dispatch.register_kernels() before loading this executable" : chosen(name);
   if (problem.empty()) return;
-  throw Failure(FailureKind::kUnavailable,
-                "this executable calls " + name + ", which is not loaded in this process: " + problem);
+  Unavailable("this executable calls " + name + ", which is not loaded in this process: " + problem);
 }
 
 }  // namespace hlo_dispatch

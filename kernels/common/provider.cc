@@ -34,7 +34,7 @@ const Provider& Provider::Get(const std::string& name) {
   if (const Provider* provider = FindOffered(name)) return *provider;
   LoadNow(name);
   if (const Provider* provider = FindOffered(name)) return *provider;
-  throw Failure(FailureKind::kUnavailable, name + " is not loaded in this process");
+  Unavailable(name + " is not loaded in this process");
 }
 
 const Provider* Provider::FindOffered(const std::string& name) {
@@ -45,15 +45,13 @@ const Provider* Provider::FindOffered(const std::string& name) {
 
 void Provider::OfferMkl(const std::string& path, const std::string& version) {
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) throw Failure(FailureKind::kUnavailable, path + " could not be loaded: " + dlerror());
+  if (handle == nullptr) Unavailable(path + " could not be loaded: " + dlerror());
   std::unique_ptr<Provider> provider(new Provider());
   provider->name_ = kMklName;
   provider->version_ = version;
   provider->handle_ = handle;
   provider->set_threads_ = reinterpret_cast<int (*)(int)>(dlsym(handle, "MKL_Set_Num_Threads_Local"));
-  if (provider->set_threads_ == nullptr) {
-    throw Failure(FailureKind::kUnavailable, path + " is not oneMKL: it lacks MKL_Set_Num_Threads_Local");
-  }
+  if (provider->set_threads_ == nullptr) Unavailable(path + " is not oneMKL: it lacks MKL_Set_Num_Threads_Local");
   std::lock_guard<std::mutex> lock(mutex);
   Offered().emplace(kMklName, std::move(provider));
 }
@@ -69,8 +67,8 @@ void Provider::OfferScipy(std::map<std::string, void*> functions, const std::str
 
 void Provider::CheckVersion(const std::string& planned) const {
   if (planned == version_) return;
-  throw Failure(FailureKind::kUnavailable, "this executable was planned for " + name_ + " " + planned + ", but " +
-                                               name_ + " " + version_ + " is loaded; compile it again");
+  Unavailable("this executable was planned for " + name_ + " " + planned + ", but " + name_ + " " + version_ +
+              " is loaded; compile it again");
 }
 
 void* Provider::Find(const std::string& function) const {
@@ -81,13 +79,13 @@ void* Provider::Find(const std::string& function) const {
     found = entry->second;
   }
   if (found != nullptr) return found;
-  throw Failure(FailureKind::kUnsupported, name_ + " " + version_ + " has no routine " + function);
+  Unsupported(name_ + " " + version_ + " has no routine " + function);
 }
 
 void* Provider::FindSymbol(const std::string& name) const {
   void* found = handle_ == nullptr ? nullptr : dlsym(handle_, name.c_str());
   if (found != nullptr) return found;
-  throw Failure(FailureKind::kUnsupported, name_ + " " + version_ + " has no function " + name);
+  Unsupported(name_ + " " + version_ + " has no function " + name);
 }
 
 ThreadLimit::ThreadLimit(const Provider& provider, int64_t threads) : set_threads_(provider.set_threads_) {

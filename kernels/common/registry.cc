@@ -52,17 +52,16 @@ const Kernel& KernelOf(const std::string& target) {
   for (const auto& [name, kernel] : All<Kernel>()) {
     if (kernel.target() == target) return kernel;
   }
-  throw Failure(FailureKind::kInvalid, "there is no kernel '" + target + "'");
+  Invalid("there is no kernel '" + target + "'");
 }
 
 void CheckCall(const Kernel& kernel, const Attributes& attributes) {
   if (const int64_t abi = attributes.Integer("abi"); abi != kAbi) {
-    throw Failure(FailureKind::kUnavailable, "this executable was compiled for kernel ABI " + std::to_string(abi) +
-                                                 ", the installed hlo-dispatch has " + std::to_string(kAbi) +
-                                                 "; compile it again");
+    Unavailable("this executable was compiled for kernel ABI " + std::to_string(abi) +
+                ", the installed hlo-dispatch has " + std::to_string(kAbi) + "; compile it again");
   }
   if (kernel.instructions != nullptr && !kernel.instructions->are_there()) {
-    throw Failure(FailureKind::kUnsupported, std::string("this processor has no ") + kernel.instructions->name);
+    Unsupported(std::string("this processor has no ") + kernel.instructions->name);
   }
 }
 

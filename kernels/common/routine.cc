@@ -26,8 +26,7 @@ ffi::TypeId RoutineState::id = {};
 
 void CheckCount(const char* what, size_t expected, size_t got) {
   if (expected == got) return;
-  throw Failure(FailureKind::kInvalid,
-                "expected " + std::to_string(expected) + " " + what + ", got " + std::to_string(got));
+  Invalid("expected " + std::to_string(expected) + " " + what + ", got " + std::to_string(got));
 }
 
 // The buffer's address, once it is known to hold what the attributes say and nothing else; the shape may differ, as
@@ -37,7 +36,7 @@ void* Address(const BufferSpec& spec, const ffi::AnyBuffer& buffer) {
     std::ostringstream message;
     message << spec.role << ": expected " << spec.bytes << " bytes of " << spec.type << ", got " << buffer.size_bytes()
             << " bytes of " << buffer.element_type();
-    throw Failure(FailureKind::kInvalid, message.str());
+    Invalid(message.str());
   }
   return buffer.untyped_data();
 }
@@ -87,7 +86,7 @@ BufferSpec SpecOf(const StridedArray& array) {
 BufferSpec PlannedScratch(const Attributes& attributes) {
   const int64_t bytes = attributes.Integer("scratch");
   if (bytes >= 0) return {"scratch", ffi::U8, bytes};
-  throw Failure(FailureKind::kInvalid, "attribute 'scratch': expected at least 0, got " + std::to_string(bytes));
+  Invalid("attribute 'scratch': expected at least 0, got " + std::to_string(bytes));
 }
 
 std::unique_ptr<ffi::Ffi> RoutineInstantiation(const Kernel& kernel, RoutineMaker make) {

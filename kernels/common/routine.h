@@ -42,14 +42,17 @@ class Routine {
 
   // The library's own name for what runs, such as spotrf.
   virtual std::string implementation() const = 0;
-  virtual const std::vector<BufferSpec>& operands() const = 0;
-  virtual const std::vector<BufferSpec>& results() const = 0;
+  const std::vector<BufferSpec>& operands() const { return operands_; }
+  const std::vector<BufferSpec>& results() const { return results_; }
   // Prepacked weights that the attributes ask for; null: none.
   virtual const PrepackedWeights* prepacked() const { return nullptr; }
   // Whether its result may overwrite its first operand: each element is read before the same one is written.
   virtual bool may_write_over_source() const { return false; }
   // The buffers are as long as the specs say. Called from several threads at once.
   virtual void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const = 0;
+
+ protected:
+  std::vector<BufferSpec> operands_, results_;
 };
 
 // Throws Failure(kUnsupported) where the library has nothing for such a call.

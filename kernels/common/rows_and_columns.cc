@@ -11,8 +11,6 @@ namespace {
 
 constexpr int64_t kMost = std::numeric_limits<int>::max();  // gemm counts with 32 bits
 
-[[noreturn]] void Unsupported(const std::string& message) { throw Failure(FailureKind::kUnsupported, message); }
-
 }  // namespace
 
 RowsAndColumns RowsAndColumns::Of(const StridedArray& array, const std::vector<int64_t>& dims) {

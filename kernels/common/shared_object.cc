@@ -41,8 +41,7 @@ std::string SharedObject::Find(const std::string& directory) const {
   if (named != nullptr && *named != '\0') {
     char whole[PATH_MAX];
     if (IsFile(named) && realpath(named, whole) != nullptr) return whole;
-    throw Failure(FailureKind::kUnavailable,
-                  variable + " names " + named + ", which is not a file; unset it or name the library's file");
+    Unavailable(variable + " names " + named + ", which is not a file; unset it or name the library's file");
   }
   for (const char* above : {"", "/../../.."}) {
     char whole[PATH_MAX];
@@ -58,12 +57,10 @@ void* OpenWithDependencies(const std::string& path) {
     const char* said = dlerror();
     const std::string message = said == nullptr ? "the loader does not say why" : said;
     const std::string beside = DirectoryOf(path) + "/" + Missing(message);
-    if (path.find('/') == std::string::npos || !IsFile(beside)) {
-      throw Failure(FailureKind::kUnavailable, path + " cannot be loaded: " + message);
-    }
+    if (path.find('/') == std::string::npos || !IsFile(beside)) Unavailable(path + " cannot be loaded: " + message);
     OpenWithDependencies(beside);
   }
-  throw Failure(FailureKind::kUnavailable, path + " cannot be loaded: its dependencies never end");
+  Unavailable(path + " cannot be loaded: its dependencies never end");
 }
 
 std::string PathOf(void* handle, const std::string& otherwise) {

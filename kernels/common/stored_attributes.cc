@@ -7,11 +7,9 @@ namespace hlo_dispatch {
 template <typename T>
 const T& StoredAttributes::Get(const std::string& name, const char* expected) const {
   const auto found = values_.find(name);
-  if (found == values_.end()) {
-    throw Failure(FailureKind::kInvalid, "attribute '" + name + "' is missing (expected " + expected + ")");
-  }
+  if (found == values_.end()) Invalid("attribute '" + name + "' is missing (expected " + expected + ")");
   const T* value = std::get_if<T>(&found->second);
-  if (value == nullptr) throw Failure(FailureKind::kInvalid, "attribute '" + name + "' is not " + expected);
+  if (value == nullptr) Invalid("attribute '" + name + "' is not " + expected);
   return *value;
 }
 

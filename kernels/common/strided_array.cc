@@ -12,8 +12,6 @@ namespace {
 
 constexpr size_t kMostDimensions = 12;
 
-[[noreturn]] void Invalid(const std::string& message) { throw Failure(FailureKind::kInvalid, message); }
-
 // What the libraries' kernels count with.
 constexpr int64_t kMostPerDimension = std::numeric_limits<int>::max();
 
@@ -28,13 +26,10 @@ StridedArray Checked(StridedArray array) {
   }
   for (size_t i = 0; i < array.dims.size(); ++i) {
     if (array.dims[i] < 1) Invalid(array.role + ": expected dimensions >= 1, got " + std::to_string(array.dims[i]));
-    if (array.strides[i] < 1) {
-      Invalid(array.role + ": expected strides >= 1, got " + std::to_string(array.strides[i]));
-    }
+    if (array.strides[i] < 1) Invalid(array.role + ": expected strides >= 1, got " + std::to_string(array.strides[i]));
     if (array.dims[i] > kMostPerDimension) {
-      throw Failure(FailureKind::kUnsupported, array.role + ": expected dimensions of at most " +
-                                                   std::to_string(kMostPerDimension) + ", got " +
-                                                   std::to_string(array.dims[i]));
+      Unsupported(array.role + ": expected dimensions of at most " + std::to_string(kMostPerDimension) + ", got " +
+                  std::to_string(array.dims[i]));
     }
   }
   Bytes(Extent(array.dims, array.strides, array.role), ElementBytes(array.type), array.role);
@@ -94,14 +89,13 @@ StridedArray ReadNestedArray(const Attributes& attributes, const std::string& ro
 void CheckRepeats(const StridedArray& operand, const std::vector<int64_t>& dims) {
   const std::string attribute = operand.role + ".dims";
   if (operand.dims.size() != dims.size()) {
-    throw Failure(FailureKind::kInvalid, attribute + ": expected the result's " + std::to_string(dims.size()) +
-                                             " dimensions, got " + std::to_string(operand.dims.size()));
+    Invalid(attribute + ": expected the result's " + std::to_string(dims.size()) + " dimensions, got " +
+            std::to_string(operand.dims.size()));
   }
   for (size_t i = 0; i < dims.size(); ++i) {
     if (operand.dims[i] == dims[i] || operand.dims[i] == 1) continue;
-    throw Failure(FailureKind::kInvalid, attribute + ": expected the result's " + std::to_string(dims[i]) +
-                                             " elements or 1 in dimension " + std::to_string(i) + ", got " +
-                                             std::to_string(operand.dims[i]));
+    Invalid(attribute + ": expected the result's " + std::to_string(dims[i]) + " elements or 1 in dimension " +
+            std::to_string(i) + ", got " + std::to_string(operand.dims[i]));
   }
 }
 
@@ -109,15 +103,11 @@ int CountPostOps(const Attributes& attributes, int most, const std::string& whos
   const auto name = [](int i) { return "post_op_" + std::to_string(i); };
   int length = 0;
   while (attributes.Has(name(length))) {
-    if (length == most) {
-      throw Failure(FailureKind::kUnsupported, name(length) + ": " + whose + " takes at most " + std::to_string(most));
-    }
+    if (length == most) Unsupported(name(length) + ": " + whose + " takes at most " + std::to_string(most));
     ++length;
   }
   for (int i = length + 1; i < most; ++i) {
-    if (attributes.Has(name(i))) {
-      Invalid("attribute '" + name(length) + "' is missing, but there is " + name(i));
-    }
+    if (attributes.Has(name(i))) Invalid("attribute '" + name(length) + "' is missing, but there is " + name(i));
   }
   return length;
 }

@@ -50,9 +50,7 @@ int64_t SupportQueries::Ask(AnswerMaker plan, std::unique_ptr<const Attributes> 
 Answer SupportQueries::Wait(int64_t number) {
   std::unique_lock<std::mutex> lock(mutex_);
   const auto found = answers_.find(number);
-  if (found == answers_.end()) {
-    throw Failure(FailureKind::kInvalid, "there is no question " + std::to_string(number) + " waiting for an answer");
-  }
+  if (found == answers_.end()) Invalid("there is no question " + std::to_string(number) + " waiting for an answer");
   std::future<Answer> answer = std::move(found->second);
   answers_.erase(found);
   // The caller helps: that is faster than waiting, and there may be no worker thread.

@@ -13,12 +13,6 @@
 
 namespace hlo_dispatch {
 
-namespace {
-
-[[noreturn]] void Unavailable(const std::string& message) { throw Failure(FailureKind::kUnavailable, message); }
-
-}  // namespace
-
 SymbolTable::SymbolTable(const void* code) {
   Dl_info info;
   link_map* map = nullptr;

@@ -291,7 +291,7 @@ void Solve(char side, char uplo, bool transposed, bool unit, int64_t m, int64_t 
 }  // namespace
 
 void Check(const Scalar& scalar) {
-  if (scalar.is_complex()) throw Failure(FailureKind::kUnsupported, "real matrices only");
+  if (scalar.is_complex()) Unsupported("real matrices only");
 }
 
 Potrf FindPotrf(const Scalar& scalar) {

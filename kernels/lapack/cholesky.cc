@@ -27,7 +27,7 @@ class Cholesky final : public Routine {
     CheckSquare(a_);
     if (provider.is_own()) batch_ = blocked::FindPotrfBatch(a_, factor_);
     if (copying_ == Copying::kSymmetrised && a_.scalar.is_complex()) {
-      throw Failure(FailureKind::kUnsupported, "attribute 'symmetrised': real matrices only");
+      Unsupported("attribute 'symmetrised': real matrices only");
     }
     operands_ = {a_.spec()};
     results_ = {factor_.spec(), VectorSpec("info", xla::ffi::S32, 4, a_.batch())};
@@ -36,8 +36,6 @@ class Cholesky final : public Routine {
   std::string implementation() const override {
     return (batch_ ? "lanes_" : blocked_ ? "blocked_" : "") + a_.scalar.prefix + "potrf";
   }
-  const std::vector<BufferSpec>& operands() const override { return operands_; }
-  const std::vector<BufferSpec>& results() const override { return results_; }
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
     // Read by columns, a row-major factor is its transpose, and its lower triangle the upper one. A complex one's
@@ -72,8 +70,6 @@ class Cholesky final : public Routine {
   Potrf potrf_;
   blocked::Potrf blocked_;
   blocked::PotrfBatch batch_ = nullptr;
-  std::vector<BufferSpec> operands_;
-  std::vector<BufferSpec> results_;
 };
 
 const Family<Cholesky, kMkl, kScipy, kOwn> family("cholesky", {"potrf"});

@@ -43,8 +43,6 @@ class Eigh final : public Routine {
   }
 
   std::string implementation() const override { return name_; }
-  const std::vector<BufferSpec>& operands() const override { return operands_; }
-  const std::vector<BufferSpec>& results() const override { return results_; }
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
     ForBatch(provider_, a_.batch(), a_.rows * a_.columns, parallel, [&](int64_t i, const Parallel& inner) {
@@ -99,8 +97,6 @@ class Eigh final : public Routine {
   int work_size_ = 1;
   int real_work_size_ = 1;
   int integers_ = 1;
-  std::vector<BufferSpec> operands_;
-  std::vector<BufferSpec> results_;
 };
 
 const Family<Eigh, kMkl, kScipy> family("eigh", {"syevd", "heevd"});

@@ -30,8 +30,6 @@ class Lu final : public Routine {
   }
 
   std::string implementation() const override { return (small_ ? "small_" : "") + a_.scalar.prefix + "getrf"; }
-  const std::vector<BufferSpec>& operands() const override { return operands_; }
-  const std::vector<BufferSpec>& results() const override { return results_; }
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
     const int m = static_cast<int>(a_.rows);
@@ -60,8 +58,6 @@ class Lu final : public Routine {
   Getrf getrf_;
   blocked::Getrf small_;
   int64_t pivots_;
-  std::vector<BufferSpec> operands_;
-  std::vector<BufferSpec> results_;
 };
 
 const Family<Lu, kMkl, kScipy, kOwn> family("lu", {"getrf"});

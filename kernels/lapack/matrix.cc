@@ -19,8 +19,6 @@ constexpr int64_t kTile = 32;
 // Below so many bytes a copy is over before another thread has woken up.
 constexpr int64_t kParallelBytes = 1 << 19;
 
-[[noreturn]] void Invalid(const std::string& message) { throw Failure(FailureKind::kInvalid, message); }
-
 // One matrix's elements as lines along which the destination is contiguous.
 template <typename T>
 struct Lines {
@@ -154,7 +152,7 @@ bool SameDense(const Matrix& a, const Matrix& b) {
 
 void CheckCount(const std::string& role, int64_t value) {
   if (value > std::numeric_limits<int>::max()) {
-    throw Failure(FailureKind::kUnsupported, role + ": " + std::to_string(value) + " exceeds LAPACK's integers");
+    Unsupported(role + ": " + std::to_string(value) + " exceeds LAPACK's integers");
   }
 }
 

@@ -18,26 +18,24 @@ char Option(const Attributes& attributes, const std::string& name, const std::st
   for (char letter : letters) {
     if (code == letter) return letter;
   }
-  throw Failure(FailureKind::kInvalid,
-                "attribute '" + name + "': expected the code of one of " + letters + ", got " + std::to_string(code));
+  Invalid("attribute '" + name + "': expected the code of one of " + letters + ", got " + std::to_string(code));
 }
 
 char Flipped(char uplo) { return uplo == 'L' ? 'U' : 'L'; }
 
 void CheckSame(const Matrix& a, const Matrix& b) {
   if (a.batch() == b.batch() && a.rows == b.rows && a.columns == b.columns) return;
-  throw Failure(FailureKind::kInvalid, "expected matrices of one size, got " + Size(a) + " and " + Size(b));
+  Invalid("expected matrices of one size, got " + Size(a) + " and " + Size(b));
 }
 
 void CheckSquare(const Matrix& a) {
   if (a.rows == a.columns) return;
-  throw Failure(FailureKind::kInvalid, "expected square matrices, got " + Size(a));
+  Invalid("expected square matrices, got " + Size(a));
 }
 
 void CheckSize(const Matrix& a, int64_t rows, int64_t columns) {
   if (a.rows == rows && a.columns == columns) return;
-  throw Failure(FailureKind::kInvalid, "expected " + a.role + " of " + std::to_string(rows) + " x " +
-                                           std::to_string(columns) + ", got " + Size(a));
+  Invalid("expected " + a.role + " of " + std::to_string(rows) + " x " + std::to_string(columns) + ", got " + Size(a));
 }
 
 }  // namespace hlo_dispatch::lapack

@@ -28,15 +28,13 @@ class Product final : public Routine {
         blocked_(provider.is_own() ? blocked::FindProduct(a_.scalar) : nullptr) {
     if (a_.batch() != b_.batch() || a_.batch() != product_.batch() || a_.columns != b_.rows ||
         a_.rows != product_.rows || b_.columns != product_.columns) {
-      throw Failure(FailureKind::kInvalid, "a, b and product: their sizes do not fit");
+      Invalid("a, b and product: their sizes do not fit");
     }
     operands_ = {a_.spec(), b_.spec()};
     results_ = {product_.spec()};
   }
 
   std::string implementation() const override { return (blocked_ ? "blocked_" : "") + a_.scalar.prefix + "gemm"; }
-  const std::vector<BufferSpec>& operands() const override { return operands_; }
-  const std::vector<BufferSpec>& results() const override { return results_; }
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
     // Read by columns, a row-major product is its transpose, and that of its factors in the other order.
@@ -75,8 +73,6 @@ class Product final : public Routine {
   Matrix product_;
   Gemm gemm_;
   blocked::Product blocked_;
-  std::vector<BufferSpec> operands_;
-  std::vector<BufferSpec> results_;
 };
 
 const Family<Product, kMkl> family("product", {"gemm"});

@@ -40,8 +40,6 @@ class Qr final : public Routine {
   }
 
   std::string implementation() const override { return a_.scalar.prefix + "geqrf"; }
-  const std::vector<BufferSpec>& operands() const override { return operands_; }
-  const std::vector<BufferSpec>& results() const override { return results_; }
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
     const int m = static_cast<int>(a_.rows);
@@ -67,8 +65,6 @@ class Qr final : public Routine {
   Geqrf geqrf_;
   int64_t reflectors_;
   int work_size_;
-  std::vector<BufferSpec> operands_;
-  std::vector<BufferSpec> results_;
 };
 
 class HouseholderProduct final : public Routine {
@@ -79,9 +75,9 @@ class HouseholderProduct final : public Routine {
     const std::vector<int64_t> tau = attributes.Integers("tau_dims");
     reflectors_ = tau.empty() ? 0 : tau.back();
     if (tau.empty() || reflectors_ < 0 || reflectors_ > a_.columns || a_.columns > a_.rows) {
-      throw Failure(FailureKind::kInvalid,
-                    "attribute 'tau_dims': expected no more reflectors than columns, and no "
-                    "more columns than rows");
+      Invalid(
+          "attribute 'tau_dims': expected no more reflectors than columns, and no "
+          "more columns than rows");
     }
     name_ = a_.scalar.prefix + (a_.scalar.is_complex() ? "ungqr" : "orgqr");
     orgqr_ = provider.Get<Orgqr>("", name_);
@@ -98,8 +94,6 @@ class HouseholderProduct final : public Routine {
   }
 
   std::string implementation() const override { return name_; }
-  const std::vector<BufferSpec>& operands() const override { return operands_; }
-  const std::vector<BufferSpec>& results() const override { return results_; }
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
     const int m = static_cast<int>(a_.rows);
@@ -127,8 +121,6 @@ class HouseholderProduct final : public Routine {
   Orgqr orgqr_;
   int64_t reflectors_;
   int work_size_;
-  std::vector<BufferSpec> operands_;
-  std::vector<BufferSpec> results_;
 };
 
 const Family<Qr, kMkl, kScipy> qr_family("qr", {"geqrf"});

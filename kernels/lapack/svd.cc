@@ -49,8 +49,6 @@ class Svd final : public Routine {
   }
 
   std::string implementation() const override { return a_.scalar.prefix + "gesdd"; }
-  const std::vector<BufferSpec>& operands() const override { return operands_; }
-  const std::vector<BufferSpec>& results() const override { return results_; }
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
     ForBatch(provider_, a_.batch(), a_.rows * a_.columns, parallel, [&](int64_t i, const Parallel& inner) {
@@ -76,14 +74,12 @@ class Svd final : public Routine {
  private:
   // All vectors of either side with mode A, as many as there are values with mode S; with mode N nothing is written.
   void CheckVectors() const {
-    if (u_.batch() != a_.batch() || vt_.batch() != a_.batch()) {
-      throw Failure(FailureKind::kInvalid, "u and vt: expected as many of each as of a");
-    }
+    if (u_.batch() != a_.batch() || vt_.batch() != a_.batch()) Invalid("u and vt: expected as many of each as of a");
     if (mode_ == 'N') return;
     const int64_t columns = mode_ == 'A' ? a_.rows : values_, rows = mode_ == 'A' ? a_.columns : values_;
     CheckSize(u_, a_.rows, columns);
     CheckSize(vt_, rows, a_.columns);
-    if (values_ == 0) throw Failure(FailureKind::kUnsupported, "an empty matrix: LAPACK leaves its vectors unwritten");
+    if (values_ == 0) Unsupported("an empty matrix: LAPACK leaves its vectors unwritten");
   }
 
   static int Leading(int64_t rows) { return static_cast<int>(std::max<int64_t>(1, rows)); }
@@ -117,8 +113,6 @@ class Svd final : public Routine {
   Gesdd gesdd_ = nullptr;
   ComplexGesdd complex_gesdd_ = nullptr;
   int work_size_ = 1;
-  std::vector<BufferSpec> operands_;
-  std::vector<BufferSpec> results_;
 };
 
 const Family<Svd, kMkl, kScipy> family("svd", {"gesdd"});

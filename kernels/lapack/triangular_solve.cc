@@ -32,7 +32,7 @@ class TriangularSolve final : public Routine {
     CheckSquare(a_);
     CheckSame(b_, x_);
     if (a_.batch() != b_.batch() || a_.rows != (side_ == 'L' ? b_.rows : b_.columns)) {
-      throw Failure(FailureKind::kInvalid, "a and b: their sizes do not fit");
+      Invalid("a and b: their sizes do not fit");
     }
     const char trans = Option(attributes, "trans_x", "NTC");
     bool transposed = trans != 'N';
@@ -55,8 +55,6 @@ class TriangularSolve final : public Routine {
   }
 
   std::string implementation() const override { return (blocked_ ? "blocked_" : "") + a_.scalar.prefix + "trsm"; }
-  const std::vector<BufferSpec>& operands() const override { return operands_; }
-  const std::vector<BufferSpec>& results() const override { return results_; }
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
     const bool by_column = x_.is_column_major();
@@ -93,8 +91,6 @@ class TriangularSolve final : public Routine {
   Copying copying_;
   Trsm trsm_;
   blocked::Trsm blocked_;
-  std::vector<BufferSpec> operands_;
-  std::vector<BufferSpec> results_;
 };
 
 const Family<TriangularSolve, kMkl, kScipy, kOwn> family("triangular_solve", {"trsm"});

@@ -29,7 +29,7 @@ inline int AnsweredSize(const Scalar& scalar, const void* answer) {
                           ? std::nextafter(*static_cast<const float*>(answer), std::numeric_limits<float>::infinity())
                           : *static_cast<const double*>(answer);
   if (!(size >= 0 && size < std::numeric_limits<int>::max())) {
-    throw Failure(FailureKind::kUnsupported, "the working memory exceeds LAPACK's integers");
+    Unsupported("the working memory exceeds LAPACK's integers");
   }
   return std::max(1, static_cast<int>(std::ceil(size)));
 }

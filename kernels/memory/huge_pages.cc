@@ -21,24 +21,16 @@ class HugePages final : public Routine {
  public:
   HugePages(const Provider&, const Attributes& attributes) {
     for (const int64_t bytes : attributes.Integers("bytes")) {
-      if (bytes < 0) {
-        throw Failure(FailureKind::kInvalid, "attribute 'bytes': expected at least 0, got " + std::to_string(bytes));
-      }
+      if (bytes < 0) Invalid("attribute 'bytes': expected at least 0, got " + std::to_string(bytes));
       results_.push_back({"dst_" + std::to_string(results_.size()), xla::ffi::U8, bytes});
     }
   }
 
   std::string implementation() const override { return "madvise"; }
-  const std::vector<BufferSpec>& operands() const override { return operands_; }
-  const std::vector<BufferSpec>& results() const override { return results_; }
 
   void Execute(const RoutineBuffers& buffers, const Parallel&) const override {
     for (size_t i = 0; i < results_.size(); ++i) AdviseHugePages(buffers.results[i], results_[i].bytes);
   }
-
- private:
-  const std::vector<BufferSpec> operands_;
-  std::vector<BufferSpec> results_;
 };
 
 const Family<HugePages, kOwnEverywhere> family("huge_pages");

@@ -65,10 +65,8 @@ std::optional<CallPlan> PlanDepthwise(CallOperands& operands, const BinaryPostOp
 CallPlan Plan(const Attributes& attributes) {
   const Library& library = Library::Get();
   CallOperands operands = CallOperands::Read(attributes, kRoles);
-  if (operands.source.dims.size() < 2) throw Failure(FailureKind::kInvalid, "src: expected at least 2 dimensions");
-  if (operands.destination.dims != operands.source.dims) {
-    throw Failure(FailureKind::kInvalid, "dst: expected the dimensions of src");
-  }
+  if (operands.source.dims.size() < 2) Invalid("src: expected at least 2 dimensions");
+  if (operands.destination.dims != operands.source.dims) Invalid("dst: expected the dimensions of src");
   BinaryPostOp first = ReadBinaryPostOp(attributes, "post_op_0", operands.destination.dims);
   if (IsGate(operands, first)) {
     if (std::optional<CallPlan> plan = PlanDepthwise(operands, first)) return std::move(*plan);

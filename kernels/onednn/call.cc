@@ -29,14 +29,12 @@ struct CallState {
 };
 ffi::TypeId CallState::id = {};
 
-[[noreturn]] void Invalid(const std::string& message) { throw Failure(FailureKind::kInvalid, message); }
-
 void CheckLibrary(const Attributes& attributes) {
   const std::string planned = attributes.Text("library");
   const std::string& loaded = Library::Get().version();
   if (planned != loaded) {
-    throw Failure(FailureKind::kUnavailable, "this executable was planned for oneDNN " + planned + ", but oneDNN " +
-                                                 loaded + " is loaded; compile it again");
+    Unavailable("this executable was planned for oneDNN " + planned + ", but oneDNN " + loaded +
+                " is loaded; compile it again");
   }
 }
 

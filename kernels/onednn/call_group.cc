@@ -87,10 +87,10 @@ std::unique_ptr<CallGroupState> MakeCallGroup(const Attributes& attributes) {
   state->plan = PlanOf(attributes);
   const int64_t planned = attributes.Integer("scratch");
   if (state->plan.scratch_bytes > planned) {
-    throw Failure(FailureKind::kInvalid, "attribute 'scratch': planned " + std::to_string(planned) + " bytes, but " +
-                                             std::to_string(state->plan.scratch_bytes) +
-                                             " are needed here (was it planned on another machine or with other "
-                                             "threads?); compile it again");
+    Invalid("attribute 'scratch': planned " + std::to_string(planned) + " bytes, but " +
+            std::to_string(state->plan.scratch_bytes) +
+            " are needed here (was it planned on another machine or with other "
+            "threads?); compile it again");
   }
   double seconds = 0;
   for (const CallGroupPlan::Member& member : state->plan.members) seconds += LeastSeconds(member);
@@ -138,7 +138,7 @@ void Run(const CallGroupState& state, const Parallel& parallel, ffi::RemainingAr
     std::ostringstream message;
     message << "expected " << plan.arguments() << " operands and " << expected_results << " results, got "
             << arguments.size() << " and " << results.size();
-    throw Failure(FailureKind::kInvalid, message.str());
+    Invalid(message.str());
   }
   char* scratch =
       static_cast<char*>(ScratchAddress(plan.scratch_bytes, **results.get<ffi::AnyBuffer>(expected_results - 1)));

@@ -17,8 +17,6 @@ namespace {
 constexpr int64_t kMostMembers = 100'000;
 constexpr int64_t kAlignment = 64;
 
-[[noreturn]] void Invalid(const std::string& message) { throw Failure(FailureKind::kInvalid, message); }
-
 int64_t ReadCount(const Attributes& attributes, const std::string& name, int64_t least) {
   const int64_t count = attributes.Integer(name);
   if (count >= least && count <= kMostMembers) return count;

@@ -26,8 +26,6 @@ constexpr int kColumns = 1;
 using CreateConcat = Status(PrimitiveDescriptor**, Engine*, const MemoryDescriptor*, int, int,
                             const MemoryDescriptor* const*, const PrimitiveAttributes*);
 
-[[noreturn]] void Invalid(const std::string& message) { throw Failure(FailureKind::kInvalid, message); }
-
 // The sources behind the first.
 std::vector<Tensor> ReadFurtherSources(const Attributes& attributes) {
   const int64_t sources = attributes.Integer("sources");
@@ -45,9 +43,7 @@ void Check(const CallOperands& operands, const std::vector<Tensor>& others) {
   auto add = [&](const Tensor& source) {
     if (source.dims.size() != 2) Invalid(source.role + ": expected 2 dimensions");
     if (source.dims[0] != operands.source.dims[0]) Invalid(source.role + ": expected as many rows as src");
-    if (source.type != destination.type) {
-      throw Failure(FailureKind::kUnsupported, "oneDNN's concatenation gives the element type that it reads");
-    }
+    if (source.type != destination.type) Unsupported("oneDNN's concatenation gives the element type that it reads");
     columns = Sum(columns, source.dims[kColumns], "dst");
   };
   add(operands.source);
@@ -60,9 +56,7 @@ void Check(const CallOperands& operands, const std::vector<Tensor>& others) {
 CallPlan Plan(const Attributes& attributes) {
   const Library& library = Library::Get();
   const std::vector<Tensor> others = ReadFurtherSources(attributes);
-  if (attributes.Has("post_op_0")) {
-    throw Failure(FailureKind::kUnsupported, "oneDNN's concatenation takes no post-ops");
-  }
+  if (attributes.Has("post_op_0")) Unsupported("oneDNN's concatenation takes no post-ops");
   const CallOperands operands = CallOperands::Read(attributes, kRoles);
   Check(operands, others);
   std::vector<OwnedMemoryDescriptor> described;
@@ -79,9 +73,7 @@ CallPlan Plan(const Attributes& attributes) {
   indices.source = kArgumentSources;
   CallPlan plan = MakePlan(operands, OwnedDescriptor(descriptor), indices);
   // More than it joins at once, or a type that the processor does not know.
-  if (plan.implementation.rfind("ref", 0) == 0) {
-    throw Failure(FailureKind::kUnsupported, "oneDNN would copy these sources one after the other");
-  }
+  if (plan.implementation.rfind("ref", 0) == 0) Unsupported("oneDNN would copy these sources one after the other");
   for (const Tensor& other : others) {
     const int index = kArgumentSources + static_cast<int>(plan.operands.size());
     plan.operands.push_back(Operand{other, index, {}, {}});

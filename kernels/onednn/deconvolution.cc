@@ -77,7 +77,7 @@ CallPlan Plan(const Attributes& attributes) {
   OwnedDescriptor descriptor = Deconvolution(operands, call.window);
   // oneDNN's other implementations apply bias and post-ops element by element (1 ms for 50,000 elements).
   if (has_epilogue && (narrow || !StartsWith(ImplementationName(descriptor.get()), "brg_deconv"))) {
-    throw Failure(FailureKind::kUnsupported, "oneDNN has no fast deconvolution of this shape with bias or post-ops");
+    Unsupported("oneDNN has no fast deconvolution of this shape with bias or post-ops");
   }
   return MakePlan(operands, std::move(descriptor));
 }

@@ -28,8 +28,6 @@ using CreateLayerNorm = Status(PrimitiveDescriptor**, Engine*, PropagationKind, 
                                const MemoryDescriptor*, const MemoryDescriptor*, DataType, float, unsigned,
                                const PrimitiveAttributes*);
 
-[[noreturn]] void Invalid(const std::string& message) { throw Failure(FailureKind::kInvalid, message); }
-
 unsigned ReadStatistics(const Attributes& attributes) {
   const std::string name = attributes.Text("statistics");
   if (name == "variance") return 0;
@@ -48,8 +46,8 @@ void CheckReciprocal(const Attributes& attributes, int64_t size) {
   if (!attributes.Has("reciprocal")) return;
   const float reciprocal = attributes.Real("reciprocal");
   if (std::abs(reciprocal * static_cast<double>(size) - 1) <= kMostOff) return;
-  throw Failure(FailureKind::kUnsupported, "sums of " + std::to_string(size) + " values are multiplied by " +
-                                               std::to_string(reciprocal) + ", which gives no mean");
+  Unsupported("sums of " + std::to_string(size) + " values are multiplied by " + std::to_string(reciprocal) +
+              ", which gives no mean");
 }
 
 // The operand of one value for each of the row's; nothing where the call has none.
@@ -65,7 +63,7 @@ void CheckOrder(const Tensor& source, const Tensor& destination) {
     for (size_t j = 0; j < i; ++j) {
       if (source.dims[i] == 1 || source.dims[j] == 1) continue;
       if ((source.strides[i] < source.strides[j]) == (destination.strides[i] < destination.strides[j])) continue;
-      throw Failure(FailureKind::kUnsupported, "dst: expected its dimensions in memory in the order of src's");
+      Unsupported("dst: expected its dimensions in memory in the order of src's");
     }
   }
 }
@@ -81,9 +79,7 @@ CallPlan Plan(const Attributes& attributes) {
   CheckReciprocal(attributes, size);
   const std::optional<Tensor> scale = ReadVector(attributes, "scale", size);
   const std::optional<Tensor> shift = ReadVector(attributes, "shift", size);
-  if (scale && shift && scale->type != shift->type) {
-    throw Failure(FailureKind::kUnsupported, "scale and shift: expected one element type");
-  }
+  if (scale && shift && scale->type != shift->type) Unsupported("scale and shift: expected one element type");
   const ElementType type = scale ? scale->type : shift ? shift->type : ElementType::kF32;
   const unsigned flags = ReadStatistics(attributes) | (scale ? kUseScale : 0) | (shift ? kUseShift : 0);
   PrimitiveDescriptor* descriptor = nullptr;

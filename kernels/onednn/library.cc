@@ -61,8 +61,6 @@ const char* StatusName(Status status) {
   return "unknown status";
 }
 
-[[noreturn]] void Unavailable(const std::string& message) { throw Failure(FailureKind::kUnavailable, message); }
-
 // oneDNN would print its errors to standard output; they reach the user through us, as sentences.
 void DisableVerboseOutput(void* handle) {
   if (std::getenv("ONEDNN_VERBOSE") != nullptr || std::getenv("DNNL_VERBOSE") != nullptr) return;
@@ -140,7 +138,7 @@ const Library& Library::Get() {
 void* Library::Address(const std::string& name) const {
   void* address = dlsym(handle_, ("dnnl_" + name).c_str());
   if (address != nullptr) return address;
-  throw Failure(FailureKind::kUnsupported, "oneDNN " + version_ + " (" + path_ + ") lacks dnnl_" + name);
+  Unsupported("oneDNN " + version_ + " (" + path_ + ") lacks dnnl_" + name);
 }
 
 Engine* Library::engine() const {

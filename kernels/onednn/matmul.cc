@@ -57,9 +57,8 @@ CallPlan PlanOfTypes(const Attributes& attributes) {
   const size_t rank = operands.destination.dims.size();
   for (const Tensor* tensor : {&operands.source, &operands.weights}) {
     if (rank < 2 || tensor->dims.size() != rank) {
-      throw Failure(FailureKind::kInvalid, tensor->role + ": expected as many dimensions as dst (" +
-                                               std::to_string(rank) + ") and at least 2, got " +
-                                               std::to_string(tensor->dims.size()));
+      Invalid(tensor->role + ": expected as many dimensions as dst (" + std::to_string(rank) +
+              ") and at least 2, got " + std::to_string(tensor->dims.size()));
     }
   }
   const int columns = static_cast<int>(rank) - 1;

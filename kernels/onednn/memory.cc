@@ -6,12 +6,6 @@
 
 namespace hlo_dispatch::onednn {
 
-namespace {
-
-[[noreturn]] void Invalid(const std::string& message) { throw Failure(FailureKind::kInvalid, message); }
-
-}  // namespace
-
 DataType ToDataType(ElementType type) {
   switch (type) {
     case ElementType::kF32:

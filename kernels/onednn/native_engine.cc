@@ -22,8 +22,6 @@ constexpr char kServiceEngine[] = "_ZN4dnnl4impl3cpu18get_service_engineEv";
 constexpr char kConstructor[] = "_ZN11dnnl_memoryC2EP11dnnl_enginePK16dnnl_memory_descjPv";
 constexpr char kAllocate[] = "_ZN4dnnl4impl6mallocEmi";
 
-[[noreturn]] void Unavailable(const std::string& message) { throw Failure(FailureKind::kUnavailable, message); }
-
 template <typename Signature>
 Signature* Exported(void* handle, const char* name) {
   auto* function = reinterpret_cast<Signature*>(dlsym(handle, name));

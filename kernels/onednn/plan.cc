@@ -45,15 +45,14 @@ WeightsFormat ReadWeightsFormat(const Attributes& attributes, const Roles& roles
   if (format == "any") return WeightsFormat::kAny;
   if (format == "best") return WeightsFormat::kBest;
   if (format == "packed" && may_be_prepacked) return WeightsFormat::kPrepacked;
-  throw Failure(FailureKind::kInvalid, std::string("attribute 'weights_format': expected plain, any") +
-                                           (may_be_prepacked ? ", best or packed" : " or best") + ", got '" + format +
-                                           "'");
+  Invalid(std::string("attribute 'weights_format': expected plain, any") +
+          (may_be_prepacked ? ", best or packed" : " or best") + ", got '" + format + "'");
 }
 
 bool ReadReversed(const Attributes& attributes, const Roles& roles) {
   if (!attributes.Has("weights_reversed") || attributes.Integer("weights_reversed") == 0) return false;
   if (roles.has_space && roles.weights != nullptr) return true;
-  throw Failure(FailureKind::kInvalid, "attribute 'weights_reversed': expected weights with spatial dimensions");
+  Invalid("attribute 'weights_reversed': expected weights with spatial dimensions");
 }
 
 // Plans the copy of `operand` between the buffer's layout and the primitive's, where they differ. Our own copy reads
@@ -137,8 +136,7 @@ CallOperands CallOperands::Read(const Attributes& attributes, const Roles& roles
                         ReadReversed(attributes, roles),
                         /*chain=*/{}};
   if (operands.destination.elements > 0) {
-    throw Failure(FailureKind::kInvalid,
-                  std::string(roles.destination) + ": expected a whole buffer, got a part of one");
+    Invalid(std::string(roles.destination) + ": expected a whole buffer, got a part of one");
   }
   operands.chain = ReadPostOps(attributes, operands.destination.dims, add_unit_dimension, roles.own_post_ops);
   if (add_unit_dimension) {
@@ -171,9 +169,9 @@ CallPlan WithExactSums(CallPlan plan) {
   for (const char* exact : {"vnni", "bf16", "fp16", "amx", "avx10"}) {
     if (made_for.find(exact) != std::string::npos) return plan;
   }
-  throw Failure(FailureKind::kUnsupported, plan.implementation +
-                                               ": products of eight bits would not be summed exactly, or slowly, on "
-                                               "this processor");
+  Unsupported(plan.implementation +
+              ": products of eight bits would not be summed exactly, or slowly, on "
+              "this processor");
 }
 
 int64_t ScratchpadBytes(const OwnedDescriptor& descriptor) {
@@ -231,7 +229,7 @@ CallPlan MakePlan(const CallOperands& operands, OwnedDescriptor descriptor, cons
   for (const auto& [index, tensor] : operands.chain.operands) plan.operands.push_back({tensor, index, {}, {}});
   plan.sums_in_place = operands.chain.sums_in_place;
   if (plan.sums_in_place && (plan.destination.reorder.descriptor != nullptr || reversed == &plan.destination)) {
-    throw Failure(FailureKind::kUnsupported, plan.implementation + " writes its result in another layout first");
+    Unsupported(plan.implementation + " writes its result in another layout first");
   }
   plan.multiply_adds = MultiplyAdds(operands, gradient);
   plan.descriptor = std::move(descriptor);

@@ -23,12 +23,11 @@ constexpr Roles kRoles{"src", nullptr, "dst"};
 size_t SpatialDimensions(const Attributes& attributes) {
   const size_t source = attributes.Integers("src_dims").size(), destination = attributes.Integers("dst_dims").size();
   if (source < 3 || source > 5) {
-    throw Failure(FailureKind::kInvalid,
-                  "src: expected 3 to 5 dimensions (batch, channels, 1 to 3 spatial), got " + std::to_string(source));
+    Invalid("src: expected 3 to 5 dimensions (batch, channels, 1 to 3 spatial), got " + std::to_string(source));
   }
   if (destination != source) {
-    throw Failure(FailureKind::kInvalid, "dst: expected as many dimensions as src (" + std::to_string(source) +
-                                             "), got " + std::to_string(destination));
+    Invalid("dst: expected as many dimensions as src (" + std::to_string(source) + "), got " +
+            std::to_string(destination));
   }
   return source - 2;
 }
@@ -37,7 +36,7 @@ Algorithm ReadAlgorithm(const Attributes& attributes) {
   const std::string name = attributes.Text("algorithm");
   if (name == "max") return kPoolingMax;
   if (name == "average") return kPoolingAverageIncludingPadding;
-  throw Failure(FailureKind::kInvalid, "attribute 'algorithm': expected max or average, got '" + name + "'");
+  Invalid("attribute 'algorithm': expected max or average, got '" + name + "'");
 }
 
 // With channels-first layouts oneDNN's pooling transposes to channels-last, but not an operand of the result's own
@@ -47,9 +46,8 @@ void CheckPostOps(const CallOperands& operands) {
   if (destination.strides[1] == 1 || destination.dims[1] == 1) return;
   for (const auto& [index, operand] : operands.chain.operands) {
     if (operand.dims != destination.dims) continue;
-    throw Failure(
-        FailureKind::kUnsupported,
-        operand.role + ": oneDNN's pooling takes an operand of the result's size only where channels are innermost");
+    Unsupported(operand.role +
+                ": oneDNN's pooling takes an operand of the result's size only where channels are innermost");
   }
 }
 

@@ -53,7 +53,7 @@ Algorithm FindAlgorithm(const std::map<std::string, Algorithm>& algorithms, cons
   if (found != algorithms.end()) return found->second;
   std::string valid;
   for (const auto& [known, algorithm] : algorithms) valid += (valid.empty() ? "" : ", ") + known;
-  throw Failure(FailureKind::kInvalid, role + ".algorithm: expected one of " + valid + ", got '" + name + "'");
+  Invalid(role + ".algorithm: expected one of " + valid + ", got '" + name + "'");
 }
 
 constexpr int kMostPostOps = 32;
@@ -87,7 +87,7 @@ int OperandIndex(int position, const std::string& role) {
   static const int step = FindPostOpStep();
   // With the larger step the 32nd index collides with another argument of oneDNN's.
   if (step == kPostOpStep && position >= 31) {
-    throw Failure(FailureKind::kUnsupported, role + ": oneDNN takes a binary operand only up to post_op_30");
+    Unsupported(role + ": oneDNN takes a binary operand only up to post_op_30");
   }
   return step * (position + 1) | kArgumentBinaryOperand;
 }
@@ -108,7 +108,7 @@ PostOpChain ReadPostOps(const Attributes& attributes, const std::vector<int64_t>
     const std::string kind = post_op->Text("kind");
     if (kind == "sum") {
       if (chain.sums_in_place || !attributes.Has("accumulated")) {
-        throw Failure(FailureKind::kInvalid, role + ".kind: expected one sum at most, with attribute 'accumulated'");
+        Invalid(role + ".kind: expected one sum at most, with attribute 'accumulated'");
       }
       library.Check(library.functions().post_ops_append_sum(post_ops, 1.0f, /*zero_point=*/0, /*type=*/0),
                     role + ": appending a sum");
@@ -128,11 +128,11 @@ PostOpChain ReadPostOps(const Attributes& attributes, const std::vector<int64_t>
                     role + ": appending binary " + algorithm);
       chain.operands.emplace_back(OperandIndex(i - skipped, role), std::move(operand));
     } else {
-      throw Failure(FailureKind::kInvalid, role + ".kind: expected eltwise, binary or sum, got '" + kind + "'");
+      Invalid(role + ".kind: expected eltwise, binary or sum, got '" + kind + "'");
     }
   }
   if (attributes.Has("accumulated") && !chain.sums_in_place) {
-    throw Failure(FailureKind::kInvalid, "attribute 'accumulated': expected a post-op of the kind sum");
+    Invalid("attribute 'accumulated': expected a post-op of the kind sum");
   }
   return chain;
 }
@@ -140,7 +140,7 @@ PostOpChain ReadPostOps(const Attributes& attributes, const std::vector<int64_t>
 BinaryPostOp ReadBinaryPostOp(const Attributes& attributes, const std::string& role, const std::vector<int64_t>& dims) {
   std::unique_ptr<Attributes> post_op = attributes.Nested(role);
   const std::string kind = post_op->Text("kind");
-  if (kind != "binary") throw Failure(FailureKind::kInvalid, role + ".kind: expected binary, got '" + kind + "'");
+  if (kind != "binary") Invalid(role + ".kind: expected binary, got '" + kind + "'");
   Tensor operand = ReadOperand(*post_op, role);
   CheckRepeats(operand, dims);
   return {FindAlgorithm(BinaryAlgorithms(), post_op->Text("algorithm"), role), std::move(operand)};

@@ -20,16 +20,14 @@ namespace {
 CallPlan PlanOfCall(const Attributes& attributes) {
   const std::string target = attributes.Text("target");
   if (attributes.Text("weights_format") != "packed") {
-    throw Failure(FailureKind::kInvalid,
-                  "attribute 'weights_format': expected packed, got '" + attributes.Text("weights_format") + "'");
+    Invalid("attribute 'weights_format': expected packed, got '" + attributes.Text("weights_format") + "'");
   }
   CallPlan call = PrepackablePlanner(target)(attributes);
   if (attributes.Has("packed_bytes") || attributes.Has("packed_layout")) {
     call.prepacked.Check(attributes, call.implementation);
   }
   if (call.prepacked.bytes == 0) {
-    throw Failure(FailureKind::kUnsupported,
-                  call.implementation + " of " + target + " reads these weights as they are: there is nothing to pack");
+    Unsupported(call.implementation + " of " + target + " reads these weights as they are: there is nothing to pack");
   }
   return call;
 }

@@ -66,8 +66,8 @@ RawPrimitive::RawPrimitive(CallPlan plan, const std::vector<OperandBuffer>& give
   const auto given_for = [&](size_t i, const Operand& operand) -> void* {
     if (i >= given.size() || given[i].address == nullptr) return nullptr;
     if (given[i].bytes == operand.BufferBytes()) return operand.Begin(given[i].address);
-    throw Failure(FailureKind::kInvalid, operand.tensor.role + ": expected " + std::to_string(operand.BufferBytes()) +
-                                             " bytes, got " + std::to_string(given[i].bytes));
+    Invalid(operand.tensor.role + ": expected " + std::to_string(operand.BufferBytes()) + " bytes, got " +
+            std::to_string(given[i].bytes));
   };
   for (size_t i = 0; i < built.operands.size(); ++i) {
     const Operand& operand = built.operands[i];

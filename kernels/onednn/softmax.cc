@@ -25,18 +25,15 @@ Algorithm ReadAlgorithm(const Attributes& attributes) {
   const std::string name = attributes.Text("algorithm");
   if (name == "softmax") return kSoftmaxAccurate;
   if (name == "log_softmax") return kSoftmaxLog;
-  throw Failure(FailureKind::kInvalid, "attribute 'algorithm': expected softmax or log_softmax, got '" + name + "'");
+  Invalid("attribute 'algorithm': expected softmax or log_softmax, got '" + name + "'");
 }
 
 CallPlan Plan(const Attributes& attributes) {
   const Library& library = Library::Get();
   const CallOperands operands = CallOperands::Read(attributes, kRoles);
   const size_t rank = operands.source.dims.size();
-  if (rank < 2)
-    throw Failure(FailureKind::kInvalid, "src: expected at least 2 dimensions, got " + std::to_string(rank));
-  if (operands.destination.dims != operands.source.dims) {
-    throw Failure(FailureKind::kInvalid, "dst: expected the dimensions of src");
-  }
+  if (rank < 2) Invalid("src: expected at least 2 dimensions, got " + std::to_string(rank));
+  if (operands.destination.dims != operands.source.dims) Invalid("dst: expected the dimensions of src");
   PrimitiveDescriptor* descriptor = nullptr;
   library.Check(library.Function<CreateSoftmax>("softmax_forward_primitive_desc_create")(
                     &descriptor, library.engine(), kForwardInference, ReadAlgorithm(attributes),

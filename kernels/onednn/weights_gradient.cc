@@ -23,7 +23,7 @@ constexpr Roles kRoles{"src", "diff_dst", "diff_weights", /*has_space=*/true, /*
 CallPlan Plan(const Attributes& attributes) {
   const ConvolutionCall call = ConvolutionCall::Read(attributes, kRoles, kRoles.destination);
   if (attributes.Has("bias_type") || attributes.Has("post_op_0")) {
-    throw Failure(FailureKind::kUnsupported, "oneDNN's weights gradient takes neither bias nor post-ops");
+    Unsupported("oneDNN's weights gradient takes neither bias nor post-ops");
   }
   const Library& library = Library::Get();
   const CallOperands& operands = call.operands;

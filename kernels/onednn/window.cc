@@ -14,23 +14,20 @@ size_t CheckRanks(const Attributes& attributes, const Roles& roles, const std::s
   const std::string first = roles.source;
   const size_t rank = attributes.Integers(first + "_dims").size();
   if (rank < 3 || rank > 5) {
-    throw Failure(
-        FailureKind::kInvalid,
-        first + ": expected 3 to 5 dimensions (batch, channels, 1 to 3 spatial), got " + std::to_string(rank));
+    Invalid(first + ": expected 3 to 5 dimensions (batch, channels, 1 to 3 spatial), got " + std::to_string(rank));
   }
   for (const std::string role : {roles.weights, roles.destination}) {
     if (role == weights) continue;
     const size_t other = attributes.Integers(role + "_dims").size();
     if (other != rank) {
-      throw Failure(FailureKind::kInvalid, role + ": expected as many dimensions as " + first + " (" +
-                                               std::to_string(rank) + "), got " + std::to_string(other));
+      Invalid(role + ": expected as many dimensions as " + first + " (" + std::to_string(rank) + "), got " +
+              std::to_string(other));
     }
   }
   const size_t weights_rank = attributes.Integers(weights + "_dims").size();
   if (weights_rank != rank && weights_rank != rank + 1) {
-    throw Failure(FailureKind::kInvalid, weights + ": expected " + std::to_string(rank) + " dimensions, or " +
-                                             std::to_string(rank + 1) + " with groups, got " +
-                                             std::to_string(weights_rank));
+    Invalid(weights + ": expected " + std::to_string(rank) + " dimensions, or " + std::to_string(rank + 1) +
+            " with groups, got " + std::to_string(weights_rank));
   }
   return rank - 2;
 }
@@ -40,9 +37,8 @@ constexpr int64_t kMostInWindow = int64_t{1} << 24;
 
 void CheckNumber(const std::string& attribute, int64_t value, int64_t least) {
   if (least <= value && value <= kMostInWindow) return;
-  throw Failure(FailureKind::kUnsupported, "attribute '" + attribute + "': expected numbers and a reach from " +
-                                               std::to_string(least) + " to " + std::to_string(kMostInWindow) +
-                                               ", got " + std::to_string(value));
+  Unsupported("attribute '" + attribute + "': expected numbers and a reach from " + std::to_string(least) + " to " +
+              std::to_string(kMostInWindow) + ", got " + std::to_string(value));
 }
 
 }  // namespace
@@ -71,9 +67,9 @@ void CheckWindow(const Window& window, const std::vector<int64_t>& sizes, const 
     CheckNumber(to.role + "_dims", to.dims[to.dims.size() - spatial + i], 1);
     const int64_t expected = to.dims[to.dims.size() - spatial + i];
     if (positions != expected) {
-      throw Failure(FailureKind::kUnsupported, to.role + ": expected " + std::to_string(positions) +
-                                                   " positions of the window in spatial dimension " +
-                                                   std::to_string(i) + ", got " + std::to_string(expected));
+      Unsupported(to.role + ": expected " + std::to_string(positions) +
+                  " positions of the window in spatial dimension " + std::to_string(i) + ", got " +
+                  std::to_string(expected));
     }
   }
 }

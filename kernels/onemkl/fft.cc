@@ -42,10 +42,7 @@ Tensor TensorFromAttributes(const Attributes& attributes, const std::string& rol
   for (int64_t size : tensor.dims) fits = fits && size > 0;
   for (int64_t stride : tensor.strides) fits = fits && stride >= 0;
   const std::string what = "attributes '" + role + "_dims' and '" + role + "_strides'";
-  if (!fits) {
-    throw Failure(FailureKind::kInvalid,
-                  what + ": expected as many of each, of no empty array, at least " + std::to_string(rank));
-  }
+  if (!fits) Invalid(what + ": expected as many of each, of no empty array, at least " + std::to_string(rank));
   CheckDense(tensor.dims, tensor.strides, what);
   return tensor;
 }
@@ -97,9 +94,7 @@ class Transform {
   // are walked here.
   void SplitBatch(const Tensor& source, const Tensor& destination, size_t count) {
     for (size_t i = 0; i < count; ++i) {
-      if (source.dims[i] != destination.dims[i]) {
-        throw Failure(FailureKind::kInvalid, "src and dst: their batch dimensions differ");
-      }
+      if (source.dims[i] != destination.dims[i]) Invalid("src and dst: their batch dimensions differ");
       if (source.dims[i] == 1) continue;
       const BatchDimension next{source.dims[i], source.strides[i], destination.strides[i]};
       if (!outer_.empty() && outer_.back().source_stride == next.size * next.source_stride &&
@@ -128,9 +123,8 @@ class Transform {
     double elements = 1;
     for (size_t i = first; i < source.dims.size(); ++i) {
       if (whole.dims[i] > kMostLength) {
-        throw Failure(FailureKind::kUnsupported, "src and dst: expected lengths of at most " +
-                                                     std::to_string(kMostLength) + ", got " +
-                                                     std::to_string(whole.dims[i]));
+        Unsupported("src and dst: expected lengths of at most " + std::to_string(kMostLength) + ", got " +
+                    std::to_string(whole.dims[i]));
       }
       lengths.push_back(whole.dims[i]);
       source_strides.push_back(source.strides[i]);
@@ -140,7 +134,7 @@ class Transform {
       const int64_t other = kind_ == kInverseReal ? source.dims[i] : destination.dims[i];
       const bool is_halved = is_real && i + 1 == source.dims.size();
       if (other != (is_halved ? half : whole.dims[i])) {
-        throw Failure(FailureKind::kInvalid, "src and dst: their sizes are not those of one transform");
+        Invalid("src and dst: their sizes are not those of one transform");
       }
     }
     const int precision = single ? kSinglePrecision : kDoublePrecision;
@@ -186,7 +180,7 @@ class Transform {
 
   void Check(DftiLong status) const {
     if (status == 0) return;
-    throw Failure(FailureKind::kUnsupported, "oneMKL " + provider_.version() + ": " + functions_.message(status));
+    Unsupported("oneMKL " + provider_.version() + ": " + functions_.message(status));
   }
 
   const Provider& provider_;
@@ -206,19 +200,15 @@ class Fft final : public Routine {
   Fft(const Provider& provider, const Attributes& attributes) {
     const int64_t number = attributes.Integer("fft_type");
     const int64_t dimensions = attributes.Integer("rank");
-    if (number < kFft || number > kInverseReal) throw Failure(FailureKind::kInvalid, "attribute 'fft_type': 0 to 3");
-    if (dimensions < 1 || dimensions > 3) throw Failure(FailureKind::kUnsupported, "attribute 'rank': 1 to 3");
+    if (number < kFft || number > kInverseReal) Invalid("attribute 'fft_type': 0 to 3");
+    if (dimensions < 1 || dimensions > 3) Unsupported("attribute 'rank': 1 to 3");
     const auto kind = static_cast<Kind>(number);
     const auto rank = static_cast<size_t>(dimensions);
     const lapack::Scalar scalar = lapack::ScalarFromAttributes(attributes);
-    if (scalar.is_complex() != (kind != kReal)) {
-      throw Failure(FailureKind::kInvalid, "attribute 'type': does not fit the kind of transform");
-    }
+    if (scalar.is_complex() != (kind != kReal)) Invalid("attribute 'type': does not fit the kind of transform");
     const Tensor source = TensorFromAttributes(attributes, "src", rank);
     const Tensor destination = TensorFromAttributes(attributes, "dst", rank);
-    if (source.dims.size() != destination.dims.size()) {
-      throw Failure(FailureKind::kInvalid, "src and dst: expected as many dimensions of each");
-    }
+    if (source.dims.size() != destination.dims.size()) Invalid("src and dst: expected as many dimensions of each");
     const auto complex_type = scalar.real_bytes() == 4 ? xla::ffi::C64 : xla::ffi::C128;
     const int64_t complex_bytes = 2 * scalar.real_bytes();
     operands_ = {kind == kReal ? SpecOf("src", source, scalar.real_type, scalar.real_bytes())
@@ -238,8 +228,6 @@ class Fft final : public Routine {
   }
 
   std::string implementation() const override { return name_; }
-  const std::vector<BufferSpec>& operands() const override { return operands_; }
-  const std::vector<BufferSpec>& results() const override { return results_; }
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
     if (first_ == nullptr) return last_->Execute(buffers.operands[0], buffers.results[0], parallel);
@@ -268,8 +256,6 @@ class Fft final : public Routine {
   std::unique_ptr<Transform> last_;
   int64_t intermediate_bytes_ = 0;
   std::string name_;
-  std::vector<BufferSpec> operands_;
-  std::vector<BufferSpec> results_;
 };
 
 const Family<Fft, kMkl> family("fft");

@@ -27,9 +27,6 @@ constexpr int64_t kRowGrain = 8;
 constexpr int64_t kFewestRowsAtOnce = 64;  // weights that are not packed are packed by gemm for each of them
 constexpr int64_t kCacheIfUnknown = 1 << 20;
 
-[[noreturn]] void Invalid(const std::string& message) { throw Failure(FailureKind::kInvalid, message); }
-[[noreturn]] void Unsupported(const std::string& message) { throw Failure(FailureKind::kUnsupported, message); }
-
 StridedArray ReadSingle(const Attributes& attributes, const std::string& role) {
   StridedArray array = ReadArray(attributes, role);
   if (array.type != ElementType::kF32) {

@@ -29,8 +29,6 @@ class Gemm final : public Routine {
   Gemm& operator=(const Gemm&) = delete;
 
   std::string implementation() const override;
-  const std::vector<BufferSpec>& operands() const override { return operands_; }
-  const std::vector<BufferSpec>& results() const override { return results_; }
   const PrepackedWeights* prepacked() const override;
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override;
 
@@ -53,7 +51,6 @@ class Gemm final : public Routine {
   Epilogue epilogue_;
   bool may_be_packed_ = false;
   std::optional<PrepackedPanels> panels_;
-  std::vector<BufferSpec> operands_, results_;
 };
 
 }  // namespace hlo_dispatch::onemkl

@@ -13,8 +13,6 @@ namespace {
 
 constexpr int64_t kMost = std::numeric_limits<int>::max();  // gemm counts with 32 bits
 
-[[noreturn]] void Unsupported(const std::string& message) { throw Failure(FailureKind::kUnsupported, message); }
-
 }  // namespace
 
 GemmOperand GemmOperand::Of(const RowsAndColumns& matrix, bool by_row, const std::string& role) {

@@ -21,8 +21,6 @@ namespace {
 constexpr int kSequential = 1;
 constexpr int kTbb = 4;
 
-[[noreturn]] void Unavailable(const std::string& message) { throw Failure(FailureKind::kUnavailable, message); }
-
 // Asked for anything while one of these is missing, oneMKL ends the process: look before asking.
 void CheckParts(const std::string& path, const std::string& directory, const std::string& suffix) {
   for (const char* part : {"core", "intel_lp64", "sequential"}) {

@@ -20,19 +20,16 @@ class Prepack final : public Routine {
   Prepack(const Provider& provider, const Attributes& attributes) : call_(provider, attributes) {
     const std::string target = attributes.Text("target");
     if (target != kGemm) {
-      throw Failure(FailureKind::kInvalid, std::string("attribute 'target': expected a kernel that takes packed "
-                                                       "weights (") +
-                                               kGemm + "), got '" + target + "'");
+      Invalid(std::string("attribute 'target': expected a kernel that takes packed "
+                          "weights (") +
+              kGemm + "), got '" + target + "'");
     }
-    if (call_.prepacked() == nullptr) {
-      throw Failure(FailureKind::kInvalid, "attribute 'weights_format': expected packed");
-    }
+    if (call_.prepacked() == nullptr) Invalid("attribute 'weights_format': expected packed");
     if (attributes.Has("packed_bytes") || attributes.Has("packed_layout")) {
       call_.prepacked()->Check(attributes, call_.implementation());
     }
     if (call_.panels() == nullptr) {
-      throw Failure(FailureKind::kUnsupported,
-                    call_.implementation() + " reads these weights as they are: there is nothing to pack");
+      Unsupported(call_.implementation() + " reads these weights as they are: there is nothing to pack");
     }
     const StridedArray& weights = call_.plain_weights();
     operands_ = {{"weights", xla::ffi::F32, weights.BufferBytes()}};
@@ -40,8 +37,6 @@ class Prepack final : public Routine {
   }
 
   std::string implementation() const override { return "sgemm_pack"; }
-  const std::vector<BufferSpec>& operands() const override { return operands_; }
-  const std::vector<BufferSpec>& results() const override { return results_; }
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
     const auto* weights =
@@ -51,7 +46,6 @@ class Prepack final : public Routine {
 
  private:
   Gemm call_;
-  std::vector<BufferSpec> operands_, results_;
 };
 
 const Family<Prepack, kMkl> family("pack");

@@ -54,7 +54,7 @@ int64_t MeasureAlignment(const Provider& provider, const GemmFunctions& function
   for (const int64_t distance : {kPage, kLargePage}) {
     if (std::memcmp(prepack_at(distance).begin(), reference.begin(), bytes) == 0) return distance;
   }
-  throw Failure(FailureKind::kUnsupported, "weights: packed by oneMKL they cannot be moved on this processor");
+  Unsupported("weights: packed by oneMKL they cannot be moved on this processor");
 }
 
 }  // namespace

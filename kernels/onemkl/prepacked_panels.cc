@@ -70,9 +70,7 @@ PrepackedPanels::PrepackedPanels(const Provider& provider, const GemmFunctions& 
   const std::string what = "weights: packed";
   for (int64_t i = 0; i < count_; ++i) {
     const size_t bytes = functions_.packed_bytes(kPackedB, rows_, Columns(i), static_cast<int>(weights_.rows));
-    if (bytes == 0 || bytes > static_cast<size_t>(kMostBytes)) {
-      throw Failure(FailureKind::kUnsupported, what + ": oneMKL packs no such matrix");
-    }
+    if (bytes == 0 || bytes > static_cast<size_t>(kMostBytes)) Unsupported(what + ": oneMKL packs no such matrix");
     panel_bytes_ = std::max(panel_bytes_, RoundedUp(static_cast<int64_t>(bytes), kPage));
   }
   const int64_t plain = weights_.rows * weights_.columns * static_cast<int64_t>(sizeof(float));
@@ -117,8 +115,8 @@ PrepackedPanels::Reader::Reader(const PrepackedPanels& panels, const void* buffe
   const char* begin = static_cast<const char*>(buffer);
   if (header.mark != panels.mark_ || header.distance < sizeof(header) ||
       header.distance > static_cast<uint64_t>(panels.alignment_ + kHeaderBytes)) {
-    throw Failure(FailureKind::kInvalid, "weights: expected what hlo_dispatch.onemkl.pack wrote as '" +
-                                             panels.prepacked_.layout + "', got something else");
+    Invalid("weights: expected what hlo_dispatch.onemkl.pack wrote as '" + panels.prepacked_.layout +
+            "', got something else");
   }
   first_ = begin + header.distance;
   const auto alignment = static_cast<size_t>(panels.alignment_);

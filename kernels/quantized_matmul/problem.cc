@@ -18,9 +18,6 @@ constexpr int64_t kMostPerDimension = std::numeric_limits<int>::max();
 // Whose epilogue it is, in messages; operands of two bytes are widened for it.
 constexpr EpilogueOwner kOwner{"own.narrow_product", /*widens=*/true};
 
-[[noreturn]] void Invalid(const std::string& message) { throw Failure(FailureKind::kInvalid, message); }
-[[noreturn]] void Unsupported(const std::string& message) { throw Failure(FailureKind::kUnsupported, message); }
-
 WeightsType ReadType(const std::string& name) {
   if (name == "s4") return WeightsType::kS4;
   if (name == "s8") return WeightsType::kS8;

@@ -39,7 +39,8 @@ int64_t RoundedUp(int64_t count, int64_t grain) { return (count + grain - 1) / g
 class QuantizedMatmul final : public Routine {
  public:
   QuantizedMatmul(const Provider& provider, const Attributes& attributes)
-      : problem_(provider, attributes), arithmetic_(BestArithmetic()), operands_(problem_.operands()) {
+      : problem_(provider, attributes), arithmetic_(BestArithmetic()) {
+    operands_ = problem_.operands();
     results_ = {problem_.result(), PlannedScratch(attributes)};
   }
 
@@ -48,8 +49,6 @@ class QuantizedMatmul final : public Routine {
     return std::string("narrow:") + arithmetic_.name + ":" + type + (problem_.scales.has_value() ? ":groups" : "") +
            (problem_.weights.has_contiguous_columns ? "" : ":rows");
   }
-  const std::vector<BufferSpec>& operands() const override { return operands_; }
-  const std::vector<BufferSpec>& results() const override { return results_; }
 
   void Execute(const RoutineBuffers& buffers, const Parallel& parallel) const override {
     const WidenedMatrix source(problem_.source_array, problem_.source, buffers.operands[0]);
@@ -162,8 +161,6 @@ class QuantizedMatmul final : public Routine {
 
   Problem problem_;
   const Arithmetic& arithmetic_;
-  std::vector<BufferSpec> operands_;
-  std::vector<BufferSpec> results_;
 };
 
 const Family<QuantizedMatmul, kOwnEverywhere> family("narrow_product", {}, "", "onednn.sequence");
