@@ -1,6 +1,4 @@
-// The arithmetic of blocked.cc, once for each instruction set: plain, AVX2, AVX-512, AVX-512 BF16. Those files are
-// compiled for processors this one may not be, so they include nothing of the rest but this and share no inline
-// function with it.
+// The arithmetic of blocked.cc, once for each instruction set (common/vectors.h).
 #ifndef HLO_DISPATCH_ATTENTION_ARITHMETIC_H_
 #define HLO_DISPATCH_ATTENTION_ARITHMETIC_H_
 
@@ -22,11 +20,11 @@ struct Matrix {
 enum class Units { kF32, kPairs, kBF16 };
 
 // Products are of units of four bytes: a number in f32, or two neighbours in bf16, whose products are added up.
-// A panel holds up to `most_vectors` vectors of columns side by side, row after row.
+// A panel holds up to `max_vectors` vectors of columns side by side, row after row.
 struct Arithmetic {
   const char* name;
   int64_t lanes;  // of a vector, in units
-  int64_t most_vectors;
+  int64_t max_vectors;
   bool has_pairs;  // whether units may be two bf16
 
   // c = scale * a · b for rows of a and c, one panel b, `depth` units; strides in units.
@@ -63,10 +61,18 @@ struct Arithmetic {
   void (*put)(const float* from, int64_t columns, float by, char* to, Element type, int64_t column_bytes);
 };
 
-extern const Arithmetic kPlainArithmetic;
-extern const Arithmetic kAvx2Arithmetic;
-extern const Arithmetic kAvx512Arithmetic;
-extern const Arithmetic kAvx512Bf16Arithmetic;
+namespace plain {
+extern const Arithmetic kArithmetic;
+}
+namespace avx2 {
+extern const Arithmetic kArithmetic;
+}
+namespace avx512 {
+extern const Arithmetic kArithmetic;
+}
+namespace avx512_bf16 {
+extern const Arithmetic kArithmetic;
+}
 
 }  // namespace hlo_dispatch::attention
 

@@ -14,7 +14,7 @@ namespace hlo_dispatch::attention {
 namespace {
 
 // So many multiply-adds, some ten microseconds, are worth waking a thread for.
-constexpr double kLeastPerThread = 1 << 19;
+constexpr double kMinPerThread = 1 << 19;
 
 // What the splits of one row have found, as one row of the result.
 void Join(const Shared& s, const float* parts, int64_t distance, const Matrix& destination, int64_t row,
@@ -41,9 +41,8 @@ bool IsCausal(const Problem& problem) {
 }  // namespace
 
 const Arithmetic& BestArithmetic() {
-  if (HasAvx512Bf16()) return kAvx512Bf16Arithmetic;
-  if (HasAvx512()) return kAvx512Arithmetic;
-  return HasAvx2() ? kAvx2Arithmetic : kPlainArithmetic;
+  if (HasAvx512Bf16()) return avx512_bf16::kArithmetic;
+  return ForThisProcessor(plain::kArithmetic, avx2::kArithmetic, avx512::kArithmetic);
 }
 
 bool TakesPairs(const Problem& problem, const Arithmetic& arithmetic) {
@@ -56,7 +55,7 @@ void Attend(const Problem& problem, const Arithmetic& arithmetic, const RoutineB
   const double work = static_cast<double>(problem.batch) * static_cast<double>(problem.queries()) *
                       static_cast<double>(problem.keys()) * static_cast<double>(problem.depth() + problem.width());
   const auto threads =
-      static_cast<int64_t>(std::clamp(work / kLeastPerThread, 1.0, static_cast<double>(parallel.threads())));
+      static_cast<int64_t>(std::clamp(work / kMinPerThread, 1.0, static_cast<double>(parallel.threads())));
   const bool is_direct = IsDirect(problem), pairs = TakesPairs(problem, arithmetic);
   const bool scales_first = !problem.steps.empty() && problem.steps.front().kind == StepKind::kScale;
   const Shared shared{problem,

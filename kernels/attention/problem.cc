@@ -13,9 +13,9 @@ namespace hlo_dispatch::attention {
 
 namespace {
 
-constexpr size_t kMostBatchDimensions = 4;
-constexpr int64_t kMostPerDimension = std::numeric_limits<int>::max();
-constexpr int kMostSteps = 16;
+constexpr size_t kMaxBatchDimensions = 4;
+constexpr int64_t kMaxPerDimension = std::numeric_limits<int>::max();
+constexpr int kMaxSteps = 16;
 
 Element ElementNamed(const std::string& name, const std::string& attribute, bool is_mask) {
   if (is_mask) {
@@ -44,8 +44,8 @@ Operand Read(const Attributes& attributes, const std::string& role, const std::s
       role, ElementNamed(attributes.Text(prefix + "type"), prefix.empty() ? role + ".type" : prefix + "type", is_mask),
       0, attributes.Integers(prefix + "dims"), attributes.Integers(prefix + "strides")};
   operand.element_bytes = BytesOf(operand.type);
-  if (operand.dims.size() < 2 || operand.dims.size() > kMostBatchDimensions + 2) {
-    Unsupported(role + ": expected rows, columns and up to " + std::to_string(kMostBatchDimensions) +
+  if (operand.dims.size() < 2 || operand.dims.size() > kMaxBatchDimensions + 2) {
+    Unsupported(role + ": expected rows, columns and up to " + std::to_string(kMaxBatchDimensions) +
                 " dimensions in front, got " + std::to_string(operand.dims.size()) + " dimensions");
   }
   if (operand.strides.size() != operand.dims.size()) {
@@ -55,8 +55,8 @@ Operand Read(const Attributes& attributes, const std::string& role, const std::s
   for (size_t i = 0; i < operand.dims.size(); ++i) {
     if (operand.dims[i] < 1) Invalid(role + ": expected dimensions >= 1, got " + std::to_string(operand.dims[i]));
     if (operand.strides[i] < 0) Invalid(role + ": expected strides >= 0, got " + std::to_string(operand.strides[i]));
-    if (operand.dims[i] > kMostPerDimension) {
-      Unsupported(role + ": expected dimensions of at most " + std::to_string(kMostPerDimension) + ", got " +
+    if (operand.dims[i] > kMaxPerDimension) {
+      Unsupported(role + ": expected dimensions of at most " + std::to_string(kMaxPerDimension) + ", got " +
                   std::to_string(operand.dims[i]));
     }
   }
@@ -125,9 +125,9 @@ Step ReadStep(const Attributes& attributes, const std::string& role, std::vector
 std::vector<Step> ReadSteps(const Attributes& attributes, std::vector<Operand>& others) {
   std::vector<Step> steps;
   const auto name = [](int i) { return "score_" + std::to_string(i); };
-  for (int i = 0; i < kMostSteps + 1; ++i) {
+  for (int i = 0; i < kMaxSteps + 1; ++i) {
     if (!attributes.Has(name(i))) continue;
-    if (i == kMostSteps) Unsupported(name(i) + ": expected at most " + std::to_string(kMostSteps) + " steps");
+    if (i == kMaxSteps) Unsupported(name(i) + ": expected at most " + std::to_string(kMaxSteps) + " steps");
     if (static_cast<int>(steps.size()) != i) {
       Invalid("attribute '" + name(static_cast<int>(steps.size())) + "' is missing, but there is " + name(i));
     }

@@ -1,8 +1,4 @@
-// Products of a few rows with one panel, sums in registers: part of a file for one instruction set, which has
-// defined before
-//
-//   struct Pairs: kExist, and as Numbers here: kBytes, Panel(), Add(), the products of two bf16 each
-//   kMostVectors, kMostRows[]: how many rows a panel of so many vectors is multiplied with at once
+// Products of a few rows with one panel, sums in registers: a part of arithmetic_isa.cc.
 #ifndef HLO_DISPATCH_ATTENTION_PRODUCTS_H_
 #define HLO_DISPATCH_ATTENTION_PRODUCTS_H_
 
@@ -11,6 +7,19 @@
 
 namespace hlo_dispatch::attention {
 namespace {
+
+// How many rows a panel of so many vectors is multiplied with at once: with six of the widest one 24 of the 32
+// registers of AVX-512 hold sums, or 12 of the 16 of AVX2.
+#if defined(__AVX512F__)
+constexpr int kMaxVectors = 4;
+constexpr int kMaxRows[kMaxVectors] = {8, 12, 8, 6};
+#elif defined(__AVX2__)
+constexpr int kMaxVectors = 2;
+constexpr int kMaxRows[kMaxVectors] = {8, 6};
+#else
+constexpr int kMaxVectors = 2;
+constexpr int kMaxRows[kMaxVectors] = {8, 4};
+#endif
 
 struct Numbers {
   static constexpr int64_t kBytes = 4;  // of a unit
@@ -23,6 +32,39 @@ struct Halves {
   static HLO_DISPATCH_INLINE Vector Panel(const char* from) { return LoadBf16(from); }
   static HLO_DISPATCH_INLINE Vector Add(Vector sum, float a, Vector b) { return sum + a * b; }
 };
+
+// Two neighbours in bf16 each, where the processor adds up their products.
+#if defined(__AVX512BF16__)
+struct Pairs {
+  static constexpr bool kExist = true;
+  static constexpr int64_t kBytes = 4;  // of two
+  static HLO_DISPATCH_INLINE Vector Panel(const char* from) { return Load(reinterpret_cast<const float*>(from)); }
+  static HLO_DISPATCH_INLINE Vector Add(Vector sum, float a, Vector b) {
+    int32_t both;
+    __builtin_memcpy(&both, &a, sizeof(both));
+    return reinterpret_cast<Vector>(_mm512_dpbf16_ps(reinterpret_cast<__m512>(sum),
+                                                     reinterpret_cast<__m512bh>(_mm512_set1_epi32(both)),
+                                                     reinterpret_cast<__m512bh>(b)));
+  }
+  static HLO_DISPATCH_INLINE void StoreHalves(char* to, Vector value) {
+    const auto halves = _mm512_cvtneps_pbh(reinterpret_cast<__m512>(value));
+    __builtin_memcpy(to, &halves, sizeof(halves));
+  }
+  static HLO_DISPATCH_INLINE void StoreFirstHalves(char* to, Vector value, int64_t count) {
+    const auto halves = _mm512_cvtneps_pbh(reinterpret_cast<__m512>(value));
+    _mm256_mask_storeu_epi16(to, static_cast<__mmask16>((1u << count) - 1), reinterpret_cast<__m256i>(halves));
+  }
+};
+#else
+struct Pairs {
+  static constexpr bool kExist = false;
+  static constexpr int64_t kBytes = 4;
+  static Vector Panel(const char*) { return Vector{}; }
+  static Vector Add(Vector sum, float, Vector) { return sum; }
+  static void StoreHalves(char*, Vector) {}
+  static void StoreFirstHalves(char*, Vector, int64_t) {}
+};
+#endif
 
 // Rows between what is read and what is fetched from memory for later, where rows lie apart and no prefetcher of the
 // processor's follows them: so many lines of the cache can be on their way at once.
@@ -77,7 +119,7 @@ void Tile(const Factors& with, float scale, const float* factors) {
   }
 }
 
-template <typename Unit, int vectors, int rows = kMostRows[vectors - 1]>
+template <typename Unit, int vectors, int rows = kMaxRows[vectors - 1]>
 void TileOf(int64_t count, const Factors& with, float scale, const float* factors) {
   if constexpr (rows > 1) {
     if (count < rows) return TileOf<Unit, vectors, rows - 1>(count, with, scale, factors);
@@ -88,7 +130,7 @@ void TileOf(int64_t count, const Factors& with, float scale, const float* factor
 template <typename Unit, int vectors>
 void Tiles(Factors with, int64_t rows, float scale, const float* factors) {
   // As even as possible: a tile of one row alone would wait for its sums.
-  for (int64_t left = (rows + kMostRows[vectors - 1] - 1) / kMostRows[vectors - 1]; left > 0; --left) {
+  for (int64_t left = (rows + kMaxRows[vectors - 1] - 1) / kMaxRows[vectors - 1]; left > 0; --left) {
     const int64_t count = (rows + left - 1) / left;
     TileOf<Unit, vectors>(count, with, scale, factors);
     with.a += count * with.a_stride;
@@ -98,7 +140,7 @@ void Tiles(Factors with, int64_t rows, float scale, const float* factors) {
   }
 }
 
-template <typename Unit, int most = kMostVectors>
+template <typename Unit, int most = kMaxVectors>
 void Multiply(int64_t vectors, const Factors& with, int64_t rows, float scale, const float* factors) {
   if constexpr (most > 1) {
     if (vectors < most) return Multiply<Unit, most - 1>(vectors, with, rows, scale, factors);

@@ -1,11 +1,11 @@
-// What is done to one row of scores, and copies between element types and orders: part of a file for one instruction
-// set, as products.h.
+// What is done to one row of scores, and copies between element types and orders: a part of arithmetic_isa.cc.
 #ifndef HLO_DISPATCH_ATTENTION_ROWS_H_
 #define HLO_DISPATCH_ATTENTION_ROWS_H_
 
 #include <emmintrin.h>
 
 #include "attention/arithmetic.h"
+#include "attention/products.h"
 #include "common/vectors.h"
 
 namespace hlo_dispatch::attention {
@@ -232,11 +232,6 @@ void Put(const float* from, int64_t columns, float by, char* to, Element type, i
       }
     }
   }
-}
-
-constexpr Arithmetic ArithmeticNamed(const char* name) {
-  return {name, kLanes, kMostVectors, Pairs::kExist, Scores,      Accumulate, Dots,     Weigh, Scale,
-          Cap,  Add,    Select,       Fetch,         PackColumns, PackRows,   IsFinite, Put};
 }
 
 }  // namespace

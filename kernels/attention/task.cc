@@ -11,7 +11,7 @@ namespace {
 constexpr float kVanishing = 104.0f;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // What a thread may keep for its next task: heads of some thousand numbers need more.
-constexpr int64_t kMostKept = 8 << 20;
+constexpr int64_t kMaxKept = 8 << 20;
 
 }  // namespace
 
@@ -68,7 +68,7 @@ char* Task::MemoryOf(int64_t bytes) {
   const auto allocated = [bytes] {
     return Memory(static_cast<char*>(::operator new(static_cast<size_t>(bytes), std::align_val_t(64))));
   };
-  if (bytes > kMostKept) {
+  if (bytes > kMaxKept) {
     large_ = allocated();
     return large_.get();
   }

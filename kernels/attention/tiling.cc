@@ -9,15 +9,15 @@ namespace hlo_dispatch::attention {
 namespace {
 
 constexpr int64_t kCacheIfUnknown = 256 << 10;
-constexpr int64_t kMostKeys = 512;
-constexpr int64_t kFewestKeys = 64;
-constexpr int64_t kMostQueries = 480;
-constexpr int64_t kFewestQueries = 48;
+constexpr int64_t kMaxKeys = 512;
+constexpr int64_t kMinKeys = 64;
+constexpr int64_t kMaxQueries = 480;
+constexpr int64_t kMinQueries = 48;
 constexpr int64_t kQueriesAtOnce = 48;
 // Blocks of queries for each thread, so that one that begins late or is slow keeps no other one waiting.
 constexpr int64_t kTasksPerThread = 4;
-constexpr int64_t kFewestKeysPerSplit = 128;
-constexpr int64_t kMostDirectQueries = 8;
+constexpr int64_t kMinKeysPerSplit = 128;
+constexpr int64_t kMaxDirectQueries = 8;
 
 // The processor is asked once: in a virtual machine it is slow to answer.
 int64_t CacheBytes() {
@@ -27,20 +27,20 @@ int64_t CacheBytes() {
 
 }  // namespace
 
-bool IsDirect(const Problem& problem) { return problem.queries() <= kMostDirectQueries; }
+bool IsDirect(const Problem& problem) { return problem.queries() <= kMaxDirectQueries; }
 
 Tiling TilingOf(const Problem& problem, const Arithmetic& arithmetic, int64_t threads) {
   const int64_t row_bytes =
       4 * (Rounded(problem.depth(), arithmetic.lanes) + Rounded(problem.width(), arithmetic.lanes));
   Tiling tiling{};
-  const int64_t most_keys = std::clamp(CacheBytes() / 3 / row_bytes, kFewestKeys, kMostKeys);
+  const int64_t max_keys = std::clamp(CacheBytes() / 3 / row_bytes, kMinKeys, kMaxKeys);
   // Blocks of one size, instead of a small one at the end.
-  tiling.keys = Rounded(Divided(problem.keys(), Divided(problem.keys(), most_keys)), arithmetic.lanes);
+  tiling.keys = Rounded(Divided(problem.keys(), Divided(problem.keys(), max_keys)), arithmetic.lanes);
 
-  const int64_t most_queries = std::clamp(CacheBytes() / 3 / row_bytes, kFewestQueries, kMostQueries);
+  const int64_t max_queries = std::clamp(CacheBytes() / 3 / row_bytes, kMinQueries, kMaxQueries);
   const int64_t wanted = Divided(kTasksPerThread * threads, problem.batch);
   int64_t count =
-      std::max(Divided(problem.queries(), most_queries), std::min(wanted, Divided(problem.queries(), kFewestQueries)));
+      std::max(Divided(problem.queries(), max_queries), std::min(wanted, Divided(problem.queries(), kMinQueries)));
   // Pieces of one size, too, which are whole tiles of any arithmetic.
   tiling.queries = std::min(problem.queries(), Rounded(Divided(problem.queries(), count), kQueriesAtOnce));
   tiling.at_once = std::min(tiling.queries, kQueriesAtOnce);
@@ -48,7 +48,7 @@ Tiling TilingOf(const Problem& problem, const Arithmetic& arithmetic, int64_t th
 
   const int64_t tasks = problem.batch * tiling.tasks_per_batch;
   tiling.splits =
-      tasks >= threads ? 1 : std::clamp(problem.keys() / kFewestKeysPerSplit, int64_t{1}, Divided(threads, tasks));
+      tasks >= threads ? 1 : std::clamp(problem.keys() / kMinKeysPerSplit, int64_t{1}, Divided(threads, tasks));
   tiling.keys_per_split = problem.keys();
   if (tiling.splits > 1) {
     tiling.keys_per_split = Rounded(Divided(problem.keys(), tiling.splits), arithmetic.lanes);

@@ -18,7 +18,7 @@ class Panels {
   Panels(int64_t columns, const Arithmetic& arithmetic)
       : lanes_(arithmetic.lanes),
         vectors_(Divided(columns, lanes_)),
-        count_(Divided(vectors_, arithmetic.most_vectors)) {}
+        count_(Divided(vectors_, arithmetic.max_vectors)) {}
 
   int64_t count() const { return count_; }
   int64_t padded() const { return vectors_ * lanes_; }

@@ -35,7 +35,9 @@ Rows Rows::Of(const StridedArray& array) {
   return rows;
 }
 
-const Arithmetic& BestArithmetic() { return ForThisProcessor(kPlainArithmetic, kAvx2Arithmetic, kAvx512Arithmetic); }
+const Arithmetic& BestArithmetic() {
+  return ForThisProcessor(plain::kArithmetic, avx2::kArithmetic, avx512::kArithmetic);
+}
 
 const Loops& LoopsFor(const Arithmetic& arithmetic, ElementType type) {
   return type == ElementType::kF32 ? arithmetic.f32 : arithmetic.bf16;

@@ -25,10 +25,10 @@ namespace {
 
 // Bytes that are worth handing to another thread: below, reading and writing them takes less than the two threads need
 // to agree.
-constexpr int64_t kLeastPerThread = 1 << 16;
+constexpr int64_t kMinPerThread = 1 << 16;
 // Rows are taken several at a time until they are a whole number of the longest vectors.
 constexpr int64_t kWholeVectors = 16;
-constexpr int kMostPostOps = 32;
+constexpr int kMaxPostOps = 32;
 
 enum class Kind { kMultiply, kAdd, kSubtract, kLine };
 
@@ -76,7 +76,7 @@ class Scaling final : public Routine {
     const bool alike = source_.type == destination_.type && source_.dims == destination_.dims;
     if (!alike || source_.strides != destination_.strides) Unsupported("dst: expected the type and layout of src");
     operands_ = {SpecOf(source_)};
-    const int count = CountPostOps(attributes, kMostPostOps, "own.channel_scaling");
+    const int count = CountPostOps(attributes, kMaxPostOps, "own.channel_scaling");
     for (int i = 0; i < count; ++i) {
       steps_.push_back(ReadStep(attributes, "post_op_" + std::to_string(i), source_));
       const Step& step = steps_.back();
@@ -97,7 +97,7 @@ class Scaling final : public Routine {
     std::vector<float> factors(numbers, 1.0f), shifts(is_shifted_ ? numbers : 0);
     Combine(buffers, factors.data(), shifts.data());
     const int64_t row_bytes = rows_.channels * ElementBytes(source_.type), count = rows_.images * rows_.positions;
-    const int64_t threads = std::clamp<int64_t>(count * row_bytes / kLeastPerThread, 1, parallel.threads());
+    const int64_t threads = std::clamp<int64_t>(count * row_bytes / kMinPerThread, 1, parallel.threads());
     const Loops& loops = LoopsFor(arithmetic_, source_.type);
     parallel.For(count, (count + threads - 1) / threads, [&](int64_t begin, int64_t end) {
       while (begin < end) {

@@ -23,7 +23,7 @@ namespace {
 
 // Bytes that are summed up together: few enough for the first caches, and enough to be handed to another thread.
 constexpr int64_t kPieceBytes = 1 << 15;
-constexpr int kMostPostOps = 32;
+constexpr int kMaxPostOps = 32;
 
 // y = slope * sum + shift.
 struct Line {
@@ -35,7 +35,7 @@ Line ReadLine(const Attributes& attributes, int64_t positions) {
   const std::string algorithm = attributes.Text("algorithm");
   if (algorithm != "average") Invalid("attribute 'algorithm': expected average, got '" + algorithm + "'");
   Line line{1.0 / static_cast<double>(positions), 0.0};
-  const int count = CountPostOps(attributes, kMostPostOps, "own.channel_sums");
+  const int count = CountPostOps(attributes, kMaxPostOps, "own.channel_sums");
   for (int i = 0; i < count; ++i) {
     const std::string role = "post_op_" + std::to_string(i);
     const std::unique_ptr<Attributes> post_op = attributes.Nested(role);

@@ -13,7 +13,7 @@ namespace hlo_dispatch {
 
 namespace {
 
-constexpr size_t kLongestName = 15;  // of a Linux thread
+constexpr size_t kMaxNameLength = 15;  // of a Linux thread
 
 std::vector<int> ProcessorsOf(pid_t thread) {
   std::vector<int> processors;
@@ -42,7 +42,7 @@ void RunOn(const std::vector<int>& processors) {
 }
 
 std::vector<pid_t> ThreadsNamed(const std::string& name) {
-  const std::string wanted = name.substr(0, kLongestName);
+  const std::string wanted = name.substr(0, kMaxNameLength);
   std::vector<pid_t> threads;
   std::unique_ptr<DIR, int (*)(DIR*)> tasks(opendir("/proc/self/task"), closedir);
   if (tasks == nullptr) return threads;

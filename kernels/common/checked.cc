@@ -39,7 +39,7 @@ int64_t Sum(int64_t a, int64_t b, const std::string& what) {
 
 int64_t Bytes(int64_t count, int64_t bytes_each, const std::string& what) {
   const int64_t bytes = Product(count, bytes_each, what);
-  if (bytes > kMostBytes) TooLarge(what);
+  if (bytes > kMaxBytes) TooLarge(what);
   return bytes;
 }
 

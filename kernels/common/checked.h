@@ -11,12 +11,12 @@ namespace hlo_dispatch {
 
 // What x86-64 can address. No buffer is larger, so a tensor that would be is not described truthfully; and sums of
 // some such sizes do not overflow.
-inline constexpr int64_t kMostBytes = int64_t{1} << 47;
+inline constexpr int64_t kMaxBytes = int64_t{1} << 47;
 
 // These throw Failure(kInvalid) with `what`, an attribute or operand, where the result does not fit.
 int64_t Product(int64_t a, int64_t b, const std::string& what);
 int64_t Sum(int64_t a, int64_t b, const std::string& what);
-// `count` elements of so many bytes; at most kMostBytes.
+// `count` elements of so many bytes; at most kMaxBytes.
 int64_t Bytes(int64_t count, int64_t bytes_each, const std::string& what);
 
 // How many elements there are. Throws likewise.

@@ -12,7 +12,7 @@ namespace hlo_dispatch {
 
 namespace {
 
-constexpr int kMostPostOps = 32;
+constexpr int kMaxPostOps = 32;
 
 template <typename Body>
 void Loop(float* y, const float* other, int64_t step, int64_t count, Body body) {
@@ -90,7 +90,7 @@ Epilogue::Epilogue(const Provider& provider, const Attributes& attributes, const
     bias.dims.back() = dims.back();
     AddOperand(std::move(bias), dims, Combined<Add>, owner);
   }
-  const int length = CountPostOps(attributes, kMostPostOps, owner.name);
+  const int length = CountPostOps(attributes, kMaxPostOps, owner.name);
   for (int i = 0; i < length; ++i) {
     const std::string role = "post_op_" + std::to_string(i);
     const std::unique_ptr<Attributes> post_op = attributes.Nested(role);

@@ -1,12 +1,5 @@
 #include "common/halves.h"
 
-// The vectors of every processor, of which only the conversions of single numbers are used.
-namespace hlo_dispatch {
-namespace {
-constexpr int kVectorBytes = 16;
-}  // namespace
-}  // namespace hlo_dispatch
-
 #include "common/vectors.h"
 
 namespace hlo_dispatch {

@@ -25,7 +25,7 @@ uintptr_t HugePageBytes() {
 }  // namespace
 
 void AdviseHugePages(void* begin, int64_t bytes) {
-  if (bytes < kLeastAdvised) return;
+  if (bytes < kMinAdvised) return;
   static const uintptr_t page = HugePageBytes();
   if (page == 0) return;
   const auto address = reinterpret_cast<uintptr_t>(begin);

@@ -9,7 +9,7 @@ namespace hlo_dispatch {
 // Bytes from which a buffer is advised. Allocators map such blocks anew for each run and unmap them afterwards (glibc
 // from 32 MB on at the latest); smaller ones mostly keep their addresses. The advice costs a microsecond, the faults of
 // so many bytes a thousand times that.
-inline constexpr int64_t kLeastAdvised = int64_t{16} << 20;
+inline constexpr int64_t kMinAdvised = int64_t{16} << 20;
 
 // Asks the operating system to back a buffer with huge pages when it is written (MADV_HUGEPAGE), where it holds whole
 // ones; contents stay, and no memory is taken before it is written. Does nothing for smaller buffers, nor where the

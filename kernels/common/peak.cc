@@ -32,7 +32,7 @@ class Probe {
   void Run() {
     if (!WaitForAll()) return;
     const int64_t begin = ProcessorTime();
-    const float result = ForThisProcessor(kPlainPeak, kAvx2Peak, kAvx512Peak)(rounds_);
+    const float result = ForThisProcessor(plain::kPeak, avx2::kPeak, avx512::kPeak)(rounds_);
     const int64_t took = ProcessorTime() - begin;
     if (result != result) return;
     int64_t slowest = slowest_.load();

@@ -9,7 +9,15 @@ namespace hlo_dispatch {
 
 // Rounds of independent multiply-adds in registers; returns a value so that the compiler does not remove them.
 using PeakArithmetic = float (*)(int64_t rounds);
-extern const PeakArithmetic kPlainPeak, kAvx2Peak, kAvx512Peak;
+namespace plain {
+extern const PeakArithmetic kPeak;
+}
+namespace avx2 {
+extern const PeakArithmetic kPeak;
+}
+namespace avx512 {
+extern const PeakArithmetic kPeak;
+}
 
 // Processor time of the slowest of so many threads, each with so many rounds, in nanoseconds; 0 where they could not be
 // had to run at the same time, because other work was on the processors.

@@ -11,7 +11,7 @@ namespace hlo_dispatch {
 
 namespace {
 
-constexpr int64_t kMostThreads = 256;
+constexpr int64_t kMaxThreads = 256;
 
 // Whether a text is a whole number of 32 bits and nothing else.
 bool IsNumber(const char* text, int64_t& number) {
@@ -35,7 +35,7 @@ int64_t Asked() {
 }  // namespace
 
 int64_t PoolThreads() {
-  static const int64_t threads = std::clamp<int64_t>(Asked(), 1, kMostThreads);
+  static const int64_t threads = std::clamp<int64_t>(Asked(), 1, kMaxThreads);
   return threads;
 }
 

@@ -4,8 +4,8 @@
 
 namespace hlo_dispatch {
 
-// Whether it has the instruction sets that the files named *_avx2.cc, *_avx512.cc and *_avx512_bf16.cc are compiled
-// for. HLO_DISPATCH_MAX_CPU_ISA (process/machine.py) is an ISA cap; it is read once.
+// Whether it has the instruction sets that CMakeLists.txt compiles for by these names. HLO_DISPATCH_MAX_CPU_ISA
+// (process/machine.py) is an ISA cap; it is read once.
 bool HasAvx2();
 bool HasAvx512();
 bool HasAvx512Bf16();

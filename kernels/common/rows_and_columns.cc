@@ -9,7 +9,7 @@ namespace hlo_dispatch {
 
 namespace {
 
-constexpr int64_t kMost = std::numeric_limits<int>::max();  // gemm counts with 32 bits
+constexpr int64_t kMaxInteger = std::numeric_limits<int>::max();  // gemm counts with 32 bits
 
 }  // namespace
 
@@ -31,7 +31,8 @@ RowsAndColumns RowsAndColumns::Of(const StridedArray& array, const std::vector<i
       Unsupported(array.role + ": expected rows at equal distances, which gemm reads as one matrix");
     }
     matrix.rows *= dims[i];
-    if (matrix.rows > kMost) Unsupported(array.role + ": expected at most " + std::to_string(kMost) + " rows");
+    if (matrix.rows > kMaxInteger)
+      Unsupported(array.role + ": expected at most " + std::to_string(kMaxInteger) + " rows");
   }
   if (is_repeated && is_whole) {
     Unsupported(array.role + ": expected a value for each row, or one for all of them, not for some");

@@ -14,7 +14,7 @@ namespace hlo_dispatch {
 namespace {
 
 // More than any vendor library has (oneDNN's SYCL build misses five); only stops a loader that repeats itself.
-constexpr int kMostDependencies = 40;
+constexpr int kMaxDependencies = 40;
 
 // The file that the loader says it misses: "libtbb.so.12: cannot open shared object file: …"; empty: something else.
 std::string Missing(const std::string& message) {
@@ -52,7 +52,7 @@ std::string SharedObject::Find(const std::string& directory) const {
 }
 
 void* OpenWithDependencies(const std::string& path) {
-  for (int i = 0; i < kMostDependencies; ++i) {
+  for (int i = 0; i < kMaxDependencies; ++i) {
     if (void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return handle;
     const char* said = dlerror();
     const std::string message = said == nullptr ? "the loader does not say why" : said;

@@ -10,14 +10,14 @@ namespace hlo_dispatch {
 
 namespace {
 
-constexpr size_t kMostDimensions = 12;
+constexpr size_t kMaxDimensions = 12;
 
 // What the libraries' kernels count with.
-constexpr int64_t kMostPerDimension = std::numeric_limits<int>::max();
+constexpr int64_t kMaxPerDimension = std::numeric_limits<int>::max();
 
 // Throws unless the array's elements have places of their own in a buffer that there may be.
 StridedArray Checked(StridedArray array) {
-  if (array.dims.empty() || array.dims.size() > kMostDimensions) {
+  if (array.dims.empty() || array.dims.size() > kMaxDimensions) {
     Invalid(array.role + ": expected 1 to 12 dimensions, got " + std::to_string(array.dims.size()));
   }
   if (array.strides.size() != array.dims.size()) {
@@ -27,8 +27,8 @@ StridedArray Checked(StridedArray array) {
   for (size_t i = 0; i < array.dims.size(); ++i) {
     if (array.dims[i] < 1) Invalid(array.role + ": expected dimensions >= 1, got " + std::to_string(array.dims[i]));
     if (array.strides[i] < 1) Invalid(array.role + ": expected strides >= 1, got " + std::to_string(array.strides[i]));
-    if (array.dims[i] > kMostPerDimension) {
-      Unsupported(array.role + ": expected dimensions of at most " + std::to_string(kMostPerDimension) + ", got " +
+    if (array.dims[i] > kMaxPerDimension) {
+      Unsupported(array.role + ": expected dimensions of at most " + std::to_string(kMaxPerDimension) + ", got " +
                   std::to_string(array.dims[i]));
     }
   }

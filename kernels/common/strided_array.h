@@ -19,7 +19,7 @@ struct StridedArray {
   int64_t offset = 0;    // elements before the first one, where the array is a part of the buffer
   int64_t elements = 0;  // of the whole buffer then; 0: the array is the buffer
 
-  // Bytes from the first to the last element; at most kMostBytes (common/checked.h).
+  // Bytes from the first to the last element; at most kMaxBytes (common/checked.h).
   int64_t Bytes() const;
   // The buffer's size; equals Bytes() unless the array is a part of it, as XLA's arrays have no holes.
   int64_t BufferBytes() const;

@@ -16,9 +16,9 @@ namespace hlo_dispatch {
 namespace {
 
 // One core is left to the caller; more threads than this would only wait for oneDNN's own locks.
-int MostThreads() { return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) - 1, 1, 3); }
+int MaxThreads() { return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) - 1, 1, 3); }
 
-constexpr std::chrono::seconds kLongestAnswer(5);  // most take some milliseconds, one may have to start the engine
+constexpr std::chrono::seconds kMaxAnswerTime(5);  // most take some milliseconds, one may have to start the engine
 
 }  // namespace
 
@@ -71,7 +71,7 @@ void SupportQueries::Pause() {
   std::unique_lock<std::mutex> lock(mutex_);
   paused_ = true;
   // For so long only: it may be the library itself that forks, to answer one of them.
-  changed_.wait_for(lock, kLongestAnswer, [this] { return active_ == 0; });
+  changed_.wait_for(lock, kMaxAnswerTime, [this] { return active_ == 0; });
   lock.release();  // held while the process is forked
 }
 
@@ -93,7 +93,7 @@ void SupportQueries::StartAnew() {
 }
 
 void SupportQueries::StartThread() {
-  if (threads_ >= MostThreads() || threads_ >= static_cast<int>(waiting_.size())) return;
+  if (threads_ >= MaxThreads() || threads_ >= static_cast<int>(waiting_.size())) return;
   try {
     std::thread([this] { Work(); }).detach();
     ++threads_;

@@ -13,7 +13,7 @@ namespace {
 
 // Of an arena, before another one is made. A loop's tasks are mailed to the slots of an arena, and mail of an empty
 // slot stays until the arena ends: some hundred bytes for each slot in each call.
-constexpr int64_t kMostCalls = 256;
+constexpr int64_t kMaxCalls = 256;
 
 }  // namespace
 
@@ -106,7 +106,7 @@ void TbbArenas::Run(int64_t threads, int64_t helpers, const std::function<void(s
     }
   });
   if (participants != nullptr) participants->Close();
-  if (++slot->calls < kMostCalls || IsEntered(*slot)) {
+  if (++slot->calls < kMaxCalls || IsEntered(*slot)) {
     std::lock_guard<std::mutex> lock(mutex_);
     idle_.push_back(std::move(slot));
   } else {

@@ -1,8 +1,8 @@
-// Vectors of floats as the compiler has them, of as many bytes as the file that includes this says; whatever is
-// defined here is that file's own.
+// Vectors of floats as the compiler has them, as long as those of the instruction set that it compiles for.
 //
-//   namespace { constexpr int kVectorBytes = 64; }
-//   #include "common/vectors.h"
+// Files named *_isa.cc are compiled once for each instruction set (CMakeLists.txt), which HLO_DISPATCH_ISA is the name
+// of: plain, avx2, avx512, avx512_bf16. That may be for processors that this one is not, so they share no inline
+// function with the rest: what is defined here and in their own headers is in namespaces without a name.
 #ifndef HLO_DISPATCH_COMMON_VECTORS_H_
 #define HLO_DISPATCH_COMMON_VECTORS_H_
 
@@ -15,6 +15,13 @@ namespace {
 
 #define HLO_DISPATCH_INLINE inline __attribute__((always_inline))
 
+#if defined(__AVX512F__)
+constexpr int kVectorBytes = 64;
+#elif defined(__AVX2__)
+constexpr int kVectorBytes = 32;
+#else
+constexpr int kVectorBytes = 16;
+#endif
 constexpr int kLanes = kVectorBytes / 4;
 
 typedef float Vector __attribute__((vector_size(kVectorBytes)));
@@ -178,16 +185,6 @@ HLO_DISPATCH_INLINE uint16_t ToF16(float value) {
     half = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
   return static_cast<uint16_t>(sign | half);
 }
-
-// Of a processor that multiplies no pairs of bf16.
-struct NoPairs {
-  static constexpr bool kExist = false;
-  static constexpr int64_t kBytes = 4;
-  static Vector Panel(const char*) { return Vector{}; }
-  static Vector Add(Vector sum, float, Vector) { return sum; }
-  static void StoreHalves(char*, Vector) {}
-  static void StoreFirstHalves(char*, Vector, int64_t) {}
-};
 
 }  // namespace
 }  // namespace hlo_dispatch

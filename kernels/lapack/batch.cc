@@ -7,7 +7,7 @@ namespace hlo_dispatch::lapack {
 namespace {
 
 // OpenBLAS and oneMKL begin to use threads of their own at about this size.
-constexpr int64_t kLargestSmallMatrix = 96 * 96;
+constexpr int64_t kMaxSmallElements = 96 * 96;
 // So much work is worth waking a thread for: some microseconds.
 constexpr int64_t kElementsPerPiece = 1 << 14;
 
@@ -16,7 +16,7 @@ constexpr int64_t kElementsPerPiece = 1 << 14;
 void ForBatch(const Provider& provider, int64_t batch, int64_t elements, const Parallel& parallel,
               const std::function<void(int64_t, const Parallel&)>& one) {
   const Parallel alone;
-  if (batch > 1 && elements <= kLargestSmallMatrix) {
+  if (batch > 1 && elements <= kMaxSmallElements) {
     const int64_t least = std::max<int64_t>(1, kElementsPerPiece / std::max<int64_t>(1, elements));
     const int64_t grain = std::max(least, batch / (8 * parallel.threads()));
     parallel.For(batch, grain, [&](int64_t begin, int64_t end) {
@@ -25,7 +25,7 @@ void ForBatch(const Provider& provider, int64_t batch, int64_t elements, const P
     });
     return;
   }
-  const ThreadLimit limit(provider, elements <= kLargestSmallMatrix ? 1 : parallel.threads());
+  const ThreadLimit limit(provider, elements <= kMaxSmallElements ? 1 : parallel.threads());
   for (int64_t i = 0; i < batch; ++i) one(i, parallel);
 }
 

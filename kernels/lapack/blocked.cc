@@ -17,7 +17,7 @@ constexpr int64_t kBlock = 192;
 // Columns of the trailing matrix that one thread updates at a time.
 constexpr int64_t kStrip = 64;
 // Panels of right-hand sides that one thread may solve at a time, so that each coefficient is read once for all.
-constexpr int64_t kMostPanels = 4;
+constexpr int64_t kMaxPanels = 4;
 constexpr int64_t kNone = std::numeric_limits<int64_t>::max() / 2;
 
 // --- Cholesky -------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ int64_t LeadingZeros(const T* panel, int64_t columns) {
 int64_t PanelsPerPiece(int64_t panels, int64_t threads) {
   int64_t best = 1;
   const auto longest = [&](int64_t count) { return Divided(Divided(panels, count), threads) * count; };
-  for (int64_t count = 2; count <= kMostPanels; ++count) {
+  for (int64_t count = 2; count <= kMaxPanels; ++count) {
     if (longest(count) <= longest(best)) best = count;
   }
   return best;

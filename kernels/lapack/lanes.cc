@@ -60,8 +60,8 @@ bool IsRegular(const Matrix& matrix) {
 }  // namespace
 
 PotrfBatch FindPotrfBatch(const Matrix& a, const Matrix& factor) {
-  constexpr int64_t kMostRows = 96;
-  if (factor.batch() < 2 || factor.rows == 0 || factor.rows > kMostRows) return nullptr;
+  constexpr int64_t kMaxRows = 96;
+  if (factor.batch() < 2 || factor.rows == 0 || factor.rows > kMaxRows) return nullptr;
   if (!IsRegular(a) || !IsRegular(factor)) return nullptr;
   Check(factor.scalar);
   return factor.scalar.bytes == 4 ? Factor<float> : Factor<double>;

@@ -33,7 +33,7 @@ void Factor(int64_t m, int64_t n, void* a, int64_t leading, int* pivots, int* in
 
 Getrf FindGetrf(const Scalar& scalar, int64_t rows) {
   Check(scalar);
-  if (rows > kMostSmallRows) Unsupported("more than " + std::to_string(kMostSmallRows) + " rows");
+  if (rows > kMaxSmallRows) Unsupported("more than " + std::to_string(kMaxSmallRows) + " rows");
   return scalar.bytes == 4 ? Factor<float> : Factor<double>;
 }
 

@@ -172,7 +172,7 @@ void Choose(int64_t m, int64_t n, T* a, int64_t leading, int* pivots, int* info,
 template <typename T>
 void FactorSmall(int64_t m, int64_t n, T* a, int64_t leading, int* pivots, int* info) {
   *info = 0;
-  constexpr int most = static_cast<int>(kMostSmallRows / kSmallLanes<T>);
+  constexpr int most = static_cast<int>(kMaxSmallRows / kSmallLanes<T>);
   if (m > 0) Choose(m, n, a, leading, pivots, info, std::make_integer_sequence<int, most>());
 }
 

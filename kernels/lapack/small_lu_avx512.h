@@ -7,11 +7,11 @@
 
 namespace hlo_dispatch::lapack::blocked {
 
-inline constexpr int64_t kMostSmallRows = 64;
+inline constexpr int64_t kMaxSmallRows = 64;
 template <typename T>
 inline constexpr int64_t kSmallLanes = 64 / static_cast<int64_t>(sizeof(T));
 
-// LAPACK's getrf of m x n, m at most kMostSmallRows. Columns are `leading` apart, which is at least m rounded up to
+// LAPACK's getrf of m x n, m at most kMaxSmallRows. Columns are `leading` apart, which is at least m rounded up to
 // whole vectors of kSmallLanes; rows from m on may be anything, and become so.
 template <typename T>
 void FactorSmall(int64_t m, int64_t n, T* a, int64_t leading, int* pivots, int* info);

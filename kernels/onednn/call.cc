@@ -49,7 +49,7 @@ std::unique_ptr<CallState> MakeState(const Kernel& kernel, Planner planner, cons
   std::unique_ptr<CallState> state;
   Library::Get().ForPool([&] {
     CallPlan plan = Standalone(PlanChecked(kernel, planner, attributes));
-    const bool has_helpers = MachineSpeed::Get().RepaysHelp(plan.LeastSeconds());
+    const bool has_helpers = MachineSpeed::Get().RepaysHelp(plan.MinSeconds());
     state.reset(new CallState{kernel.target(), Primitive(std::move(plan)), has_helpers});
   });
   return state;

@@ -74,8 +74,8 @@ Answer PlanCallGroup(const Attributes& attributes) {
   return {"sequence of " + std::to_string(plan.members.size()), plan.scratch_bytes};
 }
 
-double LeastSeconds(const CallGroupPlan::Member& member) {
-  if (member.routine == nullptr) return member.plan.LeastSeconds();
+double MinSeconds(const CallGroupPlan::Member& member) {
+  if (member.routine == nullptr) return member.plan.MinSeconds();
   double bytes = 0;
   for (const BufferSpec& spec : member.routine->operands()) bytes += static_cast<double>(spec.bytes);
   for (const BufferSpec& spec : member.routine->results()) bytes += static_cast<double>(spec.bytes);
@@ -93,7 +93,7 @@ std::unique_ptr<CallGroupState> MakeCallGroup(const Attributes& attributes) {
             "threads?); compile it again");
   }
   double seconds = 0;
-  for (const CallGroupPlan::Member& member : state->plan.members) seconds += LeastSeconds(member);
+  for (const CallGroupPlan::Member& member : state->plan.members) seconds += MinSeconds(member);
   state->has_helpers = MachineSpeed::Get().RepaysHelp(seconds);
   for (CallGroupPlan::Member& member : state->plan.members) state->steps.push_back(MakeStep(std::move(member)));
   state->plan.members.clear();

@@ -14,13 +14,13 @@ namespace hlo_dispatch::onednn {
 namespace {
 
 // More than any program has.
-constexpr int64_t kMostMembers = 100'000;
+constexpr int64_t kMaxMembers = 100'000;
 constexpr int64_t kAlignment = 64;
 
 int64_t ReadCount(const Attributes& attributes, const std::string& name, int64_t least) {
   const int64_t count = attributes.Integer(name);
-  if (count >= least && count <= kMostMembers) return count;
-  Invalid("attribute '" + name + "': expected " + std::to_string(least) + " to " + std::to_string(kMostMembers) +
+  if (count >= least && count <= kMaxMembers) return count;
+  Invalid("attribute '" + name + "': expected " + std::to_string(least) + " to " + std::to_string(kMaxMembers) +
           ", got " + std::to_string(count));
 }
 
@@ -195,7 +195,7 @@ void CallGroupPlan::CheckMemory() const {
     const Value& value = values[i];
     if (value.written_by < 0) Invalid("value " + std::to_string(i) + ": no member writes it");
     if (i < static_cast<size_t>(operands + results)) continue;
-    if (value.offset < 0 || value.offset % kAlignment != 0 || value.offset > kMostBytes) {
+    if (value.offset < 0 || value.offset % kAlignment != 0 || value.offset > kMaxBytes) {
       Invalid("attribute 'offsets': expected multiples of " + std::to_string(kAlignment) + ", got " +
               std::to_string(value.offset));
     }

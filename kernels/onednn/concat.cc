@@ -20,7 +20,7 @@ namespace {
 
 constexpr Roles kRoles{"src", nullptr, "dst", /*has_space=*/false};
 // More than any program has.
-constexpr int64_t kMostSources = 1024;
+constexpr int64_t kMaxSources = 1024;
 constexpr int kColumns = 1;
 
 using CreateConcat = Status(PrimitiveDescriptor**, Engine*, const MemoryDescriptor*, int, int,
@@ -29,8 +29,8 @@ using CreateConcat = Status(PrimitiveDescriptor**, Engine*, const MemoryDescript
 // The sources behind the first.
 std::vector<Tensor> ReadFurtherSources(const Attributes& attributes) {
   const int64_t sources = attributes.Integer("sources");
-  if (sources < 1 || sources > kMostSources) {
-    Invalid("attribute 'sources': expected 1 to " + std::to_string(kMostSources) + ", got " + std::to_string(sources));
+  if (sources < 1 || sources > kMaxSources) {
+    Invalid("attribute 'sources': expected 1 to " + std::to_string(kMaxSources) + ", got " + std::to_string(sources));
   }
   std::vector<Tensor> others;
   for (int64_t i = 1; i < sources; ++i) others.push_back(ReadTensor(attributes, "src_" + std::to_string(i)));

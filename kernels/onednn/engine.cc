@@ -23,7 +23,7 @@ namespace hlo_dispatch::onednn {
 namespace {
 
 constexpr int64_t kSize = 256;  // of the product's three dimensions: 17 million multiply-adds, enough for any thread
-constexpr int kMostProducts = 50;
+constexpr int kMaxProducts = 50;
 constexpr unsigned kFlushSubnormals = 0x8040;  // MXCSR: results to zero, and operands
 
 // The object that `make` returns through its argument; empty where it fails.
@@ -63,7 +63,7 @@ std::vector<pid_t> WakeThreads(const Library& library, Engine* engine, size_t co
     arguments.push_back({indices[i], memories[i].get()});
   }
   std::vector<pid_t> found;
-  for (int i = 0; i < kMostProducts && found.size() < count; ++i) {
+  for (int i = 0; i < kMaxProducts && found.size() < count; ++i) {
     if (onednn.primitive_execute(primitive.get(), stream, 3, arguments.data()) != kSuccess) break;
     if (onednn.stream_wait(stream) != kSuccess) break;
     found = ThreadsNamed(kThreadName);

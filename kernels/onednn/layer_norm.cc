@@ -22,7 +22,7 @@ namespace {
 constexpr Roles kRoles{"src", nullptr, "dst", /*has_space=*/false};
 constexpr unsigned kUseScale = 0x2, kUseShift = 0x4, kMeanSquare = 0x20;
 constexpr int kArgumentScale = 51, kArgumentShift = 52;
-constexpr double kMostOff = 1e-6;  // of a reciprocal that was rounded to f32, relatively
+constexpr double kMaxRelativeError = 1e-6;  // of a reciprocal that was rounded to f32, relatively
 
 using CreateLayerNorm = Status(PrimitiveDescriptor**, Engine*, PropagationKind, const MemoryDescriptor*,
                                const MemoryDescriptor*, const MemoryDescriptor*, DataType, float, unsigned,
@@ -45,7 +45,7 @@ float ReadEpsilon(const Attributes& attributes) {
 void CheckReciprocal(const Attributes& attributes, int64_t size) {
   if (!attributes.Has("reciprocal")) return;
   const float reciprocal = attributes.Real("reciprocal");
-  if (std::abs(reciprocal * static_cast<double>(size) - 1) <= kMostOff) return;
+  if (std::abs(reciprocal * static_cast<double>(size) - 1) <= kMaxRelativeError) return;
   Unsupported("sums of " + std::to_string(size) + " values are multiplied by " + std::to_string(reciprocal) +
               ", which gives no mean");
 }

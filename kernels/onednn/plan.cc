@@ -117,7 +117,7 @@ bool CallPlan::Copies() const {
   return ours;
 }
 
-double CallPlan::LeastSeconds() const {
+double CallPlan::MinSeconds() const {
   int64_t bytes = destination.BufferBytes();
   for (const Operand& operand : operands) {
     bytes += operand.is_prepacked() ? operand.packed_bytes : operand.tensor.Bytes();

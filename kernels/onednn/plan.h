@@ -76,7 +76,7 @@ struct CallPlan {
   // Whether all such copies are own ones.
   bool Copies() const;
   // Lower bound of a call's time on one thread.
-  double LeastSeconds() const;
+  double MinSeconds() const;
 };
 
 // In which memory layout a primitive gets its weights (attribute weights_format).

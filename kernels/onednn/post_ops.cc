@@ -56,7 +56,7 @@ Algorithm FindAlgorithm(const std::map<std::string, Algorithm>& algorithms, cons
   Invalid(role + ".algorithm: expected one of " + valid + ", got '" + name + "'");
 }
 
-constexpr int kMostPostOps = 32;
+constexpr int kMaxPostOps = 32;
 constexpr int kPostOpStep = 32768;
 constexpr int kOlderPostOpStep = 16384;
 
@@ -101,7 +101,7 @@ PostOpChain ReadPostOps(const Attributes& attributes, const std::vector<int64_t>
   library.Check(library.functions().post_ops_create(&post_ops), "creating the post-op chain");
   PostOpChain chain{OwnedPostOps(post_ops), {}};
 
-  const int length = CountPostOps(attributes, kMostPostOps, "oneDNN");
+  const int length = CountPostOps(attributes, kMaxPostOps, "oneDNN");
   for (int i = skipped; i < length; ++i) {
     const std::string role = "post_op_" + std::to_string(i);
     std::unique_ptr<Attributes> post_op = attributes.Nested(role);

@@ -11,11 +11,11 @@ constexpr uint32_t kRound = 64;
 constexpr uint32_t kTrials = 2;
 
 // More than this would push too much else out of the caches, which the copy's own time does not show.
-constexpr int64_t kMostOrdinaryBytes = int64_t{8} << 20;
+constexpr int64_t kMaxOrdinaryBytes = int64_t{8} << 20;
 
 constexpr double kClearly = 0.9;     // of the preferred kind's time; less of a difference changes nothing
 constexpr double kNewWeight = 0.25;  // of the latest time in the average
-constexpr double kMostOfOne = 2.0;   // times the average: the thread was preempted
+constexpr double kMaxOfOne = 2.0;    // times the average: the thread was preempted
 
 StoreKind Other(StoreKind kind) { return kind == StoreKind::kOrdinary ? StoreKind::kStreaming : StoreKind::kOrdinary; }
 
@@ -24,7 +24,7 @@ int Index(StoreKind kind) { return static_cast<int>(kind); }
 }  // namespace
 
 StoreChoice::Turn StoreChoice::Next(int64_t bytes) {
-  if (bytes > kMostOrdinaryBytes) return {StoreKind::kStreaming, false};
+  if (bytes > kMaxOrdinaryBytes) return {StoreKind::kStreaming, false};
   const uint32_t turn = turns_.fetch_add(1, std::memory_order_relaxed) % kRound;
   const StoreKind preferred = preferred_.load(std::memory_order_relaxed);
   return {turn < kTrials ? Other(preferred) : preferred, turn != 0 && turn != kTrials};
@@ -37,7 +37,7 @@ void StoreChoice::Took(Turn turn, double seconds) {
   const double before = known.load(std::memory_order_relaxed);
   // What a trial said a round ago may have been another state of the machine.
   const bool average = turn.kind == preferred && before > 0.0;
-  const double now = average ? before + kNewWeight * (std::min(seconds, kMostOfOne * before) - before) : seconds;
+  const double now = average ? before + kNewWeight * (std::min(seconds, kMaxOfOne * before) - before) : seconds;
   known.store(now, std::memory_order_relaxed);
   const double best = seconds_[Index(preferred)].load(std::memory_order_relaxed);
   const double other = seconds_[Index(Other(preferred))].load(std::memory_order_relaxed);

@@ -33,12 +33,12 @@ size_t CheckRanks(const Attributes& attributes, const Roles& roles, const std::s
 }
 
 // oneDNN's kernels work out offsets from all of these in integers of 32 bits.
-constexpr int64_t kMostInWindow = int64_t{1} << 24;
+constexpr int64_t kMaxInWindow = int64_t{1} << 24;
 
 void CheckNumber(const std::string& attribute, int64_t value, int64_t least) {
-  if (least <= value && value <= kMostInWindow) return;
+  if (least <= value && value <= kMaxInWindow) return;
   Unsupported("attribute '" + attribute + "': expected numbers and a reach from " + std::to_string(least) + " to " +
-              std::to_string(kMostInWindow) + ", got " + std::to_string(value));
+              std::to_string(kMaxInWindow) + ", got " + std::to_string(value));
 }
 
 }  // namespace
@@ -56,7 +56,7 @@ void CheckWindow(const Window& window, const std::vector<int64_t>& sizes, const 
     CheckNumber("strides", stride, 1);
     CheckNumber("dilations", dilation, 0);
     CheckNumber("padding_low", window.padding_low[i], 0);
-    CheckNumber("padding_high", window.padding_high[i], -kMostInWindow);
+    CheckNumber("padding_high", window.padding_high[i], -kMaxInWindow);
     CheckNumber("window", taps, 1);
     const int64_t reach = (taps - 1) * (dilation + 1) + 1;
     CheckNumber("dilations", reach, 1);

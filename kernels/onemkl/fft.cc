@@ -23,7 +23,7 @@ enum Kind { kFft = 0, kInverse = 1, kReal = 2, kInverseReal = 3 };
 // Below so many elements a second thread is not worth waking.
 constexpr int64_t kParallelElements = 1 << 15;
 // oneMKL computes a table of this length when a descriptor is committed, before there is a buffer: 25 s for 2^30.
-constexpr int64_t kMostLength = 1 << 24;
+constexpr int64_t kMaxLength = 1 << 24;
 
 struct BatchDimension {
   int64_t size;
@@ -122,8 +122,8 @@ class Transform {
     std::vector<DftiLong> destination_strides{0};
     double elements = 1;
     for (size_t i = first; i < source.dims.size(); ++i) {
-      if (whole.dims[i] > kMostLength) {
-        Unsupported("src and dst: expected lengths of at most " + std::to_string(kMostLength) + ", got " +
+      if (whole.dims[i] > kMaxLength) {
+        Unsupported("src and dst: expected lengths of at most " + std::to_string(kMaxLength) + ", got " +
                     std::to_string(whole.dims[i]));
       }
       lengths.push_back(whole.dims[i]);

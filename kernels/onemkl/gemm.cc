@@ -21,10 +21,10 @@ namespace hlo_dispatch::onemkl {
 namespace {
 
 // So many multiply-adds, some ten microseconds, are worth waking a thread for.
-constexpr int64_t kLeastPerThread = 1 << 19;
+constexpr int64_t kMinPerThread = 1 << 19;
 constexpr int64_t kColumnGrain = 16;  // a line of the cache
 constexpr int64_t kRowGrain = 8;
-constexpr int64_t kFewestRowsAtOnce = 64;  // weights that are not packed are packed by gemm for each of them
+constexpr int64_t kMinRowsAtOnce = 64;  // weights that are not packed are packed by gemm for each of them
 constexpr int64_t kCacheIfUnknown = 1 << 20;
 
 StridedArray ReadSingle(const Attributes& attributes, const std::string& role) {
@@ -129,7 +129,7 @@ const PrepackedWeights* Gemm::prepacked() const {
 int64_t Gemm::RowsAtOnce(int64_t columns, int64_t threads) const {
   if (epilogue_.is_empty()) return destination_.rows;
   const int64_t row_bytes = columns * static_cast<int64_t>(sizeof(float));
-  return std::max(kFewestRowsAtOnce, CacheBytes(threads) / 2 / row_bytes);
+  return std::max(kMinRowsAtOnce, CacheBytes(threads) / 2 / row_bytes);
 }
 
 void Gemm::MultiplyPart(const float* source, const float* weights, float* values, const Part& part) const {
@@ -165,7 +165,7 @@ void Gemm::Execute(const RoutineBuffers& buffers, const Parallel& parallel) cons
   const int64_t rows = destination_.rows, columns = destination_.columns;
   const double work = static_cast<double>(rows) * static_cast<double>(columns) * static_cast<double>(source_.columns);
   const int64_t threads =
-      static_cast<int64_t>(std::clamp(work / kLeastPerThread, 1.0, static_cast<double>(parallel.threads())));
+      static_cast<int64_t>(std::clamp(work / kMinPerThread, 1.0, static_cast<double>(parallel.threads())));
   // What is shared out is what gemm need not pack more than once: each thread has its own part of the larger factor.
   const bool shares_columns = panels_.has_value() || rows <= columns;
   const int64_t across = panels_.has_value() ? panels_->count()

@@ -11,7 +11,7 @@ namespace hlo_dispatch::onemkl {
 
 namespace {
 
-constexpr int64_t kMost = std::numeric_limits<int>::max();  // gemm counts with 32 bits
+constexpr int64_t kMaxInteger = std::numeric_limits<int>::max();  // gemm counts with 32 bits
 
 }  // namespace
 
@@ -27,7 +27,7 @@ GemmOperand GemmOperand::Of(const RowsAndColumns& matrix, bool by_row, const std
   const int64_t length = reads_rows ? matrix.columns : matrix.rows;
   const int64_t distance = reads_rows ? matrix.row_stride : matrix.column_stride;
   const int64_t leading = lines == 1 ? length : std::max(distance, length);
-  if (leading > kMost) Unsupported(role + ": expected strides of at most " + std::to_string(kMost));
+  if (leading > kMaxInteger) Unsupported(role + ": expected strides of at most " + std::to_string(kMaxInteger));
   return {as_it_is ? kAsItIs : kTransposed, static_cast<int>(leading)};
 }
 

@@ -15,11 +15,11 @@ namespace hlo_dispatch::onemkl {
 
 namespace {
 
-constexpr int64_t kFewestRows = 32;      // of a thread of its own, where rows are shared out
-constexpr int64_t kFewestColumns = 128;  // likewise columns
-constexpr int64_t kColumnGrain = 16;     // a line of the cache
+constexpr int64_t kMinRows = 32;      // of a thread of its own, where rows are shared out
+constexpr int64_t kMinColumns = 128;  // likewise columns
+constexpr int64_t kColumnGrain = 16;  // a line of the cache
 // oneMKL may ask for several megabytes more than the weights have: small ones are not worth that.
-constexpr int64_t kMostTimesLarger = 3;
+constexpr int64_t kMaxTimesLarger = 3;
 
 struct Header {
   uint64_t mark;
@@ -50,9 +50,9 @@ uint64_t Hash(const std::string& text) {
 // Threads have rows of their own where there are enough, and panels of their own otherwise.
 int64_t PanelWidth(int64_t rows, int64_t columns) {
   const int64_t threads = PoolThreads();
-  const int64_t sharing_rows = std::clamp<int64_t>(rows / kFewestRows, 1, threads);
+  const int64_t sharing_rows = std::clamp<int64_t>(rows / kMinRows, 1, threads);
   const int64_t wanted = (threads + sharing_rows - 1) / sharing_rows;
-  const int64_t panels = std::clamp<int64_t>(columns / kFewestColumns, 1, wanted);
+  const int64_t panels = std::clamp<int64_t>(columns / kMinColumns, 1, wanted);
   return RoundedUp((columns + panels - 1) / panels, kColumnGrain);
 }
 
@@ -70,11 +70,11 @@ PrepackedPanels::PrepackedPanels(const Provider& provider, const GemmFunctions& 
   const std::string what = "weights: packed";
   for (int64_t i = 0; i < count_; ++i) {
     const size_t bytes = functions_.packed_bytes(kPackedB, rows_, Columns(i), static_cast<int>(weights_.rows));
-    if (bytes == 0 || bytes > static_cast<size_t>(kMostBytes)) Unsupported(what + ": oneMKL packs no such matrix");
+    if (bytes == 0 || bytes > static_cast<size_t>(kMaxBytes)) Unsupported(what + ": oneMKL packs no such matrix");
     panel_bytes_ = std::max(panel_bytes_, RoundedUp(static_cast<int64_t>(bytes), kPage));
   }
   const int64_t plain = weights_.rows * weights_.columns * static_cast<int64_t>(sizeof(float));
-  is_worth_its_memory_ = count_ * (panel_bytes_ / kMostTimesLarger) <= plain;
+  is_worth_its_memory_ = count_ * (panel_bytes_ / kMaxTimesLarger) <= plain;
   if (!is_worth_its_memory_) return;
   for (const int64_t i : {int64_t{0}, count_ - 1}) {
     const int depth = static_cast<int>(weights_.rows);

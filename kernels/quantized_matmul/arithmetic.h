@@ -1,5 +1,4 @@
-// The arithmetic of product.cc, once for each instruction set: plain, AVX2, AVX-512. Those files are compiled for
-// processors this one may not be, so they include nothing of the rest but this and share no inline function with it.
+// The arithmetic of product.cc, once for each instruction set (common/vectors.h).
 #ifndef HLO_DISPATCH_QUANTIZED_MATMUL_ARITHMETIC_H_
 #define HLO_DISPATCH_QUANTIZED_MATMUL_ARITHMETIC_H_
 
@@ -45,9 +44,15 @@ struct Bf16 {
   uint16_t bits;
 };
 
-extern const Arithmetic kPlainArithmetic;
-extern const Arithmetic kAvx2Arithmetic;
-extern const Arithmetic kAvx512Arithmetic;
+namespace plain {
+extern const Arithmetic kArithmetic;
+}
+namespace avx2 {
+extern const Arithmetic kArithmetic;
+}
+namespace avx512 {
+extern const Arithmetic kArithmetic;
+}
 
 }  // namespace hlo_dispatch::quantized_matmul
 

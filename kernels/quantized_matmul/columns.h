@@ -104,10 +104,10 @@ HLO_DISPATCH_INLINE void AddSomeRows(int64_t rows, const Piece& piece, const flo
 template <bool kIsScaled, typename P>
 void SumLastColumns(const Piece& piece, int64_t begin) {
   const int64_t count = piece.columns - begin;
-  for (int64_t first = 0; first < piece.rows; first += kMostRows) {
-    const int64_t rows = piece.rows - first < kMostRows ? piece.rows - first : kMostRows;
+  for (int64_t first = 0; first < piece.rows; first += kMaxRows) {
+    const int64_t rows = piece.rows - first < kMaxRows ? piece.rows - first : kMaxRows;
     const float* source = piece.source + first * piece.source_distance;
-    Vector total[kMostRows] = {};
+    Vector total[kMaxRows] = {};
     for (int64_t k = 0; k < piece.depth; ++k) {
       const P weights = WeightsOf<P>(piece) + (k * piece.weights_distance + begin);
       // What lies behind is the next row's, if there is one.
@@ -137,7 +137,7 @@ HLO_DISPATCH_INLINE void AddTile(const Piece& piece, int64_t column, int64_t col
   const auto add = [&](auto* add_rows, int64_t k, int64_t ahead) {
     const P weights = WeightsOf<P>(piece) + (k * piece.weights_distance + column);
     const float* scales = kIsScaled ? ScalesAt(piece, k, column) : nullptr;
-    for (int64_t row = 0; row < piece.rows; row += kMostRows) {
+    for (int64_t row = 0; row < piece.rows; row += kMaxRows) {
       const float* source = piece.source + row * piece.source_distance + k;
       add_rows(piece.rows - row, tile, source, weights, scales, row == 0 ? ahead : 0, sums + row * columns);
     }
@@ -151,9 +151,9 @@ HLO_DISPATCH_INLINE void AddTile(const Piece& piece, int64_t column, int64_t col
     } else if (k + 2 * kDepth > last) {
       ahead = piece.depth - last < kDepth ? 0 : (last - k) * piece.weights_distance - column;
     }
-    add(AddSomeRows<kMostRows, kDepth, kIsScaled, P>, k, ahead);
+    add(AddSomeRows<kMaxRows, kDepth, kIsScaled, P>, k, ahead);
   }
-  for (; k < last; ++k) add(AddSomeRows<kMostRows, 1, kIsScaled, P>, k, 0);
+  for (; k < last; ++k) add(AddSomeRows<kMaxRows, 1, kIsScaled, P>, k, 0);
 }
 
 template <bool kIsScaled, typename P>

@@ -13,8 +13,8 @@ namespace hlo_dispatch::quantized_matmul {
 
 namespace {
 
-constexpr int64_t kMostBytesEach = 4;
-constexpr int64_t kMostPerDimension = std::numeric_limits<int>::max();
+constexpr int64_t kMaxBytesEach = 4;
+constexpr int64_t kMaxPerDimension = std::numeric_limits<int>::max();
 // Whose epilogue it is, in messages; operands of two bytes are widened for it.
 constexpr EpilogueOwner kOwner{"own.narrow_product", /*widens=*/true};
 
@@ -61,13 +61,13 @@ Weights ReadWeights(const Attributes& attributes) {
     if (dims[i] < 1) Invalid("weights: expected dimensions >= 1, got " + std::to_string(dims[i]));
     if (strides[i] < 1) Invalid("weights: expected strides >= 1, got " + std::to_string(strides[i]));
     if (i + 2 < dims.size() && dims[i] != 1) Unsupported("weights: expected one matrix for all products");
-    if (dims[i] > kMostPerDimension) {
-      Unsupported("weights: expected dimensions of at most " + std::to_string(kMostPerDimension) + ", got " +
+    if (dims[i] > kMaxPerDimension) {
+      Unsupported("weights: expected dimensions of at most " + std::to_string(kMaxPerDimension) + ", got " +
                   std::to_string(dims[i]));
     }
   }
   const int64_t extent = Extent(dims, strides, "weights");
-  Bytes(extent, kMostBytesEach, "weights");
+  Bytes(extent, kMaxBytesEach, "weights");
   CheckApart(dims, strides, "weights");
   Weights weights{type, dims[dims.size() - 2], dims.back(), false, 0, 0, extent};
   if (attributes.Has("weights_elements") || attributes.Has("weights_offset")) {
@@ -77,7 +77,7 @@ Weights ReadWeights(const Attributes& attributes) {
       Invalid("weights: expected " + std::to_string(extent) + " elements behind offset " +
               std::to_string(weights.offset) + ", got a buffer of " + std::to_string(weights.elements));
     }
-    Bytes(weights.elements, kMostBytesEach, "weights");
+    Bytes(weights.elements, kMaxBytesEach, "weights");
   } else {
     CheckDense(dims, strides, "weights");
   }
@@ -149,9 +149,9 @@ Problem::Problem(const Provider& provider, const Attributes& attributes)
       weights(ReadWeights(attributes)),
       scales(ReadScales(attributes, weights)),
       epilogue(provider, attributes, destination_array, kOwner) {
-  if (destination.rows > kMostRows) {
-    Unsupported("dst: expected at most " + std::to_string(kMostRows) + " rows, got " +
-                std::to_string(destination.rows) + "; with more of them other kernels are faster");
+  if (destination.rows > kMaxRows) {
+    Unsupported("dst: expected at most " + std::to_string(kMaxRows) + " rows, got " + std::to_string(destination.rows) +
+                "; with more of them other kernels are faster");
   }
 }
 

@@ -16,7 +16,7 @@
 namespace hlo_dispatch::quantized_matmul {
 
 // More rows are refused: arithmetic takes longer than the weights do then, and other products are better at that.
-inline constexpr int64_t kMostRows = 32;
+inline constexpr int64_t kMaxRows = 32;
 
 enum class WeightsType { kS4, kS8, kBF16, kF32 };
 

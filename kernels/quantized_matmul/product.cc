@@ -26,13 +26,15 @@ namespace hlo_dispatch::quantized_matmul {
 namespace {
 
 // So many bytes of weights, some ten microseconds, are worth waking a thread for.
-constexpr double kLeastPerThread = 1 << 18;
+constexpr double kMinPerThread = 1 << 18;
 // How many pieces there are for each thread.
 constexpr int64_t kPiecesPerThread = 1;
 // Columns of a piece: a whole number of the cache's lines, and enough of them to be fetched ahead.
-constexpr int64_t kColumnGrain = 64, kFewestColumns = 256;
+constexpr int64_t kColumnGrain = 64, kMinColumns = 256;
 
-const Arithmetic& BestArithmetic() { return ForThisProcessor(kPlainArithmetic, kAvx2Arithmetic, kAvx512Arithmetic); }
+const Arithmetic& BestArithmetic() {
+  return ForThisProcessor(plain::kArithmetic, avx2::kArithmetic, avx512::kArithmetic);
+}
 
 int64_t RoundedUp(int64_t count, int64_t grain) { return (count + grain - 1) / grain * grain; }
 
@@ -73,7 +75,7 @@ class QuantizedMatmul final : public Routine {
     }
     const auto work = static_cast<double>(WeightBytes(problem_.weights.type, problem_.weights.depth * columns));
     const auto threads =
-        static_cast<int64_t>(std::clamp(work / kLeastPerThread, 1.0, static_cast<double>(parallel.threads())));
+        static_cast<int64_t>(std::clamp(work / kMinPerThread, 1.0, static_cast<double>(parallel.threads())));
     const int64_t width = Width(threads);
     const int64_t pieces = (columns + width - 1) / width;
     parallel.For(pieces, threads == 1 ? pieces : 1, [&](int64_t begin, int64_t end) {
@@ -127,7 +129,7 @@ class QuantizedMatmul final : public Routine {
   // Of a piece, in columns.
   int64_t Width(int64_t threads) const {
     const int64_t pieces = threads == 1 ? 1 : threads * kPiecesPerThread;
-    const int64_t shared = std::max(kFewestColumns, (problem_.weights.columns + pieces - 1) / pieces);
+    const int64_t shared = std::max(kMinColumns, (problem_.weights.columns + pieces - 1) / pieces);
     return RoundedUp(shared, kColumnGrain);
   }
 

@@ -1,4 +1,4 @@
-// Dequantization: weights of any type as vectors of f32, whose size the including file defines.
+// Dequantization: weights of any type as vectors of f32. A part of arithmetic_isa.cc.
 #ifndef HLO_DISPATCH_QUANTIZED_MATMUL_WEIGHTS_H_
 #define HLO_DISPATCH_QUANTIZED_MATMUL_WEIGHTS_H_
 
@@ -12,6 +12,13 @@
 
 namespace hlo_dispatch::quantized_matmul {
 namespace {
+
+// The sums of so many rows, and of so many rows and columns, are in registers.
+#if defined(__AVX512F__)
+constexpr int kMaxRows = 8, kDotRows = 4, kDotColumns = 4;
+#else
+constexpr int kMaxRows = 4, kDotRows = 2, kDotColumns = 4;
+#endif
 
 // Bytes of a line of the cache.
 constexpr int64_t kLine = 64;

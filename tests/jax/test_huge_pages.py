@@ -105,4 +105,4 @@ def test_small_programs_are_left_alone() -> None:
 
 def test_both_sides_speak_of_the_same_size() -> None:
     header = Path(__file__).parents[2] / "kernels" / "common" / "huge_pages.h"
-    assert "kLeastAdvised = int64_t{16} << 20" in header.read_text()
+    assert "kMinAdvised = int64_t{16} << 20" in header.read_text()

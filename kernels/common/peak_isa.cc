@@ -1,4 +1,3 @@
-// The loop of peak.h, over vectors of as many bytes as the file that includes this says.
 #include "common/peak.h"
 #include "common/vectors.h"
 
@@ -26,4 +25,9 @@ float RunRounds(int64_t rounds) {
 }
 
 }  // namespace
+
+namespace HLO_DISPATCH_ISA {
+const PeakArithmetic kPeak = RunRounds;
+}
+
 }  // namespace hlo_dispatch

@@ -1,7 +1,4 @@
-// Rows of channels scaled and summed up, in vectors of as many bytes as the file that includes this says.
-#ifndef HLO_DISPATCH_CHANNELS_LOOPS_H_
-#define HLO_DISPATCH_CHANNELS_LOOPS_H_
-
+// Rows of channels scaled and summed up.
 #include <cstdint>
 
 #include "channels/arithmetic.h"
@@ -116,9 +113,10 @@ constexpr Loops LoopsOf() {
   return {Scale<Type>, Add<Type>};
 }
 
-constexpr Arithmetic ArithmeticNamed(const char* name) { return {name, LoopsOf<Single>(), LoopsOf<Half>()}; }
-
 }  // namespace
-}  // namespace hlo_dispatch::channels
 
-#endif  // HLO_DISPATCH_CHANNELS_LOOPS_H_
+namespace HLO_DISPATCH_ISA {
+const Arithmetic kArithmetic = {HLO_DISPATCH_ISA_NAME, LoopsOf<Single>(), LoopsOf<Half>()};
+}
+
+}  // namespace hlo_dispatch::channels
