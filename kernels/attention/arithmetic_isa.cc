@@ -3,7 +3,22 @@
 
 namespace hlo_dispatch::attention::HLO_DISPATCH_ISA {
 
-const Arithmetic kArithmetic = {HLO_DISPATCH_ISA_NAME, kLanes, kMaxVectors, Pairs::kExist, Scores,      Accumulate, Dots,     Weigh, Scale,
-          Cap,  Add,    Select,       Fetch,         PackColumns, PackRows,   IsFinite, Put};
+const Arithmetic kArithmetic = {HLO_DISPATCH_ISA_NAME,
+                                kLanes,
+                                kMaxVectors,
+                                Pairs::kExist,
+                                Scores,
+                                Accumulate,
+                                Dots,
+                                Weigh,
+                                Scale,
+                                Cap,
+                                Add,
+                                Select,
+                                Fetch,
+                                PackColumns,
+                                PackRows,
+                                IsFinite,
+                                Put};
 
 }  // namespace hlo_dispatch::attention::HLO_DISPATCH_ISA
