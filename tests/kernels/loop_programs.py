@@ -14,7 +14,7 @@ HEADERS = Path(sys.prefix) / "include"
 
 
 def compiled(folder: Path, program: str, pool: str = "", options: tuple[str, ...] = ()) -> Path:
-    """The executable. `pool` is what the loops include in the place of XLA's interface; without it oneTBB's are there."""
+    """The executable. `pool` stands in for XLA's interface; without it only oneTBB's loops are there."""
     if not (HEADERS / "oneapi" / "tbb.h").exists():
         pytest.skip("oneTBB's headers are not installed (pip install tbb-devel)")
     compiler = shutil.which("g++")
