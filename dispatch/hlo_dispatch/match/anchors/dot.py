@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from hlo_dispatch.analysis.dot_dimensions import dot_dimensions
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.peeling import PEEL_CONVERTS_AND_LAYOUTS
 from hlo_dispatch.analysis.strided_view import (
@@ -37,22 +38,17 @@ def normalize_dot(node: Node, entry: AnchorKind) -> Anchor | Refusal:
 
 def normalize_dot_of_any_type(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     """The same without the check of operand types."""
-    numbers = node.proto.dot_dimension_numbers
-    left, right = node.operands
-    batch = (list(numbers.lhs_batch_dimensions), list(numbers.rhs_batch_dimensions))
-    contracting = (list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions))
-    if len(batch[0]) > _MAX_BATCH_DIMENSIONS:
-        return Refusal("rank-unsupported", f"{len(batch[0])} batch dimensions", node.name)
-    free = free_dimensions(node)
-    result = full_view(node).dimensions
-    batches = len(batch[0])
-    rows = merge_row_major(result[batches : batches + len(free[0])])
-    columns = merge_row_major(result[batches + len(free[0]) :])
+    left, right = dot_dimensions(node)
+    batches = left.first_free
+    if batches > _MAX_BATCH_DIMENSIONS:
+        return Refusal("rank-unsupported", f"{batches} batch dimensions", node.name)
+    result = node.shape.strided_dimensions
+    rows, columns = merge_row_major(result[batches : right.first_free]), merge_row_major(result[right.first_free :])
     if rows is None or columns is None:
         return Refusal("dot-dimensions", "the result's free dimensions do not lie behind one another", node.name)
-    sources = matrix_views(left, batch[0], [free[0], contracting[0]])
-    weight_views = matrix_views(right, batch[1], [contracting[1], free[1]])
-    for views, operand in ((sources, left), (weight_views, right)):
+    sources = matrix_views(node.operands[0], left.batch, [left.free, left.contracting])
+    weight_views = matrix_views(node.operands[1], right.batch, [right.contracting, right.free])
+    for views, operand in zip((sources, weight_views), node.operands, strict=True):
         if not views:
             return Refusal("dot-dimensions", "an operand's dimensions do not lie behind one another", operand.name)
     source, weights = fully_peeled(sources, weight_views)
@@ -67,15 +63,6 @@ def normalize_dot_of_any_type(node: Node, entry: AnchorKind) -> Anchor | Refusal
         channel=len(destination) - 1,
         multiply_adds=math.prod(size for size, _ in destination) * source.sizes[-1],
     )
-
-
-def free_dimensions(node: Node) -> tuple[list[int], list[int]]:
-    """Each operand's free dimensions: neither batch nor contracting."""
-    numbers = node.proto.dot_dimension_numbers
-    left = {*numbers.lhs_batch_dimensions, *numbers.lhs_contracting_dimensions}
-    right = {*numbers.rhs_batch_dimensions, *numbers.rhs_contracting_dimensions}
-    first, second = (range(len(operand.shape.dimensions)) for operand in node.operands)
-    return [n for n in first if n not in left], [n for n in second if n not in right]
 
 
 def merge_row_major(dimensions: Sequence[Dimension]) -> Dimension | None:

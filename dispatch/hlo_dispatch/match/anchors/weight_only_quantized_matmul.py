@@ -9,9 +9,9 @@ contracted dimension multiplies each group's sum in the kernel. With any other s
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
+from hlo_dispatch.analysis.dot_dimensions import DotDimensions, dot_dimensions
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.peeling import PEEL_CONVERTS_AND_LAYOUTS, PEEL_ROUNDING_AND_BITCASTS, peel_node
 from hlo_dispatch.analysis.strided_view import (
@@ -27,7 +27,7 @@ from hlo_dispatch.analysis.strided_view import (
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.shape import Shape
 from hlo_dispatch.match.anchors.anchor import COMPUTED_TYPES, Anchor, unsupported_types
-from hlo_dispatch.match.anchors.dot import free_dimensions, matrix_views, merge_row_major
+from hlo_dispatch.match.anchors.dot import matrix_views, merge_row_major
 from hlo_dispatch.match.epilogue.operand import find_operand
 from hlo_dispatch.match.epilogue.steps import PostOp
 from hlo_dispatch.pattern.op_kinds import QUANTIZED_WEIGHT_TYPES
@@ -68,20 +68,20 @@ def normalize_weight_only_quantized_matmul(node: Node, entry: AnchorKind) -> Anc
         return refusal
     sides = _sides(node)
     assert sides is not None, "the op kind says so"
-    contracting, free = _contracting(node), free_dimensions(node)
-    sources = matrix_views(node.operands[sides.source], [], [free[sides.source], contracting[sides.source]])
-    result = full_view(node).dimensions
-    parts = len(free[0])
+    dimensions = dot_dimensions(node)
+    of_source, of_weights = dimensions[sides.source], dimensions[sides.weights]
+    sources = matrix_views(node.operands[sides.source], [], [of_source.free, of_source.contracting])
+    result, parts = node.shape.strided_dimensions, dimensions[1].first_free
     of_side = (merge_row_major(result[:parts]), merge_row_major(result[parts:]))
     rows, columns = of_side[sides.source], of_side[sides.weights]
     if not sources or rows is None or columns is None:
         return Refusal("dot-dimensions", "dimensions of the source do not lie behind one another", node.name)
-    weights = _matrix(sides.quantized.view, contracting[sides.weights], free[sides.weights])
+    weights = _matrix(sides.quantized.view, of_weights)
     assert weights is not None, "checked by _sides"
     destination = with_dense_strides((rows, columns), (rows, columns))
     first = scales = None
     if sides.quantized.scale is not None:
-        groups, channels = _matrix_of(sides.quantized.scale, contracting[sides.weights], free[sides.weights])
+        groups, channels = _matrix_of(sides.quantized.scale, of_weights)
         assert groups is not None, "checked by _sides"
         assert channels is not None, "checked by _sides"
         if groups[0] > 1:
@@ -107,36 +107,32 @@ def _sides(node: Node) -> _Sides | None:
     """The roles of the operands, weights on the right if both are quantized; None: the kernel supports neither."""
     if node.proto.dot_dimension_numbers.lhs_batch_dimensions:
         return None
-    contracting, free = _contracting(node), free_dimensions(node)
+    dimensions = dot_dimensions(node)
     for weights in (1, 0):
         source = 1 - weights
-        rows = math.prod(node.operands[source].shape.dimensions[number] for number in free[source])
+        rows = math.prod(node.operands[source].shape.dimensions[number] for number in dimensions[source].free)
         if rows > MAX_ROWS or node.operands[source].shape.element_type not in COMPUTED_TYPES:
             continue
         quantized = _quantized_operand(node.operands[weights])
-        if quantized is None or _matrix(quantized.view, contracting[weights], free[weights]) is None:
+        if quantized is None or _matrix(quantized.view, dimensions[weights]) is None:
             continue
-        if _has_supported_scale(quantized, contracting[weights], free[weights]):
+        if _has_supported_scale(quantized, dimensions[weights]):
             return _Sides(weights, source, quantized)
     return None
 
 
-def _has_supported_scale(quantized: _QuantizedOperand, contracting: Sequence[int], free: Sequence[int]) -> bool:
+def _has_supported_scale(quantized: _QuantizedOperand, dimensions: DotDimensions) -> bool:
     """Whether the kernel supports the layout of the weights' scales."""
     if quantized.scale is None:
         return True
-    groups, channels = _matrix_of(quantized.scale, contracting, free)
+    groups, channels = _matrix_of(quantized.scale, dimensions)
     if groups is None or channels is None:
         return False
     depth, columns = (
-        math.prod(quantized.view.dimensions[number][0] for number in part) for part in (contracting, free)
+        math.prod(quantized.view.dimensions[number][0] for number in part)
+        for part in (dimensions.contracting, dimensions.free)
     )
     return groups[0] == 1 or (depth // groups[0] % _GROUP_GRAIN == 0 and channels[0] == columns)
-
-
-def _contracting(node: Node) -> tuple[list[int], list[int]]:
-    numbers = node.proto.dot_dimension_numbers
-    return list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions)
 
 
 def _quantized_operand(operand: Node) -> _QuantizedOperand | None:
@@ -198,21 +194,21 @@ def _repeats(node: Node) -> bool:
     return peel_node(node, PEEL_ROUNDING_AND_BITCASTS).opcode == "broadcast"
 
 
-def _matrix(view: View, rows: list[int], columns: list[int]) -> tuple[Dimension, Dimension] | None:
+def _matrix(view: View, numbers: DotDimensions) -> tuple[Dimension, Dimension] | None:
     """A view as (rows, columns), one of them contiguous; None: it has no such form."""
-    first, second = (merge_row_major([view.dimensions[number] for number in part]) for part in (rows, columns))
+    first, second = (
+        merge_row_major([view.dimensions[number] for number in part]) for part in (numbers.contracting, numbers.free)
+    )
     if first is None or second is None:
         return None
     return (first, second) if any(size == 1 or stride == 1 for size, stride in (first, second)) else None
 
 
-def _matrix_of(
-    scale: View, contracting: Sequence[int], free: Sequence[int]
-) -> tuple[Dimension | None, Dimension | None]:
+def _matrix_of(scale: View, numbers: DotDimensions) -> tuple[Dimension | None, Dimension | None]:
     """A scale as (groups of the contracted dimension, columns), of size 1 where it is a broadcast; None: no single
     stride.
     """
-    summed = [scale.dimensions[number] for number in contracting]
+    summed = [scale.dimensions[number] for number in numbers.contracting]
     # Groups of one dimension are adjacent rows; of several dimensions they may be rows far apart.
     groups = summed[0] if len(summed) == 1 else (1, 1) if all(size == 1 for size, _ in summed) else None
-    return groups, merge_row_major([scale.dimensions[number] for number in free])
+    return groups, merge_row_major([scale.dimensions[number] for number in numbers.free])

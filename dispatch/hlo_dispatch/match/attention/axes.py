@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from hlo_dispatch.analysis.dot_dimensions import dot_dimensions
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.strided_view import Dimension, View, merge_dimensions
 from hlo_dispatch.match.attention.axis_views import AxisSplit, axis_view
@@ -28,13 +29,10 @@ class Axes:
     def of(cls, product: Node, side: int) -> Axes:
         """The axes of the product whose operand number `side` is the softmax's result."""
         weights = product.operands[side]
-        batch, contracting = numbers(product, side)
-        kinds = [QUERY] * len(weights.shape.dimensions)
-        for number in batch:
-            kinds[number] = BATCH
-        for number in contracting:
-            kinds[number] = KEY
-        return cls(tuple(kinds), tuple((size,) for size in weights.shape.dimensions))
+        dimensions = dot_dimensions(product)[side]
+        kinds = dict.fromkeys(dimensions.free, QUERY) | dict.fromkeys(dimensions.batch, BATCH)
+        kinds |= dict.fromkeys(dimensions.contracting, KEY)
+        return cls(tuple(kinds[n] for n in range(len(kinds))), tuple((size,) for size in weights.shape.dimensions))
 
     def split(self, split: AxisSplit) -> Axes | None:
         """The axes with one of them split; None: that is impossible."""
@@ -110,17 +108,3 @@ class Axes:
             return view.node, view.offset, rest, others
 
         return without_order(first) == without_order(second)
-
-
-def numbers(product: Node, side: int) -> tuple[list[int], list[int]]:
-    """Batch and contracting dimensions of a product's operand."""
-    found = product.proto.dot_dimension_numbers
-    if side == 0:
-        return list(found.lhs_batch_dimensions), list(found.lhs_contracting_dimensions)
-    return list(found.rhs_batch_dimensions), list(found.rhs_contracting_dimensions)
-
-
-def free(product: Node, side: int) -> list[int]:
-    """Free dimensions of a product's operand."""
-    taken = {number for found in numbers(product, side) for number in found}
-    return [number for number in range(len(product.operands[side].shape.dimensions)) if number not in taken]

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from hlo_dispatch.analysis.dot_dimensions import dot_dimensions
 from hlo_dispatch.analysis.flat_graph import Node
 from hlo_dispatch.analysis.peeling import PEEL_ROUNDING, PEEL_ROUNDING_AND_LAYOUTS
 from hlo_dispatch.analysis.strided_view import (
-    Dimension,
     DimensionSplit,
     View,
     follow,
@@ -21,7 +21,7 @@ from hlo_dispatch.analysis.strided_view import (
 )
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.shape import FLOAT_TYPES, HALF_TYPES
-from hlo_dispatch.match.attention.axes import KEY, Axes, free, numbers
+from hlo_dispatch.match.attention.axes import KEY, Axes
 from hlo_dispatch.match.attention.axis_views import (
     PEEL_OPERANDS,
     AxisSplit,
@@ -81,45 +81,27 @@ def _score_product_operand(
     product: Node, side: int, numbers_and_steps: Sequence[tuple[int, int] | None], axes: Axes
 ) -> View:
     """An operand of the first product: its axes, then the contracted dimensions."""
-    operand = product.operands[side]
-    batch, contracting = numbers(product, side)
-    own = free(product, side)
-    begin = len(batch) + (0 if side == 0 else len(free(product, 0)))
-    numbered = {number: dimension for number, dimension in enumerate(batch)}
-    numbered |= {begin + number: dimension for number, dimension in enumerate(own)}
-    dimensions: list[Dimension] = []
-    for size, located in zip(axes.sizes, numbers_and_steps, strict=True):
-        dimension = None if located is None else numbered.get(located[0])
-        stride = 0 if located is None or dimension is None else operand.shape.strides[dimension] * located[1]
-        dimensions.append((size, stride))
-    return axis_view(operand, [*dimensions, *(operand.shape.strided_dimensions[number] for number in contracting)])
+    shape, numbers = product.operands[side].shape, dot_dimensions(product)[side]
+    strides = {place: shape.strides[number] for number, place in numbers.in_result.items()}
+    located = (found or (-1, 0) for found in numbers_and_steps)
+    along = [(size, strides.get(place, 0) * step) for size, (place, step) in zip(axes.sizes, located, strict=True)]
+    return axis_view(product.operands[side], [*along, *(shape.strided_dimensions[n] for n in numbers.contracting)])
 
 
 def _value(product: Node, side: int, axes: Axes) -> View:
-    other = product.operands[1 - side]
-    strides = [0] * len(axes.parts)
-    for own, others in zip(numbers(product, side), numbers(product, 1 - side), strict=True):
-        for number, dimension in zip(own, others, strict=True):
-            strides[number] = other.shape.strides[dimension]
-    return axis_view(
-        other, [*axes.along(strides), *(other.shape.strided_dimensions[number] for number in free(product, 1 - side))]
-    )
+    other, dimensions = product.operands[1 - side], dot_dimensions(product)
+    own, others = dimensions[side], dimensions[1 - side]
+    pairs = zip(own.batch + own.contracting, others.batch + others.contracting, strict=True)
+    strides = {number: other.shape.strides[dimension] for number, dimension in pairs}
+    along = axes.along([strides.get(number, 0) for number in range(len(axes.parts))])
+    return axis_view(other, [*along, *(other.shape.strided_dimensions[number] for number in others.free)])
 
 
 def _result(product: Node, side: int, axes: Axes) -> View:
-    shape = product.shape
-    batch, _ = numbers(product, side)
-    own, others = free(product, side), free(product, 1 - side)
-    behind = len(batch)
-    begin, begin_others = (behind, behind + len(own)) if side == 0 else (behind + len(others), behind)
-    strides = [0] * len(axes.parts)
-    for index, number in enumerate(batch):
-        strides[number] = shape.strides[index]
-    for index, number in enumerate(own):
-        strides[number] = shape.strides[begin + index]
-    return axis_view(
-        product, [*axes.along(strides), *(shape.strided_dimensions[begin_others + n] for n in range(len(others)))]
-    )
+    shape, dimensions = product.shape, dot_dimensions(product)
+    own, others = dimensions[side].in_result, dimensions[1 - side]
+    along = axes.along([shape.strides[own[n]] if n in own else 0 for n in range(len(axes.parts))])
+    return axis_view(product, [*along, *(shape.strided_dimensions[others.in_result[n]] for n in others.free)])
 
 
 def _unsupported_call(product: Node, why: str) -> NotAttention:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hlo_dispatch.analysis.dot_dimensions import dot_dimensions
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
-from hlo_dispatch.analysis.strided_view import Dimension, View, full_view
+from hlo_dispatch.analysis.strided_view import Dimension, View
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.dot import free_dimensions, matrix_views, merge_row_major
+from hlo_dispatch.match.anchors.dot import matrix_views, merge_row_major
 from hlo_dispatch.match.elementwise_region import scalar_constant
 
 Dimensions = tuple[Dimension, ...]
@@ -26,24 +27,20 @@ def normalize_product(
     Returns:
         every view of each operand that a kernel may read, nearest first, and the result's dimensions.
     """
-    numbers = node.proto.dot_dimension_numbers
-    batch = (list(numbers.lhs_batch_dimensions), list(numbers.rhs_batch_dimensions))
-    contracting = (list(numbers.lhs_contracting_dimensions), list(numbers.rhs_contracting_dimensions))
-    free = free_dimensions(node)
-    result, batches = full_view(node).dimensions, len(batch[0])
-    middle = batches + len(free[0])
-    rows, columns = merge_row_major(result[batches:middle]), merge_row_major(result[middle:])
+    left, right = dot_dimensions(node)
+    result, batches = node.shape.strided_dimensions, left.first_free
+    rows, columns = merge_row_major(result[batches : right.first_free]), merge_row_major(result[right.first_free :])
     if rows is None or columns is None:
         return Refusal("dot-dimensions", "the result's free dimensions do not lie behind one another", node.name)
     destination = (*result[:batches], rows, columns)
     if not fits(destination):
         return Refusal("dot-dimensions", "neither rows nor columns of the result are contiguous", node.name)
     found: list[list[View]] = []
-    for side, operand in enumerate(node.operands):
-        groups = [free[side], contracting[side]][:: -1 if side else 1]
+    sides = ((left, [left.free, left.contracting]), (right, [right.contracting, right.free]))
+    for operand, (side, groups) in zip(node.operands, sides, strict=True):
         views = [
             view
-            for view in matrix_views(operand, batch[side], groups)
+            for view in matrix_views(operand, side.batch, groups)
             if fits(view.dimensions)
             and view.element_type == node.shape.element_type
             and not is_unmaterialized(view.node)
