@@ -112,17 +112,18 @@ def profile_module(
     shapes = [shape_of(shape) for shape in before.entry.program_shape.parameters]
     operands = executable.to_device(random_inputs(before, shapes, 0))
     calls = {
-        "stock": partial(executable.Executable(serialized), operands),
-        "dispatched": partial(executable.Executable(grouped), operands),
+        "stock": partial(executable.Executable(before), operands),
+        "dispatched": partial(executable.Executable(Module.from_bytes(grouped)), operands),
     }
     times = interleaved(calls, seconds=seconds)
+    rewritten = Module.from_bytes(after)
     if grouped != after:
-        calls["dispatched"] = partial(executable.Executable(after), operands)
+        calls["dispatched"] = partial(executable.Executable(rewritten), operands)
     # In turns as well: half of the runs each before the other.
     halves = [(name, instruction_seconds(calls[name], max(1, runs // 2))) for name in (*calls, *reversed(calls))]
     by_name = {name: _mean([half for other, half in halves if other == name]) for name in calls}
     stock = _without_holders(before, by_name["stock"])
-    dispatched = _without_holders(Module.from_bytes(after), by_name["dispatched"])
+    dispatched = _without_holders(rewritten, by_name["dispatched"])
     return TimeProfile(
         module=result.report.module,
         stock=times["stock"].median,
@@ -130,7 +131,7 @@ def profile_module(
         stock_instructions=sum(stock.values()),
         dispatched_instructions=sum(dispatched.values()),
         regions=_regions(ungrouped.report, before, stock, dispatched),
-        left=_left(ungrouped.report, Module.from_bytes(after), dispatched),
+        left=_left(ungrouped.report, rewritten, dispatched),
     )
 
 

@@ -37,7 +37,7 @@ def operands_of_call(serialized: bytes) -> list[int | None]:
     return found
 
 
-def repeated(serialized: bytes, calls: int) -> bytes:
+def repeated(serialized: bytes, calls: int) -> Module:
     """The module with so many calls in place of its one, each after the one before, on the same operands.
 
     The result is the last call's: nobody reads the others', so that all may write to its memory, as a raw call that
@@ -60,4 +60,4 @@ def repeated(serialized: bytes, calls: int) -> bytes:
         entry.instructions.insert(position + number, copy)
     if calls > 1:
         call.control_predecessor_ids.append(next_id + calls - 2)
-    return module.to_bytes()
+    return module

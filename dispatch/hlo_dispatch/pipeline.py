@@ -99,28 +99,41 @@ class Pipeline:
             ModuleError: the bytes are not a module.
         """
         with _collector_paused():
-            return self._run(serialized, details)
+            clock = _Clock()
+            module = Module.from_bytes(serialized)
+            clock.lap("parse")
+            rewritten, report = self._rewritten(module, clock, serialized if details else None)
+            result = rewritten.to_bytes() if rewritten is not None else None
+            clock.lap("serialize")
+        after = result if details else None
+        return result, replace(report, seconds=clock.total(), stages=clock.stages, after=after)
 
-    def _run(self, serialized: bytes, details: bool) -> tuple[bytes | None, Report]:
-        clock = _Clock()
-        original = serialized if details else None
-        module = Module.from_bytes(serialized)
-        clock.lap("parse")
+    def rewrite(self, module: Module) -> tuple[Module | None, Report]:
+        """Rewrite one module in place, where anything is dispatched.
+
+        Returns:
+            the module, or None where nothing was dispatched, and the report of every anchor.
+        """
+        with _collector_paused():
+            return self._rewritten(module, _Clock())
+
+    def _rewritten(self, module: Module, clock: _Clock, original: bytes | None = None) -> tuple[Module | None, Report]:
+        details = original is not None
         if not self.planner.may_match({i.opcode for c in module.proto.computations[:] for i in c.instructions[:]}):
-            return None, Report(module.name, (), clock.total(), clock.stages, _instructions(module), before=original)
+            return None, Report(module.name, (), clock.total(), clock.stages, module.instruction_count, before=original)
         if (
             self.preprocesses_constants
             and has_constant_weights(module)
             and (weights := extract_constant_weights(module)) is not None
         ):
-            return self._run_with_constant_weights(weights, original, clock)
-        instructions = _instructions(module)
+            return self._with_constant_weights(weights, original, clock)
+        instructions = module.instruction_count
         graphs = [(FlatGraph(module, c), small) for c, small in module.control_flow_computations()]
         if self.frozen:
             mark_static_values(module, {graph.computation.id: graph for graph, _ in graphs}, self.frozen)
         clock.lap("flatten")
         if self.policy in MEASURING:
-            plans, saved = self._tuned(serialized, module, graphs)
+            plans, saved = self._tuned(module, graphs)
             clock.lap("match, measure and decide")
         else:
             strategy = ALL_SUPPORTED_UNCONDITIONALLY if self.policy == "always" else COST_MODEL
@@ -144,23 +157,21 @@ class Pipeline:
                     changed |= advise_huge_pages(module)
             clock.lap("edit")
             verify(module, changed)
-            result = module.to_bytes()
-            clock.lap("verify and serialize")
+            result = module
+            clock.lap("verify")
         # The module no longer has the matched instructions, the plans do.
         regions = regions_of(module, plans, details=details)
         for graph, _ in graphs:
             graph.break_reference_cycles()
-        after = result if details else None
-        stages, total = clock.stages, clock.total()
-        report = Report(module.name, regions, total, stages, instructions, saved, before=original, after=after)
+        report = Report(module.name, regions, clock.total(), clock.stages, instructions, saved, before=original)
         return result, report.with_strided_calls(strided_calls).with_call_groups(
             call_groups.sequences, call_groups.calls
         )
 
-    def _run_with_constant_weights(
+    def _with_constant_weights(
         self, weights: ConstantWeights, original: bytes | None, clock: _Clock
-    ) -> tuple[bytes | None, Report]:
-        """Run on a module with its large constants extracted."""
+    ) -> tuple[Module | None, Report]:
+        """Rewrite a module with its large constants extracted."""
         clock.lap("take out constants")
         inner = replace(self, preprocesses_constants=False, frozen=weights.frozen)
         if (make_measurer := self.make_measurer) is not None:
@@ -169,18 +180,13 @@ class Pipeline:
                 return make_measurer(module).with_frozen(weights.frozen)
 
             inner = replace(inner, make_measurer=with_frozen)
-        result, report = inner._run(weights.module, original is not None)
+        result, report = inner._rewritten(Module.from_bytes(weights.module), clock, original)
         failure = ""
-        clock.lap("rewrite")
         if result is not None:
-            result, failure = self._with_preprocessed_constants(weights, result)
+            serialized, failure = self._with_preprocessed_constants(weights, result.to_bytes())
+            result = Module.from_bytes(serialized)
             clock.lap("prepare constants")
-        clock.stages.pop("rewrite", None)
-        stages = clock.stages | report.stages
-        after = result if original is not None else None
-        return result, replace(
-            report, seconds=clock.total(), stages=stages, failure=failure, before=original, after=after
-        )
+        return result, replace(report, failure=failure)
 
     def _with_preprocessed_constants(self, weights: ConstantWeights, dispatched: bytes) -> tuple[bytes, str]:
         """(module with preprocessed constants, ""), or (module with the original constants, failure)."""
@@ -195,20 +201,20 @@ class Pipeline:
             return weights.with_original_constants(dispatched), because
 
     def _tuned(
-        self, serialized: bytes, module: Module, graphs: list[tuple[FlatGraph, bool]]
+        self, module: Module, graphs: list[tuple[FlatGraph, bool]]
     ) -> tuple[list[ComputationPlan], float | None]:
         """The plans by stored and new measurements, and the seconds that a run saves by them."""
         requests = MeasurementRequests(module, self.table, self.knowledge, self.frozen)
         if self.strategy is not None:
             return self._plans(graphs, self.strategy, requests), None
         tuner = ProgramTuner(
-            serialized=serialized,
+            module=module,
             requests=requests,
             knowledge=self.knowledge,
             measure=self.make_measurer(module.name) if self.make_measurer is not None else None,
             support_query=self.planner.support_query,
             plan=lambda strategy: self._plans(graphs, strategy, requests),
-            rewritten=lambda strategy: replace(self, make_measurer=None, strategy=strategy).run(serialized)[0],
+            rewritten=lambda strategy: replace(self, make_measurer=None, strategy=strategy).rewrite(module.copy())[0],
         )
         plans = tuner.choose_plans()
         return plans, tuner.saved(plans)
@@ -228,10 +234,6 @@ class Pipeline:
 
 def _no_measurement(match: Match, default: DefaultVariant) -> Measurement | None:
     return None
-
-
-def _instructions(module: Module) -> int:
-    return sum(len(computation.instructions) for computation in module.proto.computations[:])
 
 
 @contextmanager

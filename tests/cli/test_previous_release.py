@@ -75,8 +75,8 @@ def test_a_module_it_rewrote_runs() -> None:
     register_kernels()
     jnp.linalg.cholesky(jnp.eye(2))  # JAX finds LAPACK's functions when it first lowers a call of one
     arguments = to_device(inputs())
-    wanted = Executable(MODULE.read_bytes())(arguments)
-    for got, exact in zip(Executable(DISPATCHED.read_bytes())(arguments), wanted, strict=True):
+    wanted = Executable(Module.from_bytes(MODULE.read_bytes()))(arguments)
+    for got, exact in zip(Executable(Module.from_bytes(DISPATCHED.read_bytes()))(arguments), wanted, strict=True):
         np.testing.assert_allclose(got, exact, rtol=1e-4, atol=1e-5)
 
 

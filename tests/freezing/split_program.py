@@ -39,11 +39,11 @@ class Halves:
         return {i.opcode for computation in module.proto.computations for i in computation.instructions}
 
 
-def optimized(program: Callable[..., Any], arguments: Sequence[Any], donated: Sequence[int] = ()) -> bytes:
+def optimized(program: Callable[..., Any], arguments: Sequence[Any], donated: Sequence[int] = ()) -> Module:
     """Stock XLA's module, with every argument a parameter, in order."""
     jitted = jax.jit(lambda *inputs: program(*inputs), keep_unused=True, donate_argnums=tuple(donated))
     compiled = jitted.lower(*arguments).compile()
-    return compiled.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto()
+    return Module.from_bytes(compiled.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto())
 
 
 def halves(

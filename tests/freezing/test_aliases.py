@@ -68,7 +68,7 @@ def in_a_loop(w: Any, x: Any, cache: Any, spare: Any) -> Any:
 
 def donating(program: Callable[..., Any], arguments: list[Any], donated: tuple[int, ...], donor: int) -> bytes:
     """The optimized module; of what `donor` is nothing is made that could take its memory over."""
-    module = Module.from_bytes(optimized(program, arguments, donated))
+    module = optimized(program, arguments, donated)
     verify(module)
     if not any(one.parameter_number == donor for one in module.proto.buffer_donor.entries):
         module.proto.buffer_donor.entries.add(parameter_number=donor)
@@ -102,7 +102,7 @@ def test_the_whole_module_says_so(whole: bytes) -> None:
 
 
 def coalesced(serialized: bytes) -> Split:
-    split = build(serialized, FROZEN, pipeline((), "always"))
+    split = build(Module.from_bytes(serialized), FROZEN, pipeline((), "always"))
     assert any("small values" in value.origin for value in split.preprocessed), split.preprocessed
     return split
 
@@ -134,7 +134,7 @@ def test_what_is_moved_out_of_a_loop() -> None:
     whole = donating(in_a_loop, [array(96, 96), array(*CACHE[:1], 96), array(*CACHE), array(*SPARE)], (2,), 3)
     wanted = {("f32[3,11]{1,0}", "[1]"), ("f32[17]{0}", "given away")}
     assert donations(whole) == wanted
-    split = build(whole, frozenset((0,)), pipeline((), "always"))
+    split = build(Module.from_bytes(whole), frozenset((0,)), pipeline((), "always"))
     assert split.prologue is not None
     assert (donations(split.program), donations(split.prologue)) == (wanted, set())
 

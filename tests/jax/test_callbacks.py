@@ -11,6 +11,7 @@ import pytest
 
 import hlo_dispatch
 from hlo_dispatch.autotune.run import executable
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.jax_plugin import entry_point, hook, record
 from hlo_dispatch.pipeline import Pipeline
 from side_by_side import assert_close
@@ -56,7 +57,7 @@ def test_jaxs_hook_is_left_as_it_is_once_it_is_ours(monkeypatch) -> None:
         monkeypatch.setattr(xla, name, fail)
     module = jax.jit(jnp.tanh).lower(X).compile().runtime_executable().hlo_modules()[0]
     for _ in range(2):
-        ran = executable.Executable(module.as_serialized_hlo_module_proto())
+        ran = executable.Executable(Module.from_bytes(module.as_serialized_hlo_module_proto()))
         assert_close(np.asarray(ran(executable.to_device([X]))[0]), np.tanh(X))
 
 

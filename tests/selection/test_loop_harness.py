@@ -131,8 +131,8 @@ def test_a_region_in_its_loop_computes_what_it_computes_alone(name: str) -> None
         looped = in_loop(extracted)
         dispatched = dispatch_single_call(pipeline((), "always"), looped, default, default.variant)
         assert dispatched is not None
-        assert dispatched.count(b"hlo_dispatch.") >= 1
-        inputs = random_inputs(Module.from_bytes(extracted.module), extracted.inputs, 5)
+        assert dispatched.to_bytes().count(b"hlo_dispatch.") >= 1
+        inputs = random_inputs(extracted.module, extracted.inputs, 5)
         expected = [wide(a) for a in Executable(extracted.module)(to_device(inputs))]
         for module in (looped.module, dispatched):
             for threads in (1, 2):
@@ -154,7 +154,7 @@ def test_what_the_next_iteration_reads_shares_a_buffer_with_what_this_one_writes
     assert extracted.loop == LoopContext(4096, ((0, 0),))
     dispatched = dispatch_single_call(pipeline((), "always"), in_loop(extracted), default, default.variant)
     assert dispatched is not None
-    body = next(c for c in Module.from_bytes(dispatched).proto.computations if c.name == "region")
+    body = next(c for c in dispatched.proto.computations if c.name == "region")
     assert [i.opcode for i in body.instructions].count("copy") == 1
     w, x = arguments
     inputs = [x, w] if extracted.inputs[0].dimensions == x.shape else [w, x]
@@ -244,8 +244,7 @@ def test_a_program_that_runs_long_is_tried_with_fewer_iterations(store: Store, m
     def long(w, x):
         return jax.lax.fori_loop(0, 100_000, lambda _, x: depthwise(x, w), x)
 
-    serialized = optimized(long, FILTER, IMAGE)
-    module = Module.from_bytes(serialized)
+    module = Module.from_bytes(optimized(long, FILTER, IMAGE))
     whole = running_time(module)
     assert whole is not None
     trips = fitting_trips(module, whole / 100)
@@ -253,8 +252,7 @@ def test_a_program_that_runs_long_is_tried_with_fewer_iterations(store: Store, m
     assert 100_000 / 400 < trips < 100_000 / 100
     assert fitting_trips(module, whole) is None, "it fits as it is"
     assert fitting_trips(module, 1e-9) is None, "nothing fits"
-    shorter = Module.from_bytes(with_trips(serialized, trips))
-    assert running_time(shorter) == pytest.approx(whole * trips / 100_000, rel=0.1)
+    assert running_time(with_trips(module, trips)) == pytest.approx(whole * trips / 100_000, rel=0.1)
     monkeypatch.setenv("HLO_DISPATCH_MEASURE_SECONDS", "6")
     compiled(long, FILTER, IMAGE)
     assert [e for e in store.entries() if e.measured.kernel == whole_program_trial.ALL_KERNELS and e.measured.seconds]
@@ -273,9 +271,9 @@ def test_names_of_a_harness_are_its_own() -> None:
     """A region whose result lies by column ends in a bitcast of this name; XLA refuses a module with a name twice."""
     function, arguments, _ = PROGRAMS["recurrent"]
     ((extracted, _),) = regions(function, *arguments)
-    module = Module.from_bytes(extracted.module)
+    module = extracted.module.copy()
     next(i for i in module.entry.instructions if i.id == module.entry.root_id).name = "region_result.0"
-    looped = Module.from_bytes(in_loop(replace(extracted, module=module.to_bytes())).module)
+    looped = in_loop(replace(extracted, module=module)).module
     names = [
         i.name for c in looped.proto.computations for i in c.instructions if i.name.startswith(("region_", "loop_"))
     ]

@@ -11,6 +11,7 @@ from hlo_dispatch.autotune import whole_program_trial
 from hlo_dispatch.autotune.run import split_executable
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.driver import measured_pipeline
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.selection.measurements import STOCK, Measurement
 from hlo_dispatch.selection.strategies import ALL_SUPPORTED, COST_MODEL
 
@@ -65,7 +66,7 @@ def test_a_frozen_program_is_tried_first_with_everything_in_kernels(monkeypatch:
     """There may be time for one way only."""
     tried: list[list[str]] = []
 
-    def compare(stock: bytes, variants, *, is_final: bool, **_) -> Measurement:
+    def compare(stock: Module, variants, *, is_final: bool, **_) -> Measurement:
         tried.append([name for name, _ in variants])
         seconds = dict.fromkeys([STOCK, *tried[-1]], 1e-3)
         return Measurement(tried[-1][0], seconds, 1e-3, thorough=is_final, kernel=whole_program_trial.ALL_KERNELS)

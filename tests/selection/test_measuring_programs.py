@@ -58,7 +58,7 @@ def test_a_program_is_tried_as_a_whole(store: Store) -> None:
 @pytest.mark.timing  # a busy machine finds each of the regions slower, and says that
 @pytest.mark.usefixtures("_any_answer")
 def test_a_program_that_is_faster_with_stock_is_left_alone(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lost(stock: bytes, variants, *, is_final: bool, **_) -> Measurement:
+    def lost(stock: Module, variants, *, is_final: bool, **_) -> Measurement:
         assert all(b"hlo_dispatch.onednn" in module for _, module in variants)
         seconds = {STOCK: 1e-3, MEASURED_ALONE: 2e-3}
         return Measurement(
@@ -85,7 +85,7 @@ def test_a_program_that_is_faster_with_stock_is_left_alone(store: Store, monkeyp
     ],
 )
 def test_which_program_is_chosen(monkeypatch, stock: float, together: float, apart: float, chosen: str) -> None:
-    module = from_text("HloModule m\nENTRY e { ROOT x = f32[4]{0} parameter(0) }")
+    module = Module.from_bytes(from_text("HloModule m\nENTRY e { ROOT x = f32[4]{0} parameter(0) }"))
     times = [Time(seconds, stock - seconds, 0.001) for seconds in (stock, together, apart)]
     monkeypatch.setattr(whole_program_trial, "interleaved", lambda runners, **_: times)
     between = {MEASURED_JOINTLY: together, MEASURED_ALONE: apart}
@@ -100,7 +100,7 @@ def test_what_won_before_is_tried_first(store: Store, monkeypatch: pytest.Monkey
     """In the end there may be time for one variant only."""
     tried: list[list[str]] = []
 
-    def compare(stock: bytes, variants, *, is_final: bool, **_) -> Measurement:
+    def compare(stock: Module, variants, *, is_final: bool, **_) -> Measurement:
         tried.append([name for name, _ in variants])
         chosen = tried[-1][0] if is_final else quick
         return Measurement(
@@ -118,7 +118,7 @@ def test_what_won_before_is_tried_first(store: Store, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("fitting", [1, 2])
 @pytest.mark.parametrize("is_hurried", [True, False])
 def test_a_trial_that_was_cut_short_goes_on_later(monkeypatch, fitting: int, is_hurried: bool) -> None:
-    module = from_text("HloModule m\nENTRY e { ROOT x = f32[4]{0} parameter(0) }")
+    module = Module.from_bytes(from_text("HloModule m\nENTRY e { ROOT x = f32[4]{0} parameter(0) }"))
     monkeypatch.setattr(
         whole_program_trial._TrialPrograms, "has_time_for_one_more", lambda self: len(self.names) < fitting
     )
@@ -140,7 +140,7 @@ def test_a_trial_that_was_cut_short_goes_on_later(monkeypatch, fitting: int, is_
 def test_who_was_not_tried_comes_behind_who_won(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[tuple[list[str], bool]] = []
 
-    def compare(stock: bytes, variants, *, is_final: bool, is_hurried: bool = False, **_) -> Measurement:
+    def compare(stock: Module, variants, *, is_final: bool, is_hurried: bool = False, **_) -> Measurement:
         tried.append(([name for name, _ in variants], is_hurried))
         first = tried[-1][0][0]
         is_thorough = is_final and not is_hurried
@@ -170,7 +170,7 @@ ENTRY e { x = f32[4]{0} parameter(0)
   w = (f32[4]{0}) while(t), condition=condition, body=body
   ROOT r = f32[4]{0} get-tuple-element(w), index=0 }
 """
-    module = from_text(loop)
+    module = Module.from_bytes(from_text(loop))
     with pytest.raises(Unmeasurable):
         whole_program_trial.compare(module, {COST_MODEL: module})
     known = from_text(loop.replace("body=body", 'body=body, backend_config={"known_trip_count":{"n":"7"}}'))
@@ -241,7 +241,7 @@ def test_a_loop_whose_length_depends_on_the_inputs_is_not(store: Store) -> None:
 
 
 def test_what_takes_too_long_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = from_text("HloModule m\nENTRY e { ROOT x = f32[4]{0} parameter(0) }")
+    module = Module.from_bytes(from_text("HloModule m\nENTRY e { ROOT x = f32[4]{0} parameter(0) }"))
     measured_pipeline.executable.start()
     with pytest.raises(OutOfTime):
         whole_program_trial.compare(module, {COST_MODEL: module}, remaining=0.0)
@@ -249,10 +249,10 @@ def test_what_takes_too_long_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> No
     now = [0.0]
     real = comparison.Executable
 
-    def slow(serialized: bytes):
+    def slow(module: Module):
         compiles.append(1)
         now[0] += 3.0
-        return real(serialized)
+        return real(module)
 
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(comparison, "Executable", slow)

@@ -14,12 +14,13 @@ from hlo_dispatch.autotune.compare.float64_reference import in_float64
 from hlo_dispatch.autotune.compare.validation import difference
 from hlo_dispatch.autotune.extract.context_ops import with_context_ops
 from hlo_dispatch.autotune.extract.digest import Digests
-from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule, parsed_module
+from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule
 from hlo_dispatch.autotune.extract.region import RegionExtractor
 from hlo_dispatch.autotune.run.executable import Executable, start, to_device
 from hlo_dispatch.autotune.run.inputs import random_inputs
 from hlo_dispatch.driver.single_call import dispatch_single_call
 from hlo_dispatch.errors import Refusal
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.selection.candidate import DefaultVariant, default_variant
 from hlo_dispatch.vendor import registration
 from matching import parsed
@@ -91,10 +92,10 @@ def digest(text: str, anchor: str) -> str:
     return extractor.digest(default.candidate.match, "")
 
 
-def run(module: bytes, extracted: ExtractedModule, dtype: str = "") -> list[np.ndarray]:
+def run(module: Module, extracted: ExtractedModule, dtype: str = "") -> list[np.ndarray]:
     start()
     registration.register()
-    inputs = random_inputs(parsed_module(extracted), extracted.inputs, 3)
+    inputs = random_inputs(extracted.module, extracted.inputs, 3)
     executable = Executable(module)
     return [np.asarray(a) for a in executable(to_device([i.astype(dtype) if dtype else i for i in inputs]))]
 
@@ -109,11 +110,11 @@ def test_a_region_runs_alone_with_and_without_its_kernel(text: str, anchor: str)
     stock = run(extracted.module, extracted)
     dispatched = dispatch_single_call(pipeline((), "heuristic"), extracted, default, default.variant)
     assert dispatched is not None
-    assert dispatched.count(b"hlo_dispatch.onednn.matmul") == 1
+    assert dispatched.to_bytes().count(b"hlo_dispatch.onednn.matmul") == 1
     assert not difference(stock, run(dispatched, extracted), 1e-5)
     for module in (extracted.module, dispatched):
         in_context = with_context_ops(module, extracted, 2)
-        assert (in_context != module) == any((*extracted.produced, *extracted.consumed))
+        assert (in_context.proto != module.proto) == any((*extracted.produced, *extracted.consumed))
         assert not difference(stock, run(in_context, extracted), 1e-5)
 
 
@@ -132,7 +133,7 @@ def test_in_double_it_is_the_same_more_exactly(text: str, anchor: str) -> None:
 def test_what_the_region_is_made_of() -> None:
     """Whole fusions; what the match looks past is inside, what makes its input is not."""
     extracted, _ = extract(FUSED, "dot")
-    names = {i.name for c in parsed_module(extracted).proto.computations for i in c.instructions}
+    names = {i.name for c in extracted.module.proto.computations for i in c.instructions}
     assert {"dot", "tanh", "power"} <= names
     assert "y" not in names
     assert sorted(map(str, extracted.results)) == ["f32[32,64]{1,0}"]
@@ -144,7 +145,7 @@ def test_what_the_region_is_made_of() -> None:
 def test_of_two_anchors_in_one_fusion_each_has_its_own_part() -> None:
     extracts = [extract(TWO, anchor)[0] for anchor in ("first", "second")]
     for extracted, (own, other) in zip(extracts, itertools.permutations(("first", "second")), strict=True):
-        names = {i.name for c in parsed_module(extracted).proto.computations for i in c.instructions}
+        names = {i.name for c in extracted.module.proto.computations for i in c.instructions}
         assert own in names
         assert other not in names
 

@@ -59,9 +59,8 @@ class Cuts:
         pass
 
 
-def loops(serialized: bytes) -> list:
+def loops(module: Module) -> list:
     """The computations of all loop fusions."""
-    module = Module.from_bytes(serialized)
     every = (i for c in module.proto.computations for i in c.instructions if i.opcode == "fusion")
     return [module.computations[i.called_computation_ids[0]] for i in every if i.fusion_kind == "kLoop"]
 
@@ -71,7 +70,7 @@ def test_regions_of_a_block(name: str) -> None:
     function, arguments = BLOCKS[name]()
     program = optimized(function, *arguments)
     # XLA may fuse a reduction into a loop where it is read once. What it has, a region may have.
-    own = [{i.opcode for i in c.instructions} for c in loops(program)]
+    own = [{i.opcode for i in c.instructions} for c in loops(Module.from_bytes(program))]
     cuts = Cuts()
     pipeline((), "measure").with_knowledge(KnownMeasurements(), lambda *_: cuts).run(program)
     assert cuts.extracts
@@ -80,7 +79,7 @@ def test_regions_of_a_block(name: str) -> None:
     whole = running_time(Module.from_bytes(program))
     assert whole is not None
     for extracted in cuts.extracts:
-        alone = running_time(Module.from_bytes(extracted.module))
+        alone = running_time(extracted.module)
         assert alone is not None
         assert alone < whole
         for computation in loops(extracted.module):
@@ -94,10 +93,10 @@ def test_what_users_get(name: str) -> None:
     """With every kernel in its place the program does no more in loops than XLA's own."""
     function, arguments = BLOCKS[name]()
     program = optimized(function, *arguments)
-    own = [{i.opcode for i in c.instructions} for c in loops(program)]
+    own = [{i.opcode for i in c.instructions} for c in loops(Module.from_bytes(program))]
     dispatched, _ = pipeline((), "always").run(program)
     assert dispatched is not None
-    for computation in loops(dispatched):
+    for computation in loops(Module.from_bytes(dispatched)):
         opcodes = {i.opcode for i in computation.instructions}
         assert any(opcodes <= one for one in own) or all(is_loop_fusible(o) for o in opcodes - {"parameter"}), opcodes
         assert not is_recomputed(computation)

@@ -13,6 +13,7 @@ from hlo_dispatch.autotune import whole_program_trial
 from hlo_dispatch.autotune.compare.measure import Task, Unmeasurable
 from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.autotune.tuner import MAX_RESERVED, RESUMED_BUDGETS, Tuner
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.selection.measurements import MAX_DISTURBED_ATTEMPTS, STOCK, Measurement
 
 pytestmark = pytest.mark.usefixtures("_own_store")
@@ -46,7 +47,7 @@ class Counted:
         )
 
     def compare(
-        self, stock: bytes, variants, *, remaining: float, is_final: bool, is_hurried: bool, **_
+        self, stock: Module, variants, *, remaining: float, is_final: bool, is_hurried: bool, **_
     ) -> Measurement:
         name = next(iter(dict(variants)))
         self.trials.append((is_final, remaining))

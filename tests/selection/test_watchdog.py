@@ -80,6 +80,7 @@ def test_what_never_ended_is_said_and_kept() -> None:
 ENDLESS = """
 import sys, time
 import numpy as np
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.text import from_text
 from hlo_dispatch.autotune.compare import comparison
 from hlo_dispatch.autotune.run import watchdog
@@ -87,13 +88,13 @@ watchdog.MAX_SECONDS = 3.0
 real = comparison.with_context_ops
 
 def with_context_ops(module, extracted, threads):
-    if module != extracted.module:
+    if module is not extracted.module:
         return real(module, extracted, threads)
     print("begun", flush=True)
     inputs = list(map(str, extracted.inputs))
     parameters = " ".join(f"p.{n} = {kind} parameter({n})\\n" for n, kind in enumerate(inputs))
     state = f"(s64[], {inputs[0]})"
-    return from_text(f'''HloModule m
+    return Module.from_bytes(from_text(f'''HloModule m
 condition {{ c.s = {state} parameter(0)
   c.n = s64[] get-tuple-element(c.s), index=0
   c.last = s64[] constant(1000000000000000)
@@ -109,7 +110,7 @@ ENTRY e {{ {parameters}
   zero = s64[] constant(0)
   first = {state} tuple(zero, p.0)
   loop = {state} while(first), condition=condition, body=body
-  ROOT r = {inputs[0]} get-tuple-element(loop), index=1 }}''')
+  ROOT r = {inputs[0]} get-tuple-element(loop), index=1 }}'''))
 
 comparison.with_context_ops = with_context_ops
 """

@@ -56,7 +56,7 @@ class MeasurementRequest:
         return self.count * self.match.work.weight
 
 
-Variants = Callable[[], Iterable[tuple[str, bytes]]]
+Variants = Callable[[], Iterable[tuple[str, Module]]]
 """Returns the plan strategies of a program, and the module of each, lazily."""
 
 
@@ -80,7 +80,7 @@ class ModuleMeasurer(Protocol):
         """The same tuner for a module with frozen parameters."""
         ...
 
-    def reserve(self, serialized: bytes) -> None:
+    def reserve(self, module: Module) -> None:
         """Reserve time of the budget for the whole-program trial."""
         ...
 
@@ -89,7 +89,7 @@ class ModuleMeasurer(Protocol):
         ...
 
     def measure_program(
-        self, program: str, stock: bytes, variants: Variants, *, is_final: bool, is_hurried: bool = False
+        self, program: str, stock: Module, variants: Variants, *, is_final: bool, is_hurried: bool = False
     ) -> None:
         """Run a whole-program trial.
 

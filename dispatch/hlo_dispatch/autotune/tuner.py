@@ -51,7 +51,7 @@ def silent(what: str, done: int, count: int, remaining: float) -> None:
     """Progress callback that does nothing."""
 
 
-BuildOne = Callable[[ExtractedModule, DefaultVariant, str], bytes | None]
+BuildOne = Callable[[ExtractedModule, DefaultVariant, str], Module | None]
 """(extracted module, default variant, variant) → the module with its kernel call."""
 
 
@@ -150,9 +150,9 @@ class Tuner:
         # A stuck thread would disturb every measurement.
         return 0.0 if has_stuck_threads() else self._deadline.remaining
 
-    def reserve(self, serialized: bytes) -> None:
+    def reserve(self, module: Module) -> None:
         """Reserve time of the budget for the whole-program trial."""
-        expected = whole_program_trial.expected_seconds(Module.from_bytes(serialized), PROGRAMS_IN_A_TRIAL)
+        expected = whole_program_trial.expected_seconds(module, PROGRAMS_IN_A_TRIAL)
         remaining = self._deadline.remaining if self.budget is not None else 0.0
         self._reserved = (
             0.0 if expected is None else min(expected + whole_program_trial.QUICK_SECONDS, MAX_RESERVED * remaining)
@@ -219,8 +219,8 @@ class Tuner:
     def measure_program(
         self,
         program: str,
-        stock: bytes,
-        variants: Callable[[], Iterable[tuple[str, bytes]]],
+        stock: Module,
+        variants: Callable[[], Iterable[tuple[str, Module]]],
         *,
         is_final: bool,
         is_hurried: bool = False,

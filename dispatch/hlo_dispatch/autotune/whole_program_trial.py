@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, cast
 
 from hlo_dispatch.autotune.compare.acceptance_rules import missing_gain
-from hlo_dispatch.autotune.compare.comparison import Unmeasurable, compiled, instruction_count
+from hlo_dispatch.autotune.compare.comparison import Unmeasurable, compiled
 from hlo_dispatch.autotune.compare.finalists import fastest, finalists_of
 from hlo_dispatch.autotune.compare.timing import PATIENCE, fewest_calls, interleaved
 from hlo_dispatch.autotune.compare.validation import is_finite
@@ -62,12 +62,12 @@ def expected_seconds(module: Module, programs: int) -> float | None:
     run = running_time(module)
     if run is None:
         return None
-    return programs * compile_time.expected(instruction_count(module)) + input_time.expected(size) + run
+    return programs * compile_time.expected(module.instruction_count) + input_time.expected(size) + run
 
 
 def compare(
-    stock: bytes,
-    variants: Mapping[str, bytes] | Iterable[tuple[str, bytes]],
+    stock: Module,
+    variants: Mapping[str, Module] | Iterable[tuple[str, Module]],
     *,
     remaining: float = float("inf"),
     is_final: bool = True,
@@ -97,23 +97,21 @@ def compare(
         TimedOut: it does not end.
     """
     deadline = Deadline(remaining)
-    module = Module.from_bytes(stock)
-    trips = fitting_trips(module, remaining / CALLS_IN_A_TRIAL)
+    trips = fitting_trips(stock, remaining / CALLS_IN_A_TRIAL)
     if trips is not None:
         stock = with_trips(stock, trips)
-        module = Module.from_bytes(stock)
-    description: dict[str, Any] = {"formula": f"all of {module.name}", "kernel": ALL_KERNELS, "trip_limit": trips or 0}
-    variants_left = iter(cast("Mapping[str, bytes]", variants).items() if isinstance(variants, Mapping) else variants)
+    description: dict[str, Any] = {"formula": f"all of {stock.name}", "kernel": ALL_KERNELS, "trip_limit": trips or 0}
+    variants_left = iter(cast("Mapping[str, Module]", variants).items() if isinstance(variants, Mapping) else variants)
     first = next(variants_left, None)
     if first is None:
         return Measurement(STOCK, {STOCK: 0.0}, thorough=is_final, **description)
-    expected = expected_seconds(module, 2)
+    expected = expected_seconds(stock, 2)
     if expected is None:
         raise Unmeasurable("the program's work depends on its inputs")
     deadline.demand(expected)
-    candidates = _TrialPrograms(module, stock, deadline, frozen, split, trips)
+    candidates = _TrialPrograms(stock, deadline, frozen, split, trips)
     candidates.add(*first)
-    variant: tuple[str, bytes] | None = first
+    variant: tuple[str, Module] | None = first
     while variant is not None and candidates.has_time_for_one_more():
         variant = next(variants_left, None)
         if variant is not None:
@@ -150,8 +148,7 @@ class _TrialPrograms:
 
     def __init__(
         self,
-        module: Module,
-        stock: bytes,
+        stock: Module,
         deadline: Deadline,
         frozen: AbstractSet[int],
         split: Splitter | None,
@@ -159,21 +156,21 @@ class _TrialPrograms:
     ) -> None:
         """`trips`: maximum iterations of each loop; None: unlimited."""
         self._frozen, self._split, self._trips = frozen, split, trips
-        self._deadline, self._may_fail = deadline, calls_libraries(module)
-        shapes: Sequence[Shape] = [shape_of(shape) for shape in module.entry.program_shape.parameters]
-        self._arguments = to_device(random_inputs(module, shapes, 1))
+        self._deadline, self._may_fail = deadline, calls_libraries(stock)
+        shapes: Sequence[Shape] = [shape_of(shape) for shape in stock.entry.program_shape.parameters]
+        self._arguments = to_device(random_inputs(stock, shapes, 1))
         begin = time.perf_counter()
         self.programs = [self._compiled(stock)]
         self._compile = time.perf_counter() - begin
         begin = time.perf_counter()
-        results = run_with_watchdog(self.programs[0], deadline, running_time(module) or 0.0)
+        results = run_with_watchdog(self.programs[0], deadline, running_time(stock) or 0.0)
         self._run = time.perf_counter() - begin
         if self._may_fail and not is_finite(results):
             # A routine that fails returns early: its time says nothing.
             raise Unmeasurable("its library calls fail on random inputs")
         self.names: list[str] = []
 
-    def add(self, name: str, variant: bytes) -> None:
+    def add(self, name: str, variant: Module) -> None:
         """Compile it.
 
         Raises:
@@ -193,17 +190,17 @@ class _TrialPrograms:
     def _runs(self, programs: int) -> float:
         return programs * fewest_calls(self._run) * self._run
 
-    def _compiled(self, serialized: bytes) -> _Program:
-        plain = _plain(serialized if self._trips is None else with_trips(serialized, self._trips))
+    def _compiled(self, module: Module) -> _Program:
+        plain = _plain(module if self._trips is None else with_trips(module, self._trips))
         return _Program(compiled(plain, self._deadline, self._frozen, self._split), self._arguments)
 
 
-def _plain(serialized: bytes) -> bytes:
-    """The module without input donation: inputs are used again."""
-    module = Module.from_bytes(serialized)
+def _plain(module: Module) -> Module:
+    """A copy of the module without input donation: inputs are used again."""
+    module = module.copy()
     remove_donation(module)
     module.proto.ClearField("schedule")
-    return module.to_bytes()
+    return module
 
 
 class _Program:

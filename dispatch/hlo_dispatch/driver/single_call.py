@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule
 from hlo_dispatch.errors import Refusal
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.pipeline import Pipeline
 from hlo_dispatch.process.machine import Machine
@@ -59,7 +60,7 @@ class SingleCall:
 
 def dispatch_single_call(
     pipeline: Pipeline, extracted: ExtractedModule, default: DefaultVariant, variant: str
-) -> bytes | None:
+) -> Module | None:
     """The extracted module with its region dispatched; None where it does not match as in its program."""
     planner = replace(pipeline.planner, policy="always", decide=SingleCall(extracted.anchor, default, variant))
-    return Pipeline(planner, frozen=extracted.frozen, advises_huge_pages=False).run(extracted.module)[0]
+    return Pipeline(planner, frozen=extracted.frozen, advises_huge_pages=False).rewrite(extracted.module.copy())[0]

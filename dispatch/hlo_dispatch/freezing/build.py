@@ -6,28 +6,27 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from hlo_dispatch.driver.measured_pipeline import with_measurements
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.split_module import Split
 from hlo_dispatch.passes.partition.splitter import split
 from hlo_dispatch.pipeline import Pipeline
 
 
 def build(
-    serialized: bytes, frozen: AbstractSet[int], pipeline: Pipeline, widened: AbstractSet[int] = frozenset()
+    module: Module, frozen: AbstractSet[int], pipeline: Pipeline, widened: AbstractSet[int] = frozenset()
 ) -> Split:
     """Dispatch the module's regions and split off the prologue, which depends on frozen parameters alone.
 
     Args:
-        serialized: the optimized module, as XLA made it.
+        module: the optimized module, as XLA made it; it does not change.
         frozen: numbers of the entry's parameters that are frozen.
         pipeline: the pass pipeline; its policy's measurements happen here.
         widened: frozen parameters that are stored narrower than they are computed with; values computed from them
             belong to the steady-state program where they would be larger.
-
-    Raises:
-        ModuleError: the bytes are not a module.
     """
     static = frozenset(frozen) - widened
     pipeline = with_measurements(replace(pipeline, frozen=static, preprocesses_constants=False))
-    dispatched, report = pipeline.run(serialized)
-    halves = split(dispatched or serialized, static, widened, table=pipeline.table, threads=pipeline.machine.threads)
+    dispatched, report = pipeline.rewrite(module.copy())
+    serialized = (dispatched or module).to_bytes()
+    halves = split(serialized, static, widened, table=pipeline.table, threads=pipeline.machine.threads)
     return replace(halves, report=report.with_call_groups(halves.call_groups, halves.group_of_call))

@@ -145,9 +145,9 @@ class Loaded:
 
 def _program(archive: zipfile.ZipFile, number: int, stored: dict[str, Any], arrays: list[Any]) -> _Saved:
     signature = CallSignature.from_json(stored["form"])
-    serialized = archive.read(module_name(number))
+    module = Module.from_bytes(archive.read(module_name(number)))
     held_arrays = tuple(arrays[place] for place in stored["arrays"])
-    _check(Module.from_bytes(serialized), [*held_arrays, *signature.arguments], signature)
+    _check(module, [*held_arrays, *signature.arguments], signature)
     values = [
         FrozenValue(str(origin), str(shape), bytes_of(array), bool(packed))
         for (origin, shape, packed), array in zip(stored["holds"], held_arrays, strict=True)
@@ -156,7 +156,7 @@ def _program(archive: zipfile.ZipFile, number: int, stored: dict[str, Any], arra
     report = ProgramReport(str(signature)[1:-1], tuple(values[:count]), tuple(values[count:]))
     return _Saved(
         signature,
-        PlaceholderExecutable(serialized, signature.results, signature.results_tree, donated=signature.donated),
+        PlaceholderExecutable(module, signature.results, signature.results_tree, donated=signature.donated),
         held_arrays,
         report,
     )

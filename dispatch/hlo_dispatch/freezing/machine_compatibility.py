@@ -12,13 +12,13 @@ from hlo_dispatch.vendor import libraries, registry
 from hlo_dispatch.vendor.library import Library
 
 
-def called_libraries(modules: Iterable[bytes]) -> list[str]:
+def called_libraries(modules: Iterable[Module]) -> list[str]:
     """Libraries that the custom-calls of these modules need."""
     needs = {kernel.target: kernel.library for kernel in registry.kernels().values()}
     found = {
         needs[instruction.custom_call_target]
         for module in modules
-        for computation in Module.from_bytes(module).proto.computations[:]
+        for computation in module.proto.computations[:]
         for instruction in computation.instructions[:]
         if instruction.custom_call_target in needs
     }

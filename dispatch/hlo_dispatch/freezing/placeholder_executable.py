@@ -20,7 +20,7 @@ import jax
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
-from hlo_dispatch.autotune.run.executable import placeholder_name, substituting_module
+from hlo_dispatch.autotune.run.executable import named, placeholder_name, substituting_module
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.jax_plugin.hook import installed_tables
 from hlo_dispatch.pattern import load_tables
@@ -46,10 +46,10 @@ _thread = _CompilingThread()
 
 
 class PlaceholderExecutable:
-    """A serialized module as a jitted function of (arrays, *args, **kwargs)."""
+    """A module as a jitted function of (arrays, *args, **kwargs)."""
 
     def __init__(
-        self, module: bytes, results: Sequence[Any], structure: Any, options: dict[str, Any] | None = None,
+        self, module: Module, results: Sequence[Any], structure: Any, options: dict[str, Any] | None = None,
         donated: Sequence[int] = (),
     ) -> None:  # fmt: skip
         """
@@ -62,8 +62,9 @@ class PlaceholderExecutable:
         """
         self._donated = tuple(1 + number for number in donated)
         self._options = options
-        self._module, self._results, self._structure = module, tuple(results), structure
+        self._results, self._structure = tuple(results), structure
         self.name = placeholder_name(f"frozen_{_digest(module)}")
+        self._module = named(module, self.name)
         self._runs: list[Callable[..., Any]] = []
         """Jitted functions, the latest first: one for each device that it was called on."""
         self.run = self._jitted()
@@ -134,9 +135,9 @@ class PlaceholderExecutable:
             _thread.compiles = before
 
 
-def _digest(module: bytes) -> str:
+def _digest(module: Module) -> str:
     """Digest of a program, the kind of machine and the versions of libraries."""
-    program = Module.from_bytes(module)
+    program = module.copy()
     # XLA's module ids and source locations do not change the code.
     program.proto.id = 0
     program.proto.name = ""

@@ -23,6 +23,7 @@ from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.freezing.machine_compatibility import called_libraries, what_it_needs
 from hlo_dispatch.freezing.program import Program
 from hlo_dispatch.freezing.signature import is_key
+from hlo_dispatch.ir.module import Module
 
 FORMAT = 2
 INDEX = "programs.json"
@@ -43,7 +44,7 @@ def save(programs: Sequence[Program], name: str, path: str | Path) -> None:
     index = {
         "format": FORMAT,
         "name": name,
-        "needs": what_it_needs(called_libraries(program.split.program for program in programs)),
+        "needs": what_it_needs(called_libraries(Module.from_bytes(program.split.program) for program in programs)),
         "arrays": [_to_json(array) for array in arrays.values()],
         "programs": [
             {

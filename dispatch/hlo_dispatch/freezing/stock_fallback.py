@@ -9,6 +9,7 @@ from collections.abc import Set as AbstractSet
 from typing import TypeVar
 
 from hlo_dispatch.freezing.build import build
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.split_module import Split
 from hlo_dispatch.jax_plugin.hook import leave_to_stock
 from hlo_dispatch.jax_plugin.record import record
@@ -40,7 +41,7 @@ def attempted_or_skipped(attempt: Callable[[], _Result], what: str) -> _Result |
 
 
 def built_or_stock(
-    serialized: bytes,
+    module: Module,
     frozen: AbstractSet[int],
     pipeline: Pipeline,
     widened: AbstractSet[int],
@@ -59,7 +60,7 @@ def built_or_stock(
     report: Report | None = None
     failed = True
     try:
-        split = build(serialized, frozen, pipeline, widened)
+        split = build(module, frozen, pipeline, widened)
         seconds = time.perf_counter() - begin
         result = compiled(split)
         failed, report = False, split.report
@@ -67,6 +68,7 @@ def built_or_stock(
             record.keep(report)
         return result
     except Exception as error:
+        serialized = module.to_bytes()
         leave_to_stock(error, serialized)
         return compiled(without_prologue(serialized, frozen))
     finally:

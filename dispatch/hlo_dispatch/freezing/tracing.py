@@ -35,8 +35,8 @@ _numbers = itertools.count()
 class TracedModule:
     """The optimized module of a function, and its signature."""
 
-    module: bytes
-    """Serialized; its parameters are the frozen arrays, the constants, then the other arguments' leaves."""
+    module: Module
+    """Its parameters are the frozen arrays, the constants, then the other arguments' leaves."""
     constants: Sequence[Any]
     """Arrays that the function closes over."""
     results: Sequence[Any]
@@ -125,7 +125,7 @@ def traced_module(
         compile_afresh(lowered)
     if not modules:
         raise FreezeError(f"{name} cannot be frozen: it is not compiled for a CPU")
-    module = Module.from_bytes(modules[-1])
+    module = modules[-1]
     refuse_callbacks(name, module)
     count, wanted = len(module.entry.program_shape.parameters), len(frozen) + len(constants) + len(rest)
     if count != wanted:
@@ -140,7 +140,7 @@ def traced_module(
     signature = ", ".join(taken)
     widened, smaller = less.widened | less.integers, len(less.narrow | less.integers)
     return TracedModule(
-        module.to_bytes(), constants, results, structure, arguments, signature, types, narrow, widened, smaller,
+        module, constants, results, structure, arguments, signature, types, narrow, widened, smaller,
         less.kept, donated,
     )  # fmt: skip
 

@@ -50,6 +50,12 @@ class Module:
     def to_bytes(self) -> bytes:
         return self.proto.SerializeToString()
 
+    def copy(self) -> Module:
+        """A module of its own with the same content."""
+        proto = ModuleProto()
+        proto.CopyFrom(self.proto)
+        return Module(proto)
+
     @property
     def name(self) -> str:
         return self.proto.name
@@ -57,6 +63,11 @@ class Module:
     @property
     def entry(self) -> ComputationProto:
         return self.computations[self.proto.entry_computation_id]
+
+    @property
+    def instruction_count(self) -> int:
+        """Number of instructions, those inside fusions included."""
+        return sum(len(computation.instructions) for computation in self.proto.computations[:])
 
     def control_flow_computations(self) -> Iterator[tuple[ComputationProto, bool]]:
         """The entry and every computation reached from it through while, conditional and call.

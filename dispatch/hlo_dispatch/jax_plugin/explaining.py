@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -74,9 +74,7 @@ def optimized(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> bytes:
             compile_afresh(lowered)
     if not modules:
         raise HloDispatchError(_UNSEEN)
-    name = name_of(lowered)
-    own = [module for module in modules if Module.from_bytes(module).name == name]
-    return max(own or modules, key=len)
+    return _largest(modules, name_of(lowered)).to_bytes()
 
 
 def active_pass() -> Pipeline:
@@ -98,15 +96,23 @@ def _stock(compiled: Any) -> bytes:
     modules: list[Any] = executable.hlo_modules() if executable is not None else []
     if not modules:
         raise HloDispatchError("this Compiled does not say what it is made of: pass the function and its arguments")
-    serialized = max((module.as_serialized_hlo_module_proto() for module in modules), key=len)
+    module = _largest([module.as_serialized_hlo_module_proto() for module in modules])
     ours = {kernel.target for kernel in load_tables(installed_tables()).kernels.values()}
-    instructions = (i for c in Module.from_bytes(serialized).proto.computations[:] for i in c.instructions[:])
+    instructions = (i for c in module.proto.computations[:] for i in c.instructions[:])
     if any(instruction.custom_call_target in ours for instruction in instructions):
         raise HloDispatchError(
             "this Compiled was dispatched when it was compiled, and what XLA had made before is gone: pass the "
             "function and its arguments, or its Lowered (hlo_dispatch.reports() has what was decided then)"
         )
-    return serialized
+    return module.to_bytes()
+
+
+def _largest(serialized: Sequence[bytes], name: str = "") -> Module:
+    """The largest of these modules, or of those with this name, if any has it."""
+    modules = [Module.from_bytes(one) for one in serialized]
+    return max(
+        [module for module in modules if module.name == name] or modules, key=lambda module: module.instruction_count
+    )
 
 
 def _pass_enabled(policy: str | None = None) -> AbstractContextManager[None]:

@@ -16,7 +16,6 @@ from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.ir.entry_layouts import refuse_entry_layouts
 from hlo_dispatch.ir.inline import inlined
 from hlo_dispatch.ir.language import is_stablehlo
-from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.text import first_lines, from_text
 from hlo_dispatch.jax_plugin import stablehlo
 
@@ -49,7 +48,7 @@ def optimize_stablehlo(program: bytes | str) -> bytes:
         raise ModuleError(_sentence(error)) from None
     if not modules:
         raise ModuleError("XLA compiled this program without showing it: JAX's hook was cleared meanwhile")
-    module = Module.from_bytes(modules[-1])
+    module = modules[-1]
     module.proto.name = original_name
     return module.to_bytes()
 

@@ -18,11 +18,11 @@ from hlo_dispatch.vendor.registration import register_kernels
 _CALLBACK = "callback"
 
 
-def serialized_executable(module: bytes, tables: Sequence[str | Path] | None = None) -> bytes:
+def serialized_executable(serialized: bytes, tables: Sequence[str | Path] | None = None) -> bytes:
     """Compile an optimized module with this jaxlib's XLA:CPU to a serialized executable, for machines like this one.
 
     Args:
-        module: a serialized HloModuleProto, rewritten or not.
+        serialized: an HloModuleProto, rewritten or not.
         tables: pattern tables of your own, where the module calls kernels of your own; None: those that
             HLO_DISPATCH_TABLES names.
 
@@ -31,10 +31,11 @@ def serialized_executable(module: bytes, tables: Sequence[str | Path] | None = N
             not compile it.
         TableError: a table is wrong.
     """
-    if inlined(module) != module:
+    if inlined(serialized) != serialized:
         raise ModuleError("XLA has not optimized this module yet, and code is made of one that it has: add --optimize")
-    refuse_entry_layouts(module)
-    for computation in Module.from_bytes(module).proto.computations[:]:
+    refuse_entry_layouts(serialized)
+    module = Module.from_bytes(serialized)
+    for computation in module.proto.computations[:]:
         for instruction in computation.instructions[:]:
             if _CALLBACK in instruction.custom_call_target:
                 raise ModuleError(

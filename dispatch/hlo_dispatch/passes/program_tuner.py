@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hlo_dispatch.autotune.measurement_requests import MeasurementRequests, ModuleMeasurer
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.schema import ModuleProto
 from hlo_dispatch.passes.plan import ComputationPlan
 from hlo_dispatch.selection.candidate import KernelSupportQuery
 from hlo_dispatch.selection.measurements import STOCK, KnownMeasurements, Measurement
@@ -30,7 +32,7 @@ Plans = list[ComputationPlan]
 class ProgramTuner:
     """The tuner of one module; `choose_plans()` is called once."""
 
-    serialized: bytes
+    module: Module
     requests: MeasurementRequests
     knowledge: KnownMeasurements
     measure: ModuleMeasurer | None
@@ -38,7 +40,7 @@ class ProgramTuner:
     support_query: KernelSupportQuery
     plan: Callable[[Strategy], Plans]
     """Plans the module, and collects the requests of that plan in `requests`."""
-    rewritten: Callable[[Strategy], bytes | None]
+    rewritten: Callable[[Strategy], Module | None]
     """Plan strategy → the rewritten module, without measuring; None: nothing is dispatched."""
 
     def choose_plans(self) -> Plans:
@@ -54,7 +56,7 @@ class ProgramTuner:
         if known is not None:
             if known.disturbed_attempts < _MAX_RESUMPTIONS:
                 self.measure.resume()
-                self.measure.reserve(self.serialized)
+                self.measure.reserve(self.module)
         plans = self._measure(self.measure, program, plans)
         if known is not None:
             self.measure.finish(program)
@@ -89,7 +91,7 @@ class ProgramTuner:
         had_regions = bool(pending)
         if pending and possible_calls >= _MIN_CALLS_FOR_TRIAL and self._verdict() is None:
             first = to_try_first(has_frozen=self.requests.has_frozen)
-            measure.measure_program(program, self.serialized, lambda: self._variants(first), is_final=False)
+            measure.measure_program(program, self.module, lambda: self._variants(first), is_final=False)
         for _ in range(_MAX_PLANNINGS):
             if not pending or not measure(pending, self.support_query):
                 break
@@ -99,7 +101,7 @@ class ProgramTuner:
         if possible_calls >= _MIN_CALLS_FOR_TRIAL or self._verdict() is not None:
             strategies = to_try(self._verdict())
             measure.measure_program(
-                program, self.serialized, lambda: self._variants(strategies), is_final=True, is_hurried=had_regions
+                program, self.module, lambda: self._variants(strategies), is_final=True, is_hurried=had_regions
             )
         return plans
 
@@ -112,13 +114,13 @@ class ProgramTuner:
         made = sum(len(plan.dispatched) * self.requests.executions(plan.graph) for plan in plans if plan.dispatched)
         return max(made, self.requests.possible_calls)
 
-    def _variants(self, strategies: Iterable[Strategy]) -> Iterator[tuple[str, bytes]]:
+    def _variants(self, strategies: Iterable[Strategy]) -> Iterator[tuple[str, Module]]:
         """(name, module) of the strategies; equal modules only once, under the first strategy's name."""
-        found: set[bytes] = set()
+        found: list[ModuleProto] = []
         for strategy in strategies:
             module = self.rewritten(strategy)
-            if module is not None and module not in found:
-                found.add(module)
+            if module is not None and module.proto not in found:
+                found.append(module.proto)
                 yield strategy.name, module
 
 

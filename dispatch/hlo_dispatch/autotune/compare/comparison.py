@@ -16,7 +16,7 @@ from hlo_dispatch.autotune.compare.reproducer import Reproducer
 from hlo_dispatch.autotune.compare.timing import Time, interleaved
 from hlo_dispatch.autotune.compare.validation import Difference, is_finite, judge
 from hlo_dispatch.autotune.extract.context_ops import with_context_ops
-from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule, parsed_module
+from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime
 from hlo_dispatch.autotune.run.executable import Executable, to_device
 from hlo_dispatch.autotune.run.factorization_results import comparable
@@ -68,14 +68,13 @@ class Comparison:
         """
         self._extracted, self._tolerance, self._footprint, self._threads = extracted, tolerance, footprint, threads
         self._deadline, self._split = deadline, split
-        self._parsed = parsed_module(extracted)
-        self._executables: dict[bytes, Executable] = {}
-        self._run = running_time(self._parsed) or 0.0
+        self._executables: dict[Module, Executable] = {}
+        self._run = running_time(extracted.module) or 0.0
         """Estimated seconds of a run of stock's code, then measured ones."""
         self._exact: Sequence[Any] | None = None
         self._has_tried_float64 = False
         bytes_of_inputs = sum(shape.bytes for shape in extracted.inputs)
-        once = compile_time.expected(instruction_count(self._parsed)) + self._run
+        once = compile_time.expected(extracted.module.instruction_count) + self._run
         deadline.demand((1 + variants) * once + input_time.expected(bytes_of_inputs))
         try:
             self._run_stock()
@@ -88,7 +87,7 @@ class Comparison:
         stock = self._executable(self._extracted.module)
         for self._kind in KINDS:
             begin = time.perf_counter()
-            self._inputs = random_inputs(self._parsed, self._extracted.inputs, SEED, self._kind)
+            self._inputs = random_inputs(self._extracted.module, self._extracted.inputs, SEED, self._kind)
             self._arguments = to_device(self._inputs)
             input_time.observe(sum(shape.bytes for shape in self._extracted.inputs), time.perf_counter() - begin)
             self._stock, self._run = self._first_run(stock, self._arguments, self._run)
@@ -110,7 +109,7 @@ class Comparison:
         """Seconds of stock's first run."""
         return self._run
 
-    def judge(self, module: bytes) -> Difference:
+    def judge(self, module: Module) -> Difference:
         """Difference of the candidate's results from the right ones."""
         # A kernel's time is unknown here; it is not expected to be much slower than stock.
         got, _ = self._first_run(self._executable(module), self._arguments, self._run)
@@ -124,14 +123,13 @@ class Comparison:
         return self._exact
 
     def _run_in_float64(self) -> Sequence[Any] | None:
-        wide = in_float64(self._extracted.module)
-        if wide is None:
+        module = in_float64(self._extracted.module)
+        if module is None:
             return None
-        module = Module.from_bytes(wide)
         run = running_time(module) or 0.0
-        self._deadline.demand(compile_time.expected(instruction_count(module)) + run)
+        self._deadline.demand(compile_time.expected(module.instruction_count) + run)
         try:
-            executable = self._compiled(wide)
+            executable = compiled(module, self._deadline)
         except (TimedOut, OutOfTime):
             raise
         except Exception as error:
@@ -140,7 +138,7 @@ class Comparison:
         results, _ = self._first_run(executable, to_device([_as_float64(value) for value in self._inputs]), run)
         return results
 
-    def interleaved(self, modules: Sequence[bytes], seconds: float, *, retain_results: bool = False) -> list[Time]:
+    def interleaved(self, modules: Sequence[Module], seconds: float, *, retain_results: bool = False) -> list[Time]:
         """Interleaved times of stock, then of the variants.
 
         Args:
@@ -155,7 +153,7 @@ class Comparison:
         settle = SETTLE if self._extracted.routine else 0.0
         return interleaved(runners, seconds=seconds, least=LEAST_SECONDS, settle=settle, deadline=self._deadline)
 
-    def interleaved_in_loop(self, looped: ExtractedModule, modules: Sequence[bytes], seconds: float) -> list[Time]:
+    def interleaved_in_loop(self, looped: ExtractedModule, modules: Sequence[Module], seconds: float) -> list[Time]:
         """The same in loop harnesses: seconds of an iteration.
 
         Args:
@@ -167,7 +165,7 @@ class Comparison:
         most = looped.loop.most_trips
         return interleaved_iterations(harnesses, most=most, seconds=seconds, least=0.0, deadline=self._deadline)
 
-    def _harness(self, module: bytes) -> Harness:
+    def _harness(self, module: Module) -> Harness:
         executable = self._executable(module)
         lists: dict[int, list[Any]] = {}
 
@@ -195,22 +193,19 @@ class Comparison:
             rotation.append([fresh.get(place, value) for place, value in enumerate(self._arguments)])
         return rotation
 
-    def _executable(self, module: bytes) -> Executable:
+    def _executable(self, module: Module) -> Executable:
         """The module compiled with its context ops, which change no value."""
         if module not in self._executables:
             whole = with_context_ops(module, self._extracted, self._threads)
             self._executables[module] = compiled(whole, self._deadline, self._extracted.frozen, self._split)
         return self._executables[module]
 
-    def _compiled(self, module: bytes) -> Executable:
-        return compiled(module, self._deadline)
-
-    def reproducer(self, module: bytes, found: Difference) -> Reproducer:
-        return Reproducer(self._extracted.module, module, SEED, self._kind, found)
+    def reproducer(self, module: Module, found: Difference) -> Reproducer:
+        return Reproducer(self._extracted.module.to_bytes(), module.to_bytes(), SEED, self._kind, found)
 
 
 def compiled(
-    serialized: bytes,
+    module: Module,
     deadline: Deadline,
     frozen: AbstractSet[int] = frozenset(),
     split: Splitter | None = None,
@@ -220,20 +215,15 @@ def compiled(
     Raises:
         OutOfTime, TimedOut: the time does not suffice.
     """
-    size = instruction_count(Module.from_bytes(serialized))
+    size = module.instruction_count
     begin = time.perf_counter()
 
     def made() -> Executable:
-        return Executable(serialized) if split is None or not frozen else SplitExecutable(split(serialized, frozen))
+        return Executable(module) if split is None or not frozen else SplitExecutable(split(module.to_bytes(), frozen))
 
     executable = run_with_watchdog(made, deadline, compile_time.expected(size))
     compile_time.observe(size, time.perf_counter() - begin)
     return executable
-
-
-def instruction_count(module: Module) -> int:
-    """Number of instructions, those inside fusions included."""
-    return sum(len(computation.instructions) for computation in module.proto.computations)
 
 
 class _RotatingCaller:

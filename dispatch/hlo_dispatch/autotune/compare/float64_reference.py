@@ -22,9 +22,9 @@ _UNSUPPORTED = frozenset(
 )
 
 
-def in_float64(serialized: bytes) -> bytes | None:
+def in_float64(module: Module) -> Module | None:
     """The same computation on f64 (and c128) inputs and results; None where an op has no float64 version."""
-    module = Module.from_bytes(serialized)
+    module = module.copy()
     graph = FlatGraph(module, module.entry)
     if any(node.opcode in _UNSUPPORTED for node in graph.nodes):
         return None
@@ -56,7 +56,7 @@ def in_float64(serialized: bytes) -> bytes | None:
     del module.proto.computations[:]
     module.proto.computations.extend(kept)
     _widen_signature(module.proto.host_program_shape)
-    return module.to_bytes()
+    return Module(module.proto)
 
 
 def _widen(proto: InstructionProto) -> None:

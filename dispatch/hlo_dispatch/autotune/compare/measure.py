@@ -18,6 +18,7 @@ from hlo_dispatch.autotune.compare.timing import Time
 from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule
 from hlo_dispatch.autotune.extract.loop_harness import in_loop
 from hlo_dispatch.autotune.run.deadline import Deadline, OutOfTime, Unclear
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.split_module import Splitter
 from hlo_dispatch.selection.candidate import Candidate
 from hlo_dispatch.selection.measurements import STOCK, Measurement
@@ -52,7 +53,7 @@ class Effort:
 QUICK = Effort(seconds=0.12, most_variants=1)
 THOROUGH = Effort(seconds=1.0, most_variants=6, is_thorough=True)
 
-Build = Callable[[ExtractedModule, str], bytes | None]
+Build = Callable[[ExtractedModule, str], Module | None]
 """(extracted module, variant) → the dispatched module; None where the variant does not match there."""
 
 
@@ -161,7 +162,7 @@ class _Trial:
 
     outcome: Comparison
     task: Task
-    modules: Mapping[str, bytes]
+    modules: Mapping[str, Module]
     """Variant → the timed module."""
     looped: ExtractedModule | None
     effort: Effort
@@ -169,7 +170,7 @@ class _Trial:
 
     @classmethod
     def of(
-        cls, outcome: Comparison, task: Task, modules: Mapping[str, bytes], effort: Effort, deadline: Deadline
+        cls, outcome: Comparison, task: Task, modules: Mapping[str, Module], effort: Effort, deadline: Deadline
     ) -> _Trial:
         """The trial of a region from its variants' modules; in a loop, builds the loop harness of each."""
         looped = None
@@ -245,8 +246,8 @@ def _confirmation(trial: _Trial, variant: str, *, retain_results: bool) -> tuple
     return stock, variant_time
 
 
-def _modules(task: Task, extracted: ExtractedModule, variants: Sequence[str], deadline: Deadline) -> dict[str, bytes]:
-    modules: dict[str, bytes] = {}
+def _modules(task: Task, extracted: ExtractedModule, variants: Sequence[str], deadline: Deadline) -> dict[str, Module]:
+    modules: dict[str, Module] = {}
     for variant in variants:
         deadline.demand(0.0)
         module = task.build(extracted, variant)

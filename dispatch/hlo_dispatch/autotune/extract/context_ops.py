@@ -19,9 +19,9 @@ from hlo_dispatch.ir.task_partitions import loop_backend_config
 _FLOATING = frozenset(("f16", "bf16", "f32", "f64"))
 
 
-def with_context_ops(serialized: bytes, extracted: ExtractedModule, threads: int) -> bytes:
-    """Add context ops to an extracted module, dispatched or not; inside its loop harness, if it has one."""
-    module = Module.from_bytes(serialized)
+def with_context_ops(module: Module, extracted: ExtractedModule, threads: int) -> Module:
+    """A copy of an extracted module with context ops, dispatched or not; inside its loop harness, if it has one."""
+    module = module.copy()
     region = next(c for c in module.proto.computations[:] if c.name == BODY)
     is_entry = region.id == module.entry.id
     root = next(i for i in region.instructions if i.id == region.root_id)
@@ -51,7 +51,7 @@ def with_context_ops(serialized: bytes, extracted: ExtractedModule, threads: int
     ordered = [*worker.computations, *(type(c).FromString(c.SerializeToString()) for c in module.proto.computations)]
     del module.proto.computations[:]
     module.proto.computations.extend(ordered)
-    return module.to_bytes()
+    return Module(module.proto)
 
 
 def _replace_uses(computation: ComputationProto, value: int, copy: int, keep: Sequence[int]) -> None:

@@ -36,8 +36,8 @@ class LoopContext:
 class ExtractedModule:
     """A region as a module; its entry computation takes and returns row-major arrays."""
 
-    module: bytes
-    """Serialized HloModuleProto; several results are a tuple."""
+    module: Module
+    """Several results are a tuple."""
     anchor: str
     """Name of the match's anchor op (a pattern's result) in the original module."""
     inputs: tuple[Shape, ...]
@@ -58,7 +58,7 @@ class ExtractedModule:
         """Numbers of the frozen inputs."""
         return frozenset(
             i.parameter_number
-            for i in Module.from_bytes(self.module).entry.instructions
+            for i in self.module.entry.instructions
             if i.opcode == "parameter" and i.name.startswith(FROZEN)
         )
 
@@ -79,11 +79,6 @@ def set_signature(entry: ComputationProto, inputs: Sequence[Shape], result: Shap
     entry.program_shape.parameters.extend(shape.to_proto() for shape in inputs)
     entry.program_shape.parameter_names.extend(f"region_input.{number}" for number in range(len(inputs)))
     entry.program_shape.result.CopyFrom(result)
-
-
-def parsed_module(extracted: ExtractedModule) -> Module:
-    """The extracted module, parsed."""
-    return Module.from_bytes(extracted.module)
 
 
 def called_by(module: Module, instructions: Iterable[InstructionProto]) -> list[ComputationProto]:

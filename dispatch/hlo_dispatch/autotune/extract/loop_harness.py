@@ -50,7 +50,7 @@ class _Harness:
     """Writer of one loop harness."""
 
     def __init__(self, extracted: ExtractedModule) -> None:
-        self._extracted, self._module = extracted, Module.from_bytes(extracted.module)
+        self._extracted, self._module = extracted, extracted.module
         self._results = result_elements(extracted)
         self._state = [_COUNT, _COUNT, *extracted.inputs]
         for element, shape in zip(self._results, extracted.results, strict=True):
@@ -59,7 +59,7 @@ class _Harness:
         self._last_id = max(self._module.computations)
         self._fused: list[ComputationProto] = []
 
-    def written(self) -> bytes:
+    def written(self) -> Module:
         body, condition = self._body(), self._condition()
         entry = self._entry(body, condition)
         others = [c for c in self._module.proto.computations if c.id != body.id]
@@ -67,7 +67,7 @@ class _Harness:
         for computation in (*others, *self._fused, body, condition, entry):
             module.computations.add().CopyFrom(computation)
         module.host_program_shape.CopyFrom(entry.program_shape)
-        return module.SerializeToString()
+        return Module(module)
 
     def _body(self) -> ComputationProto:
         """The loop body: the region's computation with elements of the loop's state as inputs."""

@@ -28,13 +28,13 @@ from hlo_dispatch.autotune.extract.extracted_module import (
     LoopContext,
     called_by,
     is_small_constant,
-    parsed_module,
     set_signature,
 )
 from hlo_dispatch.autotune.extract.library_call_slice import LibraryCallSlice
 from hlo_dispatch.autotune.extract.operand_ops import is_constant_expression, operand_ops_of
 from hlo_dispatch.autotune.run.running_time import RunningTimes, running_time
 from hlo_dispatch.errors import Refusal
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.opcode import ANCHORS
 from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto, ModuleProto
 from hlo_dispatch.ir.shape import Shape, in_memory_order, shape_of
@@ -115,7 +115,7 @@ class RegionExtractor:
             else self._extract_whole_instructions(match, tops)
         )
         if isinstance(found, ExtractedModule):
-            expected_alone = running_time(parsed_module(found))
+            expected_alone = running_time(found.module)
             instruction_of = self._graph.instruction_of
             expected_in_program = self._running_times.of([instruction_of[top] for top in tops], instruction_of)
             if (
@@ -319,9 +319,7 @@ class _RegionWriter:
                 # It refers to tables of the module that are not copied.
                 instruction.ClearField("metadata")
         module.host_program_shape.CopyFrom(self._entry.program_shape)
-        return ExtractedModule(
-            module.SerializeToString(), anchor, tuple(shapes), tuple(results), tuple(produced), tuple(consumed)
-        )
+        return ExtractedModule(Module(module), anchor, tuple(shapes), tuple(results), tuple(produced), tuple(consumed))
 
     def _parameter(self, instruction: InstructionProto, number: int) -> Shape:
         """Add a row-major parameter with the value's bytes, and a bitcast where the value has another layout."""

@@ -26,25 +26,25 @@ def fitting_trips(module: Module, seconds: float) -> int | None:
         return None
     while most > FEWEST_TRIPS:
         most = max(most // 2, FEWEST_TRIPS)
-        shorter = running_time(Module.from_bytes(with_trips(module.to_bytes(), most)))
+        shorter = running_time(with_trips(module, most))
         if shorter is not None and shorter <= seconds:
             return most
     return None
 
 
-def with_trips(serialized: bytes, most: int) -> bytes:
-    """The module with known trip counts limited to `most`.
+def with_trips(module: Module, most: int) -> Module:
+    """A copy of the module with known trip counts limited to `most`.
 
     XLA:CPU runs a loop with a known trip count by that count, and does not evaluate its condition.
     """
-    module = Module.from_bytes(serialized)
+    module = module.copy()
     for loop in _loops(module):
         count = trip_count(loop)
         if count is not None and count > most:
             config = json.loads(loop.backend_config)
             config["known_trip_count"]["n"] = str(most)
             loop.backend_config = json.dumps(config, separators=(",", ":")).encode()
-    return module.to_bytes()
+    return module
 
 
 def _loops(module: Module) -> Iterator[InstructionProto]:

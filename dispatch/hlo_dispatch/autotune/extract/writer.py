@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.autotune.extract.extracted_module import FROZEN, called_by, is_small_constant
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, ModuleProto
 from hlo_dispatch.ir.shape import Shape, in_memory_order
 
@@ -21,8 +22,8 @@ class ExtractedWriter:
         """Node → id of its instruction in the entry."""
         self._fused: list[ComputationProto] = []
 
-    def module(self, copied: Iterable[InstructionProto]) -> bytes:
-        """The serialized module; `copied`: instructions of the original module in it."""
+    def module(self, copied: Iterable[InstructionProto]) -> Module:
+        """The module; `copied`: instructions of the original module in it."""
         entry = self.entry
         module = ModuleProto(name="region", entry_computation_name="region", entry_computation_id=entry.id)
         names: set[str] = set()
@@ -36,7 +37,7 @@ class ExtractedWriter:
                     instruction.name += ".again"
                 names.add(instruction.name)
         module.host_program_shape.CopyFrom(entry.program_shape)
-        return module.SerializeToString()
+        return Module(module)
 
     def parameter(self, node: Node, number: int, kind: str = "region_input") -> Shape:
         """Add a row-major parameter with the value's bytes, and a bitcast where the value has another layout."""

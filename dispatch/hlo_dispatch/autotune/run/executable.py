@@ -39,7 +39,7 @@ _is_hook_installed = False
 """Whether this module's callback is in JAX's hook."""
 _substitutions: collections.Counter[bytes] = collections.Counter()
 """Number of active `substituting_module` blocks for each placeholder token."""
-_captures: dict[bytes, list[bytes]] = {}
+_captures: dict[bytes, list[Module]] = {}
 """Token of a program whose optimized module is captured → list for the module."""
 
 _STABLEHLO = {
@@ -58,8 +58,8 @@ def substitution(serialized: bytes) -> tuple[bool, bytes | None]:
         # Other callbacks in the hook get the result of the first one.
         if awaited:
             return True, None
-        awaited.append(serialized)
-        return True, stopping_before_codegen(serialized)
+        awaited.append(Module.from_bytes(serialized))
+        return True, stopping_before_codegen(awaited[0]).to_bytes()
     # A user's function may have such a name, too.
     module = _modules.get(serialized[start:end]) if end >= 0 else None
     if module is None:
@@ -109,14 +109,11 @@ def is_placeholder(module: str) -> bool:
 
 @contextlib.contextmanager
 def substituting_module(name: str, module: bytes) -> Generator[None]:
-    """Substitute a serialized module for the placeholder of this name inside the block."""
+    """Substitute a module, serialized by `named`, for the placeholder of this name inside the block."""
     token = _token(name)
-    program = Module.from_bytes(module)
-    # Other callbacks in the hook recognize it by its name, too.
-    program.proto.name = name
     with _lock:
         _substitutions[token] += 1
-        _modules[token] = program.to_bytes()
+        _modules[token] = module
     try:
         install_substitution_hook()
         yield
@@ -128,13 +125,20 @@ def substituting_module(name: str, module: bytes) -> Generator[None]:
                 _seen.discard(token)
 
 
+def named(module: Module, name: str) -> bytes:
+    """The module serialized under its placeholder's name, by which other callbacks in the hook recognize it, too."""
+    renamed = module.copy()
+    renamed.proto.name = name
+    return renamed.to_bytes()
+
+
 @contextlib.contextmanager
-def shown(name: str) -> Generator[list[bytes]]:
+def shown(name: str) -> Generator[list[Module]]:
     """Capture the optimized modules that JAX compiles under a `placeholder_name` inside the block; yields their list.
 
     Compilation stops with an error before code generation, the slowest part; the error ends the block.
     """
-    modules: list[bytes] = []
+    modules: list[Module] = []
     _captures[_token(name)] = modules
     try:
         install_substitution_hook()
@@ -153,24 +157,23 @@ def _token(name: str) -> bytes:
 class Executable:
     """A compiled module; thread-safe."""
 
-    def __init__(self, serialized: bytes) -> None:
-        """Compile a serialized HloModuleProto whose entry takes row-major arrays and returns one or a tuple.
+    def __init__(self, module: Module) -> None:
+        """Compile a module whose entry takes row-major arrays and returns one or a tuple.
 
         Raises:
             Exception: XLA does not compile it (whatever jaxlib raises), or no hook is in place.
         """
         # JAX's own compilation ends in this call; JAX's caches would mistake the placeholder for a program.
-        program = Module.from_bytes(serialized)
-        signature = program.entry.program_shape
+        signature = module.entry.program_shape
         results = signature.result.tuple_shapes or (signature.result,)
         token = f"{_PLACEHOLDER}{os.getpid()}_{next(_numbers)}".encode()
-        program.proto.name = f"{token.decode()}_end"
+        name = f"{token.decode()}_end"
         text = _placeholder_program(
-            program.name,
+            name,
             [shape_of(shape) for shape in signature.parameters],
             [shape_of(shape) for shape in results],
         )
-        _modules[token] = program.to_bytes()
+        _modules[token] = named(module, name)
         try:
             # Inside of JAX's hook, where its list must not change, another callback does it.
             if not _is_substitution_relayed:

@@ -11,9 +11,9 @@ _TYPED = 4
 """XLA's number for calls of its typed FFI."""
 
 
-def stopping_before_codegen(serialized: bytes) -> bytes:
+def stopping_before_codegen(module: Module) -> Module:
     """A module of the same signature that XLA cannot compile."""
-    program = Module.from_bytes(serialized)
+    program = module.copy()
     entry = program.entry
     parameters = [instruction for instruction in entry.instructions[:] if instruction.opcode == "parameter"]
     # XLA allocates lists as long as the largest id, so this is the next one.
@@ -31,4 +31,4 @@ def stopping_before_codegen(serialized: bytes) -> bytes:
     entry.root_id = number
     del program.proto.computations[:]
     program.proto.computations.append(entry)
-    return program.to_bytes()
+    return Module(program.proto)

@@ -73,7 +73,7 @@ class ConstantWeights:
             executable.start()
             registration.register(users_kernels.open_handlers(table))
             inputs = executable.to_device([self._array(number) for number in found.prologue_inputs])
-            memory = [_bytes(array) for array in executable.Executable(found.prologue)(inputs)]
+            memory = [_bytes(array) for array in executable.Executable(Module.from_bytes(found.prologue))(inputs)]
         memory += [self.memory[number - self.parameters] for number in found.frozen_inputs]
         return self._with_constants(found.program, dict(enumerate(memory)), len(memory))
 
