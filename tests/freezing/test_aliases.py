@@ -162,4 +162,4 @@ def test_constants_are_parameters_for_a_while(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_program_that_is_tried_keeps_its_inputs(whole: bytes) -> None:
     """It runs many times on the same ones."""
-    assert donations(whole_program_trial._plain(whole)) == set()
+    assert donations(whole_program_trial._plain(Module.from_bytes(whole)).to_bytes()) == set()

@@ -12,6 +12,7 @@ import pytest
 from hlo_dispatch.autotune.compare.acceptance_rules import missing_gain
 from hlo_dispatch.autotune.compare.timing import Time
 from hlo_dispatch.autotune.whole_program_trial import compare
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.jax_plugin.explaining import optimized
 from hlo_dispatch.jax_plugin.tuning import Tuned, tune_module
 from hlo_dispatch.selection.measurements import STOCK, Measurement
@@ -92,7 +93,8 @@ def test_a_program_as_a_whole(product: bytes, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(
         "hlo_dispatch.autotune.whole_program_trial.interleaved", lambda *_, **__: [STOCK_TIME, Time(245e-6, 2e-6, 1e-6)]
     )
-    verdict = compare(product, {"guessed": product})
+    module = Module.from_bytes(product)
+    verdict = compare(module, {"guessed": module})
     assert verdict.chosen == STOCK
     assert verdict.sentence().endswith(
         "stock 247 µs against 245 µs, but its gain of 2 µs is less than the 2.47 µs that it has to gain"
