@@ -83,7 +83,8 @@ def plan_computation(
     planner = _Planner(graph, matcher, decide_on, prefetched)
     found = patterns.find(graph) if patterns else StructuralMatches()
     if small:
-        planner.refuse_all(Refusal("small-call", "XLA runs this computation as one small call"), found.matches)
+        calls = [*routines.find(graph), *attentions.find(graph), *((match.output, match) for match in found.matches)]
+        planner.refuse_all(Refusal("small-call", "XLA runs this computation as one small call"), calls)
         return planner.plan
     planner.plan_routines(routines.find(graph))
     attention_nodes = planner.plan_attentions(attentions.find(graph))
@@ -120,13 +121,13 @@ class _Planner:
         self._matcher, self._decide_on, self._prefetched = matcher, decide_on, prefetched
         self._ownership = InstructionOwnership(graph.root)
 
-    def refuse_all(self, refusal: Refusal, matches: Sequence[Match]) -> None:
-        """Refuse every pattern and anchor."""
-        for match in matches:
-            refused = replace(refusal, instruction=match.output.name)
-            self.plan.decisions[match.output] = match, Decision(None, refusal.sentence, refused)
+    def refuse_all(self, refusal: Refusal, found: Iterable[tuple[Node, Match | Refusal]]) -> None:
+        """Refuse every match and every anchor."""
         for node in self._matcher.anchors():
             self._refuse(node, replace(refusal, instruction=node.name))
+        for node, match in found:
+            decision = Decision(None, refusal.sentence, replace(refusal, instruction=node.name))
+            self.plan.decisions[node] = None if isinstance(match, Refusal) else match, decision
 
     def plan_routines(self, found: Iterable[tuple[Node, Match | Refusal]]) -> None:
         """Decide on library calls, which no other match covers, and on products that may become anchors afterwards."""

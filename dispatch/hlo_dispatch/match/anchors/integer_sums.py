@@ -42,6 +42,8 @@ def as_numbers(node: Node) -> tuple[Node, ...] | Refusal:
             return Refusal("dtype-unsupported", "its sums are used as integers, which no kernel gives", node.name)
         (value,) = value.users
         found.append(value)
+        if value.proto.control_predecessor_ids:
+            return Refusal("control-dependency", "the instruction has control predecessors", value.name)
     source = found[-2] if len(found) > 1 else node
     is_number = value.opcode == "convert" and value.shape.element_type == "f32"
     if not is_number or value.shape.strides != source.shape.strides:

@@ -189,6 +189,8 @@ class _Attempt:
                 dependent.add(node)
         covered = [node for node in sorted(self._matched, key=lambda node: node.index) if node in dependent]
         for node in covered:
+            if node.proto.control_predecessor_ids:
+                raise NotAttention(Refusal("control-dependency", "the instruction has control predecessors", node.name))
             needed = None if node is last else _reader_outside(node, dependent)
             if needed is not None:
                 sentence = f"%{node.name}, which the kernel keeps nowhere, is {needed}"

@@ -86,10 +86,6 @@ class Scores:
             self._matched.update((passed.node, None) for passed in path)
             if view.node.opcode == "dot":
                 return view, steps[::-1]
-            if view.node.proto.control_predecessor_ids:
-                raise NotAttention(
-                    Refusal("control-dependency", "the scores wait for another instruction", view.node.name)
-                )
             view, outer = self._step(view, ways)
             steps += outer[::-1]
 

@@ -207,7 +207,7 @@ def _ended_chain(steps: Sequence[Step], current: Node, is_materialized: Callable
 
 
 def _refused_by_entry(entry: AnchorKind, parts: Sequence[Step], post_ops: int) -> tuple[Node, str] | None:
-    """The instruction and the reason for which the entry refuses these steps; None: it allows them."""
+    """The instruction and the reason for which a chain ends before these steps; None: they extend it."""
     longest = entry.longest_chain
     if post_ops > longest:
         return parts[0].nodes[0], f"{entry.name} takes {longest} {'post-op' if longest == 1 else 'post-ops'}"
@@ -215,6 +215,9 @@ def _refused_by_entry(entry: AnchorKind, parts: Sequence[Step], post_ops: int) -
         kind = part.result.shape.element_type
         if not entry.gives(kind):
             return part.result, f"{entry.name} does not give {kind}"
+        for node in part.nodes:
+            if node.proto.control_predecessor_ids:
+                return node, "the instruction has control predecessors"
     return None
 
 

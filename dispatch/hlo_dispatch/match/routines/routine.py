@@ -69,7 +69,7 @@ class RoutineFinder:
 
 def _read(node: Node, routine: Routine, dtype: str, is_unmaterialized: Callable[[Node], bool]) -> Match | Refusal:
     shapes = tuple(shape_of(part) for part in node.proto.shape.tuple_shapes) or (node.shape,)
-    refusal = _unsupported_call(node, routine, shapes)
+    refusal = _unsupported_call(node, routine, dtype, shapes)
     if refusal is not None:
         return refusal
     options = _options(node)
@@ -124,7 +124,7 @@ def _product(
     return match_of_call(call, node, views, [path[-1]], [path[-1].shape], path)
 
 
-def _unsupported_call(node: Node, routine: Routine, shapes: tuple[Shape, ...]) -> Refusal | None:
+def _unsupported_call(node: Node, routine: Routine, dtype: str, shapes: tuple[Shape, ...]) -> Refusal | None:
     """A refusal if the instruction is not the table's routine, or cannot be replaced."""
     proto = node.proto
     if node.opcode == "custom-call" and proto.custom_call_api_version != CUSTOM_CALL_API_TYPED_FFI:
@@ -132,8 +132,14 @@ def _unsupported_call(node: Node, routine: Routine, shapes: tuple[Shape, ...]) -
     if len(node.operands) != len(routine.operands) or len(shapes) != len(routine.results):
         found = f"{len(node.operands)} operands and {len(shapes)} results"
         return Refusal("kernel-unsupported", f"{routine.name} with {found} is unknown", node.name)
-    if proto.control_predecessor_ids:
-        return Refusal("control-dependency", "the instruction has control predecessors", node.name)
+    if node.operands[0].shape.element_type != dtype or dtype not in routine.numerics:
+        types = (dtype,) if dtype in routine.numerics else routine.numerics
+        sentence = f"{node.operands[0].shape} is not {' or '.join(types)}"
+        return Refusal("dtype-unsupported", sentence, node.name)
+    parts = (user for user in node.users if user.opcode == "get-tuple-element")
+    waiting = next((value for value in (node, *parts) if value.proto.control_predecessor_ids), None)
+    if waiting is not None:
+        return Refusal("control-dependency", "the instruction has control predecessors", waiting.name)
     if node.is_live_out and node.shape.element_type == "tuple":
         return Refusal("rewrite-unsupported", "the tuple of its results is the computation's result", node.name)
     if any(user.opcode != "get-tuple-element" for user in node.users) and len(shapes) > 1:

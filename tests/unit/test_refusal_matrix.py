@@ -1,0 +1,111 @@
+"""Refusal matrix: each kind of match against each reason to refuse it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import pytest
+
+from hlo_dispatch.errors import Unavailable
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.report import Region, Report
+from processor import needs_avx512
+from refusal_cases import (
+    KINDS,
+    MATRIX,
+    UNREPORTED,
+    Base,
+    Column,
+    bases,
+    enlarged,
+    order,
+    pipeline,
+    unfused,
+)
+
+pytestmark = needs_avx512
+
+CELLS = [
+    pytest.param(kind, column, MATRIX[column].codes[group], id=f"{kind}-{column}")
+    for group, kinds in KINDS.items()
+    for kind in kinds
+    for column in MATRIX
+    if group in MATRIX[column].codes
+]
+
+
+def modules(kind: str, column: Column) -> Iterator[tuple[Base, bytes]]:
+    """The kind's goldens as the column changes them; larger ones for what is asked only of large matches."""
+    yield from ((base, column.mutate(base)) for base in bases(kind))
+    if column.pipeline in ("slower", "wrong", "lost"):
+        yield from ((base, enlarged(base)) for base in bases(kind))
+
+
+def code_of(region: Region | None) -> str | None:
+    """The refusal's code; None where a kernel computes the region."""
+    if region is None:
+        return UNREPORTED
+    return None if region.refusal is None else region.refusal.code
+
+
+@lru_cache(maxsize=1024)
+def outcome(kind: str, name: str, code: str) -> tuple[str | None, Report]:
+    """The first golden that gives the code, else the last one: the code that it gives, and the report."""
+    found: str | None = None
+    report = Report("")
+    for base, module in modules(kind, MATRIX[name]):
+        result, report = pipeline(MATRIX[name].pipeline).run(module)
+        region = next((region for region in report.regions if region.name == base.region), None)
+        found = code_of(region)
+        check(module, result, report)
+        if found == code:
+            break
+    return found, report
+
+
+def check(module: bytes, result: bytes | None, report: Report) -> None:
+    """Every refusal says why, and names an instruction; the region is still there afterwards, or in another one."""
+    before, after = (names_in(serialized) for serialized in (module, module if result is None else result))
+    assert (result is None) == (not report.dispatched)
+    after |= {name for region in report.dispatched for name in region.covered}
+    for region in report.left:
+        assert region.refusal is not None
+        assert region.refusal.sentence
+        assert region.refusal.instruction in before, str(region.refusal)
+        assert region.name in after, str(region.refusal)
+
+
+def names_in(serialized: bytes) -> set[str]:
+    return {i.name for c in Module.from_bytes(serialized).proto.computations for i in c.instructions}
+
+
+@pytest.mark.parametrize(("kind", "column", "code"), CELLS)
+def test_a_cell_of_the_matrix(kind: str, column: str, code: str) -> None:
+    found, _ = outcome(kind, column, code)
+    assert found == code
+
+
+@pytest.mark.parametrize("kind", [kind for group, kinds in KINDS.items() if group != "glue op" for kind in kinds])
+def test_a_missing_library(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = bases(kind)[0]
+    monkeypatch.setattr("hlo_dispatch.vendor.libraries.loaded", lambda name: Unavailable(name, f"install {name}"))
+    result, report = pipeline("always").run(base.module)
+    check(base.module, result, report)
+    region = next(region for region in report.regions if region.name == base.region)
+    assert code_of(region) == "library-missing"
+    assert "install" in region.reason
+
+
+@pytest.mark.parametrize("kind", [kind for kinds in KINDS.values() for kind in kinds])
+def test_no_control_dependency_is_lost(kind: str) -> None:
+    """Whichever instruction of a match must run after another one: afterwards something still does."""
+    for base in bases(kind)[:3]:
+        for number, instruction in enumerate(unfused(base).entry.instructions):
+            if instruction.opcode in ("parameter", "constant", "tuple", "bitcast", "transpose"):
+                continue
+            module = unfused(base)
+            earlier = order(module, module.entry.instructions[number])
+            result, _ = pipeline("always").run(module.to_bytes())
+            after = module if result is None else Module.from_bytes(result)
+            assert any(earlier in i.control_predecessor_ids for i in after.entry.instructions), instruction.name
