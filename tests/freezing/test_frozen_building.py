@@ -18,6 +18,7 @@ from jax import monitoring
 import hlo_dispatch
 from environment import clean_environment
 from hlo_dispatch.freezing import build as build_module
+from hlo_dispatch.freezing import placeholder_executable
 from hlo_dispatch.freezing.placeholder_executable import PlaceholderExecutable
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.passes.partition import prologue_stages
@@ -103,7 +104,7 @@ def test_nothing_is_lost_where_nothing_compiles(monkeypatch: pytest.MonkeyPatch)
     p = weights()
     fast = hlo_dispatch.freeze(network, p, donate=True)
     with monkeypatch.context() as context:
-        context.setattr(PlaceholderExecutable, "_compiled", fail)
+        context.setattr(placeholder_executable, "substituting_module", fail)
         with pytest.raises(ZeroDivisionError, match="no compiler"):
             fast(X)
     assert not any(leaf.is_deleted() for leaf in jax.tree.leaves(p))

@@ -101,7 +101,7 @@ def test_values_connected_by_a_large_one_are_one_stage(monkeypatch: pytest.Monke
     """What is small is computed in each part."""
     monkeypatch.setattr(prologue_stages, "MIN_STAGED_BYTES", 0)
     if not small:
-        monkeypatch.setattr(prologue_stages, "_MAX_RECOMPUTED_BYTES", 0)
+        monkeypatch.setattr(prologue_stages, "MAX_RECOMPUTED_BYTES", 0)
 
     def scaled(p: Any, x: Any) -> Any:
         scale = jnp.cumsum(p["scale"])

@@ -35,7 +35,7 @@ def _forced(monkeypatch: pytest.MonkeyPatch) -> None:
     def preferred_variants(_: Any, match: Match, machine: object) -> Iterator[Variant]:
         yield Variant(GEMM, match.with_kernel(GEMM) if GEMM in match.kernels else match)
 
-    monkeypatch.setattr(family_cost_models._AnchorCostModel, "preferred_variants", preferred_variants)
+    monkeypatch.setattr(family_cost_models.AnchorCostModel, "preferred_variants", preferred_variants)
 
 
 def kernels_of(function: Callable[..., Any], *arguments: Any) -> list[str]:

@@ -19,6 +19,7 @@ from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import Shape, row_major, shape_of
 from hlo_dispatch.jax_plugin import hook
 from hlo_dispatch.jax_plugin.explaining import optimized
+from hlo_dispatch.jax_plugin.failure_log import FailureLog
 from hlo_dispatch.jax_plugin.tuning import tune_module
 from hlo_dispatch.passes.partition import constant_weights
 from hlo_dispatch.passes.partition.constant_weights import extract_constant_weights
@@ -122,7 +123,7 @@ def _preparing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(constant_weights.executable, "Executable", fail)
     monkeypatch.setenv("HLO_DISPATCH_STRICT", "0")
-    monkeypatch.setattr(hook._state, "warned", False)
+    monkeypatch.setattr(hook, "failure_log", FailureLog())
 
 
 @pytest.mark.usefixtures("_preparing_fails")
@@ -157,7 +158,7 @@ def test_what_fails_is_said_once_and_counted_always(caplog: pytest.LogCaptureFix
 
 @pytest.mark.usefixtures("_preparing_fails")
 def test_what_fails_while_it_is_said_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hook, "_warn", lambda *_: 1 / 0)
+    monkeypatch.setattr(FailureLog, "warn", lambda *_: 1 / 0)
     w, x = array(256, 256), array(64, 256)
     assert "hlo_dispatch.onednn.matmul" in compiled(lambda x: jnp.tanh(x @ w), x).as_text()
 

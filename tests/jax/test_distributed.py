@@ -14,6 +14,7 @@ import pytest
 
 from environment import clean_environment
 from hlo_dispatch.api import pipeline
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.jax_plugin import replica_consensus
 
 PROGRAM = """
@@ -90,6 +91,20 @@ def test_both_measure_and_decide_alike(tmp_path: Path) -> None:
     assert first["bits"] == second["bits"]
 
 
+class Follower(replica_consensus.ProcessGroup):
+    """The second process of a program, which receives this."""
+
+    def __init__(self, published: dict | None) -> None:
+        super().__init__(None, 1)
+        self.published = published
+
+    def runs(self, module: Module) -> bool:
+        return True
+
+    def receive(self, key: str) -> dict | None:
+        return self.published
+
+
 @pytest.mark.parametrize(("published", "is_dispatched"), [({"stock": True}, False), (None, True)])
 def test_where_the_first_process_fails_the_others_have_stock(
     monkeypatch: pytest.MonkeyPatch, published: dict | None, is_dispatched: bool
@@ -98,8 +113,6 @@ def test_where_the_first_process_fails_the_others_have_stock(
     compiled = jax.jit(lambda x: jnp.tanh(x @ x)).lower(x).compile()
     module = compiled.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto()
     monkeypatch.setattr(replica_consensus, "MEASURING", ("always",))
-    monkeypatch.setattr(replica_consensus, "_group", lambda: replica_consensus._Processes(None, 1))
-    monkeypatch.setattr(replica_consensus, "_spans_processes", lambda _: True)
-    monkeypatch.setattr(replica_consensus, "_received", lambda *_: published and published | {"context": ""})
-    result, _ = replica_consensus.run(pipeline((), "always"), module, details=False)
+    group = Follower(published and published | {"context": ""})
+    result, _ = replica_consensus.run(pipeline((), "always"), module, details=False, find_group=lambda: group)
     assert (result is not None) == is_dispatched

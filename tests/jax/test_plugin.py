@@ -18,6 +18,7 @@ import hlo_dispatch
 from environment import clean_environment
 from hlo_dispatch.errors import PolicyError
 from hlo_dispatch.jax_plugin import hook
+from hlo_dispatch.jax_plugin.failure_log import FailureLog
 from hlo_dispatch.pipeline import Pipeline
 from side_by_side import assert_agree, assert_close, run_both
 from warm import run_python
@@ -128,7 +129,7 @@ def fail(*_, **__):
 
 def test_failure_means_stock_and_one_warning(monkeypatch, caplog) -> None:
     monkeypatch.delenv("HLO_DISPATCH_STRICT")
-    monkeypatch.setattr(hook._state, "warned", False)
+    monkeypatch.setattr(hook, "failure_log", FailureLog())
     monkeypatch.setattr(Pipeline, "run", fail)
     before = hlo_dispatch.statistics().failures
     with hlo_dispatch.enabled(policy="always"):

@@ -14,7 +14,7 @@ import numpy as np
 Round = Callable[[float], float]
 Spelling = Callable[[np.ndarray, Round], np.ndarray]
 
-_erf = np.vectorize(math.erf, otypes=[np.float64])
+erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def logistic(x: Any) -> Any:
@@ -84,10 +84,10 @@ SPELLINGS: dict[str, list[Spelling]] = {
         lambda x, c: (0.5 * x) + (0.5 * x) * np.tanh(c(0.7978845608) * x + c(0.7978845608 * 0.044715) * x * x * x),
     ],
     "gelu_erf": [
-        lambda x, c: 0.5 * x * (1 + _erf(x * c(1 / math.sqrt(2)))),
-        lambda x, c: x * (1 + _erf(x / c(math.sqrt(2)))) / 2,
+        lambda x, c: 0.5 * x * (1 + erf(x * c(1 / math.sqrt(2)))),
+        lambda x, c: x * (1 + erf(x / c(math.sqrt(2)))) / 2,
         lambda x, c: 0.5 * x * xla_erfc(-x * c(math.sqrt(0.5))),
-        lambda x, c: x - 0.5 * x * (1 - _erf(x * c(math.sqrt(0.5)))),
+        lambda x, c: x - 0.5 * x * (1 - erf(x * c(math.sqrt(0.5)))),
     ],
     "mish": [
         lambda x, c: x * np.tanh(np.log1p(np.exp(x))),

@@ -49,7 +49,7 @@ def check(both: Both) -> None:
 def in_jax(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The spellings, which are written in NumPy, as programs."""
     monkeypatch.setattr(spellings, "np", jnp)
-    monkeypatch.setattr(spellings, "_erf", jax.scipy.special.erf)
+    monkeypatch.setattr(spellings, "erf", jax.scipy.special.erf)
     with jax.numpy_dtype_promotion("standard"):
         yield
 

@@ -152,13 +152,12 @@ def test_decision_dependencies_survive_the_file(tmp_path: Path, monkeypatch) -> 
 
 
 @pytest.mark.parametrize(("other", "claimed"), [("jit_other", "mine"), ("jit_same_", None)])
-def test_threads_that_compile_modules_of_one_name(monkeypatch, other, claimed) -> None:
+def test_threads_that_compile_modules_of_one_name(other, claimed) -> None:
     """For which of the two the hook is called nobody can tell where it is called on a third thread."""
-    slots = [cache_key._Slot(), cache_key._Slot()]
-    slots[0].pending = cache_key._Pending("jit_same", "mine", "")
-    slots[1].pending = cache_key._Pending(other, "other's", "")
-    monkeypatch.setattr(cache_key, "_slots", slots)
-    assert cache_key._claim_pending("jit_nobody") is None
-    pending = cache_key._claim_pending("jit_same")
+    own, slots = cache_key.Slot(), [cache_key.Slot(), cache_key.Slot()]
+    slots[0].pending = cache_key.PendingModule("jit_same", "mine", "")
+    slots[1].pending = cache_key.PendingModule(other, "other's", "")
+    assert cache_key.claim_pending("jit_nobody", own, slots) is None
+    pending = cache_key.claim_pending("jit_same", own, slots)
     assert (pending and pending.module) == claimed
-    assert cache_key._claim_pending("jit_same") is None, "it is compiled once"
+    assert cache_key.claim_pending("jit_same", own, slots) is None, "it is compiled once"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from hlo_dispatch.autotune.compare import disturbance, timing
+from hlo_dispatch.autotune.compare import timing
 from hlo_dispatch.autotune.compare.disturbance import DisturbanceMeter
 from hlo_dispatch.autotune.compare.timing import Time, interleaved
 from hlo_dispatch.process.scheduling_delay import OtherWork
@@ -29,6 +29,7 @@ class PlayedMachine:
     before: Callable[[PlayedMachine], None] = lambda machine: None
     """Happens before each call."""
     random: random.Random = field(default_factory=lambda: random.Random(11))
+    best_probe: dict[int, float] = field(default_factory=dict)
 
     def call(self, seconds: float, *, shared: float = 1.0, own_wait: float = 0.0) -> Callable[[], None]:
         """A candidate that takes so long, `shared` times longer on one core, and whose threads wait in each call."""
@@ -52,7 +53,14 @@ class PlayedMachine:
             self.now += PROBE
             return PROBE * (2 if self.is_shared else 1)
 
-        return DisturbanceMeter(self, lambda: OtherWork(self.busy, self.stolen), probe, lambda: self.now, threads=2)
+        return DisturbanceMeter(
+            self,
+            lambda: OtherWork(self.busy, self.stolen),
+            probe,
+            lambda: self.now,
+            threads=2,
+            best_probe=self.best_probe,
+        )
 
     # What the meter asks of RunDelay.
 
@@ -68,7 +76,6 @@ class PlayedMachine:
 def machine(monkeypatch: pytest.MonkeyPatch) -> PlayedMachine:
     played = PlayedMachine()
     monkeypatch.setattr(timing.time, "perf_counter", lambda: played.now)
-    monkeypatch.setattr(disturbance, "_best_probe", {})
     return played
 
 

@@ -120,7 +120,7 @@ def test_what_won_before_is_tried_first(store: Store, monkeypatch: pytest.Monkey
 def test_a_trial_that_was_cut_short_goes_on_later(monkeypatch, fitting: int, is_hurried: bool) -> None:
     module = Module.from_bytes(from_text("HloModule m\nENTRY e { ROOT x = f32[4]{0} parameter(0) }"))
     monkeypatch.setattr(
-        whole_program_trial._TrialPrograms, "has_time_for_one_more", lambda self: len(self.names) < fitting
+        whole_program_trial.TrialPrograms, "has_time_for_one_more", lambda self: len(self.names) < fitting
     )
     measured_pipeline.executable.start()
     both = {MEASURED_JOINTLY: module, ALL_SUPPORTED: module}
@@ -132,7 +132,7 @@ def test_a_trial_that_was_cut_short_goes_on_later(monkeypatch, fitting: int, is_
         whole_program_trial.compare(module, {MEASURED_JOINTLY: module}, is_hurried=is_hurried, is_final=False).thorough
         is False
     )
-    monkeypatch.setattr(whole_program_trial._TrialPrograms, "has_time_for_one_more", lambda self: True)
+    monkeypatch.setattr(whole_program_trial.TrialPrograms, "has_time_for_one_more", lambda self: True)
     assert whole_program_trial.compare(module, both, is_hurried=is_hurried).thorough
 
 
@@ -183,9 +183,14 @@ ENTRY e { x = f32[4]{0} parameter(0)
 @pytest.fixture
 def _only_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The budget ends after the trial of the cost model's plan."""
-    monkeypatch.setattr(
-        tuner_module.Tuner, "__call__", lambda self, unknown, support_query: setattr(self, "_reached_all", False)
-    )
+    measure = tuner_module.Tuner.__call__
+
+    def without_time(*arguments) -> int:
+        with pytest.MonkeyPatch.context() as context:
+            context.setattr(tuner_module.Tuner, "remaining_seconds", lambda self: 0.0)
+            return measure(*arguments)
+
+    monkeypatch.setattr(tuner_module.Tuner, "__call__", without_time)
 
 
 @pytest.mark.usefixtures("_only_programs")

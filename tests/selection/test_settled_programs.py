@@ -85,10 +85,10 @@ def test_two_compiles_finish_a_program(store: Store, monkeypatch: pytest.MonkeyP
 def test_the_second_compile_ends_it_whatever_it_reached(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = Counted(monkeypatch)
     reached = iter(range(100))
-    left = Tuner._remaining
+    left = Tuner.remaining_seconds
     # Time is up behind the first region of each compile.
     monkeypatch.setattr(
-        Tuner, "_remaining", lambda self: left(self) if next(reached) < 2 or not counted.regions else 0.0
+        Tuner, "remaining_seconds", lambda self: left(self) if next(reached) < 2 or not counted.regions else 0.0
     )
     compile_as_another_process(store, counted)
     assert len(regions_in(store)) == 1
@@ -96,7 +96,7 @@ def test_the_second_compile_ends_it_whatever_it_reached(store: Store, monkeypatc
     compile_as_another_process(store, counted)
     (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == whole_program_trial.ALL_KERNELS]
     assert whole.thorough
-    monkeypatch.setattr(Tuner, "_remaining", left)
+    monkeypatch.setattr(Tuner, "remaining_seconds", left)
     assert compile_as_another_process(store, counted) == (0, 0), "the cost model has the others"
 
 
@@ -168,10 +168,10 @@ def test_a_compile_that_had_no_time_closes_nothing(store: Store, monkeypatch: py
     """It would keep for good what it knew when it began, whatever others have found out since."""
     counted = Counted(monkeypatch)
     compile_as_another_process(store, counted)
-    left = Tuner._remaining
-    monkeypatch.setattr(Tuner, "_remaining", lambda self: 0.0)
+    left = Tuner.remaining_seconds
+    monkeypatch.setattr(Tuner, "remaining_seconds", lambda self: 0.0)
     assert compile_as_another_process(store, counted) == (0, 0)
     (whole,) = [entry.measured for entry in store.entries() if entry.measured.kernel == whole_program_trial.ALL_KERNELS]
     assert not whole.thorough
-    monkeypatch.setattr(Tuner, "_remaining", left)
+    monkeypatch.setattr(Tuner, "remaining_seconds", left)
     assert compile_as_another_process(store, counted) == (0, 1)

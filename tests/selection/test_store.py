@@ -186,10 +186,12 @@ def test_a_store_that_can_only_be_read(store: Store, monkeypatch: pytest.MonkeyP
     """As one that is shipped with an image may be."""
     store.put(this_context(), "a", WON)
 
-    def refuse(_):
-        raise sqlite3.OperationalError("attempt to write a readonly database")
+    connect = sqlite3.connect
 
-    monkeypatch.setattr(Store, "_prepare", lambda self, database: refuse(database))
+    def read_only_connection(path: Path | str, **options):
+        return connect(path if isinstance(path, str) else f"{path.as_uri()}?mode=ro", **options | {"uri": True})
+
+    monkeypatch.setattr(sqlite3, "connect", read_only_connection)
     read_only = Store(store.directory)
     assert read_only.known(this_context()) == {"a": WON}
     assert caplog.text == ""

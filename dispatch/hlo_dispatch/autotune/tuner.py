@@ -138,7 +138,7 @@ class Tuner:
         """The same tuner for a module with frozen parameters."""
         return replace(self, frozen=frozen)
 
-    def _remaining(self) -> float:
+    def remaining_seconds(self) -> float:
         """Seconds that remain for measuring.
 
         Planning again is expected to take as long as planning took until the first request.
@@ -168,7 +168,7 @@ class Tuner:
         newly_known = done = 0
         try:
             for region in todo:
-                remaining = self._remaining() - self._reserved
+                remaining = self.remaining_seconds() - self._reserved
                 if remaining <= 0:
                     break
                 if not done:
@@ -226,7 +226,7 @@ class Tuner:
         is_hurried: bool = False,
     ) -> None:
         """Run the whole-program trial, before measuring regions or, if all of them were reached, after that."""
-        remaining = self._remaining()
+        remaining = self.remaining_seconds()
         # Without a budget every region is reached, and the final trial follows anyway.
         has_all = self._reached_all or self._is_resumed
         is_superfluous = not has_all if is_final else self.budget is None

@@ -109,7 +109,7 @@ def compare(
     if expected is None:
         raise Unmeasurable("the program's work depends on its inputs")
     deadline.demand(expected)
-    candidates = _TrialPrograms(stock, deadline, frozen, split, trips)
+    candidates = TrialPrograms(stock, deadline, frozen, split, trips)
     candidates.add(*first)
     variant: tuple[str, Module] | None = first
     while variant is not None and candidates.has_time_for_one_more():
@@ -143,7 +143,7 @@ def compare(
     return Measurement(chosen, known | among, found[chosen].gain, found[chosen].error, **description)
 
 
-class _TrialPrograms:
+class TrialPrograms:
     """The programs of one trial: stock, compiled and run once, and as many variants as the time allows."""
 
     def __init__(

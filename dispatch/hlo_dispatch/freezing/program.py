@@ -29,7 +29,7 @@ from hlo_dispatch.passes.partition.prologue_stages import PrologueStage, split_i
 from hlo_dispatch.process.large_pages import move_to_large_pages
 from hlo_dispatch.process.retained_memory import return_free_memory
 
-_MEMORY_OPTIMIZED = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
+MEMORY_OPTIMIZED = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
 """XLA's default scheduler favours parallelism, and holds all intermediate values of weight preprocessing at once."""
 
 
@@ -227,7 +227,7 @@ def _prologue_executable(stage: PrologueStage, split: Split) -> PlaceholderExecu
     shapes = [split.preprocessed[number].shape for number in stage.results]
     results = [ShapedArray(shape.dimensions, dtype_of(shape)) for shape in shapes]
     module = Module.from_bytes(stage.module)
-    return PlaceholderExecutable(module, results, jax.tree.structure(tuple(results)), _MEMORY_OPTIMIZED)
+    return PlaceholderExecutable(module, results, jax.tree.structure(tuple(results)), MEMORY_OPTIMIZED)
 
 
 def _abstract(shape: Sequence[int], dtype: Any, device: Any) -> Any:

@@ -17,7 +17,7 @@ import re
 import threading
 import uuid
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,7 @@ _is_extended = False
 
 
 @dataclass(frozen=True)
-class _Pending:
+class PendingModule:
     """A module with a computed key that is about to be compiled."""
 
     name: str
@@ -49,19 +49,19 @@ class _Pending:
     """The key's state of its decision dependencies."""
 
 
-class _Slot:
+class Slot:
     """The module that one thread is about to compile."""
 
-    pending: _Pending | None = None
+    pending: PendingModule | None = None
 
 
-_slots: weakref.WeakSet[_Slot] = weakref.WeakSet()
+_slots: weakref.WeakSet[Slot] = weakref.WeakSet()
 """Slots of all live threads."""
 
 
 class _Thread(threading.local):
     def __init__(self) -> None:
-        self.slot = _Slot()
+        self.slot = Slot()
         with _lock:
             _slots.add(self.slot)
 
@@ -102,7 +102,7 @@ def extend(settings: Callable[[], Pipeline | None]) -> None:
 def compiled(name: str, recorder: DependencyRecorder) -> None:
     """Store the decision dependencies of a compiled module, if its key was computed."""
     try:
-        pending = _claim_pending(name)
+        pending = claim_pending(name, _thread.slot, _slots)
         if pending is not None and _writes():
             decision_dependencies.keep(pending.module, DecisionDependencies.seen(recorder, pending.key))
     except Exception:
@@ -149,7 +149,7 @@ def _added(key: str, pipeline: Pipeline) -> str:
     # A module without stored dependencies may depend on every measurement.
     knowledge = pipeline.knowledge
     dependencies_state = dependencies.key_now(knowledge) if dependencies is not None else knowledge.fingerprint
-    _thread.slot.pending = _Pending(_name(key), module, dependencies_state)
+    _thread.slot.pending = PendingModule(_name(key), module, dependencies_state)
     return f"{plan} {dependencies_state}"
 
 
@@ -185,21 +185,20 @@ def _received(event: str, **_) -> None:
         _thread.slot.pending = None
 
 
-def _claim_pending(name: str) -> _Pending | None:
+def claim_pending(name: str, own: Slot, slots: Iterable[Slot]) -> PendingModule | None:
     """Take the pending module of this name, of this thread or (in some versions of jax) of a thread that waits for it.
 
     None where two threads compile modules of one name: no dependencies are stored rather than wrong ones.
     """
-    own = _thread.slot
     with _lock:
-        slots = [own] if _has_name(own.pending, name) else [s for s in _slots if _has_name(s.pending, name)]
-        if len(slots) != 1:
+        named = [own] if _has_name(own.pending, name) else [slot for slot in slots if _has_name(slot.pending, name)]
+        if len(named) != 1:
             return None
-        pending, slots[0].pending = slots[0].pending, None
+        pending, named[0].pending = named[0].pending, None
         return pending
 
 
-def _has_name(pending: _Pending | None, name: str) -> bool:
+def _has_name(pending: PendingModule | None, name: str) -> bool:
     return pending is not None and _normalized(pending.name) == _normalized(name)
 
 

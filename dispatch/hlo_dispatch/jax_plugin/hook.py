@@ -8,9 +8,6 @@ user's compile goes on with the stock module; the failure is logged once, its mo
 from __future__ import annotations
 
 import contextlib
-import logging
-import os
-import tempfile
 import threading
 import time
 from collections.abc import Generator, Sequence
@@ -25,6 +22,7 @@ from hlo_dispatch.driver import measured_pipeline
 from hlo_dispatch.errors import HloDispatchError, PolicyError
 from hlo_dispatch.jax_plugin import cache_key, module_collection, replica_consensus
 from hlo_dispatch.jax_plugin.decision_dependencies import DependencyRecorder
+from hlo_dispatch.jax_plugin.failure_log import FailureLog
 from hlo_dispatch.jax_plugin.record import record
 from hlo_dispatch.pattern import tables_or_default
 from hlo_dispatch.pipeline import Pipeline
@@ -39,7 +37,7 @@ _POLICY = "measure"
 """Default policy."""
 _PRE_SCHEDULER = 0
 """Number of jax.extend.xla's pre-scheduler stage."""
-_logger = logging.getLogger("hlo_dispatch")
+failure_log = FailureLog()
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,6 @@ class _State:
         self.is_decided = False
         """Whether the program itself has called install or uninstall, which overrides the environment."""
         self.hooked = False
-        self.warned = False
 
 
 _state = _State()
@@ -257,7 +254,9 @@ def _dispatched(settings: _Settings, serialized: bytes) -> bytes | None:
         record.count(rewritten=not failed and result is not None, failed=failed or bool(failure), seconds=seconds)
     if failure:
         with contextlib.suppress(Exception):
-            _warn(f"dispatched a module with less than it could: {failure}", serialized, "rewrite --prepare-constants")
+            failure_log.warn(
+                f"dispatched a module with less than it could: {failure}", serialized, "rewrite --prepare-constants"
+            )
     return result
 
 
@@ -274,28 +273,7 @@ def leave_to_stock(error: Exception, serialized: bytes) -> None:
         raise error
     with contextlib.suppress(Exception):
         what = f"failed on a module and stock XLA was used instead ({type(error).__name__}: {error})"
-        _warn(what, serialized, "rewrite")
-
-
-def _warn(what: str, serialized: bytes, command: str) -> None:
-    """Log the first failure, with the module's file and a command that reproduces it; later ones are only counted."""
-    with _state.lock:
-        if _state.warned:
-            return
-        _state.warned = True
-    try:
-        handle, path = tempfile.mkstemp(prefix="hlo_dispatch_failed_", suffix=".pb")
-        with os.fdopen(handle, "wb") as file:
-            file.write(serialized)
-    except OSError as problem:
-        path = f"(could not be kept: {problem})"
-    _logger.warning(
-        "hlo-dispatch %s. The module is in %s; `hlo-dispatch %s` on it shows the failure. "
-        "Further failures are only counted in statistics().",
-        what,
-        path,
-        command,
-    )
+        failure_log.warn(what, serialized, "rewrite")
 
 
 def _clear_jax_caches() -> None:

@@ -17,7 +17,7 @@ import logging
 import threading
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,7 +41,7 @@ _has_given_up = False
 
 
 @dataclass(frozen=True)
-class _Processes:
+class ProcessGroup:
     """The processes of one distributed program."""
 
     client: Any
@@ -62,11 +62,48 @@ class _Processes:
                     _logger.debug("nothing was published for %s: %s", key, error)
                     return None
 
+    def receive(self, key: str) -> dict[str, Any] | None:
+        """Wait for what process 0 publishes; None after a timeout, which only the first one waits for."""
+        global _has_given_up
+        published = self.get(key, 0.0 if _has_given_up else WAIT)
+        if published is None and not _has_given_up:
+            _has_given_up = True
+            _logger.warning(
+                "process 0 did not say in %g s which kernels a program takes, so process %d decides itself and waits "
+                "no more: replicas may differ by rounding. With one store for all and HLO_DISPATCH_POLICY=stored they "
+                "do not.",
+                WAIT,
+                self.process,
+            )
+        return published
 
-def run(pipeline: Pipeline, serialized: bytes, *, details: bool) -> tuple[bytes | None, Report]:
+    def runs(self, module: Module) -> bool:
+        """Whether the module also runs on devices of other processes."""
+        import jax
+
+        own = {device.id for device in jax.local_devices(backend="cpu")}
+        assigned = module.proto.device_assignment.computation_devices
+        return any(number not in own for computation in assigned for number in computation.replica_device_ids)
+
+
+def this_group() -> ProcessGroup | None:
+    """The processes of this distributed program; None: there is only one."""
+    try:
+        from jax._src import distributed
+
+        state = distributed.global_state
+        is_alone = state.client is None or (state.num_processes or 1) < 2
+        return None if is_alone else ProcessGroup(state.client, state.process_id)
+    except (ImportError, AttributeError):
+        return None  # a jax without it: each process decides for itself
+
+
+def run(
+    pipeline: Pipeline, serialized: bytes, *, details: bool, find_group: Callable[[], ProcessGroup | None] = this_group
+) -> tuple[bytes | None, Report]:
     """Run the pass on one module; for a program of several processes, as process 0 decides."""
-    group = _group() if pipeline.policy in MEASURING else None
-    if group is None or not _spans_processes(module := Module.from_bytes(serialized)):
+    group = find_group() if pipeline.policy in MEASURING else None
+    if group is None or not group.runs(module := Module.from_bytes(serialized)):
         return pipeline.run(serialized, details=details)
     key = _key(module, pipeline)
     if group.process == 0:
@@ -75,7 +112,7 @@ def run(pipeline: Pipeline, serialized: bytes, *, details: bool) -> tuple[bytes 
 
 
 def _decide_and_publish(
-    group: _Processes, key: str, pipeline: Pipeline, serialized: bytes, details: bool
+    group: ProcessGroup, key: str, pipeline: Pipeline, serialized: bytes, details: bool
 ) -> tuple[bytes | None, Report]:
     """Process 0: decide, and publish the measurements that the decisions depend on."""
     consulted = _AnswerRecorder(pipeline.knowledge)
@@ -91,10 +128,10 @@ def _decide_and_publish(
 
 
 def _follow_process_0(
-    group: _Processes, key: str, pipeline: Pipeline, serialized: bytes, details: bool
+    group: ProcessGroup, key: str, pipeline: Pipeline, serialized: bytes, details: bool
 ) -> tuple[bytes | None, Report]:
     """Other processes: decide by the published measurements."""
-    published = _received(group, key)
+    published = group.receive(key)
     if published is not None and published["stock"]:
         return Pipeline.make(pipeline.table, "never", pipeline.machine).run(serialized, details=details)
     if published is None or published["context"] != this_context().fingerprint:
@@ -104,20 +141,6 @@ def _follow_process_0(
         {region: Measurement.from_dict(values) for region, values in published["known"].items()}
     )
     return replace(pipeline, knowledge=knowledge, make_measurer=None).run(serialized, details=details)
-
-
-def _received(group: _Processes, key: str) -> dict[str, Any] | None:
-    global _has_given_up
-    published = group.get(key, 0.0 if _has_given_up else WAIT)
-    if published is None and not _has_given_up:
-        _has_given_up = True
-        _logger.warning(
-            "process 0 did not say in %g s which kernels a program takes, so process %d decides itself and waits no "
-            "more: replicas may differ by rounding. With one store for all and HLO_DISPATCH_POLICY=stored they do not.",
-            WAIT,
-            group.process,
-        )
-    return published
 
 
 class _AnswerRecorder(KnownMeasurements):
@@ -131,27 +154,6 @@ class _AnswerRecorder(KnownMeasurements):
     def get(self, region: str) -> Measurement | None:
         answer = self.answers[region] = self._knowledge.get(region)
         return answer
-
-
-def _group() -> _Processes | None:
-    """The processes of this distributed program; None: there is only one."""
-    try:
-        from jax._src import distributed
-
-        state = distributed.global_state
-        is_alone = state.client is None or (state.num_processes or 1) < 2
-        return None if is_alone else _Processes(state.client, state.process_id)
-    except (ImportError, AttributeError):
-        return None  # a jax without it: each process decides for itself
-
-
-def _spans_processes(module: Module) -> bool:
-    """Whether the module also runs on devices of other processes."""
-    import jax
-
-    own = {device.id for device in jax.local_devices(backend="cpu")}
-    assigned = module.proto.device_assignment.computation_devices
-    return any(number not in own for computation in assigned for number in computation.replica_device_ids)
 
 
 def _key(module: Module, pipeline: Pipeline) -> str:

@@ -44,7 +44,7 @@ class CostModel:
         return False
 
 
-class _AnchorCostModel(CostModel):
+class AnchorCostModel(CostModel):
     def preferred_variants(self, match: Match, machine: Machine | None) -> Iterator[Variant]:
         """Folded scales first, where that is cheaper; the GEMV kernel for one row; then the table's order."""
         if is_worth_folding(match) and match.folded is not None:
@@ -91,7 +91,7 @@ class _AttentionCostModel(CostModel):
 
 
 _COST_MODELS: dict[type[Any], CostModel] = {
-    AnchorKind: _AnchorCostModel(),
+    AnchorKind: AnchorCostModel(),
     Pattern: _PatternCostModel(),
     Routine: _RoutineCostModel(),
     Attention: _AttentionCostModel(),

@@ -104,13 +104,16 @@ class DisturbanceMeter:
         probe: Callable[[], float],
         clock: Callable[[], float] = time.perf_counter,
         threads: int = 1,
+        best_probe: dict[int, float] = _best_probe,
     ) -> None:
         """
         Args:
+            best_probe: threads → the shortest probe so far.
             probe: returns the seconds of peak arithmetic on all threads; 0 where they could not run together.
         """
         self._delay, self._threads, self._clock = delay, threads, clock
         self._others, self._probes = PeriodicSamples(others, clock), PeriodicSamples(probe, clock)
+        self._best_probe = best_probe
         self._begun = 0.0
 
     def ready(self) -> None:
@@ -122,7 +125,7 @@ class DisturbanceMeter:
         self._probes.take(turn, now=now)
         probe = self._probes.values[-1][1]
         if probe > 0:
-            _best_probe[self._threads] = min(probe, _best_probe.get(self._threads, probe))
+            self._best_probe[self._threads] = min(probe, self._best_probe.get(self._threads, probe))
 
     def waited(self) -> float:
         return self._delay.seconds()
@@ -160,7 +163,7 @@ class DisturbanceMeter:
 
     def _shares_cores(self, turn: int) -> bool:
         """Whether the processors were hardware threads of one core just before or after the turn, but not always."""
-        most = SHARED * _best_probe.get(self._threads, float("inf"))
+        most = SHARED * self._best_probe.get(self._threads, float("inf"))
         return any(probe > most for probe in self._probes.around(turn))
 
 

@@ -24,7 +24,7 @@ MAX_STAGES = 8
 """Each stage is compiled separately, so more stages take longer; about 1/8 of the bytes exists twice."""
 MIN_STAGED_BYTES = 64 << 20
 """Bytes of preprocessed values from which a prologue has several stages."""
-_MAX_RECOMPUTED_BYTES = 1 << 16
+MAX_RECOMPUTED_BYTES = 1 << 16
 """Largest intermediate value, in bytes, that is recomputed in several stages."""
 
 
@@ -73,7 +73,7 @@ def _connected_results(module: Module) -> list[list[int]]:
         for name in _transitive_operands(instructions, result):
             if (
                 instructions[name].opcode != "parameter"
-                and shape_of(instructions[name].shape).bytes > _MAX_RECOMPUTED_BYTES
+                and shape_of(instructions[name].shape).bytes > MAX_RECOMPUTED_BYTES
             ):
                 graph.add_edge(number, len(results) + name)
     return sorted(
