@@ -1,5 +1,5 @@
 """Anchor ops: normalizers from an HLO instruction to operands, dimensions and attributes in its kernel's terms.
 
-One module per op kind; `normalizers.py` maps the op kinds of `pattern/op_kinds.py` to them, `anchor.py` is the
-result.
+`normalizers.py` maps the op kinds of `pattern/op_kinds.py` to one module per opcode, `anchor.py` is the result. A
+convolution is in one of `convolution_forms.py`, each of which gives a specification (`convolution_spec.py`).
 """

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hlo_dispatch.analysis.flat_graph import Node
-from hlo_dispatch.analysis.peeling import PEEL_CONVERTS
-from hlo_dispatch.analysis.strided_view import Dimension, View, peeled_views
+from hlo_dispatch.analysis.peeling import PEEL_CONVERTS_AND_LAYOUTS
+from hlo_dispatch.analysis.strided_view import Dimension, View, full_view, peeled_views
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.shape import HALF_TYPES
 from hlo_dispatch.match.epilogue.steps import PostOp
@@ -17,6 +17,7 @@ from hlo_dispatch.pattern.algorithms import DTYPES
 from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES, INTEGER_WEIGHTS
 from hlo_dispatch.pattern.table import AnchorKind
 
+_SUM_TYPE = "s32"
 COMPUTED_TYPES = frozenset(DTYPES)
 """Element types that the normalizers accept; the table's entry restricts them to those of its kernel."""
 
@@ -70,17 +71,13 @@ class Anchor:
         return self.node if self.value is None else self.value
 
 
-def peeled_to_half_precision(source: View, weights: View) -> tuple[View, View]:
-    """Both operands before XLA widened them, where both were widened from one half precision type.
-
-    XLA:CPU converts bf16 operands to f32 ahead of a dot or convolution; the kernel multiplies the bf16
-    values themselves with f32 sums, which is the same arithmetic with half the memory traffic.
-    """
-    return fully_peeled(peeled_views(source, PEEL_CONVERTS), peeled_views(weights, PEEL_CONVERTS))
-
-
 def fully_peeled(sources: Sequence[View], weight_views: Sequence[View]) -> tuple[View, View]:
-    """The furthest view of each operand (views are sorted nearest first) in the narrowest type that both have."""
+    """The furthest view of each operand (views are sorted nearest first) in the narrowest type that both have.
+
+    XLA:CPU converts bf16 operands to f32 ahead of a dot or convolution; the kernel multiplies the bf16 values
+    themselves with f32 sums, which is the same arithmetic with half the memory traffic. Likewise s8 and u8 with s32
+    sums.
+    """
     for kinds, of_weights in (*(((kind,), kind) for kind in HALF_TYPES), (INTEGER_TYPES, INTEGER_WEIGHTS)):
         narrow_source = [view for view in sources if view.element_type in kinds]
         narrow_weights = [view for view in weight_views if view.element_type == of_weights]
@@ -114,3 +111,37 @@ def unsupported_types(node: Node, types: AbstractSet[str] = COMPUTED_TYPES) -> R
     if algorithm:
         return Refusal("precision-unsupported", f"dot algorithm {algorithm} is requested", node.name)
     return None
+
+
+def sums_integers(node: Node) -> bool:
+    """Whether both operands are int8, widened or not, and the result holds their s32 sums."""
+    if node.shape.element_type != _SUM_TYPE:
+        return False
+    peeled = (peeled_views(full_view(operand), PEEL_CONVERTS_AND_LAYOUTS) for operand in node.operands)
+    return all(any(view.element_type in INTEGER_TYPES for view in views) for views in peeled)
+
+
+def converted_sums(node: Node) -> tuple[Node, ...] | Refusal:
+    """The instructions that convert sums of integers to f32, the last one a convert; empty: it sums numbers.
+
+    Quantized networks compute such sums, which are exact, followed by an ordinary epilogue chain (scales, bias,
+    residual, activation, rounding to int8). A kernel accumulates exactly as well, and rounds where the convert does.
+    """
+    is_integer = sums_integers(node)
+    refusal = unsupported_types(node, INTEGER_TYPES | {_SUM_TYPE} if is_integer else COMPUTED_TYPES)
+    if refusal is not None or not is_integer:
+        return () if refusal is None else refusal
+    found: list[Node] = []
+    value = node
+    while value is node or value.opcode == "bitcast":
+        if len(value.users) != 1 or value.is_live_out:
+            break
+        (value,) = value.users
+        found.append(value)
+        if value.proto.control_predecessor_ids:
+            return Refusal("control-dependency", "the instruction has control predecessors", value.name)
+    source = found[-2] if len(found) > 1 else node
+    is_number = value.opcode == "convert" and value.shape.element_type == "f32"
+    if not is_number or value.shape.strides != source.shape.strides:
+        return Refusal("dtype-unsupported", "its sums are used as integers, which no kernel gives", node.name)
+    return tuple(found)

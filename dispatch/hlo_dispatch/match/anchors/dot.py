@@ -21,7 +21,8 @@ from hlo_dispatch.analysis.strided_view import (
     with_dense_strides,
 )
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.match.anchors.anchor import Anchor, fully_peeled, unsupported_types
+from hlo_dispatch.match.anchors.anchor import Anchor, converted_sums, fully_peeled
+from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
 from hlo_dispatch.pattern.table import AnchorKind
 
 # A matrix product reads a transposed operand as fast as a plain one: the copy XLA made is not needed.
@@ -30,14 +31,9 @@ _MAX_BATCH_DIMENSIONS = 10
 
 def normalize_dot(node: Node, entry: AnchorKind) -> Anchor | Refusal:
     """Normalizes `node`, an HLO dot, for the matmul kernel."""
-    refusal = unsupported_types(node)
-    if refusal is not None:
-        return refusal
-    return normalize_dot_of_any_type(node, entry)
-
-
-def normalize_dot_of_any_type(node: Node, entry: AnchorKind) -> Anchor | Refusal:
-    """The same without the check of operand types."""
+    converts = converted_sums(node)
+    if isinstance(converts, Refusal):
+        return converts
     left, right = dot_dimensions(node)
     batches = left.first_free
     if batches > _MAX_BATCH_DIMENSIONS:
@@ -52,6 +48,8 @@ def normalize_dot_of_any_type(node: Node, entry: AnchorKind) -> Anchor | Refusal
         if not views:
             return Refusal("dot-dimensions", "an operand's dimensions do not lie behind one another", operand.name)
     source, weights = fully_peeled(sources, weight_views)
+    if converts and not {source.element_type, weights.element_type} <= INTEGER_TYPES:
+        return Refusal("dot-dimensions", "an operand's integers do not lie as the product reads them", node.name)
     destination = (*result[:batches], rows, columns)
     destination = with_dense_strides(destination, destination)
     return Anchor(
@@ -62,6 +60,8 @@ def normalize_dot_of_any_type(node: Node, entry: AnchorKind) -> Anchor | Refusal
         destination=destination,
         channel=len(destination) - 1,
         multiply_adds=math.prod(size for size, _ in destination) * source.sizes[-1],
+        covers=converts,
+        value=converts[-1] if converts else None,
     )
 
 

@@ -21,15 +21,19 @@ from hlo_dispatch.analysis.peeling import PEEL_CONVERTS_AND_LAYOUTS
 from hlo_dispatch.analysis.strided_view import Dimension, View, merge_dimensions, with_dense_strides
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.schema import WindowDimensionProto
-from hlo_dispatch.match.anchors.anchor import Anchor, first_refusal, fully_peeled, unsupported_types
-from hlo_dispatch.match.anchors.batch_groups import group_dimensions
-from hlo_dispatch.match.anchors.convolution import convolution_views
+from hlo_dispatch.match.anchors.convolution_spec import (
+    SPACE,
+    WEIGHTS_GRADIENT,
+    ConvSpec,
+    Window,
+    convolution_views,
+    group_dimensions,
+)
 from hlo_dispatch.match.anchors.diagonal import diagonal_step
 from hlo_dispatch.match.anchors.reversal import ReversedDimensions, peeled_views_with_reversal, reversing_step
 from hlo_dispatch.match.epilogue.steps import Step
-from hlo_dispatch.pattern.table import AnchorKind
 
-_BATCH, _CHANNELS, _SPACE = 0, 1, 2
+_BATCH, _CHANNELS = 0, 1
 
 
 @dataclass(frozen=True)
@@ -68,48 +72,33 @@ def is_weights_gradient(node: Node) -> bool:
     return all(stride < batch[1] for _, stride in inside)
 
 
-def normalize_weights_gradient(node: Node, entry: AnchorKind, graph: FlatGraph) -> Anchor | Refusal:
-    """Normalizes `node`, a convolution that is a gradient with respect to weights, for that gradient's kernel."""
+def read_weights_gradient(node: Node, graph: FlatGraph) -> ConvSpec | Refusal:
+    """A convolution that is a gradient with respect to weights."""
     roles = _roles(node)
-    refusal = first_refusal(unsupported_types(node), _unsupported(node, roles))
+    refusal = _unsupported(node, roles)
     if refusal is not None:
         return refusal
-    attributes = _attributes(node, roles)
-    if isinstance(attributes, Refusal):
-        return attributes
-    groups = math.prod(roles.source.sizes[number] for number in roles.groups) * max(1, node.proto.batch_group_count)
-    backwards = 1 if any(dimension.window_reversal and dimension.size > 1 for dimension in roles.window) else 0
-    sources = _candidate_views(roles.source, roles, backwards)
-    gradients = _candidate_views(roles.gradient, roles, 0)
+    backwards = any(dimension.window_reversal and dimension.size > 1 for dimension in roles.window)
+    window = _windows(node, roles, backwards=backwards)
+    if isinstance(window, Refusal):
+        return window
+    sources = _candidate_views(roles.source, roles, backwards=backwards)
+    gradients = [(view, backwards) for view in _candidate_views(roles.gradient, roles, backwards=False)]
     if not sources or not gradients:
-        if backwards and _candidate_views(roles.source, roles, 0):
+        if backwards and _candidate_views(roles.source, roles, backwards=False):
             return Refusal("window-reversal", "only one of the operands is read backwards", node.name)
         sentence = "the groups and the channels of an operand do not lie behind one another"
         return Refusal("layout-unsupported", sentence, node.name)
-    source, gradient = fully_peeled(sources, gradients)
+    groups = max(1, node.proto.batch_group_count)
     (outputs, output_stride), inputs, *_ = roles.weights.dimensions
-    space = _space(roles.weights, roles)
-    destination: tuple[Dimension, ...] = ((outputs, output_stride), inputs, *space)
+    destination = [(outputs // groups, output_stride), inputs, *_space(roles.weights, roles)]
     if roles.groups:
-        destination = (roles.weights.dimensions[roles.groups[0]], *destination)
+        destination.insert(0, roles.weights.dimensions[roles.groups[0]])
     elif groups > 1:
-        per_group = outputs // groups
-        destination = ((groups, per_group * output_stride), (per_group, output_stride), inputs, *space)
-    return Anchor(
-        node=node,
-        entry=entry,
-        source=source,
-        weights=gradient,
-        destination=with_dense_strides(destination, destination),
-        channel=0,
-        multiply_adds=math.prod(size for size, _ in destination) * math.prod(gradient.sizes) // gradient.sizes[1],
-        attributes=attributes,
-        roles=("src", "diff_dst", "diff_weights"),
-        formula="conv_weights_gradient(x, dy)",
-        kernel_specific_step=_KernelSpecificStep(
-            graph.module.computations, len(roles.window), attributes["weights_reversed"]
-        ),
-    )
+        destination.insert(0, (groups, outputs // groups * output_stride))
+    steps = _KernelSpecificStep(graph.module.computations, len(window), int(backwards))
+    dense = with_dense_strides(destination, destination)
+    return ConvSpec(WEIGHTS_GRADIENT, sources, gradients, dense, window, steps)
 
 
 @dataclass(frozen=True)
@@ -150,13 +139,13 @@ def _roles(node: Node) -> _Roles:
         swapped(lhs),
         swapped(rhs),
         swapped(result),
-        tuple(dimension for number, dimension in enumerate(window, _SPACE) if number not in groups),
+        tuple(dimension for number, dimension in enumerate(window, SPACE) if number not in groups),
         groups,
     )
 
 
 def _space(view: View, roles: _Roles) -> list[Dimension]:
-    return [d for number, d in enumerate(view.dimensions) if number >= _SPACE and number not in roles.groups]
+    return [d for number, d in enumerate(view.dimensions) if number >= SPACE and number not in roles.groups]
 
 
 def _unsupported(node: Node, roles: _Roles) -> Refusal | None:
@@ -174,11 +163,10 @@ def _unsupported(node: Node, roles: _Roles) -> Refusal | None:
     return None
 
 
-def _attributes(node: Node, roles: _Roles) -> dict[str, Any] | Refusal:
-    """The attributes of the forward convolution's window."""
-    attributes: dict[str, Any] = {"strides": [], "dilations": [], "padding_low": [], "padding_high": []}
+def _windows(node: Node, roles: _Roles, *, backwards: bool) -> list[Window] | Refusal:
+    """The forward convolution's window."""
+    windows: list[Window] = []
     sizes = (_space(view, roles) for view in (roles.source, roles.gradient, roles.weights))
-    backwards = any(dimension.window_reversal and dimension.size > 1 for dimension in roles.window)
     for dimension, (size, _), (results, _), (kernel, _) in zip(roles.window, *sizes, strict=True):
         dilation = max(1, dimension.stride) if kernel > 1 else 1
         low, stride = dimension.padding_low, max(1, dimension.window_dilation)
@@ -192,20 +180,17 @@ def _attributes(node: Node, roles: _Roles) -> dict[str, Any] | Refusal:
         # The forward convolution does not read positions behind the last full stride either.
         if high <= -stride:
             return Refusal("negative-padding", f"the last {-high} positions of the input are not used", node.name)
-        attributes["strides"].append(stride)
-        attributes["dilations"].append(dilation - 1)
-        attributes["padding_low"].append(low)
-        attributes["padding_high"].append(high)
-    return attributes | {"weights_reversed": int(backwards)}
+        windows.append(Window(stride, dilation, low, high))
+    return windows
 
 
-def _candidate_views(view: View, roles: _Roles, backwards: int) -> list[View]:
+def _candidate_views(view: View, roles: _Roles, *, backwards: bool) -> list[View]:
     """The operand's peeled views, nearest first, with groups and channels merged into one dimension.
 
     Args:
-        backwards: 1 for where its space lies back to front to what the convolution reads, 0 for where it does not.
+        backwards: whether its space lies back to front to what the convolution reads.
     """
-    numbers = [n for n in range(_SPACE, len(view.dimensions)) if n not in roles.groups]
+    numbers = [n for n in range(SPACE, len(view.dimensions)) if n not in roles.groups]
     expected = ReversedDimensions(n for n in numbers if backwards and view.dimensions[n][0] > 1)
     found: list[View] = []
     for candidate, turned in peeled_views_with_reversal(view, PEEL_CONVERTS_AND_LAYOUTS):
