@@ -253,7 +253,7 @@ MATRIX: dict[str, Column] = {
     "empty": Column(empty, "always", _all("zero-size", pattern="near-miss")),
     "ordered": Column(ordered, "always", _all("control-dependency", pattern="near-miss")),
     "algorithm": Column(algorithm, "always", {"anchor": "precision-unsupported"}),
-    "small call": Column(small_call, "always", _all("small-call")),
+    "small call": Column(small_call, "heuristic", _all("small-call")),
     "never": Column(unchanged, "never", _all("policy")),
     "few": Column(unchanged, "heuristic", _all("policy")),
     "slower": Column(unchanged, "slower", _all("slower")),

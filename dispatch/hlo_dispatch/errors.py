@@ -62,7 +62,7 @@ REFUSALS: dict[str, str] = {
     "attention-softmax": "the ops between two products are no supported softmax over all keys",
     "attention-step": "the scores go through an op that no step of the kernel computes",
     "value-needed": "a value that the kernel does not materialize is used elsewhere",
-    "small-call": "computations hoisted into a small call cannot contain custom-calls",
+    "small-call": "a kernel call would undo one of XLA's small calls, which is not expected to pay",
     "kernel-unsupported": "the vendor library has no primitive for this region",
     "reference-kernel": "the vendor library would fall back to its slow reference implementation",
     "library-missing": "the vendor library is not available",

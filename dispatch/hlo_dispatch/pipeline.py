@@ -32,6 +32,7 @@ from hlo_dispatch.passes.plan import ComputationPlan
 from hlo_dispatch.passes.planner import Planner
 from hlo_dispatch.passes.program_tuner import ProgramTuner
 from hlo_dispatch.passes.region_reports import regions_of
+from hlo_dispatch.passes.small_calls import undo_small_calls
 from hlo_dispatch.passes.stride_propagation.propagate import propagate_strides
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.process.environment_switches import is_strict
@@ -141,6 +142,7 @@ class Pipeline:
             clock.lap("match and decide")
         result, call_groups, strided_calls = None, CallGroups(), dict[str, StridedCall]()
         changed = apply_plans(module, plans, self.table, self.machine.threads)
+        changed |= undo_small_calls(module, changed)
         if changed:
             # The schedule of a dumped compiled module names instructions that were removed; at XLA's hook there
             # is none yet.
@@ -228,7 +230,7 @@ class Pipeline:
         plans: list[ComputationPlan] = []
         for graph, small in graphs:
             lookup = _no_measurement if requests is None else requests.lookup_in(graph)
-            plans.append(self.planner.plan(graph, lookup, small=small, with_glue_ops=strategy.dispatches_all))
+            plans.append(self.planner.plan(graph, lookup, strategy, small=small))
         return plans
 
 

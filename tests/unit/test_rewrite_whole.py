@@ -1,4 +1,4 @@
-"""Unchanged parts of a module: modules without matches, small calls, instructions without replaced operands."""
+"""Unchanged parts of a module: modules without matches, instructions without replaced operands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from running import rewritten, rewritten_and_run
 
 import hlo_dispatch
 from hlo_dispatch.ir.module import Module
-from matching import instruction, parsed, serialized
+from matching import parsed, serialized
 from processor import skip_without
 
 M = "f32[64,64]{1,0}"
@@ -120,34 +120,6 @@ def test_the_result_has_its_kernels_working_memory_beside_it() -> None:
     assert len(call.shape.tuple_shapes) == 2
     root = next(proto for proto in module.entry.instructions if proto.id == module.entry.root_id)
     assert (root.opcode, root.tuple_index, root.operand_ids[:]) == ("get-tuple-element", 0, [call.id])
-
-
-# --- small calls -------------------------------------------------------------------------------------------
-
-SMALL = f"""
-called {{ a = {M} parameter(0)
-  b = {M} parameter(1)
-  ROOT inner = {M} dot(a, b), {DOT} }}
-ENTRY main {{ x = {M} parameter(0)
-  w = {M} parameter(1)
-  call = {M} call(x, w), to_apply=called, frontend_attributes={{xla_cpu_small_call="true"}}
-  ROOT outer = {M} dot(call, w), {DOT} }}
-"""
-
-
-def test_a_small_call_is_left_alone() -> None:
-    """It runs on an emitter that has no custom-calls; what is around it is dispatched."""
-    result = hlo_dispatch.rewrite(serialized(SMALL), policy="always")
-    found = {region.name: "" if region.refusal is None else region.refusal.code for region in result.report.regions}
-    assert found == {"inner": "small-call", "outer": ""}
-    assert result.proto is not None
-    after = Module.from_bytes(result.proto)
-    assert instruction(after, "inner") == instruction(parsed(SMALL), "inner")
-
-
-def test_a_call_that_is_not_small_is_entered() -> None:
-    result = hlo_dispatch.rewrite(serialized(SMALL.replace('"true"', '"false"')), policy="always")
-    assert [region.dispatched for region in result.report.regions] == [True, True]
 
 
 # --- order that cannot be kept -----------------------------------------------------------------------------

@@ -65,7 +65,6 @@ def plan_computation(
     attentions: AttentionFinder,
     decide_on: Callable[[Match], Decision],
     *,
-    small: bool,
     prefetched: Callable[[Match], Match | None] | None = None,
     query_glue_support: KernelSupportQuery | None = None,
 ) -> ComputationPlan:
@@ -73,7 +72,6 @@ def plan_computation(
 
     Args:
         decide_on: decides on a match.
-        small: the computation runs inside one of XLA's small calls, which cannot contain custom-calls.
         prefetched: starts the kernel support query for a match in the background; returns the variant that will most
             likely be chosen, or None. Without it every query blocks.
         query_glue_support: the kernel support query for glue ops; None: no glue ops are dispatched.
@@ -82,10 +80,6 @@ def plan_computation(
         node.is_result = False  # of an earlier plan
     planner = _Planner(graph, matcher, decide_on, prefetched)
     found = patterns.find(graph) if patterns else StructuralMatches()
-    if small:
-        calls = [*routines.find(graph), *attentions.find(graph), *((match.output, match) for match in found.matches)]
-        planner.refuse_all(Refusal("small-call", "XLA runs this computation as one small call"), calls)
-        return planner.plan
     planner.plan_routines(routines.find(graph))
     attention_nodes = planner.plan_attentions(attentions.find(graph))
     planner.plan.misses = list(found.misses.values())
@@ -120,14 +114,6 @@ class _Planner:
         self.plan = ComputationPlan(graph)
         self._matcher, self._decide_on, self._prefetched = matcher, decide_on, prefetched
         self._ownership = InstructionOwnership(graph.root)
-
-    def refuse_all(self, refusal: Refusal, found: Iterable[tuple[Node, Match | Refusal]]) -> None:
-        """Refuse every match and every anchor."""
-        for node in self._matcher.anchors():
-            self._refuse(node, replace(refusal, instruction=node.name))
-        for node, match in found:
-            decision = Decision(None, refusal.sentence, replace(refusal, instruction=node.name))
-            self.plan.decisions[node] = None if isinstance(match, Refusal) else match, decision
 
     def plan_routines(self, found: Iterable[tuple[Node, Match | Refusal]]) -> None:
         """Decide on library calls, which no other match covers, and on products that may become anchors afterwards."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph
+from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.opcode import MAY_BE_ANCHORS
 from hlo_dispatch.match.attention.finder import AttentionFinder
 from hlo_dispatch.match.epilogue.finder import EpilogueFinder
@@ -25,6 +26,7 @@ from hlo_dispatch.process.environment_switches import groups_calls
 from hlo_dispatch.process.machine import Machine, this_machine
 from hlo_dispatch.selection.candidate import KernelSupportQuery
 from hlo_dispatch.selection.decide import Decision, MeasurementLookup, check_policy, decide, predicted_choice
+from hlo_dispatch.selection.strategies import ALL_SUPPORTED_UNCONDITIONALLY, Strategy
 
 
 class Decide(Protocol):
@@ -76,24 +78,36 @@ class Planner:
         return not opcodes.isdisjoint(MAY_BE_ANCHORS | self.routines.opcodes) or self.patterns.may_match(opcodes)
 
     def plan(
-        self, graph: FlatGraph, lookup: MeasurementLookup, *, small: bool, with_glue_ops: bool = True
+        self,
+        graph: FlatGraph,
+        lookup: MeasurementLookup,
+        strategy: Strategy = ALL_SUPPORTED_UNCONDITIONALLY,
+        *,
+        small: bool = False,
     ) -> ComputationPlan:
         """Match and decide every pattern and anchor of one computation.
 
         Args:
-            recall: looks up the measurement of a match.
-            small: the computation runs inside one of XLA's small calls, which cannot contain custom-calls.
-            with_glue_ops: whether to dispatch glue ops.
+            lookup: looks up the measurement of a match.
+            small: the computation runs inside one of XLA's small calls, which a kernel call in it undoes.
         """
 
+        def is_refused(match: Match) -> bool:
+            return small and not strategy.undoes_small_call(match)
+
         def decide_on(match: Match) -> Decision:
+            if is_refused(match):
+                refusal = Refusal("small-call", "XLA runs this computation as one small call", match.node.name)
+                return Decision(None, refusal.sentence, refusal)
             return self.decide(match, self.machine, self.policy, self.support_query, lookup)
+
+        def prefetched(match: Match) -> Match | None:
+            return None if is_refused(match) else self._prefetched(match)
 
         matcher = self.matcher(graph, self.table, self.finder)
         return plan_computation(
-            graph, matcher, self.patterns, self.routines, self.attentions, decide_on, small=small,
-            prefetched=self._prefetched,
-            query_glue_support=self.support_query if with_glue_ops and groups_calls() else None,
+            graph, matcher, self.patterns, self.routines, self.attentions, decide_on, prefetched=prefetched,
+            query_glue_support=self.support_query if strategy.dispatches_all and groups_calls() else None,
         )  # fmt: skip
 
     def _prefetched(self, match: Match) -> Match | None:

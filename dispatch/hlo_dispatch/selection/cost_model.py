@@ -28,6 +28,10 @@ SMALLEST_OTHER_CONVOLUTION = 30_000
 SMALLEST_POOLING = 150_000
 MIN_READS_PER_ELEMENT = 1.5
 SMALLEST_DOT = 1_000_000
+# In a small call one row times transposed weights takes XLA 1 to 4 ns for each multiply-add; one row times other
+# weights takes no longer than a kernel, whose call undoes the small call (one row through an LSTM in a scan, 32 to 512
+# numbers wide, jax 0.12.0.1).
+SMALLEST_IN_SMALL_CALL = 16_000
 # Half precision products that XLA computes natively are as fast as oneDNN's below this.
 SMALLEST_NATIVE_HALF_DOT = 4_000_000
 # One row of f32 takes as long as its weights take to be read, on any processor. Where they lie matters then, and how
@@ -99,6 +103,13 @@ def is_small(match: Match) -> bool:
     if opcode == "convolution":
         return arithmetic < (SMALLEST_DENSE_CONVOLUTION if _is_plain(match) else SMALLEST_OTHER_CONVOLUTION)
     return opcode != "dot" or arithmetic < SMALLEST_DOT
+
+
+def is_slow_in_small_call(match: Match) -> bool:
+    """Whether XLA's code for the match is much slower in a small call than anywhere else."""
+    if match.fused is None or match.node.opcode != "dot":
+        return False
+    return match.anchor.multiply_adds >= SMALLEST_IN_SMALL_CALL and _reads_weights_with_strides(match.anchor)
 
 
 def _convolution(match: Match, implementation: str) -> tuple[bool, str]:

@@ -9,7 +9,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hlo_dispatch.selection.cost_model import SMALLEST_DOT
+from hlo_dispatch.match.match import Match
+from hlo_dispatch.selection.cost_model import SMALLEST_DOT, is_slow_in_small_call
 from hlo_dispatch.selection.measurements import DECIDED_BY_PROGRAM, STOCK, Measurement
 
 CLEAR_LOSS = 1.0
@@ -34,6 +35,9 @@ class Strategy:
     regions without a measurement, because calls in one call group cost less than each shows alone; None: no such
     region does."""
 
+    undoes_small_calls: bool = False
+    """Whether every region in a small call may get a kernel; otherwise only those that XLA's code there is slow at."""
+
     @property
     def dispatches_all(self) -> bool:
         """Whether every supported region gets a kernel unless it lost, and glue ops between two calls as well.
@@ -41,6 +45,10 @@ class Strategy:
         A glue op gains nothing alone: only a whole-program trial shows the gain.
         """
         return self.tolerated_loss is not None
+
+    def undoes_small_call(self, match: Match) -> bool:
+        """Whether this match may get a kernel, for which the small call around it is undone."""
+        return self.undoes_small_calls or is_slow_in_small_call(match)
 
     def verdict(self, known: Measurement | None, multiply_adds: float) -> Measurement | None:
         """What decides a region: its measurement, the program (DECIDED_BY_PROGRAM), or None: the cost model."""
@@ -87,10 +95,10 @@ MEASURED_ALONE = Strategy("apart", trusts=lambda known: True)
 ALL_SUPPORTED = Strategy("everything", trusts=lambda known: True, tolerated_loss=CLEAR_LOSS)
 """Every region gets a kernel, except those with a clear loss."""
 ALL_SUPPORTED_UNCONDITIONALLY = Strategy(
-    "everything, however slow alone", trusts=lambda known: True, tolerated_loss=math.inf
+    "everything, however slow alone", trusts=lambda known: True, tolerated_loss=math.inf, undoes_small_calls=True
 )
 """Those with a clear loss as well, because a single measurement made on a busy machine would otherwise split the call
-group of its region."""
+group of its region; and those in small calls."""
 BEFORE_TRIAL = Strategy("", trusts=_is_convincing)
 """Without a whole-program trial yet: convincing measurements decide."""
 WITHOUT_TRIAL = Strategy("", trusts=lambda known: not _lost_by_sharing(known, CLOSE_LOSS))
