@@ -119,3 +119,14 @@ def without_shipped(table: Path) -> Table:
     """The table with its own patterns only."""
     loaded = load_tables([table])
     return replace(loaded, patterns=tuple(pattern for pattern in loaded.patterns if pattern.is_user_defined))
+
+
+def names(found: StructuralMatches) -> list[list[str]]:
+    """Each match's operands."""
+    return [[view.node.name for view in match.operands] for match in found.matches]
+
+
+def sentence(found: StructuralMatches) -> str:
+    assert not found.matches
+    (miss,) = found.misses.values()
+    return miss.sentence

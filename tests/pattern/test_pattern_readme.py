@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from pydantic import BaseModel
 from hlo_dispatch.pattern import Recogniser, load_tables, schema, shipped_tables
 from hlo_dispatch.pattern.constraints import CONSTRAINTS
 from hlo_dispatch.pattern.functions import FUNCTIONS
+from hlo_dispatch.pattern.read_expression import read_expression
 from hlo_dispatch.pattern.reference import reference
 
 README = (shipped_tables()[0].parent / "README.md").read_text()
@@ -47,6 +49,12 @@ def test_its_pattern_loads(tmp_path: Path) -> None:
     (pattern,) = [pattern for pattern in table.patterns if pattern.is_user_defined]
     assert (pattern.name, pattern.priority, pattern.is_user_defined) == ("gated_residual", 2, True)
     assert table.kernels["mine.gated_residual"].path == tmp_path / "libmine.so"
+
+
+def test_its_expressions_are_read() -> None:
+    blocks = re.findall(r"^  match: \|\n((?:    .*\n)+)", README, re.MULTILINE)
+    activations = {a.name: tuple(p.name for p in a.parameters) for a in load_tables().activations}
+    assert [read_expression(textwrap.dedent(block), activations).size for block in blocks] == [3, 10]
 
 
 def test_its_anchor_loads(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from structures import find, flat_graph, write_table
+from structures import find, flat_graph, names, sentence, write_table
 
 from hlo_dispatch.match.structural.finder import StructuralFinder
 from hlo_dispatch.pattern import load_tables
@@ -15,17 +15,6 @@ XYZ = """
     y = f32[4,8] parameter(1)
     z = f32[4,8] parameter(2)
 """
-
-
-def names(found) -> list[list[str]]:
-    """Each match's operands."""
-    return [[view.node.name for view in match.operands] for match in found.matches]
-
-
-def sentence(found) -> str:
-    assert not found.matches
-    (miss,) = found.misses.values()
-    return miss.sentence
 
 
 @pytest.mark.parametrize(

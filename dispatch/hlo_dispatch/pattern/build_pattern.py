@@ -83,7 +83,7 @@ class PatternBuilder:
         self, path: Keys, where: Mapping[str, Mapping[str, Any]], spellings: list[Expression]
     ) -> dict[str, tuple[Condition, ...]]:
         found: dict[str, tuple[Condition, ...]] = {}
-        known = list(dict.fromkeys(n for s in spellings for n in (*s.captures, *s.parameters, *s.definitions)))
+        known = list(dict.fromkeys(n for s in spellings for n in (*s.captures, *s.parameters, *s.operations)))
         for name, demanded in where.items():
             if name not in known:
                 raise self._key_error((*path, name), f"{name!r} is not a value of the expression", suggest(name, known))

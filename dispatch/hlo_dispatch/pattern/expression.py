@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from hlo_dispatch.ir.opcode import ELEMENTWISE_BINARY, ELEMENTWISE_TERNARY, ELEMENTWISE_UNARY
@@ -105,6 +105,17 @@ class ActivationCall:
         return f"{self.activation}({', '.join(map(str, inside))})"
 
 
+@dataclass(frozen=True, eq=False)
+class AnyOf:
+    """Alternatives at one place: the first that matches, given all the rest."""
+
+    alternatives: tuple[Term, ...]
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"any_of({', '.join(map(str, self.alternatives))})"
+
+
 def _keyword(condition: Condition) -> str:
     argument = condition.argument
     if isinstance(argument, tuple):
@@ -112,23 +123,37 @@ def _keyword(condition: Condition) -> str:
     return f"{condition.name}={'any' if argument is None else argument}"
 
 
-Term = Capture | Number | Operation | ActivationCall
+Inner = Operation | ActivationCall | AnyOf
+Term = Capture | Number | Inner
 
 
 @dataclass(frozen=True)
 class Expression:
     """One spelling of a pattern."""
 
-    root: Operation | ActivationCall
+    root: Inner
     captures: tuple[str, ...]
     parameters: tuple[str, ...]
     """Names under which activations' parameters are kept."""
     definitions: tuple[str, ...]
-    """Names of inner values, and `result`."""
+    """Names of inner values that every match has, and `result`."""
     operations: Mapping[str, str]
     """Definition → the word of its operation or activation."""
     size: int
     """Number of operations."""
+
+
+def operands_of(term: Term) -> tuple[Term, ...]:
+    """The terms directly below a term: operands, or alternatives."""
+    match term:
+        case Operation():
+            return term.arguments
+        case ActivationCall():
+            return (term.argument,)
+        case AnyOf():
+            return term.alternatives
+        case _:
+            return ()
 
 
 def terms(root: Term) -> Iterator[Term]:
@@ -141,16 +166,48 @@ def terms(root: Term) -> Iterator[Term]:
             continue
         seen.add(id(term))
         yield term
-        if isinstance(term, Operation):
-            pending += reversed(term.arguments)
-        elif isinstance(term, ActivationCall):
-            pending.append(term.argument)
+        pending += reversed(operands_of(term))
+
+
+def in_every_match(root: Term, contribution: Callable[[Term], Iterable[str]]) -> frozenset[str]:
+    """The contributions of the terms that are part of every match, whichever alternatives it takes."""
+    known: dict[Term, frozenset[str]] = {}
+
+    def of(term: Term) -> frozenset[str]:
+        if term not in known:
+            below = [of(operand) for operand in operands_of(term)]
+            common = frozenset[str].intersection if isinstance(term, AnyOf) else frozenset[str]().union
+            known[term] = common(*below).union(contribution(term))
+        return known[term]
+
+    return of(root)
+
+
+def most_operations(root: Term) -> int:
+    """The number of operations in a match that takes the longest alternatives."""
+    known: dict[Term, frozenset[Term]] = {}
+
+    def of(term: Term) -> frozenset[Term]:
+        if term not in known:
+            below = [of(operand) for operand in operands_of(term)]
+            if isinstance(term, AnyOf):
+                known[term] = max(below, key=len)
+            else:
+                own = (term,) if isinstance(term, Operation | ActivationCall) else ()
+                known[term] = frozenset[Term](own).union(*below)
+        return known[term]
+
+    return len(of(root))
 
 
 def may_overlap(first: Term, second: Term) -> bool:
     """Whether one instruction could match both terms; true where only values could tell."""
     if isinstance(first, Capture) or isinstance(second, Capture):
         return True
+    if isinstance(first, AnyOf):
+        return any(may_overlap(alternative, second) for alternative in first.alternatives)
+    if isinstance(second, AnyOf):
+        return may_overlap(second, first)
     if isinstance(first, Number) or isinstance(second, Number):
         return isinstance(first, Number) and isinstance(second, Number) and first.value == second.value
     if isinstance(first, ActivationCall) or isinstance(second, ActivationCall):

@@ -14,12 +14,15 @@ from hlo_dispatch.pattern.constraints import CONSTRAINTS, REQUIRED, Condition, I
 from hlo_dispatch.pattern.expression import (
     OPERATIONS,
     ActivationCall,
+    AnyOf,
     Capture,
     Expression,
+    Inner,
     Number,
     Operation,
     Term,
-    terms,
+    in_every_match,
+    most_operations,
 )
 from hlo_dispatch.pattern.functions import CONSTANTS
 from hlo_dispatch.pattern.messages import suggest
@@ -43,6 +46,7 @@ _INFIX: dict[type[ast.AST], str] = {
     ast.Eq: "equal",
     ast.NotEq: "not_equal",
 }
+_CHOICES = ("any_of", "optional")
 _PEELED = ("bitcast", "bitcast_convert", "convert", "copy", "reshape")
 _NAMES_IN_OTHER_LANGUAGES = {
     "exp": "exponential",
@@ -95,9 +99,10 @@ class _Reader:
     def __init__(self, activations: Mapping[str, Sequence[str]]) -> None:
         self._activations = activations
         self._captures: dict[str, Capture] = {}
-        self._definitions: dict[str, Operation | ActivationCall] = {}
+        self._definitions: dict[str, Inner] = {}
         self._parameters: dict[str, None] = {}
         self._used: set[str] = set()
+        self._alternatives: list[tuple[ast.expr, Term]] = []
         self._depth = 0
         self._count = 0
 
@@ -123,11 +128,22 @@ class _Reader:
         both = next((name for name in self._parameters if name in self._captures), None)
         if both is not None:
             raise self._error(last, f"{both} is both a value and a parameter", "choose another name for one of them")
+        always = in_every_match(root, _names)
+        self._check_alternatives(always)
         return Expression(
-            root, tuple(self._captures), tuple(self._parameters), tuple(self._definitions),
-            {name: _word(term) for name, term in self._definitions.items()},
-            sum(isinstance(term, Operation | ActivationCall) for term in terms(root)),
+            root, tuple(self._captures), tuple(self._parameters),
+            tuple(name for name in self._definitions if name in always),
+            {name: _word(term) for name, term in self._definitions.items()}, most_operations(root),
         )  # fmt: skip
+
+    def _check_alternatives(self, always: frozenset[str]) -> None:
+        """Refuses an alternative without a value that others capture and nothing else does."""
+        sometimes = {*self._captures, *self._parameters} - always
+        for node, term in self._alternatives:
+            missing = sometimes - in_every_match(term, _names)
+            if missing:
+                advice = "every alternative names it, or it is named outside of them"
+                raise self._error(node, f"this alternative does not name {min(missing)}", advice)
 
     def _define(self, statement: ast.Assign) -> None:
         name = _target(statement)
@@ -139,10 +155,13 @@ class _Reader:
             raise self._error(statement, f"{name} has a meaning already", "choose another name")
         self._definitions[name] = self._operation(statement.value, name)
 
-    def _operation(self, node: ast.expr, name: str) -> Operation | ActivationCall:
+    def _operation(self, node: ast.expr, name: str) -> Inner:
         term = self._term(node, name)
         if isinstance(term, Capture | Number) or term.name != name:
             raise self._error(node, "this is not an operation", "a named value and the result are operations")
+        if name == RESULT and not _is_operation(term):
+            advice = "without it nothing is left to match: make it required, or optional further inside"
+            raise self._error(node, f"the {RESULT} may be no operation", advice)
         return term
 
     def _term(self, node: ast.expr, name: str = "") -> Term:
@@ -190,17 +209,48 @@ class _Reader:
     def _called(self, node: ast.Call, name: str) -> Term:
         assert isinstance(node.func, ast.Name)
         word = node.func.id
+        if word in _CHOICES:
+            return self._choice(node, word, name)
         if any(isinstance(argument, ast.Starred) for argument in node.args):
             raise self._error(node, f"{word}(...) with starred arguments", "write plain arguments")
         if word in _PEELED:
             raise self._error(node, f"{word} is not written", "changes of shape and of float type are peeled")
         if word not in self._activations and word not in OPERATIONS:
-            known = [*self._activations, *OPERATIONS]
+            known = [*self._activations, *OPERATIONS, *_CHOICES]
             raise self._error(node, f"unknown operation {word!r}", _nearest(word, known))
         conditions = tuple(self._condition(keyword, word) for keyword in node.keywords)
         if word in self._activations:
             return self._applied(node, word, conditions, name)
         return self._made(node, word, node.args, conditions, name)
+
+    def _choice(self, node: ast.Call, word: str, name: str) -> AnyOf:
+        if node.keywords:
+            raise self._error(node.keywords[0], f"{word} with a constraint", "constraints stand inside it")
+        if word == "optional":
+            return self._optional(node, name)
+        if len(node.args) < 2:
+            advice = "write two or more, any_of(x * y, x / z)"
+            raise self._error(node, "any_of of fewer than two alternatives", advice)
+        alternatives: list[Term] = []
+        before, parameters = dict(self._parameters), dict(self._parameters)
+        for argument in node.args:
+            self._parameters = dict(before)  # every alternative may bind the same ones
+            alternatives.append(self._term(argument))
+            self._alternatives.append((argument, alternatives[-1]))
+            parameters |= self._parameters
+        self._parameters = parameters
+        return AnyOf(tuple(alternatives), name)
+
+    def _optional(self, node: ast.Call, name: str) -> AnyOf:
+        """The operation or, in its absence, its first operand."""
+        term = self._term(node.args[0]) if len(node.args) == 1 else None
+        operand = term.arguments[0] if isinstance(term, Operation) else None
+        operand = term.argument if isinstance(term, ActivationCall) else operand
+        if term is None or isinstance(term, Capture | Number | AnyOf) or term.name or operand is None:
+            advice = "write the operation in it, optional(maximum(x, 0)): the operation, or x alone"
+            raise self._error(node, "optional is of one operation", advice)
+        self._alternatives.append((node.args[0], operand))
+        return AnyOf((term, operand), name)
 
     def _made(
         self, node: ast.expr, word: str, arguments: list[ast.expr], conditions: tuple[Condition, ...], name: str
@@ -288,8 +338,28 @@ def _target(statement: ast.Assign) -> str | None:
     return name if name.islower() and name.isascii() else None
 
 
-def _word(term: Operation | ActivationCall) -> str:
-    return term.word if isinstance(term, Operation) else term.activation
+def _word(term: Inner) -> str:
+    match term:
+        case Operation():
+            return term.word
+        case ActivationCall():
+            return term.activation
+        case AnyOf():
+            return "any_of"
+
+
+def _names(term: Term) -> tuple[str, ...]:
+    """The names that a term binds itself."""
+    if isinstance(term, Number):
+        return ()
+    parameters = term.parameters if isinstance(term, ActivationCall) else ()
+    return (term.name, *(parameter for parameter in parameters if isinstance(parameter, str)))
+
+
+def _is_operation(term: Term) -> bool:
+    if isinstance(term, AnyOf):
+        return all(map(_is_operation, term.alternatives))
+    return isinstance(term, Operation | ActivationCall)
 
 
 def _number(node: ast.expr) -> float | None:

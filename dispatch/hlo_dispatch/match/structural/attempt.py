@@ -21,6 +21,7 @@ from hlo_dispatch.pattern.expression import (
     COMMUTATIVE,
     MIRRORED,
     ActivationCall,
+    AnyOf,
     Capture,
     Number,
     Operation,
@@ -98,6 +99,8 @@ class Attempt:
             return self._solve(rest, bound)
         if isinstance(term, Operation):
             return self._operation(term, node, rest, bound)
+        if isinstance(term, AnyOf):
+            return self._any_of(term, node, rest, bound)
         return self._applied(term, node, rest, bound)
 
     def _capture(self, term: Capture, node: Node, rest: Goals, bound: BoundNames) -> Match | None:
@@ -128,6 +131,21 @@ class Attempt:
             return True
         kind = candidate.shape.element_type
         return kind == self._output.shape.element_type or kind not in FLOAT_TYPES | {"f64"}
+
+    def _any_of(self, term: AnyOf, node: Node, rest: Goals, bound: BoundNames) -> Match | None:
+        if term.name and term.name != RESULT:
+            bound = bound.copy()
+            bound.values[term.name] = node
+            for condition in self._spelling.conditions.get(term.name, ()):
+                if not condition.constraint.holds(node, condition.argument, bound):
+                    return self._fail(
+                        bound, node, "%{0} is {1}, but {2} {3}", node.name, node.shape, term.name, condition
+                    )
+        for alternative in term.alternatives:
+            match = self._solve((alternative, node, rest), bound)
+            if match is not None:
+                return match
+        return None
 
     def _operation(self, term: Operation, node: Node, rest: Goals, bound: BoundNames) -> Match | None:
         meaning = term.meaning

@@ -17,7 +17,18 @@ from hlo_dispatch.match.structural.attempt import Attempt, RegionCache
 from hlo_dispatch.match.structural.nearest_miss import NearestMiss
 from hlo_dispatch.match.structural.spelling import Spelling
 from hlo_dispatch.pattern import Recogniser, Table
-from hlo_dispatch.pattern.expression import COMMUTATIVE, ActivationCall, Capture, Number, Operation, Term, terms
+from hlo_dispatch.pattern.expression import (
+    COMMUTATIVE,
+    ActivationCall,
+    AnyOf,
+    Capture,
+    Inner,
+    Number,
+    Operation,
+    Term,
+    in_every_match,
+    terms,
+)
 
 _MAX_PEELED = 8
 
@@ -113,17 +124,24 @@ def _opcode_behind(node: Node) -> str:
 
 def _needed(spelling: Spelling) -> frozenset[str]:
     """Opcodes that every match contains; a bitcast can stand for a broadcast."""
-    operations = (term for term in terms(spelling.expression.root) if isinstance(term, Operation))
-    return frozenset(operation.meaning.opcode for operation in operations) - {"broadcast"}
+
+    def opcode(term: Term) -> tuple[str, ...]:
+        return (term.meaning.opcode,) if isinstance(term, Operation) else ()
+
+    return in_every_match(spelling.expression.root, opcode) - {"broadcast"}
 
 
-def _opcodes(term: Operation | ActivationCall) -> frozenset[str]:
-    """Opcodes of instructions that a term can match."""
+def _opcodes(term: Term) -> frozenset[str]:
+    """Opcodes of instructions that a term can match, of an operation before its operands are looked at."""
+    if isinstance(term, AnyOf):
+        return frozenset[str]().union(*map(_opcodes, term.alternatives))
     return frozenset((term.meaning.opcode,)) if isinstance(term, Operation) else ELEMENTWISE | PEEL_ROUNDING_AND_SHAPES
 
 
-def _fits(root: Operation | ActivationCall, opcode: str, operands: tuple[str, ...]) -> bool:
+def _fits(root: Inner, opcode: str, operands: tuple[str, ...]) -> bool:
     """Whether an instruction with these operands can match the root, by opcodes alone."""
+    if isinstance(root, AnyOf):
+        return any(not isinstance(a, Capture | Number) and _fits(a, opcode, operands) for a in root.alternatives)
     if opcode not in _opcodes(root):
         return False
     if isinstance(root, ActivationCall):
@@ -135,6 +153,8 @@ def _fits(root: Operation | ActivationCall, opcode: str, operands: tuple[str, ..
 
 
 def _may_be(term: Term, opcode: str) -> bool:
+    if isinstance(term, AnyOf):
+        return any(_may_be(alternative, opcode) for alternative in term.alternatives)
     if isinstance(term, Capture | Number) or opcode in _opcodes(term) or opcode in PEEL_ROUNDING_AND_SHAPES:
         return True
     # Along dimensions of one element a broadcast is a mere change of shape.
