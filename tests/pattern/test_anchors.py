@@ -138,6 +138,22 @@ def test_the_decision_names_it(tmp_path: Path) -> None:
     assert candidate.match.name == "my_product"
 
 
+def test_an_epilogue_block_is_extended(tmp_path: Path) -> None:
+    """Keys come from the nearest block that writes them; the anchor itself is the nearest."""
+    path = write(tmp_path, epilogues="{extends: few, longest_chain: 1}")
+    path.write_text(path.read_text() + "epilogues:\n  few: {extends: fewer, binaries: [add]}\n"
+                    "  fewer: {extends: none, activations: [relu], binaries: []}\n")  # fmt: skip
+    anchor = load_tables([path]).anchors["my_product"]
+    assert (anchor.activations, anchor.binaries, anchor.longest_chain) == (("relu",), ("add",), 1)
+    path.write_text(path.read_text().replace("{extends: few, longest_chain: 1}", "few"))
+    anchor = load_tables([path]).anchors["my_product"]
+    assert (anchor.activations, anchor.binaries, anchor.longest_chain) == ((), (), 0)
+
+
+def test_element_types_are_those_of_the_numerics(tmp_path: Path) -> None:
+    assert load_tables([write(tmp_path, dtypes="")]).anchors["my_product"].dtypes == ("f32",)
+
+
 def test_what_it_does_not_take_is_the_shipped_ones(tmp_path: Path) -> None:
     half = product("end = bf16[64,64]{1,0} maximum(p, zeros)", "bf16", "bf16")
     found = region(half, write(tmp_path))

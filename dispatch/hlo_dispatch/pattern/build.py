@@ -9,6 +9,7 @@ from typing import Any
 
 from hlo_dispatch.errors import TableError
 from hlo_dispatch.pattern.algorithms import BINARY, DTYPES, ELTWISE, LIBRARIES, OPCODES, meaning
+from hlo_dispatch.pattern.epilogue_blocks import EpilogueBlocks
 from hlo_dispatch.pattern.facts import TYPES, declared_type
 from hlo_dispatch.pattern.formula import Formula, FormulaError, parse
 from hlo_dispatch.pattern.kernel_attributes import (
@@ -111,6 +112,15 @@ class Builder:
             raise self._error((*path, *suffix), problem, advice)
         return binary
 
+    def epilogue_block(
+        self, name: str, entry: Epilogues, blocks: EpilogueBlocks, activations: list[str], binaries: list[str]
+    ) -> None:
+        """Checks a block, named by an anchor or not."""
+        path: Keys = ("epilogues", name)
+        blocks.resolve(self.source, path, entry)
+        self._chosen((*path, "activations"), entry.activations, activations, "activation")
+        self._chosen((*path, "binaries"), entry.binaries, binaries, "binary epilogue")
+
     def anchor(
         self,
         name: str,
@@ -118,6 +128,7 @@ class Builder:
         kernels: Mapping[str, KernelBinding],
         activations: Iterable[str],
         binaries: Iterable[str],
+        blocks: EpilogueBlocks,
     ) -> AnchorKind:
         """Builds an anchor's entry. The names are those of all files: an anchor may allow what another file defines."""
         path: Keys = ("anchors", name)
@@ -127,20 +138,24 @@ class Builder:
         for index, rival in enumerate(entry.rivals):
             self._one_of((*path, "rivals", index), rival, kernels, "kernel")
             self._check_kernel_takes((*path, "rivals", index), rival, OP_KINDS[op_kind])
-        for index, dtype in enumerate(entry.dtypes):
-            self._one_of((*path, "dtypes", index), dtype, DTYPES, "element type")
-        for dtype in entry.dtypes:
+        where_dtypes = (*path, "numerics" if entry.dtypes is None else "dtypes")
+        dtypes = tuple(entry.numerics if entry.dtypes is None else entry.dtypes)
+        for index, dtype in enumerate(dtypes):
+            key = dtype if entry.dtypes is None else index
+            self._one_of((*where_dtypes, key), dtype, DTYPES, "element type")
+        for dtype in dtypes:
             if dtype not in entry.numerics:
                 advice = f"add {dtype}: {{tolerance: ..., why: ...}}"
                 raise self._error((*path, "numerics"), f"no numerics for {dtype}", advice)
         for dtype in entry.numerics:
-            if dtype not in entry.dtypes:
+            if dtype not in dtypes:
                 location = self.source.key_location((*path, "numerics", dtype))
                 problem = f"numerics for {dtype!r}, which is not in dtypes"
-                raise self.source.error(location, problem, suggest(dtype, entry.dtypes))
+                raise self.source.error(location, problem, suggest(dtype, dtypes))
         takes_post_ops = POST_OPS in kernels[entry.kernel].attributes
-        epilogues = entry.epilogues or Epilogues.model_validate({} if takes_post_ops else {"longest_chain": 0})
         where = (*path, "epilogues")
+        written = entry.epilogues or Epilogues.model_validate({} if takes_post_ops else {"longest_chain": 0})
+        epilogues = blocks.resolve(self.source, where, written)
         allowed = self._chosen((*where, "activations"), epilogues.activations, list(activations), "activation")
         operations = self._chosen((*where, "binaries"), epilogues.binaries, list(binaries), "binary epilogue")
         longest = epilogues.longest_chain
@@ -151,7 +166,7 @@ class Builder:
             allowed = operations = ()
         numerics = {dtype: Numerics(n.tolerance, n.why) for dtype, n in entry.numerics.items()}
         return AnchorKind(
-            name, entry.opcode, op_kind, entry.kernel, tuple(entry.rivals), tuple(entry.dtypes), allowed, operations,
+            name, entry.opcode, op_kind, entry.kernel, tuple(entry.rivals), dtypes, allowed, operations,
             longest, entry.priority, numerics, entry.formula, entry.origin, self.source.key_location(path),
         )  # fmt: skip
 

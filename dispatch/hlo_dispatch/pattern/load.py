@@ -90,10 +90,7 @@ def _load(stamped: tuple[tuple[Path, tuple[int, int]], ...]) -> Table:
     kernels |= _routine_kernels(files, kernels)
     activations: dict[str, Activation] = _build(files, "activations", lambda b: b.activation)
     binaries: dict[str, Binary] = _build(files, "binaries", lambda b: b.binary)
-    anchors: dict[str, AnchorKind] = {}
-    for builder, file in files:
-        for name, entry in file.anchors.items():
-            anchors[name] = builder.anchor(name, entry, kernels, activations, binaries)
+    anchors = _anchors(files, kernels, list(activations), list(binaries))
     _refuse_equal_anchors(anchors.values())
     routines = [name for _, file in files for name in file.routines]
     return Table(
@@ -125,7 +122,16 @@ def _refuse_duplicates(files: list[tuple[Builder, TableFile]]) -> None:
     """Refuses duplicate keys across files, shipped ones included; within one file they are an error already."""
     seen: dict[tuple[str, str], Any] = {}
     for builder, file in files:
-        for section in ("activations", "binaries", "anchors", "kernels", "patterns", "routines", "attentions"):
+        for section in (
+            "activations",
+            "binaries",
+            "epilogues",
+            "anchors",
+            "kernels",
+            "patterns",
+            "routines",
+            "attentions",
+        ):
             for name in getattr(file, section):
                 location = builder.source.key_location((section, name))
                 first = seen.setdefault((section, name), location)
@@ -166,6 +172,25 @@ def _build(
 ) -> dict[str, Any]:
     return {
         name: method(builder)(name, entry) for builder, file in files for name, entry in getattr(file, section).items()
+    }
+
+
+def _anchors(
+    files: list[tuple[Builder, TableFile]],
+    kernels: Mapping[str, KernelBinding],
+    activations: list[str],
+    binaries: list[str],
+) -> dict[str, AnchorKind]:
+    from hlo_dispatch.pattern.epilogue_blocks import EpilogueBlocks
+
+    blocks = EpilogueBlocks({name: (b.source, block) for b, file in files for name, block in file.epilogues.items()})
+    for builder, file in files:
+        for name, block in file.epilogues.items():
+            builder.epilogue_block(name, block, blocks, activations, binaries)
+    return {
+        name: builder.anchor(name, entry, kernels, activations, binaries, blocks)
+        for builder, file in files
+        for name, entry in file.anchors.items()
     }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from hlo_dispatch.pattern.algorithms import MAX_POST_OPS
 
@@ -64,11 +64,17 @@ class BinaryEntry(_Entry):
 
 
 class Epilogues(_Entry):
+    extends: Name | None = Field(None, description="the block whose keys it has, but for those it writes itself")
     activations: Literal["all"] | list[Name] = Field("all", description="all, or names")
     binaries: Literal["all"] | list[Name] = Field("all", description="all, or names")
     longest_chain: Annotated[int, Field(ge=0, le=MAX_POST_OPS)] = Field(
         MAX_POST_OPS, description="how many post-ops in all; 0 for none, as for a kernel without post_op_0"
     )
+
+
+def _block(written: Any) -> Any:
+    """A block's name stands for what extends it and adds nothing."""
+    return {"extends": written} if isinstance(written, str) else written
 
 
 class NumericsEntry(_Entry):
@@ -86,11 +92,11 @@ class AnchorEntry(_Entry):
         [], description="kernels that compute the same of the same attributes, which are measured as well"
     )
     formula: Text = Field(description="what it computes, for people")
-    dtypes: Annotated[list[Text], Field(min_length=1)] = Field(
-        description="element types that the kernel reads; it gives one of them, or f32, in which it sums"
+    dtypes: Annotated[list[Text], Field(min_length=1)] | None = Field(
+        None, description="element types that the kernel reads (it gives one of them, or f32); left out, its numerics'"
     )
-    epilogues: Epilogues | None = Field(
-        None, description="what may follow inside the kernel; left out, everything that the kernel can take"
+    epilogues: Annotated[Epilogues | None, BeforeValidator(_block)] = Field(
+        None, description="what may follow inside the kernel, or the name of a block; left out, all that it can take"
     )
     numerics: dict[Text, NumericsEntry] = Field(description="per element type of what it reads")
     priority: int = Field(0, description="order of entries of one op kind, highest first; 0 for the shipped ones")
@@ -174,6 +180,7 @@ class TableFile(_Entry):
     version: Annotated[int, Field(ge=1, le=1)] = Field(description="1, the version of the language")
     activations: dict[Name, ActivationEntry] = Field({}, description="functions of one variable")
     binaries: dict[Name, BinaryEntry] = Field({}, description="operations with a second operand")
+    epilogues: dict[Name, Epilogues] = Field({}, description="blocks of what may follow inside a kernel, for anchors")
     anchors: dict[Name, AnchorEntry] = Field({}, description="instructions a kernel computes")
     kernels: dict[KernelName, KernelEntry] = Field({}, description="custom-call targets")
     patterns: dict[Name, PatternEntry] = Field({}, description="structural expressions and the kernels they become")
