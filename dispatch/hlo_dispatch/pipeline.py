@@ -20,7 +20,7 @@ from hlo_dispatch.ir.verify import verify
 from hlo_dispatch.match.match import Match
 from hlo_dispatch.passes.async_padding import insert_async_padding
 from hlo_dispatch.passes.call_groups.grouping import CallGroups, group_calls
-from hlo_dispatch.passes.edit import apply_plans
+from hlo_dispatch.passes.dispatch import apply_plans
 from hlo_dispatch.passes.huge_page_advice import advise_huge_pages
 from hlo_dispatch.passes.partition.constant_weights import (
     ConstantWeights,

@@ -110,8 +110,10 @@ def coalesced(serialized: bytes) -> Split:
 @pytest.mark.parametrize(
     "place",
     [
-        pytest.param(lambda whole: split_at(whole, FROZEN, 2), id="split_at"),
-        pytest.param(lambda whole: without_prologue(whole, FROZEN), id="without_prologue"),
+        pytest.param(lambda whole: split_at(Module.from_bytes(whole), FROZEN, 2).serialized(), id="split_at"),
+        pytest.param(
+            lambda whole: without_prologue(Module.from_bytes(whole), FROZEN).serialized(), id="without_prologue"
+        ),
         pytest.param(coalesced, id="coalesced"),
     ],
 )

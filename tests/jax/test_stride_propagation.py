@@ -9,7 +9,7 @@ import pytest
 from layers import conv, random
 
 import hlo_dispatch
-from hlo_dispatch.passes.backend_config import from_text
+from hlo_dispatch.ir.attributes import from_text
 from hlo_dispatch.report.wording import summary
 from side_by_side import assert_agree, run_both
 

@@ -6,10 +6,16 @@ import networkx as nx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hlo_dispatch.ir.schema import ComputationProto
+from hlo_dispatch.ir.editor import Editor
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.schema import ComputationProto, ModuleProto
 from hlo_dispatch.passes.call_groups.legality import GroupFinder
 
 KERNELS = {"kernel": "holder", "other": "other holder"}
+
+
+def finder_of(computation: ComputationProto) -> GroupFinder:
+    return GroupFinder(Editor(Module(ModuleProto()), computation), KERNELS)
 
 
 def add(computation: ComputationProto, opcode: str, operands: list[int], **fields) -> int:
@@ -45,7 +51,7 @@ def computations(draw: st.DrawFn) -> ComputationProto:
 
 @given(computations())
 def test_groups_do_not_wait_for_themselves(computation: ComputationProto) -> None:
-    finder = GroupFinder(computation, KERNELS)
+    finder = finder_of(computation)
     found = finder.groups()
     group_of = {member.id: -number for number, group in enumerate(found, 1) for member in group}
     # A member's get-tuple-elements and bitcasts belong to its group.
@@ -76,7 +82,7 @@ def chain(*between: str) -> ComputationProto:
 
 
 def sizes(computation: ComputationProto) -> list[int]:
-    return [len(group) for group in GroupFinder(computation, KERNELS).groups()]
+    return [len(group) for group in finder_of(computation).groups()]
 
 
 def test_renamings_are_nothing_between() -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.ir import text as hlo_text
+from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.entry_parameters import remove_donation, renumber_parameters
-from hlo_dispatch.ir.module import Module, new_instruction
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import row_major, shape_of
 from hlo_dispatch.ir.verify import verify
 from matching import instruction
@@ -62,12 +63,12 @@ def test_what_refers_to_a_parameter_follows_it() -> None:
 def test_a_parameter_that_is_gone_and_a_new_one() -> None:
     module = donated()
     before = referred(module)
-    kept = [i for i in module.entry.instructions if i.name not in ("a", "c")]
-    new = new_instruction(module, "parameter", 1 << 40, row_major("u8", (7,)), stem="new")
-    new.parameter_number = 4
-    kept = [type(i).FromString(i.SerializeToString()) for i in (new, *kept)]
-    del module.entry.instructions[:]
-    module.entry.instructions.extend(kept)
+    editor = Editor(module, module.entry)
+    for identifier, proto in list(editor.instructions.items()):
+        if proto.name in ("a", "c"):
+            editor.erase(identifier)
+    editor.first().parameter(4, row_major("u8", (7,)), "new")
+    commit(module, [editor])
     renumber_parameters(module, [4, 1, 3])
     verify(module)
     assert referred(module) == {

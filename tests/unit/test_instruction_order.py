@@ -1,11 +1,11 @@
-"""Dead-code elimination and topological order of rewritten computations."""
+"""Topological order of edited computations."""
 
 from __future__ import annotations
 
 import pytest
 
+from hlo_dispatch.ir.instruction_order import in_order
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.passes.instruction_order import in_order, without_dead_code
 from matching import parsed
 
 F = "f32[4]{0}"
@@ -26,23 +26,6 @@ ENTRY main {{ x = {F} parameter(0)
 
 def names(protos) -> list[str]:
     return [proto.name for proto in protos]
-
-
-def test_needed() -> None:
-    """Only dead values are dropped; parameters and side effects stay."""
-    entry = parsed(TEXT).entry
-    assert set(names(entry.instructions)) - set(names(without_dead_code(entry.instructions, [], entry.root_id))) == {
-        "dropped",
-        "renamed",
-    }
-
-
-def test_needed_by_what_is_new() -> None:
-    module = parsed(TEXT)
-    kept = list(module.entry.instructions)
-    new = type(kept[0])(name="new", opcode="custom-call", id=10**12)
-    new.operand_ids.append(next(proto.id for proto in kept if proto.name == "renamed"))
-    assert {"dropped", "renamed"} <= set(names(without_dead_code(kept, [new], module.entry.root_id)))
 
 
 def ordered(module: Module, moved: dict[str, int]) -> list[str]:

@@ -13,8 +13,9 @@ import pytest
 from hlo_dispatch.analysis.buffer_aliasing import BufferAliasing
 from hlo_dispatch.analysis.in_place_updates import writes_in_place, written_operands
 from hlo_dispatch.ir import text as hlo_text
+from hlo_dispatch.ir.editor import Editor
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.passes.write_after_read_hazards import Draft, RewriteUnsupported, resolve_hazards
+from hlo_dispatch.passes.write_after_read_hazards import RewriteUnsupported, resolve_hazards
 from matching import parsed
 
 F = "f32[4]{0}"
@@ -28,25 +29,16 @@ class Drafted:
 
     def __init__(self, body: str, created: Iterable[str], updates: Iterable[str] = ()) -> None:
         module = parsed(f"ENTRY main {{ {body} }}")
-        entry = module.entry
-        self.id_of = {proto.name: proto.id for proto in entry.instructions}
-        self.draft = Draft(
-            {proto.id: proto for proto in entry.instructions},
-            entry.root_id,
-            {self.id_of[name] for name in created},
-            {p.id: written_operands(module, p) for p in entry.instructions if p.name in updates},
-            {proto.id: place for place, proto in enumerate(entry.instructions)},
-        )
-        self._fresh = max(self.draft.instructions) + 1
+        self.draft = Editor(module, module.entry)
+        self.draft.created |= {i for i, proto in self.draft.instructions.items() if proto.name in created}
+        self._own = set(self.draft.instructions)
+        self._updates = {
+            i: written_operands(module, proto) for i, proto in self.draft.instructions.items() if proto.name in updates
+        }
 
     def resolve_hazards(self, pairs: Iterable = ()) -> Drafted:
-        resolve_hazards(self.draft, pairs, self._next)
+        resolve_hazards(self.draft, pairs, self._updates)
         return self
-
-    def _next(self, stem: str) -> tuple[int, str]:
-        number = self._fresh
-        self._fresh += 1
-        return number, f"{stem}.{len(self.draft.added)}"
 
     @property
     def described(self) -> dict[str, str]:
@@ -61,7 +53,7 @@ class Drafted:
 
     @property
     def copies(self) -> list[str]:
-        return [copy.name for copy, _ in self.draft.added]
+        return [proto.name for i, proto in self.draft.instructions.items() if i not in self._own]
 
 
 # --- results that share a parameter's buffer ---------------------------------------------------------------
@@ -82,9 +74,9 @@ def body(result: str, kernel: str = f'{F} custom-call(a), custom_call_target="ke
 def test_a_buffer_read_late_gets_its_new_value_at_the_end() -> None:
     """%new may be written over %a at once; %kernel still wants to read %a."""
     drafted = Drafted(body("negate(a)"), created=["kernel"]).resolve_hazards(STATE_PAIRS)
-    assert drafted.copies == ["hazard_copy.0"]
-    assert drafted.described["hazard_copy.0"] == "copy(new) after kernel"
-    assert drafted.described["next"] == "tuple(i, hazard_copy.0, kernel)"
+    assert drafted.copies == ["hazard_copy"]
+    assert drafted.described["hazard_copy"] == "copy(new) after kernel"
+    assert drafted.described["next"] == "tuple(i, hazard_copy, kernel)"
     assert drafted.described["kernel"] == "custom-call(a)"
 
 
@@ -111,8 +103,8 @@ def test_ours_does_not_read_what_it_writes_over() -> None:
     """%kernel's own result takes the place of %a: a primitive does not work in place."""
     text = body("negate(b)").replace("tuple(i, new, kernel)", "tuple(i, kernel, new)")
     drafted = Drafted(text, created=["kernel"]).resolve_hazards([((0, 1), 1)])
-    assert drafted.described["hazard_copy.0"] == "copy(kernel)"
-    assert drafted.described["next"] == "tuple(i, hazard_copy.0, new)"
+    assert drafted.described["hazard_copy"] == "copy(kernel)"
+    assert drafted.described["next"] == "tuple(i, hazard_copy, new)"
 
 
 def test_xlas_readers_are_protected_from_ours() -> None:
@@ -121,7 +113,7 @@ def test_xlas_readers_are_protected_from_ours() -> None:
         "tuple(i, new, kernel)", "tuple(i, kernel, new)"
     )
     drafted = Drafted(text, created=["kernel"]).resolve_hazards([((0, 1), 1)])
-    assert drafted.described["hazard_copy.0"] == "copy(kernel) after new"
+    assert drafted.described["hazard_copy"] == "copy(kernel) after new"
 
 
 def test_a_buffer_is_known_under_its_other_names() -> None:
@@ -132,7 +124,7 @@ def test_a_buffer_is_known_under_its_other_names() -> None:
         .replace("new = f32[4]{0} negate(a)", "minus = f32[2,2]{1,0} negate(square)\n  new = f32[4]{0} bitcast(minus)")
     )
     drafted = Drafted(text, created=["kernel"]).resolve_hazards(STATE_PAIRS)
-    assert drafted.described["hazard_copy.0"] == "copy(new) after kernel"
+    assert drafted.described["hazard_copy"] == "copy(new) after kernel"
 
 
 def test_two_parts_that_change_places() -> None:
@@ -162,16 +154,16 @@ DONATED = f"""
 def test_a_donated_input_whose_output_is_the_whole_result() -> None:
     text = DONATED.replace("new =", "ROOT new =").replace("negate(x)", "add(x, x)")
     drafted = Drafted(text, created=["kernel"]).resolve_hazards([((0,), None)])
-    assert drafted.described["hazard_copy.0"] == "copy(new) after kernel"
-    assert drafted.draft.root_id not in drafted.id_of.values()
+    assert drafted.described["hazard_copy"] == "copy(new) after kernel"
+    assert drafted.draft.root.name == "hazard_copy"
 
 
 def test_a_donated_input_whose_output_is_a_part_of_the_result() -> None:
     drafted = Drafted(DONATED + f"ROOT t = ({F}, {F}) tuple(kernel, new)", created=["kernel"]).resolve_hazards(
         [((0,), 1)]
     )
-    assert drafted.described["hazard_copy.0"] == "copy(new) after kernel"
-    assert drafted.described["t"] == "tuple(kernel, hazard_copy.0)"
+    assert drafted.described["hazard_copy"] == "copy(new) after kernel"
+    assert drafted.described["t"] == "tuple(kernel, hazard_copy)"
 
 
 def test_a_donated_input_that_is_not_read_late() -> None:
@@ -219,9 +211,9 @@ def test_an_update_waits_for_a_reader_of_the_old_value() -> None:
 
 def test_a_reader_of_both_values_reads_a_copy_of_the_old_one() -> None:
     drafted = Drafted(updated("buffer, update"), created=["kernel"], updates=["update"]).resolve_hazards()
-    assert drafted.described["hazard_copy.0"] == "copy(buffer)"
-    assert drafted.described["update"] == "dynamic-update-slice(buffer, piece, at) after hazard_copy.0"
-    assert drafted.described["kernel"] == "custom-call(hazard_copy.0, update)"
+    assert drafted.described["hazard_copy"] == "copy(buffer)"
+    assert drafted.described["update"] == "dynamic-update-slice(buffer, piece, at) after hazard_copy"
+    assert drafted.described["kernel"] == "custom-call(hazard_copy, update)"
 
 
 def test_an_update_does_not_wait_for_readers_of_what_it_only_reads() -> None:
@@ -271,9 +263,9 @@ def test_a_reader_under_another_name_is_found() -> None:
 def test_a_reader_of_both_values_under_another_name_reads_a_copy() -> None:
     text = updated("flat, update").replace("kernel = ", "flat = f32[2,2]{1,0} bitcast(buffer)\n  kernel = ")
     drafted = Drafted(text, created=["kernel"], updates=["update"]).resolve_hazards()
-    assert drafted.described["hazard_copy.0"] == "copy(flat)"
-    assert drafted.described["update"] == "dynamic-update-slice(buffer, piece, at) after hazard_copy.0"
-    assert drafted.described["kernel"] == "custom-call(hazard_copy.0, update)"
+    assert drafted.described["hazard_copy"] == "copy(flat)"
+    assert drafted.described["update"] == "dynamic-update-slice(buffer, piece, at) after hazard_copy"
+    assert drafted.described["kernel"] == "custom-call(hazard_copy, update)"
 
 
 def test_only_the_last_of_xlas_readers_may_write_over_a_value() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hlo_dispatch.analysis.in_place_updates import UPDATES, writes_in_place
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto, ShapeProto
+from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto, ModuleProto, ShapeProto
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -75,6 +75,10 @@ class BufferAliasing:
 
         buffers = enumerate(nx.connected_components(_aliasing_graph(self._module)))
         return {position: number for number, positions in buffers for position in positions}
+
+
+NO_ALIASING = BufferAliasing(Module(ModuleProto()))
+"""Of a draft that becomes a computation with other parameters and results."""
 
 
 def _donated(module: Module) -> list[Pair]:

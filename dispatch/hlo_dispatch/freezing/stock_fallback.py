@@ -68,9 +68,8 @@ def built_or_stock(
             record.keep(report)
         return result
     except Exception as error:
-        serialized = module.to_bytes()
-        leave_to_stock(error, serialized)
-        return compiled(without_prologue(serialized, frozen))
+        leave_to_stock(error, module.to_bytes())
+        return compiled(without_prologue(module.copy(), frozen).serialized())
     finally:
         is_rewritten = report is not None and len(report.dispatched) > 0
         record.count(rewritten=is_rewritten, failed=failed, seconds=seconds or time.perf_counter() - begin)

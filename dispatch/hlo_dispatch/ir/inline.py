@@ -6,7 +6,10 @@ does not enter. Calls in optimized modules have a meaning (a small call, a paral
 
 from __future__ import annotations
 
-from hlo_dispatch.ir.module import Module, copy_of
+from collections.abc import Mapping
+
+from hlo_dispatch.ir.editor import Editor, commit
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
 
 # A call in the wire format: field 2, four bytes. Most modules have none and are not parsed.
@@ -39,63 +42,46 @@ def inlined(serialized: bytes) -> bytes:
     module = Module.from_bytes(serialized)
     if module.proto.schedule:
         return serialized  # compiled already: its calls have a meaning
-    copies_left, changed = _MAX_COPIES, False
-    # Callees precede callers: a copied computation contains no plain calls any more.
+    drafts: dict[int, Editor] = {}
+    copies_left = _MAX_COPIES
+    # Callees precede callers: a copied draft contains no plain calls any more.
     for computation in module.proto.computations[:]:
-        copied = _inline_into(module, computation, copies_left)
-        copies_left -= copied or 0
-        changed |= copied is not None
-    if not changed:
+        copies_left -= _inline_into(module, computation, drafts, copies_left)
+    if not drafts:
         return serialized
-    reached = module.reached()
-    for place in reversed(range(len(module.proto.computations))):
-        if module.proto.computations[place].id not in reached:
-            del module.proto.computations[place]
+    commit(module, drafts.values())
     return module.to_bytes()
 
 
-def _inline_into(module: Module, computation: ComputationProto, copies_left: int) -> int | None:
-    """Replace the plain calls of one computation; returns how many instructions were copied, None without a call."""
-    calls = [i for i in computation.instructions[:] if i.opcode == "call" and _is_plain(module, computation, i)]
-    count = sum(len(module.computations[call.called_computation_ids[0]].instructions) for call in calls)
+def _inline_into(module: Module, caller: ComputationProto, drafts: dict[int, Editor], copies_left: int) -> int:
+    """Draft the caller without its plain calls; returns how many instructions were copied."""
+    calls = [i for i in caller.instructions[:] if i.opcode == "call" and _is_plain(module, caller, i)]
+    contents = {call.id: _contents(module, call.called_computation_ids[0], drafts) for call in calls}
+    count = sum(len(instructions) for instructions, _ in contents.values())
     if not calls or count > copies_left:
-        return None
-    plain = {call.id for call in calls}
-    fresh = max(instruction.id for instruction in computation.instructions[:]) + 1
-    replacement: dict[int, int] = {}
-    result: list[InstructionProto] = []
-    for instruction in computation.instructions[:]:
-        instruction.operand_ids[:] = [replacement.get(operand, operand) for operand in instruction.operand_ids[:]]
-        if instruction.id not in plain:
-            result.append(instruction)
-            continue
-        copies, root = _copied(module, instruction, fresh)
-        replacement[instruction.id] = root
-        result += copies
-        fresh += len(copies)
-    computation.root_id = replacement.get(computation.root_id, computation.root_id)
-    kept = [copy_of(instruction) for instruction in result]
-    del computation.instructions[:]
-    computation.instructions.extend(kept)
+        return 0
+    editor = drafts[caller.id] = Editor(module, caller)
+    for identifier, (instructions, root) in contents.items():
+        operands, ids = editor.instructions[identifier].operand_ids[:], dict[int, int]()
+        builder = editor.after(identifier)
+        for instruction in instructions:
+            if instruction.opcode == "parameter":
+                ids[instruction.id] = operands[instruction.parameter_number]
+                continue
+            copied_operands = [ids[operand] for operand in instruction.operand_ids[:]]
+            predecessors = [ids[other] for other in instruction.control_predecessor_ids[:]]
+            ids[instruction.id] = builder.clone(instruction, copied_operands, predecessors).id
+        editor.replace_all_uses_with(identifier, ids[root])
+        editor.erase(identifier)
     return count
 
 
-def _copied(module: Module, call: InstructionProto, fresh: int) -> tuple[list[InstructionProto], int]:
-    """The inlined instructions of a call, with ids from `fresh` on, and the id of its result."""
-    called = module.computations[call.called_computation_ids[0]]
-    ids: dict[int, int] = {}
-    copies: list[InstructionProto] = []
-    for instruction in called.instructions[:]:
-        if instruction.opcode == "parameter":
-            ids[instruction.id] = call.operand_ids[instruction.parameter_number]
-            continue
-        copy = copy_of(instruction)
-        copy.id = ids[instruction.id] = fresh + len(copies)
-        copy.name = module.fresh_name(instruction.name)
-        copy.operand_ids[:] = [ids[operand] for operand in instruction.operand_ids[:]]
-        copy.control_predecessor_ids[:] = [ids[other] for other in instruction.control_predecessor_ids[:]]
-        copies.append(copy)
-    return copies, ids[called.root_id]
+def _contents(module: Module, identifier: int, drafts: Mapping[int, Editor]) -> tuple[list[InstructionProto], int]:
+    """The instructions of a computation, operands before users, and the id of its root."""
+    if (draft := drafts.get(identifier)) is not None:
+        return draft.ordered(), draft.root_id
+    computation = module.computations[identifier]
+    return computation.instructions[:], computation.root_id
 
 
 def _is_plain(module: Module, caller: ComputationProto, call: InstructionProto) -> bool:

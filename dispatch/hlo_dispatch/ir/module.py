@@ -7,13 +7,12 @@ exception, which costs more than the iteration.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from google.protobuf.message import DecodeError
 
 from hlo_dispatch.errors import ModuleError
-from hlo_dispatch.ir.schema import ELEMENT_TYPE_NUMBERS, ComputationProto, InstructionProto, ModuleProto, ShapeProto
-from hlo_dispatch.ir.shape import Shape
+from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, ModuleProto
 
 # A computation called with this frontend attribute runs on XLA's legacy emitter, which has no custom-calls.
 SMALL_CALL = "xla_cpu_small_call"
@@ -26,9 +25,12 @@ class Module:
     def __init__(self, proto: ModuleProto) -> None:
         self.proto = proto
         self.computations: dict[int, ComputationProto] = {c.id: c for c in proto.computations[:]}
+        """By id, callees before callers."""
         self._names: set[str] = set()
         self._last_number: dict[str, int] = {}
-        self._next_computation = 0
+        self._last_instruction: dict[int, int] = {}
+        """Id of a computation → the highest id of its instructions, ids that are not used yet included."""
+        self._last_computation = 0
 
     @classmethod
     def from_bytes(cls, serialized: bytes) -> Module:
@@ -90,6 +92,10 @@ class Module:
             if identifier in small:
                 yield computation, small[identifier]
 
+    def index(self) -> None:
+        """Update `computations` to the message."""
+        self.computations = {c.id: c for c in self.proto.computations[:]}
+
     def reached(self) -> set[int]:
         """Ids of the computations that the entry calls, directly or not, and its own."""
         found = {self.proto.entry_computation_id}
@@ -104,10 +110,16 @@ class Module:
 
     def fresh_computation_id(self) -> int:
         """An id that no computation of the module has."""
-        if not self._next_computation:
-            self._next_computation = max(self.computations)
-        self._next_computation += 1
-        return self._next_computation
+        self._last_computation = (self._last_computation or max(self.computations)) + 1
+        return self._last_computation
+
+    def fresh_id(self, computation: ComputationProto) -> int:
+        """An id that no instruction of the computation has; the computation may be a new one."""
+        last = self._last_instruction.get(computation.id)
+        if last is None:
+            last = max((i.id for i in computation.instructions[:]), default=(computation.id << 32) - 1)
+        self._last_instruction[computation.id] = last + 1
+        return last + 1
 
     def fresh_name(self, stem: str) -> str:
         """`stem`, or `stem.1`, `stem.2` … : a name that nothing in the module has."""
@@ -130,30 +142,6 @@ def copy_of(instruction: InstructionProto) -> InstructionProto:
     copy = InstructionProto()
     copy.CopyFrom(instruction)
     return copy
-
-
-def new_instruction(
-    module: Module, opcode: str, identifier: int, shape: Shape, *operands: int, stem: str = ""
-) -> InstructionProto:
-    """An instruction that belongs to no computation yet; `operands` are ids.
-
-    Args:
-        stem: prefix of its name; default: the opcode.
-    """
-    name = module.fresh_name(stem or opcode)
-    made = InstructionProto(opcode=opcode, id=identifier, name=name, operand_ids=operands)
-    made.shape.CopyFrom(shape.to_proto())
-    return made
-
-
-def new_tuple(
-    module: Module, identifier: int, operands: Sequence[int], shapes: Sequence[ShapeProto], stem: str
-) -> InstructionProto:
-    """A tuple of these operands that belongs to no computation yet."""
-    made = InstructionProto(opcode="tuple", id=identifier, name=module.fresh_name(stem), operand_ids=operands)
-    made.shape.element_type = ELEMENT_TYPE_NUMBERS["tuple"]
-    made.shape.tuple_shapes.extend(shapes)
-    return made
 
 
 def is_small_call(instruction: InstructionProto) -> bool:

@@ -7,10 +7,9 @@
 2. `glue_ops.py` plans ops that only pay inside a call group; `half_precision_results.py` lets a call write half
    precision where only glue ops read its result unrounded.
 3. `program_tuner.py` chooses among plan strategies under the policies `measure` and `stored`.
-4. `edit.py` applies the plans, each computation rebuilt by `emit.py`: `write_after_read_hazards.py` adds control
-   dependencies or copies, `instruction_order.py` removes dead instructions and sorts the rest, `async_padding.py`
-   keeps a program asynchronous that would look cheap to XLA's client. What cannot be rebuilt becomes a refusal and
-   stays as it is.
+4. `dispatch.py` applies the plans; `module_rewriter.py` drafts each computation without the matched instructions, and
+   `write_after_read_hazards.py` adds control dependencies or copies. What cannot be rewritten becomes a refusal and
+   stays as it is. `async_padding.py` keeps a program asynchronous that would look cheap to XLA's client.
 5. `stride_propagation/`, `partition/` and `call_groups/` work on the module's kernel calls; `huge_page_advice.py`
    inserts huge-page advice as the first instruction of a program with large buffers.
 6. `region_reports.py` writes the report; the verifier of `ir/` checks every changed computation.

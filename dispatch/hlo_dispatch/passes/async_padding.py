@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hlo_dispatch.ir.builder import InstructionBuilder
+from hlo_dispatch.ir.editor import Editor, commit
+from hlo_dispatch.ir.kernel_call import is_kernel_call
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
 from hlo_dispatch.ir.shape import row_major, shape_of
 from hlo_dispatch.match.match import Match
 
@@ -40,25 +42,19 @@ def insert_async_padding(module: Module, matches: Sequence[Match]) -> set[int]:
     """
     if sum(match.work.multiply_adds for match in matches) < MIN_MULTIPLY_ADDS or _is_counted_as_costly(module):
         return set()
-    if not any(map(_is_kernel_call, module.entry.instructions)):
+    editor = Editor(module, module.entry)
+    first_call = next((i.id for i in editor.instructions.values() if is_kernel_call(i)), None)
+    if first_call is None:
         return set()
-    computation = _padding_computation(module)
-    entry = module.entry
-    identifier = max(instruction.id for instruction in entry.instructions) + 1
-    fusion = InstructionProto(opcode="fusion", id=identifier, name=module.fresh_name(NAME))
-    fusion.shape.CopyFrom(_PADDING.to_proto())
-    fusion.fusion_kind = "kLoop"
-    fusion.called_computation_ids.append(computation)
+    builder = InstructionBuilder.of_new_computation(module, "async_padding", module.entry)
+    iota = builder.make("iota", _PADDING, stem="async_padding_iota")
+    iota.dimensions.append(0)
+    negate = builder.make("negate", _PADDING, iota.id, stem="async_padding_negate")
+    editor.computations.append(builder.finished(negate.id))
+    fusion = editor.first().fusion(builder.computation, (), _PADDING, stem=NAME)
     # Without a user or a control successor it would be removed as dead code.
-    next(filter(_is_kernel_call, entry.instructions)).control_predecessor_ids.append(identifier)
-    instructions = [fusion, *entry.instructions]
-    del entry.instructions[:]
-    entry.instructions.extend(instructions)
-    return {entry.id, computation}
-
-
-def _is_kernel_call(instruction: InstructionProto) -> bool:
-    return instruction.custom_call_target.startswith("hlo_dispatch.")
+    editor.add_control_dependency(first_call, fusion.id)
+    return commit(module, [editor])
 
 
 def _is_counted_as_costly(module: Module) -> bool:
@@ -75,23 +71,3 @@ def _is_counted_as_costly(module: Module) -> bool:
                 if counted >= CHEAP_OPERATIONS:
                     return True
     return False
-
-
-def _padding_computation(module: Module) -> int:
-    """Id of a new fused computation, first in the module, as callees precede callers."""
-    computation = ComputationProto(id=module.fresh_computation_id(), name=module.fresh_name("async_padding"))
-    computation.execution_thread = module.entry.execution_thread
-    for number, opcode in enumerate(("iota", "negate")):
-        instruction = computation.instructions.add(opcode=opcode, name=module.fresh_name(f"async_padding_{opcode}"))
-        instruction.id = (computation.id << 32) + number
-        instruction.shape.CopyFrom(_PADDING.to_proto())
-        if opcode == "iota":
-            instruction.dimensions.append(0)
-        else:
-            instruction.operand_ids.append(computation.root_id)
-        computation.root_id = instruction.id
-    others = list(module.proto.computations)
-    del module.proto.computations[:]
-    module.proto.computations.extend([computation, *others])
-    module.computations = {c.id: c for c in module.proto.computations}
-    return computation.id

@@ -10,11 +10,12 @@ every other instruction. They are dead at once: XLA's buffer assignment places t
 from __future__ import annotations
 
 from hlo_dispatch.analysis.fresh_buffers import fresh_buffers
-from hlo_dispatch.ir.module import Module, new_tuple
-from hlo_dispatch.ir.schema import CUSTOM_CALL_API_TYPED_FFI, ComputationProto, InstructionProto
+from hlo_dispatch.ir.attributes import Attributes
+from hlo_dispatch.ir.editor import Editor, commit
+from hlo_dispatch.ir.kernel_call import KernelCall, is_kernel_call
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.schema import ComputationProto
 from hlo_dispatch.ir.shape import row_major
-from hlo_dispatch.ir.verify import verify
-from hlo_dispatch.passes.backend_config import to_text
 from hlo_dispatch.vendor import registry
 
 KERNEL = "own.huge_pages"
@@ -23,20 +24,6 @@ LEAST_BYTES = 16 << 20
 NAME = "huge_pages"
 """What the instruction is called, or begins with."""
 _WITHOUT_WORK = frozenset("bitcast constant get-tuple-element parameter tuple".split())
-
-
-def with_huge_pages(serialized: bytes) -> bytes:
-    """The module with the advice, if it has kernel calls and large buffers.
-
-    Raises:
-        ModuleError: the bytes are not a module.
-    """
-    module = Module.from_bytes(serialized)
-    changed = advise_huge_pages(module)
-    if not changed:
-        return serialized
-    verify(module, changed)
-    return module.to_bytes()
 
 
 def advise_huge_pages(module: Module) -> set[int]:
@@ -50,35 +37,25 @@ def advise_huge_pages(module: Module) -> set[int]:
     sizes = [size for size in fresh_buffers(module) if size >= LEAST_BYTES]
     if not sizes:
         return set()
-    entry = module.entry
-    call = _call(module, max(instruction.id for instruction in entry.instructions[:]) + 1, sizes)
-    for instruction in _first(entry):
-        instruction.control_predecessor_ids.append(call.id)
-    instructions = [call, *entry.instructions[:]]
-    del entry.instructions[:]
-    entry.instructions.extend(instructions)
-    return {entry.id}
+    editor = Editor(module, module.entry)
+    attributes = Attributes({"abi": registry.abi(), "library": registry.own_version(), "bytes": sizes})
+    shapes = tuple(row_major("u8", (size,)) for size in sizes)
+    call = KernelCall(registry.kernels()[KERNEL].target, (), attributes, shapes)
+    first = _first(module.entry)
+    advice = editor.first().kernel_call(call, NAME)
+    for identifier in first:
+        editor.add_control_dependency(identifier, advice.id)
+    return commit(module, [editor])
 
 
 def _has_kernel_call(computation: ComputationProto) -> bool:
-    return any(i.custom_call_target.startswith("hlo_dispatch.") for i in computation.instructions[:])
+    return any(map(is_kernel_call, computation.instructions[:]))
 
 
-def _call(module: Module, identifier: int, sizes: list[int]) -> InstructionProto:
-    shapes = [row_major("u8", (size,)).to_proto() for size in sizes]
-    call = new_tuple(module, identifier, (), shapes, NAME)
-    call.opcode = "custom-call"
-    call.custom_call_target = registry.kernels()[KERNEL].target
-    call.custom_call_api_version = CUSTOM_CALL_API_TYPED_FFI
-    attributes = {"abi": registry.abi(), "library": registry.own_version(), "bytes": sizes}
-    call.backend_config = to_text(attributes).encode()
-    return call
-
-
-def _first(entry: ComputationProto) -> list[InstructionProto]:
-    """Instructions that wait for no other that does work."""
+def _first(entry: ComputationProto) -> list[int]:
+    """Ids of the instructions that wait for no other that does work."""
     without_work: set[int] = set()
-    first: list[InstructionProto] = []
+    first: list[int] = []
     for instruction in entry.instructions[:]:
         waits = {*instruction.operand_ids[:], *instruction.control_predecessor_ids[:]} - without_work
         if waits:
@@ -86,5 +63,5 @@ def _first(entry: ComputationProto) -> list[InstructionProto]:
         if instruction.opcode in _WITHOUT_WORK:
             without_work.add(instruction.id)
         else:
-            first.append(instruction)
+            first.append(instruction.id)
     return first

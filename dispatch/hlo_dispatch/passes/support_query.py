@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from hlo_dispatch.errors import Refusal, Unavailable
+from hlo_dispatch.ir.attributes import Attributes
 from hlo_dispatch.match.match import Match
-from hlo_dispatch.passes.backend_config import to_text
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.selection.candidate import Candidate
 from hlo_dispatch.vendor import kernels, registry
@@ -29,17 +28,15 @@ class VendorSupportQuery:
         library = kernels.library(match.kernel)
         if isinstance(library, Unavailable):
             return Refusal("library-missing", library.sentence)
-        query, text = _query_attributes(match, library.version, attributes)
-        planned = kernels.plan(match.kernel, query, text)
+        query = _query_attributes(match, library.version, attributes)
+        planned = kernels.plan(match.kernel, query, query.text)
         if isinstance(planned, Refusal):
             return planned
-        if not match.has_planned_scratch:
-            return Candidate(match, query, planned.implementation, None, text)
-        scratch = planned.scratch_bytes
-        config = text.replace("scratch = 0 : i64", f"scratch = {scratch} : i64", 1)
-        return Candidate(
-            match, query | {"scratch": scratch}, planned.implementation, scratch, config, planned.reorders_weights
-        )
+        scratch, reorders_weights = None, False
+        if match.has_planned_scratch:
+            scratch, reorders_weights = planned.scratch_bytes, planned.reorders_weights
+            query = query.with_scratch(scratch)
+        return Candidate(match, dict(query.mapping), planned.implementation, scratch, query.text, reorders_weights)
 
 
 def prefetch(match: Match) -> bool:
@@ -47,17 +44,18 @@ def prefetch(match: Match) -> bool:
     library = kernels.library(match.kernel)
     if isinstance(library, Unavailable):
         return False
-    kernels.prefetch(match.kernel, *_query_attributes(match, library.version, {}))
+    query = _query_attributes(match, library.version, {})
+    kernels.prefetch(match.kernel, query, query.text)
     return True
 
 
-def _query_attributes(match: Match, version: str, additional: Mapping[str, str]) -> tuple[dict[str, Any], str]:
-    """The attributes of the match's call before its scratch size is known, as a mapping and as text."""
+def _query_attributes(match: Match, version: str, additional: Mapping[str, str]) -> Attributes:
+    """The attributes of the match's call before its scratch size is known."""
     # Computed at the prefetch, read again at the query.
     if version not in match.derived_results or additional:
         scratch = {"scratch": 0} if match.has_planned_scratch else {}
-        attributes = {"abi": registry.abi(), "library": version} | scratch | match.attributes() | dict(additional)
+        values = {"abi": registry.abi(), "library": version} | scratch | match.attributes() | dict(additional)
         if additional:
-            return attributes, to_text(attributes)
-        match.derived_results[version] = attributes, to_text(attributes)
+            return Attributes(values)
+        match.derived_results[version] = Attributes(values)
     return match.derived_results[version]

@@ -12,17 +12,14 @@ at once, and values further up. For every buffer that a created instruction read
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 
 from hlo_dispatch.analysis.peeling import PEEL_RENAMES, peel_instruction
 from hlo_dispatch.analysis.reachability import ReachabilityMap
 from hlo_dispatch.analysis.topological_order import TopologicalOrder
-from hlo_dispatch.ir.module import copy_of
+from hlo_dispatch.ir.editor import Editor
 from hlo_dispatch.ir.schema import InstructionProto
-from hlo_dispatch.passes.instruction_order import in_order
 
 _TUPLE = 13
 
@@ -31,62 +28,38 @@ class RewriteUnsupported(Exception):
     """The computation cannot be rewritten; the message says why. Becomes a refusal, never an error."""
 
 
-@dataclass
-class Draft:
-    """A rewritten computation before it is ordered."""
-
-    instructions: dict[int, InstructionProto]
-    """By id."""
-    root_id: int
-    created: set[int]
-    """Ids of the instructions that the rewrite created."""
-    updates: Mapping[int, Collection[int]]
-    """Id of an in-place update, XLA's or created → numbers of the operands that it may overwrite."""
-    positions: Mapping[int, int]
-    """Id → preferred position in the original order."""
-    rewired: AbstractSet[int] = frozenset()
-    """Ids of XLA's instructions whose operands were replaced."""
-    added: list[tuple[InstructionProto, int]] = field(default_factory=list[tuple[InstructionProto, int]])
-    """(new copy, id of the instruction near which to place it)."""
-
-
 def resolve_hazards(
-    draft: Draft, pairs: Iterable[tuple[tuple[int, ...], int | None]], fresh: Callable[[str], tuple[int, str]]
+    editor: Editor, pairs: Iterable[tuple[tuple[int, ...], int | None]], updates: Mapping[int, Collection[int]]
 ) -> None:
-    """Add the copies and control dependencies to `draft` that its aliased buffers need.
+    """Add the copies and control dependencies to a draft that its aliased buffers need.
 
     Args:
         pairs: as `BufferAliasing.pairs` returns them.
-        fresh: stem of a name → (id, name) of a new instruction.
+        updates: id of an in-place update, XLA's or created → numbers of the operands that it may overwrite.
 
     Raises:
         RewriteUnsupported: the result has a form that leaves no place for a copy.
     """
     pairs = list(pairs)
-    if not pairs and not draft.updates:
+    if not pairs and not updates:
         return
-    resolver = _HazardResolver(draft, fresh)
+    resolver = _HazardResolver(editor, updates)
     resolver.resolve_updates()
     resolver.resolve_results(pairs)
 
 
 class _HazardResolver:
-    def __init__(self, draft: Draft, fresh: Callable[[str], tuple[int, str]]) -> None:
-        self._draft, self._fresh = draft, fresh
-        self._protos = draft.instructions
-        self._users: dict[int, list[int]] = {}
+    def __init__(self, editor: Editor, updates: Mapping[int, Collection[int]]) -> None:
+        self._editor, self._updates = editor, updates
+        self._protos = editor.instructions
         self._parameters: dict[int, set[int]] = {}
         self._elements: dict[tuple[int, int], set[int]] = {}
         """(id of a tuple, index) → ids of its get-tuple-elements."""
         for identifier, proto in self._protos.items():
-            for operand in dict.fromkeys(proto.operand_ids[:]):
-                self._users.setdefault(operand, []).append(identifier)
             if proto.opcode == "parameter":
                 self._parameters.setdefault(proto.parameter_number, set()).add(identifier)
             elif proto.opcode == "get-tuple-element":
                 self._elements.setdefault((proto.operand_ids[0], proto.tuple_index), set()).add(identifier)
-        self._mutable_ids: set[int] = set()
-        """Ids of the instructions that were copied already and may be changed."""
 
     # --- in-place updates -------------------------------------------------------------------------
 
@@ -101,21 +74,21 @@ class _HazardResolver:
         for update, value in hazards:
             possible = {r for r in self._readers(value) if r != update and not reachability.reaches(update, r)}
             preferred_predecessors.setdefault(update, set()).update(possible)
-        order = TopologicalOrder(in_order(self._protos, self._draft.positions, preferred_predecessors))
+        order = TopologicalOrder(self._editor.ordered(preferred_predecessors))
         for update, value in hazards:
             self._resolve_update(update, value, reachability, order)
 
     def _hazards(self) -> list[tuple[int, int]]:
         """(update, value): the update may overwrite a created value, or a value with a changed reader."""
         updates_of: dict[int, list[int]] = {}
-        for identifier, numbers in self._draft.updates.items():
+        for identifier, numbers in self._updates.items():
             for value in self._overwritten_values(self._protos[identifier], numbers):
                 updates_of.setdefault(value, []).append(identifier)
         found: list[tuple[int, int]] = []
         for value, updates in updates_of.items():
             readers = self._readers(value)
             changed = {reader for reader in readers if self._is_changed(reader)}
-            if value in self._draft.created:
+            if value in self._editor.created:
                 found += [(update, value) for update in updates]
             elif changed:
                 possible = self._may_overwrite(updates, readers)
@@ -124,7 +97,7 @@ class _HazardResolver:
 
     def _is_changed(self, identifier: int) -> bool:
         """Whether the instruction is created, or its operands were replaced."""
-        return identifier in self._draft.created or identifier in self._draft.rewired
+        return identifier in self._editor.created or identifier in self._editor.rewired
 
     def _may_overwrite(self, updates: list[int], readers: list[int]) -> list[int]:
         """The updates that may overwrite a value of XLA's.
@@ -133,7 +106,7 @@ class _HazardResolver:
         that can only be the last one in its order.
         """
         unchanged = {i for i in (*updates, *readers) if not self._is_changed(i)}
-        last = max(unchanged, key=self._draft.positions.__getitem__, default=None)
+        last = max(unchanged, key=self._editor.positions.__getitem__, default=None)
         return [update for update in updates if update == last or update not in unchanged]
 
     def _overwritten_values(self, proto: InstructionProto, numbers: Iterable[int]) -> set[int]:
@@ -156,7 +129,7 @@ class _HazardResolver:
             if reader == update or reachability.reaches_any(reader, after):
                 continue
             if not reachability.reaches(update, reader) and order.add(reader, update):
-                self._depend(update, reader)
+                self._editor.add_control_dependency(update, reader)
                 after |= reachability.target_mask(reader)
             elif self._is_changed(reader):  # XLA ensured that an unchanged reader is safe
                 self._read_copies(reader, update, value, order)
@@ -171,12 +144,8 @@ class _HazardResolver:
             copies[name] = copy.id
             order.insert(copy.id, name)
             order.add(copy.id, update)
-            self._depend(update, copy.id)
-            self._users[name].remove(reader)
-            self._users[copy.id] = [reader]
-        changed = self._mutable(reader)
-        del changed.operand_ids[:]
-        changed.operand_ids.extend(copies.get(operand, operand) for operand in operands)
+            self._editor.add_control_dependency(update, copy.id)
+        self._editor.replace_operands(reader, copies)
 
     # --- results that alias a parameter -----------------------------------------------------------
 
@@ -187,13 +156,13 @@ class _HazardResolver:
             self._resolve_result(parameter, result, reachability)
 
     def _definers(self, pairs: list[tuple[tuple[int, ...], int | None]]) -> set[int]:
-        root = self._protos[self._draft.root_id]
+        root = self._editor.root
         if root.opcode != "tuple":
             return {self._definer(root.id)}
         return {self._definer(root.operand_ids[result]) for _, result in pairs if result is not None}
 
     def _resolve_result(self, parameter: tuple[int, ...], result: int | None, reachability: ReachabilityMap) -> None:
-        root = self._protos[self._draft.root_id]
+        root = self._editor.root
         if root.shape.element_type == _TUPLE and result is None:
             return
         if result is not None and root.opcode != "tuple":
@@ -206,7 +175,7 @@ class _HazardResolver:
             return
         definer = self._definer(value)
         readers = [reader for element in elements for reader in self._readers(element) if reader != root.id]
-        if definer not in self._draft.created and not any(reader in self._draft.created for reader in readers):
+        if definer not in self._editor.created and not any(reader in self._editor.created for reader in readers):
             return
         later_readers = self._readers_after(readers, definer, reachability)
         if not later_readers:
@@ -215,22 +184,24 @@ class _HazardResolver:
         for reader in later_readers:
             # The copy runs after its operand. Another reader may imply this dependency; a redundant one does no harm.
             if reader != definer:
-                self._depend(copy.id, reader)
+                self._editor.add_control_dependency(copy.id, reader)
         self._replace_result(root, result, copy)
 
     def _replace_result(self, root: InstructionProto, result: int | None, copy: InstructionProto) -> None:
         """Make `copy` the result, or this element of it."""
         if result is None:
-            self._draft.root_id = copy.id
+            self._editor.root_id = copy.id
         else:
-            self._mutable(root.id).operand_ids[result] = copy.id
+            operands = root.operand_ids[:]
+            operands[result] = copy.id
+            self._editor.set_operands(root.id, operands)
 
     def _readers_after(self, readers: list[int], definer: int, reachability: ReachabilityMap) -> list[int]:
         """Readers that may run after the definer; the definer itself only where it is created."""
         # The only definer that is no target is a copy for another element of this result.
         known = reachability.is_target(definer)
         runs_before = partial(reachability.reaches, target=definer) if known else self._ancestors(definer).__contains__
-        return [r for r in readers if not runs_before(r) and (r != definer or r in self._draft.created)]
+        return [r for r in readers if not runs_before(r) and (r != definer or r in self._editor.created)]
 
     def _parameter_elements(self, parameter: tuple[int, ...]) -> set[int]:
         """Ids of the instructions that are this element of a parameter."""
@@ -250,12 +221,12 @@ class _HazardResolver:
         """Ids of the value and of its bitcasts, which have the same buffer."""
         found = [value]
         for name in found:
-            found += [user for user in self._users.get(name, ()) if self._protos[user].opcode == "bitcast"]
+            found += [user for user in self._editor.users(name) if self._protos[user].opcode == "bitcast"]
         return found
 
     def _readers(self, value: int) -> list[int]:
         """Instructions that read `value`'s buffer; bitcasts and tuples only forward it."""
-        users = dict.fromkeys(user for name in self._aliases_of(value) for user in self._users.get(name, ()))
+        users = dict.fromkeys(user for name in self._aliases_of(value) for user in self._editor.users(name))
         return [user for user in users if self._protos[user].opcode not in ("bitcast", "tuple")]
 
     def _ancestors(self, identifier: int) -> set[int]:
@@ -270,27 +241,6 @@ class _HazardResolver:
                     pending.append(earlier)
         return known
 
-    def _mutable(self, identifier: int) -> InstructionProto:
-        """A mutable copy of the instruction, made once: it may gain thousands of control dependencies."""
-        if identifier not in self._mutable_ids:
-            self._mutable_ids.add(identifier)
-            self._protos[identifier] = copy_of(self._protos[identifier])
-        return self._protos[identifier]
-
-    def _depend(self, later: int, earlier: int) -> None:
-        self._mutable(later).control_predecessor_ids.append(earlier)
-
     def _copy(self, value: int) -> InstructionProto:
         source = self._protos[value]
-        identifier, name = self._fresh("hazard_copy")
-        copy = InstructionProto(opcode="copy", id=identifier, name=name)
-        copy.shape.CopyFrom(source.shape)
-        copy.operand_ids.append(value)
-        if source.HasField("metadata"):
-            copy.metadata.CopyFrom(source.metadata)
-        self._protos[identifier] = copy
-        self._mutable_ids.add(identifier)
-        self._users.setdefault(value, []).append(identifier)
-        self._draft.created.add(identifier)
-        self._draft.added.append((copy, value))
-        return copy
+        return self._editor.after(value, source).make("copy", source.shape, value, stem="hazard_copy")

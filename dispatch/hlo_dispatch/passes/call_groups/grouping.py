@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Generator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any
 
 from hlo_dispatch.analysis.buffer_aliasing import BufferAliasing
 from hlo_dispatch.analysis.in_place_updates import writes_in_place, written_operands
-from hlo_dispatch.ir.module import Module, copy_of
-from hlo_dispatch.ir.schema import (
-    CUSTOM_CALL_API_TYPED_FFI,
-    ELEMENT_TYPE_NUMBERS,
-    ComputationProto,
-    InstructionProto,
-)
-from hlo_dispatch.ir.shape import row_major
-from hlo_dispatch.ir.verify import verify
-from hlo_dispatch.passes.backend_config import from_text, to_text
+from hlo_dispatch.ir.attributes import Attributes
+from hlo_dispatch.ir.editor import Editor, commit
+from hlo_dispatch.ir.kernel_call import KernelCall
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
 from hlo_dispatch.passes.call_groups.buffer_assignment import assign_buffers
 from hlo_dispatch.passes.call_groups.in_place_sum import in_place_sums
 from hlo_dispatch.passes.call_groups.legality import GroupFinder, is_read_outside
 from hlo_dispatch.passes.call_groups.live_ranges import live_ranges
-from hlo_dispatch.passes.edit import replace_computations
-from hlo_dispatch.passes.instruction_order import in_order, without_dead_code
-from hlo_dispatch.passes.module_rewriter import Edit
-from hlo_dispatch.passes.write_after_read_hazards import Draft, RewriteUnsupported, resolve_hazards
+from hlo_dispatch.passes.write_after_read_hazards import RewriteUnsupported, resolve_hazards
 from hlo_dispatch.process.environment_switches import groups_calls
 from hlo_dispatch.report import CallSequence
 from hlo_dispatch.vendor import registry
@@ -57,20 +49,6 @@ class CallGroups:
     sequences: list[CallSequence] = field(default_factory=list[CallSequence])
 
 
-def with_call_groups(serialized: bytes) -> tuple[bytes, CallGroups]:
-    """Group the kernel calls of a serialized module; returns the module and its call groups.
-
-    Raises:
-        ModuleError: the bytes are not a module.
-    """
-    module = Module.from_bytes(serialized)
-    found = group_calls(module)
-    if not found.computations:
-        return serialized, found
-    verify(module, found.computations)
-    return module.to_bytes(), found
-
-
 def group_calls(module: Module) -> CallGroups:
     """Group the kernel calls of every computation that control flow reaches; edits `module` in place."""
     result = CallGroups()
@@ -79,27 +57,23 @@ def group_calls(module: Module) -> CallGroups:
     known = registry.kernels()
     group_kernels = {kernel.target: kernel.grouped_by for kernel in known.values() if kernel.grouped_by}
     foreign_targets = {k.target for k in known.values() if k.grouped_by and k.library != known[k.grouped_by].library}
-    edits: dict[int, Edit] = {}
+    editors: list[Editor] = []
+    own_targets = group_kernels.keys() - foreign_targets
     aliasing = BufferAliasing(module)
     for computation, small in module.control_flow_computations():
-        if (
-            small
-            or sum(i.custom_call_target in group_kernels.keys() - foreign_targets for i in computation.instructions[:])
-            < 2
-        ):
+        targets = [i.custom_call_target for i in computation.instructions[:]]
+        if small or sum(target in own_targets for target in targets) < 2:
             continue
         emitter = _GroupEmitter(module, computation, group_kernels, foreign_targets, aliasing)
         try:
-            edit = emitter.edit()
+            editor = emitter.draft()
         except RewriteUnsupported:
             continue  # separate calls are correct, too
-        if edit is not None:
-            edits[computation.id] = edit
+        if editor is not None:
+            editors.append(editor)
             result.calls.update(emitter.names)
             result.sequences += emitter.sequences
-    if edits:
-        replace_computations(module, edits)
-        result.computations.update(edits)
+    result.computations = commit(module, editors)
     return result
 
 
@@ -119,149 +93,102 @@ class _GroupEmitter:
             group_kernels: target of a custom-call that may be a member → the group kernel.
             foreign_targets: targets of those calls that another library computes than the group kernel's.
         """
-        self._module, self._computation, self._foreign_targets = module, computation, foreign_targets
-        self._aliasing = aliasing
-        self._finder = GroupFinder(computation, group_kernels)
-        self._fresh = itertools.count(max(self._finder.instructions) + 1)
-        self._protos = dict(self._finder.instructions)
-        self._positions = {identifier: position for position, identifier in enumerate(self._protos)}
-        self._created: set[int] = set()
+        self._module, self._foreign_targets, self._aliasing = module, foreign_targets, aliasing
+        self._editor = Editor(module, computation)
+        self._finder = GroupFinder(self._editor, group_kernels)
         self._group_of_member: dict[int, int] = {}
         """Id of a member → id of its group call; set by `_emit_group`."""
         self.names: dict[str, str] = {}
         self.sequences: list[CallSequence] = []
 
-    def edit(self) -> Edit | None:
+    def draft(self) -> Editor | None:
         """The computation with its group calls; None where it has none.
 
         Raises:
             RewriteUnsupported: buffers alias in a way that leaves no place for a copy.
         """
+        editor = self._editor
         # Foreign members only connect the library's calls; a group of foreign members alone gains nothing.
         groups = [group for group in self._finder.groups() if not all(map(self._is_foreign, group))]
         for group in groups:
             self._emit_group(group)
         if not groups:
             return None
-        self._redirect_control_dependencies()
-        root = self._computation.root_id
-        ordered = in_order(self._protos, self._positions)
-        alive = {proto.id: proto for proto in without_dead_code(ordered, (), root)}
-        updates = {i: written_operands(self._module, p) for i, p in alive.items() if writes_in_place(self._module, p)}
-        draft = Draft(alive, root, self._created & alive.keys(), updates, self._positions)
-        resolve_hazards(draft, self._aliasing.pairs(self._computation), self._fresh_id_and_name)
-        positions = dict(self._positions)
-        for copy, near in draft.added:
-            positions[copy.id] = positions[near]
-        return Edit(in_order(draft.instructions, positions), draft.root_id)
+        # What waited for a member waits for its group call.
+        editor.redirect_control_dependencies(self._group_of_member)
+        editor.remove_dead_code()
+        updates = {
+            identifier: written_operands(self._module, instruction)
+            for identifier, instruction in editor.instructions.items()
+            if writes_in_place(self._module, instruction)
+        }
+        resolve_hazards(editor, self._aliasing.pairs(editor.computation), updates)
+        return editor
 
     def _is_foreign(self, member: InstructionProto) -> bool:
         return member.custom_call_target in self._foreign_targets
 
-    def _redirect_control_dependencies(self) -> None:
-        """Replace control dependencies on members by dependencies on their group calls."""
-        for identifier, proto in list(self._protos.items()):
-            before = proto.control_predecessor_ids[:]
-            if any(earlier in self._group_of_member for earlier in before):
-                changed = copy_of(proto)
-                del changed.control_predecessor_ids[:]
-                changed.control_predecessor_ids.extend(dict.fromkeys(self._group_of_member.get(b, b) for b in before))
-                self._protos[identifier] = changed
-
-    def _fresh_id_and_name(self, stem: str) -> tuple[int, str]:
-        return next(self._fresh), self._module.fresh_name(stem)
-
     def _emit_group(self, group: list[InstructionProto]) -> None:
-        members = {member.id for member in group}
-        root, producer_of = self._computation.root_id, self._finder.producer_of
-        results = [member for member in group if is_read_outside(self._finder, root, member.id, members)]
-        inputs = [o for member in group for o in member.operand_ids[:] if producer_of.get(o) not in members]
-        operands = list(dict.fromkeys(inputs))
-        read_outside = {member.id for member in results}
-        intermediates = [member for member in group if member.id not in read_outside]
-        producers = (*results, *intermediates)
-        numbers = {
-            operand: number for number, operand in enumerate((*operands, *(producer.id for producer in producers)))
-        }
-        sums = in_place_sums(group, intermediates, producer_of)
-        buffers = assign_buffers(
-            live_ranges(group, intermediates, producer_of, {member: found.producer for member, found in sums.items()})
-        )
+        calls = {member.id: KernelCall.read(member) for member in group}
+        producer_of = self._finder.producer_of
+        results = [member for member in calls if is_read_outside(self._editor, self._finder, member, calls.keys())]
+        inputs = [o for call in calls.values() for o in call.operands if producer_of.get(o) not in calls]
+        operands = tuple(dict.fromkeys(inputs))
+        intermediates = [member for member in calls if member not in results]
+        numbers = {value: number for number, value in enumerate((*operands, *results, *intermediates))}
+        sums = in_place_sums(calls, intermediates, producer_of)
+        sum_operand_of = {member: found.producer for member, found in sums.items()}
+        buffers = assign_buffers(live_ranges(calls, intermediates, producer_of, sum_operand_of))
         # Members run one after the other and share their scratch memory.
-        scratch = buffers.bytes + max(member.shape.tuple_shapes[-1].dimensions[0] for member in group)
-        proto = self._call(group, operands, results, scratch)
+        scratch = buffers.bytes + max(call.scratch or 0 for call in calls.values())
         first = next(member for member in group if not self._is_foreign(member))
-        group_attributes = {
+        attributes: dict[str, Any] = {
             "abi": registry.abi(),
-            "library": from_text(first.backend_config.decode())["library"],
+            "library": calls[first.id].attributes["library"],
             "scratch": scratch,
             "operands": len(operands),
             "results": len(results),
             "members": len(group),
             "offsets": buffers.offsets,
         }
-        texts = [to_text(group_attributes)[:-1]]
-        for step, member in enumerate(group):
-            values = [numbers[producer_of[o] if producer_of.get(o) in members else o] for o in member.operand_ids[:]]
-            member_attributes = {"target": member.custom_call_target, "inputs": values, "output": numbers[member.id]}
-            text = member.backend_config.decode()
-            if (in_place_sum := sums.get(member.id)) is not None:
-                member_attributes["accumulated"] = values.pop(in_place_sum.operand)
-                text = in_place_sum.attributes
-            texts.append(f"member_{step} = {to_text(member_attributes)[:-1]}, {text[1:]}")
-            self.names[member.name] = proto.name
-        proto.backend_config = (", ".join(texts) + "}").encode()
-        where = self._computation.name
-        self.sequences.append(CallSequence(proto.name, where, len(group), len(intermediates), scratch))
-        self._replace_members(group, results, proto)
-
-    def _call(
-        self, group: list[InstructionProto], operands: list[int], results: list[InstructionProto], scratch: int
-    ) -> InstructionProto:
-        """The group call without its attributes."""
-        proto = InstructionProto(opcode="custom-call", id=next(self._fresh), name=self._module.fresh_name("sequence"))
-        proto.metadata.CopyFrom(group[0].metadata)
-        proto.operand_ids.extend(operands)
+        for step, (member, call) in enumerate(calls.items()):
+            values = [numbers[producer_of[o] if producer_of.get(o) in calls else o] for o in call.operands]
+            in_group: dict[str, Any] = {"target": call.target, "inputs": values, "output": numbers[member]}
+            own = call.attributes
+            if (in_place_sum := sums.get(member)) is not None:
+                in_group["accumulated"] = values.pop(in_place_sum.operand)
+                own = in_place_sum.attributes
+            attributes[f"member_{step}"] = own.after(in_group)
+        target = registry.kernels()[self._finder.members[group[0].id]].target
+        shapes = tuple(calls[member].results[0] for member in results)
+        builder = self._editor.after(group[-1].id, group[0])
+        made = builder.kernel_call(KernelCall(target, operands, Attributes(attributes), shapes, scratch), "sequence")
         predecessors = dict.fromkeys(before for member in group for before in member.control_predecessor_ids[:])
-        members = {member.id for member in group}
-        proto.control_predecessor_ids.extend(before for before in predecessors if before not in members)
-        proto.custom_call_target = registry.kernels()[self._finder.members[group[0].id]].target
-        proto.custom_call_api_version = CUSTOM_CALL_API_TYPED_FFI
-        proto.shape.element_type = ELEMENT_TYPE_NUMBERS["tuple"]
-        for member in results:
-            proto.shape.tuple_shapes.append(member.shape.tuple_shapes[0])
-        proto.shape.tuple_shapes.append(row_major("u8", (scratch,)).to_proto())
-        return proto
+        made.control_predecessor_ids.extend(before for before in predecessors if before not in calls)
+        self.names.update((member.name, made.name) for member in group)
+        where = self._editor.computation.name
+        self.sequences.append(CallSequence(made.name, where, len(group), len(intermediates), scratch))
+        self._group_of_member.update((member, made.id) for member in calls)
+        self._replace_members(list(calls), results, made)
 
-    def _replace_members(
-        self, group: list[InstructionProto], results: list[InstructionProto], proto: InstructionProto
-    ) -> None:
+    def _replace_members(self, members: list[int], results: list[int], call: InstructionProto) -> None:
         """Replace the members by the group call and redirect the users of their results."""
-        number_of = {member.id: number for number, member in enumerate(results)}
-        self._positions[proto.id] = self._positions[group[-1].id]
-        for member in group:
-            del self._protos[member.id]
-            self._group_of_member[member.id] = proto.id
-            for user in self._finder.users.get(member.id, ()):
-                if member.id not in number_of:
-                    self._drop_intermediate(user.id)
+        editor = self._editor
+        for member in members:
+            for value in editor.users(member):
+                if member not in results:
+                    self._erase_intermediate(value)
                     continue
-                result = copy_of(user)
-                del result.operand_ids[:]
-                result.operand_ids.append(proto.id)
-                result.tuple_index = number_of[member.id]
-                self._protos[result.id] = result
-                self._positions[result.id] = self._positions[proto.id]
-                self._created.add(result.id)
-        self._protos[proto.id] = proto
-        self._created.add(proto.id)
+                result = editor.mutable(value)
+                editor.erase(value)
+                result.operand_ids[:] = [call.id]
+                result.tuple_index = results.index(member)
+                editor.insert(result, call.id)
+            editor.erase(member)
 
-    def _drop_intermediate(self, value: int) -> None:
-        """Drop the get-tuple-element of an intermediate value, and its bitcasts."""
-        pending = [value]
-        while pending:
-            identifier = pending.pop()
-            if self._protos.pop(identifier, None) is not None:
-                pending += [
-                    user.id for user in self._finder.users.get(identifier, ()) if user.id in self._finder.producer_of
-                ]
+    def _erase_intermediate(self, value: int) -> None:
+        """Erase the get-tuple-element of an intermediate value, and its bitcasts."""
+        for user in self._editor.users(value):
+            if user in self._finder.producer_of:
+                self._erase_intermediate(user)
+        self._editor.erase(value)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.ir.schema import InstructionProto
-from hlo_dispatch.passes.backend_config import from_text, to_text
+from hlo_dispatch.ir.attributes import Attributes
+from hlo_dispatch.ir.kernel_call import KernelCall, operand_roles
 from hlo_dispatch.vendor import kernels, registry
 
 
@@ -23,44 +23,34 @@ class InPlaceSum:
     """Number of the residual among its operands; the rewritten call no longer has it as an operand."""
     producer: int
     """Id of the member that produces the residual."""
-    attributes: str
-    """The rewritten attributes as text, without the residual's value number in the call group."""
+    attributes: Attributes
+    """The rewritten attributes, without the residual's value number in the call group."""
 
 
 def in_place_sums(
-    group: Sequence[InstructionProto], intermediates: Sequence[InstructionProto], producer_of: Mapping[int, int]
+    group: Mapping[int, KernelCall], intermediates: Sequence[int], producer_of: Mapping[int, int]
 ) -> dict[int, InPlaceSum]:
     """Member → its in-place sum, where the residual is dead afterwards and the kernel keeps its implementation.
 
     Args:
-        group: the members of a call group, in order.
-        intermediates: those whose results only members read.
+        group: the members of a call group by id, in order.
+        intermediates: ids of those whose results only members read.
         producer_of: value → the member that produces it.
     """
-    intermediate_ids = {member.id for member in intermediates}
-    last_reader = {producer_of.get(operand): member.id for member in group for operand in member.operand_ids[:]}
+    values = set(intermediates)
+    last_reader = {producer_of.get(operand): member for member, call in group.items() for operand in call.operands}
     names = {kernel.target: name for name, kernel in registry.kernels().items()}
     found: dict[int, InPlaceSum] = {}
     for member in intermediates:
-        producers = [producer_of.get(operand) for operand in member.operand_ids[:]]
-        if not any(
-            producer_id in intermediate_ids and last_reader[producer_id] == member.id for producer_id in producers
-        ):
-            continue
-        attributes = from_text(member.backend_config.decode())
-        for number, operand in _residual_adds(attributes):
-            producer_id = producers[operand]
-            if (
-                producer_id is None
-                or producer_id not in intermediate_ids
-                or last_reader[producer_id] != member.id
-                or producers.count(producer_id) > 1
-            ):
-                continue
-            changed = {**attributes, f"post_op_{number}": {"kind": "sum"}}
-            if _is_same_implementation(names[member.custom_call_target], attributes, changed):
-                found[member.id] = InPlaceSum(operand, producer_id, to_text(changed))
-                break
+        call = group[member]
+        producers = [producer_of.get(operand, -1) for operand in call.operands]
+        dead = {p for p in producers if p in values and last_reader[p] == member and producers.count(p) == 1}
+        for number, operand in _residual_adds(call.attributes) if dead else ():
+            if (producer := producers[operand]) in dead:
+                changed = {**call.attributes.mapping, f"post_op_{number}": {"kind": "sum"}}
+                if _is_same_implementation(names[call.target], call.attributes, changed):
+                    found[member] = InPlaceSum(operand, producer, Attributes(changed))
+                    break
     return found
 
 
@@ -68,15 +58,11 @@ def _residual_adds(attributes: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
     """The post-ops that add an array with the result's type and layout: (post-op number, operand number)."""
     if "weights_dims" not in attributes:
         return
-    operand = 2 + ("bias_type" in attributes)
-    number = 0
-    while (post_op := attributes.get(f"post_op_{number}")) is not None:
-        if post_op["kind"] == "binary":
-            alike = all(post_op.get(what) == attributes.get(f"dst_{what}") for what in ("type", "dims", "strides"))
-            if post_op["algorithm"] == "add" and alike:
-                yield number, operand
-            operand += 1
-        number += 1
+    for operand, role in enumerate(operand_roles(attributes)):
+        post_op = attributes.get(role)
+        if post_op is not None and post_op["algorithm"] == "add":
+            if all(post_op.get(what) == attributes.get(f"dst_{what}") for what in ("type", "dims", "strides")):
+                yield int(role.removeprefix("post_op_")), operand
 
 
 def _is_same_implementation(name: str, attributes: Mapping[str, Any], changed: Mapping[str, Any]) -> bool:

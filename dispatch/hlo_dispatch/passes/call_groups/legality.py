@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
-from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
+from hlo_dispatch.ir.editor import Editor
+from hlo_dispatch.ir.schema import InstructionProto
 
 _INPUTS = frozenset(("parameter", "constant"))
 
@@ -18,20 +19,15 @@ _INPUTS = frozenset(("parameter", "constant"))
 class GroupFinder:
     """Finds the call groups of one computation."""
 
-    def __init__(self, computation: ComputationProto, kernels: Mapping[str, str]) -> None:
+    def __init__(self, editor: Editor, kernels: Mapping[str, str]) -> None:
         """Index a computation, which is in topological order.
 
         Args:
             kernels: target of a custom-call that may be a member → the group kernel.
         """
-        self.instructions = {instruction.id: instruction for instruction in computation.instructions[:]}
-        self.users: dict[int, list[InstructionProto]] = {}
-        self._root = computation.root_id
-        self._waited_for: set[int] = set()
-        for instruction in self.instructions.values():
-            self._waited_for.update(instruction.control_predecessor_ids[:])
-            for operand in instruction.operand_ids[:]:
-                self.users.setdefault(operand, []).append(instruction)
+        self.instructions = editor.instructions
+        self._editor = editor
+        self._waited_for = {i for proto in self.instructions.values() for i in proto.control_predecessor_ids[:]}
         self.members = {
             i.id: kernels[i.custom_call_target] for i in self.instructions.values() if self._is_eligible(i, kernels)
         }
@@ -73,9 +69,9 @@ class GroupFinder:
     def _is_eligible(self, instruction: InstructionProto, kernels: Mapping[str, str]) -> bool:
         if instruction.opcode != "custom-call" or instruction.custom_call_target not in kernels:
             return False
-        if instruction.id == self._root:
+        if instruction.id == self._editor.root_id:
             return False
-        users = self.users.get(instruction.id, [])
+        users = [self.instructions[user] for user in self._editor.users(instruction.id)]
         return all(user.opcode == "get-tuple-element" and user.tuple_index == 0 for user in users)
 
     def _stages(self) -> dict[int, int]:
@@ -106,16 +102,16 @@ class GroupFinder:
         return self.producer_of.get(instruction.operand_ids[0]) if instruction.opcode == "bitcast" else None
 
 
-def is_read_outside(groups: GroupFinder, root: int, value: int, members: AbstractSet[int]) -> bool:
+def is_read_outside(editor: Editor, groups: GroupFinder, value: int, members: AbstractSet[int]) -> bool:
     """Whether the value, or a bitcast of it, has a user besides these members."""
     pending = [value]
     while pending:
         identifier = pending.pop()
-        if identifier == root:
+        if identifier == editor.root_id:
             return True
-        for user in groups.users.get(identifier, ()):
-            if user.id in groups.producer_of:
-                pending.append(user.id)
-            elif user.id not in members:
+        for user in editor.users(identifier):
+            if user in groups.producer_of:
+                pending.append(user)
+            elif user not in members:
                 return True
     return False

@@ -8,20 +8,21 @@ their copies would be in memory together with the originals for a moment.
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from hlo_dispatch.ir.attributes import Attributes
+from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.entry_parameters import renumber_parameters
+from hlo_dispatch.ir.kernel_call import KernelCall
 from hlo_dispatch.ir.literals import literal_of
-from hlo_dispatch.ir.module import Module, copy_of, new_instruction, new_tuple
-from hlo_dispatch.ir.schema import InstructionProto, LiteralProto
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.schema import LiteralProto
 from hlo_dispatch.ir.shape import Shape, row_major, shape_of
-from hlo_dispatch.ir.split_module import PreprocessedValue, Split
-from hlo_dispatch.ir.verify import verify
-from hlo_dispatch.passes.backend_config import from_text, to_text
+from hlo_dispatch.ir.split_module import PreprocessedValue
 from hlo_dispatch.passes.call_groups.buffer_assignment import padded
-from hlo_dispatch.passes.edit import replace_computations
-from hlo_dispatch.passes.module_rewriter import Edit
+from hlo_dispatch.passes.partition.split_at_frontier import Halves
 from hlo_dispatch.vendor import registry
 
 COALESCED_SHARE = 16
@@ -41,60 +42,52 @@ class _SmallValue:
     offset: int = 0
 
 
-def coalesce_buffers(split: Split) -> Split:
-    """Coalesce the small values that only call groups read; the array becomes the first preprocessed value.
-
-    Raises:
-        ModuleError: the verifier rejects a half; a bug of ours.
-    """
-    if split.prologue is None:
-        return split
-    program = Module.from_bytes(split.program)
-    count = len(split.preprocessed)
-    most_bytes = sum(value.shape.bytes for value in split.preprocessed) // COALESCED_SHARE
-    values = _smallest(_coalescible(program, count + len(split.frozen_inputs)), most_bytes)
+def coalesce_buffers(halves: Halves) -> None:
+    """Coalesce the small values that only call groups read; the array becomes the first preprocessed value."""
+    if halves.prologue is None:
+        return
+    count = len(halves.preprocessed)
+    most_bytes = sum(value.shape.bytes for value in halves.preprocessed) // COALESCED_SHARE
+    editor = Editor(halves.program, halves.program.entry)
+    values = _smallest(_coalescible(editor, count + len(halves.frozen_inputs)), most_bytes)
     if len(values) < _MIN_VALUES:
-        return split
+        return
     size = 0
     for value in values:
         value.offset = size
         size += padded(value.shape.bytes)
+    _coalesce_in_program(editor, values, size)
+    _coalesce_in_prologue(halves.prologue, values, size, count)
     coalesced = {value.number for value in values}
-    is_prepacked = any(split.preprocessed[number].is_prepacked for number in coalesced if number < count)
+    is_prepacked = any(halves.preprocessed[number].is_prepacked for number in coalesced if number < count)
     array = PreprocessedValue(row_major("u8", (size,)), f"{len(values)} small values", is_prepacked)
+    halves.preprocessed = [array, *(v for number, v in enumerate(halves.preprocessed) if number not in coalesced)]
     # Coalesced frozen inputs become further inputs of the prologue.
-    moved = [split.frozen_inputs[value.number - count] for value in values if value.number >= count]
-    return replace(
-        split,
-        program=_steady_state_program(program, values, size),
-        prologue=_extended_prologue(Module.from_bytes(split.prologue), values, size, count),
-        prologue_inputs=(*split.prologue_inputs, *moved),
-        preprocessed=(array, *(value for number, value in enumerate(split.preprocessed) if number not in coalesced)),
-        frozen_inputs=[number for number in split.frozen_inputs if number not in moved],
-    )
+    moved = [halves.frozen_inputs[value.number - count] for value in values if value.number >= count]
+    halves.prologue_inputs += moved
+    halves.frozen_inputs = [number for number in halves.frozen_inputs if number not in moved]
 
 
-def _coalescible(program: Module, static_count: int) -> list[_SmallValue]:
+def _coalescible(editor: Editor, static_count: int) -> list[_SmallValue]:
     """The static parameters whose only users, through bitcasts, are call groups."""
     group_kernels = {kernel.grouped_by for kernel in registry.kernels().values() if kernel.grouped_by}
     targets = {registry.kernels()[name].target for name in group_kernels}
-    users: defaultdict[int, list[InstructionProto]] = defaultdict(list)
-    waited_for: set[int] = {program.entry.root_id}
-    for instruction in program.entry.instructions:
-        waited_for.update(instruction.control_predecessor_ids[:])
-        for operand in instruction.operand_ids[:]:
-            users[operand].append(instruction)
+    instructions = editor.instructions
+    waited_for = {i for instruction in instructions.values() for i in instruction.control_predecessor_ids[:]}
+    waited_for.add(editor.root_id)
     found: list[_SmallValue] = []
-    for parameter in program.entry.instructions:
+    for parameter in editor.parameters():
         number, shape = parameter.parameter_number, shape_of(parameter.shape)
-        if parameter.opcode != "parameter" or number >= static_count or not shape.bytes:
+        if number >= static_count or not shape.bytes:
             continue
-        names, readers = {parameter.id}, list(users[parameter.id])
-        while readers and (readers[-1].opcode == "bitcast" or readers[-1].custom_call_target in targets):
+        names, readers = {parameter.id}, editor.users(parameter.id)
+        while readers and (
+            instructions[readers[-1]].opcode == "bitcast" or instructions[readers[-1]].custom_call_target in targets
+        ):
             reader = readers.pop()
-            if reader.opcode == "bitcast":
-                names.add(reader.id)
-                readers += users[reader.id]
+            if instructions[reader].opcode == "bitcast":
+                names.add(reader)
+                readers += editor.users(reader)
         if not readers and not names & waited_for:
             found.append(_SmallValue(number, shape, names))
     return found
@@ -111,94 +104,62 @@ def _smallest(values: list[_SmallValue], free_bytes: int) -> list[_SmallValue]:
     return sorted(chosen, key=lambda value: value.number)
 
 
-def _steady_state_program(module: Module, values: list[_SmallValue], size: int) -> bytes:
-    entry = module.entry
+def _coalesce_in_program(editor: Editor, values: list[_SmallValue], size: int) -> None:
+    """Read the values from one array, which is the program's first parameter then."""
     offsets = {name: value.offset for value in values for name in value.names}
-    count = len(entry.program_shape.parameters)
+    count = len(editor.computation.program_shape.parameters)
+    array = editor.first().parameter(count, row_major("u8", (size,)), "small_values")
+    for identifier in dict.fromkeys(user for name in offsets for user in editor.users(name)):
+        if identifier not in offsets:
+            call = KernelCall.read(editor.instructions[identifier])
+            editor.write(identifier, _with_coalesced_operands(call, offsets, array.id, size))
+    editor.remove_dead_code(offsets)
+    commit(editor.module, [editor])
     coalesced = {value.number for value in values}
-    fresh = max(instruction.id for instruction in entry.instructions) + 1
-    array = new_instruction(module, "parameter", fresh, row_major("u8", (size,)), stem="small_values")
-    array.parameter_number = count
-    instructions = [array]
-    for instruction in entry.instructions:
-        if instruction.id in offsets:
-            continue
-        if any(operand in offsets for operand in instruction.operand_ids[:]):
-            instruction = _with_coalesced_operands(instruction, offsets, array.id, size)
-        instructions.append(instruction)
-    replace_computations(module, {entry.id: Edit(instructions, entry.root_id)})
-    renumber_parameters(module, [count, *(number for number in range(count) if number not in coalesced)])
-    verify(module)
-    return module.to_bytes()
+    renumber_parameters(editor.module, [count, *(number for number in range(count) if number not in coalesced)])
 
 
-def _with_coalesced_operands(
-    call: InstructionProto, offsets: dict[int, int], array: int, size: int
-) -> InstructionProto:
+def _with_coalesced_operands(call: KernelCall, offsets: Mapping[int, int], array: int, size: int) -> KernelCall:
     """The call group with one array operand in place of its coalesced operands, which are its first values."""
-    attributes = from_text(call.backend_config.decode())
-    operands = call.operand_ids[:]
-    order = sorted(range(len(operands)), key=lambda number: operands[number] not in offsets)
+    order = sorted(range(len(call.operands)), key=lambda number: call.operands[number] not in offsets)
     numbers = {old: new for new, old in enumerate(order)}
-    coalesced = [offsets[operand] for operand in operands if operand in offsets]
     # Equal values are one operand; each operand has its own offset.
-    changed_attributes = {"held": coalesced, "held_bytes": size}
-    for name, value in attributes.items():
+    attributes: dict[str, Any] = {"held": [offsets[o] for o in call.operands if o in offsets], "held_bytes": size}
+    for name, value in call.attributes.items():
         if name.startswith("member_"):
-            value["inputs"] = [numbers.get(number, number) for number in value["inputs"]]
-        changed_attributes[name] = value
-    changed = copy_of(call)
-    changed.backend_config = to_text(changed_attributes).encode()
-    del changed.operand_ids[:]
-    changed.operand_ids.extend([array, *(operand for operand in operands if operand not in offsets)])
-    return changed
+            value = value | {"inputs": [numbers.get(number, number) for number in value["inputs"]]}
+        attributes[name] = value
+    operands = (array, *(operand for operand in call.operands if operand not in offsets))
+    return replace(call, attributes=Attributes(attributes), operands=operands)
 
 
-def _extended_prologue(module: Module, values: list[_SmallValue], size: int, count: int) -> bytes:
-    """The prologue of `count` results, with the coalesced ones concatenated into its first result."""
-    entry = module.entry
-    instructions = {instruction.id: instruction for instruction in entry.instructions}
-    root = instructions[entry.root_id]
+def _coalesce_in_prologue(module: Module, values: list[_SmallValue], size: int, count: int) -> None:
+    """Concatenate the values of a prologue with `count` results into its first result."""
+    editor = Editor(module, module.entry)
+    builder, root = editor.last(), editor.root
     results, shapes = ([root.id], [root.shape]) if count == 1 else (root.operand_ids[:], root.shape.tuple_shapes[:])
-    fresh = itertools.count(max(instructions) + 1)
-    added: list[InstructionProto] = []
+    parameters = itertools.count(len(module.entry.program_shape.parameters))
     operands: list[int] = []
-    parameters = itertools.count(len(entry.program_shape.parameters))
-
-    def add(opcode: str, stem: str, shape: Shape, *operands: int) -> InstructionProto:
-        added.append(new_instruction(module, opcode, next(fresh), shape, *operands, stem=stem))
-        return added[-1]
-
     for value in values:
         if value.number < count:
             source = results[value.number]
         else:
-            moved = add("parameter", "frozen_input", value.shape)
-            moved.parameter_number = next(parameters)
-            source = moved.id
-        operands.append(add("bitcast", "small_value", row_major("u8", (value.shape.bytes,)), source).id)
-        gap = padded(value.shape.bytes) - value.shape.bytes
-        if gap:
-            filler = add("constant", "gap", row_major("u8", (gap,)))
-            filler.literal.CopyFrom(_zeros(gap))
-            operands.append(filler.id)
-    array = add("concatenate", "small_values", row_major("u8", (size,)), *operands)
-    array.dimensions.append(0)
+            source = builder.parameter(next(parameters), value.shape, "frozen_input").id
+        flat = row_major("u8", (value.shape.bytes,))
+        operands.append(builder.make("bitcast", flat, source, stem="small_value").id)
+        if gap := padded(flat.bytes) - flat.bytes:
+            operands.append(builder.constant(row_major("u8", (gap,)), _zeros(gap), "gap").id)
+    array = builder.concatenate(operands, row_major("u8", (size,)), "small_values")
+    editor.root_id = array.id
     numbers = {value.number for value in values}
-    rest = [number for number in range(count) if number not in numbers]
-    root_id = array.id
-    if rest:
-        root_id = next(fresh)
-        results, shapes = (
-            [array.id, *(results[number] for number in rest)],
-            [array.shape, *(shapes[number] for number in rest)],
-        )
-        added.append(new_tuple(module, root_id, results, shapes, "preprocessed_values"))
-    kept = [instruction for instruction in entry.instructions if count == 1 or instruction.id != root.id]
-    replace_computations(module, {entry.id: Edit([*kept, *added], root_id)})
+    if rest := [number for number in range(count) if number not in numbers]:
+        operands = [array.id, *(results[number] for number in rest)]
+        editor.root_id = builder.tuple(
+            operands, [array.shape, *(shapes[number] for number in rest)], "preprocessed_values"
+        ).id
+    editor.remove_dead_code({root.id} if count > 1 else ())
+    commit(module, [editor])
     renumber_parameters(module, range(next(parameters)))
-    verify(module)
-    return module.to_bytes()
 
 
 def _zeros(size: int) -> LiteralProto:

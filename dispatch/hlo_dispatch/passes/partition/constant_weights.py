@@ -17,9 +17,10 @@ import numpy as np
 from hlo_dispatch.autotune.run import executable
 from hlo_dispatch.autotune.run.inputs import dtype_of
 from hlo_dispatch.errors import ModuleError
+from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.entry_parameters import renumber_parameters
 from hlo_dispatch.ir.literals import literal_of, memory_of
-from hlo_dispatch.ir.module import Module, copy_of
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import FLOAT_TYPES, Shape, in_memory_order, shape_of
 from hlo_dispatch.ir.split_module import Splitter
@@ -105,35 +106,28 @@ def has_constant_weights(module: Module) -> bool:
 
 def extract_constant_weights(module: Module) -> ConstantWeights | None:
     """Extract the large constants of a module, which changes; None where there are none."""
-    entry, fresh = module.entry, max(instruction.id for instruction in module.entry.instructions)
-    count = len(entry.program_shape.parameters)
+    editor = Editor(module, module.entry)
+    count = len(module.entry.program_shape.parameters)
     shapes: list[Shape] = []
     memory: list[memoryview] = []
-    instructions: list[InstructionProto] = []
-    for instruction in entry.instructions[:]:
+    for instruction in module.entry.instructions[:]:
         elements = memory_of(instruction.literal) if _is_constant_weights(instruction) else None
         shape = shape_of(instruction.shape)
         if elements is None or shape_of(instruction.literal.shape).minor_to_major != shape.minor_to_major:
-            instructions.append(instruction)
             continue
         row_major_shape = in_memory_order(shape)
-        fresh += 1
-        name = module.fresh_name(f"{instruction.name}.weights")
-        parameter = InstructionProto(opcode="parameter", id=fresh, name=name, parameter_number=count + len(shapes))
-        parameter.shape.CopyFrom(row_major_shape.to_proto())
-        bitcast = InstructionProto(opcode="bitcast", id=instruction.id, name=instruction.name)
-        bitcast.shape.CopyFrom(instruction.shape)
-        bitcast.operand_ids.append(fresh)
-        if row_major_shape == shape:
-            parameter.id, parameter.name = bitcast.id, bitcast.name
-        instructions += [parameter] if row_major_shape == shape else [parameter, bitcast]
+        builder, number = editor.after(instruction.id), count + len(shapes)
+        weights = builder.parameter(number, row_major_shape, f"{instruction.name}.weights")
+        if row_major_shape != shape:
+            weights = builder.make("bitcast", shape, weights.id, stem=instruction.name)
+        editor.replace_all_uses_with(instruction.id, weights.id)
+        editor.redirect_control_dependencies({instruction.id: weights.id})
+        editor.erase(instruction.id)
         shapes.append(row_major_shape)
         memory.append(elements)
     if not shapes:
         return None
-    kept = [copy_of(instruction) for instruction in instructions]
-    del entry.instructions[:]
-    entry.instructions.extend(kept)
+    commit(module, [editor])
     renumber_parameters(module, range(count + len(shapes)))
     return ConstantWeights(module.to_bytes(), count, shapes, memory)
 

@@ -7,49 +7,45 @@ whole loop nest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from hlo_dispatch.analysis.binding_time import control_flow_callees, is_parameter_element, static_inputs_by_computation
+from hlo_dispatch.analysis.buffer_aliasing import NO_ALIASING
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node, flat_graphs
-from hlo_dispatch.ir.module import Module, copy_of
-from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, ShapeProto
+from hlo_dispatch.ir.builder import InstructionBuilder
+from hlo_dispatch.ir.editor import Editor, commit
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, LiteralProto, ShapeProto
 from hlo_dispatch.ir.shape import row_major
-from hlo_dispatch.passes.edit import replace_computations
-from hlo_dispatch.passes.module_rewriter import ComputationRewriter, Edit
-from hlo_dispatch.passes.partition.clone_into_parent import clone_values
+from hlo_dispatch.passes.module_rewriter import ComputationRewriter
 from hlo_dispatch.passes.partition.frontier import Partition, find_partition
 
 
 def hoist_loop_invariants(
-    serialized: bytes, frozen: AbstractSet[int], threads: int, prepacked: AbstractSet[str]
-) -> tuple[bytes, set[str]]:
-    """Hoist the static values of loops and branches to the entry computation.
+    module: Module, frozen: AbstractSet[int], threads: int, prepacked: AbstractSet[str]
+) -> set[str]:
+    """Hoist the static values of loops and branches to the entry computation; edits an optimized module in place.
 
     Args:
-        serialized: an optimized module.
         frozen: numbers of the entry's frozen parameters.
         threads: number of XLA's threads.
         prepacked: names of the instructions whose results are prepacked weights.
 
     Returns:
-        the module, and the names of those instructions in it.
+        the names of those instructions now, with those of hoisted ones.
 
     Raises:
-        ModuleError: the bytes are not a module.
-        RewriteUnsupported: an instruction has a control dependency on a hoisted one.
+        RewriteUnsupported: an instruction has a control dependency on a hoisted one; the module is half changed.
     """
-    module = Module.from_bytes(serialized)
     names = set(prepacked)
     with flat_graphs(module) as graph_of:
         static_inputs = static_inputs_by_computation(module, frozen, graph_of)
-    if len(static_inputs) == 1:
-        return serialized, names
-    for call_site in list(_call_sites(module, module.entry)):
+    for call_site in list(_call_sites(module, module.entry)) if len(static_inputs) > 1 else ():
         if static_inputs.get(call_site.callee):
             names |= _Hoister(module, call_site, static_inputs[call_site.callee], threads).run(names)
-    return module.to_bytes(), names
+    return names
 
 
 @dataclass(frozen=True)
@@ -81,10 +77,11 @@ class _Hoister:
 
     def __init__(self, module: Module, call_site: _CallSite, static_inputs: AbstractSet[int], threads: int) -> None:
         self._module, self._call_site, self._static_inputs, self._threads = module, call_site, static_inputs, threads
-        self._caller, self._callee = module.computations[call_site.caller], module.computations[call_site.callee]
-        by_id = {instruction.id: instruction for instruction in self._caller.instructions[:]}
-        self._control_flow = by_id[call_site.instruction]
-        self._operand = by_id[self._control_flow.operand_ids[call_site.operand_number]]
+        self._callee = module.computations[call_site.callee]
+        self._caller = Editor(module, module.computations[call_site.caller])
+        self._control_flow = self._caller.instructions[call_site.instruction]
+        self._operand = self._caller.instructions[self._control_flow.operand_ids[call_site.operand_number]]
+        self._is_loop = self._control_flow.opcode == "while"
         self._graph = FlatGraph(module, self._callee)
 
     def run(self, prepacked: AbstractSet[str]) -> set[str]:
@@ -92,42 +89,65 @@ class _Hoister:
         partition = find_partition(self._graph, self._static_inputs)
         if not partition.frontier or not self._can_change_tuple():
             return set()
-        fresh = max(instruction.id for instruction in self._caller.instructions[:]) + 1
-        clones = clone_values(
-            self._module,
-            self._callee,
-            lambda graph: find_partition(graph, self._static_inputs).frontier,
-            {number: self._operand.operand_ids[number] for number in self._static_inputs},
-            fresh,
-            self._threads,
-        )
-        state = copy_of(self._operand)
+        values = self._clone(partition.frontier)
+        names = {v.name for v, node in zip(values, partition.frontier, strict=True) if node.name in prepacked}
         dead_elements = self._dead_elements(partition)
-        while len(dead_elements) > len(clones.results):
-            clones.instructions += _placeholder(self._module, fresh + len(clones.instructions))
-            clones.results.append(clones.instructions[-1])
-        tuple_indices = [*dead_elements, *range(len(state.operand_ids), len(state.operand_ids) + len(clones.results))]
-        for index, value in zip(tuple_indices, clones.results, strict=False):
-            if index == len(state.operand_ids):
-                state.operand_ids.append(value.id)
-                state.shape.tuple_shapes.add()
-            state.operand_ids[index] = value.id
-            state.shape.tuple_shapes[index].CopyFrom(value.shape)
-        state.id, state.name = fresh + len(clones.instructions), self._module.fresh_name(self._operand.name)
-        callee = self._callee_edit(partition, tuple_indices, state.shape)
-        caller = self._caller_edit([*clones.instructions, state])
-        caller.computations = clones.computations
-        replace_computations(self._module, {self._callee.id: callee, self._caller.id: caller})
-        is_loop = self._control_flow.opcode == "while"
-        _retype(self._callee, state.shape, is_result=is_loop)
+        while len(dead_elements) > len(values):
+            values.append(_placeholder(self._caller.before(self._control_flow.id)))
+        count = len(self._operand.operand_ids)
+        tuple_indices = [*dead_elements, *range(count, count + len(values) - len(dead_elements))]
+        state = self._replace_state(dict(zip(tuple_indices, values, strict=True)))
+        callee = self._callee_draft(partition, tuple_indices, state.shape)
+        commit(self._module, [callee, self._caller])
+        self._graph.break_reference_cycles()
+        _retype(self._callee, state.shape, is_result=self._is_loop)
         for computation in self._loop_conditions():
             _retype(computation, state.shape, is_result=False)
-        self._graph.break_reference_cycles()
-        return {
-            value.name
-            for value, node in zip(clones.results, partition.frontier, strict=False)
-            if node.name in prepacked
+        return names
+
+    def _clone(self, values: Sequence[Node]) -> list[InstructionProto]:
+        """Clone the instructions that compute values of the callee into the caller; returns the clones of the values.
+
+        Raises:
+            RewriteUnsupported: an instruction has a control dependency on one that the values depend on.
+        """
+        rewriter = ComputationRewriter(self._module, self._graph, self._threads, aliasing=NO_ALIASING)
+        value_ids: list[int] = []
+
+        def emit() -> int:
+            value_ids.extend(rewriter.identifier(value) for value in values)
+            return rewriter.near(values[-1]).tuple(value_ids, (), "cloned_values").id
+
+        draft = rewriter.rewrite(emit)
+        draft.keep_reachable_from_root()
+        parameters = {i.id for i in draft.parameters()}
+        others = [i for i in draft.ordered() if i.id != draft.root_id and i.id not in parameters]
+        ids = {
+            i.id: self._operand.operand_ids[i.tuple_index]
+            for i in others
+            if i.opcode == "get-tuple-element" and i.operand_ids[0] in parameters
         }
+        builder = self._caller.before(self._control_flow.id)
+        self._caller.computations += [*builder.clone_all(others, ids), *draft.computations]
+        return [self._caller.instructions[ids[identifier]] for identifier in value_ids]
+
+    def _replace_state(self, elements: Mapping[int, InstructionProto]) -> InstructionProto:
+        """Give the loop or the branch a tuple with these elements, by index; returns the tuple."""
+        caller, operand = self._caller, self._operand
+        operands, shapes = operand.operand_ids[:], operand.shape.tuple_shapes[:]
+        for index, value in elements.items():
+            operands[index:], shapes[index:] = (
+                [value.id, *operands[index + 1 :]],
+                [value.shape, *shapes[index + 1 :]],
+            )
+        state = caller.before(self._control_flow.id, operand).tuple(operands, shapes, operand.name)
+        operands = self._control_flow.operand_ids[:]
+        operands[self._call_site.operand_number] = state.id
+        caller.set_operands(self._control_flow.id, operands)
+        if self._is_loop:
+            caller.mutable(self._control_flow.id).shape.CopyFrom(state.shape)
+        caller.remove_dead_code({operand.id})
+        return state
 
     def _can_change_tuple(self) -> bool:
         """Whether the tuple type may change: no other user of it reads the whole tuple."""
@@ -136,102 +156,76 @@ class _Hoister:
         parameter = next(node for node in self._graph.nodes if node.opcode == "parameter")
         if any(user.opcode != "get-tuple-element" for user in parameter.users):
             return False
-        if self._control_flow.opcode != "while":
+        if not self._is_loop:
             return True
-        users = [i for i in self._caller.instructions[:] if self._control_flow.id in i.operand_ids[:]]
-        escapes = self._caller.root_id == self._control_flow.id or any(i.opcode != "get-tuple-element" for i in users)
+        is_root = self._caller.root_id == self._control_flow.id
+        escapes = is_root or any(user.opcode != "get-tuple-element" for user in self._users())
         return not escapes and self._graph.root.opcode == "tuple"
 
     def _calls_callee(self, instruction: InstructionProto) -> bool:
         return self._callee.id in instruction.called_computation_ids[:]
 
+    def _users(self) -> list[InstructionProto]:
+        """Users of the loop's or the branch's result."""
+        return [self._caller.instructions[user] for user in self._caller.users(self._control_flow.id)]
+
     def _loop_conditions(self) -> list[ComputationProto]:
         """Computations that take the same tuple besides the callee: a loop's condition."""
-        called = self._control_flow.called_computation_ids[1:] if self._control_flow.opcode == "while" else ()
+        called = self._control_flow.called_computation_ids[1:] if self._is_loop else ()
         return [self._module.computations[identifier] for identifier in called]
 
     def _dead_elements(self, partition: Partition) -> list[int]:
         """Static tuple elements that are dead after hoisting."""
-        is_loop = self._control_flow.opcode == "while"
         outside = [i for computation in self._loop_conditions() for i in computation.instructions[:]]
-        if is_loop:
-            outside += [i for i in self._caller.instructions[:] if self._control_flow.id in i.operand_ids[:]]
+        if self._is_loop:
+            outside += self._users()
         read = {i.tuple_index for i in outside if i.opcode == "get-tuple-element"}
         for node in filter(is_parameter_element, self._graph.nodes):
             users = [user for user in node.users if user not in partition.removed]
             root = self._graph.root
-            is_returned_unchanged = is_loop and users == [root] and root.operands.count(node) == 1
+            is_returned_unchanged = self._is_loop and users == [root] and root.operands.count(node) == 1
             if users and not is_returned_unchanged:
                 read.add(node.proto.tuple_index)
         return sorted(self._static_inputs - read)
 
-    def _callee_edit(self, partition: Partition, tuple_indices: Sequence[int], state: ShapeProto) -> Edit:
+    def _callee_draft(self, partition: Partition, tuple_indices: Sequence[int], state: ShapeProto) -> Editor:
         """The callee, which reads the hoisted values from its tuple."""
-        graph = self._graph
+        graph, module = self._graph, self._module
         rewriter = ComputationRewriter(
-            self._module, graph, self._threads, covered=partition.removed, results=partition.frontier
+            module, graph, self._threads, covered=partition.removed, results=partition.frontier
         )
         parameter = next(node for node in graph.nodes if node.opcode == "parameter")
 
         def emit() -> Node:
             for node, index in zip(partition.frontier, tuple_indices, strict=False):
-                result_id = rewriter.identifier(node)
+                result_id, builder = rewriter.identifier(node), rewriter.near(node)
                 is_returned = _is_returned(node, graph.root)
-                element = rewriter.new(
-                    "get-tuple-element", node.name, rewriter.fresh_id() if is_returned else result_id, node
+                element = builder.get_tuple_element(
+                    rewriter.identifier(parameter), index, node.shape, node.name, None if is_returned else result_id
                 )
-                element.shape.CopyFrom(node.shape.to_proto())
-                element.operand_ids.append(rewriter.identifier(parameter))
-                element.tuple_index = index
-                rewriter.place(element, node)
                 if is_returned:
                     # XLA assigns the results of all branches to one buffer; the hoisted value has another one.
-                    copy = rewriter.new("copy", "returned_copy", result_id, node)
-                    copy.shape.CopyFrom(element.shape)
-                    copy.operand_ids.append(element.id)
-                    rewriter.place(copy, node)
+                    builder.make("copy", node.shape, element.id, stem="returned_copy", identifier=result_id)
             return graph.root
 
-        edit = rewriter.edit(emit)
-        edit.instructions = [copy_of(instruction) for instruction in edit.instructions]
-        if self._control_flow.opcode == "while":
-            self._return_unchanged(edit, rewriter, set(tuple_indices), state)
-        return edit
+        draft = rewriter.rewrite(emit)
+        if self._is_loop:
+            _return_unchanged(draft, tuple_indices, state)
+        return draft
 
-    def _return_unchanged(
-        self, edit: Edit, rewriter: ComputationRewriter, tuple_indices: AbstractSet[int], state: ShapeProto
-    ) -> None:
-        """Return these tuple elements of a loop body unchanged."""
-        *others, root = sorted(edit.instructions, key=lambda instruction: instruction.id == edit.root_id)
-        parameter = next(instruction for instruction in others if instruction.opcode == "parameter")
-        for index in sorted(index for index in tuple_indices if index < len(state.tuple_shapes)):
-            element = InstructionProto(opcode="get-tuple-element", id=rewriter.fresh_id(), tuple_index=index)
-            element.name = self._module.fresh_name("unchanged_element")
-            element.shape.CopyFrom(state.tuple_shapes[index])
-            element.operand_ids.append(parameter.id)
-            others.append(element)
-            if index == len(root.operand_ids):
-                root.operand_ids.append(element.id)
-            root.operand_ids[index] = element.id
-        # Dead elements, whose type has changed.
-        read = {operand for instruction in (*others, root) for operand in instruction.operand_ids[:]}
-        edit.instructions = [i for i in (*others, root) if i.opcode != "get-tuple-element" or i.id in read]
 
-    def _caller_edit(self, hoisted: Sequence[InstructionProto]) -> Edit:
-        """The caller with the hoisted values, and then the new tuple, right before the call site."""
-        instructions: list[InstructionProto] = []
-        for instruction in self._caller.instructions[:]:
-            if instruction.id == self._control_flow.id:
-                control_flow = copy_of(instruction)
-                control_flow.operand_ids[self._call_site.operand_number] = hoisted[-1].id
-                if control_flow.opcode == "while":
-                    control_flow.shape.CopyFrom(hoisted[-1].shape)
-                instructions += [*hoisted, control_flow]
-            else:
-                instructions.append(instruction)
-        read = {operand for i in instructions for operand in (*i.operand_ids[:], *i.control_predecessor_ids[:])}
-        is_read = self._operand.id in read or self._operand.id == self._caller.root_id
-        return Edit([i for i in instructions if is_read or i.id != self._operand.id], self._caller.root_id)
+def _return_unchanged(draft: Editor, tuple_indices: Sequence[int], state: ShapeProto) -> None:
+    """Return these tuple elements of a loop body unchanged."""
+    (parameter,) = draft.parameters()
+    operands = draft.root.operand_ids[:]
+    for index in sorted(tuple_indices):
+        element = draft.after(draft.root_id).get_tuple_element(
+            parameter.id, index, state.tuple_shapes[index], "unchanged_element"
+        )
+        operands[index:] = [element.id, *operands[index + 1 :]]
+    draft.set_operands(draft.root_id, operands)
+    # Dead elements, whose type has changed.
+    draft.remove_dead_code({i for i, proto in draft.instructions.items() if proto.opcode == "get-tuple-element"})
 
 
 def _is_returned(node: Node, root: Node) -> bool:
@@ -239,16 +233,11 @@ def _is_returned(node: Node, root: Node) -> bool:
     return node is root or any(user.opcode in ("bitcast", "tuple") and _is_returned(user, root) for user in node.users)
 
 
-def _placeholder(module: Module, fresh: int) -> list[InstructionProto]:
+def _placeholder(builder: InstructionBuilder) -> InstructionProto:
     """A scalar in place of a dead tuple element; copied, because XLA does not let a loop carry a constant."""
-    constant = InstructionProto(opcode="constant", id=fresh, name=module.fresh_name("placeholder"))
-    constant.shape.CopyFrom(row_major("pred", ()).to_proto())
-    constant.literal.shape.CopyFrom(constant.shape)
-    constant.literal.preds.append(False)
-    copy = InstructionProto(opcode="copy", id=fresh + 1, name=module.fresh_name("placeholder"))
-    copy.shape.CopyFrom(constant.shape)
-    copy.operand_ids.append(fresh)
-    return [constant, copy]
+    shape = row_major("pred", ())
+    constant = builder.constant(shape, LiteralProto(shape=shape.to_proto(), preds=[False]), "placeholder")
+    return builder.make("copy", shape, constant.id, stem="placeholder")
 
 
 def _retype(computation: ComputationProto, state: ShapeProto, *, is_result: bool) -> None:

@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.entry_parameters import renumber_parameters
-from hlo_dispatch.ir.module import Module, new_tuple
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import shape_of
 from hlo_dispatch.ir.split_module import Split
 from hlo_dispatch.ir.verify import verify
-from hlo_dispatch.passes.edit import replace_computations
-from hlo_dispatch.passes.instruction_order import reachable_from_root
-from hlo_dispatch.passes.module_rewriter import Edit
 
 MAX_STAGES = 8
 """Each stage is compiled separately, so more stages take longer; about 1/8 of the bytes exists twice."""
@@ -54,10 +52,11 @@ def split_into_stages(split: Split, *, is_single: bool) -> tuple[PrologueStage, 
     sizes = [value.shape.bytes for value in split.preprocessed]
     groups = [list(range(len(sizes)))]
     if not is_single and len(sizes) > 1 and sum(sizes) >= MIN_STAGED_BYTES:
-        groups = _balanced_groups(_connected_results(Module.from_bytes(split.prologue)), sizes)
-    if len(groups) == 1:
-        return (PrologueStage(split.prologue, split.prologue_inputs, groups[0]),)
-    return tuple(_stage(split, group) for group in groups)
+        prologue = Module.from_bytes(split.prologue)
+        groups = _balanced_groups(_connected_results(prologue), sizes)
+        if len(groups) > 1:
+            return tuple(_stage(prologue, split.prologue_inputs, group) for group in groups)
+    return (PrologueStage(split.prologue, split.prologue_inputs, groups[0]),)
 
 
 def _connected_results(module: Module) -> list[list[int]]:
@@ -106,22 +105,18 @@ def _balanced_groups(connected: Sequence[list[int]], sizes: Sequence[int]) -> li
     return groups
 
 
-def _stage(split: Split, results: list[int]) -> PrologueStage:
-    assert split.prologue is not None
-    module = Module.from_bytes(split.prologue)
-    entry = module.entry
-    root = next(instruction for instruction in entry.instructions if instruction.id == entry.root_id)
+def _stage(prologue: Module, prologue_inputs: Sequence[int], results: list[int]) -> PrologueStage:
+    module = prologue.copy()
+    editor = Editor(module, module.entry)
+    root = editor.root
     values = [root.operand_ids[number] for number in results]
-    instructions = [instruction for instruction in entry.instructions if instruction.id != root.id]
-    root_id = values[0]
+    editor.root_id = values[0]
     if len(results) > 1:
-        fresh = max(instruction.id for instruction in entry.instructions) + 1
         shapes = [root.shape.tuple_shapes[number] for number in results]
-        instructions.append(new_tuple(module, fresh, values, shapes, "stage_results"))
-        root_id = fresh
-    live = reachable_from_root(instructions, root_id)
-    inputs = sorted(instruction.parameter_number for instruction in live if instruction.opcode == "parameter")
-    replace_computations(module, {entry.id: Edit(live, root_id)})
+        editor.root_id = editor.last().tuple(values, shapes, "stage_results").id
+    editor.keep_reachable_from_root()
+    inputs = sorted(instruction.parameter_number for instruction in editor.parameters())
+    commit(module, [editor])
     renumber_parameters(module, inputs)
     verify(module)
-    return PrologueStage(module.to_bytes(), [split.prologue_inputs[number] for number in inputs], results)
+    return PrologueStage(module.to_bytes(), [prologue_inputs[number] for number in inputs], results)

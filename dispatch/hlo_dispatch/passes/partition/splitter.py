@@ -6,9 +6,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
 
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.split_module import Split, Splitter
-from hlo_dispatch.passes.call_groups.grouping import with_call_groups
-from hlo_dispatch.passes.huge_page_advice import with_huge_pages
+from hlo_dispatch.passes.call_groups.grouping import group_calls
+from hlo_dispatch.passes.huge_page_advice import advise_huge_pages
 from hlo_dispatch.passes.partition.buffer_coalescing import coalesce_buffers
 from hlo_dispatch.passes.partition.loop_invariant_code_motion import hoist_loop_invariants
 from hlo_dispatch.passes.partition.prepacking import prepack
@@ -37,15 +38,16 @@ def split(
         ModuleError: the bytes are not a module.
     """
     targets = {kernel.target: name for name, kernel in table.kernels.items()}
-    module, prepacked = prepack(serialized, frozen, targets, threads)
+    module = Module.from_bytes(serialized)
+    prepacked = prepack(module, frozen, targets, threads)
+    whole = module.copy()
     try:
-        hoisted, names = hoist_loop_invariants(module, frozen, threads, prepacked)
-        result = split_at(hoisted, frozen | widened, threads, names)
+        names = hoist_loop_invariants(module, frozen, threads, prepacked)
+        halves = split_at(module, frozen | widened, threads, names)
     except RewriteUnsupported:
         # A control dependency on a static value.
-        result = without_prologue(module, frozen | widened)
-    program, groups = with_call_groups(result.program)
-    result = coalesce_buffers(
-        replace(result, program=program, call_groups=groups.sequences, group_of_call=groups.calls)
-    )
-    return replace(result, program=with_huge_pages(result.program))
+        halves = without_prologue(whole, frozen | widened)
+    groups = group_calls(halves.program)
+    coalesce_buffers(halves)
+    advise_huge_pages(halves.program)
+    return replace(halves.serialized(), call_groups=groups.sequences, group_of_call=groups.calls)

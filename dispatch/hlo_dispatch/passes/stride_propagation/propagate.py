@@ -7,23 +7,20 @@ dead positions are not computed. XLA does not do this.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.ir.module import Module, copy_of
-from hlo_dispatch.ir.schema import CUSTOM_CALL_API_TYPED_FFI, ComputationProto, InstructionProto
-from hlo_dispatch.ir.shape import Shape, row_major, shape_of
-from hlo_dispatch.passes.backend_config import from_text, to_text
-from hlo_dispatch.passes.edit import replace_computations
-from hlo_dispatch.passes.instruction_order import in_order
-from hlo_dispatch.passes.module_rewriter import Edit
+from hlo_dispatch.ir.attributes import Attributes
+from hlo_dispatch.ir.editor import Editor, commit
+from hlo_dispatch.ir.kernel_call import KernelCall, operand_roles
+from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
+from hlo_dispatch.ir.shape import Shape, shape_of
 from hlo_dispatch.passes.stride_propagation.window_attributes import (
     Strides,
-    operands_of_post_ops,
     reader_attributes,
     strided_shape,
     strides_read,
@@ -47,18 +44,16 @@ def propagate_strides(module: Module) -> tuple[set[int], dict[str, StridedCall]]
     known = registry.kernels()
     names = {known[name].target: name for name in _WRITERS if name in known}
     strided_calls: dict[str, StridedCall] = {}
-    edits: dict[int, Edit] = {}
+    editors: list[Editor] = []
     for computation, _ in module.control_flow_computations():
         calls = [i for i in computation.instructions[:] if i.custom_call_target in names]
         if not any(names[i.custom_call_target] == _READER and _STRIDED.search(i.backend_config) for i in calls):
             continue
         propagator = _StridePropagator(module, computation, names)
         if propagator.found():
-            edits[computation.id] = propagator.edit()
+            editors.append(propagator.draft())
             strided_calls.update(propagator.strided_calls)
-    if edits:
-        replace_computations(module, edits)
-    return set(edits), strided_calls
+    return commit(module, editors), strided_calls
 
 
 class _Subsampling(NamedTuple):
@@ -87,15 +82,11 @@ class _StridePropagator:
     """Propagates the strides of one computation: decides first, then edits."""
 
     def __init__(self, module: Module, computation: ComputationProto, names: Mapping[str, str]) -> None:
-        self._module, self._computation, self._names = module, computation, names
-        self._instructions = {instruction.id: instruction for instruction in computation.instructions[:]}
-        self._users: dict[int, list[InstructionProto]] = {}
-        for instruction in self._instructions.values():
-            for operand in dict.fromkeys(instruction.operand_ids[:]):
-                self._users.setdefault(operand, []).append(instruction)
-        self._fresh = itertools.count(max(self._instructions) + 1)
-        self._parsed_attributes: dict[int, dict[str, Any]] = {}
-        """Parsed attributes of the calls."""
+        self._names = names
+        self._editor = Editor(module, computation)
+        self._instructions = self._editor.instructions
+        self._parsed: dict[int, KernelCall] = {}
+        """Calls that were read, before their changes."""
         self._changes: dict[int, _Change] = {}
         self.strided_calls: dict[str, StridedCall] = {}
 
@@ -108,7 +99,7 @@ class _StridePropagator:
 
     def _consider(self, writer: InstructionProto) -> None:
         value = self._value_of(writer)
-        readers = self._users.get(value.id, []) if value is not None else []
+        readers = self._users(value) if value is not None else []
         if value is None or not readers:
             return
         read_strides = {self._strides_read(reader, value.id) for reader in readers}
@@ -125,10 +116,10 @@ class _StridePropagator:
 
     def _value_of(self, call: InstructionProto) -> InstructionProto | None:
         """The get-tuple-element of a call's result, where it is the call's only user."""
-        users = self._users.get(call.id, [])
+        users = self._users(call)
         if len(users) != 1 or users[0].opcode != "get-tuple-element" or users[0].tuple_index != 0:
             return None
-        return None if self._computation.root_id in (call.id, users[0].id) else users[0]
+        return None if self._editor.root_id in (call.id, users[0].id) else users[0]
 
     def _strides_read(self, reader: InstructionProto, value: int) -> Strides | None:
         """Strides of the positions of a value that a call reads; None: all positions, or unknown."""
@@ -141,13 +132,20 @@ class _StridePropagator:
         is_reader = self._names[reader.custom_call_target] == _READER
         return strides_read(self._attributes(reader)) if is_reader else None
 
-    def _attributes(self, call: InstructionProto) -> dict[str, Any]:
+    def _attributes(self, call: InstructionProto) -> Mapping[str, Any]:
         """The attributes of a call, changes included."""
         if call.id in self._changes:
             return self._changes[call.id].attributes
-        if call.id not in self._parsed_attributes:
-            self._parsed_attributes[call.id] = from_text(call.backend_config.decode())
-        return self._parsed_attributes[call.id]
+        return self._call(call).attributes.mapping
+
+    def _call(self, instruction: InstructionProto) -> KernelCall:
+        """The call of an instruction before any change."""
+        if instruction.id not in self._parsed:
+            self._parsed[instruction.id] = KernelCall.read(instruction)
+        return self._parsed[instruction.id]
+
+    def _users(self, instruction: InstructionProto) -> list[InstructionProto]:
+        return [self._instructions[user] for user in self._editor.users(instruction.id)]
 
     def _changed_writers(
         self, writer: InstructionProto, value: InstructionProto, strides: Strides
@@ -172,7 +170,7 @@ class _StridePropagator:
     def _subsampling(self, writer: InstructionProto, place: int, strides: Strides) -> _Subsampling | None:
         """The subsampling of an operand; None: there is none."""
         attributes = self._attributes(writer)
-        name = operands_of_post_ops(attributes)[place]
+        name = operand_roles(attributes)[place]
         original = shape_of(self._instructions[writer.operand_ids[place]].shape)
         shape = strided_shape(original, attributes[name]["dims"], attributes[name]["strides"], strides)
         picks = subsampling_attributes(attributes, name, strides)
@@ -196,37 +194,31 @@ class _StridePropagator:
             return None
         return _Change(attributes | {"scratch": planned.scratch_bytes}, planned.implementation)
 
-    def edit(self) -> Edit:
+    def draft(self) -> Editor:
         """The computation with the decided changes."""
-        protos = dict(self._instructions)
-        place = {identifier: position for position, identifier in enumerate(protos)}
-        picks: dict[tuple[int, Strides], InstructionProto] = {}
+        editor = self._editor
+        picks: dict[tuple[int, Strides], int] = {}
         for identifier, change in self._changes.items():
             original = self._instructions[identifier]
-            call = protos[identifier] = copy_of(original)
-            call.backend_config = to_text(change.attributes).encode()
-            call.shape.tuple_shapes[-1].CopyFrom(row_major("u8", (change.attributes["scratch"],)).to_proto())
-            strided_call = StridedCall(
-                change.attributes, change.implementation, "" if change.shape is None else str(change.shape)
-            )
-            self.strided_calls[original.name] = strided_call
-            if change.shape is None or change.strides is None:
-                continue
-            call.shape.tuple_shapes[0].CopyFrom(change.shape.to_proto())
-            (value,) = self._users[identifier]
-            protos[value.id] = copy_of(value)
-            protos[value.id].shape.CopyFrom(change.shape.to_proto())
-            for operand, subsampling in change.subsampled.items():
-                source = original.operand_ids[operand]
-                if self._is_strided(source):
-                    continue
-                key = (source, change.strides)
-                if key not in picks:
-                    made, picks[key] = self._emit_subsampling(original, source, subsampling)
-                    protos |= {made.id: made, picks[key].id: picks[key]}
-                    place |= dict.fromkeys((made.id, picks[key].id), place[identifier])
-                call.operand_ids[operand] = picks[key].id
-        return Edit(in_order(protos, place), self._computation.root_id)
+            shape = "" if change.shape is None else str(change.shape)
+            self.strided_calls[original.name] = StridedCall(change.attributes, change.implementation, shape)
+            call = self._call(original).with_attributes(change.attributes)
+            if change.shape is not None and change.strides is not None:
+                call = replace(call, results=(change.shape,))
+                (value,) = editor.users(identifier)
+                editor.mutable(value).shape.CopyFrom(change.shape.to_proto())
+                operands = list(call.operands)
+                for number, subsampling in change.subsampled.items():
+                    source = operands[number]
+                    if self._is_strided(source):
+                        continue
+                    key = (source, change.strides)
+                    if key not in picks:
+                        picks[key] = self._emit_subsampling(original, source, subsampling)
+                    operands[number] = picks[key]
+                call = replace(call, operands=tuple(operands))
+            editor.write(identifier, call)
+        return editor
 
     def _is_strided(self, value: int) -> bool:
         """Whether a value is computed at the strided positions only."""
@@ -234,20 +226,10 @@ class _StridePropagator:
         change = self._changes.get(operands[0]) if operands else None
         return change is not None and change.strides is not None
 
-    def _emit_subsampling(
-        self, reader: InstructionProto, source: int, subsampling: _Subsampling
-    ) -> tuple[InstructionProto, InstructionProto]:
-        """The call that subsamples a value for one reader, and its result."""
-        call = InstructionProto(opcode="custom-call", id=next(self._fresh), name=self._module.fresh_name("subsampled"))
-        call.metadata.CopyFrom(reader.metadata)
-        call.operand_ids.append(source)
-        call.custom_call_target = registry.kernels()[_SUBSAMPLER].target
-        call.custom_call_api_version = CUSTOM_CALL_API_TYPED_FFI
-        call.backend_config = to_text(subsampling.attributes).encode()
-        call.shape.element_type = reader.shape.element_type
-        for part in (subsampling.shape, row_major("u8", (subsampling.attributes["scratch"],))):
-            call.shape.tuple_shapes.append(part.to_proto())
-        value = InstructionProto(opcode="get-tuple-element", id=next(self._fresh), name=f"{call.name}.result")
-        value.operand_ids.append(call.id)
-        value.shape.CopyFrom(subsampling.shape.to_proto())
-        return call, value
+    def _emit_subsampling(self, reader: InstructionProto, source: int, subsampling: _Subsampling) -> int:
+        """Emit the call that subsamples a value for one reader; returns the id of its result."""
+        builder = self._editor.after(reader.id, reader)
+        target, attributes = registry.kernels()[_SUBSAMPLER].target, Attributes(subsampling.attributes)
+        call = KernelCall(target, (source,), attributes, (subsampling.shape,), subsampling.attributes["scratch"])
+        made = builder.kernel_call(call, "subsampled")
+        return builder.get_tuple_element(made.id, 0, subsampling.shape, f"{made.name}.result").id

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hlo_dispatch.ir.kernel_call import operand_roles
 from hlo_dispatch.ir.shape import Shape
 
 Strides = tuple[int, ...]
@@ -19,17 +20,6 @@ def strides_read(attributes: Mapping[str, Any]) -> Strides | None:
     window, steps = attributes["weights_dims"][-len(attributes["strides"]) :], tuple(attributes["strides"])
     no_padding = not any((*attributes["padding_low"], *attributes["padding_high"]))
     return steps if no_padding and all(size == 1 for size in window) and any(step != 1 for step in steps) else None
-
-
-def operands_of_post_ops(attributes: Mapping[str, Any]) -> dict[int, str]:
-    """Position among the call's operands → the post-op that reads it."""
-    found: dict[int, str] = {}
-    position = 1 + ("weights_dims" in attributes) + ("bias_type" in attributes)
-    for name, value in attributes.items():
-        if name.startswith("post_op_") and value["kind"] == "binary":
-            found[position] = name
-            position += 1
-    return found
 
 
 def reader_attributes(attributes: Mapping[str, Any], steps: Strides) -> dict[str, Any] | None:
@@ -50,7 +40,9 @@ def writer_attributes(attributes: Mapping[str, Any], steps: Strides) -> tuple[di
     strides = [stride * step for stride, step in zip(attributes["strides"], steps, strict=True)]
     changed = {**attributes, **result, "strides": strides}
     strided_operands: list[int] = []
-    for position, name in operands_of_post_ops(attributes).items():
+    for position, name in enumerate(operand_roles(attributes)):
+        if name not in attributes:
+            continue  # no post-op's
         operand = attributes[name]
         size = operand["dims"][_FIRST_SPATIAL:]
         if all(extent == 1 for extent in size):

@@ -1,4 +1,4 @@
-"""Dead-code elimination and topological order of a rewritten computation."""
+"""Topological order of an edited computation, as close to the original order as possible."""
 
 from __future__ import annotations
 
@@ -8,47 +8,10 @@ from collections.abc import Set as AbstractSet
 
 from hlo_dispatch.ir.schema import InstructionProto
 
-# Instructions without side effects, which are dead without users.
-_VALUES_ONLY = frozenset(("bitcast", "constant", "fusion"))
-
-
-def without_dead_code(
-    unchanged: Sequence[InstructionProto], created: Sequence[InstructionProto], root_id: int
-) -> list[InstructionProto]:
-    """The live instructions of `unchanged`: with users or control successors, or with possible side effects.
-
-    Args:
-        unchanged: operands before users.
-    """
-    found = {root_id}
-    for proto in created:
-        found.update(proto.operand_ids[:])
-        found.update(proto.control_predecessor_ids[:])
-    for proto in reversed(unchanged):
-        if proto.id in found or proto.opcode not in _VALUES_ONLY:
-            found.add(proto.id)
-            found.update(proto.operand_ids[:])
-            found.update(proto.control_predecessor_ids[:])
-    return [proto for proto in unchanged if proto.id in found]
-
-
-def reachable_from_root(instructions: Sequence[InstructionProto], root_id: int) -> list[InstructionProto]:
-    """The instructions that the root depends on.
-
-    Args:
-        instructions: operands before users.
-    """
-    found = {root_id}
-    for proto in reversed(instructions):
-        if proto.id in found:
-            found.update(proto.operand_ids[:])
-            found.update(proto.control_predecessor_ids[:])
-    return [proto for proto in instructions if proto.id in found]
-
 
 def in_order(
     protos: Mapping[int, InstructionProto],
-    positions: Mapping[int, int],
+    positions: Mapping[int, float],
     preferred_predecessors: Mapping[int, AbstractSet[int]] | None = None,
 ) -> list[InstructionProto]:
     """Topological order, as close to the original order as possible.
@@ -82,7 +45,7 @@ def in_order(
                 if not waiting[other]:
                     heapq.heappush(ready, (unmet_preferences.get(other, 0) > 0, position[other]))
     if len(ordered) != len(protos):
-        raise AssertionError("the rewritten computation has a cycle")
+        raise AssertionError("the edited computation has a cycle")
     return list(ordered.values())
 
 

@@ -1,4 +1,7 @@
-"""A kernel call's attributes as the text XLA parses into typed FFI attributes."""
+"""Attributes of kernel calls: a mapping, and the text that XLA parses into typed FFI attributes.
+
+The only place that parses or prints this text.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,47 @@ _TOKEN = re.compile(
     r'"(?:[^"\\]|\\.)*"|array<i64[^>]*>|[-+.\w]+ : (?:i64|f32)|\w+|[{}=]|[ ,]+',
 )
 _ESCAPED = re.compile(r"\\(.)")
+
+
+class Attributes(Mapping[str, Any]):
+    """A kernel call's attributes: parsed from their text, or printed to it, when first needed and once."""
+
+    __slots__ = ("_text", "_values")
+
+    def __init__(self, values: Mapping[str, Any] | None = None, text: str = "") -> None:
+        """From a mapping, from a text that `from_text` can parse, or from both where they agree."""
+        self._values, self._text = values, text
+
+    @property
+    def mapping(self) -> Mapping[str, Any]:
+        """The attributes, parsed."""
+        if self._values is None:
+            self._values = from_text(self._text)
+        return self._values
+
+    @property
+    def text(self) -> str:
+        if not self._text and self._values is not None:
+            self._text = to_text(self._values)
+        return self._text
+
+    def with_scratch(self, size: int) -> Attributes:
+        """The same attributes, whose scratch size was 0, with another one."""
+        text = self.text.replace("scratch = 0 : i64", f"scratch = {size} : i64", 1)
+        return Attributes({**self.mapping, "scratch": size}, text)
+
+    def after(self, first: Mapping[str, Any]) -> Attributes:
+        """The attributes in `first`, and then these, which are not parsed for that."""
+        return Attributes(text=f"{to_text(first)[:-1]}, {self.text[1:]}")
+
+    def __getitem__(self, name: str) -> Any:
+        return self.mapping[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.mapping)
+
+    def __len__(self) -> int:
+        return len(self.mapping)
 
 
 def to_text(attributes: Mapping[str, Any]) -> str:
@@ -40,6 +84,8 @@ def _value(value: Any) -> str:
         return _float(value)
     if kind is bool:
         return "true" if value else "false"
+    if isinstance(value, Attributes):
+        return value.text
     if isinstance(value, Mapping):
         return to_text(cast("Mapping[str, Any]", value))
     if isinstance(value, float):

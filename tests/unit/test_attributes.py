@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hlo_dispatch.ir import text as hlo_text
-from hlo_dispatch.passes.backend_config import from_text, to_text
+from hlo_dispatch.ir.attributes import from_text, to_text
 
 
 @pytest.mark.parametrize(

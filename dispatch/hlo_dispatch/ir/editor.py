@@ -1,0 +1,221 @@
+"""Editor: a draft of one computation whose instructions can be added, changed, replaced and erased."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+from hlo_dispatch.ir.builder import InstructionBuilder
+from hlo_dispatch.ir.instruction_order import in_order
+from hlo_dispatch.ir.kernel_call import KernelCall
+from hlo_dispatch.ir.module import Module, copy_of
+from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
+
+# Instructions without side effects, which are dead without users.
+_VALUES_ONLY = frozenset(("bitcast", "constant", "fusion"))
+
+
+class Editor:
+    """A draft of one computation, which `commit` writes back.
+
+    An instruction of the computation is copied before it changes: a draft that is given up changes nothing.
+    """
+
+    def __init__(self, module: Module, computation: ComputationProto) -> None:
+        self.module, self.computation = module, computation
+        self.instructions: dict[int, InstructionProto] = {i.id: i for i in computation.instructions[:]}
+        """By id; to change one, call `mutable`."""
+        self.root_id = computation.root_id
+        self.created: set[int] = set()
+        """Ids of the instructions that the draft added."""
+        self.rewired: set[int] = set()
+        """Ids of the computation's own instructions whose operands were replaced."""
+        self.computations: list[ComputationProto] = []
+        """New computations that the instructions call, callees first."""
+        self.positions: dict[int, float] = {identifier: place for place, identifier in enumerate(self.instructions)}
+        """Id → preferred position in the original order; erased instructions keep theirs."""
+        self._mutable: set[int] = set()
+        self._users: dict[int, dict[int, None]] | None = None
+        """Id → ids of its users; made when they are first asked for."""
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    @property
+    def root(self) -> InstructionProto:
+        return self.instructions[self.root_id]
+
+    def parameters(self) -> list[InstructionProto]:
+        return [instruction for instruction in self.instructions.values() if instruction.opcode == "parameter"]
+
+    def users(self, identifier: int) -> list[int]:
+        """Ids of the instructions that have this one as an operand, each once."""
+        if self._users is None:
+            self._users = {}
+            for user, instruction in self.instructions.items():
+                self._index(user, instruction.operand_ids[:])
+        return list(self._users.get(identifier, ()))
+
+    def ordered(self, preferred_predecessors: Mapping[int, AbstractSet[int]] | None = None) -> list[InstructionProto]:
+        """The instructions in topological order, as close to the original order as possible (`in_order`)."""
+        return in_order(self.instructions, self.positions, preferred_predecessors)
+
+    # --- adding -----------------------------------------------------------------------------------
+
+    def before(self, identifier: int, origin: InstructionProto | None = None) -> InstructionBuilder:
+        """A builder that inserts instructions before this one."""
+        position = self.positions[identifier] - 0.5
+        return InstructionBuilder(self.module, self.computation, lambda added: self._insert(added, position), origin)
+
+    def after(self, identifier: int, origin: InstructionProto | None = None) -> InstructionBuilder:
+        """A builder that inserts instructions after this one, or before it where it reads them."""
+        position = self.positions[identifier]
+        return InstructionBuilder(self.module, self.computation, lambda added: self._insert(added, position), origin)
+
+    def first(self) -> InstructionBuilder:
+        """A builder that inserts instructions before all others."""
+        return InstructionBuilder(self.module, self.computation, lambda added: self._insert(added, -1))
+
+    def last(self) -> InstructionBuilder:
+        """A builder that inserts instructions after all others."""
+        position = len(self.computation.instructions)
+        return InstructionBuilder(self.module, self.computation, lambda added: self._insert(added, position))
+
+    def insert(self, instruction: InstructionProto, near: int) -> None:
+        """Insert an instruction, as `after` does; it may be one that was erased."""
+        self._insert(instruction, self.positions[near])
+
+    def _insert(self, instruction: InstructionProto, position: float) -> None:
+        identifier = instruction.id
+        self.instructions[identifier] = instruction
+        self.positions[identifier] = position
+        self.created.add(identifier)
+        self._mutable.add(identifier)
+        if self._users is not None:
+            self._index(identifier, instruction.operand_ids[:])
+
+    # --- changing ---------------------------------------------------------------------------------
+
+    def mutable(self, identifier: int) -> InstructionProto:
+        """The instruction, to change anything but its operands."""
+        if identifier not in self._mutable:
+            self._mutable.add(identifier)
+            self.instructions[identifier] = copy_of(self.instructions[identifier])
+        return self.instructions[identifier]
+
+    def set_operands(self, identifier: int, operands: Sequence[int]) -> None:
+        """Replace all operands of an instruction."""
+        instruction = self.mutable(identifier)
+        if self._users is not None:
+            self._forget(identifier, instruction)
+            self._index(identifier, operands)
+        instruction.operand_ids[:] = operands
+        if identifier not in self.created:
+            self.rewired.add(identifier)
+
+    def replace_operands(self, identifier: int, replacement: Mapping[int, int]) -> None:
+        """Replace some operands of an instruction: id → id of the operand in its place."""
+        operands = self.instructions[identifier].operand_ids[:]
+        self.set_operands(identifier, [replacement.get(operand, operand) for operand in operands])
+
+    def replace_all_uses_with(self, identifier: int, other: int) -> None:
+        """Make every user of an instruction, and the computation's result, use another one; it has no users then."""
+        for user in self.users(identifier):
+            if user != other:
+                self.replace_operands(user, {identifier: other})
+        if self.root_id == identifier:
+            self.root_id = other
+
+    def redirect_control_dependencies(self, replacement: Mapping[int, int]) -> None:
+        """Make what waits for an instruction wait for another one: id → id."""
+        for identifier, instruction in list(self.instructions.items()):
+            before = instruction.control_predecessor_ids[:]
+            if before and not replacement.keys().isdisjoint(before):
+                others = dict.fromkeys(replacement.get(earlier, earlier) for earlier in before)
+                self.mutable(identifier).control_predecessor_ids[:] = [*others]
+
+    def add_control_dependency(self, later: int, earlier: int) -> None:
+        """Make one instruction run after another one."""
+        self.mutable(later).control_predecessor_ids.append(earlier)
+
+    def write(self, identifier: int, call: KernelCall) -> None:
+        """Make an instruction another kernel call."""
+        if self.instructions[identifier].operand_ids[:] != list(call.operands):
+            self.set_operands(identifier, call.operands)
+        call.write(self.mutable(identifier))
+
+    # --- erasing ----------------------------------------------------------------------------------
+
+    def erase(self, identifier: int) -> None:
+        """Remove an instruction; what uses it must be changed or erased, too."""
+        instruction = self.instructions.pop(identifier)
+        self.created.discard(identifier)
+        self._mutable.discard(identifier)
+        if self._users is not None:
+            self._forget(identifier, instruction)
+
+    def remove_dead_code(self, pure: Collection[int] = ()) -> None:
+        """Erase the dead instructions that have no side effects: bitcasts, constants, fusions, and those in `pure`."""
+        self._keep(i for i, proto in self.instructions.items() if proto.opcode not in _VALUES_ONLY and i not in pure)
+
+    def keep_reachable_from_root(self) -> None:
+        """Erase the instructions that the root does not depend on, parameters included."""
+        self._keep(())
+
+    def _keep(self, identifiers: Iterable[int]) -> None:
+        """Erase all instructions but these, the root, and what they depend on."""
+        live = {self.root_id, *identifiers}
+        pending = list(live)
+        while pending:
+            instruction = self.instructions[pending.pop()]
+            for earlier in (*instruction.operand_ids[:], *instruction.control_predecessor_ids[:]):
+                if earlier not in live:
+                    live.add(earlier)
+                    pending.append(earlier)
+        if len(live) != len(self.instructions):
+            for identifier in [identifier for identifier in self.instructions if identifier not in live]:
+                self.erase(identifier)
+
+    # --- the index of users -----------------------------------------------------------------------
+
+    def _index(self, user: int, operands: Iterable[int]) -> None:
+        assert self._users is not None
+        for operand in operands:
+            self._users.setdefault(operand, {})[user] = None
+
+    def _forget(self, user: int, instruction: InstructionProto) -> None:
+        assert self._users is not None
+        for operand in set(instruction.operand_ids[:]):
+            del self._users[operand][user]
+
+
+def commit(module: Module, editors: Collection[Editor]) -> set[int]:
+    """Write drafts back; their new computations precede them, and computations that nothing calls are dropped.
+
+    Returns:
+        ids of the computations that are new or changed.
+    """
+    if not editors:
+        return set()
+    drafts = {editor.computation.id: editor for editor in editors}
+    computations = module.proto.computations
+    order: dict[int, int] = {}
+    for computation in computations[:]:
+        if (editor := drafts.get(computation.id)) is not None:
+            instructions = editor.ordered()
+            # A protobuf message that leaves its list lives as long as a reference to it.
+            del computation.instructions[:]
+            computation.instructions.extend(instructions)
+            computation.root_id = editor.root_id
+            computations.extend(editor.computations)
+            for new in editor.computations:
+                order[new.id] = len(order)
+        order[computation.id] = len(order)
+    module.index()
+    reached = module.reached()
+    for place in reversed(range(len(computations))):
+        if computations[place].id not in reached:
+            del computations[place]
+    # Sorting in place copies no message.
+    computations.sort(key=lambda computation: order[computation.id])
+    module.index()
+    return drafts.keys() | {new.id for editor in editors for new in editor.computations}
