@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from hlo_dispatch.analysis.binding_time import mark_static_values
+from hlo_dispatch.analysis.binding_time import static_by_computation
 from hlo_dispatch.analysis.flat_graph import FlatGraph
 from hlo_dispatch.autotune.measurement_requests import MeasurementRequests, ModuleMeasurer
 from hlo_dispatch.ir.module import Module
@@ -129,9 +129,7 @@ class Pipeline:
         ):
             return self._with_constant_weights(weights, original, clock)
         instructions = module.instruction_count
-        graphs = [(FlatGraph(module, c), small) for c, small in module.control_flow_computations()]
-        if self.frozen:
-            mark_static_values(module, {graph.computation.id: graph for graph, _ in graphs}, self.frozen)
+        graphs = self._flattened(module)
         clock.lap("flatten")
         if self.policy in MEASURING:
             plans, saved = self._tuned(module, graphs)
@@ -169,6 +167,15 @@ class Pipeline:
         return result, report.with_strided_calls(strided_calls).with_call_groups(
             call_groups.sequences, call_groups.calls
         )
+
+    def _flattened(self, module: Module) -> list[tuple[FlatGraph, bool]]:
+        """The flat graphs of the module's computations, and whether XLA runs each as one small call."""
+        graphs = [(FlatGraph(module, c), small) for c, small in module.control_flow_computations()]
+        if self.frozen:
+            by_id = {graph.computation.id: graph for graph, _ in graphs}
+            for identifier, static in static_by_computation(module, by_id, self.frozen).items():
+                by_id[identifier].static = static
+        return graphs
 
     def _with_constant_weights(
         self, weights: ConstantWeights, original: bytes | None, clock: _Clock

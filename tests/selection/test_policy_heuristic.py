@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hlo_dispatch.match.match import Match
@@ -134,8 +136,8 @@ def test_f32_products_alone_are_xlas() -> None:
 )
 def test_products_of_prepacked_weights(match: Match, machine: Machine, worth: bool) -> None:
     assert match.anchor.weights is not None
-    match.anchor.weights.node.is_static = True
-    found, why = verdict(match, machine)
+    fused = replace(match.fused, static=frozenset((match.anchor.weights.node,)))
+    found, why = verdict(match.with_epilogue(fused), machine)
     assert found == worth
     assert ("packed before the first call" in why) == worth
 

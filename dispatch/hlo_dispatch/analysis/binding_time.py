@@ -143,19 +143,24 @@ def _invariant_elements(
     }
 
 
-def mark_static_values(module: Module, graphs: Mapping[int, FlatGraph], frozen: AbstractSet[int]) -> None:
-    """Set `is_static` in the nodes of a module's computations.
+def static_by_computation(
+    module: Module, graphs: Mapping[int, FlatGraph], frozen: AbstractSet[int]
+) -> Mapping[int, AbstractSet[Node]]:
+    """Id of a computation → its static values, with slices of static stacked weights that only products read.
+
+    A product's weights are prepacked once for each slice. Other users make a slice dynamic: a scale would be multiplied
+    into it in every iteration.
 
     Args:
         graphs: flat views by computation id: the entry, loop bodies and branches.
+        frozen: numbers of the entry's frozen parameters.
     """
+    found: dict[int, AbstractSet[Node]] = {}
     for identifier, static_inputs in static_inputs_by_computation(module, frozen, graphs.__getitem__).items():
         static = static_values(graphs[identifier], static_inputs)
-        # A slice of static stacked weights counts as static for a product: each slice is prepacked once. With other
-        # users it does not: a scale would be multiplied into the slice in every iteration.
-        slices = (node for node in find_stacked_slices(graphs[identifier], static) if _has_only_products(node))
-        for node in (*static, *slices):
-            node.is_static = True
+        slices = find_stacked_slices(graphs[identifier], static)
+        found[identifier] = static.union(node for node in slices if _has_only_products(node))
+    return found
 
 
 def _has_only_products(node: Node) -> bool:

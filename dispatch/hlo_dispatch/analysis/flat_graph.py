@@ -15,6 +15,7 @@ be expanded (several outputs) is one opaque node.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,6 @@ class Node:
         "index",
         "is_live_out",
         "is_result",
-        "is_static",
         "opcode",
         "operands",
         "producers",
@@ -63,8 +63,6 @@ class Node:
         """Ids of the top-level instructions that compute this value, alone or inside a fusion."""
         self.top_level_id: int | None = None
         """Id of the top-level instruction whose result this is, if it is one's result."""
-        self.is_static = False
-        """Whether the value is static (binding_time.py)."""
         self.is_live_out = False
         """Whether the computation's result is this value."""
         self.is_result = False
@@ -93,6 +91,8 @@ class FlatGraph:
         """Top-level instruction id → its proto."""
         self.members: dict[int, list[Node]] = {}
         """Id of an expanded fusion → the nodes inside it."""
+        self.static: AbstractSet[Node] = frozenset()
+        """The static values (binding_time.py); none unless the caller froze parameters."""
         self._numbering: dict[tuple[object, ...], Node] = {}
         self._narrow: list[Node] = []
         self._narrow_of: dict[int, list[Node]] = {}

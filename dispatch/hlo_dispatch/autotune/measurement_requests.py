@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-from hlo_dispatch.analysis.flat_graph import FlatGraph
+from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.loop_nest import executions
 from hlo_dispatch.autotune.extract.digest import Digests
 from hlo_dispatch.autotune.extract.region import RegionExtractor
@@ -135,7 +135,9 @@ class MeasurementRequests:
             if is_small and not self.strategy.dispatches_all:
                 return None
             numerics = match.numerics()
-            digest = extractor.digest(default.candidate.match.in_module, self._key_settings(match, default, numerics))
+            digest = extractor.digest(
+                default.candidate.match.in_module, self._key_settings(match, default, numerics, graph.static)
+            )
             known = self._knowledge.get(digest)
             if known is None or known.chosen != STOCK or known.loss < CLOSE_LOSS:
                 self.possible_calls += executions
@@ -189,10 +191,12 @@ class MeasurementRequests:
         """The requests of the latest plan, by descending priority."""
         return sorted(self._requests.values(), key=lambda region: -region.weight)
 
-    def _key_settings(self, match: Match, default: DefaultVariant, numerics: Numerics) -> str:
+    def _key_settings(
+        self, match: Match, default: DefaultVariant, numerics: Numerics, static: AbstractSet[Node]
+    ) -> str:
         """What else the measurement depends on: the kernel call and the tolerance."""
         binding = self._table.kernels[match.kernel]
-        static_operands = [view.node.is_static for view in match.operands]
+        static_operands = [view.node in static for view in match.operands]
         frozen = f"frozen {static_operands} " if any(static_operands) else ""
         alternatives = "".join(f"{kernel} " for kernel in match.kernels if kernel != match.kernel)
         call = f"{alternatives}{binding.target} {default.candidate.attributes}"

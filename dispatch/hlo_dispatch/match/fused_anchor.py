@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
@@ -27,6 +28,12 @@ class FusedAnchor:
     """Number of leading chain steps that the kernel call includes."""
     extra_reads: tuple[Node, ...] = ()
     """Values from which operands are computed, where a variant adds instructions that compute them."""
+    static: AbstractSet[Node] = frozenset()
+    """The static values of the computation."""
+
+    @property
+    def has_static_weights(self) -> bool:
+        return self.anchor.weights is not None and self.anchor.weights.node in self.static
 
     def epilogue_end(self, epilogue_refusal: Refusal | None, *, details: bool) -> tuple[str, str]:
         """The instruction at which the chain ended, or from which the kernel refused it."""

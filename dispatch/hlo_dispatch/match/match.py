@@ -108,6 +108,11 @@ class Match:
         assert self.fused is not None, f"{self.name} is no anchor"
         return self.fused.anchor
 
+    @property
+    def has_static_weights(self) -> bool:
+        """Whether the weights of its anchor op are static."""
+        return self.fused is not None and self.fused.has_static_weights
+
     @cached_property
     def reads(self) -> tuple[Node, ...]:
         """Operand values, which must be in memory or computable."""
@@ -174,12 +179,11 @@ class Match:
             chosen: the name of this variant.
             reorders_weights: whether the kernel reorders its weights in every call.
         """
-        weights = None if self.fused is None else self.anchor.weights
         for kernel in self.kernels:
             if kernel == self.kernel:
                 continue
             yield self.variant_of(kernel)
-            if weights is not None and weights.node.is_static and kernel != self.kernels[0]:
+            if self.has_static_weights and kernel != self.kernels[0]:
                 # Prepacked or read in place: both variants are compared.
                 yield Variant(kernel + PLAIN_WEIGHTS, self.with_kernel(kernel), {"weights_format": "plain"})
         if self.fused is None:

@@ -12,6 +12,7 @@ from hlo_dispatch.ir.opcode import ANCHORS, MAY_BE_ANCHORS, MAY_BE_GLUE_OPS
 from hlo_dispatch.ir.shape import HALF_TYPES
 from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.anchors.normalizers import by_op_kind, is_anchor, is_glue_op, normalize_anchor, op_kind_of
+from hlo_dispatch.match.anchors.scaling import is_leading_scaling
 from hlo_dispatch.match.anchors.sliced_result import NodePredicate, narrow_to_slice
 from hlo_dispatch.match.epilogue.finder import EpilogueFinder
 from hlo_dispatch.match.epilogue.masks import redirect_masks_to_results
@@ -51,7 +52,9 @@ class Matcher:
 
     def glue_ops(self) -> list[Node]:
         """The glue ops, which a kernel computes only between two calls, in program order."""
-        return [node for node in self._graph.nodes if node.opcode in MAY_BE_GLUE_OPS and is_glue_op(node)]
+        static = self._graph.static
+        found = [node for node in self._graph.nodes if node.opcode in MAY_BE_GLUE_OPS and is_glue_op(node)]
+        return [node for node in found if not (node in static and is_leading_scaling(node))]
 
     def entry_name(self, node: Node) -> str:
         """The name of the first table entry for `node`; the name of its op kind where the table has none."""
@@ -69,7 +72,9 @@ class Matcher:
         chain = self._finder.grow(anchor, is_owned, is_materialized, self._is_result_of_another)
         if refused and not any(step.post_ops for step in chain.steps):
             chain = replace(chain, why=refused)
-        return match_of_anchor(FusedAnchor(anchor, chain, rounded_alike(chain.steps, len(chain.steps))))
+        return match_of_anchor(
+            FusedAnchor(anchor, chain, rounded_alike(chain.steps, len(chain.steps)), static=self._graph.static)
+        )
 
     def rematch(
         self, node: Node, is_owned: Callable[[Node], bool], is_materialized: Callable[[Node], bool]

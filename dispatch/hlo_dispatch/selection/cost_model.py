@@ -63,13 +63,14 @@ NANOSECONDS_PER_FOLDING = 15_000
 
 def is_worth_folding(match: Match) -> bool:
     """Whether per-channel scales are cheaper in the weights than as post-ops."""
-    if match.anchor.weights is None:
+    fused = match.fused
+    if fused is None or fused.anchor.weights is None:
         return False
-    if match.anchor.weights.node.is_static and match.folded is not None:
-        if all(node.is_static for node in match.folded.extra_reads):
+    if fused.has_static_weights and match.folded is not None:
+        if fused.static >= set(match.folded.extra_reads):
             return True  # once, before the first call
     results = match.output.shape.elements
-    weights = match.anchor.weights.node.shape.elements
+    weights = fused.anchor.weights.node.shape.elements
     folding = NANOSECONDS_PER_FOLDING + NANOSECONDS_PER_SCALED_WEIGHT * weights
     return results * NANOSECONDS_PER_SCALED_RESULT > folding
 
@@ -183,7 +184,7 @@ def _dot(match: Match, machine: Machine) -> tuple[bool, str]:
         return False, f"XLA's own {half} product is as fast at {arithmetic:,} multiply-adds"
     if costly and not is_vector:
         return True, f"{costly[0]} costs no pass of its own"
-    if anchor.weights is not None and anchor.weights.node.is_static and not is_vector:
+    if match.has_static_weights and not is_vector:
         return True, "its weights are prepacked before the first call, and the kernel reads them in place"
     return False, f"XLA's own {half or 'f32'} product is as fast, and what follows it is cheap"
 

@@ -235,7 +235,7 @@ class RegionExtractor:
         return EnclosingFusionSlice(self._graph, match, nodes, produced)
 
     def _is_produced_node(self, node: Node) -> bool:
-        if node.is_static:
+        if node in self._graph.static:
             return False
         return node.top_level_id is None or self._is_produced(self._graph.instruction_of[node.top_level_id])
 
@@ -267,7 +267,7 @@ class RegionExtractor:
         return [t for t in tops if t == root or any(user not in inside for user in self._users.get(t, ()))]
 
     def _is_produced(self, instruction: InstructionProto) -> bool:
-        if self._graph.value_of[instruction.id].is_static:
+        if self._graph.value_of[instruction.id] in self._graph.static:
             return False
         source = peel_instruction(instruction, PEEL_RENAMES | {"copy"}, self._graph.instruction_of)
         return source.opcode not in ("parameter", "constant")
@@ -335,7 +335,7 @@ class _RegionWriter:
         return plain
 
     def _kind(self, instruction: InstructionProto) -> str:
-        return FROZEN if self._graph.value_of[instruction.id].is_static else "region_input"
+        return FROZEN if self._graph.value_of[instruction.id] in self._graph.static else "region_input"
 
     def _copy(self, instruction: InstructionProto) -> None:
         copy = self._entry.instructions.add()

@@ -42,7 +42,7 @@ class ExtractedWriter:
     def parameter(self, node: Node, number: int, kind: str = "region_input") -> Shape:
         """Add a row-major parameter with the value's bytes, and a bitcast where the value has another layout."""
         plain = in_memory_order(node.shape)
-        if node.is_static and kind == "region_input":
+        if node in self.graph.static and kind == "region_input":
             kind = FROZEN
         parameter = self.add(self.entry, "parameter", f"{kind}.{number}", plain, [])
         parameter.parameter_number = number

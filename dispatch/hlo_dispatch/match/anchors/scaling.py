@@ -26,7 +26,7 @@ def is_scaling(node: Node) -> bool:
 def is_leading_scaling(node: Node) -> bool:
     """Whether an instruction multiplies a dynamic program argument with a number."""
     # A static value is computed once.
-    if node.opcode != "multiply" or node.is_static or not has_channels(node):
+    if node.opcode != "multiply" or not has_channels(node):
         return False
     values = [operand for operand in node.operands if scalar_constant(operand) is None]
     return len(values) == 1 and peel_node(values[0], PEEL_BITCASTS).opcode == "parameter"

@@ -47,7 +47,7 @@ def fold(fused: FusedAnchor) -> FusedAnchor | None:
     vectors = [post_op.operand.node for post_op in post_ops if post_op.operand is not None]
     if "mul" not in algorithms or not (is_half or weights.shape.element_type == "f32"):
         return None
-    if is_half and not all(node.is_static for node in (weights, *vectors)):
+    if is_half and not fused.static >= {weights, *vectors}:
         return None
     make = _Maker(anchor.node)
     scale: Node | None = None
