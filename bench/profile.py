@@ -17,7 +17,7 @@ from hlo_dispatch.bench.thunks import instruction_seconds
 from hlo_dispatch.demo.timing import interleaved
 from hlo_dispatch.ir import text as hlo_text
 from hlo_dispatch.ir.entry_parameters import remove_donation
-from hlo_dispatch.ir.inline import inlined
+from hlo_dispatch.ir.inline import inline_calls
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import shape_of
 from hlo_dispatch.passes.call_groups.grouping import without_call_groups
@@ -97,7 +97,8 @@ def profile_module(
     Raises:
         ModuleError, TableError, PolicyError, NoTrace.
     """
-    before = Module.from_bytes(inlined(hlo_text.from_text(module) if isinstance(module, str) else module))
+    before = hlo_text.parsed(module)
+    inline_calls(before)
     remove_donation(before)  # each run reads them
     serialized = before.to_bytes()
     executable.start()

@@ -11,7 +11,6 @@ from hlo_dispatch.driver.measured_pipeline import with_measurements
 from hlo_dispatch.driver.profile import Profile, profiling
 from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.ir import text as hlo_text
-from hlo_dispatch.ir.inline import inlined
 from hlo_dispatch.ir.language import is_stablehlo
 from hlo_dispatch.pattern import load_tables, tables_or_default
 from hlo_dispatch.pipeline import Pipeline
@@ -65,8 +64,8 @@ def rewrite(
         PolicyError: there is no such policy.
     """
     serialized = _serialized(module)
-    made = replace(_pipeline_or_default(tables, policy), preprocesses_constants=prepare_constants)
-    proto, report = with_measurements(made).run(inlined(serialized), details=details)
+    made = replace(_pipeline_or_default(tables, policy), preprocesses_constants=prepare_constants, inlines_calls=True)
+    proto, report = with_measurements(made).run(serialized, details=details)
     return Rewritten(proto, report, serialized)
 
 
@@ -78,7 +77,7 @@ def profiled(
     # The first support query loads the vendor library, which is no entry's cost.
     kernels.warm_up()
     instrumented, profile = profiling(load_tables(tables_or_default(tables)), policy_or_default(policy, _POLICY))
-    _, report = instrumented.run(inlined(serialized), details=True)
+    _, report = replace(instrumented, inlines_calls=True).run(serialized, details=True)
     return report, profile
 
 

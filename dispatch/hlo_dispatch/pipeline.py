@@ -1,4 +1,4 @@
-"""The pass pipeline: a serialized module in, a serialized module (or None: unchanged) and a report out.
+"""The pass pipeline: the order of the passes for each way in, and their run on one module.
 
 It matches, decides and plans the whole module before the first edit, and verifies the result. Pure: no JAX (except to
 preprocess constants), no global state besides caches of plans.
@@ -8,40 +8,75 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from hlo_dispatch.analysis.binding_time import static_by_computation
-from hlo_dispatch.analysis.flat_graph import FlatGraph
-from hlo_dispatch.autotune.measurement_requests import MeasurementRequests, ModuleMeasurer
+from hlo_dispatch.autotune.measurement_requests import ModuleMeasurer
+from hlo_dispatch.ir.inline import inline_calls
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.ir.verify import verify
-from hlo_dispatch.match.match import Match
+from hlo_dispatch.ir.split_module import Split
 from hlo_dispatch.passes.async_padding import insert_async_padding
-from hlo_dispatch.passes.call_groups.grouping import CallGroups, group_calls
-from hlo_dispatch.passes.dispatch import apply_plans
+from hlo_dispatch.passes.call_groups.grouping import group_calls
+from hlo_dispatch.passes.context import PassContext
+from hlo_dispatch.passes.dispatch import lower
 from hlo_dispatch.passes.huge_page_advice import advise_huge_pages
+from hlo_dispatch.passes.match_and_select import flatten, match_and_select
+from hlo_dispatch.passes.partition.buffer_coalescing import coalesce_buffers
 from hlo_dispatch.passes.partition.constant_weights import (
-    ConstantWeights,
-    extract_constant_weights,
+    extract_constants,
     has_constant_weights,
+    preprocess_constants,
+    restore_constants,
 )
-from hlo_dispatch.passes.partition.splitter import splitter
-from hlo_dispatch.passes.plan import ComputationPlan
+from hlo_dispatch.passes.partition.loop_invariant_code_motion import hoist_loop_invariants
+from hlo_dispatch.passes.partition.prepacking import prepack
+from hlo_dispatch.passes.partition.split_at_frontier import split_off_prologue
+from hlo_dispatch.passes.pass_dump import pass_dump
+from hlo_dispatch.passes.pass_runner import Pass, run_passes, verify_changed
 from hlo_dispatch.passes.planner import Planner
-from hlo_dispatch.passes.program_tuner import ProgramTuner
 from hlo_dispatch.passes.region_reports import regions_of
 from hlo_dispatch.passes.small_calls import undo_small_calls
 from hlo_dispatch.passes.stride_propagation.propagate import propagate_strides
 from hlo_dispatch.pattern import Table
 from hlo_dispatch.process.environment_switches import is_strict
 from hlo_dispatch.process.machine import Machine
-from hlo_dispatch.report import Report, StridedCall
-from hlo_dispatch.selection.candidate import DefaultVariant
-from hlo_dispatch.selection.decide import MEASURING
-from hlo_dispatch.selection.measurements import KnownMeasurements, Measurement
-from hlo_dispatch.selection.strategies import ALL_SUPPORTED_UNCONDITIONALLY, COST_MODEL, Strategy
+from hlo_dispatch.report import Report
+from hlo_dispatch.selection.measurements import KnownMeasurements
+from hlo_dispatch.selection.strategies import Strategy
+
+_INLINING = Pass("inline calls", lambda module, _: inline_calls(module), is_decisive=True)
+_FLATTEN = Pass("flatten", flatten)
+_SELECT = Pass("match and select", match_and_select)
+_LOWER = Pass("lower", lower, is_decisive=True)
+_SMALL_CALLS = Pass("undoing of small calls", undo_small_calls)
+_STRIDES = Pass("stride propagation", propagate_strides)
+_GROUPING = Pass("call grouping", group_calls)
+_PADDING = Pass("async padding", insert_async_padding)
+_HUGE_PAGES = Pass("huge-page advice", advise_huge_pages)
+_VERIFY = Pass("verify", verify_changed)
+
+JIT = (_FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, _GROUPING, _PADDING, _HUGE_PAGES, _VERIFY)
+"""The passes on a module that JAX or another compiler shows."""
+REGION = (_FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, _GROUPING, _PADDING, _VERIFY)
+"""On one region that is measured: its call is compared with stock's code, which has no huge pages either."""
+FROZEN = (_FLATTEN, _SELECT, _LOWER, _SMALL_CALLS, _STRIDES, _PADDING, _VERIFY)
+"""On a module with frozen parameters; it is split afterwards, whether or not anything is dispatched."""
+SPLIT = (
+    Pass("prepacking", prepack),
+    Pass("loop-invariant code motion", hoist_loop_invariants),
+    Pass("partition", split_off_prologue),
+    _GROUPING,
+    Pass("buffer coalescing", coalesce_buffers),
+    _HUGE_PAGES,
+    _VERIFY,
+)
+"""Split of a module with frozen parameters into prologue and steady-state program, which the module becomes."""
+CONSTANTS = (Pass("constant extraction", extract_constants), *FROZEN)
+"""On a module with large constants, which are frozen parameters until they are preprocessed."""
+PREPROCESSING = (*SPLIT, Pass("constant preprocessing", preprocess_constants), _VERIFY)
+"""On such a module once it is dispatched."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +89,16 @@ class Pipeline:
     make_measurer: Callable[[str], ModuleMeasurer] | None = field(default=None, compare=False)
     """Makes the measurer of a module, by its name; None: nothing is measured."""
 
-    frozen: frozenset[int] = frozenset()
+    passes: Sequence[Pass] = JIT
+    frozen: AbstractSet[int] = frozenset()
     """Numbers of the entry's frozen parameters; values that depend on these alone are static and cost nothing in a
     call."""
+    inlines_calls: bool = False
+    """Whether plain calls are inlined first: the module may be one that XLA has not optimized."""
     preprocesses_constants: bool = False
     """Whether large constants count as frozen weights, preprocessed while the module is rewritten; needs jax."""
-    advises_huge_pages: bool = True
-    """Whether to insert huge-page advice; not where one call is compared with stock's code for it."""
     strategy: Strategy | None = None
-    """The plan strategy; set in a whole-program trial."""
+    """The plan strategy of a whole-program trial; None: the policy and the measurements decide."""
 
     @classmethod
     def make(cls, table: Table, policy: str, machine: Machine | None = None) -> Pipeline:
@@ -100,149 +136,130 @@ class Pipeline:
             ModuleError: the bytes are not a module.
         """
         with _collector_paused():
-            clock = _Clock()
+            begin = time.perf_counter()
             module = Module.from_bytes(serialized)
-            clock.lap("parse")
-            rewritten, report = self._rewritten(module, clock, serialized if details else None)
-            result = rewritten.to_bytes() if rewritten is not None else None
-            clock.lap("serialize")
-        after = result if details else None
-        return result, replace(report, seconds=clock.total(), stages=clock.stages, after=after)
+            context = self._context(dumps=True)
+            context.record("parse", begin, module)
+            if self.inlines_calls and run_passes((_INLINING,), module, context) and details:
+                serialized = module.to_bytes()
+            rewritten, report = self._rewritten(module, context, details=details)
+            result = None
+            if rewritten is not None:
+                serializing = time.perf_counter()
+                result = rewritten.to_bytes()
+                context.record("serialize", serializing, rewritten)
+            if details:
+                report = replace(report, before=serialized, after=result)
+            return result, replace(report, seconds=time.perf_counter() - begin, passes=tuple(context.runs))
 
     def rewrite(self, module: Module) -> tuple[Module | None, Report]:
-        """Rewrite one module in place, where anything is dispatched.
+        """Rewrite one module, in place.
 
         Returns:
             the module, or None where nothing was dispatched, and the report of every anchor.
         """
         with _collector_paused():
-            return self._rewritten(module, _Clock())
+            return self._rewritten(module, self._context())
 
-    def _rewritten(self, module: Module, clock: _Clock, original: bytes | None = None) -> tuple[Module | None, Report]:
-        details = original is not None
-        if not self.planner.may_match({i.opcode for c in module.proto.computations[:] for i in c.instructions[:]}):
-            return None, Report(module.name, (), clock.total(), clock.stages, module.instruction_count, before=original)
-        if (
-            self.preprocesses_constants
-            and has_constant_weights(module)
-            and (weights := extract_constant_weights(module)) is not None
-        ):
-            return self._with_constant_weights(weights, original, clock)
-        instructions = module.instruction_count
-        graphs = self._flattened(module)
-        clock.lap("flatten")
-        if self.policy in MEASURING:
-            plans, saved = self._tuned(module, graphs)
-            clock.lap("match, measure and decide")
-        else:
-            strategy = ALL_SUPPORTED_UNCONDITIONALLY if self.policy == "always" else COST_MODEL
-            plans, saved = self._plans(graphs, strategy), None
-            clock.lap("match and decide")
-        result, call_groups, strided_calls = None, CallGroups(), dict[str, StridedCall]()
-        changed = apply_plans(module, plans, self.table, self.machine.threads)
-        changed |= undo_small_calls(module, changed)
-        if changed:
-            # The schedule of a dumped compiled module names instructions that were removed; at XLA's hook there
-            # is none yet.
-            module.proto.ClearField("schedule")
-            strided, strided_calls = propagate_strides(module)
-            changed |= strided
-            if not self.frozen:
-                # With frozen weights, grouping runs after prepacking, in the splitter (passes/partition/).
-                call_groups = group_calls(module)
-                changed |= call_groups.computations
-            changed |= insert_async_padding(module, [c.match for plan in plans for c in plan.dispatched])
-            if not self.frozen:
-                if self.advises_huge_pages:
-                    changed |= advise_huge_pages(module)
-            clock.lap("edit")
-            verify(module, changed)
-            result = module
-            clock.lap("verify")
-        # The module no longer has the matched instructions, the plans do.
-        regions = regions_of(module, plans, details=details)
-        for graph, _ in graphs:
-            graph.break_reference_cycles()
-        report = Report(module.name, regions, clock.total(), clock.stages, instructions, saved, before=original)
-        return result, report.with_strided_calls(strided_calls).with_call_groups(
-            call_groups.sequences, call_groups.calls
-        )
+    def freeze(self, module: Module, widened: AbstractSet[int] = frozenset()) -> Split:
+        """Rewrite a module with frozen parameters and split it into prologue and steady-state program, in place.
 
-    def _flattened(self, module: Module) -> list[tuple[FlatGraph, bool]]:
-        """The flat graphs of the module's computations, and whether XLA runs each as one small call."""
-        graphs = [(FlatGraph(module, c), small) for c, small in module.control_flow_computations()]
-        if self.frozen:
-            by_id = {graph.computation.id: graph for graph, _ in graphs}
-            for identifier, static in static_by_computation(module, by_id, self.frozen).items():
-                by_id[identifier].static = static
-        return graphs
+        Args:
+            widened: further frozen parameters, of narrower stored types: they are neither prepacked nor hoisted, which
+                would make them larger.
+        """
+        with _collector_paused():
+            dispatching = replace(self, passes=FROZEN, preprocesses_constants=False)
+            context = dispatching._context(dumps=True)
+            context.widened = widened
+            _, report = dispatching._rewritten(module, context)
+            split = _split(module, context)
+            report = report.with_call_groups(context.call_groups, context.group_of_call)
+            split.report = replace(report, seconds=sum(run.seconds for run in context.runs), passes=tuple(context.runs))
+            return split
 
-    def _with_constant_weights(
-        self, weights: ConstantWeights, original: bytes | None, clock: _Clock
+    def split(self, module: Module, frozen: AbstractSet[int]) -> Split:
+        """Split a dispatched module, in place.
+
+        Args:
+            frozen: numbers of its frozen parameters.
+        """
+        context = self._context()
+        context.frozen = frozen
+        return _split(module, context)
+
+    def _rewritten(
+        self, module: Module, context: PassContext, *, details: bool = False
     ) -> tuple[Module | None, Report]:
-        """Rewrite a module with its large constants extracted."""
-        clock.lap("take out constants")
-        inner = replace(self, preprocesses_constants=False, frozen=weights.frozen)
-        if (make_measurer := self.make_measurer) is not None:
-
-            def with_frozen(module: str) -> ModuleMeasurer:
-                return make_measurer(module).with_frozen(weights.frozen)
-
-            inner = replace(inner, make_measurer=with_frozen)
-        result, report = inner._rewritten(Module.from_bytes(weights.module), clock, original)
-        failure = ""
-        if result is not None:
-            serialized, failure = self._with_preprocessed_constants(weights, result.to_bytes())
-            result = Module.from_bytes(serialized)
-            clock.lap("prepare constants")
-        return result, replace(report, failure=failure)
-
-    def _with_preprocessed_constants(self, weights: ConstantWeights, dispatched: bytes) -> tuple[bytes, str]:
-        """(module with preprocessed constants, ""), or (module with the original constants, failure)."""
-        try:
-            return weights.with_preprocessed_constants(
-                dispatched, splitter(self.table, self.machine.threads), self.table
-            ), ""
-        except Exception as error:
-            if is_strict():
-                raise
-            because = f"constants could not be preprocessed; each call does it now ({type(error).__name__}: {error})"
-            return weights.with_original_constants(dispatched), because
-
-    def _tuned(
-        self, module: Module, graphs: list[tuple[FlatGraph, bool]]
-    ) -> tuple[list[ComputationPlan], float | None]:
-        """The plans by stored and new measurements, and the seconds that a run saves by them."""
-        requests = MeasurementRequests(module, self.table, self.knowledge, self.frozen)
-        if self.strategy is not None:
-            return self._plans(graphs, self.strategy, requests), None
-        tuner = ProgramTuner(
-            module=module,
-            requests=requests,
-            knowledge=self.knowledge,
-            measure=self.make_measurer(module.name) if self.make_measurer is not None else None,
-            support_query=self.planner.support_query,
-            plan=lambda strategy: self._plans(graphs, strategy, requests),
-            rewritten=lambda strategy: replace(self, make_measurer=None, strategy=strategy).rewrite(module.copy())[0],
+        begin, instructions, result = time.perf_counter(), module.instruction_count, None
+        if context.dump is not None:
+            context.dump.write(module, "input")
+        if self.planner.may_match({i.opcode for c in module.proto.computations[:] for i in c.instructions[:]}):
+            is_constant = self.preprocesses_constants and has_constant_weights(module)
+            if run_passes(CONSTANTS if is_constant else self.passes, module, context):
+                result = _with_preprocessed_constants(module, context) if is_constant else module
+        # The module no longer has the matched instructions, the plans do.
+        regions = regions_of(module, context.plans, details=details)
+        for graph, _ in context.graphs:
+            graph.break_reference_cycles()
+        report = Report(
+            module.name,
+            regions,
+            time.perf_counter() - begin,
+            tuple(context.runs),
+            instructions,
+            context.saved,
+            failure=context.failure,
         )
-        plans = tuner.choose_plans()
-        return plans, tuner.saved(plans)
+        report = report.with_strided_calls(context.strided_calls)
+        return result, report.with_call_groups(context.call_groups, context.group_of_call)
 
-    def _plans(
-        self, graphs: list[tuple[FlatGraph, bool]], strategy: Strategy, requests: MeasurementRequests | None = None
-    ) -> list[ComputationPlan]:
-        """The plans of one strategy; without `requests` nothing is known."""
-        if requests is not None:
-            requests.begin(strategy)
-        plans: list[ComputationPlan] = []
-        for graph, small in graphs:
-            lookup = _no_measurement if requests is None else requests.lookup_in(graph)
-            plans.append(self.planner.plan(graph, lookup, strategy, small=small))
-        return plans
+    def _context(self, *, dumps: bool = False) -> PassContext:
+        return PassContext(
+            planner=self.planner,
+            frozen=self.frozen,
+            knowledge=self.knowledge,
+            make_measurer=self.make_measurer,
+            strategy=self.strategy,
+            rewritten=self._by_strategy,
+            dump=pass_dump() if dumps else None,
+        )
+
+    def _by_strategy(self, module: Module, strategy: Strategy, context: PassContext) -> Module | None:
+        """A copy of a module rewritten by a plan strategy, without measuring; None where nothing is dispatched."""
+        passes = self.passes if context.weights is None else FROZEN
+        made = replace(
+            self,
+            make_measurer=None,
+            passes=passes,
+            frozen=context.frozen,
+            preprocesses_constants=False,
+            strategy=strategy,
+        )
+        return made.rewrite(module.copy())[0]
 
 
-def _no_measurement(match: Match, default: DefaultVariant) -> Measurement | None:
-    return None
+def _split(module: Module, context: PassContext) -> Split:
+    run_passes(SPLIT, module, context)
+    assert context.split is not None, "one of the passes makes it"
+    return context.split
+
+
+def _with_preprocessed_constants(module: Module, context: PassContext) -> Module:
+    """The module with preprocessed constants, or, where that fails, a copy with the original ones."""
+    dispatched = module.copy()
+    try:
+        run_passes(PREPROCESSING, module, context)
+        return module
+    except Exception as error:
+        if is_strict():
+            raise
+        context.failure = (
+            f"constants could not be preprocessed; each call does it now ({type(error).__name__}: {error})"
+        )
+        context.call_groups, context.group_of_call = [], {}
+        restore_constants(dispatched, context)
+        return dispatched
 
 
 @contextmanager
@@ -258,19 +275,3 @@ def _collector_paused() -> Generator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-class _Clock:
-    """Timer: seconds by stage."""
-
-    def __init__(self) -> None:
-        self._start = self._last = time.perf_counter()
-        self.stages: dict[str, float] = {}
-
-    def lap(self, stage: str) -> None:
-        now = time.perf_counter()
-        self.stages[stage] = now - self._last
-        self._last = now
-
-    def total(self) -> float:
-        return time.perf_counter() - self._start

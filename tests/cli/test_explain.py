@@ -90,3 +90,15 @@ def test_profile(run, text_file):
     printed = run("explain", text_file, "--profile").stdout.decode()
     assert "never tried" in printed
     assert "when it hit" in printed
+
+
+def test_the_passes_are_listed(run, text_file):
+    printed = run("explain", text_file, "--policy", "always", "--passes").stdout.decode()
+    listed = [line.split("  ")[0] for line in printed.splitlines() if line.endswith(" ms")]
+    assert listed[0] == "parse"
+    assert listed.index("match and select") < listed.index("lower") < listed.index("call grouping")
+    report = json.loads(run("explain", text_file, "--json", "--policy", "always").stdout)
+    assert [one["name"] for one in report["passes"]] == listed
+    (lowered,) = (one for one in report["passes"] if one["name"] == "lower")
+    assert lowered["changed"]
+    assert lowered["seconds"] == report["stages"]["lower"]

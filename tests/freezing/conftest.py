@@ -14,28 +14,26 @@ from hlo_dispatch.ir.split_module import PreprocessedValue, Split
 
 
 def copying(
-    serialized: bytes, frozen: AbstractSet[int], pipeline: object = None, widened: AbstractSet[int] = frozenset()
+    module: Module, frozen: AbstractSet[int], pipeline: object = None, widened: AbstractSet[int] = frozenset()
 ) -> Split:
     """Stands for `freezing.build.build` where frozen parameters are a module's first."""
-    module = Module.from_bytes(serialized)
     signature = module.entry.program_shape
     count = len(signature.parameters)
     assert sorted(frozen) == list(range(len(frozen)))
     shapes = [shape_of(shape) for shape in signature.parameters[: len(frozen)]]
     return Split(
-        _copies(serialized, len(frozen)),
+        _copies(module.copy(), len(frozen)),
         tuple(range(len(frozen))),
         tuple(
             PreprocessedValue(shape, f"copy.{number}", is_prepacked=number == 0) for number, shape in enumerate(shapes)
         ),
-        serialized,
+        module,
         (),
         tuple(range(len(frozen), count)),
     )
 
 
-def _copies(serialized: bytes, count: int) -> bytes:
-    module = Module.from_bytes(serialized)
+def _copies(module: Module, count: int) -> Module:
     entry = module.entry
     parameters = sorted(
         (i for i in entry.instructions[:] if i.opcode == "parameter" and i.parameter_number < count),
@@ -63,7 +61,7 @@ def _copies(serialized: bytes, count: int) -> bytes:
         shape.result.CopyFrom(root.shape)
     del module.proto.computations[:]
     module.proto.computations.append(entry)
-    return module.to_bytes()
+    return Module(module.proto)
 
 
 @pytest.fixture

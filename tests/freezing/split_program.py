@@ -35,7 +35,8 @@ class Halves:
 
     def opcodes(self, *, program: bool) -> set[str]:
         """Of every instruction of one half, those inside fusions included."""
-        module = Module.from_bytes(self.split.program if program else self.split.prologue or b"")
+        module = self.split.program if program else self.split.prologue
+        assert module is not None
         return {i.opcode for computation in module.proto.computations for i in computation.instructions}
 
 

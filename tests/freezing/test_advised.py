@@ -12,9 +12,9 @@ from hlo_dispatch.passes.huge_page_advice import KERNEL
 TARGET = f"hlo_dispatch.{KERNEL}"
 
 
-def targets(half: bytes | None) -> list[str]:
+def targets(half: Module | None) -> list[str]:
     assert half is not None
-    return [i.custom_call_target for c in Module.from_bytes(half).proto.computations for i in c.instructions]
+    return [i.custom_call_target for c in half.proto.computations for i in c.instructions]
 
 
 def test_large_values_are_advised_in_the_program() -> None:

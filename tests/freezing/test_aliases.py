@@ -18,10 +18,12 @@ from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import shape_of
 from hlo_dispatch.ir.split_module import Split
 from hlo_dispatch.ir.verify import verify
+from hlo_dispatch.passes.context import PassContext
 from hlo_dispatch.passes.partition import prologue_stages
-from hlo_dispatch.passes.partition.constant_weights import extract_constant_weights
+from hlo_dispatch.passes.partition.constant_weights import extract_constants, restore_constants
 from hlo_dispatch.passes.partition.split_at_frontier import split_at, without_prologue
-from hlo_dispatch.passes.partition.splitter import splitter
+from hlo_dispatch.passes.pass_runner import run_passes
+from hlo_dispatch.pipeline import PREPROCESSING
 
 LAYERS, CHANNELS = 4, 16
 RANDOM = np.random.default_rng(0)
@@ -66,25 +68,24 @@ def in_a_loop(w: Any, x: Any, cache: Any, spare: Any) -> Any:
     return h, cache + h[0, 0], spare.sum()
 
 
-def donating(program: Callable[..., Any], arguments: list[Any], donated: tuple[int, ...], donor: int) -> bytes:
+def donating(program: Callable[..., Any], arguments: list[Any], donated: tuple[int, ...], donor: int) -> Module:
     """The optimized module; of what `donor` is nothing is made that could take its memory over."""
     module = optimized(program, arguments, donated)
     verify(module)
     if not any(one.parameter_number == donor for one in module.proto.buffer_donor.entries):
         module.proto.buffer_donor.entries.add(parameter_number=donor)
-    return module.to_bytes()
+    return module
 
 
 @pytest.fixture(scope="module")
-def whole() -> bytes:
+def whole() -> Module:
     count = len(FROZEN)
     arguments = [*weights(), array(*X), array(*CACHE), array(*COUNT), array(*SPARE)]
     return donating(network, arguments, (count + 1, count + 2), count + 3)
 
 
-def donations(serialized: bytes) -> Donations:
+def donations(module: Module) -> Donations:
     """(shape of a parameter, which result takes it over); all as XLA demands it."""
-    module = Module.from_bytes(serialized)
     verify(module)
     shapes = {i.parameter_number: str(shape_of(i.shape)) for i in module.entry.instructions if i.opcode == "parameter"}
     aliases = {
@@ -97,12 +98,12 @@ def donations(serialized: bytes) -> Donations:
 WANTED = {("f32[3,11]{1,0}", "[1]"), ("f32[13]{0}", "[2]"), ("f32[17]{0}", "given away")}
 
 
-def test_the_whole_module_says_so(whole: bytes) -> None:
+def test_the_whole_module_says_so(whole: Module) -> None:
     assert donations(whole) == WANTED
 
 
-def coalesced(serialized: bytes) -> Split:
-    split = build(Module.from_bytes(serialized), FROZEN, pipeline((), "always"))
+def coalesced(whole: Module) -> Split:
+    split = build(whole, FROZEN, pipeline((), "always"))
     assert any("small values" in value.origin for value in split.preprocessed), split.preprocessed
     return split
 
@@ -110,19 +111,17 @@ def coalesced(serialized: bytes) -> Split:
 @pytest.mark.parametrize(
     "place",
     [
-        pytest.param(lambda whole: split_at(Module.from_bytes(whole), FROZEN, 2).serialized(), id="split_at"),
-        pytest.param(
-            lambda whole: without_prologue(Module.from_bytes(whole), FROZEN).serialized(), id="without_prologue"
-        ),
+        pytest.param(lambda whole: split_at(whole.copy(), FROZEN, 2), id="split_at"),
+        pytest.param(lambda whole: without_prologue(whole.copy(), FROZEN), id="without_prologue"),
         pytest.param(coalesced, id="coalesced"),
     ],
 )
 def test_the_program_takes_over_what_the_whole_module_does(
-    whole: bytes, place: Callable[[bytes], Split], monkeypatch: pytest.MonkeyPatch
+    whole: Module, place: Callable[[Module], Split], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     split = place(whole)
     assert donations(split.program) == WANTED
-    count = len(Module.from_bytes(split.program).entry.program_shape.parameters)
+    count = len(split.program.entry.program_shape.parameters)
     assert count == len(split.preprocessed) + len(split.frozen_inputs) + len(split.dynamic_inputs) < len(FROZEN) + 4
     # Nothing of what is frozen may go: a later update, another program reads it.
     monkeypatch.setattr(prologue_stages, "MIN_STAGED_BYTES", 0)
@@ -136,7 +135,7 @@ def test_what_is_moved_out_of_a_loop() -> None:
     whole = donating(in_a_loop, [array(96, 96), array(*CACHE[:1], 96), array(*CACHE), array(*SPARE)], (2,), 3)
     wanted = {("f32[3,11]{1,0}", "[1]"), ("f32[17]{0}", "given away")}
     assert donations(whole) == wanted
-    split = build(Module.from_bytes(whole), frozenset((0,)), pipeline((), "always"))
+    split = build(whole, frozenset((0,)), pipeline((), "always"))
     assert split.prologue is not None
     assert (donations(split.program), donations(split.prologue)) == (wanted, set())
 
@@ -151,17 +150,18 @@ def test_constants_are_parameters_for_a_while(monkeypatch: pytest.MonkeyPatch) -
     whole = donating(closed, [array(32, 256), array(*CACHE), array(*SPARE)], (1,), 2)
     wanted = {("f32[3,11]{1,0}", "[1]"), ("f32[17]{0}", "given away")}
     assert donations(whole) == wanted
-    found = extract_constant_weights(Module.from_bytes(whole))
-    assert found is not None
-    assert donations(found.module) == wanted
-    assert donations(found.with_original_constants(found.module)) == wanted
-    rules = pipeline((), "always")
-    prepared = found.with_preprocessed_constants(found.module, splitter(rules.table, 2), rules.table)
-    assert donations(prepared) == wanted
-    names = [*Module.from_bytes(whole).entry.program_shape.parameter_names]
-    assert len(Module.from_bytes(prepared).entry.program_shape.parameters) == len(names) == 3
+    names = [*whole.entry.program_shape.parameter_names]
+    module, context = whole.copy(), PassContext(pipeline((), "always").planner)
+    extract_constants(module, context)
+    assert donations(module) == wanted
+    restored = module.copy()
+    restore_constants(restored, context)
+    assert donations(restored) == wanted
+    assert run_passes(PREPROCESSING, module, context)
+    assert donations(module) == wanted
+    assert len(module.entry.program_shape.parameters) == len(names) == 3
 
 
-def test_a_program_that_is_tried_keeps_its_inputs(whole: bytes) -> None:
+def test_a_program_that_is_tried_keeps_its_inputs(whole: Module) -> None:
     """It runs many times on the same ones."""
-    assert donations(whole_program_trial._plain(Module.from_bytes(whole)).to_bytes()) == set()
+    assert donations(whole_program_trial._plain(whole)) == set()

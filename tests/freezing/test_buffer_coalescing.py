@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 import hlo_dispatch
+from hlo_dispatch.api import pipeline
 from hlo_dispatch.freezing.callable import Frozen
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import ModuleProto
-from hlo_dispatch.passes.partition import splitter
+from hlo_dispatch.ir.split_module import Split
+from hlo_dispatch.passes.context import PassContext
+from hlo_dispatch.passes.partition import buffer_coalescing
 from hlo_dispatch.passes.partition.buffer_coalescing import COALESCED_SHARE, coalesce_buffers
-from hlo_dispatch.passes.partition.split_at_frontier import Halves
 from processor import lacks
 
 LAYERS = 4
@@ -58,10 +60,6 @@ def frozen(fn: Any, p: Any, x: jax.Array) -> Frozen:
     return fast
 
 
-def apart(halves: Halves) -> None:
-    """Coalesces nothing."""
-
-
 def together(fast: Frozen) -> list[str]:
     (program,) = fast.report.programs
     return [value.origin for value in program.prepared if value.origin.endswith(" small values")]
@@ -79,7 +77,7 @@ def test_small_values_are_one_argument(monkeypatch: pytest.MonkeyPatch, dtype: s
         pytest.skip(lacks("bf16"))
     p, x = weights(dtype, channels), image(dtype, channels)
     fast = frozen(network, p, x)
-    monkeypatch.setattr(splitter, "coalesce_buffers", apart)
+    monkeypatch.setattr(buffer_coalescing, "COALESCED_SHARE", 1 << 60)  # nothing is as small
     one_by_one = frozen(network, p, x)
     np.testing.assert_array_equal(fast(x), one_by_one(x))
     assert len(together(fast)) == 1, fast.report
@@ -158,8 +156,9 @@ def test_little_is_left_alone() -> None:
     alike = p["layers"][:1]
     fast = frozen(lambda alike, x: layer(alike[0], x), alike, x)
     assert not together(fast), fast.report
-    nothing = Halves(None, [], [], Module(ModuleProto()), [], [])
-    coalesce_buffers(nothing)
+    context = PassContext(pipeline((), "always").planner)
+    context.split = nothing = Split(None, [], [], Module(ModuleProto()), [], [])
+    assert not coalesce_buffers(nothing.program, context)
     assert nothing.preprocessed == []
 
 

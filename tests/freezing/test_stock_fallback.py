@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hlo_dispatch
-from hlo_dispatch.freezing import build as build_module
+from hlo_dispatch.pipeline import Pipeline
 
 random = np.random.default_rng()
 WEIGHTS, X = (jnp.asarray(random.standard_normal(shape), "float32") for shape in ((96, 64), (40, 96)))
@@ -24,7 +24,7 @@ def test_what_fails_is_stocks(monkeypatch: pytest.MonkeyPatch, caplog: pytest.Lo
     def fails(*_, **__):
         raise ZeroDivisionError("a bug of ours")
 
-    monkeypatch.setattr(build_module, "split", fails)
+    monkeypatch.setattr(Pipeline, "freeze", fails)
     monkeypatch.delenv("HLO_DISPATCH_STRICT")
     before = hlo_dispatch.statistics()
     with caplog.at_level(logging.WARNING, "hlo_dispatch"):
@@ -42,7 +42,7 @@ def test_with_strict_it_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_, **__):
         raise ZeroDivisionError("a bug of ours")
 
-    monkeypatch.setattr(build_module, "split", fails)
+    monkeypatch.setattr(Pipeline, "freeze", fails)
     with pytest.raises(ZeroDivisionError, match="a bug of ours"):
         hlo_dispatch.freeze(model, WEIGHTS)(X)
 

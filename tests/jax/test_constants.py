@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import hlo_dispatch
+from hlo_dispatch.api import pipeline
 from hlo_dispatch.cli.main import app
 from hlo_dispatch.ir import text as hlo_text
 from hlo_dispatch.ir.literals import literal_of, memory_of
@@ -21,8 +22,9 @@ from hlo_dispatch.jax_plugin import hook
 from hlo_dispatch.jax_plugin.explaining import optimized
 from hlo_dispatch.jax_plugin.failure_log import FailureLog
 from hlo_dispatch.jax_plugin.tuning import tune_module
+from hlo_dispatch.passes.context import PassContext
 from hlo_dispatch.passes.partition import constant_weights
-from hlo_dispatch.passes.partition.constant_weights import extract_constant_weights
+from hlo_dispatch.passes.partition.constant_weights import extract_constants, restore_constants
 
 RANDOM = np.random.default_rng(0)
 PACK = "hlo_dispatch.onednn.pack"
@@ -118,7 +120,7 @@ def test_loops_and_donated_arguments() -> None:
 
 @pytest.fixture
 def _preparing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(module: bytes) -> None:
+    def fail(module: Module) -> None:
         raise RuntimeError("no luck")
 
     monkeypatch.setattr(constant_weights.executable, "Executable", fail)
@@ -183,7 +185,7 @@ def test_rewriting_for_this_machine_is_asked_for() -> None:
     assert PACK not in ours.text
     assert ours.report.before == module
     assert ours.report.after == ours.proto
-    assert "prepare constants" in ours.report.stages
+    assert "constant preprocessing" in ours.report.stages
 
 
 def test_the_command_does_so_too(tmp_path: Path) -> None:
@@ -214,7 +216,7 @@ def test_the_command_says_what_failed(tmp_path: Path, capfd: pytest.CaptureFixtu
 def test_tuning_sees_what_compiling_sees() -> None:
     w, x = array(256, 1024), array(64, 256)
     tuned = tune_module(optimized(lambda x: jax.nn.gelu(x @ w), x), validate_only=True)
-    assert "take out constants" in tuned.report.stages
+    assert "constant extraction" in tuned.report.stages
     assert not tuned.reproducers
 
 
@@ -245,16 +247,16 @@ ENTRY e {
     assert literal is not None
     constant.literal.CopyFrom(literal)
     constant.shape.CopyFrom(lying.to_proto())
-    before = module.to_bytes()
-    weights = extract_constant_weights(Module.from_bytes(before))
+    before, context = module.copy(), PassContext(pipeline((), "always").planner)
+    extract_constants(module, context)
+    weights = context.weights
     assert weights is not None
     assert [str(shape) for shape in weights.shapes] == ["f32[256,128]{1,0}"]
     assert bytes(weights.memory[0]) == values.tobytes()
-    lifted = Module.from_bytes(weights.module).entry
-    assert [i.opcode for i in lifted.instructions] == ["parameter", "parameter", "bitcast", "dot"]
-    back = Module.from_bytes(weights.with_original_constants(weights.module))
-    assert back.entry.program_shape == Module.from_bytes(before).entry.program_shape
-    assert [i.opcode for i in back.entry.instructions] == ["parameter", "constant", "bitcast", "dot"]
+    assert [i.opcode for i in module.entry.instructions] == ["parameter", "parameter", "bitcast", "dot"]
+    restore_constants(module, context)
+    assert module.entry.program_shape == before.entry.program_shape
+    assert [i.opcode for i in module.entry.instructions] == ["parameter", "constant", "bitcast", "dot"]
 
 
 def test_no_loop_holds_more_than_scalars() -> None:

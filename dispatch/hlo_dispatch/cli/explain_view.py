@@ -12,9 +12,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from hlo_dispatch.report import CallSequence, Region, Report, explanation
+from hlo_dispatch.report import CallSequence, PassRun, Region, Report, explanation
+from hlo_dispatch.report.terminal import make_table, row
 from hlo_dispatch.report.wording import plural, size, summary
 
+_MOST_NAMES = 3
 _BOOKKEEPING = frozenset(("abi", "library", "scratch"))
 
 
@@ -30,6 +32,18 @@ def print_explanation(target: Console, report: Report) -> None:
     for sequence in report.sequences:
         _print_sequence(target, sequence, [region for region in report.dispatched if region.call == sequence.name])
     target.print(Text(summary(report)))
+
+
+def print_passes(target: Console, passes: Sequence[PassRun]) -> None:
+    """Print the passes in their order: the computations that each changed, the module's size then, and its time."""
+    table = make_table("pass", "changed", "instructions", "time")
+    for column in table.columns[2:]:
+        column.justify, column.no_wrap = "right", True
+    for run in passes:
+        names, left = ", ".join(run.changed[:_MOST_NAMES]), len(run.changed) - _MOST_NAMES
+        changed = f"{names} and {left} more" if left > 0 else names
+        row(table, run.name, changed, f"{run.instructions:,}", f"{run.seconds * 1e3:.3f} ms")
+    target.print(table)
 
 
 def _kinds(regions: Iterable[Region]) -> list[list[Region]]:

@@ -170,6 +170,7 @@ def explain(
     ] = "",
     optimize: Optimize = False,
     profile: Annotated[bool, typer.Option("--profile", help="Also print the cost of each entry of the table.")] = False,
+    passes: Annotated[bool, typer.Option("--passes", help="Also print what each pass changed, and its time.")] = False,
     policy: Policy = None,
     tables: Tables = [],  # noqa: B006
 ) -> None:
@@ -183,17 +184,20 @@ def explain(
         costs = {"profile": tallies.to_list()} if tallies is not None else {}
         print(json.dumps(report.to_dict() | costs, indent=2))
         return
-    from hlo_dispatch.cli.explain_view import print_explanation
+    from hlo_dispatch.cli.explain_view import print_explanation, print_passes
     from hlo_dispatch.report.terminal import console, print_report
 
+    target = console(errors=html == "-")
     if html:
-        print_report(console(errors=html == "-"), report)
+        print_report(target, report)
     else:
-        print_explanation(console(), report)
+        print_explanation(target, report)
+    if passes:
+        print_passes(target, report.passes)
     if tallies is not None:
         from hlo_dispatch.cli.profile_view import print_profile
 
-        print_profile(console(errors=html == "-"), tallies)
+        print_profile(target, tallies)
 
 
 @app.command()

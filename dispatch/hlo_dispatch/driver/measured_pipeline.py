@@ -20,7 +20,6 @@ from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.autotune.tuner import Tuner, TuningProgress, silent
 from hlo_dispatch.driver.single_call import dispatch_single_call
 from hlo_dispatch.errors import PolicyError
-from hlo_dispatch.passes.partition.splitter import splitter
 from hlo_dispatch.pipeline import Pipeline
 from hlo_dispatch.selection.context import Context, this_context
 from hlo_dispatch.selection.decide import MEASURING
@@ -48,7 +47,7 @@ def with_measurements(pipeline: Pipeline) -> Pipeline:
         return pipeline.with_knowledge(knowledge)
     tuner = tuner_for(pipeline, store, knowledge, QUICK, budget(), silent)
     tuner.tally, tuner.given_up = tally, _given_up
-    tuner.remembers, tuner.frozen = False, pipeline.frozen
+    tuner.remembers = False
     return pipeline.with_knowledge(knowledge, lambda module: replace(tuner, step=ProgressLine(module)).for_one_module())
 
 
@@ -78,7 +77,7 @@ def tuner_for(
         effort=effort,
         build=lambda extracted, default, variant: dispatch_single_call(plain, extracted, default, variant),
         threads=pipeline.machine.threads,
-        split=splitter(pipeline.table, pipeline.machine.threads),
+        split=pipeline.split,
         budget=seconds,
         step=step,
         prepare=prepare,

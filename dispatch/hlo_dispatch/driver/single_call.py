@@ -8,7 +8,7 @@ from hlo_dispatch.autotune.extract.extracted_module import ExtractedModule
 from hlo_dispatch.errors import Refusal
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.match.match import Match
-from hlo_dispatch.pipeline import Pipeline
+from hlo_dispatch.pipeline import FROZEN, REGION, Pipeline
 from hlo_dispatch.process.machine import Machine
 from hlo_dispatch.selection.candidate import DefaultVariant, KernelSupportQuery, variant_named
 from hlo_dispatch.selection.decide import Decision, MeasurementLookup
@@ -63,4 +63,5 @@ def dispatch_single_call(
 ) -> Module | None:
     """The extracted module with its region dispatched; None where it does not match as in its program."""
     planner = replace(pipeline.planner, policy="always", decide=SingleCall(extracted.anchor, default, variant))
-    return Pipeline(planner, frozen=extracted.frozen, advises_huge_pages=False).rewrite(extracted.module.copy())[0]
+    passes = FROZEN if extracted.frozen else REGION  # a module with frozen inputs is split before it runs
+    return Pipeline(planner, passes=passes, frozen=extracted.frozen).rewrite(extracted.module.copy())[0]

@@ -8,7 +8,6 @@ from dataclasses import replace
 from hlo_dispatch.driver.measured_pipeline import with_measurements
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.split_module import Split
-from hlo_dispatch.passes.partition.splitter import split
 from hlo_dispatch.pipeline import Pipeline
 
 
@@ -25,8 +24,4 @@ def build(
             belong to the steady-state program where they would be larger.
     """
     static = frozenset(frozen) - widened
-    pipeline = with_measurements(replace(pipeline, frozen=static, preprocesses_constants=False))
-    dispatched, report = pipeline.rewrite(module.copy())
-    serialized = (dispatched or module).to_bytes()
-    halves = split(serialized, static, widened, table=pipeline.table, threads=pipeline.machine.threads)
-    return replace(halves, report=report.with_call_groups(halves.call_groups, halves.group_of_call))
+    return with_measurements(replace(pipeline, frozen=static)).freeze(module.copy(), widened)

@@ -22,7 +22,6 @@ from hlo_dispatch.freezing.report import FrozenValue, ProgramReport, bytes_of
 from hlo_dispatch.freezing.signature import is_key
 from hlo_dispatch.freezing.stock_fallback import built_or_stock
 from hlo_dispatch.freezing.tracing import traced_module
-from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.split_module import Split
 from hlo_dispatch.jax_plugin.explaining import active_pass
 from hlo_dispatch.passes.partition.prologue_stages import PrologueStage, split_into_stages
@@ -98,9 +97,7 @@ class Program:
         def compiled(split: Split) -> Program:
             stages = split_into_stages(split, is_single=not donate)
             prologue_executables = [_prologue_executable(stage, split) for stage in stages]
-            executable = PlaceholderExecutable(
-                Module.from_bytes(split.program), found.results, found.structure, donated=found.donated
-            )
+            executable = PlaceholderExecutable(split.program, found.results, found.structure, donated=found.donated)
             program = cls(
                 found.signature, split, stages, prologue_executables, executable, call_signature, found.constants,
                 [*names, *closed], found.types, found.narrow, found.smaller, found.not_narrowed,
@@ -226,8 +223,7 @@ class Program:
 def _prologue_executable(stage: PrologueStage, split: Split) -> PlaceholderExecutable:
     shapes = [split.preprocessed[number].shape for number in stage.results]
     results = [ShapedArray(shape.dimensions, dtype_of(shape)) for shape in shapes]
-    module = Module.from_bytes(stage.module)
-    return PlaceholderExecutable(module, results, jax.tree.structure(tuple(results)), MEMORY_OPTIMIZED)
+    return PlaceholderExecutable(stage.module, results, jax.tree.structure(tuple(results)), MEMORY_OPTIMIZED)
 
 
 def _abstract(shape: Sequence[int], dtype: Any, device: Any) -> Any:

@@ -23,7 +23,6 @@ from hlo_dispatch.errors import FreezeError
 from hlo_dispatch.freezing.machine_compatibility import called_libraries, what_it_needs
 from hlo_dispatch.freezing.program import Program
 from hlo_dispatch.freezing.signature import is_key
-from hlo_dispatch.ir.module import Module
 
 FORMAT = 2
 INDEX = "programs.json"
@@ -44,7 +43,7 @@ def save(programs: Sequence[Program], name: str, path: str | Path) -> None:
     index = {
         "format": FORMAT,
         "name": name,
-        "needs": what_it_needs(called_libraries(Module.from_bytes(program.split.program) for program in programs)),
+        "needs": what_it_needs(called_libraries(program.split.program for program in programs)),
         "arrays": [_to_json(array) for array in arrays.values()],
         "programs": [
             {
@@ -59,7 +58,7 @@ def save(programs: Sequence[Program], name: str, path: str | Path) -> None:
     with _replaced(Path(path)) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr(INDEX, json.dumps(index, indent=1))
         for number, program in enumerate(programs):
-            archive.writestr(module_name(number), program.split.program)
+            archive.writestr(module_name(number), program.split.program.to_bytes())
         for number, array in enumerate(arrays.values()):
             with archive.open(array_name(number), "w", force_zip64=True) as member:
                 member.write(memoryview(_bytes(array)))

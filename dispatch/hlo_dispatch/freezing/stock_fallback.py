@@ -69,7 +69,7 @@ def built_or_stock(
         return result
     except Exception as error:
         leave_to_stock(error, module.to_bytes())
-        return compiled(without_prologue(module.copy(), frozen).serialized())
+        return compiled(without_prologue(module, frozen))
     finally:
         is_rewritten = report is not None and len(report.dispatched) > 0
         record.count(rewritten=is_rewritten, failed=failed, seconds=seconds or time.perf_counter() - begin)

@@ -7,13 +7,13 @@ from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import row_major, shape_of
 
 
-def refuse_entry_layouts(serialized: bytes) -> None:
+def refuse_entry_layouts(module: Module) -> None:
     """Check that a module's arguments and results are row-major and of static size.
 
     Raises:
-        ModuleError: one is not, or the bytes are no module.
+        ModuleError: one is not.
     """
-    signature = Module.from_bytes(serialized).entry.program_shape
+    signature = module.entry.program_shape
     results = signature.result.tuple_shapes[:] or [signature.result]
     for what, protos in (("argument", signature.parameters[:]), ("result", results)):
         for number, shape in enumerate(map(shape_of, protos)):

@@ -12,8 +12,6 @@ from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
 
-# A call in the wire format: field 2, four bytes. Most modules have none and are not parsed.
-_CALL = b"\x12\x04call"
 _MAX_COPIES = 100_000
 """Instructions: calls of calls of calls multiply."""
 _COMMUNICATING = (
@@ -31,26 +29,16 @@ _PARALLEL = "parallel_"
 """How XLA's CPU compiler names what it runs on several threads."""
 
 
-def inlined(serialized: bytes) -> bytes:
-    """The serialized HloModuleProto without plain calls; the same bytes where it has none.
-
-    Raises:
-        ModuleError: the bytes are not a module.
-    """
-    if _CALL not in serialized:
-        return serialized
-    module = Module.from_bytes(serialized)
+def inline_calls(module: Module) -> set[int]:
+    """Inline plain calls; returns ids of the computations that changed."""
     if module.proto.schedule:
-        return serialized  # compiled already: its calls have a meaning
+        return set()  # compiled already: its calls have a meaning
     drafts: dict[int, Editor] = {}
     copies_left = _MAX_COPIES
     # Callees precede callers: a copied draft contains no plain calls any more.
     for computation in module.proto.computations[:]:
         copies_left -= _inline_into(module, computation, drafts, copies_left)
-    if not drafts:
-        return serialized
-    commit(module, drafts.values())
-    return module.to_bytes()
+    return commit(module, drafts.values())
 
 
 def _inline_into(module: Module, caller: ComputationProto, drafts: dict[int, Editor], copies_left: int) -> int:

@@ -53,7 +53,7 @@ class Module:
         return self.proto.SerializeToString()
 
     def copy(self) -> Module:
-        """A module of its own with the same content."""
+        """A module of its own with the same contents."""
         proto = ModuleProto()
         proto.CopyFrom(self.proto)
         return Module(proto)

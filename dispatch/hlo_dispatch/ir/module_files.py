@@ -123,3 +123,12 @@ def _unwrapped(content: bytes) -> bytes:
             break
     inner = content[position : position + length]
     return inner if inner[:1] == bytes([_FIRST_FIELD]) and len(inner) == length else content
+
+
+def wrapped(serialized: bytes) -> bytes:
+    """The HloProto around a serialized module."""
+    length, size = len(serialized), bytearray()
+    while length > 0x7F:
+        size.append(length & 0x7F | 0x80)
+        length >>= 7
+    return bytes([_FIRST_FIELD, *size, length]) + serialized

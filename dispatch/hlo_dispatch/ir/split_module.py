@@ -1,13 +1,14 @@
-"""Split module: the prologue and the steady-state program of a module with frozen parameters, as values."""
+"""Split module: the prologue and the steady-state program of a module with frozen parameters, both of them modules."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import Shape
-from hlo_dispatch.report import CallSequence, Report
+from hlo_dispatch.report import Report
 
 
 @dataclass(frozen=True)
@@ -21,33 +22,29 @@ class PreprocessedValue:
     """Whether only one library's kernel on this kind of processor can read it."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Split:
-    """Prologue and steady-state program: two serialized optimized HloModuleProtos.
+    """Prologue and steady-state program, which passes edit further.
 
     Parameter numbers are those of the entry before the split.
     """
 
-    prologue: bytes | None
+    prologue: Module | None
     """Takes the frozen parameters in `prologue_inputs`, returns a tuple of `preprocessed`; None where it
     is empty."""
     prologue_inputs: Sequence[int]
     """Frozen parameters of the prologue, in its order."""
     preprocessed: Sequence[PreprocessedValue]
-    program: bytes
+    program: Module
     """The steady-state program: takes `preprocessed`, then `frozen_inputs`, then `dynamic_inputs`; returns the results
     of the module before the split."""
     frozen_inputs: Sequence[int]
     """Frozen parameters that the steady-state program reads without preprocessing."""
     dynamic_inputs: Sequence[int]
     """Every parameter that is not frozen, in order, dead ones included."""
-    call_groups: Sequence[CallSequence] = ()
-    """Call groups of the steady-state program."""
-    group_of_call: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Name of a member call → name of its call group."""
     report: Report | None = None
     """The pipeline's report of the program."""
 
 
-Splitter = Callable[[bytes, AbstractSet[int]], Split]
-"""(serialized module, numbers of its frozen parameters) → split module, weights prepacked for its kernels."""
+Splitter = Callable[[Module, AbstractSet[int]], Split]
+"""(module, which is edited, numbers of its frozen parameters) → split module, weights prepacked for its kernels."""

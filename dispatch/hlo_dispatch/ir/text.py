@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hlo_dispatch.errors import ModuleError
+from hlo_dispatch.ir.module import Module
 
 
 def _bindings() -> Any:
@@ -28,6 +29,15 @@ def from_text(text: str) -> bytes:
         raise
     except Exception as error:  # jaxlib raises whatever the status becomes: XlaRuntimeError, ValueError …
         raise ModuleError(f"this HLO text does not parse: {first_lines(error)}") from None
+
+
+def parsed(program: bytes | str) -> Module:
+    """The module of HLO text, or of a serialized HloModuleProto.
+
+    Raises:
+        ModuleError: it does not parse.
+    """
+    return Module.from_bytes(from_text(program) if isinstance(program, str) else program)
 
 
 def to_text(serialized: bytes) -> str:

@@ -14,9 +14,9 @@ import re
 from hlo_dispatch.autotune.run import executable
 from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.ir.entry_layouts import refuse_entry_layouts
-from hlo_dispatch.ir.inline import inlined
+from hlo_dispatch.ir.inline import inline_calls
 from hlo_dispatch.ir.language import is_stablehlo
-from hlo_dispatch.ir.text import first_lines, from_text
+from hlo_dispatch.ir.text import first_lines, parsed
 from hlo_dispatch.jax_plugin import stablehlo
 
 _FOREIGN = re.compile(r":(\d+):(\d+): error: '([\w.]+)' op unsupported op for export")
@@ -57,10 +57,11 @@ def _from_hlo(program: bytes | str) -> bytes:
     """Convert an unoptimized HLO module to StableHLO, with calls inlined."""
     from jax._src.lib import _jax
 
-    serialized = inlined(from_text(program) if isinstance(program, str) else program)
-    refuse_entry_layouts(serialized)
+    module = parsed(program)
+    inline_calls(module)
+    refuse_entry_layouts(module)
     try:
-        return _jax.mlir.hlo_to_stablehlo(serialized)
+        return _jax.mlir.hlo_to_stablehlo(module.to_bytes())
     except Exception as error:
         raise ModuleError(
             f"XLA does not take this HLO for a program that it has not optimized: {first_lines(error)}"

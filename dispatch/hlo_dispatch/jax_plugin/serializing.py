@@ -10,9 +10,8 @@ from pathlib import Path
 from hlo_dispatch.autotune.run import executable
 from hlo_dispatch.errors import ModuleError
 from hlo_dispatch.ir.entry_layouts import refuse_entry_layouts
-from hlo_dispatch.ir.inline import inlined
-from hlo_dispatch.ir.module import Module
-from hlo_dispatch.ir.text import first_lines
+from hlo_dispatch.ir.inline import inline_calls
+from hlo_dispatch.ir.text import first_lines, parsed
 from hlo_dispatch.vendor.registration import register_kernels
 
 _CALLBACK = "callback"
@@ -31,10 +30,10 @@ def serialized_executable(serialized: bytes, tables: Sequence[str | Path] | None
             not compile it.
         TableError: a table is wrong.
     """
-    if inlined(serialized) != serialized:
+    module = parsed(serialized)
+    if inline_calls(module.copy()):
         raise ModuleError("XLA has not optimized this module yet, and code is made of one that it has: add --optimize")
-    refuse_entry_layouts(serialized)
-    module = Module.from_bytes(serialized)
+    refuse_entry_layouts(module)
     for computation in module.proto.computations[:]:
         for instruction in computation.instructions[:]:
             if _CALLBACK in instruction.custom_call_target:

@@ -15,7 +15,6 @@ from hlo_dispatch.autotune.store import Store
 from hlo_dispatch.autotune.tuner import MeasuredRegion, TuningProgress
 from hlo_dispatch.driver import measured_pipeline
 from hlo_dispatch.ir import text as hlo_text
-from hlo_dispatch.ir.inline import inlined
 from hlo_dispatch.jax_plugin import hook
 from hlo_dispatch.jax_plugin.explaining import optimized
 from hlo_dispatch.jax_plugin.tuning_result import Tuned, TunedRegion
@@ -59,9 +58,9 @@ def tune_module(
         ModuleError, TableError.
     """
     start = time.perf_counter()
-    serialized = inlined(hlo_text.from_text(module) if isinstance(module, str) else module)
+    serialized = hlo_text.from_text(module) if isinstance(module, str) else module
     own = tables_or_default(tables)
-    plain = replace(pipeline(own, "measure"), preprocesses_constants=True)
+    plain = replace(pipeline(own, "measure"), preprocesses_constants=True, inlines_calls=True)
     store, context = Store(), this_context()
     # Without known measurements it requests all regions; thorough measurements of the store are not repeated.
     tuner = measured_pipeline.tuner_for(plain, store, KnownMeasurements(), THOROUGH, seconds, step)
@@ -70,7 +69,7 @@ def tune_module(
     measured_pipeline.reload_knowledge(store, context)
     if validate_only:
         _, report = measured_pipeline.with_measurements(
-            replace(pipeline(own, "stored"), preprocesses_constants=True)
+            replace(pipeline(own, "stored"), preprocesses_constants=True, inlines_calls=True)
         ).run(serialized)
     refused = [why for record in tuner.records for why in record.measured.refused.values()]
     return Tuned(

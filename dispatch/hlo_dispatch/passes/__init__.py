@@ -1,9 +1,14 @@
 """Passes: plan every kernel call of a module, then edit, then verify. `hlo_dispatch/pipeline.py` has their order.
 
-1. `plan.py` walks each flat graph: library routines first, then attention, structural patterns and anchor ops, then
-   the patterns that an anchor op outweighed; `ownership.py` detects conflicts. `support_query.py` asks kernels for
-   support and prefetches the likely questions. `planner.py` says what to look for and how to select: a profile or a
-   single-call measurement is the same pass with another planner.
+A pass is a function of (`Module`, `PassContext`) that edits the module in place and returns ids of the computations
+that changed. `context.py` is what passes need and leave behind; `pass_runner.py` runs a list of them, timed, and
+verified one by one in strict mode; `pass_dump.py` writes the module behind each.
+
+1. `match_and_select.py` flattens the module and has it planned. `plan.py` walks each flat graph: library routines
+   first, then attention, structural patterns and anchor ops, then the patterns that an anchor op outweighed;
+   `ownership.py` detects conflicts. `support_query.py` asks kernels for support and prefetches the likely questions.
+   `planner.py` says what to look for and how to select: a profile or a single-call measurement is the same pass with
+   another planner.
 2. `glue_ops.py` plans ops that only pay inside a call group; `half_precision_results.py` lets a call write half
    precision where only glue ops read its result unrounded.
 3. `program_tuner.py` chooses among plan strategies under the policies `measure` and `stored`.

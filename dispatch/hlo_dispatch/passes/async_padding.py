@@ -8,14 +8,12 @@ caller, and allocate its results on another thread than stock's program does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from hlo_dispatch.ir.builder import InstructionBuilder
 from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.kernel_call import is_kernel_call
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import row_major, shape_of
-from hlo_dispatch.match.match import Match
+from hlo_dispatch.passes.context import PassContext
 
 CHEAP_OPERATIONS = 1000
 """Operation count below which XLA's client runs a program on the caller's thread."""
@@ -31,16 +29,10 @@ NAME = "async_padding"
 _PADDING = row_major("f32", (1024,))
 
 
-def insert_async_padding(module: Module, matches: Sequence[Match]) -> set[int]:
-    """Add async padding to a rewritten module that needs it.
-
-    Args:
-        matches: the dispatched matches.
-
-    Returns:
-        ids of the computations that are new or were changed.
-    """
-    if sum(match.work.multiply_adds for match in matches) < MIN_MULTIPLY_ADDS or _is_counted_as_costly(module):
+def insert_async_padding(module: Module, context: PassContext) -> set[int]:
+    """Add async padding to a dispatched module that needs it."""
+    dispatched = (candidate.match for plan in context.plans for candidate in plan.dispatched)
+    if sum(match.work.multiply_adds for match in dispatched) < MIN_MULTIPLY_ADDS or _is_counted_as_costly(module):
         return set()
     editor = Editor(module, module.entry)
     first_call = next((i.id for i in editor.instructions.values() if is_kernel_call(i)), None)

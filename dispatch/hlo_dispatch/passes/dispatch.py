@@ -10,31 +10,29 @@ from hlo_dispatch.ir.attributes import Attributes
 from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.kernel_call import KernelCall
 from hlo_dispatch.ir.module import Module
+from hlo_dispatch.passes.context import PassContext
 from hlo_dispatch.passes.module_rewriter import ComputationRewriter
-from hlo_dispatch.passes.plan import ComputationPlan
 from hlo_dispatch.passes.write_after_read_hazards import RewriteUnsupported
-from hlo_dispatch.pattern import Table
 from hlo_dispatch.selection.candidate import Candidate
 
 
-def apply_plans(module: Module, plans: list[ComputationPlan], table: Table, threads: int) -> set[int]:
-    """Edit `module` in place. Refuses the calls of a computation that cannot be rewritten.
-
-    Returns:
-        ids of the new and the rewritten computations.
-    """
+def lower(module: Module, context: PassContext) -> set[int]:
+    """Replace what the plans dispatch by kernel calls; refuses those of a computation that cannot be rewritten."""
     editors: list[Editor] = []
     aliasing = BufferAliasing(module)
-    targets = {name: kernel.target for name, kernel in table.kernels.items()}
-    for plan in plans:
+    targets = {name: kernel.target for name, kernel in context.table.kernels.items()}
+    for plan in context.plans:
         if not plan.dispatched:
             continue
         try:
-            emitter = _Emitter(module, plan.graph, plan.dispatched, targets, threads, aliasing)
+            emitter = _Emitter(module, plan.graph, plan.dispatched, targets, context.threads, aliasing)
             editors.append(emitter.draft())
             plan.calls = emitter.names
         except RewriteUnsupported as problem:
             plan.refuse_dispatched(str(problem))
+    if editors:
+        # The schedule of a dumped compiled module names instructions that are removed; at XLA's hook there is none yet.
+        module.proto.ClearField("schedule")
     return commit(module, editors)
 
 

@@ -16,6 +16,7 @@ from hlo_dispatch.ir.kernel_call import KernelCall, is_kernel_call
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import ComputationProto
 from hlo_dispatch.ir.shape import row_major
+from hlo_dispatch.passes.context import PassContext
 from hlo_dispatch.vendor import registry
 
 KERNEL = "own.huge_pages"
@@ -26,12 +27,8 @@ NAME = "huge_pages"
 _WITHOUT_WORK = frozenset("bitcast constant get-tuple-element parameter tuple".split())
 
 
-def advise_huge_pages(module: Module) -> set[int]:
-    """Insert the advice into a module with kernel calls, if its buffers are large; edits `module` in place.
-
-    Returns:
-        ids of the computations that were changed.
-    """
+def advise_huge_pages(module: Module, _: PassContext) -> set[int]:
+    """Insert the advice into a module with kernel calls, if its buffers are large."""
     if not any(_has_kernel_call(computation) for computation, _ in module.control_flow_computations()):
         return set()
     sizes = [size for size in fresh_buffers(module) if size >= LEAST_BYTES]

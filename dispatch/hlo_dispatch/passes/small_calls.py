@@ -6,18 +6,14 @@ That spares short loops the overhead of XLA's runtime, but cannot contain custom
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
-
 from hlo_dispatch.ir.module import SMALL_CALL, Module, is_small_call
+from hlo_dispatch.passes.context import PassContext
 
 
-def undo_small_calls(module: Module, changed: AbstractSet[int]) -> set[int]:
-    """Remove the attribute of each small call that reaches one of the computations in `changed`.
-
-    Returns:
-        ids of the computations with such calls.
-    """
-    reaching = {computation.id for computation, small in module.control_flow_computations() if small} & changed
+def undo_small_calls(module: Module, context: PassContext) -> set[int]:
+    """Remove the attribute of each small call that reaches a computation with kernel calls."""
+    dispatched = {plan.graph.computation.id for plan in context.plans if plan.dispatched}
+    reaching = {computation.id for computation, small in module.control_flow_computations() if small} & dispatched
     undone: set[int] = set()
     if not reaching:
         return undone

@@ -8,6 +8,7 @@ from __future__ import annotations
 from hlo_dispatch.report.values import (
     CallSequence,
     Group,
+    PassRun,
     Region,
     Report,
     StridedCall,
@@ -15,4 +16,4 @@ from hlo_dispatch.report.values import (
     grouped,
 )
 
-__all__ = ["CallSequence", "Group", "Region", "Report", "StridedCall", "explanation", "grouped"]
+__all__ = ["CallSequence", "Group", "PassRun", "Region", "Report", "StridedCall", "explanation", "grouped"]

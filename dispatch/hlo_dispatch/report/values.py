@@ -90,6 +90,18 @@ class CallSequence:
 
 
 @dataclass(frozen=True)
+class PassRun:
+    """One run of a pass."""
+
+    name: str
+    seconds: float
+    changed: tuple[str, ...]
+    """Names of the computations that it changed or added."""
+    instructions: int
+    """How many instructions the module had then."""
+
+
+@dataclass(frozen=True)
 class Report:
     """Report of one module; `str` is a table, and so is its notebook representation."""
 
@@ -99,8 +111,8 @@ class Report:
     """Dispatched and left regions, in program order."""
     seconds: float = 0.0
     """Seconds of the whole pass."""
-    stages: dict[str, float] = field(default_factory=dict[str, float])
-    """Seconds by stage of the pass, in the order in which they ran."""
+    passes: tuple[PassRun, ...] = ()
+    """The passes that ran, in order, with parsing and serializing."""
     instructions: int = 0
     """How many instructions the module had."""
     saved: float | None = None
@@ -114,6 +126,14 @@ class Report:
     """The rewritten serialized module; None: unchanged, or no details were asked for."""
     failure: str = ""
     """A failure of the pass although the module was dispatched, in one sentence; empty: none."""
+
+    @property
+    def stages(self) -> dict[str, float]:
+        """Seconds by pass, in the order in which they ran."""
+        seconds: dict[str, float] = {}
+        for run in self.passes:
+            seconds[run.name] = seconds.get(run.name, 0.0) + run.seconds
+        return seconds
 
     @property
     def dispatched(self) -> tuple[Region, ...]:
@@ -170,7 +190,8 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts and lists, ready for JSON (without the modules themselves)."""
-        return asdict(replace(self, before=None, after=None), dict_factory=_without_modules)
+        values = asdict(replace(self, before=None, after=None), dict_factory=_without_modules)
+        return values | {"stages": self.stages}
 
 
 def _with_strides(region: Region, now: StridedCall | None) -> Region:

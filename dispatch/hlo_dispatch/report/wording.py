@@ -8,6 +8,10 @@ if TYPE_CHECKING:
     from hlo_dispatch.report.values import Report
 
 
+_SHOWN_SHARE = 0.05
+"""A pass that took less of the whole is not named in a summary."""
+
+
 def summary(report: Report) -> str:
     """One line: how much was dispatched and what the pass cost."""
     if report.candidates:
@@ -16,7 +20,8 @@ def summary(report: Report) -> str:
             count += f" in {plural(report.calls, 'call')}"
     else:
         count = "no region that a kernel could take"
-    stages = ", ".join(f"{name} {duration(seconds)}" for name, seconds in report.stages.items())
+    shown = {name: took for name, took in report.stages.items() if took >= _SHOWN_SHARE * report.seconds}
+    stages = ", ".join(f"{name} {duration(seconds)}" for name, seconds in shown.items())
     cost = f"pass {duration(report.seconds)}" + (f" ({stages})" if stages else "")
     return f"{report.module}: {count}; {plural(report.instructions, 'instruction')}; {cost}"
 

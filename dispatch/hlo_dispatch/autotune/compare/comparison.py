@@ -210,7 +210,7 @@ def compiled(
     frozen: AbstractSet[int] = frozenset(),
     split: Splitter | None = None,
 ) -> Executable:
-    """Compile a module under the watchdog; with frozen inputs, as prologue and steady-state program.
+    """Compile a module under the watchdog; with frozen inputs, as prologue and steady-state program, which it becomes.
 
     Raises:
         OutOfTime, TimedOut: the time does not suffice.
@@ -219,7 +219,7 @@ def compiled(
     begin = time.perf_counter()
 
     def made() -> Executable:
-        return Executable(module) if split is None or not frozen else SplitExecutable(split(module.to_bytes(), frozen))
+        return Executable(module) if split is None or not frozen else SplitExecutable(split(module, frozen))
 
     executable = run_with_watchdog(made, deadline, compile_time.expected(size))
     compile_time.observe(size, time.perf_counter() - begin)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from hlo_dispatch.autotune.run.executable import Executable
-from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.split_module import Split
 
 MAX_CACHED = 17
@@ -22,9 +21,9 @@ class SplitExecutable(Executable):
 
     def __init__(self, split: Split) -> None:
         """Compile both; raises what either compilation raises."""
-        super().__init__(Module.from_bytes(split.program))
+        super().__init__(split.program)
         self._split = split
-        self._prologue = None if split.prologue is None else Executable(Module.from_bytes(split.prologue))
+        self._prologue = None if split.prologue is None else Executable(split.prologue)
         self._preprocessed: OrderedDict[int, tuple[Sequence[Any], list[Any]]] = OrderedDict()
         """Id of an argument list → the list (which keeps the id unique) and the program's arguments."""
         self._lock = threading.Lock()

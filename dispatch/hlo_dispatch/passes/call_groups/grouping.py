@@ -6,7 +6,6 @@ from collections.abc import Generator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Any
 
 from hlo_dispatch.analysis.buffer_aliasing import BufferAliasing
@@ -20,6 +19,7 @@ from hlo_dispatch.passes.call_groups.buffer_assignment import assign_buffers
 from hlo_dispatch.passes.call_groups.in_place_sum import in_place_sums
 from hlo_dispatch.passes.call_groups.legality import GroupFinder, is_read_outside
 from hlo_dispatch.passes.call_groups.live_ranges import live_ranges
+from hlo_dispatch.passes.context import PassContext
 from hlo_dispatch.passes.write_after_read_hazards import RewriteUnsupported, resolve_hazards
 from hlo_dispatch.process.environment_switches import groups_calls
 from hlo_dispatch.report import CallSequence
@@ -38,22 +38,10 @@ def without_call_groups() -> Generator[None]:
         _is_disabled.reset(token)
 
 
-@dataclass
-class CallGroups:
-    """The call groups of one module."""
-
-    computations: set[int] = field(default_factory=set[int])
-    """Ids of the computations that changed."""
-    calls: dict[str, str] = field(default_factory=dict[str, str])
-    """Name of a member call → name of its call group."""
-    sequences: list[CallSequence] = field(default_factory=list[CallSequence])
-
-
-def group_calls(module: Module) -> CallGroups:
-    """Group the kernel calls of every computation that control flow reaches; edits `module` in place."""
-    result = CallGroups()
+def group_calls(module: Module, context: PassContext) -> set[int]:
+    """Group the kernel calls of every computation that control flow reaches."""
     if not groups_calls() or _is_disabled.get():
-        return result
+        return set()
     known = registry.kernels()
     group_kernels = {kernel.target: kernel.grouped_by for kernel in known.values() if kernel.grouped_by}
     foreign_targets = {k.target for k in known.values() if k.grouped_by and k.library != known[k.grouped_by].library}
@@ -71,10 +59,9 @@ def group_calls(module: Module) -> CallGroups:
             continue  # separate calls are correct, too
         if editor is not None:
             editors.append(editor)
-            result.calls.update(emitter.names)
-            result.sequences += emitter.sequences
-    result.computations = commit(module, editors)
-    return result
+            context.group_of_call.update(emitter.names)
+            context.call_groups += emitter.sequences
+    return commit(module, editors)
 
 
 class _GroupEmitter:

@@ -22,7 +22,7 @@ from hlo_dispatch.ir.schema import LiteralProto
 from hlo_dispatch.ir.shape import Shape, row_major, shape_of
 from hlo_dispatch.ir.split_module import PreprocessedValue
 from hlo_dispatch.passes.call_groups.buffer_assignment import padded
-from hlo_dispatch.passes.partition.split_at_frontier import Halves
+from hlo_dispatch.passes.context import PassContext
 from hlo_dispatch.vendor import registry
 
 COALESCED_SHARE = 16
@@ -42,30 +42,32 @@ class _SmallValue:
     offset: int = 0
 
 
-def coalesce_buffers(halves: Halves) -> None:
+def coalesce_buffers(module: Module, context: PassContext) -> set[int]:
     """Coalesce the small values that only call groups read; the array becomes the first preprocessed value."""
-    if halves.prologue is None:
-        return
-    count = len(halves.preprocessed)
-    most_bytes = sum(value.shape.bytes for value in halves.preprocessed) // COALESCED_SHARE
-    editor = Editor(halves.program, halves.program.entry)
-    values = _smallest(_coalescible(editor, count + len(halves.frozen_inputs)), most_bytes)
+    split = context.split
+    if split is None or split.prologue is None:
+        return set()
+    count = len(split.preprocessed)
+    most_bytes = sum(value.shape.bytes for value in split.preprocessed) // COALESCED_SHARE
+    editor = Editor(module, module.entry)
+    values = _smallest(_coalescible(editor, count + len(split.frozen_inputs)), most_bytes)
     if len(values) < _MIN_VALUES:
-        return
+        return set()
     size = 0
     for value in values:
         value.offset = size
         size += padded(value.shape.bytes)
     _coalesce_in_program(editor, values, size)
-    _coalesce_in_prologue(halves.prologue, values, size, count)
+    _coalesce_in_prologue(split.prologue, values, size, count)
     coalesced = {value.number for value in values}
-    is_prepacked = any(halves.preprocessed[number].is_prepacked for number in coalesced if number < count)
+    is_prepacked = any(split.preprocessed[number].is_prepacked for number in coalesced if number < count)
     array = PreprocessedValue(row_major("u8", (size,)), f"{len(values)} small values", is_prepacked)
-    halves.preprocessed = [array, *(v for number, v in enumerate(halves.preprocessed) if number not in coalesced)]
+    split.preprocessed = [array, *(v for number, v in enumerate(split.preprocessed) if number not in coalesced)]
     # Coalesced frozen inputs become further inputs of the prologue.
-    moved = [halves.frozen_inputs[value.number - count] for value in values if value.number >= count]
-    halves.prologue_inputs += moved
-    halves.frozen_inputs = [number for number in halves.frozen_inputs if number not in moved]
+    moved = [split.frozen_inputs[value.number - count] for value in values if value.number >= count]
+    split.prologue_inputs = [*split.prologue_inputs, *moved]
+    split.frozen_inputs = [number for number in split.frozen_inputs if number not in moved]
+    return {module.entry.id}
 
 
 def _coalescible(editor: Editor, static_count: int) -> list[_SmallValue]:

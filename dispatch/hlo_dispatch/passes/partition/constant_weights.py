@@ -1,6 +1,6 @@
 """Constant weights: preprocesses a module's large constants while the module is compiled.
 
-The constants are extracted into frozen parameters, which the pipeline, the tuner and the splitter then see. The
+The constants are extracted into frozen parameters, which the passes and the tuner then see. The
 prologue runs at once, and its results become constants again, with the weights that the program reads unprocessed.
 """
 
@@ -23,9 +23,7 @@ from hlo_dispatch.ir.literals import literal_of, memory_of
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import FLOAT_TYPES, Shape, in_memory_order, shape_of
-from hlo_dispatch.ir.split_module import Splitter
-from hlo_dispatch.ir.verify import verify
-from hlo_dispatch.pattern import Table
+from hlo_dispatch.passes.context import PassContext
 from hlo_dispatch.vendor import registration, users_kernels
 
 MIN_WEIGHTS_BYTES = 64 * 1024
@@ -34,10 +32,8 @@ MIN_WEIGHTS_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class ConstantWeights:
-    """A module's large constants, and the module with parameters in their place, after its own."""
+    """The large constants of a module that has parameters in their place, after its own."""
 
-    module: bytes
-    """The serialized module with parameters in place of the constants."""
     parameters: int
     """Number of the parameters of the original module."""
     shapes: Sequence[Shape]
@@ -50,50 +46,8 @@ class ConstantWeights:
         """Numbers of the parameters in place of the constants."""
         return frozenset(range(self.parameters, self.parameters + len(self.shapes)))
 
-    def with_original_constants(self, dispatched: bytes) -> bytes:
-        """The dispatched module with its original constants.
-
-        Raises:
-            ModuleError: the verifier rejects the module.
-        """
-        return self._with_constants(dispatched, dict(zip(sorted(self.frozen), self.memory, strict=True)), 0)
-
-    def with_preprocessed_constants(self, dispatched: bytes, split: Splitter, table: Table) -> bytes:
-        """The dispatched module with preprocessed constants.
-
-        Args:
-            split: prepacks weights and splits a module.
-            table: the table of its kernels.
-
-        Raises:
-            Exception: what compiling and running raises.
-        """
-        found = split(dispatched, self.frozen)
-        memory: list[Any] = []
-        if found.prologue is not None:
-            executable.start()
-            registration.register(users_kernels.open_handlers(table))
-            inputs = executable.to_device([self._array(number) for number in found.prologue_inputs])
-            memory = [_bytes(array) for array in executable.Executable(Module.from_bytes(found.prologue))(inputs)]
-        memory += [self.memory[number - self.parameters] for number in found.frozen_inputs]
-        return self._with_constants(found.program, dict(enumerate(memory)), len(memory))
-
-    def _with_constants(self, serialized: bytes, memory: Mapping[int, Any], leading: int) -> bytes:
-        """A module with constants in place of some parameters; the others get their original numbers.
-
-        Args:
-            memory: number of a parameter → elements of its constant.
-            leading: how many of these parameters come before the others.
-        """
-        module = Module.from_bytes(serialized)
-        for instruction in module.entry.instructions:
-            if instruction.opcode == "parameter" and instruction.parameter_number in memory:
-                _become_constant(instruction, memory[instruction.parameter_number])
-        renumber_parameters(module, range(leading, leading + self.parameters))
-        verify(module)
-        return module.to_bytes()
-
-    def _array(self, number: int) -> Any:
+    def array(self, number: int) -> Any:
+        """The constant in place of which there is this parameter."""
         index = number - self.parameters
         shape = self.shapes[index]
         return np.frombuffer(self.memory[index], dtype_of(shape)).reshape(shape.dimensions)
@@ -104,17 +58,17 @@ def has_constant_weights(module: Module) -> bool:
     return any(_is_constant_weights(instruction) for instruction in module.entry.instructions[:])
 
 
-def extract_constant_weights(module: Module) -> ConstantWeights | None:
-    """Extract the large constants of a module, which changes; None where there are none."""
+def extract_constants(module: Module, context: PassContext) -> set[int]:
+    """Replace the large constants by frozen parameters."""
     editor = Editor(module, module.entry)
     count = len(module.entry.program_shape.parameters)
     shapes: list[Shape] = []
     memory: list[memoryview] = []
     for instruction in module.entry.instructions[:]:
         elements = memory_of(instruction.literal) if _is_constant_weights(instruction) else None
-        shape = shape_of(instruction.shape)
-        if elements is None or shape_of(instruction.literal.shape).minor_to_major != shape.minor_to_major:
+        if elements is None:
             continue
+        shape = shape_of(instruction.shape)
         row_major_shape = in_memory_order(shape)
         builder, number = editor.after(instruction.id), count + len(shapes)
         weights = builder.parameter(number, row_major_shape, f"{instruction.name}.weights")
@@ -125,11 +79,51 @@ def extract_constant_weights(module: Module) -> ConstantWeights | None:
         editor.erase(instruction.id)
         shapes.append(row_major_shape)
         memory.append(elements)
-    if not shapes:
-        return None
-    commit(module, [editor])
+    context.weights = ConstantWeights(count, shapes, memory)
+    context.frozen = context.weights.frozen
+    changed = commit(module, [editor])
     renumber_parameters(module, range(count + len(shapes)))
-    return ConstantWeights(module.to_bytes(), count, shapes, memory)
+    return changed
+
+
+def preprocess_constants(module: Module, context: PassContext) -> set[int]:
+    """Run the prologue: its results, and the weights that the program reads unprocessed, become constants.
+
+    Raises:
+        Exception: what compiling and running raises.
+    """
+    weights, split = context.weights, context.split
+    assert weights is not None, "a pass before has made them"
+    assert split is not None, "a pass before has made it"
+    memory: list[Any] = []
+    if split.prologue is not None:
+        executable.start()
+        registration.register(users_kernels.open_handlers(context.table))
+        inputs = executable.to_device([weights.array(number) for number in split.prologue_inputs])
+        memory = [_bytes(array) for array in executable.Executable(split.prologue)(inputs)]
+    memory += [weights.memory[number - weights.parameters] for number in split.frozen_inputs]
+    return _become_constants(module, weights, dict(enumerate(memory)), len(memory))
+
+
+def restore_constants(module: Module, context: PassContext) -> set[int]:
+    """Replace the frozen parameters by the original constants."""
+    weights = context.weights
+    assert weights is not None, "a pass before has made them"
+    return _become_constants(module, weights, dict(zip(sorted(weights.frozen), weights.memory, strict=True)), 0)
+
+
+def _become_constants(module: Module, weights: ConstantWeights, memory: Mapping[int, Any], leading: int) -> set[int]:
+    """Put constants in place of some parameters; the others get their original numbers.
+
+    Args:
+        memory: number of a parameter → elements of its constant.
+        leading: how many of these parameters come before the others.
+    """
+    for instruction in module.entry.instructions[:]:
+        if instruction.opcode == "parameter" and instruction.parameter_number in memory:
+            _become_constant(instruction, memory[instruction.parameter_number])
+    renumber_parameters(module, range(leading, leading + weights.parameters))
+    return {module.entry.id}
 
 
 def _is_constant_weights(instruction: InstructionProto) -> bool:

@@ -7,6 +7,7 @@ whole loop nest.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -19,33 +20,23 @@ from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, LiteralProto, ShapeProto
 from hlo_dispatch.ir.shape import row_major
+from hlo_dispatch.passes.context import PassContext
 from hlo_dispatch.passes.module_rewriter import ComputationRewriter
 from hlo_dispatch.passes.partition.frontier import Partition, find_partition
+from hlo_dispatch.passes.write_after_read_hazards import RewriteUnsupported
 
 
-def hoist_loop_invariants(
-    module: Module, frozen: AbstractSet[int], threads: int, prepacked: AbstractSet[str]
-) -> set[str]:
-    """Hoist the static values of loops and branches to the entry computation; edits an optimized module in place.
-
-    Args:
-        frozen: numbers of the entry's frozen parameters.
-        threads: number of XLA's threads.
-        prepacked: names of the instructions whose results are prepacked weights.
-
-    Returns:
-        the names of those instructions now, with those of hoisted ones.
-
-    Raises:
-        RewriteUnsupported: an instruction has a control dependency on a hoisted one; the module is half changed.
-    """
-    names = set(prepacked)
+def hoist_loop_invariants(module: Module, context: PassContext) -> set[int]:
+    """Hoist the static values of loops and branches to the entry computation, where no instruction waits for them."""
+    changed: set[int] = set()
     with flat_graphs(module) as graph_of:
-        static_inputs = static_inputs_by_computation(module, frozen, graph_of)
+        static_inputs = static_inputs_by_computation(module, context.frozen, graph_of)
     for call_site in list(_call_sites(module, module.entry)) if len(static_inputs) > 1 else ():
         if static_inputs.get(call_site.callee):
-            names |= _Hoister(module, call_site, static_inputs[call_site.callee], threads).run(names)
-    return names
+            with contextlib.suppress(RewriteUnsupported):  # a control dependency on one of them
+                hoister = _Hoister(module, call_site, static_inputs[call_site.callee], context.threads)
+                changed |= hoister.run(context.prepacked)
+    return changed
 
 
 @dataclass(frozen=True)
@@ -84,8 +75,15 @@ class _Hoister:
         self._is_loop = self._control_flow.opcode == "while"
         self._graph = FlatGraph(module, self._callee)
 
-    def run(self, prepacked: AbstractSet[str]) -> set[str]:
-        """Hoist; returns the names of the hoisted prepacked weights."""
+    def run(self, prepacked: set[str]) -> set[int]:
+        """Hoist; returns ids of the computations that changed.
+
+        Args:
+            prepacked: names of the instructions whose values are prepacked weights; those of hoisted ones are added.
+
+        Raises:
+            RewriteUnsupported: an instruction has a control dependency on a hoisted one; nothing has changed.
+        """
         partition = find_partition(self._graph, self._static_inputs)
         if not partition.frontier or not self._can_change_tuple():
             return set()
@@ -98,12 +96,14 @@ class _Hoister:
         tuple_indices = [*dead_elements, *range(count, count + len(values) - len(dead_elements))]
         state = self._replace_state(dict(zip(tuple_indices, values, strict=True)))
         callee = self._callee_draft(partition, tuple_indices, state.shape)
-        commit(self._module, [callee, self._caller])
+        prepacked |= names
+        changed = commit(self._module, [callee, self._caller])
         self._graph.break_reference_cycles()
         _retype(self._callee, state.shape, is_result=self._is_loop)
         for computation in self._loop_conditions():
             _retype(computation, state.shape, is_result=False)
-        return names
+            changed.add(computation.id)
+        return changed
 
     def _clone(self, values: Sequence[Node]) -> list[InstructionProto]:
         """Clone the instructions that compute values of the callee into the caller; returns the clones of the values.

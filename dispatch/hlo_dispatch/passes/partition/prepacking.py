@@ -21,6 +21,7 @@ from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import InstructionProto
 from hlo_dispatch.ir.shape import row_major
 from hlo_dispatch.ir.task_partitions import loop_backend_config
+from hlo_dispatch.passes.context import PassContext
 from hlo_dispatch.passes.partition.stacked_weights import slice_computation, slice_of_stack
 from hlo_dispatch.vendor.prepacking import PrepackedCall, prepacked_call
 
@@ -30,28 +31,18 @@ _WEIGHTS_ATTRIBUTES = ("weights_", "packed_")
 """Prefixes of the names of the weights' attributes."""
 
 
-def prepack(module: Module, frozen: AbstractSet[int], kernels: Mapping[str, str], threads: int) -> set[str]:
-    """Insert a prepack call for every kernel call whose weights are static; edits a dispatched module in place.
-
-    Args:
-        frozen: numbers of the parameters that are frozen.
-        kernels: target of a custom-call → the kernel's name.
-        threads: number of XLA's threads.
-
-    Returns:
-        the names of the instructions whose values are prepacked weights; none where nothing changed.
-    """
-    prepacked: set[str] = set()
+def prepack(module: Module, context: PassContext) -> set[int]:
+    """Insert a prepack call for every kernel call whose weights are static."""
+    kernels = {kernel.target: name for name, kernel in context.table.kernels.items()}
     editors: list[Editor] = []
     with flat_graphs(module) as graph_of:
-        for identifier, static_inputs in static_inputs_by_computation(module, frozen, graph_of).items():
+        for identifier, static_inputs in static_inputs_by_computation(module, context.frozen, graph_of).items():
             graph = graph_of(identifier)
             if requests := _prepack_requests(graph, static_inputs, kernels):
-                prepacker = _Prepacker(module, graph, threads)
+                prepacker = _Prepacker(module, graph, context.threads)
                 editors.append(prepacker.draft(requests))
-                prepacked |= prepacker.names
-    commit(module, editors)
-    return prepacked
+                context.prepacked |= prepacker.names
+    return commit(module, editors)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ MAX_RECOMPUTED_BYTES = 1 << 16
 class PrologueStage:
     """One stage of the prologue."""
 
-    module: bytes
+    module: Module
     """Takes the frozen parameters in `parameters`, returns the values in `results`, several of them as a tuple."""
     parameters: Sequence[int]
     """Parameter numbers in the module before the split."""
@@ -52,10 +52,9 @@ def split_into_stages(split: Split, *, is_single: bool) -> tuple[PrologueStage, 
     sizes = [value.shape.bytes for value in split.preprocessed]
     groups = [list(range(len(sizes)))]
     if not is_single and len(sizes) > 1 and sum(sizes) >= MIN_STAGED_BYTES:
-        prologue = Module.from_bytes(split.prologue)
-        groups = _balanced_groups(_connected_results(prologue), sizes)
+        groups = _balanced_groups(_connected_results(split.prologue), sizes)
         if len(groups) > 1:
-            return tuple(_stage(prologue, split.prologue_inputs, group) for group in groups)
+            return tuple(_stage(split.prologue, split.prologue_inputs, group) for group in groups)
     return (PrologueStage(split.prologue, split.prologue_inputs, groups[0]),)
 
 
@@ -119,4 +118,4 @@ def _stage(prologue: Module, prologue_inputs: Sequence[int], results: list[int])
     commit(module, [editor])
     renumber_parameters(module, inputs)
     verify(module)
-    return PrologueStage(module.to_bytes(), [prologue_inputs[number] for number in inputs], results)
+    return PrologueStage(module, [prologue_inputs[number] for number in inputs], results)

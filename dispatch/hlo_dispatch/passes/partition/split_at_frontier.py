@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
 from hlo_dispatch.analysis.buffer_aliasing import NO_ALIASING
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
@@ -13,45 +12,26 @@ from hlo_dispatch.ir.entry_parameters import remove_donation, renumber_parameter
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.shape import in_memory_order
 from hlo_dispatch.ir.split_module import PreprocessedValue, Split
-from hlo_dispatch.ir.verify import verify
+from hlo_dispatch.passes.context import PassContext
 from hlo_dispatch.passes.module_rewriter import ComputationRewriter
 from hlo_dispatch.passes.partition.frontier import find_partition
+from hlo_dispatch.passes.write_after_read_hazards import RewriteUnsupported
 
 
-@dataclass
-class Halves:
-    """Prologue and steady-state program while passes edit them; the fields are those of `Split`."""
-
-    prologue: Module | None
-    prologue_inputs: list[int]
-    preprocessed: list[PreprocessedValue]
-    program: Module
-    frozen_inputs: list[int]
-    dynamic_inputs: list[int]
-
-    def serialized(self) -> Split:
-        """The split module.
-
-        Raises:
-            ModuleError: the verifier rejects a half; a bug of ours.
-        """
-        for half in (self.program, self.prologue):
-            if half is not None:
-                verify(half)
-        prologue = self.prologue.to_bytes() if self.prologue is not None else None
-        return Split(
-            prologue,
-            self.prologue_inputs,
-            self.preprocessed,
-            self.program.to_bytes(),
-            self.frozen_inputs,
-            self.dynamic_inputs,
-        )
+def split_off_prologue(module: Module, context: PassContext) -> set[int]:
+    """Split a prologue off the module, which becomes the steady-state program; none where that is not supported."""
+    frozen = context.frozen | context.widened
+    try:
+        context.split = split_at(module, frozen, context.threads, context.prepacked)
+    except RewriteUnsupported:
+        # A control dependency on a static value.
+        context.split = without_prologue(module, frozen)
+    return set(module.computations)
 
 
 def split_at(
     module: Module, frozen: AbstractSet[int], threads: int, prepacked: AbstractSet[str] = frozenset()
-) -> Halves:
+) -> Split:
     """Split an optimized module into prologue and steady-state program, which the module becomes.
 
     Args:
@@ -68,11 +48,11 @@ def split_at(
     graph = FlatGraph(module, module.entry)
     partition = find_partition(graph, frozen)
     frontier = partition.frontier
-    halves = Halves(None, [], [], module, [], _dynamic_inputs(module, frozen))
+    split = Split(None, [], [], module, [], _dynamic_inputs(module, frozen))
     if frontier:
-        halves.prologue = module.copy()
-        halves.prologue_inputs = _become_prologue(halves.prologue, graph, frontier, threads)
-        halves.preprocessed = [
+        split.prologue = module.copy()
+        split.prologue_inputs = _become_prologue(split.prologue, graph, frontier, threads)
+        split.preprocessed = [
             PreprocessedValue(in_memory_order(n.shape), n.name, n.name in prepacked) for n in frontier
         ]
     count = len(module.entry.program_shape.parameters)
@@ -85,21 +65,21 @@ def split_at(
 
     draft = rewriter.rewrite(emit)
     graph.break_reference_cycles()
-    halves.frozen_inputs = _read_frozen_inputs(draft, frozen)
+    split.frozen_inputs = _read_frozen_inputs(draft, frozen)
     commit(module, [draft])
     new_parameters = range(count, count + len(frontier))
-    renumber_parameters(module, [*new_parameters, *halves.frozen_inputs, *halves.dynamic_inputs])
-    return halves
+    renumber_parameters(module, [*new_parameters, *split.frozen_inputs, *split.dynamic_inputs])
+    return split
 
 
-def without_prologue(module: Module, frozen: AbstractSet[int]) -> Halves:
+def without_prologue(module: Module, frozen: AbstractSet[int]) -> Split:
     """The module without a prologue: it reads its weights unprocessed; dead frozen parameters are dropped."""
     module.proto.ClearField("schedule")
     draft = Editor(module, module.entry)
-    halves = Halves(None, [], [], module, _read_frozen_inputs(draft, frozen), _dynamic_inputs(module, frozen))
+    split = Split(None, [], [], module, _read_frozen_inputs(draft, frozen), _dynamic_inputs(module, frozen))
     commit(module, [draft])
-    renumber_parameters(module, [*halves.frozen_inputs, *halves.dynamic_inputs])
-    return halves
+    renumber_parameters(module, [*split.frozen_inputs, *split.dynamic_inputs])
+    return split
 
 
 def _dynamic_inputs(module: Module, frozen: AbstractSet[int]) -> list[int]:

@@ -19,6 +19,7 @@ from hlo_dispatch.ir.kernel_call import KernelCall, operand_roles
 from hlo_dispatch.ir.module import Module
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto
 from hlo_dispatch.ir.shape import Shape, shape_of
+from hlo_dispatch.passes.context import PassContext
 from hlo_dispatch.passes.stride_propagation.window_attributes import (
     Strides,
     reader_attributes,
@@ -35,15 +36,10 @@ _WRITERS = _READER, _SUBSAMPLER
 _STRIDED = re.compile(rb"[{ ]strides = array<i64: (?:\d+, )*(?:[2-9]|\d\d+)[,>][^{}]*?dilations = ")
 
 
-def propagate_strides(module: Module) -> tuple[set[int], dict[str, StridedCall]]:
-    """Propagate strides so that no dead position is computed; edits a dispatched module in place.
-
-    Returns:
-        ids of the computations that changed; name of a changed call → its new attributes.
-    """
+def propagate_strides(module: Module, context: PassContext) -> set[int]:
+    """Propagate strides so that no dead position is computed."""
     known = registry.kernels()
     names = {known[name].target: name for name in _WRITERS if name in known}
-    strided_calls: dict[str, StridedCall] = {}
     editors: list[Editor] = []
     for computation, _ in module.control_flow_computations():
         calls = [i for i in computation.instructions[:] if i.custom_call_target in names]
@@ -52,8 +48,8 @@ def propagate_strides(module: Module) -> tuple[set[int], dict[str, StridedCall]]
         propagator = _StridePropagator(module, computation, names)
         if propagator.found():
             editors.append(propagator.draft())
-            strided_calls.update(propagator.strided_calls)
-    return commit(module, editors), strided_calls
+            context.strided_calls.update(propagator.strided_calls)
+    return commit(module, editors)
 
 
 class _Subsampling(NamedTuple):
