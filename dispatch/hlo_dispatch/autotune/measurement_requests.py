@@ -15,9 +15,9 @@ from hlo_dispatch.analysis.loop_nest import executions
 from hlo_dispatch.autotune.extract.digest import Digests
 from hlo_dispatch.autotune.extract.region import RegionExtractor
 from hlo_dispatch.ir.module import Module
-from hlo_dispatch.ir.opcode import MAY_BE_ANCHORS
 from hlo_dispatch.ir.shape import shape_of
 from hlo_dispatch.match.match import Match
+from hlo_dispatch.pattern.op_kinds import MAY_BE_ANCHORS
 from hlo_dispatch.pattern.table import KernelBinding, Numerics, Table
 from hlo_dispatch.selection.candidate import DefaultVariant, KernelSupportQuery
 from hlo_dispatch.selection.measurements import DECIDED_BY_PROGRAM, STOCK, KnownMeasurements, Measurement

@@ -29,7 +29,3 @@ LOOP_FUSIBLE = ELEMENTWISE | frozenset(
     "reduce-window reshape reverse slice transpose".split()
 )
 ANCHORS = frozenset(("convolution", "dot"))
-# A reduce-window may be a pooling; the match package decides.
-MAY_BE_ANCHORS = ANCHORS | {"reduce-window"}
-# Opcodes that a kernel computes only between two other calls.
-MAY_BE_GLUE_OPS = frozenset(("concatenate", "maximum", "multiply", "reduce"))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hlo_dispatch.analysis.flat_graph import FlatGraph, Node
 from hlo_dispatch.analysis.peeling import PEEL_ROUNDING_AND_BITCASTS, PEEL_SLICES
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.ir.opcode import ANCHORS, MAY_BE_ANCHORS, MAY_BE_GLUE_OPS
+from hlo_dispatch.ir.opcode import ANCHORS
 from hlo_dispatch.ir.shape import HALF_TYPES
 from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.anchors.normalizers import by_op_kind, is_anchor, is_glue_op, normalize_anchor, op_kind_of
@@ -21,11 +21,10 @@ from hlo_dispatch.match.epilogue.steps import rounded_alike
 from hlo_dispatch.match.fused_anchor import FusedAnchor
 from hlo_dispatch.match.match import Match, match_of_anchor
 from hlo_dispatch.pattern import Table
+from hlo_dispatch.pattern.op_kinds import MAY_BE_ANCHORS, MAY_BE_GLUE_OPS, OP_KINDS
 
 # Number of instructions above a value among which its anchor op is searched.
 _MAX_SEARCHED = 128
-# Op kinds whose kernels can compute a slice of the result.
-_SLICED = frozenset(("forward", "product"))
 # Opcodes that may follow an anchor op of which a slice is used.
 _UP_TO_SLICE = PEEL_ROUNDING_AND_BITCASTS | PEEL_SLICES
 
@@ -133,7 +132,7 @@ class Matcher:
 def _narrow_to_slice(anchor: Anchor, is_owned: NodePredicate, is_materialized: NodePredicate) -> tuple[Anchor, str]:
     """The anchor for the used slice of its result; and where XLA keeps that slice, the reason."""
     users = anchor.node.users
-    if len(users) != 1 or users[0].opcode not in _UP_TO_SLICE or anchor.entry.op_kind not in _SLICED:
+    if len(users) != 1 or users[0].opcode not in _UP_TO_SLICE or not OP_KINDS[anchor.entry.op_kind].may_give_slice:
         return anchor, ""
     while True:
         smaller = narrow_to_slice(anchor, is_owned, is_materialized)

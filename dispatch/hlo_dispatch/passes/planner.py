@@ -12,7 +12,6 @@ from typing import Protocol
 
 from hlo_dispatch.analysis.flat_graph import FlatGraph
 from hlo_dispatch.errors import Refusal
-from hlo_dispatch.ir.opcode import MAY_BE_ANCHORS
 from hlo_dispatch.match.attention.finder import AttentionFinder
 from hlo_dispatch.match.epilogue.finder import EpilogueFinder
 from hlo_dispatch.match.match import Match
@@ -22,6 +21,7 @@ from hlo_dispatch.match.structural.finder import StructuralFinder
 from hlo_dispatch.passes.plan import ComputationPlan, plan_computation
 from hlo_dispatch.passes.support_query import VendorSupportQuery, prefetch
 from hlo_dispatch.pattern import Recogniser, Table
+from hlo_dispatch.pattern.op_kinds import MAY_BE_ANCHORS
 from hlo_dispatch.process.environment_switches import groups_calls
 from hlo_dispatch.process.machine import Machine, this_machine
 from hlo_dispatch.selection.candidate import KernelSupportQuery

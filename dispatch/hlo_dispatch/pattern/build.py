@@ -25,7 +25,6 @@ from hlo_dispatch.pattern.op_kinds import (
     OP_KINDS,
     OpKind,
     default_op_kind,
-    op_kinds_of,
 )
 from hlo_dispatch.pattern.prove import binary_proofs, proofs
 from hlo_dispatch.pattern.schema import (
@@ -172,7 +171,7 @@ class Builder:
 
     def _op_kind(self, path: Keys, entry: AnchorEntry) -> str:
         """The entry's op kind: the one it names, else the only or default one of its opcode."""
-        known, usual = op_kinds_of(entry.opcode), default_op_kind(entry.opcode)
+        known, usual = ANCHOR_OPCODES[entry.opcode], default_op_kind(entry.opcode)
         if entry.reading is not None:
             self._one_of((*path, "reading"), entry.reading, known, f"op kind of a {entry.opcode}")
         elif usual is None:

@@ -1,6 +1,6 @@
-"""Op kinds: the canonical forms that an anchor's entry may name (YAML key `reading`), and the kernels for each.
+"""Op kinds: the canonical forms that an anchor's entry may name (YAML key `reading`), each declared here in full.
 
-The normalizers are in `match/anchors`, by the same names.
+What is code is found by name: normalizers in `match/anchors/normalizers.py`, cost models in `selection/cost_model.py`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,17 @@ class OpKind(NamedTuple):
     """Kernels that take the operands and attributes of this form."""
     sentence: str
     """The instructions of this op kind."""
+    cost_model: str
+    """The cost model of its matches; GLUE_OP: a kernel computes it only between two other calls."""
     is_default: bool = False
     """Whether it is the op kind of an entry that names none."""
+    may_give_integers: bool = False
+    """Whether its kernels may round their results to eight bits."""
+    may_give_slice: bool = False
+    """Whether its kernels may compute just the slice of the result that is used."""
 
+
+GLUE_OP = "glue_op"
 
 OP_KINDS: dict[str, OpKind] = {
     op_kind.name: op_kind
@@ -29,26 +37,33 @@ OP_KINDS: dict[str, OpKind] = {
             "convolution",
             ("onednn.convolution",),
             "an image under moving weights; batch groups and exchanged operands as XLA writes them, too",
+            "convolution",
+            may_give_slice=True,
         ),
-        OpKind("transposed", "convolution", ("onednn.deconvolution",), "the image is dilated"),
+        OpKind("transposed", "convolution", ("onednn.deconvolution",), "the image is dilated", "convolution"),
         OpKind(
             "integer",
             "convolution",
             ("onednn.convolution",),
             "image and weights of eight bits, and numbers of f32 made of the sums",
+            "convolution",
+            may_give_integers=True,
         ),
         OpKind(
             "weights_gradient",
             "convolution",
             ("onednn.weights_gradient",),
             "the window is as large as the result or larger, and what is called features lies in memory as a batch",
+            "convolution",
         ),
         OpKind(
             "product",
             "dot",
             ("onednn.matmul", "onemkl.gemm", "own.narrow_product"),
             "every other product; the default of an entry that names none",
+            "product",
             is_default=True,
+            may_give_slice=True,
         ),
         OpKind(
             "narrow_product",
@@ -56,19 +71,30 @@ OP_KINDS: dict[str, OpKind] = {
             ("own.narrow_product",),
             "a product of few rows whose weights were widened from four or eight bits, with a scale for each column"
             " (and group of what is summed up) or none",
+            "weight_only_quantized_matmul",
         ),
         OpKind(
             "integer_product",
             "dot",
             ("onednn.matmul",),
             "a product of integers of eight bits, and numbers of f32 made of the sums",
+            "integer_product",
+            may_give_integers=True,
         ),
-        OpKind("pooling", "reduce-window", ("onednn.pooling",), "a window over space, maximum or sum"),
+        OpKind(
+            "pooling",
+            "reduce-window",
+            ("onednn.pooling",),
+            "a window over space, maximum or sum",
+            "pooling",
+            may_give_integers=True,
+        ),
         OpKind(
             "whole_window",
             "reduce",
             ("own.channel_sums", "onednn.pooling"),
             "a sum over all of space, as a glue op between the calls of a call group",
+            GLUE_OP,
         ),
         OpKind(
             "scaling",
@@ -76,36 +102,43 @@ OP_KINDS: dict[str, OpKind] = {
             ("own.channel_scaling", "onednn.binary"),
             "an elementwise product, as a glue op between the calls of a call group; an argument times a number ahead"
             " of them",
+            GLUE_OP,
         ),
         OpKind(
             "rectifying",
             "maximum",
             ("onednn.binary",),
             "the maximum of a value and a number, as a glue op between the calls of a call group",
+            GLUE_OP,
         ),
         OpKind(
             "concatenation",
             "concatenate",
             ("onednn.concat",),
             "a concatenation, as a glue op between the calls of a call group",
+            GLUE_OP,
         ),
     )
 }
 """By name. An instruction has at most one op kind."""
 
-ANCHOR_OPCODES: tuple[str, ...] = tuple(dict.fromkeys(op_kind.opcode for op_kind in OP_KINDS.values()))
+ANCHOR_OPCODES: dict[str, tuple[str, ...]] = {
+    opcode: tuple(op_kind.name for op_kind in OP_KINDS.values() if op_kind.opcode == opcode)
+    for opcode in dict.fromkeys(op_kind.opcode for op_kind in OP_KINDS.values())
+}
+"""Opcode → its op kinds."""
 
+MAY_BE_GLUE_OPS = frozenset(op_kind.opcode for op_kind in OP_KINDS.values() if op_kind.cost_model == GLUE_OP)
+"""Opcodes that a kernel computes only between two other calls."""
 
-def op_kinds_of(opcode: str) -> list[str]:
-    """The names of an opcode's op kinds."""
-    return [op_kind.name for op_kind in OP_KINDS.values() if op_kind.opcode == opcode]
+MAY_BE_ANCHORS = frozenset(ANCHOR_OPCODES) - MAY_BE_GLUE_OPS
+"""A reduce-window may be a pooling; the match package decides."""
 
 
 def default_op_kind(opcode: str) -> str | None:
     """The op kind of an entry that names none; None: it must name one."""
-    known = op_kinds_of(opcode)
-    usual = [name for name in known if OP_KINDS[name].is_default or len(known) == 1]
-    return usual[0] if usual else None
+    known = ANCHOR_OPCODES[opcode]
+    return known[0] if len(known) == 1 else next((name for name in known if OP_KINDS[name].is_default), None)
 
 
 INTEGER_TYPES = frozenset(("s8", "u8"))

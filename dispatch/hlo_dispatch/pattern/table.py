@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hlo_dispatch.pattern.formula import Formula
-from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
+from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES, OP_KINDS
 
 if TYPE_CHECKING:
     from hlo_dispatch.pattern.structure import Pattern
@@ -130,7 +130,7 @@ class AnchorKind:
 
     def gives(self, element_type: str) -> bool:
         """Whether the kernel's result may be of this type; it accumulates in f32 whatever it reads."""
-        is_rounded = self.op_kind in ("integer", "integer_product", "pooling") and element_type in INTEGER_TYPES
+        is_rounded = element_type in INTEGER_TYPES and OP_KINDS[self.op_kind].may_give_integers
         return is_rounded or element_type == "f32" or element_type in self.dtypes
 
 

@@ -9,11 +9,11 @@ what was not measured.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
-from hlo_dispatch.ir.opcode import MAY_BE_GLUE_OPS
 from hlo_dispatch.match.anchors.anchor import Anchor
 from hlo_dispatch.match.match import Match
-from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES
+from hlo_dispatch.pattern.op_kinds import GLUE_OP, INTEGER_TYPES, OP_KINDS
 from hlo_dispatch.process.machine import Machine
 
 # A oneDNN call costs 5 to 10 µs over a SYCL runtime, with which this was measured (less over TBB), XLA's smallest
@@ -77,17 +77,7 @@ def is_worth_folding(match: Match) -> bool:
 
 def is_worth_dispatching(match: Match, implementation: str, machine: Machine) -> tuple[bool, str]:
     """Whether the kernel is expected to beat XLA on this match, and the sentence why."""
-    if match.anchor.node.opcode in MAY_BE_GLUE_OPS:
-        return False, "a glue op pays only between two calls of a call group"
-    if match.anchor.node.opcode == "convolution":
-        return _convolution(match, implementation)
-    if match.anchor.node.opcode == "reduce-window":
-        return _pooling(match)
-    if match.anchor.entry.op_kind == "narrow_product":
-        return _weight_only_quantized_matmul(match)
-    if match.anchor.entry.op_kind == "integer_product":
-        return _integer_product(match)
-    return _dot(match, machine)
+    return MODELS[OP_KINDS[match.anchor.entry.op_kind].cost_model](match, implementation, machine)
 
 
 def is_gemv(match: Match) -> bool:
@@ -199,3 +189,14 @@ def _reads_weights_with_strides(anchor: Anchor) -> bool:
     """Whether XLA multiplies one row with transposed weights."""
     (rows, _), (columns, _) = anchor.destination[-2:]
     return rows == 1 and columns > 1 and anchor.weights is not None and anchor.weights.strides[-2] == 1
+
+
+MODELS: dict[str, Callable[[Match, str, Machine], tuple[bool, str]]] = {
+    GLUE_OP: lambda _match, _implementation, _machine: (False, "a glue op pays only between two calls of a call group"),
+    "convolution": lambda match, implementation, _: _convolution(match, implementation),
+    "pooling": lambda match, _implementation, _machine: _pooling(match),
+    "weight_only_quantized_matmul": lambda match, _implementation, _machine: _weight_only_quantized_matmul(match),
+    "integer_product": lambda match, _implementation, _machine: _integer_product(match),
+    "product": lambda match, _implementation, machine: _dot(match, machine),
+}
+"""The cost models that op kinds name (pattern/op_kinds.py)."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from hlo_dispatch.ir.opcode import MAY_BE_GLUE_OPS
 from hlo_dispatch.match.match import FOLDED, FULL_MATCH, Match, Variant
+from hlo_dispatch.pattern.op_kinds import MAY_BE_GLUE_OPS
 from hlo_dispatch.pattern.structure import Pattern
 from hlo_dispatch.pattern.table import AnchorKind, Attention, Routine
 from hlo_dispatch.process.machine import Machine

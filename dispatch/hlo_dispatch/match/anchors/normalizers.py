@@ -20,7 +20,7 @@ from hlo_dispatch.match.anchors.weight_only_quantized_matmul import (
     is_weight_only_quantized_matmul,
     normalize_weight_only_quantized_matmul,
 )
-from hlo_dispatch.pattern.op_kinds import INTEGER_TYPES, QUANTIZED_WEIGHT_TYPES
+from hlo_dispatch.pattern.op_kinds import ANCHOR_OPCODES, INTEGER_TYPES, QUANTIZED_WEIGHT_TYPES
 from hlo_dispatch.pattern.table import AnchorKind
 
 Entries = Mapping[str, Sequence[AnchorKind]]
@@ -50,19 +50,10 @@ def op_kind_of(node: Node) -> str:
     if node.opcode == "convolution":
         return op_kind_of_convolution(node)
     if node.opcode != "dot":
-        return _ONLY_OP_KINDS[node.opcode]
+        return ANCHOR_OPCODES[node.opcode][0]  # the only one
     if sums_integers(node):
         return "integer_product"
     return "narrow_product" if is_weight_only_quantized_matmul(node) else "product"
-
-
-_ONLY_OP_KINDS = {
-    "reduce-window": "pooling",
-    "reduce": "whole_window",
-    "multiply": "scaling",
-    "maximum": "rectifying",
-    "concatenate": "concatenation",
-}
 
 
 def normalize_anchor(node: Node, entries: Entries, graph: FlatGraph) -> Anchor | Refusal:
