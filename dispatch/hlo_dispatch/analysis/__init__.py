@@ -4,7 +4,7 @@
 knows its origin; all matching works on it. `binding_time.py` separates static from dynamic values, `strided_view.py`
 turns layouts, transposes, broadcasts and slices into strides, `peeling.py` names what may be peeled on the way,
 `dot_dimensions.py` names a dot's dimensions by role, `stacked_slices.py` finds slices of stacked weights.
-`in_place_updates.py` and `buffer_aliasing.py` read XLA's aliasing decisions, `reachability.py` and
-`topological_order.py` answer dependency questions, `loop_nest.py` gives trip counts, `fresh_buffers.py` estimates
-large buffers by live-range analysis.
+`in_place_updates.py` and `buffer_aliasing.py` read XLA's aliasing decisions, `buffer_uses.py` says who writes and reads
+a buffer, `reachability.py` and `topological_order.py` answer dependency questions, `loop_nest.py` gives trip counts,
+`fresh_buffers.py` estimates large buffers by live-range analysis.
 """

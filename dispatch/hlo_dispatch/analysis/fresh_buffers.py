@@ -13,13 +13,14 @@ from dataclasses import dataclass
 
 from hlo_dispatch.analysis.in_place_updates import writes_in_place
 from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.opcode import FORWARDS
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, ShapeProto
 from hlo_dispatch.ir.shape import shape_of
 
 MIN_SHARED_BYTES = 1 << 18
 """Bytes of the smallest value that may share a result's buffer."""
 _OWN_BUFFERS = frozenset(("constant", "parameter"))
-_RENAMES = frozenset(("bitcast", "get-tuple-element", "tuple"))
+_RENAMES = FORWARDS | {"get-tuple-element"}
 _NO_WORK = _OWN_BUFFERS | _RENAMES
 _CALLS = frozenset(("call", "conditional", "while"))
 _FRESH = frozenset(("call", "conditional"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -32,6 +33,19 @@ class ReachabilityMap:
     def reaches(self, instruction: int, target: int) -> bool:
         """Whether `instruction` must run before `target`."""
         return self.reaches_any(instruction, self.target_mask(target))
+
+
+def ancestors(protos: Mapping[int, Any], identifier: int) -> set[int]:
+    """All instructions that must run before the instruction."""
+    known = set[int]()
+    pending = [identifier]
+    while pending:
+        proto = protos[pending.pop()]
+        for earlier in (*proto.operand_ids[:], *proto.control_predecessor_ids[:]):
+            if earlier not in known:
+                known.add(earlier)
+                pending.append(earlier)
+    return known
 
 
 def _operands_first(protos: dict[int, Any]) -> list[int]:

@@ -23,6 +23,9 @@ PURE_WITH_FIELDS = frozenset(
     "reduce-precision reduce-window reverse slice transpose dynamic-slice".split()
 )
 
+# Whose results are in their operands' buffers.
+FORWARDS = frozenset(("bitcast", "tuple"))
+
 # What a kLoop fusion of XLA:CPU can hold besides elementwise instructions.
 LOOP_FUSIBLE = ELEMENTWISE | frozenset(
     "bitcast broadcast concatenate constant copy dynamic-slice dynamic-update-slice gather iota pad reduce "

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 
-from hlo_dispatch.analysis.peeling import PEEL_RENAMES, peel_instruction
-from hlo_dispatch.analysis.reachability import ReachabilityMap
+from hlo_dispatch.analysis.buffer_uses import BufferUses
+from hlo_dispatch.analysis.reachability import ReachabilityMap, ancestors
 from hlo_dispatch.analysis.topological_order import TopologicalOrder
 from hlo_dispatch.ir.editor import Editor
 from hlo_dispatch.ir.schema import InstructionProto
@@ -52,14 +52,7 @@ class _HazardResolver:
     def __init__(self, editor: Editor, updates: Mapping[int, Collection[int]]) -> None:
         self._editor, self._updates = editor, updates
         self._protos = editor.instructions
-        self._parameters: dict[int, set[int]] = {}
-        self._elements: dict[tuple[int, int], set[int]] = {}
-        """(id of a tuple, index) → ids of its get-tuple-elements."""
-        for identifier, proto in self._protos.items():
-            if proto.opcode == "parameter":
-                self._parameters.setdefault(proto.parameter_number, set()).add(identifier)
-            elif proto.opcode == "get-tuple-element":
-                self._elements.setdefault((proto.operand_ids[0], proto.tuple_index), set()).add(identifier)
+        self._uses = BufferUses(editor.instructions, editor.users)
 
     # --- in-place updates -------------------------------------------------------------------------
 
@@ -68,11 +61,11 @@ class _HazardResolver:
         if not hazards:
             return
         targets = {update for update, _ in hazards}
-        targets.update(reader for _, value in hazards for reader in self._readers(value))
+        targets.update(reader for _, value in hazards for reader in self._uses.readers(value))
         reachability = ReachabilityMap(self._protos, targets)
         preferred_predecessors: dict[int, set[int]] = {}
         for update, value in hazards:
-            possible = {r for r in self._readers(value) if r != update and not reachability.reaches(update, r)}
+            possible = {r for r in self._uses.readers(value) if r != update and not reachability.reaches(update, r)}
             preferred_predecessors.setdefault(update, set()).update(possible)
         order = TopologicalOrder(self._editor.ordered(preferred_predecessors))
         for update, value in hazards:
@@ -82,11 +75,11 @@ class _HazardResolver:
         """(update, value): the update may overwrite a created value, or a value with a changed reader."""
         updates_of: dict[int, list[int]] = {}
         for identifier, numbers in self._updates.items():
-            for value in self._overwritten_values(self._protos[identifier], numbers):
+            for value in self._uses.overwritten(identifier, numbers):
                 updates_of.setdefault(value, []).append(identifier)
         found: list[tuple[int, int]] = []
         for value, updates in updates_of.items():
-            readers = self._readers(value)
+            readers = self._uses.readers(value)
             changed = {reader for reader in readers if self._is_changed(reader)}
             if value in self._editor.created:
                 found += [(update, value) for update in updates]
@@ -109,23 +102,11 @@ class _HazardResolver:
         last = max(unchanged, key=self._editor.positions.__getitem__, default=None)
         return [update for update in updates if update == last or update not in unchanged]
 
-    def _overwritten_values(self, proto: InstructionProto, numbers: Iterable[int]) -> set[int]:
-        """Values whose buffers the instruction may overwrite: these operands, with tuples and bitcasts peeled."""
-        found: set[int] = set()
-        pending = [proto.operand_ids[number] for number in numbers]
-        while pending:
-            operand = self._protos[pending.pop()]
-            if operand.opcode in ("bitcast", "tuple"):
-                pending += operand.operand_ids
-            elif operand.shape.element_type != _TUPLE and operand.opcode != "constant":
-                found.add(operand.id)
-        return found
-
     def _resolve_update(self, update: int, value: int, reachability: ReachabilityMap, order: TopologicalOrder) -> None:
         """Make all readers of `value` run before `update`, which may overwrite it."""
         after = reachability.target_mask(update)
         # The last readers first: most other readers must run before them anyway.
-        for reader in sorted(self._readers(value), key=order.rank, reverse=True):
+        for reader in sorted(self._uses.readers(value), key=order.rank, reverse=True):
             if reader == update or reachability.reaches_any(reader, after):
                 continue
             if not reachability.reaches(update, reader) and order.add(reader, update):
@@ -136,7 +117,7 @@ class _HazardResolver:
 
     def _read_copies(self, reader: int, update: int, value: int, order: TopologicalOrder) -> None:
         """Redirect `reader` to copies of `value` and of its bitcasts, made before `update`."""
-        aliases = self._aliases_of(value)
+        aliases = self._uses.aliases(value)
         operands = self._protos[reader].operand_ids[:]
         copies: dict[int, int] = {}
         for name in dict.fromkeys(operand for operand in operands if operand in aliases):
@@ -158,23 +139,23 @@ class _HazardResolver:
     def _definers(self, pairs: list[tuple[tuple[int, ...], int | None]]) -> set[int]:
         root = self._editor.root
         if root.opcode != "tuple":
-            return {self._definer(root.id)}
-        return {self._definer(root.operand_ids[result]) for _, result in pairs if result is not None}
+            return {self._uses.definer(root.id)}
+        return {self._uses.definer(root.operand_ids[result]) for _, result in pairs if result is not None}
 
     def _resolve_result(self, parameter: tuple[int, ...], result: int | None, reachability: ReachabilityMap) -> None:
         root = self._editor.root
         if root.shape.element_type == _TUPLE and result is None:
             return
         if result is not None and root.opcode != "tuple":
-            if any(self._parameter_elements(parameter)):
+            if any(self._uses.parameter_elements(parameter)):
                 raise RewriteUnsupported(f"%{root.name} is no tuple: the buffers of its elements cannot be followed")
             return
         value = root.operand_ids[result] if result is not None else root.id
-        elements = self._parameter_elements(parameter)
+        elements = self._uses.parameter_elements(parameter)
         if value in elements:
             return
-        definer = self._definer(value)
-        readers = [reader for element in elements for reader in self._readers(element) if reader != root.id]
+        definer = self._uses.definer(value)
+        readers = [reader for element in elements for reader in self._uses.readers(element) if reader != root.id]
         if definer not in self._editor.created and not any(reader in self._editor.created for reader in readers):
             return
         later_readers = self._readers_after(readers, definer, reachability)
@@ -200,46 +181,10 @@ class _HazardResolver:
         """Readers that may run after the definer; the definer itself only where it is created."""
         # The only definer that is no target is a copy for another element of this result.
         known = reachability.is_target(definer)
-        runs_before = partial(reachability.reaches, target=definer) if known else self._ancestors(definer).__contains__
+        runs_before = (
+            partial(reachability.reaches, target=definer) if known else ancestors(self._protos, definer).__contains__
+        )
         return [r for r in readers if not runs_before(r) and (r != definer or r in self._editor.created)]
-
-    def _parameter_elements(self, parameter: tuple[int, ...]) -> set[int]:
-        """Ids of the instructions that are this element of a parameter."""
-        number, *path = parameter
-        elements = self._parameters.get(number, set())
-        for index in path:
-            elements = {element for element in elements for element in self._elements.get((element, index), ())}
-        return elements
-
-    def _definer(self, value: int) -> int:
-        """The instruction that writes `value`'s buffer, with bitcasts and get-tuple-elements peeled."""
-        return peel_instruction(self._protos[value], PEEL_RENAMES, self._protos).id
-
-    # --- the graph --------------------------------------------------------------------------------
-
-    def _aliases_of(self, value: int) -> list[int]:
-        """Ids of the value and of its bitcasts, which have the same buffer."""
-        found = [value]
-        for name in found:
-            found += [user for user in self._editor.users(name) if self._protos[user].opcode == "bitcast"]
-        return found
-
-    def _readers(self, value: int) -> list[int]:
-        """Instructions that read `value`'s buffer; bitcasts and tuples only forward it."""
-        users = dict.fromkeys(user for name in self._aliases_of(value) for user in self._editor.users(name))
-        return [user for user in users if self._protos[user].opcode not in ("bitcast", "tuple")]
-
-    def _ancestors(self, identifier: int) -> set[int]:
-        """Ids of all instructions that must run before the instruction."""
-        known = set[int]()
-        pending = [identifier]
-        while pending:
-            proto = self._protos[pending.pop()]
-            for earlier in (*proto.operand_ids[:], *proto.control_predecessor_ids[:]):
-                if earlier not in known:
-                    known.add(earlier)
-                    pending.append(earlier)
-        return known
 
     def _copy(self, value: int) -> InstructionProto:
         source = self._protos[value]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from hlo_dispatch.analysis.binding_time import static_values
 from hlo_dispatch.analysis.flat_graph import INSERTED_COPY, FlatGraph, Node
-from hlo_dispatch.ir.opcode import ELEMENTWISE, LOOP_FUSIBLE
+from hlo_dispatch.ir.opcode import ELEMENTWISE, FORWARDS, LOOP_FUSIBLE
 from hlo_dispatch.pattern.op_kinds import QUANTIZED_WEIGHT_TYPES
 
 # Cheap enough to be rematerialized in every call where the result takes more memory than the operands.
@@ -68,7 +68,7 @@ def _is_alias(node: Node) -> bool:
     """Whether its buffer is its operand's: preprocessing it would store the same bytes twice."""
     if node.opcode == "get-tuple-element":
         return node.operands[0].opcode in ("parameter", "tuple")
-    return node.opcode in ("bitcast", "tuple")
+    return node.opcode in FORWARDS
 
 
 def _source_bytes(node: Node, static: AbstractSet[Node]) -> int:

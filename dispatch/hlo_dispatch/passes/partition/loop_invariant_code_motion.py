@@ -18,6 +18,7 @@ from hlo_dispatch.analysis.flat_graph import FlatGraph, Node, flat_graphs
 from hlo_dispatch.ir.builder import InstructionBuilder
 from hlo_dispatch.ir.editor import Editor, commit
 from hlo_dispatch.ir.module import Module
+from hlo_dispatch.ir.opcode import FORWARDS
 from hlo_dispatch.ir.schema import ComputationProto, InstructionProto, LiteralProto, ShapeProto
 from hlo_dispatch.ir.shape import row_major
 from hlo_dispatch.passes.context import PassContext
@@ -230,7 +231,7 @@ def _return_unchanged(draft: Editor, tuple_indices: Sequence[int], state: ShapeP
 
 def _is_returned(node: Node, root: Node) -> bool:
     """Whether its buffer is the result or an element of it."""
-    return node is root or any(user.opcode in ("bitcast", "tuple") and _is_returned(user, root) for user in node.users)
+    return node is root or any(user.opcode in FORWARDS and _is_returned(user, root) for user in node.users)
 
 
 def _placeholder(builder: InstructionBuilder) -> InstructionProto:

@@ -1,0 +1,62 @@
+"""Binding-time analysis: the static values of a module with frozen parameters."""
+
+from __future__ import annotations
+
+from hlo_dispatch.analysis.binding_time import static_by_computation
+from hlo_dispatch.analysis.flat_graph import FlatGraph
+from matching import parsed
+
+SCAN = """
+body {{ s = (f32[4,8]{{1,0}}, f32[8,8]{{1,0}}, f32[3,8,8]{{2,1,0}}, s32[]) parameter(0)
+  x = f32[4,8]{{1,0}} get-tuple-element(s), index=0
+  w = f32[8,8]{{1,0}} get-tuple-element(s), index=1
+  stack = f32[3,8,8]{{2,1,0}} get-tuple-element(s), index=2
+  i = s32[] get-tuple-element(s), index=3
+  zero = s32[] constant(0)
+  piece = f32[1,8,8]{{2,1,0}} dynamic-slice(stack, i, zero, zero), dynamic_slice_sizes={{1,8,8}}
+  slice = f32[8,8]{{1,0}} bitcast(piece)
+  doubled = f32[8,8]{{1,0}} add(w, w)
+  first = f32[4,8]{{1,0}} dot(x, doubled), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  y = f32[4,8]{{1,0}} dot(first, slice), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  {other}
+  ROOT t = (f32[4,8]{{1,0}}, f32[8,8]{{1,0}}, f32[3,8,8]{{2,1,0}}, s32[]) tuple({result}, w, stack, i) }}
+condition {{ s = (f32[4,8]{{1,0}}, f32[8,8]{{1,0}}, f32[3,8,8]{{2,1,0}}, s32[]) parameter(0)
+  ROOT never = pred[] constant(false) }}
+ENTRY main {{ x = f32[4,8]{{1,0}} parameter(0)
+  w = f32[8,8]{{1,0}} parameter(1)
+  stack = f32[3,8,8]{{2,1,0}} parameter(2)
+  i = s32[] parameter(3)
+  wide = f32[8,8]{{1,0}} negate(w)
+  t = (f32[4,8]{{1,0}}, f32[8,8]{{1,0}}, f32[3,8,8]{{2,1,0}}, s32[]) tuple(x, wide, stack, i)
+  loop = (f32[4,8]{{1,0}}, f32[8,8]{{1,0}}, f32[3,8,8]{{2,1,0}}, s32[]) while(t), condition=condition, body=body
+  ROOT out = f32[4,8]{{1,0}} get-tuple-element(loop), index=0 }}
+"""
+
+
+def static_names(text: str, frozen: set[int]) -> dict[str, set[str]]:
+    """Computation's name → names of its static values."""
+    module = parsed(text)
+    graphs = {c.id: FlatGraph(module, c) for c, _ in module.control_flow_computations()}
+    found = static_by_computation(module, graphs, frozen)
+    return {graphs[i].computation.name: {node.name.split(".")[0] for node in static} for i, static in found.items()}
+
+
+def test_what_depends_on_frozen_parameters_alone_is_static_in_a_loop_too() -> None:
+    found = static_names(SCAN.format(other="", result="y"), {1, 2})
+    assert {"w", "wide", "stack"} <= found["main"]
+    assert found["main"].isdisjoint({"x", "i", "loop", "out"})
+    assert {"w", "stack", "doubled", "piece", "slice"} <= found["body"]
+    assert found["body"].isdisjoint({"x", "i", "first", "y"})
+
+
+def test_a_slice_with_users_besides_products_is_dynamic() -> None:
+    other = "rows = f32[4,8]{1,0} slice(slice), slice={[0:4],[0:8]}\n  z = f32[4,8]{1,0} add(y, rows)"
+    assert found_in_body(other, "z").isdisjoint({"piece", "slice"})
+
+
+def test_nothing_is_static_without_frozen_parameters() -> None:
+    assert not any(static_names(SCAN.format(other="", result="y"), set()).values())
+
+
+def found_in_body(other: str, result: str) -> set[str]:
+    return static_names(SCAN.format(other=other, result=result), {1, 2})["body"]
