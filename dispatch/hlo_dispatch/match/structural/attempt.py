@@ -12,8 +12,8 @@ from hlo_dispatch.ir.opcode import ELEMENTWISE
 from hlo_dispatch.ir.shape import FLOAT_TYPES, HALF_TYPES
 from hlo_dispatch.match.elementwise_region import ElementwiseRegion, scalar_constant
 from hlo_dispatch.match.match import Match
-from hlo_dispatch.match.peeling import is_degenerate_broadcast, peeled_converts
 from hlo_dispatch.match.reduction import NEUTRAL_MAXIMUM_BOUND, applied_by, windows_before
+from hlo_dispatch.match.structural.expression_peeling import is_degenerate_broadcast, peeled_converts
 from hlo_dispatch.match.structural.nearest_miss import NearestMiss
 from hlo_dispatch.match.structural.spelling import BoundNames, ParameterValue, Spelling
 from hlo_dispatch.pattern.constraints import REDUCERS, Condition, close, is_row_major
